@@ -1,0 +1,144 @@
+"""Configuration of the original GPT."""
+
+from typing import Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+
+@strict
+class GPTConfig(PreTrainedConfig):
+    r"""
+    Configuration of the GPT models; the defaults are those of the OpenAI release of 2018 plus its three special
+    tokens and a padding token. Field names are the release's own; `hidden_size`, `num_hidden_layers` and the other
+    names of transformers work as well.
+
+    Args:
+        vocab_size (`int`, *optional*, defaults to 40482):
+            Rows of the token embedding: 40,478 tokens, then `_start_`, `_delimiter_`, `_classify_` and `<pad>`.
+        n_positions (`int`, *optional*, defaults to 512):
+            Longest sequence, in tokens.
+        n_embd (`int`, *optional*, defaults to 768):
+            Width of the hidden states.
+        n_layer (`int`, *optional*, defaults to 12):
+            Number of blocks.
+        n_head (`int`, *optional*, defaults to 12):
+            Attention heads of a block; divides `n_embd`.
+        n_inner (`int`, *optional*):
+            Width of the feed-forward layer; `None` means `4 * n_embd`.
+        afn (`str`, *optional*, defaults to `"gelu"`):
+            Activation, under the release's names: `"gelu"` (its tanh approximation), `"relu"` or `"swish"`.
+        embd_pdrop (`float`, *optional*, defaults to 0.1):
+            Dropout on the summed token and position embedding.
+        attn_pdrop (`float`, *optional*, defaults to 0.1):
+            Dropout on attention probabilities.
+        resid_pdrop (`float`, *optional*, defaults to 0.1):
+            Dropout on what attention and feed-forward layers add to the residual stream.
+        clf_pdrop (`float`, *optional*, defaults to 0.1):
+            Dropout on the pooled state before a task head; the choices of an item share one mask.
+        layer_norm_epsilon (`float`, *optional*, defaults to 1e-05):
+            Added to the variance under the root.
+        initializer_range (`float`, *optional*, defaults to 0.02):
+            Standard deviation of newly drawn weights.
+        lm_coef (`float`, *optional*, defaults to 0.5):
+            Weight of the language-model loss in the loss of the task heads; 0 leaves it out.
+        norm_first (`bool`, *optional*, defaults to `False`):
+            Normalise before attention and feed-forward (GPT-2) rather than after the residual sum (GPT).
+        final_norm (`bool`, *optional*, defaults to `False`):
+            Normalise after the last block (GPT-2).
+        is_causal (`bool`, *optional*, defaults to `True`):
+            Tokens see only what stands before them.
+        release_quirks (`bool`, *optional*, defaults to `False`):
+            Repeat three accidents of the release: the softmax of the language-model loss also runs over the
+            position rows; embedding dropout falls on the embedding matrix, input and output side alike; a
+            sequence without a classify token is pooled at its first token instead of raising an error.
+        use_cache (`bool`, *optional*, defaults to `True`):
+            Return the keys and values of attention for generation.
+        tie_word_embeddings (`bool`, *optional*, defaults to `True`):
+            The output matrix of the language model is the token embedding.
+        pad_token_id (`int`, *optional*, defaults to 40481):
+            `<pad>`. Its row takes no part in any softmax. `None` where there is no such row.
+        bos_token_id (`int`, *optional*, defaults to 40478):
+            Equal to `start_token_id`.
+        eos_token_id (`int` or `list[int]`, *optional*):
+            The release has no end-of-text token.
+        start_token_id (`int`, *optional*, defaults to 40478):
+            `_start_`, the first token of every task input.
+        delimiter_token_id (`int`, *optional*, defaults to 40479):
+            `_delimiter_`, between the two texts of a task input.
+        classify_token_id (`int`, *optional*, defaults to 40480):
+            `_classify_`, the last token of every task input, whose state a task head reads.
+        problem_type (`str`, *optional*):
+            Loss of `GPTForSequenceClassification`: `"single_label_classification"`,
+            `"multi_label_classification"` or `"regression"`; by default inferred from labels.
+
+    Raises:
+        ValueError: if `n_embd` is not a multiple of `n_head`, a probability lies outside [0, 1), or a special id
+            lies outside the vocabulary.
+    """
+
+    model_type = "hf_gpt"
+    keys_to_ignore_at_inference = ["past_key_values", "hidden_states", "attentions", "task_loss", "lm_loss"]
+    attribute_map = {
+        "hidden_size": "n_embd",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "max_position_embeddings": "n_positions",
+        "intermediate_size": "n_inner",
+        "hidden_act": "afn",
+    }
+
+    vocab_size: int = 40482
+    n_positions: int = 512
+    n_embd: int = 768
+    n_layer: int = 12
+    n_head: int = 12
+    n_inner: int | None = None
+    afn: Literal["gelu", "relu", "swish"] = "gelu"
+    embd_pdrop: float | int = 0.1
+    attn_pdrop: float | int = 0.1
+    resid_pdrop: float | int = 0.1
+    clf_pdrop: float | int = 0.1
+    layer_norm_epsilon: float = 1e-5
+    initializer_range: float = 0.02
+    lm_coef: float | int = 0.5
+    norm_first: bool = False
+    final_norm: bool = False
+    is_causal: bool = True
+    release_quirks: bool = False
+    use_cache: bool = True
+    tie_word_embeddings: bool = True
+    pad_token_id: int | None = 40481
+    bos_token_id: int | None = 40478
+    eos_token_id: int | list[int] | None = None
+    start_token_id: int | None = 40478
+    delimiter_token_id: int | None = 40479
+    classify_token_id: int | None = 40480
+
+    def __post_init__(self, **kwargs):
+        super().__post_init__(**kwargs)
+        for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if self.n_embd % self.n_head:
+            raise ValueError(f"n_embd ({self.n_embd}) must be a multiple of n_head ({self.n_head}).")
+        for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and less than 1, not {getattr(self, name)}.")
+        for name in ("pad", "bos", "start", "delimiter", "classify"):
+            token_id = getattr(self, f"{name}_token_id")
+            if token_id is not None and not 0 <= token_id < self.vocab_size:
+                raise ValueError(
+                    f"{name}_token_id is {token_id}, outside the vocabulary of {self.vocab_size} rows: "
+                    f"set it together with vocab_size, or to None."
+                )
+
+    @property
+    def excluded_token_id(self) -> int | None:
+        """The padding id (`int` or `None`) if it is a row of its own: never a target, left out of every softmax."""
+        eos = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
+        used = [self.bos_token_id, self.start_token_id, self.delimiter_token_id, self.classify_token_id, *eos, 0]
+        return None if self.pad_token_id in used else self.pad_token_id
+
+
+__all__ = ["GPTConfig"]

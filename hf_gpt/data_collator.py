@@ -1,0 +1,108 @@
+"""Rows of token ids -> padded tensors."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .token_tree import TokenTree
+
+
+@dataclass
+class TokenTreeCollator:
+    """
+    Pads token trees to the longest of a batch.
+
+    A padding token is a root of its own: it sees itself and nothing sees it. Where every tree of a batch is a plain
+    sequence, `subtree_end` and `parent_index` are left out: causal attention hides the padding on the right, so that
+    the backend's causal fast path can be used.
+
+    Args:
+        pad_token_id (`int`): fills `input_ids`.
+        tree_column (`str`, *optional*, defaults to `"tree"`): feature that holds the `TokenTree`.
+    """
+
+    pad_token_id: int
+    tree_column: str = "tree"
+
+    def __call__(self, features: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """
+        Args:
+            features (`Sequence[dict]`): rows with a `TokenTree` and, optionally, a `label` (a number, or a list of
+                numbers for multi-label tasks).
+
+        Returns:
+            `dict[str, torch.Tensor]`: `input_ids`, `position_ids`, `lm_weights` and, where a tree branches,
+            `subtree_end` and `parent_index`, all `(batch, length)`; `classify_index` `(batch, paths)`, -1 where a
+            row has fewer paths than others; `labels`.
+        """
+        batch = collate_trees([feature[self.tree_column] for feature in features], self.pad_token_id)
+        if "label" in features[0]:
+            batch["labels"] = torch.tensor([feature["label"] for feature in features])
+        return batch
+
+
+def collate_trees(trees: Sequence[TokenTree], pad_token_id: int) -> dict[str, torch.Tensor]:
+    """Tensors of a batch of trees, one a row; see `TokenTreeCollator`."""
+    length = max(len(tree) for tree in trees)
+    paths = max(len(tree.path_ends) for tree in trees)
+    batch = {
+        "input_ids": _padded([tree.input_ids for tree in trees], length, pad_token_id),
+        "position_ids": _padded([tree.position_ids for tree in trees], length, 0),
+        "lm_weights": _padded([tree.lm_weights for tree in trees], length, 0.0),
+        "classify_index": _padded([tree.path_ends for tree in trees], paths, -1),
+    }
+    if not all(tree.is_chain for tree in trees):
+        own = torch.arange(length)
+        batch["subtree_end"] = torch.stack([_filled(tree.subtree_end, own + 1) for tree in trees])
+        batch["parent_index"] = torch.stack([_filled(tree.parent_index, own) for tree in trees])
+    return batch
+
+
+def _padded(rows: Sequence[Sequence[float]], length: int, value: float) -> torch.Tensor:
+    return torch.tensor([[*row, *[value] * (length - len(row))] for row in rows])
+
+
+def _filled(row: Sequence[int], defaults: torch.Tensor) -> torch.Tensor:
+    filled = defaults.clone()
+    filled[: len(row)] = torch.tensor(row)
+    return filled
+
+
+@dataclass
+class PackedRowCollator:
+    """
+    Tensors of packed language-model rows of one length (see `hf_gpt.pretraining.pack_documents`).
+
+    Every token but the first of a document piece is predicted from the one before it, with weight 1.
+    """
+
+    def __call__(self, features: Sequence[dict[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
+        """
+        Args:
+            features (`Sequence[dict]`): rows with `input_ids` and `starts`, the indices where pieces begin.
+
+        Returns:
+            `dict[str, torch.Tensor]`: `input_ids`, `labels` (-100 where a piece begins), `position_ids`,
+            `lm_weights` and, where a row holds several pieces, `subtree_end`, all `(batch, length)`.
+        """
+        input_ids = torch.tensor([feature["input_ids"] for feature in features])
+        length = input_ids.shape[1]
+        is_start = torch.zeros_like(input_ids, dtype=torch.bool)
+        position_ids, subtree_end = torch.empty_like(input_ids), torch.empty_like(input_ids)
+        for row, feature in enumerate(features):
+            starts = list(feature["starts"])
+            is_start[row, starts] = True
+            for start, stop in zip(starts, [*starts[1:], length], strict=True):
+                position_ids[row, start:stop] = torch.arange(stop - start)
+                subtree_end[row, start:stop] = stop
+        batch = {
+            "input_ids": input_ids,
+            "position_ids": position_ids,
+            "labels": input_ids.masked_fill(is_start, -100),
+            "lm_weights": (~is_start).float(),
+        }
+        if is_start[:, 1:].any():
+            batch["subtree_end"] = subtree_end
+        return batch

@@ -1,0 +1,636 @@
+"""The original GPT (Radford et al., 2018): blocks, language model, multiple-choice and classification heads."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel
+from transformers.masking_utils import create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils import ModelOutput, can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .configuration_gpt import GPTConfig
+from .losses import linear_cross_entropy
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention written out, with its probabilities: the reference for the other implementations."""
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling  # (batch, head, query, key)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    probabilities = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    dropped = nn.functional.dropout(probabilities, p=dropout, training=module.training)
+    return torch.matmul(dropped, value).transpose(1, 2), probabilities
+
+
+class GPTAttention(nn.Module):
+    """Multi-head self-attention through transformers' attention interface."""
+
+    def __init__(self, config: GPTConfig, layer_idx: int):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.head_dim = config.n_embd // config.n_head
+        self.scaling = self.head_dim**-0.5
+        self.is_causal = config.is_causal
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
+        self.resid_dropout = nn.Dropout(config.resid_pdrop)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        by_head = (*hidden_states.shape[:-1], -1, self.head_dim)
+        query, key, value = (
+            part.view(by_head).transpose(1, 2) for part in self.c_attn(hidden_states).chunk(3, dim=-1)
+        )  # (batch, head, seq, dim)
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        mixed, probabilities = attend(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=self.config.attn_pdrop if self.training else 0.0,
+            scaling=self.scaling,
+            **kwargs,
+        )
+        mixed = mixed.reshape(*hidden_states.shape[:-1], -1).contiguous()
+        return self.resid_dropout(self.c_proj(mixed)), probabilities
+
+
+class GPTMLP(nn.Module):
+    """Position-wise feed-forward layer."""
+
+    # The release's gelu is the tanh approximation, and its swish is torch's SiLU.
+    activations = {"gelu": lambda: nn.GELU(approximate="tanh"), "relu": nn.ReLU, "swish": nn.SiLU}
+
+    def __init__(self, config: GPTConfig):
+        super().__init__()
+        inner = config.n_inner if config.n_inner is not None else 4 * config.n_embd
+        self.c_fc = nn.Linear(config.n_embd, inner)
+        self.c_proj = nn.Linear(inner, config.n_embd)
+        self.act = self.activations[config.afn]()
+        self.resid_dropout = nn.Dropout(config.resid_pdrop)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.resid_dropout(self.c_proj(self.act(self.c_fc(hidden_states))))
+
+
+class GPTBlock(GradientCheckpointingLayer):
+    """Attend, add, norm, feed, add, norm; with `norm_first` the norms come before attention and feed-forward."""
+
+    def __init__(self, config: GPTConfig, layer_idx: int):
+        super().__init__()
+        self.norm_first = config.norm_first
+        self.attn = GPTAttention(config, layer_idx)
+        self.ln_1 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
+        self.mlp = GPTMLP(config)
+        self.ln_2 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs,
+    ) -> torch.Tensor:
+        if self.norm_first:
+            attended, _ = self.attn(self.ln_1(hidden_states), attention_mask, past_key_values, **kwargs)
+            hidden_states = hidden_states + attended
+            return hidden_states + self.mlp(self.ln_2(hidden_states))
+        attended, _ = self.attn(hidden_states, attention_mask, past_key_values, **kwargs)
+        hidden_states = self.ln_1(hidden_states + attended)
+        return self.ln_2(hidden_states + self.mlp(hidden_states))
+
+
+class GPTPreTrainedModel(PreTrainedModel):
+    """Base of all GPT models: initialisation, loading, and the language-model loss that the heads share."""
+
+    config_class = GPTConfig
+    base_model_prefix = "transformer"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["GPTBlock"]
+    _skip_keys_device_placement = ["past_key_values"]
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_flash_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+    _can_record_outputs = {
+        "hidden_states": GPTBlock,
+        "attentions": OutputRecorder(GPTAttention, layer_name=".attn", index=1),
+    }
+
+    def language_model_loss(
+        self,
+        hidden_states: torch.Tensor,
+        targets: torch.Tensor,
+        weights: torch.Tensor,
+        parent_index: torch.Tensor | None = None,
+        rows: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """
+        Weighted sum of the cross-entropies of tokens given the states of their parents.
+
+        Only the logits that a non-zero weight needs are computed.
+
+        Args:
+            hidden_states (`torch.Tensor` of shape `(batch, length, n_embd)`): last hidden states.
+            targets (`torch.Tensor` of shape `(batch, length)`): the tokens to predict.
+            weights (`torch.Tensor` of shape `(batch, length)`): weight of each token's loss; 0 leaves it out.
+            parent_index (`torch.Tensor` of shape `(batch, length)`, *optional*): index in the row of the token
+                before; by default the token to the left.
+            rows (`torch.Tensor` of shape `(vocabulary, n_embd)`, *optional*): output matrix, by default the token
+                embedding.
+
+        Returns:
+            `torch.Tensor`: a scalar, 0 where all weights are 0.
+        """
+        batch, length = targets.shape
+        row, column = weights.nonzero(as_tuple=True)
+        parent = column - 1 if parent_index is None else parent_index[row, column]
+        states = hidden_states.reshape(batch * length, -1)[row * length + parent]
+        if rows is None:
+            rows = self.get_input_embeddings().weight
+        return linear_cross_entropy(
+            states, rows, targets[row, column], weights[row, column], self.config.excluded_token_id
+        )
+
+
+class GPTModel(GPTPreTrainedModel):
+    """
+    The transformer of GPT without a head. Reads conventional inputs and token trees (see `hf_gpt.token_tree`).
+
+    Source: Radford et al. (2018), section 3.1; `norm_first` and `final_norm` give GPT-2.
+    """
+
+    def __init__(self, config: GPTConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.n_embd)
+        self.embed_positions = nn.Embedding(config.n_positions, config.n_embd)
+        self.embd_dropout = nn.Dropout(config.embd_pdrop)
+        self.h = nn.ModuleList([GPTBlock(config, layer_idx) for layer_idx in range(config.n_layer)])
+        if config.final_norm:
+            self.ln_f = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.embed_tokens = value
+
+    def dropped_embedding_rows(self) -> torch.Tensor:
+        """The release's one embedding matrix, `[tokens and specials; positions]`, under one dropout mask."""
+        return self.embd_dropout(torch.cat([self.embed_tokens.weight, self.embed_positions.weight]))
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        subtree_end: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
+        embedding_rows: torch.Tensor | None = None,
+        **kwargs,
+    ) -> BaseModelOutputWithPast:
+        r"""
+        Hidden states of every token.
+
+        Args:
+            input_ids (`torch.Tensor` of shape `(batch, length)`): tokens; or give `inputs_embeds`.
+            attention_mask (`torch.Tensor` of shape `(batch, past + length)`, *optional*): 1 for tokens, 0 for
+                padding, which may stand left or right. Not together with `subtree_end`.
+            position_ids (`torch.Tensor` of shape `(batch, length)`, *optional*): by default counted from the first
+                token that is not padding.
+            subtree_end (`torch.Tensor` of shape `(batch, length)`, *optional*): index one past the last descendant
+                of each token in its row; token i sees token j exactly when `j <= i < subtree_end[j]`.
+            inputs_embeds (`torch.Tensor` of shape `(batch, length, n_embd)`, *optional*): token embeddings.
+            past_key_values (`Cache`, *optional*): keys and values of the tokens before.
+            use_cache (`bool`, *optional*, defaults to `config.use_cache`): return `past_key_values`.
+            embedding_rows (`torch.Tensor` of shape `(vocab_size + n_positions, n_embd)`, *optional*): with
+                `config.release_quirks`, the matrix that the caller's softmax shares (`dropped_embedding_rows`).
+            kwargs: `output_hidden_states`, `output_attentions` (eager attention), `return_dict`, and arguments of
+                the attention implementation.
+
+        Returns:
+            `BaseModelOutputWithPast`: `last_hidden_state` of shape `(batch, length, n_embd)`; hidden states are
+            those after the embedding and after every block.
+
+        Raises:
+            ValueError: if a sequence is longer than `config.n_positions`, or arguments exclude each other.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("Give either input_ids or inputs_embeds.")
+        if subtree_end is not None:
+            self._check_tree_inputs(position_ids, attention_mask, past_key_values)
+            use_cache = False
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
+        if position_ids is None:
+            position_ids = self._positions(input_ids, inputs_embeds, attention_mask, past_key_values)
+        self._check_positions(position_ids)
+
+        if self.config.release_quirks and inputs_embeds is None:
+            if embedding_rows is None:
+                embedding_rows = self.dropped_embedding_rows()
+            tokens, positions = embedding_rows.split([self.config.vocab_size, self.config.n_positions])
+            hidden_states = nn.functional.embedding(input_ids, tokens)
+            hidden_states = hidden_states + nn.functional.embedding(position_ids, positions)
+        else:
+            if inputs_embeds is None:
+                inputs_embeds = self.embed_tokens(input_ids)
+            hidden_states = self.embd_dropout(inputs_embeds + self.embed_positions(position_ids))
+
+        mask = self._attention_mask(hidden_states, attention_mask, position_ids, subtree_end, past_key_values)
+        for block in self.h:
+            # The position ids of packed rows tell FlashAttention where sequences begin.
+            hidden_states = block(hidden_states, mask, past_key_values, position_ids=position_ids, **kwargs)
+        if self.config.final_norm:
+            hidden_states = self.ln_f(hidden_states)
+        return BaseModelOutputWithPast(
+            last_hidden_state=hidden_states, past_key_values=past_key_values if use_cache else None
+        )
+
+    def _check_tree_inputs(self, position_ids, attention_mask, past_key_values) -> None:
+        if position_ids is None:
+            raise ValueError("subtree_end needs position_ids: the depth of each token in its tree.")
+        if attention_mask is not None or past_key_values is not None:
+            raise ValueError("subtree_end already says what each token sees: leave out attention_mask and cache.")
+        if "flash" in self.config._attn_implementation:
+            raise ValueError(
+                f"Branching token trees need a masked attention, which {self.config._attn_implementation} is not: "
+                'load the model with attn_implementation="sdpa", "flex_attention" or "eager".'
+            )
+
+    def _positions(self, input_ids, inputs_embeds, attention_mask, past_key_values) -> torch.Tensor:
+        """Positions counted from the first token of each row that is not padding."""
+        tokens = input_ids if input_ids is not None else inputs_embeds[..., 0]
+        length = tokens.shape[1]
+        if attention_mask is not None and attention_mask.ndim == 2:
+            return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
+        past = past_key_values.get_seq_length() if past_key_values is not None else 0
+        return (torch.arange(length, device=tokens.device) + past).unsqueeze(0)
+
+    def _check_positions(self, position_ids) -> None:
+        """Raise a `ValueError` instead of an index error where that costs no synchronisation."""
+        if torch.compiler.is_compiling() or position_ids.device.type != "cpu":
+            return
+        longest = int(position_ids.max()) + 1 if position_ids.numel() else 0
+        if longest > self.config.n_positions:
+            raise ValueError(
+                f"A sequence of {longest} tokens is longer than the context of {self.config.n_positions} positions: "
+                "truncate it."
+            )
+
+    def _attention_mask(self, hidden_states, attention_mask, position_ids, subtree_end, past_key_values):
+        arguments = {
+            "config": self.config,
+            "inputs_embeds": hidden_states,
+            "attention_mask": attention_mask,
+            "past_key_values": past_key_values,
+        }
+        if subtree_end is None:
+            return create_causal_mask(**arguments, position_ids=position_ids)
+
+        def within_subtree(batch_idx, head_idx, q_idx, kv_idx):
+            return q_idx < subtree_end[batch_idx, kv_idx]
+
+        # Without position_ids: transformers would take every branch for the start of a packed sequence.
+        return create_causal_mask(**arguments, and_mask_function=within_subtree)
+
+
+class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
+    """GPT with its language-model head, whose matrix is the token embedding."""
+
+    _tied_weights_keys = {"lm_head.weight": "transformer.embed_tokens.weight"}
+
+    def __init__(self, config: GPTConfig):
+        super().__init__(config)
+        self.transformer = GPTModel(config)
+        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        subtree_end: torch.Tensor | None = None,
+        parent_index: torch.Tensor | None = None,
+        lm_weights: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs,
+    ) -> CausalLMOutputWithPast:
+        r"""
+        Next-token logits and, with `labels`, the mean cross-entropy of the labels.
+
+        Args:
+            input_ids, attention_mask, position_ids, subtree_end, inputs_embeds, past_key_values, use_cache, kwargs:
+                see `GPTModel`.
+            parent_index (`torch.Tensor` of shape `(batch, length)`, *optional*): index in the row of the token
+                before each token on its path; by default the token to the left.
+            lm_weights (`torch.Tensor` of shape `(batch, length)`, *optional*): weight of each token's loss, 0 for
+                roots and padding. Where they are given, no logits are returned: the loss is computed without
+                ever holding all of them.
+            labels (`torch.Tensor` of shape `(batch, length)`, *optional*): the tokens themselves (the shift is
+                made here), -100 where no loss is wanted.
+            logits_to_keep (`int` or `torch.Tensor`, *optional*, defaults to 0): compute only the last n logits of a
+                row, or those at given indices; 0 means all.
+            num_items_in_batch (`int`, *optional*): what to divide the summed loss by; by default the number of
+                labels that are predicted, or the sum of `lm_weights`.
+
+        Returns:
+            `CausalLMOutputWithPast`: `logits` of shape `(batch, length, vocab_size)`, the padding row at the
+            lowest finite value.
+        """
+        use_rows = self.config.release_quirks and inputs_embeds is None
+        rows = self.transformer.dropped_embedding_rows() if use_rows else None
+        outputs = self.transformer(
+            input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            subtree_end=subtree_end,
+            inputs_embeds=inputs_embeds,
+            past_key_values=past_key_values,
+            use_cache=use_cache if lm_weights is None else False,
+            embedding_rows=rows,
+            **kwargs,
+        )
+        hidden_states = outputs.last_hidden_state
+        logits = None
+        if lm_weights is None:
+            kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+            logits = self.lm_head(hidden_states[:, kept])
+            if self.config.excluded_token_id is not None:
+                logits[..., self.config.excluded_token_id] = torch.finfo(logits.dtype).min
+
+        loss = None
+        if labels is not None:
+            weights = labels.ne(-100)
+            if lm_weights is not None:
+                weights = weights * lm_weights
+            elif parent_index is None:
+                weights = torch.cat([torch.zeros_like(weights[:, :1]), weights[:, 1:]], dim=1)
+            items = weights.sum() if num_items_in_batch is None else num_items_in_batch
+            loss = self.language_model_loss(hidden_states, labels, weights, parent_index, rows) / items
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+@dataclass
+class GPTTaskOutput(ModelOutput):
+    r"""
+    Output of the task heads.
+
+    Args:
+        loss (`torch.Tensor`, *optional*): `task_loss + lm_coef * lm_loss`, of those terms that were computed.
+        logits (`torch.Tensor` of shape `(batch, choices)` or `(batch, num_labels)`): scores before the softmax.
+        task_loss (`torch.Tensor`, *optional*): mean loss of the examples' labels.
+        lm_loss (`torch.Tensor`, *optional*): mean over sequences of the mean over their predicted tokens.
+        hidden_states (`tuple[torch.Tensor]`, *optional*): after the embedding and every block.
+        attentions (`tuple[torch.Tensor]`, *optional*): attention probabilities of every block.
+    """
+
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    task_loss: torch.Tensor | None = None
+    lm_loss: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+class GPTTaskModel(GPTPreTrainedModel):
+    """What multiple choice and classification share: pooling, the auxiliary language model, the joint loss."""
+
+    score_width: int | None = None
+
+    def __init__(self, config: GPTConfig):
+        super().__init__(config)
+        self.transformer = GPTModel(config)
+        self.clf_dropout = nn.Dropout(config.clf_pdrop)
+        self.score = nn.Linear(config.n_embd, self.score_width or config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        subtree_end: torch.Tensor | None = None,
+        parent_index: torch.Tensor | None = None,
+        lm_weights: torch.Tensor | None = None,
+        classify_index: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        return_lm_loss: bool | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs,
+    ) -> GPTTaskOutput:
+        r"""
+        Task logits and the joint loss `task_loss + lm_coef * lm_loss` (Radford et al., 2018, equation 5).
+
+        Args:
+            input_ids (`torch.Tensor` of shape `(batch, length)`, or `(batch, choices, length)` for multiple
+                choice): one token tree per row, or conventional padded sequences.
+            attention_mask (`torch.Tensor` of the shape of `input_ids`, *optional*): 1 for tokens, 0 for padding;
+                for conventional inputs. A choice without any token gets the logit `-inf`.
+            position_ids, subtree_end (*optional*): see `GPTModel`.
+            parent_index (`torch.Tensor` of shape `(batch, length)`, *optional*): index in the row of the token
+                before each token on its path; by default the token to the left.
+            lm_weights (`torch.Tensor` of shape `(batch, length)`, *optional*): weight of each token in the
+                language-model loss of its row; by default every sequence counts the same, and in it every token
+                after the first.
+            classify_index (`torch.Tensor` of shape `(batch, paths)`, *optional*): index in the row of each path's
+                classify token, -1 where an item has fewer paths than its neighbours; by default the first
+                classify token of each sequence.
+            inputs_embeds (`torch.Tensor` of shape `(batch, length, n_embd)`, *optional*): instead of `input_ids`,
+                together with `classify_index`; the language-model loss is then not available.
+            labels (`torch.Tensor` of shape `(batch,)` or `(batch, num_labels)`, *optional*): index of the right
+                choice or class, or a number (regression), or one 0 or 1 per label (multi-label); -100 is ignored.
+            return_lm_loss (`bool`, *optional*, defaults to `self.training`): compute the language-model term.
+            num_items_in_batch (`int`, *optional*): number of labels over which both losses are averaged, where a
+                batch is a part of a larger one; by default those of this batch.
+            kwargs: see `GPTModel`.
+
+        Returns:
+            `GPTTaskOutput`
+
+        Raises:
+            ValueError: if a conventional sequence has no classify token, or inputs contradict each other.
+        """
+        if return_lm_loss is None:
+            return_lm_loss = self.training
+        return_lm_loss = return_lm_loss and self.config.lm_coef > 0 and inputs_embeds is None
+        batch = input_ids.shape[0] if input_ids is not None else inputs_embeds.shape[0]
+        if classify_index is None:
+            input_ids, attention_mask, classify_index = self._conventional_inputs(input_ids, attention_mask)
+        if position_ids is not None:
+            position_ids = position_ids.flatten(0, -2)
+        if return_lm_loss and lm_weights is None:
+            lm_weights = self._default_lm_weights(input_ids, attention_mask, batch)
+
+        use_rows = self.config.release_quirks and inputs_embeds is None
+        rows = self.transformer.dropped_embedding_rows() if use_rows else None
+        outputs = self.transformer(
+            input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            subtree_end=subtree_end,
+            inputs_embeds=inputs_embeds,
+            use_cache=False,
+            embedding_rows=rows,
+            **kwargs,
+        )
+        hidden_states = outputs.last_hidden_state
+        logits = self._logits(hidden_states.reshape(batch, -1, hidden_states.shape[-1]), classify_index)
+
+        task_loss, items = None, batch
+        if labels is not None:
+            items = labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch
+            task_loss = self._task_loss_sum(logits, labels) / items
+            items = items / (labels.numel() // labels.shape[0])
+        lm_loss = None
+        if return_lm_loss:
+            lm_loss = self.language_model_loss(hidden_states, input_ids, lm_weights, parent_index, rows) / items
+        loss = task_loss
+        if task_loss is not None and lm_loss is not None:
+            loss = task_loss + self.config.lm_coef * lm_loss
+        return GPTTaskOutput(
+            loss=loss,
+            logits=logits,
+            task_loss=task_loss,
+            lm_loss=lm_loss,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+    def _conventional_inputs(self, input_ids, attention_mask):
+        """Flatten choices into rows and find each sequence's classify token (index into its row's choices)."""
+        if input_ids is None:
+            raise ValueError("inputs_embeds needs classify_index: the position whose state is classified.")
+        *leading, length = input_ids.shape
+        is_classify = input_ids.eq(-1 if self.config.classify_token_id is None else self.config.classify_token_id)
+        present = torch.ones(leading, dtype=torch.bool, device=input_ids.device)
+        if attention_mask is not None:
+            present = attention_mask.bool().any(-1)
+        checked = not (self.config.release_quirks or torch.compiler.is_compiling())
+        if checked and not (is_classify.any(-1) | ~present).all():
+            raise ValueError(
+                f"A sequence has no classify token (id {self.config.classify_token_id}), so there is no state to "
+                "classify: end each text with it (GPTTokenizer with task_template=True does), or give classify_index."
+            )
+        first = is_classify.int().argmax(-1)  # the first one; position 0 where there is none
+        offsets = torch.arange(leading[1] if len(leading) > 1 else 1, device=input_ids.device) * length
+        index = torch.where(present, first, -1).view(leading[0], -1)
+        index = torch.where(index < 0, -1, index + offsets)
+        flat_mask = None if attention_mask is None else attention_mask.reshape(-1, length)
+        return input_ids.reshape(-1, length), flat_mask, index
+
+    def _default_lm_weights(self, input_ids, attention_mask, batch):
+        """`1 / (sequences of the example * predicted tokens of the sequence)` for every token after the first."""
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        tokens = mask.bool()
+        first = tokens & (tokens.int().cumsum(-1) == 1)
+        predicted = (tokens & ~first).float()
+        per_sequence = predicted / predicted.sum(-1, keepdim=True).clamp(min=1)
+        sequences = tokens.any(-1).view(batch, -1).sum(-1, keepdim=True).clamp(min=1)  # (batch, 1)
+        return (per_sequence.view(batch, -1) / sequences).view_as(per_sequence)
+
+    def _pooled(self, hidden_states, classify_index):
+        """States of the classify tokens, `(batch, paths, n_embd)`, 0 where there is no path; one dropout mask."""
+        index = classify_index.clamp(min=0).unsqueeze(-1).expand(-1, -1, hidden_states.shape[-1])
+        pooled = hidden_states.gather(1, index)
+        return pooled * classify_index.ge(0).unsqueeze(-1)
+
+    def _shared_dropout(self, states):
+        """Dropout on `(batch, paths, n_embd)` with one mask for the paths of an example, as in the release."""
+        return states * self.clf_dropout(torch.ones_like(states[:, :1]))
+
+
+class GPTForMultipleChoice(GPTTaskModel):
+    """GPT that scores the choices of an item with one linear unit each and a softmax over them."""
+
+    score_width = 1
+
+    def _logits(self, hidden_states, classify_index):
+        pooled = self._shared_dropout(self._pooled(hidden_states, classify_index))
+        logits = self.score(pooled).squeeze(-1)  # (batch, choices)
+        return logits.masked_fill(classify_index.lt(0), float("-inf"))
+
+    def _task_loss_sum(self, logits, labels):
+        return nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
+
+
+class GPTForSequenceClassification(GPTTaskModel):
+    """GPT that classifies a text, or a pair of texts; of two paths (both orders) the states are added first."""
+
+    def _logits(self, hidden_states, classify_index):
+        pooled = self._pooled(hidden_states, classify_index).sum(1, keepdim=True)
+        return self.score(self._shared_dropout(pooled)).squeeze(1)  # (batch, num_labels)
+
+    def _task_loss_sum(self, logits, labels):
+        logits = logits.float()
+        problem_type = self.config.problem_type
+        if problem_type is None:
+            if self.config.num_labels == 1:
+                problem_type = "regression"
+            elif labels.is_floating_point():
+                problem_type = "multi_label_classification"
+            else:
+                problem_type = "single_label_classification"
+        if problem_type == "regression":
+            return nn.functional.mse_loss(logits.view_as(labels), labels.float(), reduction="sum")
+        if problem_type == "multi_label_classification":
+            return nn.functional.binary_cross_entropy_with_logits(logits, labels.float(), reduction="sum")
+        return nn.functional.cross_entropy(logits, labels, reduction="sum")
+
+
+__all__ = [
+    "GPTForCausalLM",
+    "GPTForMultipleChoice",
+    "GPTForSequenceClassification",
+    "GPTModel",
+    "GPTPreTrainedModel",
+    "GPTTaskOutput",
+]

@@ -1,0 +1,174 @@
+"""The optimizer and the learning-rate schedules of the OpenAI release."""
+
+import math
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+
+def warmup_linear(progress: float, warmup: float = 0.002) -> float:
+    """
+    Rise over the warm-up, all of it multiplied by a linear fall.
+
+    Args:
+        progress (`float`): finished updates / all updates.
+        warmup (`float`, *optional*, defaults to 0.002): share of the updates that are warm-up.
+
+    Returns:
+        `float`: factor of the learning rate: `(progress / warmup if progress <= warmup else 1) * (1 - progress)`,
+        not below 0 (beyond the last update the release's own formula would turn negative).
+    """
+    rise = progress / warmup if progress <= warmup and warmup > 0 else 1.0
+    return max(0.0, rise * (1 - progress))
+
+
+def warmup_cosine(progress: float, warmup: float = 0.002) -> float:
+    """Linear rise over the warm-up, then `0.5 * (1 + cos(pi * progress))`; see `warmup_linear`."""
+    if progress <= warmup and warmup > 0:
+        return progress / warmup
+    return 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+
+
+def warmup_constant(progress: float, warmup: float = 0.002) -> float:
+    """Linear rise over the warm-up, then 1; see `warmup_linear`."""
+    return progress / warmup if progress <= warmup and warmup > 0 else 1.0
+
+
+SCHEDULES: dict[str, Callable[[float, float], float]] = {
+    "warmup_linear": warmup_linear,
+    "warmup_cosine": warmup_cosine,
+    "warmup_constant": warmup_constant,
+}
+
+
+def get_release_schedule(optimizer: Optimizer, name: str, total_updates: int, warmup: float = 0.002) -> LambdaLR:
+    """
+    One of the release's schedules as a scheduler. It sees the number of finished updates, so the first update has
+    the rate 0 and moves nothing but the moments.
+
+    Args:
+        optimizer (`torch.optim.Optimizer`): its rates are multiplied.
+        name (`str`): `warmup_linear`, `warmup_cosine` or `warmup_constant`.
+        total_updates (`int`): updates of the whole training.
+        warmup (`float`, *optional*, defaults to 0.002): share of the updates that are warm-up.
+
+    Raises:
+        ValueError: for another name, or a total below 1.
+    """
+    if name not in SCHEDULES:
+        raise ValueError(f"Unknown schedule {name!r}; choose one of {', '.join(SCHEDULES)}.")
+    if total_updates < 1:
+        raise ValueError(f"total_updates must be at least 1, not {total_updates}.")
+    return LambdaLR(optimizer, partial(_schedule_at, name, total_updates, warmup))
+
+
+def _schedule_at(name: str, total_updates: int, warmup: float, step: int) -> float:
+    return SCHEDULES[name](step / total_updates, warmup)
+
+
+class ReleaseAdam(Optimizer):
+    r"""
+    Adam as the OpenAI release wrote it, which differs from `torch.optim.AdamW` in three places: gradients are
+    clipped by their global norm inside the optimizer, before the moments see them; epsilon is added outside the
+    bias correction; weight decay is multiplied by the bias-corrected rate. With `m`, `v` the moments after update t:
+
+        rate = lr * sqrt(1 - beta2**t) / (1 - beta1**t)
+        p   -= rate * (m / (sqrt(v) + eps) + weight_decay * p)
+
+    Decay falls on parameters of two or more axes (embeddings and positions included), on others with
+    `decay_vectors`.
+
+    Args:
+        params (`Iterable`): parameters or parameter groups.
+        lr (`float`, *optional*, defaults to 6.25e-5): learning rate, without its schedule.
+        betas (`tuple[float, float]`, *optional*, defaults to (0.9, 0.999)): decay rates of the moments.
+        eps (`float`, *optional*, defaults to 1e-8): added to the root of the second moment.
+        weight_decay (`float`, *optional*, defaults to 0.01): factor of the parameter in its update.
+        max_grad_norm (`float`, *optional*, defaults to 1.0): Euclidean norm, over all parameters, above which
+            gradients are scaled down; 0 or less leaves them alone. Leave it at 0 where the Trainer clips.
+        decay_vectors (`bool`, *optional*, defaults to `False`): decay gains and biases too.
+
+    Source: `opt.py` of openai/finetune-transformer-lm; recorded values of it are this class's tests.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 6.25e-5,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        max_grad_norm: float = 1.0,
+        decay_vectors: bool = False,
+    ):
+        if lr < 0 or eps < 0 or weight_decay < 0:
+            raise ValueError(f"lr, eps and weight_decay must not be negative: {lr}, {eps}, {weight_decay}.")
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"betas must lie in [0, 1), not {betas}.")
+        self.max_grad_norm = max_grad_norm
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "decay_vectors": decay_vectors,
+        }
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
+        """
+        One update.
+
+        Args:
+            closure (`Callable`, *optional*): evaluates the loss again and returns it.
+
+        Raises:
+            RuntimeError: for sparse gradients.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self.max_grad_norm > 0:
+            parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+            torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
+        for group in self.param_groups:
+            trained = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if trained:
+                self._update_group(group, trained)
+        return loss
+
+    def _update_group(self, group: dict, parameters: list[torch.Tensor]) -> None:
+        for parameter in parameters:
+            if parameter.grad.is_sparse:
+                raise RuntimeError("ReleaseAdam does not take sparse gradients.")
+            state = self.state[parameter]
+            if not state:
+                state["step"] = 0
+                state["exp_avg"] = torch.zeros_like(parameter)
+                state["exp_avg_sq"] = torch.zeros_like(parameter)
+            state["step"] += 1
+        beta1, beta2 = group["betas"]
+        states = [self.state[parameter] for parameter in parameters]
+        # Parameters that were frozen for a while have counted fewer updates: one multi-tensor update per count.
+        for step in sorted({state["step"] for state in states}):
+            chosen = [index for index, state in enumerate(states) if state["step"] == step]
+            rate = group["lr"] * math.sqrt(1 - beta2**step) / (1 - beta1**step)
+            values = [parameters[index] for index in chosen]
+            gradients = [parameters[index].grad for index in chosen]
+            first = [states[index]["exp_avg"] for index in chosen]
+            second = [states[index]["exp_avg_sq"] for index in chosen]
+            torch._foreach_lerp_(first, gradients, 1 - beta1)
+            torch._foreach_mul_(second, beta2)
+            torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
+            updates = torch._foreach_sqrt(second)
+            torch._foreach_add_(updates, group["eps"])
+            updates = torch._foreach_div(first, updates)
+            for value, update in zip(values, updates, strict=True):
+                if group["weight_decay"] and (value.ndim >= 2 or group["decay_vectors"]):
+                    update.add_(value, alpha=group["weight_decay"])
+            torch._foreach_add_(values, updates, alpha=-rate)

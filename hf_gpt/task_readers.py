@@ -1,0 +1,330 @@
+"""Readers of data files: one file in, a stream of records out, each knowing where it stands.
+
+A reader is a function ``read(path, ...) -> Iterator[Record]`` that holds one record at a time. It knows formats
+(delimited text, JSON lines, XML, Parquet, ...), not tasks. Plain, ``.gz`` and ``.xz`` files read the same.
+Whatever is wrong with a file is a `ValueError` that names the file and the line, what was expected, and what to do.
+"""
+
+import csv
+import gzip
+import json
+import lzma
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+from xml.parsers import expat
+
+COMPRESSIONS = ("", ".gz", ".xz")
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+UTF8_MARK = b"\xef\xbb\xbf"
+# csv's own limit of 131,072 characters is shorter than some documents.
+LONGEST_FIELD = 2**27
+
+
+class Record(NamedTuple):
+    """One item of a file: its fields by name, and the place to name when something is wrong with it."""
+
+    path: str
+    number: int
+    fields: dict[str, Any]
+    unit: str = "line"
+
+    @property
+    def where(self) -> str:
+        return place(self.path, self.number, self.unit)
+
+
+Reader = Callable[[Path], Iterator[Record]]
+
+
+def place(path: Path | str, number: int, unit: str = "line") -> str:
+    """The words by which an error names a place in a file."""
+    return f"{path}, {unit} {number}"
+
+
+def input_error(where: Path | str, problem: str, remedy: str) -> ValueError:
+    """The error for wrong input: where it is, what is wrong (and was expected), what to do."""
+    return ValueError(f"{where}: {problem} {remedy}")
+
+
+def find_files(directory: Path, pattern: str) -> list[Path]:
+    """
+    The files of `directory` that a name or glob pattern stands for.
+
+    The plain name is looked for first, then the name with ``.gz``, then with ``.xz``; the first that exists wins, so
+    that a file and its compressed copy are not read twice. Sorted by path; empty when there is none.
+    """
+    for suffix in COMPRESSIONS:
+        exact = directory / (pattern + suffix)
+        if exact.is_file():
+            return [exact]
+        found = [] if Path(pattern).is_absolute() else sorted(filter(Path.is_file, directory.glob(pattern + suffix)))
+        if found:
+            return found
+    return []
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """Opens a plain, gzip or xz file for reading bytes; damage found while reading becomes a named error."""
+    openers = {".gz": gzip.open, ".xz": lzma.open}
+    try:
+        with openers.get(path.suffix, open)(path, "rb") as file:
+            yield file
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        raise input_error(
+            path, f"the compressed file is damaged or cut short ({error}).", "Download or copy it again."
+        ) from error
+
+
+def read_text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
+    """Numbered lines of a text file without their line ends; a byte order mark is dropped."""
+    with open_bytes(path) as file:
+        # Decoded line by line, so that an error can name the line: a text stream decodes in blocks.
+        for number, line in enumerate(file, 1):
+            if number == 1:
+                if line.startswith(UTF16_MARKS):
+                    raise input_error(path, f"the file is UTF-16, {encoding} was expected.", "Save it as UTF-8.")
+                line = line.removeprefix(UTF8_MARK)
+            try:
+                text = line.decode(encoding)
+            except UnicodeDecodeError as error:
+                raise input_error(
+                    place(path, number),
+                    f"byte {line[error.start]:#04x} at offset {error.start} is not valid {encoding}.",
+                    "Save the file as UTF-8, or name its encoding where the reader takes one.",
+                ) from error
+            yield number, text.rstrip("\r\n")
+
+
+def read_delimited(
+    path: Path,
+    delimiter: str = ",",
+    names: Sequence[str] | None = None,
+    quoted: bool = True,
+    extra_fields: bool = False,
+    encoding: str = "utf-8",
+) -> Iterator[Record]:
+    """
+    Rows of a CSV or TSV file.
+
+    Args:
+        path (`Path`): the file.
+        delimiter (`str`, defaults to `","`): what separates fields.
+        names (sequence of `str`, *optional*): the columns of a file that has no header row.
+        quoted (`bool`, defaults to `True`): whether double quotes enclose fields; `False` for files such as GLUE's,
+            where a quote is a character like any other.
+        extra_fields (`bool`, defaults to `False`): whether rows may go on after the last named column.
+        encoding (`str`, defaults to `"utf-8"`): how the text is encoded.
+    """
+    path_name = str(path)
+    for number, row in _delimited_rows(path, delimiter, quoted, encoding):
+        if names is None:
+            names = [name.strip() for name in row]
+            repeated = {name for name in names if names.count(name) > 1}
+            if repeated:
+                raise input_error(
+                    place(path, number),
+                    f"the header names a column twice: {', '.join(sorted(repeated))}.",
+                    "Rename one of the two.",
+                )
+            continue
+        if len(row) < len(names) or (len(row) > len(names) and not extra_fields):
+            advice = (
+                "Enclose fields that contain the delimiter, a quote or a line end in double quotes."
+                if quoted
+                else "A field cannot contain the delimiter or a line end."
+            )
+            raise input_error(
+                place(path, number),
+                f"{len(row)} field{'s' * (len(row) != 1)} where {len(names)} were expected ({', '.join(names)}).",
+                advice,
+            )
+        yield Record(path_name, number, dict(zip(names, row, strict=False)))
+
+
+def _delimited_rows(path: Path, delimiter: str, quoted: bool, encoding: str) -> Iterator[tuple[int, list[str]]]:
+    lines = read_text_lines(path, encoding)
+    if not quoted:
+        yield from ((number, line.split(delimiter)) for number, line in lines if line.strip())
+        return
+    number = 1
+    csv.field_size_limit(max(LONGEST_FIELD, csv.field_size_limit()))
+    try:
+        # Quotes in the wrong place raise instead of swallowing the rest of the file (strict).
+        rows = csv.reader((line + "\n" for _, line in lines), delimiter=delimiter, strict=True)
+        for row in rows:
+            if any(field.strip() for field in row):
+                yield number, row
+            number = rows.line_num + 1
+    except csv.Error as error:
+        raise input_error(
+            place(path, number),
+            f"the quotes of this row do not match ({error}).",
+            'Double a quote inside a quoted field (""), or read the file without quoting (quoted=False).',
+        ) from error
+
+
+def read_jsonl(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
+    """Objects of a JSON lines file, one per line; blank lines are passed over."""
+    path_name = str(path)
+    for number, line in read_text_lines(path, encoding):
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise input_error(
+                place(path, number),
+                f"this is not valid JSON ({error}).",
+                "Write one whole JSON object on each line.",
+            ) from error
+        if not isinstance(fields, dict):
+            raise input_error(
+                place(path, number),
+                f"a JSON object was expected, a {type(fields).__name__} was found.",
+                "Write one whole JSON object on each line.",
+            )
+        yield Record(path_name, number, fields)
+
+
+def read_label_then_text(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
+    """Lines of a label, white space and the text, as `label` and `text`."""
+    path_name = str(path)
+    for number, line in read_text_lines(path, encoding):
+        parts = line.split(maxsplit=1)
+        if not parts:
+            continue
+        if len(parts) < 2:
+            raise input_error(
+                place(path, number), f"a label and a text were expected, {line!r} was found.", "Complete the line."
+            )
+        yield Record(path_name, number, {"label": parts[0], "text": parts[1]})
+
+
+def read_parquet(path: Path) -> Iterator[Record]:
+    """Rows of a Parquet file, read in batches."""
+    import pyarrow
+    from pyarrow import parquet
+
+    path_name = str(path)
+    number = 0
+    try:
+        # `ParquetFile` closes only what it opened itself.
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=1024):
+                for fields in batch.to_pylist():
+                    number += 1
+                    yield Record(path_name, number, fields, "row")
+    except pyarrow.ArrowInvalid as error:
+        raise input_error(
+            path, f"this is not a readable Parquet file ({error}).", "Download or write it again."
+        ) from error
+
+
+def read_xml(path: Path, item: str) -> Iterator[Record]:
+    """
+    Elements named `item` of an XML file: their attributes and the text of their children, as fields.
+
+    The document type may be named, as COPA's files do, but nothing is fetched, and a file that declares or uses
+    entities of its own is refused: they can blow up in memory or pull in other files.
+    """
+    done: list[Record] = []
+    fields: dict[str, str] | None = None
+    child: str | None = None
+    first_line = 0
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal fields, child, first_line
+        if name == item:
+            fields, first_line = dict(attributes), parser.CurrentLineNumber
+        elif fields is not None:
+            child = name
+            fields.setdefault(name, "")
+
+    def text(characters: str) -> None:
+        if fields is not None and child is not None:
+            fields[child] += characters
+
+    def end(name: str) -> None:
+        nonlocal fields, child
+        child = None
+        if name == item and fields is not None:
+            done.append(Record(str(path), first_line, fields))
+            fields = None
+
+    def refuse(*_: object) -> None:
+        raise input_error(
+            place(path, parser.CurrentLineNumber),
+            "the file declares or uses XML entities, which are not read.",
+            "Write the characters themselves.",
+        )
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, text
+    parser.EntityDeclHandler = parser.UnparsedEntityDeclHandler = refuse
+    parser.ExternalEntityRefHandler = parser.SkippedEntityHandler = refuse
+
+    try:
+        with open_bytes(path) as file:
+            while chunk := file.read(1 << 16):
+                parser.Parse(chunk, False)
+                yield from done
+                done.clear()
+            parser.Parse(b"", True)
+    except expat.ExpatError as error:
+        # An empty file is one that the caller reports, with the words it has for all formats.
+        if error.code != expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS] or parser.CurrentByteIndex > 0:
+            raise input_error(
+                place(path, error.lineno),
+                f"this is not well-formed XML ({expat.ErrorString(error.code)}).",
+                "Correct the file or download it again.",
+            ) from error
+    yield from done
+
+
+read_tsv = partial(read_delimited, delimiter="\t")
+"""Tab-separated with quotes, as pandas writes it."""
+read_plain_tsv = partial(read_delimited, delimiter="\t", quoted=False)
+"""Tab-separated where a quote is a character like any other, as in GLUE."""
+
+READERS_BY_SUFFIX: dict[str, Callable[..., Iterator[Record]]] = {
+    ".csv": read_delimited,
+    ".tsv": read_tsv,
+    ".jsonl": read_jsonl,
+    ".ndjson": read_jsonl,
+    ".json": read_jsonl,
+    ".parquet": read_parquet,
+}
+
+
+def read_by_suffix(
+    path: Path, delimiter: str | None = None, quoted: bool = True, encoding: str = "utf-8"
+) -> Iterator[Record]:
+    """The records of a file in the format that its name tells; `delimiter` and `quoted` are for delimited files."""
+    reader = reader_for(path)
+    if reader is read_parquet:
+        return reader(path)
+    if reader is read_jsonl:
+        return reader(path, encoding=encoding)
+    options = {"delimiter": delimiter} if delimiter else {}
+    return reader(path, quoted=quoted, encoding=encoding, **options)
+
+
+def reader_for(path: Path) -> Callable[..., Iterator[Record]]:
+    """The reader that a file's name asks for, whatever it is compressed with."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in COMPRESSIONS:
+        suffixes.pop()
+    reader = READERS_BY_SUFFIX.get(suffixes[-1]) if suffixes else None
+    if reader is None:
+        raise input_error(
+            path,
+            "the name does not tell the format.",
+            f"Use a name that ends in one of {', '.join(READERS_BY_SUFFIX)} (.gz or .xz after it is fine).",
+        )
+    return reader

@@ -1,0 +1,400 @@
+"""What a task is, declared: `TaskSpec`, where its rows lie (`Layout`, `Hub`), and how one record becomes one row.
+
+The normalised rows of the four families are
+
+    classification        {"id", "text", "label"}
+    entailment            {"id", "premise", "hypothesis", "label"}
+    similarity            {"id", "premise", "hypothesis", "label"}
+    multiple-choice       {"id", "context", "question", "choices", "label"}
+
+`label` is an `int`; a `float` for regression and ordinal scores; a list of 0.0 and 1.0, one per label name, for
+multi-label classification. A test row without a gold label has the label -1 (NaN where the label is a score, as -1
+can be a score). `question` is empty where an item has none; an item that is a bare question has it as its context.
+The rows of one data set may have different numbers of choices.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from datasets import Features, List, Value
+
+from .task_readers import Record, input_error
+
+SPLITS = ("train", "validation", "test")
+TEXT_COLUMNS = {
+    "classification": ("text",),
+    "entailment": ("premise", "hypothesis"),
+    "similarity": ("premise", "hypothesis"),
+    "multiple-choice": ("context", "question", "choices"),
+}
+PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression", "ordinal")
+UNLABELLED = -1
+LABEL_SEPARATOR = "|"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """
+    One way in which a data set's files are published.
+
+    Args:
+        columns (mapping of `str` to `str` or tuple of `str`): the file's field for each normalised column. A tuple
+            joins fields by a space for a text, and lists them for `choices`, where empty fields at the end mean that
+            the row has fewer choices. Without `id`, rows are numbered; without `question`, it is empty.
+        train, validation, test (`str`, *optional*): file name or glob pattern below the data folder.
+        read (reader, *optional*): how a file becomes records; chosen by the file's name when left out.
+        prepare (function, *optional*): from one record's fields to the fields of one or more items, for files that
+            nest them.
+        labels (tuple of `str`, *optional*): how the file writes the labels, in the order of the task's `label_names`;
+            the label names themselves when left out.
+        skip_labels (tuple of `str`): rows with these labels are left out and counted.
+        first_choice (`int` or `str`, defaults to 0): how the file writes the first choice's index: 0, 1 or "A".
+        split_field (`str`, *optional*): the field that names a row's split, where one file holds all splits.
+        many (`bool`, defaults to `False`): whether a pattern may stand for several files, read in order.
+    """
+
+    columns: Mapping[str, str | tuple[str, ...]]
+    train: str | None = None
+    validation: str | None = None
+    test: str | None = None
+    read: Callable[..., Iterator[Record]] | None = None
+    prepare: Callable[[dict[str, Any]], Iterable[dict[str, Any]]] | None = None
+    labels: tuple[str, ...] | None = None
+    skip_labels: tuple[str, ...] = ()
+    first_choice: int | str = 0
+    split_field: str | None = None
+    many: bool = False
+
+
+@dataclass(frozen=True)
+class Hub:
+    """Where the Hugging Face Hub has the data set, and what its columns are called there (see `Layout`)."""
+
+    id: str
+    layout: Layout
+    config: str | None = None
+    revision: str | None = None
+    data_dir: str | None = None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """
+    How a validation part is cut from a training part that was published without one.
+
+    Args:
+        size (`float`): the number of rows where it is 1 or more, else the share of the rows.
+        group_by (tuple of `str`): rows that agree in these normalised columns stay on one side.
+        seed (`int`, defaults to 0): used unless the caller gives one.
+    """
+
+    size: float
+    group_by: tuple[str, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """
+    One data set, declared.
+
+    Args:
+        name (`str`): what `--task` calls it.
+        family (`str`): `classification`, `entailment`, `similarity` or `multiple-choice`.
+        description (`str`): one line on what is asked.
+        metrics (tuple of `str`): names known to `hf_gpt.metrics`; the first is the main one.
+        layouts (tuple of `Layout`): the forms in which its files are read; the first that matches is used.
+        problem_type (`str`, *optional*): one of `PROBLEM_TYPES`; None for multiple choice.
+        label_names (tuple of `str`, *optional*): the labels in the order of their indices.
+        score_range (pair of `float`, *optional*): lowest and highest score of a regression or ordinal task.
+        version (`int`, defaults to 1): raised when the same files are read into other rows.
+        licence, source (`str`): what the publisher says of the data's use, and where to get the data.
+        hub (`Hub`, *optional*): its place on the Hub.
+        default_dir (`Path`, *optional*): where its files lie when no data folder is named.
+        cut (`Cut`, *optional*): the rule for a validation part that is not published.
+        paper_score (`float`, *optional*): what the GPT paper reports, in percent of the main metric, on test.
+    """
+
+    name: str
+    family: str
+    description: str
+    metrics: tuple[str, ...]
+    layouts: tuple[Layout, ...] = field(repr=False)
+    problem_type: str | None = None
+    label_names: tuple[str, ...] | None = None
+    score_range: tuple[float, float] | None = None
+    version: int = 1
+    licence: str = ""
+    source: str = ""
+    hub: Hub | None = field(default=None, repr=False)
+    default_dir: Path | None = None
+    cut: Cut | None = None
+    paper_score: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.family not in TEXT_COLUMNS:
+            raise ValueError(f"Unknown task family {self.family!r}; it must be one of {', '.join(TEXT_COLUMNS)}.")
+        if self.family == "multiple-choice":
+            if self.problem_type is not None or self.label_names is not None:
+                raise ValueError("A multiple-choice task has no problem_type and no label_names: leave them out.")
+        elif self.problem_type not in PROBLEM_TYPES:
+            raise ValueError(
+                f"A {self.family} task needs a problem_type out of {', '.join(PROBLEM_TYPES)}, "
+                f"not {self.problem_type!r}."
+            )
+
+    @property
+    def main_metric(self) -> str:
+        return self.metrics[0]
+
+    @property
+    def hub_id(self) -> str | None:
+        return self.hub.id if self.hub else None
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        return TEXT_COLUMNS[self.family]
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether labels are numbers on a scale, not classes."""
+        return self.problem_type in ("regression", "ordinal")
+
+    @property
+    def infers_labels(self) -> bool:
+        """Whether the label names are still to be taken from the training rows."""
+        return self.label_names is None and str(self.problem_type).endswith("classification")
+
+    @property
+    def files(self) -> dict[str, tuple[str, ...]]:
+        """The file names or patterns expected in the data folder, per split, best first."""
+        named = {split: [getattr(layout, split) for layout in self.layouts] for split in SPLITS}
+        return {split: tuple(dict.fromkeys(filter(None, names))) for split, names in named.items()}
+
+    @property
+    def features(self) -> Features:
+        """The declared columns of the normalised rows."""
+        text = {name: Value("string") for name in ("id", *self.text_columns)}
+        if "choices" in text:
+            text["choices"] = List(Value("string"))
+        if self.problem_type == "multi_label_classification":
+            label = List(Value("float32"))
+        else:
+            label = Value("float32" if self.has_scores else "int64")
+        return Features({**text, "label": label})
+
+    @property
+    def unlabelled(self) -> int | float | list[float]:
+        """The label of a row that has none."""
+        if self.problem_type == "multi_label_classification":
+            return [float(UNLABELLED)] * len(self.label_names or ())
+        return math.nan if self.has_scores else UNLABELLED
+
+
+class RowReader:
+    """
+    Turns the records of one split into normalised rows, and counts what it leaves out.
+
+    Args:
+        spec (`TaskSpec`): the task.
+        layout (`Layout`): how the records are laid out.
+        split (`str`): which split they belong to; only `test` may lack gold labels.
+    """
+
+    def __init__(self, spec: TaskSpec, layout: Layout, split: str) -> None:
+        self.spec, self.layout, self.split = spec, layout, split
+        self.counts = {"rows": 0, "skipped": 0, "unlabelled": 0}
+        raw_labels = layout.labels or spec.label_names or ()
+        self.label_ids = {label: index for index, label in enumerate(raw_labels)}
+
+    def rows(self, records: Iterable[Record]) -> Iterator[dict[str, Any]]:
+        """
+        The rows of `records`.
+
+        Raises:
+            `ValueError`: naming file and line, for a missing column, an empty text, fewer than two choices, or a
+            label outside the label set.
+        """
+        for record in records:
+            if self.layout.split_field and self._split_of(record) != self.split:
+                continue
+            for item in self._items(record):
+                row = self._row(item)
+                if row is None:
+                    self.counts["skipped"] += 1
+                    continue
+                self.counts["rows"] += 1
+                yield row
+
+    def _split_of(self, record: Record) -> str:
+        split = self._field(record, self.layout.split_field)
+        if split not in SPLITS:
+            raise input_error(
+                record.where, f"the split is {split!r}.", f"Write one of {', '.join(SPLITS)} in that field."
+            )
+        return split
+
+    def _items(self, record: Record) -> Iterator[Record]:
+        if self.layout.prepare is None:
+            yield record
+            return
+        try:
+            for fields in self.layout.prepare(record.fields):
+                yield record._replace(fields=fields)
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            raise input_error(
+                record.where,
+                f"the record is not laid out as {self.spec.name} publishes it ({type(error).__name__}: {error}).",
+                f"The fields there are: {', '.join(record.fields)}. Compare with the files of {self.spec.source}.",
+            ) from error
+
+    def _row(self, record: Record) -> dict[str, Any] | None:
+        columns = self.layout.columns
+        raw_label = self._raw_label(record)
+        if raw_label is not None and str(raw_label).strip() in self.layout.skip_labels:
+            return None
+        row: dict[str, Any] = {"id": f"{self.split}-{record.number}"}
+        if "id" in columns:
+            row["id"] = str(self._field(record, columns["id"]))
+        for name in self.spec.text_columns:
+            if name == "choices":
+                row[name] = self._choices(record)
+            elif name == "question" and not (name in columns and self._field(record, columns[name])):
+                row[name] = ""
+            else:
+                row[name] = self._text(record, columns[name])
+        if raw_label is None:
+            self.counts["unlabelled"] += 1
+            row["label"] = self.spec.unlabelled
+        else:
+            row["label"] = self._label(record, raw_label, len(row.get("choices", ())))
+        return row
+
+    def _field(self, record: Record, column: str) -> Any:
+        try:
+            return record.fields[column]
+        except KeyError:
+            raise input_error(
+                record.where,
+                f"there is no column {column!r}.",
+                f"The columns there are: {', '.join(map(str, record.fields))}.",
+            ) from None
+
+    def _text(self, record: Record, column: str | tuple[str, ...]) -> str:
+        if isinstance(column, tuple):
+            return " ".join(self._text(record, part) for part in column)
+        return self._checked_text(record, column, self._field(record, column))
+
+    def _checked_text(self, record: Record, column: str, value: Any) -> str:
+        if not isinstance(value, str):
+            found = "nothing" if value is None else f"a {type(value).__name__}"
+            raise input_error(record.where, f"{column!r} holds {found}, a text was expected.", "Correct the row.")
+        if not value.strip():
+            raise input_error(record.where, f"the text of {column!r} is empty.", "Fill it in or leave the row out.")
+        return value.strip()
+
+    def _choices(self, record: Record) -> list[str]:
+        column = self.layout.columns["choices"]
+        if isinstance(column, tuple):
+            values = [self._field(record, part) for part in column]
+            while values and (values[-1] is None or not str(values[-1]).strip()):
+                values.pop()
+            names = column
+        else:
+            values = self._field(record, column)
+            if not isinstance(values, list | tuple):
+                raise input_error(
+                    record.where,
+                    f"{column!r} holds a {type(values).__name__}, a list of choices was expected.",
+                    "Where each choice has a column of its own, name those columns (choice_columns).",
+                )
+            names = [f"{column}[{index}]" for index in range(len(values))]
+        if len(values) < 2:
+            raise input_error(
+                record.where,
+                f"{len(values)} choice{'s' * (len(values) != 1)} where at least 2 were expected.",
+                "Complete the choices or leave the row out.",
+            )
+        return [self._checked_text(record, name, value) for name, value in zip(names, values, strict=False)]
+
+    def _raw_label(self, record: Record) -> Any:
+        """The label as the file has it; None for a test row that has no gold label."""
+        column = self.layout.columns["label"]
+        if self.split != "test":
+            label = self._field(record, column)
+            if label is None or (isinstance(label, str) and not label.strip()):
+                raise input_error(
+                    record.where, f"the label in {column!r} is empty.", "Only test rows can do without a gold label."
+                )
+            return label
+        label = record.fields.get(column)
+        written = str(label).strip()
+        missing = label is None or not written
+        if written == str(UNLABELLED) and not self.spec.has_scores and written not in self.label_ids:
+            missing = True
+        return None if missing else label
+
+    def _label(self, record: Record, raw: Any, choices: int) -> int | float | list[float]:
+        if self.spec.family == "multiple-choice":
+            return self._choice_index(record, raw, choices)
+        if self.spec.has_scores:
+            return self._score(record, raw)
+        if self.spec.problem_type == "multi_label_classification":
+            chosen = [self._class_index(record, label) for label in separate_labels(raw)]
+            return [float(index in chosen) for index in range(len(self.label_ids))]
+        return self._class_index(record, raw)
+
+    def _class_index(self, record: Record, raw: Any) -> int:
+        written = written_label(raw)
+        try:
+            return self.label_ids[written]
+        except KeyError:
+            raise input_error(
+                record.where,
+                f"the label {written!r} is not one of {', '.join(self.label_ids)}.",
+                "Correct the row, or name all labels (label_names).",
+            ) from None
+
+    def _score(self, record: Record, raw: Any) -> float:
+        low, high = self.spec.score_range or (-math.inf, math.inf)
+        try:
+            score = float(raw)
+        except (TypeError, ValueError):
+            score = math.nan
+        if not math.isfinite(score) or not low <= score <= high:
+            between = f" from {low:g} to {high:g}" if self.spec.score_range else ""
+            raise input_error(record.where, f"the score {raw!r} is not a number{between}.", "Correct the row.")
+        return score
+
+    def _choice_index(self, record: Record, raw: Any, choices: int) -> int:
+        first = self.layout.first_choice
+        written = written_label(raw)
+        try:
+            index = ord(written) - ord(first) if isinstance(first, str) else int(written) - first
+        except (TypeError, ValueError):
+            index = None
+        if index is None or not 0 <= index < choices:
+            last = chr(ord(first) + choices - 1) if isinstance(first, str) else first + choices - 1
+            raise input_error(
+                record.where,
+                f"the answer {written!r} is not one of the row's {choices} choices, counted {first} to {last}.",
+                f"Correct the row, or say how the file writes the first choice (first_choice, now {first!r}).",
+            )
+        return index
+
+
+def written_label(raw: Any) -> str:
+    """A label as text: 1, 1.0, "1" and " 1 " are the same label."""
+    if isinstance(raw, float) and raw.is_integer():
+        raw = int(raw)
+    return str(raw).strip()
+
+
+def separate_labels(raw: Any) -> list[Any]:
+    """The labels of a multi-label cell: a list, or text with `|` between labels; none at all is allowed in a list."""
+    if isinstance(raw, str):
+        return raw.split(LABEL_SEPARATOR)
+    return list(raw) if isinstance(raw, list | tuple) else [raw]

@@ -1,0 +1,134 @@
+"""Plain text from files, directories and archives, one file at a time."""
+
+import gzip
+import lzma
+import re
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
+COMPRESSED_SUFFIXES = (".gz", ".xz")
+READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
+
+
+def iter_texts(paths: Iterable[str | Path]) -> Iterator[tuple[str, str]]:
+    """
+    Streams the texts of files, directories and archives.
+
+    A directory gives its `.txt` files, compressed text files and archives, sorted by path; an archive gives its `.txt`
+    members in their order; a file named directly is read whatever its suffix. macOS resource files (`._name`,
+    `__MACOSX`) and hidden files in directories are skipped.
+
+    Args:
+        paths (`Iterable[str | Path]`): text files, `.gz` or `.xz` files, directories, and tar or zip archives.
+
+    Yields:
+        `tuple[str, str]`: the name (`archive/member` for a member of an archive) and the text, decoded as UTF-8.
+
+    Raises:
+        ValueError: if a path does not exist, holds no text, is damaged, or is not UTF-8. The message names the file.
+    """
+    paths = [Path(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)]
+    if not paths:
+        raise ValueError("no text files given: name at least one file, directory or archive")
+    for path in paths:
+        if not path.exists():
+            raise ValueError(f"{path}: no such file or directory")
+    for path in paths:
+        found = False
+        for name, text in _texts_of_path(path):
+            found = True
+            yield name, text
+        if not found:
+            raise ValueError(f"{path}: holds no .txt file")
+
+
+def unwrap_paragraphs(text: str) -> str:
+    """
+    Joins the hard-wrapped lines of each paragraph; blank lines part the paragraphs.
+
+    A text without blank lines between its paragraphs (one paragraph a line) is left as it is, apart from the white
+    space at the ends of its lines: it is taken for hard-wrapped only if nine in ten of its lines have at most
+    120 characters.
+
+    Args:
+        text (`str`): any text.
+
+    Returns:
+        `str`: the text with one paragraph a line and no blank lines.
+    """
+    lines = [line.strip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
+    lengths = sorted(len(line) for line in lines if line)
+    if not lengths:
+        return ""
+    if lengths[int(0.9 * (len(lengths) - 1))] > 120:
+        return "\n".join(line for line in lines if line)
+    paragraphs = re.split(r"\n{2,}", "\n".join(lines).strip("\n"))
+    return "\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
+
+
+def _texts_of_path(path: Path) -> Iterator[tuple[str, str]]:
+    if path.is_dir():
+        wanted = (".txt", *COMPRESSED_SUFFIXES, *ARCHIVE_SUFFIXES)
+        for child in sorted(path.rglob("*")):
+            relative = child.relative_to(path).as_posix()
+            if child.is_file() and child.name.lower().endswith(wanted) and not _is_junk(relative):
+                yield from _texts_of_path(child)
+    elif path.name.lower().endswith(ARCHIVE_SUFFIXES):
+        yield from _texts_of_archive(path)
+    else:
+        yield str(path), _decode(_read_file(path), str(path))
+
+
+def _texts_of_archive(path: Path) -> Iterator[tuple[str, str]]:
+    members = _zip_members(path) if path.name.lower().endswith(".zip") else _tar_members(path)
+    while True:
+        try:
+            name, data = next(members)
+        except StopIteration:
+            return
+        except READ_ERRORS as error:
+            raise ValueError(f"{path}: not a readable archive ({error}); fetch or pack it again") from error
+        yield f"{path}/{name}", _decode(data, f"{path}/{name}")
+
+
+def _zip_members(path: Path) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if not info.is_dir() and _is_text_member(info.filename):
+                yield info.filename, archive.read(info)
+
+
+def _tar_members(path: Path) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if member.isfile() and _is_text_member(member.name):
+                yield member.name, archive.extractfile(member).read()
+
+
+def _is_text_member(name: str) -> bool:
+    return name.lower().endswith(".txt") and not _is_junk(name)
+
+
+def _is_junk(name: str) -> bool:
+    parts = [part for part in name.split("/") if part not in ("", ".", "..")]
+    return any(part.startswith(".") or part == "__MACOSX" for part in parts)
+
+
+def _read_file(path: Path) -> bytes:
+    openers = {".gz": gzip.open, ".xz": lzma.open}
+    try:
+        with openers.get(path.suffix.lower(), open)(path, "rb") as stream:
+            return stream.read()
+    except READ_ERRORS as error:
+        raise ValueError(f"{path}: cannot be read ({error})") from error
+
+
+def _decode(data: bytes, name: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}: not UTF-8 at byte {error.start}; convert it to UTF-8") from error

@@ -1,0 +1,451 @@
+"""
+The tokenizer of the original GPT (Radford et al., 2018): the release's text standardisation, word splitting and BPE.
+
+`text -> ftfy -> clean-up -> spaCy's English words -> lower case -> BPE with the end mark </w>`. The words come from
+`word_splitting.py`; the BPE is that of the `tokenizers` library, whose `tokenizer.json` takes words parted by single
+spaces.
+"""
+
+import copy
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import BatchEncoding, PreTrainedTokenizerFast
+
+from .word_splitting import align, word_splitter
+
+
+MODES = ("exact",)
+END_OF_WORD = "</w>"
+
+
+class AlignedEncoding:
+    """
+    An `Encoding` of the `tokenizers` library whose character positions are those of the text as given. They are
+    computed when first asked for; everything else is the wrapped encoding's.
+
+    Args:
+        encoding (`tokenizers.Encoding`): the encoding of the words.
+        sequences (`list`): the one or two sequences as given: texts, or lists of words.
+    """
+
+    def __init__(self, encoding, sequences: Sequence[str | Sequence[str]]):
+        self._encoding = encoding
+        self._sequences = sequences
+        self._offsets = None
+
+    def __getattr__(self, name: str):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._encoding, name)
+
+    def __len__(self) -> int:
+        return len(self._encoding)
+
+    def __repr__(self) -> str:
+        return repr(self._encoding)
+
+    @property
+    def overflowing(self) -> list["AlignedEncoding"]:
+        return [AlignedEncoding(encoding, self._sequences) for encoding in self._encoding.overflowing]
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]:
+        if self._offsets is None:
+            aligned = functools.cache(self._align)
+            encoding = self._encoding
+            self._offsets = [
+                (0, 0) if sequence is None else self._span(aligned(sequence, word), *offsets)
+                for sequence, word, offsets in zip(encoding.sequence_ids, encoding.word_ids, encoding.offsets)
+            ]
+        return self._offsets
+
+    def _align(self, sequence: int, word: int) -> tuple[list[int], list[int]]:
+        source = self._sequences[sequence]
+        return align(source) if isinstance(source, str) else _align_given_word(source[word])
+
+    @staticmethod
+    def _span(aligned: tuple[list[int], list[int]], start: int, end: int) -> tuple[int, int]:
+        return aligned[0][start], aligned[1][end - 1]
+
+    def token_to_chars(self, token_index: int) -> tuple[int, int] | None:
+        return None if self._encoding.token_to_sequence(token_index) is None else self.offsets[token_index]
+
+    def char_to_token(self, char_pos: int, sequence_index: int = 0) -> int | None:
+        for index, (sequence, (start, end)) in enumerate(zip(self._encoding.sequence_ids, self.offsets)):
+            if sequence == sequence_index and start <= char_pos < end:
+                return index
+        return None
+
+    def word_to_chars(self, word_index: int, sequence_index: int = 0) -> tuple[int, int] | None:
+        tokens = self._encoding.word_to_tokens(word_index, sequence_index)
+        return None if tokens is None else (self.offsets[tokens[0]][0], self.offsets[tokens[1] - 1][1])
+
+    def char_to_word(self, char_pos: int, sequence_index: int = 0) -> int | None:
+        token = self.char_to_token(char_pos, sequence_index)
+        return None if token is None else self._encoding.word_ids[token]
+
+
+def _is_newline_word(word: str) -> bool:
+    return "\n" in word and word.isspace()
+
+
+def _prepare_given_word(word: str) -> str:
+    return "\n" if _is_newline_word(word) else word_splitter()(word)
+
+
+def _align_given_word(word: str) -> tuple[list[int], list[int]]:
+    return ([word.index("\n")], [word.rindex("\n") + 1]) if _is_newline_word(word) else align(word)
+
+
+def _map_strings(function, texts):
+    if isinstance(texts, str):
+        return function(texts)
+    if isinstance(texts, (list, tuple)):
+        return type(texts)(_map_strings(function, text) for text in texts)
+    return texts
+
+
+def _build_backend(vocab: dict[str, int], merges: list[tuple[str, str]], unk_token: str) -> Tokenizer:
+    backend = Tokenizer(
+        models.BPE(vocab=vocab, merges=merges, unk_token=unk_token, end_of_word_suffix=END_OF_WORD, fuse_unk=False)
+    )
+    backend.pre_tokenizer = pre_tokenizers.Split(" ", behavior="removed")
+    return backend
+
+
+def _build_decoder(special_tokens: Iterable[str]) -> decoders.Decoder:
+    # Special tokens have no end mark of their own.
+    return decoders.Sequence(
+        [
+            *(decoders.Replace(token, token + END_OF_WORD) for token in special_tokens),
+            decoders.BPEDecoder(suffix=END_OF_WORD),
+            decoders.Fuse(),
+            decoders.Replace(Regex(" ?\n ?"), "\n"),
+        ]
+    )
+
+
+def _read_vocab(path: Path) -> dict[str, int]:
+    try:
+        vocab = json.loads(_read_utf8(path))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {error.lineno}: not JSON ({error.msg}); expected one object") from error
+    if not isinstance(vocab, dict) or not all(type(index) is int for index in vocab.values()):
+        raise ValueError(f"{path}: expected one JSON object that maps each piece to its id")
+    if not vocab:
+        raise ValueError(f"{path}: the vocabulary is empty")
+    ids = sorted(vocab.values())
+    if ids != list(range(len(ids))):
+        wrong = next(index for index, found in enumerate(ids) if index != found)
+        problem = "stands twice" if wrong and ids[wrong] == ids[wrong - 1] else "stands out of order"
+        raise ValueError(
+            f"{path}: ids must count from 0 to {len(ids) - 1} without gaps or repeats, but {ids[wrong]} {problem}"
+        )
+    return vocab
+
+
+def _read_merges(path: Path, vocab: dict[str, int]) -> list[tuple[str, str]]:
+    merges = []
+    lines = _read_utf8(path).split("\n")
+    for number, line in enumerate(lines, start=1):
+        line = line.removesuffix("\r")
+        if (number == 1 and line.startswith("#version")) or (number == len(lines) and not line):
+            continue
+        pieces = tuple(line.split(" "))
+        if len(pieces) != 2 or not all(pieces):
+            raise ValueError(f"{path}, line {number}: expected two pieces parted by one space, found {line!r}")
+        for piece in (*pieces, "".join(pieces)):
+            if piece not in vocab:
+                raise ValueError(
+                    f"{path}, line {number}: {piece!r} is not in the vocabulary; do the files belong together?"
+                )
+        merges.append(pieces)
+    if not merges:
+        raise ValueError(f"{path}: holds no merges")
+    return merges
+
+
+def _read_utf8(path: Path) -> str:
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 at byte {error.start}") from error
+    if not text.strip():
+        raise ValueError(f"{path}: the file is empty")
+    return text
+
+
+def _find_release_file(directory: Path, name: str, pattern: str, argument: str) -> Path:
+    if (directory / name).is_file():
+        return directory / name
+    found = sorted(directory.glob(pattern))
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise ValueError(
+            f"{directory}: expected {name} or exactly one {pattern}, found {names}; name it by {argument}="
+        )
+    return found[0]
+
+
+class GPTTokenizer(PreTrainedTokenizerFast):
+    """
+    The original GPT's tokenizer with the interface of a fast tokenizer. Ids equal those of the release's encoder.
+
+    Ids: the vocabulary (`<unk>` is 0), then `_start_`, `_delimiter_`, `_classify_`, `<pad>`. `_start_` is the `bos_token`,
+    `_delimiter_` the `sep_token`, `_classify_` the `cls_token`; there is no `eos_token`, as the release has none. Text
+    never becomes a special token, whatever it contains.
+
+    The index of `word_ids()` counts the release's words; with `is_split_into_words=True` each given word is treated as
+    a text of its own (so `don't` still becomes `do n't`; a word of white space with a newline is the newline token)
+    and the index counts the given words. Offsets point into the text as given (into the given word with
+    `is_split_into_words=True`), exactly so where ftfy leaves the text alone, and as well as `difflib` aligns the two
+    texts where it does not; the newline token spans from the first to the last newline of its white space.
+
+    `tokenizer.json` holds the BPE, the special tokens and the template: loaded by the `tokenizers` library alone it
+    takes lower-cased words parted by single spaces.
+
+    Args:
+        mode (`str`, *optional*, defaults to `"exact"`): how text becomes words. `"exact"` is the release's way; it
+            needs ftfy and spaCy.
+        task_template (`bool`, *optional*, defaults to `False`): whether `tokenizer(a)` gives `_start_ a _classify_` and
+            `tokenizer(a, b)` gives `_start_ a _delimiter_ b _classify_` (section 3.3 of the paper). Otherwise no special
+            tokens are added, as language models want it.
+        vocab (`dict[str, int]`, *optional*): the vocabulary; see `from_release` for reading it from files.
+        merges (`list[tuple[str, str]]`, *optional*): the BPE merges, first learnt first.
+        unk_token, pad_token, bos_token, sep_token, cls_token (`str`, *optional*): the special tokens.
+        kwargs: those of `PreTrainedTokenizerFast`, such as `model_max_length` or `padding_side`.
+
+    Raises:
+        ValueError: if the mode is unknown or there is no vocabulary.
+    """
+
+    vocab_files_names = {"tokenizer_file": "tokenizer.json"}
+    model_input_names = ["input_ids", "attention_mask"]
+    padding_side = "right"
+    truncation_side = "right"
+
+    def __init__(
+        self,
+        mode: str = "exact",
+        task_template: bool = False,
+        vocab: dict[str, int] | None = None,
+        merges: list[tuple[str, str]] | None = None,
+        unk_token: str = "<unk>",
+        pad_token: str = "<pad>",
+        bos_token: str = "_start_",
+        sep_token: str = "_delimiter_",
+        cls_token: str = "_classify_",
+        **kwargs,
+    ):
+        if mode not in MODES:
+            raise ValueError(f"mode={mode!r} is not one of the tokenizer's modes: {', '.join(map(repr, MODES))}")
+        tokenizer_object = kwargs.pop("tokenizer_object", None)
+        tokenizer_file = kwargs.pop("tokenizer_file", None)
+        if tokenizer_object is not None:
+            self._tokenizer = copy.deepcopy(tokenizer_object)
+        elif tokenizer_file is not None:
+            self._tokenizer = Tokenizer.from_file(str(tokenizer_file))
+        elif vocab is not None and merges is not None:
+            self._tokenizer = _build_backend(vocab, merges, str(unk_token))
+        else:
+            raise ValueError(
+                "GPTTokenizer needs a vocabulary: use GPTTokenizer.from_release(directory) for the release's files or "
+                "GPTTokenizer.from_pretrained(directory) for a saved tokenizer"
+            )
+        # Before the base class adds them in an order of its own.
+        self._tokenizer.add_special_tokens(
+            [
+                token if isinstance(token, AddedToken) else AddedToken(token, normalized=False, special=True)
+                for token in (unk_token, bos_token, sep_token, cls_token, pad_token)
+                if token is not None
+            ]
+        )
+        self.mode = mode
+        self._task_template = bool(task_template)
+        kwargs["split_special_tokens"] = True
+        super().__init__(
+            mode=mode,
+            task_template=task_template,
+            unk_token=unk_token,
+            pad_token=pad_token,
+            bos_token=bos_token,
+            sep_token=sep_token,
+            cls_token=cls_token,
+            **kwargs,
+        )
+        self.update_post_processor()
+
+    @classmethod
+    def from_release(
+        cls,
+        directory: str | Path,
+        task_template: bool = False,
+        vocab_file: str | None = None,
+        merges_file: str | None = None,
+        **kwargs,
+    ) -> "GPTTokenizer":
+        """
+        Builds the tokenizer from the files of OpenAI's release, or others of the same format.
+
+        Args:
+            directory (`str` or `Path`): holds `encoder_bpe_40000.json` and `vocab_40000.bpe`, or exactly one
+                `encoder_bpe_*.json` and one `vocab_*.bpe`.
+            task_template (`bool`, *optional*, defaults to `False`): see `GPTTokenizer`.
+            vocab_file (`str`, *optional*): another name of the vocabulary's file in the directory.
+            merges_file (`str`, *optional*): another name of the merges' file in the directory.
+            kwargs: further arguments of `GPTTokenizer`.
+
+        Returns:
+            `GPTTokenizer`: the tokenizer.
+
+        Raises:
+            ValueError: if a file is missing, empty or malformed, ids have gaps, `<unk>` is not 0, or a merge does not
+                fit the vocabulary. The message names the file and line.
+        """
+        directory = Path(directory)
+        if not directory.is_dir():
+            raise ValueError(f"{directory}: no such directory")
+        if vocab_file is None:
+            vocab_path = _find_release_file(directory, "encoder_bpe_40000.json", "encoder_bpe_*.json", "vocab_file")
+        else:
+            vocab_path = directory / vocab_file
+        if merges_file is None:
+            merges_path = _find_release_file(directory, "vocab_40000.bpe", "vocab_*.bpe", "merges_file")
+        else:
+            merges_path = directory / merges_file
+        vocab = _read_vocab(vocab_path)
+        unk_token = str(kwargs.get("unk_token", "<unk>"))
+        if vocab.get(unk_token) != 0:
+            raise ValueError(
+                f"{vocab_path}: the unknown token {unk_token!r} must have id 0, found {vocab.get(unk_token)}"
+            )
+        return cls(vocab=vocab, merges=_read_merges(merges_path, vocab), task_template=task_template, **kwargs)
+
+    @classmethod
+    def convert_to_native_format(cls, trust_remote_code: bool = False, **kwargs) -> dict[str, Any]:
+        # The base class would take tokenizer.json apart; `__init__` reads it as a whole.
+        return kwargs
+
+    @property
+    def task_template(self) -> bool:
+        """`bool`: whether special tokens are added as the paper does for tasks. May be set."""
+        return self._task_template
+
+    @task_template.setter
+    def task_template(self, value: bool) -> None:
+        self._task_template = bool(value)
+        self.update_post_processor()
+
+    def update_post_processor(self) -> None:
+        """Writes the template and the decoder into the backend."""
+        if self._task_template:
+            single = [self.bos_token, "$A:0", self.cls_token]
+            pair = [self.bos_token, "$A:0", self.sep_token, "$B:1", self.cls_token]
+            used = {token: self.convert_tokens_to_ids(token) for token in pair if not token.startswith("$")}
+        else:
+            single, pair, used = ["$A:0"], ["$A:0", "$B:1"], {}
+        self._tokenizer.post_processor = processors.TemplateProcessing(
+            single=single, pair=pair, special_tokens=list(used.items())
+        )
+        self._tokenizer.decoder = _build_decoder(self.all_special_tokens)
+
+    def build_inputs_with_special_tokens(
+        self, token_ids_0: list[int], token_ids_1: list[int] | None = None
+    ) -> list[int]:
+        """
+        Adds the special tokens of the task template, or none without it.
+
+        Args:
+            token_ids_0 (`list[int]`): ids of the first sequence.
+            token_ids_1 (`list[int]`, *optional*): ids of the second sequence.
+
+        Returns:
+            `list[int]`: the ids of the model's input.
+        """
+        second = token_ids_1 or []
+        if not self._task_template:
+            return [*token_ids_0, *second]
+        middle = [] if token_ids_1 is None else [self.sep_token_id]
+        return [self.bos_token_id, *token_ids_0, *middle, *second, self.cls_token_id]
+
+    def get_special_tokens_mask(
+        self, token_ids_0: list[int], token_ids_1: list[int] | None = None, already_has_special_tokens: bool = False
+    ) -> list[int]:
+        """
+        Marks special tokens.
+
+        Args:
+            token_ids_0 (`list[int]`): ids of the first sequence, or of the whole input.
+            token_ids_1 (`list[int]`, *optional*): ids of the second sequence.
+            already_has_special_tokens (`bool`, *optional*, defaults to `False`): whether `token_ids_0` is a whole input.
+
+        Returns:
+            `list[int]`: 1 for a special token, 0 for others.
+        """
+        if already_has_special_tokens:
+            return super().get_special_tokens_mask(token_ids_0, token_ids_1, already_has_special_tokens=True)
+        placeholders = [None if ids is None else [None] * len(ids) for ids in (token_ids_0, token_ids_1)]
+        return [int(index is not None) for index in self.build_inputs_with_special_tokens(*placeholders)]
+
+    def _encode_plus(
+        self,
+        text,
+        text_pair=None,
+        is_split_into_words: bool = False,
+        return_offsets_mapping: bool = False,
+        return_overflowing_tokens: bool = False,
+        return_tensors=None,
+        **kwargs,
+    ) -> BatchEncoding:
+        prepare = _prepare_given_word if is_split_into_words else word_splitter()
+        prepared_pair = _map_strings(prepare, text_pair)
+        if isinstance(text_pair, str):
+            # The base class takes an empty second text for none.
+            prepared_pair = prepared_pair or " "
+        kwargs["split_special_tokens"] = True
+        encoded = super()._encode_plus(
+            text=_map_strings(prepare, text),
+            text_pair=prepared_pair,
+            is_split_into_words=is_split_into_words,
+            return_offsets_mapping=return_offsets_mapping,
+            return_overflowing_tokens=return_overflowing_tokens,
+            return_tensors=return_tensors,
+            **kwargs,
+        )
+        batched = isinstance(text, (list, tuple)) and (
+            not is_split_into_words or (len(text) > 0 and isinstance(text[0], (list, tuple)))
+        )
+        items = [text] if not batched else text
+        pairs = [text_pair] if not batched else text_pair
+        samples = encoded.get("overflow_to_sample_mapping", range(len(items)))
+        encoded._encodings = [
+            AlignedEncoding(encoding, _sequences(items[sample], pairs and pairs[sample], is_split_into_words))
+            for encoding, sample in zip(encoded.encodings, samples)
+        ]
+        if return_offsets_mapping:
+            offsets = [encoding.offsets for encoding in encoded.encodings]
+            if return_tensors is not None:
+                offsets = BatchEncoding({"offset_mapping": offsets}, tensor_type=return_tensors)["offset_mapping"]
+            elif not batched and not return_overflowing_tokens:
+                offsets = offsets[0]
+            encoded["offset_mapping"] = offsets
+        return encoded
+
+    def train_new_from_iterator(self, *args, **kwargs):
+        """Not available: the vocabulary must be learnt behind the release's word splitting."""
+        raise NotImplementedError("train a vocabulary with scripts/train_tokenizer.py and load it with from_release")
+
+
+def _sequences(text, text_pair, is_split_into_words: bool) -> Sequence:
+    if text_pair is not None:
+        return [text, text_pair]
+    if is_split_into_words:
+        return text if text and isinstance(text[0], (list, tuple)) else [text]
+    return [text] if isinstance(text, str) else text

@@ -1,0 +1,286 @@
+"""
+The release's words: ftfy, clean-up, spaCy's English word splitter and lower case, in that order.
+
+`word_splitter()` is the quick way behind a cache, `split_words` the plain one; `align` tells where each character of
+the words comes from.
+"""
+
+import difflib
+import functools
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+
+
+# ftfy returns ASCII text without these characters as it is: every fixer of it concerns other characters, HTML entities
+# (&), control characters, or carriage returns.
+_MAY_CHANGE = re.compile(r"[^\t\n\x0c\x20-\x25\x27-\x7e]")
+# The same holds for text that has typographer's quotation marks, dashes and the ellipsis besides, once the marks are
+# made straight: none of them next to each other or to ASCII counts as mojibake for ftfy.
+_MAY_CHANGE_BUT_FOR_TYPOGRAPHY = re.compile("[^\t\n\x0c\x20-\x25\x27-\x7e\u2013\u2014\u2018\u2019\u201c\u201d\u2026]")
+_STRAIGHT_QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"'})
+# ftfy treats longer lines in pieces of this size.
+_FTFY_SEGMENT = 1_000_000
+
+_PLAIN_CHARACTERS = str.maketrans(
+    {"\u2014": "-", "\u2013": "-", "\u2015": "-", "\u2026": "...", "\u00b4": "'"}  # em dash, en dash, bar, ..., acute
+)
+# A run of one and the same of these characters becomes a word of its own. The backslash is not among them: the
+# release's pattern loses it to string escaping.
+_PUNCTUATION_RUN = re.compile(r'([-~!";?+,)(/*\[\]}{|_])\1*')
+
+_CACHED_CHUNKS = 1 << 17
+_SPACY_STRINGS = 1 << 19
+
+
+def fix_text(text: str) -> str:
+    """
+    What `ftfy.fix_text` returns with its defaults, without the cost of asking ftfy about lines that it would not touch.
+
+    Args:
+        text (`str`): any text.
+
+    Returns:
+        `str`: the same as `ftfy.fix_text(text)`.
+    """
+    if _MAY_CHANGE.search(text) is None:
+        return text
+    return "".join(fixed for _, fixed in _fixed_lines(text))
+
+
+def _fixed_lines(text: str) -> Iterable[tuple[str, str]]:
+    ftfy = _import("ftfy")
+    unescape_html = "auto"
+    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
+        for start in range(0, len(line), _FTFY_SEGMENT):
+            segment = line[start : start + _FTFY_SEGMENT]
+            # ftfy stops unescaping entities for the rest of the text at the first <.
+            if "<" in segment:
+                unescape_html = False
+            if _MAY_CHANGE_BUT_FOR_TYPOGRAPHY.search(segment) is None:
+                yield segment, segment.translate(_STRAIGHT_QUOTES)
+            else:
+                yield segment, ftfy.fix_text(segment, unescape_html=unescape_html)
+
+
+def standardize_text(text: str) -> str:
+    """
+    ftfy and the release's clean-up: plain dashes, dots and apostrophes; a space on both sides of each run of
+    punctuation; white space around newlines made space, newline, space, and every other run of it one space.
+
+    Args:
+        text (`str`): any text.
+
+    Returns:
+        `str`: the text as spaCy gets it.
+    """
+    lines = (" ".join(_clean_line(line).split()) for line in fix_text(text).split("\n"))
+    return " \n ".join(line for line in lines if line)
+
+
+def _clean_line(line: str) -> str:
+    return _PUNCTUATION_RUN.sub(r" \g<0> ", line.translate(_PLAIN_CHARACTERS))
+
+
+def split_words(text: str) -> list[str]:
+    """
+    The words of a text as the release splits them, before lower-casing. This is the plain way, one pass of spaCy over
+    the standardised text; the tokenizer itself gets the same words from `WordSplitter`.
+
+    Args:
+        text (`str`): any text.
+
+    Returns:
+        `list[str]`: the words; a newline is the word newline and space.
+    """
+    return [token.text for token in word_splitter().spacy_tokenizer(standardize_text(text))]
+
+
+@functools.cache
+def _import(name: str):
+    try:
+        import ftfy
+        import spacy
+    except ImportError as error:
+        raise ImportError("exact mode needs ftfy and spaCy: pip install ftfy spacy") from error
+    return {"ftfy": ftfy, "spacy": spacy}[name]
+
+
+@functools.cache
+def word_splitter() -> "WordSplitter":
+    return WordSplitter()
+
+
+class WordSplitter:
+    """
+    Turns text into the release's words, lower-cased, parted by single spaces, newlines as words of their own.
+
+    spaCy treats each chunk between white space by itself, save for special cases that hold affixes (`:)`, `'em.`):
+    these it looks up among the words of the whole text at the end, where a longer match across a space can hide a
+    shorter one. So the words of a chunk are cached unless such a special case would change them; lines with a chunk
+    of that kind go through spaCy as a whole. The cache and spaCy's store of strings are emptied at a limit, so that
+    memory stays bounded.
+    """
+
+    def __init__(self):
+        self._load_spacy()
+
+    def _load_spacy(self) -> None:
+        self._chunks: dict[str, str | None] = {}
+        self.spacy_tokenizer = _import("spacy").blank("en").tokenizer
+        self._chunk_tokenizer = self._without_late_lookup(self.spacy_tokenizer)
+        self._late_cases = self._find_late_cases(self.spacy_tokenizer)
+        self._longest_late_case = max(map(len, self._late_cases))
+
+    @staticmethod
+    def _without_late_lookup(tokenizer):
+        # Special cases are kept for the late look-up only if they show an affix when they are added.
+        loaded = False
+        copied = type(tokenizer)(
+            tokenizer.vocab,
+            rules=tokenizer.rules,
+            prefix_search=lambda string: tokenizer.prefix_search(string) if loaded else None,
+            suffix_search=lambda string: tokenizer.suffix_search(string) if loaded else None,
+            infix_finditer=lambda string: tokenizer.infix_finditer(string) if loaded else (),
+            token_match=tokenizer.token_match,
+            url_match=tokenizer.url_match,
+        )
+        loaded = True
+        return copied
+
+    @staticmethod
+    def _find_late_cases(tokenizer) -> set[tuple[str, ...]]:
+        orth = _import("spacy").symbols.ORTH
+        affixes_only = type(tokenizer)(
+            tokenizer.vocab,
+            prefix_search=tokenizer.prefix_search,
+            suffix_search=tokenizer.suffix_search,
+            infix_finditer=tokenizer.infix_finditer,
+            token_match=tokenizer.token_match,
+            url_match=tokenizer.url_match,
+        )
+        found = set()
+        for case, parts in tokenizer.rules.items():
+            looked_up_late = tokenizer.find_prefix(case) or tokenizer.find_infix(case) or tokenizer.find_suffix(case)
+            words = tuple(token.text for token in affixes_only(case))
+            if looked_up_late and words != tuple(part[orth] for part in parts):
+                found.add(words)
+        return found
+
+    def _holds_late_case(self, words: Sequence[str]) -> bool:
+        return any(
+            tuple(words[start:end]) in self._late_cases
+            for start in range(len(words))
+            for end in range(start + 1, min(start + self._longest_late_case, len(words)) + 1)
+        )
+
+    def _split_chunk(self, chunk: str) -> str | None:
+        words = []
+        for part in _clean_line(chunk).split():
+            part_words = [token.text for token in self._chunk_tokenizer(part)]
+            if self._holds_late_case(part_words):
+                return None
+            words.extend(part_words)
+        return " ".join(words).lower()
+
+    def _remember(self, chunks: Iterable[str]) -> None:
+        if len(self._chunks) >= _CACHED_CHUNKS:
+            self._chunks.clear()
+        if len(self.spacy_tokenizer.vocab.strings) >= _SPACY_STRINGS:
+            self._load_spacy()
+        for chunk in chunks:
+            if chunk not in self._chunks:
+                self._chunks[chunk] = self._split_chunk(chunk)
+
+    def _split_line(self, chunks: list[str]) -> str:
+        try:
+            words = [self._chunks[chunk] for chunk in chunks]
+        except KeyError:
+            self._remember(chunks)
+            words = [self._chunks[chunk] for chunk in chunks]
+        if None in words:
+            line = " ".join(_clean_line(" ".join(chunks)).split())
+            return " ".join(token.text for token in self.spacy_tokenizer(line)).lower()
+        return " ".join(words)
+
+    def __call__(self, text: str) -> str:
+        """
+        Args:
+            text (`str`): any text.
+
+        Returns:
+            `str`: lower-cased words parted by single spaces; a newline is the word newline.
+        """
+        lines = (line.split() for line in fix_text(text).split("\n"))
+        return " \n ".join(self._split_line(chunks) for chunks in lines if chunks)
+
+
+def align(text: str) -> tuple[list[int], list[int]]:
+    """
+    Where the characters of `WordSplitter()(text)` come from.
+
+    Args:
+        text (`str`): any text.
+
+    Returns:
+        `tuple[list[int], list[int]]`: for each character of the words the start and the end of its origin in `text`;
+        the spaces between words have an empty one.
+    """
+    visible, newlines = [], []
+    newline = None
+    for character, start, end in _fixed_characters(text):
+        if character == "\n":
+            newline = (newline[0] if newline else start, end)
+        elif not character.isspace():
+            if newline and visible:
+                newlines.append(newline)
+            newline = None
+            visible.extend([(start, end)] * len(character.translate(_PLAIN_CHARACTERS).lower()))
+    words = word_splitter()(text)
+    visible, newlines = iter(visible), iter(newlines)
+    starts, ends = [], []
+    for character in words:
+        if character == " ":
+            start = end = ends[-1]
+        else:
+            start, end = next(newlines if character == "\n" else visible)
+        starts.append(start)
+        ends.append(end)
+    return starts, ends
+
+
+def _fixed_characters(text: str) -> Iterable[tuple[str, int, int]]:
+    if _MAY_CHANGE.search(text) is None:
+        yield from ((character, index, index + 1) for index, character in enumerate(text))
+        return
+    base = 0
+    for before, after in _fixed_lines(text):
+        if before == after or before.translate(_STRAIGHT_QUOTES) == after:
+            yield from ((character, base + index, base + index + 1) for index, character in enumerate(after))
+        else:
+            for character, (start, end) in zip(after, _spans_in(before, after), strict=True):
+                yield character, base + start, base + end
+        base += len(before)
+
+
+def _spans_in(before: str, after: str) -> list[tuple[int, int]]:
+    # First whole words, then the characters of the words that differ: fast on long lines.
+    spans = []
+    words_before, words_after = (re.findall(r"\s*\S+|\s+$", side) for side in (before, after))
+    starts_before, starts_after = ([0, *itertools.accumulate(map(len, side))] for side in (words_before, words_after))
+    for tag, b_start, b_end, a_start, a_end in _differences(words_before, words_after):
+        start, end = starts_before[b_start], starts_before[b_end]
+        changed = after[starts_after[a_start] : starts_after[a_end]]
+        if tag == "equal":
+            spans.extend((index, index + 1) for index in range(start, end))
+            continue
+        for tag, b_from, b_to, a_from, a_to in _differences(before[start:end], changed):
+            if tag == "equal":
+                spans.extend((start + index, start + index + 1) for index in range(b_from, b_to))
+            else:
+                spans.extend([(start + b_from, start + b_to)] * (a_to - a_from))
+    return spans
+
+
+def _differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+    return difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
