@@ -1,7 +1,7 @@
 """Rows of token ids -> padded tensors."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -20,24 +20,24 @@ class TokenTreeCollator:
 
     Args:
         pad_token_id (`int`): fills `input_ids`.
-        tree_column (`str`, *optional*, defaults to `"tree"`): feature that holds the `TokenTree`.
     """
 
     pad_token_id: int
-    tree_column: str = "tree"
 
-    def __call__(self, features: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """
         Args:
-            features (`Sequence[dict]`): rows with a `TokenTree` and, optionally, a `label` (a number, or a list of
-                numbers for multi-label tasks).
+            features (`Sequence[Mapping]`): rows with the fields of a `TokenTree` and, optionally, a `label` (a
+                number, or a list of numbers for multi-label tasks); other columns are left alone.
 
         Returns:
             `dict[str, torch.Tensor]`: `input_ids`, `position_ids`, `lm_weights` and, where a tree branches,
             `subtree_end` and `parent_index`, all `(batch, length)`; `classify_index` `(batch, paths)`, -1 where a
             row has fewer paths than others; `labels`.
         """
-        batch = collate_trees([feature[self.tree_column] for feature in features], self.pad_token_id)
+        names = [field.name for field in fields(TokenTree)]
+        trees = [TokenTree(**{name: feature[name] for name in names}) for feature in features]
+        batch = collate_trees(trees, self.pad_token_id)
         if "label" in features[0]:
             batch["labels"] = torch.tensor([feature["label"] for feature in features])
         return batch

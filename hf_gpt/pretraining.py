@@ -1,5 +1,6 @@
 """Documents -> packed rows of token ids for language-model pretraining."""
 
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -60,15 +61,22 @@ def encode_document(text: str, tokenizer: GPTTokenizer) -> list[int]:
     return ids
 
 
+def is_held_out(name: str, hold_out_every: int) -> bool:
+    """Whether a document belongs to the held-out part: about one in `hold_out_every`, told by its file's name."""
+    return hold_out_every > 0 and zlib.crc32(Path(name).name.encode()) % hold_out_every == 0
+
+
 def packed_rows(
     files: Sequence[str],
     stamps: Sequence[tuple[int, int]],
     tokenizer: GPTTokenizer,
     row_length: int,
     unwrap: bool,
+    held_out: bool,
+    hold_out_every: int,
 ) -> Iterator[dict[str, list[int]]]:
     """Rows of the documents of text files; `stamps` (size, time of change) only tell `datasets` fresh from stale."""
-    texts = (text for _, text in iter_texts(files))
+    texts = (text for name, text in iter_texts(files) if is_held_out(name, hold_out_every) == held_out)
     documents = (encode_document(unwrap_paragraphs(text) if unwrap else text, tokenizer) for text in texts)
     yield from pack_documents(documents, row_length)
 
@@ -78,6 +86,8 @@ def packed_dataset(
     tokenizer: GPTTokenizer,
     row_length: int,
     unwrap: bool = True,
+    held_out: bool = False,
+    hold_out_every: int = 0,
     num_proc: int | None = None,
     cache_dir: str | None = None,
 ) -> Dataset:
@@ -89,6 +99,8 @@ def packed_dataset(
         tokenizer (`GPTTokenizer`): adds no special tokens.
         row_length (`int`): tokens of a row.
         unwrap (`bool`, *optional*, defaults to `True`): join the hard-wrapped lines of a paragraph.
+        held_out (`bool`, *optional*, defaults to `False`): take the held-out documents instead of the others.
+        hold_out_every (`int`, *optional*, defaults to 0): about one document in so many is held out; 0 holds out none.
         num_proc (`int`, *optional*): processes; `files` are divided among them.
         cache_dir (`str`, *optional*): folder of the cache.
 
@@ -112,9 +124,12 @@ def packed_dataset(
             "tokenizer": tokenizer,
             "row_length": row_length,
             "unwrap": unwrap,
+            "held_out": held_out,
+            "hold_out_every": hold_out_every,
         },
         num_proc=min(num_proc, len(files)) if num_proc and len(files) > 1 else None,
     )
     if not len(dataset):
-        raise ValueError(f"{', '.join(map(str, files))}: less text than one row of {row_length} tokens.")
+        part = "held-out text" if held_out else "text"
+        raise ValueError(f"{', '.join(map(str, files))}: less {part} than one row of {row_length} tokens.")
     return dataset

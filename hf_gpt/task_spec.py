@@ -294,6 +294,10 @@ class RowReader:
             raise input_error(record.where, f"{column!r} holds {found}, a text was expected.", "Correct the row.")
         if not value.strip():
             raise input_error(record.where, f"the text of {column!r} is empty.", "Fill it in or leave the row out.")
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise input_error(
+                record.where, f"the text of {column!r} holds half of a surrogate pair.", "Write the whole character."
+            )
         return value.strip()
 
     def _choices(self, record: Record) -> list[str]:

@@ -18,7 +18,6 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from .word_splitting import align, word_splitter
 
-
 MODES = ("exact",)
 END_OF_WORD = "</w>"
 
@@ -56,27 +55,32 @@ class AlignedEncoding:
     @property
     def offsets(self) -> list[tuple[int, int]]:
         if self._offsets is None:
-            aligned = functools.cache(self._align)
-            encoding = self._encoding
-            self._offsets = [
-                (0, 0) if sequence is None else self._span(aligned(sequence, word), *offsets)
-                for sequence, word, offsets in zip(encoding.sequence_ids, encoding.word_ids, encoding.offsets)
-            ]
+            self._offsets = self._compute_offsets()
         return self._offsets
 
-    def _align(self, sequence: int, word: int) -> tuple[list[int], list[int]]:
-        source = self._sequences[sequence]
-        return align(source) if isinstance(source, str) else _align_given_word(source[word])
+    def _compute_offsets(self) -> list[tuple[int, int]]:
+        aligned = functools.cache(self._align)
+        encoding = self._encoding
+        offsets = []
+        for sequence, word, (start, end) in zip(
+            encoding.sequence_ids, encoding.word_ids, encoding.offsets, strict=True
+        ):
+            if sequence is None:
+                offsets.append((0, 0))
+            else:
+                starts, ends = aligned(sequence, None if isinstance(self._sequences[sequence], str) else word)
+                offsets.append((starts[start], ends[end - 1]))
+        return offsets
 
-    @staticmethod
-    def _span(aligned: tuple[list[int], list[int]], start: int, end: int) -> tuple[int, int]:
-        return aligned[0][start], aligned[1][end - 1]
+    def _align(self, sequence: int, word: int | None) -> tuple[list[int], list[int]]:
+        source = self._sequences[sequence]
+        return align(source) if word is None else _align_given_word(source[word])
 
     def token_to_chars(self, token_index: int) -> tuple[int, int] | None:
         return None if self._encoding.token_to_sequence(token_index) is None else self.offsets[token_index]
 
     def char_to_token(self, char_pos: int, sequence_index: int = 0) -> int | None:
-        for index, (sequence, (start, end)) in enumerate(zip(self._encoding.sequence_ids, self.offsets)):
+        for index, (sequence, (start, end)) in enumerate(zip(self._encoding.sequence_ids, self.offsets, strict=True)):
             if sequence == sequence_index and start <= char_pos < end:
                 return index
         return None
@@ -108,14 +112,6 @@ def _map_strings(function, texts):
     if isinstance(texts, (list, tuple)):
         return type(texts)(_map_strings(function, text) for text in texts)
     return texts
-
-
-def _build_backend(vocab: dict[str, int], merges: list[tuple[str, str]], unk_token: str) -> Tokenizer:
-    backend = Tokenizer(
-        models.BPE(vocab=vocab, merges=merges, unk_token=unk_token, end_of_word_suffix=END_OF_WORD, fuse_unk=False)
-    )
-    backend.pre_tokenizer = pre_tokenizers.Split(" ", behavior="removed")
-    return backend
 
 
 def _build_decoder(special_tokens: Iterable[str]) -> decoders.Decoder:
@@ -198,9 +194,9 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     """
     The original GPT's tokenizer with the interface of a fast tokenizer. Ids equal those of the release's encoder.
 
-    Ids: the vocabulary (`<unk>` is 0), then `_start_`, `_delimiter_`, `_classify_`, `<pad>`. `_start_` is the `bos_token`,
-    `_delimiter_` the `sep_token`, `_classify_` the `cls_token`; there is no `eos_token`, as the release has none. Text
-    never becomes a special token, whatever it contains.
+    Ids: the vocabulary (`<unk>` is 0), then `_start_`, `_delimiter_`, `_classify_`, `<pad>`. `_start_` is the
+    `bos_token`, `_delimiter_` the `sep_token`, `_classify_` the `cls_token`; there is no `eos_token`, as the release
+    has none. Text never becomes a special token, whatever it contains (`split_special_tokens` is always on).
 
     The index of `word_ids()` counts the release's words; with `is_split_into_words=True` each given word is treated as
     a text of its own (so `don't` still becomes `do n't`; a word of white space with a newline is the newline token)
@@ -214,9 +210,9 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     Args:
         mode (`str`, *optional*, defaults to `"exact"`): how text becomes words. `"exact"` is the release's way; it
             needs ftfy and spaCy.
-        task_template (`bool`, *optional*, defaults to `False`): whether `tokenizer(a)` gives `_start_ a _classify_` and
-            `tokenizer(a, b)` gives `_start_ a _delimiter_ b _classify_` (section 3.3 of the paper). Otherwise no special
-            tokens are added, as language models want it.
+        task_template (`bool`, *optional*, defaults to `False`): whether `tokenizer(a)` gives `_start_ a _classify_`
+            and `tokenizer(a, b)` gives `_start_ a _delimiter_ b _classify_` (section 3.3 of the paper). Otherwise no
+            special tokens are added, as language models want it.
         vocab (`dict[str, int]`, *optional*): the vocabulary; see `from_release` for reading it from files.
         merges (`list[tuple[str, str]]`, *optional*): the BPE merges, first learnt first.
         unk_token, pad_token, bos_token, sep_token, cls_token (`str`, *optional*): the special tokens.
@@ -253,12 +249,17 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         elif tokenizer_file is not None:
             self._tokenizer = Tokenizer.from_file(str(tokenizer_file))
         elif vocab is not None and merges is not None:
-            self._tokenizer = _build_backend(vocab, merges, str(unk_token))
+            self._tokenizer = Tokenizer(
+                models.BPE(vocab=vocab, merges=merges, unk_token=str(unk_token), end_of_word_suffix=END_OF_WORD)
+            )
         else:
             raise ValueError(
                 "GPTTokenizer needs a vocabulary: use GPTTokenizer.from_release(directory) for the release's files or "
                 "GPTTokenizer.from_pretrained(directory) for a saved tokenizer"
             )
+        # Words arrive ready: a file of the stock tokenizer must not split them again.
+        self._tokenizer.normalizer = None
+        self._tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="removed")
         # Before the base class adds them in an order of its own.
         self._tokenizer.add_special_tokens(
             [
@@ -326,6 +327,9 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             raise ValueError(
                 f"{vocab_path}: the unknown token {unk_token!r} must have id 0, found {vocab.get(unk_token)}"
             )
+        for token in ("_start_", "_delimiter_", "_classify_", "<pad>"):
+            if token in vocab:
+                raise ValueError(f"{vocab_path}: {token!r} is a special token and gets its id behind the vocabulary")
         return cls(vocab=vocab, merges=_read_merges(merges_path, vocab), task_template=task_template, **kwargs)
 
     @classmethod
@@ -346,6 +350,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     def update_post_processor(self) -> None:
         """Writes the template and the decoder into the backend."""
         if self._task_template:
+            if None in (self.bos_token, self.sep_token, self.cls_token):
+                raise ValueError("the task template needs a bos_token, a sep_token and a cls_token")
             single = [self.bos_token, "$A:0", self.cls_token]
             pair = [self.bos_token, "$A:0", self.sep_token, "$B:1", self.cls_token]
             used = {token: self.convert_tokens_to_ids(token) for token in pair if not token.startswith("$")}
@@ -384,7 +390,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         Args:
             token_ids_0 (`list[int]`): ids of the first sequence, or of the whole input.
             token_ids_1 (`list[int]`, *optional*): ids of the second sequence.
-            already_has_special_tokens (`bool`, *optional*, defaults to `False`): whether `token_ids_0` is a whole input.
+            already_has_special_tokens (`bool`, *optional*, defaults to `False`): whether `token_ids_0` is a whole
+                input.
 
         Returns:
             `list[int]`: 1 for a special token, 0 for others.
@@ -427,7 +434,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         samples = encoded.get("overflow_to_sample_mapping", range(len(items)))
         encoded._encodings = [
             AlignedEncoding(encoding, _sequences(items[sample], pairs and pairs[sample], is_split_into_words))
-            for encoding, sample in zip(encoded.encodings, samples)
+            for encoding, sample in zip(encoded.encodings, samples, strict=True)
         ]
         if return_offsets_mapping:
             offsets = [encoding.offsets for encoding in encoded.encodings]
@@ -437,6 +444,12 @@ class GPTTokenizer(PreTrainedTokenizerFast):
                 offsets = offsets[0]
             encoded["offset_mapping"] = offsets
         return encoded
+
+    def _save_pretrained(self, *args, **kwargs) -> tuple[str, ...]:
+        # The backend keeps those of the last call, which are no part of the tokenizer.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        return super()._save_pretrained(*args, **kwargs)
 
     def train_new_from_iterator(self, *args, **kwargs):
         """Not available: the vocabulary must be learnt behind the release's word splitting."""

@@ -11,14 +11,12 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 
-
 # ftfy returns ASCII text without these characters as it is: every fixer of it concerns other characters, HTML entities
 # (&), control characters, or carriage returns.
 _MAY_CHANGE = re.compile(r"[^\t\n\x0c\x20-\x25\x27-\x7e]")
 # The same holds for text that has typographer's quotation marks, dashes and the ellipsis besides, once the marks are
 # made straight: none of them next to each other or to ASCII counts as mojibake for ftfy.
 _MAY_CHANGE_BUT_FOR_TYPOGRAPHY = re.compile("[^\t\n\x0c\x20-\x25\x27-\x7e\u2013\u2014\u2018\u2019\u201c\u201d\u2026]")
-_STRAIGHT_QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"'})
 # ftfy treats longer lines in pieces of this size.
 _FTFY_SEGMENT = 1_000_000
 
@@ -29,13 +27,10 @@ _PLAIN_CHARACTERS = str.maketrans(
 # release's pattern loses it to string escaping.
 _PUNCTUATION_RUN = re.compile(r'([-~!";?+,)(/*\[\]}{|_])\1*')
 
-_CACHED_CHUNKS = 1 << 17
-_SPACY_STRINGS = 1 << 19
-
 
 def fix_text(text: str) -> str:
     """
-    What `ftfy.fix_text` returns with its defaults, without the cost of asking ftfy about lines that it would not touch.
+    What `ftfy.fix_text` returns with its defaults, without asking ftfy about lines that it is known not to touch.
 
     Args:
         text (`str`): any text.
@@ -49,7 +44,7 @@ def fix_text(text: str) -> str:
 
 
 def _fixed_lines(text: str) -> Iterable[tuple[str, str]]:
-    ftfy = _import("ftfy")
+    ftfy, _ = _libraries()
     unescape_html = "auto"
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
         for start in range(0, len(line), _FTFY_SEGMENT):
@@ -58,9 +53,15 @@ def _fixed_lines(text: str) -> Iterable[tuple[str, str]]:
             if "<" in segment:
                 unescape_html = False
             if _MAY_CHANGE_BUT_FOR_TYPOGRAPHY.search(segment) is None:
-                yield segment, segment.translate(_STRAIGHT_QUOTES)
+                yield segment, _straighten(segment)
             else:
                 yield segment, ftfy.fix_text(segment, unescape_html=unescape_html)
+
+
+def _straighten(text: str) -> str:
+    for curly, straight in (("\u2018", "'"), ("\u2019", "'"), ("\u201c", '"'), ("\u201d", '"')):
+        text = text.replace(curly, straight)  # much quicker than str.translate
+    return text
 
 
 def standardize_text(text: str) -> str:
@@ -97,17 +98,18 @@ def split_words(text: str) -> list[str]:
 
 
 @functools.cache
-def _import(name: str):
+def _libraries():
     try:
         import ftfy
         import spacy
     except ImportError as error:
         raise ImportError("exact mode needs ftfy and spaCy: pip install ftfy spacy") from error
-    return {"ftfy": ftfy, "spacy": spacy}[name]
+    return ftfy, spacy
 
 
 @functools.cache
 def word_splitter() -> "WordSplitter":
+    """The process's one `WordSplitter`."""
     return WordSplitter()
 
 
@@ -120,14 +122,20 @@ class WordSplitter:
     shorter one. So the words of a chunk are cached unless such a special case would change them; lines with a chunk
     of that kind go through spaCy as a whole. The cache and spaCy's store of strings are emptied at a limit, so that
     memory stays bounded.
+
+    Args:
+        max_chunks (`int`, *optional*, defaults to 131072): how many chunks to remember.
+        max_strings (`int`, *optional*, defaults to 262144): how many strings spaCy may store.
     """
 
-    def __init__(self):
+    def __init__(self, max_chunks: int = 1 << 17, max_strings: int = 1 << 18):
+        self.max_chunks = max_chunks
+        self.max_strings = max_strings
         self._load_spacy()
 
     def _load_spacy(self) -> None:
         self._chunks: dict[str, str | None] = {}
-        self.spacy_tokenizer = _import("spacy").blank("en").tokenizer
+        self.spacy_tokenizer = _libraries()[1].blank("en").tokenizer
         self._chunk_tokenizer = self._without_late_lookup(self.spacy_tokenizer)
         self._late_cases = self._find_late_cases(self.spacy_tokenizer)
         self._longest_late_case = max(map(len, self._late_cases))
@@ -150,7 +158,7 @@ class WordSplitter:
 
     @staticmethod
     def _find_late_cases(tokenizer) -> set[tuple[str, ...]]:
-        orth = _import("spacy").symbols.ORTH
+        orth = _libraries()[1].symbols.ORTH
         affixes_only = type(tokenizer)(
             tokenizer.vocab,
             prefix_search=tokenizer.prefix_search,
@@ -183,21 +191,23 @@ class WordSplitter:
             words.extend(part_words)
         return " ".join(words).lower()
 
-    def _remember(self, chunks: Iterable[str]) -> None:
-        if len(self._chunks) >= _CACHED_CHUNKS:
-            self._chunks.clear()
-        if len(self.spacy_tokenizer.vocab.strings) >= _SPACY_STRINGS:
-            self._load_spacy()
-        for chunk in chunks:
-            if chunk not in self._chunks:
-                self._chunks[chunk] = self._split_chunk(chunk)
+    def _words_of(self, chunk: str) -> str | None:
+        try:
+            return self._chunks[chunk]
+        except KeyError:
+            if len(self._chunks) >= self.max_chunks:
+                self._chunks.clear()
+            words = self._chunks[chunk] = self._split_chunk(chunk)
+            return words
 
     def _split_line(self, chunks: list[str]) -> str:
+        if len(self.spacy_tokenizer.vocab.strings) >= self.max_strings:
+            self._load_spacy()
+        known = self._chunks
         try:
-            words = [self._chunks[chunk] for chunk in chunks]
+            words = [known[chunk] for chunk in chunks]
         except KeyError:
-            self._remember(chunks)
-            words = [self._chunks[chunk] for chunk in chunks]
+            words = [self._words_of(chunk) for chunk in chunks]
         if None in words:
             line = " ".join(_clean_line(" ".join(chunks)).split())
             return " ".join(token.text for token in self.spacy_tokenizer(line)).lower()
@@ -241,7 +251,7 @@ def align(text: str) -> tuple[list[int], list[int]]:
     starts, ends = [], []
     for character in words:
         if character == " ":
-            start = end = ends[-1]
+            start = end = ends[-1]  # never asked for: no piece begins or ends with a space
         else:
             start, end = next(newlines if character == "\n" else visible)
         starts.append(start)
@@ -255,7 +265,7 @@ def _fixed_characters(text: str) -> Iterable[tuple[str, int, int]]:
         return
     base = 0
     for before, after in _fixed_lines(text):
-        if before == after or before.translate(_STRAIGHT_QUOTES) == after:
+        if before == after or _straighten(before) == after:
             yield from ((character, base + index, base + index + 1) for index, character in enumerate(after))
         else:
             for character, (start, end) in zip(after, _spans_in(before, after), strict=True):
@@ -274,8 +284,8 @@ def _spans_in(before: str, after: str) -> list[tuple[int, int]]:
         if tag == "equal":
             spans.extend((index, index + 1) for index in range(start, end))
             continue
-        for tag, b_from, b_to, a_from, a_to in _differences(before[start:end], changed):
-            if tag == "equal":
+        for _, b_from, b_to, a_from, a_to in _differences(before[start:end], changed):
+            if b_to - b_from == a_to - a_from:
                 spans.extend((start + index, start + index + 1) for index in range(b_from, b_to))
             else:
                 spans.extend([(start + b_from, start + b_to)] * (a_to - a_from))

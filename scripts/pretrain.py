@@ -1,12 +1,12 @@
 """
 Pretrain a GPT language model from random weights on text files.
 
-    accelerate launch scripts/pretrain.py --text_files books/ --tokenizer my_tokenizer --output_dir outputs/pretrained \
-        --n_layer 5 --n_embd 192 --n_head 3 --n_positions 512 --max_steps 4000
+    accelerate launch scripts/pretrain.py --text_files books/ --tokenizer my_tokenizer \
+        --output_dir outputs/pretrained --n_layer 5 --n_embd 192 --n_head 3 --n_positions 512 --max_steps 4000
 
-Texts are tokenized and packed into rows of `n_positions` tokens once (later runs find them in the cache of `datasets`).
-A run that was stopped goes on with `--resume_from_checkpoint last`. The final folder holds the model, its tokenizer and
-`pretraining.json`: tokens seen, time and the perplexity on the held-out rows.
+Texts are tokenized and packed into rows of `n_positions` tokens once; later runs find them in the cache of
+`datasets`. A run that was stopped goes on with `--resume_from_checkpoint last`. The final folder holds the model, its
+tokenizer and `pretraining.json`: tokens seen, time and the perplexity on the held-out rows.
 """
 
 import json
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from transformers import AutoTokenizer, HfArgumentParser, Trainer, TrainingArguments, set_seed
-from transformers.trainer_utils import get_last_checkpoint
+from transformers.trainer_utils import IntervalStrategy, get_last_checkpoint
 
 from hf_gpt import GPTConfig, GPTForCausalLM
 from hf_gpt.conversion import default_generation_config
@@ -31,7 +31,8 @@ class DataArguments:
     text_files: list[str] = field(metadata={"help": "Text files, folders, or .zip/.tar.xz archives of .txt files."})
     tokenizer: str = field(metadata={"help": "Folder or Hub id of a GPTTokenizer."})
     unwrap: bool = field(default=True, metadata={"help": "Join the hard-wrapped lines of a paragraph."})
-    validation_rows: int = field(default=200, metadata={"help": "Rows, spread over the texts, held out."})
+    hold_out_every: int = field(default=50, metadata={"help": "Hold out about one document in so many; 0: none."})
+    validation_rows: int = field(default=200, metadata={"help": "Held-out rows to measure, spread over them all."})
     num_proc: int | None = field(default=None, metadata={"help": "Processes that tokenize."})
 
 
@@ -63,6 +64,9 @@ class PretrainingArguments(TrainingArguments):
     eval_steps: float | None = field(default=500, metadata={"help": "Steps between measurements."})
     logging_steps: float = field(default=50, metadata={"help": "Steps between log lines."})
     prediction_loss_only: bool = field(default=True, metadata={"help": "Evaluation keeps the loss alone."})
+    use_cache: bool = field(
+        default=True, metadata={"help": "What the saved configuration says; training has no cache."}
+    )
     remove_unused_columns: bool = field(default=False, metadata={"help": "The collator reads all columns."})
     report_to: str = field(default="none", metadata={"help": "Trackers, such as tensorboard."})
 
@@ -77,17 +81,19 @@ def main() -> None:
         checkpoint = get_last_checkpoint(str(output)) if output.is_dir() else None
     elif checkpoint is None and output.is_dir() and any(output.iterdir()):
         sys.exit(f"{output} is not empty: name another --output_dir, or go on with --resume_from_checkpoint last.")
+    if not data.hold_out_every:
+        training.eval_strategy = IntervalStrategy.NO
     set_seed(training.seed)
 
     tokenizer = AutoTokenizer.from_pretrained(data.tokenizer)
     with training.main_process_first(desc="packing"):
-        rows = packed_dataset(data.text_files, tokenizer, shape.n_positions, data.unwrap, data.num_proc)
-    if len(rows) <= data.validation_rows:
-        sys.exit(f"The texts fill {len(rows)} rows, no more than the {data.validation_rows} of --validation_rows.")
-    step = len(rows) / max(1, data.validation_rows)
-    held_out = sorted({int(number * step) for number in range(data.validation_rows)})
-    kept = sorted(set(range(len(rows))) - set(held_out))
-    validation, train = rows.select(held_out), rows.select(kept)
+        arguments = (data.text_files, tokenizer, shape.n_positions, data.unwrap)
+        train = packed_dataset(*arguments, hold_out_every=data.hold_out_every, num_proc=data.num_proc)
+        validation = None
+        if data.hold_out_every:
+            rows = packed_dataset(*arguments, held_out=True, hold_out_every=data.hold_out_every)
+            step = max(1.0, len(rows) / data.validation_rows)
+            validation = rows.select([int(number * step) for number in range(min(len(rows), data.validation_rows))])
 
     dropout = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"), shape.dropout)
     config = GPTConfig(
@@ -111,7 +117,7 @@ def main() -> None:
         model=model,
         args=training,
         train_dataset=train,
-        eval_dataset=validation if held_out else None,
+        eval_dataset=validation,
         data_collator=PackedRowCollator(),
         processing_class=tokenizer,
     )
@@ -123,10 +129,11 @@ def main() -> None:
         * training.world_size
         * training.gradient_accumulation_steps
         * shape.n_positions,
+        "validation_tokens": 0 if validation is None else len(validation) * shape.n_positions,
         "training_tokens": len(train) * shape.n_positions,
         "train_runtime_s": result.metrics["train_runtime"],
     }
-    if held_out:
+    if validation is not None:
         record["validation_loss"] = trainer.evaluate()["eval_loss"]
         record["validation_perplexity"] = math.exp(record["validation_loss"])
     # The task heads that start from this model train with the paper's dropout.

@@ -10,6 +10,7 @@ what `AutoTokenizer.from_pretrained` loads.
 import json
 import os
 import shutil
+import string
 import sys
 import tempfile
 from collections import Counter
@@ -25,9 +26,9 @@ from hf_gpt.text_files import iter_texts, unwrap_paragraphs
 from hf_gpt.tokenization_gpt import END_OF_WORD, GPTTokenizer
 from hf_gpt.word_splitting import word_splitter
 
-
 UNKNOWN = "<unk>"
 NEWLINE = "\n" + END_OF_WORD
+ASCII = {chr(code) for code in range(0x21, 0x7F)} - set(string.ascii_uppercase)
 
 
 @dataclass
@@ -38,7 +39,14 @@ class TrainTokenizerArguments:
     output_dir: str = field(metadata={"help": "Where to write the vocabulary and the tokenizer."})
     vocab_size: int = field(default=8000, metadata={"help": "Rows of the vocabulary, without the special tokens."})
     min_character_count: int = field(
-        default=100, metadata={"help": "Characters seen less often become unknown, and so do not cost two rows each."}
+        default=100,
+        metadata={
+            "help": "Characters outside ASCII seen less often become unknown, and so do not cost two rows each."
+        },
+    )
+    min_texts: int = field(
+        default=1,
+        metadata={"help": "Learn merges only from words seen in so many texts; 5 keeps one book's names out."},
     )
     unwrap: bool = field(default=True, metadata={"help": "Join the lines of hard-wrapped paragraphs first."})
     model_max_length: int | None = field(
@@ -47,25 +55,28 @@ class TrainTokenizerArguments:
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Write into a directory that is not empty."})
 
 
-def count_words(texts: Iterable[tuple[str, str]], unwrap: bool) -> Counter:
+def count_words(texts: Iterable[tuple[str, str]], unwrap: bool, min_texts: int) -> Counter:
     """
     Counts the release's words.
 
     Args:
         texts (`Iterable[tuple[str, str]]`): names and texts, as `iter_texts` gives them.
         unwrap (`bool`): whether to join the lines of hard-wrapped paragraphs.
+        min_texts (`int`): words seen in fewer texts are left out.
 
     Returns:
         `Counter`: how often each lower-cased word was seen, newlines left out.
     """
-    counts = Counter()
+    counts, seen_in = Counter(), Counter()
     progress = tqdm(texts, desc="counting words", unit=" texts")
     for _, text in progress:
-        counts.update(word_splitter()(unwrap_paragraphs(text) if unwrap else text).split(" "))
+        counts_here = Counter(word_splitter()(unwrap_paragraphs(text) if unwrap else text).split(" "))
+        counts.update(counts_here)
+        seen_in.update(counts_here.keys())
         progress.set_postfix(distinct=len(counts))
-    for not_a_word in ("", "\n"):
-        counts.pop(not_a_word, None)
-    return counts
+    return Counter(
+        {word: count for word, count in counts.items() if word not in ("", "\n") and seen_in[word] >= min_texts}
+    )
 
 
 def learn_vocab(
@@ -78,7 +89,8 @@ def learn_vocab(
     Args:
         word_counts (`dict[str, int]`): how often each word was seen.
         vocab_size (`int`): rows of the vocabulary.
-        min_character_count (`int`): characters seen less often are left out, with the words that hold them.
+        min_character_count (`int`): characters outside ASCII seen less often are left out, with the words that hold
+            them. Those of ASCII all have their rows, seen or not.
 
     Returns:
         `tuple[dict[str, int], list[tuple[str, str]]]`: the vocabulary and the merges.
@@ -86,12 +98,12 @@ def learn_vocab(
     Raises:
         ValueError: if the vocabulary has no room for merges or the words do not yield enough of them.
     """
-    character_counts = Counter()
+    character_counts = Counter(dict.fromkeys(ASCII, 0))
     for word, count in word_counts.items():
         for character in word:
             character_counts[character] += count
     ranked = sorted(character_counts.items(), key=lambda item: (-item[1], item[0]))
-    characters = [character for character, count in ranked if count >= min_character_count]
+    characters = [character for character, count in ranked if character in ASCII or count >= min_character_count]
     base = [UNKNOWN, *characters, *(character + END_OF_WORD for character in characters)]
     if vocab_size <= len(base) + 1:
         raise ValueError(
@@ -169,9 +181,9 @@ def main(arguments: list[str] | None = None) -> None:
         raise ValueError(f"--output_dir {output_dir} is a file; name a directory")
     if output_dir.is_dir() and any(output_dir.iterdir()) and not args.overwrite_output_dir:
         raise ValueError(f"--output_dir {output_dir} is not empty; name another or pass --overwrite_output_dir")
-    word_counts = count_words(iter_texts(args.text_files), args.unwrap)
+    word_counts = count_words(iter_texts(args.text_files), args.unwrap, args.min_texts)
     if not word_counts:
-        raise ValueError(f"no words in {', '.join(args.text_files)}")
+        raise ValueError(f"no words seen in {args.min_texts} or more texts of {', '.join(args.text_files)}")
     vocab, merges = learn_vocab(word_counts, args.vocab_size, args.min_character_count)
     write_tokenizer(output_dir, vocab, merges, args.model_max_length)
     words = sum(word_counts.values())

@@ -1,0 +1,146 @@
+"""One row of a task -> the token tree that the model reads (Radford et al., 2018, figure 1).
+
+    classification     _start_ text _classify_
+    entailment         _start_ premise _delimiter_ hypothesis _classify_
+    similarity         both orders of entailment's sequence
+    multiple choice    _start_ context question _delimiter_ choice _classify_, one sequence per choice
+
+All functions are pure and work on token ids.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .token_tree import TokenTree
+
+Ids = Sequence[int]
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """Ids of `_start_`, `_delimiter_` and `_classify_`."""
+
+    start: int
+    delimiter: int
+    classify: int
+
+
+def fit_half(first: Ids, seconds: Sequence[Ids], tail: Ids, max_length: int) -> tuple[list[int], list[list[int]]]:
+    """
+    The release's rule: either side of the delimiter gets `max_length // 2 - 2` tokens, and loses its end beyond that.
+
+    Args:
+        first (`Sequence[int]`): text before the delimiter.
+        seconds (`Sequence[Sequence[int]]`): texts after it (several choices, or one).
+        tail (`Sequence[int]`): end of the first side that stays whole as long as it fits (the question of an item).
+        max_length (`int`): tokens of a sequence with its three special tokens.
+
+    Returns:
+        The first side with its tail, and the second sides.
+    """
+    half = max_length // 2 - 2
+    tail = list(tail[:half])
+    return [*first[: half - len(tail)], *tail], [list(second[:half]) for second in seconds]
+
+
+def fit_longest_first(
+    first: Ids, seconds: Sequence[Ids], tail: Ids, max_length: int
+) -> tuple[list[int], list[list[int]]]:
+    """
+    Cut only what does not fit, from the end of the longer side; see `fit_half` for arguments and result.
+
+    The first side is the same for all choices: it leaves room for the longest of them, up to half the sequence.
+    """
+    room = max_length - 3
+    longest = max(len(second) for second in seconds)
+    for_second = min(longest, max(room // 2, room - len(first) - len(tail)))
+    for_first = room - for_second
+    tail = list(tail[:for_first])
+    return [*first[: for_first - len(tail)], *tail], [list(second[:for_second]) for second in seconds]
+
+
+TRUNCATION_RULES: dict[str, Callable] = {"longest_first": fit_longest_first, "half": fit_half}
+
+
+def classification_paths(row: Mapping[str, Ids], special: SpecialIds, max_length: int, rule: str) -> list[list[int]]:
+    """The one sequence of a text (`row["text"]`)."""
+    return [[special.start, *row["text"][: max_length - 2], special.classify]]
+
+
+def entailment_paths(row: Mapping[str, Ids], special: SpecialIds, max_length: int, rule: str) -> list[list[int]]:
+    """The one sequence of an ordered pair (`row["premise"]`, `row["hypothesis"]`)."""
+    first, (second,) = TRUNCATION_RULES[rule](row["premise"], [row["hypothesis"]], [], max_length)
+    return [[special.start, *first, special.delimiter, *second, special.classify]]
+
+
+def similarity_paths(row: Mapping[str, Ids], special: SpecialIds, max_length: int, rule: str) -> list[list[int]]:
+    """Both orders of a pair without order."""
+    swapped = {"premise": row["hypothesis"], "hypothesis": row["premise"]}
+    return [path for pair in (row, swapped) for path in entailment_paths(pair, special, max_length, rule)]
+
+
+def multiple_choice_paths(row: Mapping[str, Ids], special: SpecialIds, max_length: int, rule: str) -> list[list[int]]:
+    """One sequence per choice (`row["choices"]`) behind `row["context"]` and `row["question"]`."""
+    first, seconds = TRUNCATION_RULES[rule](row["context"], row["choices"], row["question"], max_length)
+    return [[special.start, *first, special.delimiter, *second, special.classify] for second in seconds]
+
+
+FAMILIES: dict[str, Callable] = {
+    "classification": classification_paths,
+    "entailment": entailment_paths,
+    "similarity": similarity_paths,
+    "multiple-choice": multiple_choice_paths,
+}
+
+
+@dataclass(frozen=True)
+class InputTransform:
+    """
+    A task family's layout with its settings.
+
+    Args:
+        family (`str`): a key of `FAMILIES`.
+        special (`SpecialIds`): ids of the special tokens.
+        max_length (`int`): longest sequence, special tokens included.
+        rule (`str`, *optional*, defaults to `"longest_first"`): a key of `TRUNCATION_RULES`.
+        share_prefix (`bool`, *optional*, defaults to `True`): lay out what sequences have in common once.
+
+    Raises:
+        ValueError: for an unknown family or rule, or a `max_length` below 8.
+    """
+
+    family: str
+    special: SpecialIds
+    max_length: int
+    rule: str = "longest_first"
+    share_prefix: bool = True
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise ValueError(f"Unknown task family {self.family!r}; choose one of {', '.join(FAMILIES)}.")
+        if self.rule not in TRUNCATION_RULES:
+            raise ValueError(f"Unknown truncation rule {self.rule!r}; choose one of {', '.join(TRUNCATION_RULES)}.")
+        if self.max_length < 8:
+            raise ValueError(f"max_length is {self.max_length}; a pair with its special tokens needs at least 8.")
+
+    def __call__(self, row: Mapping[str, Ids]) -> TokenTree:
+        """
+        Args:
+            row (`Mapping[str, Sequence[int]]`): token ids of the family's text columns, without special tokens.
+
+        Returns:
+            `TokenTree`: its path ends are the `_classify_` tokens.
+        """
+        paths = FAMILIES[self.family](row, self.special, self.max_length, self.rule)
+        return TokenTree.from_paths(paths, share_limit=None if self.share_prefix else 0)
+
+    def cut_tokens(self, row: Mapping[str, Ids]) -> int:
+        """How many tokens of a row's texts the truncation takes away (those of a shared text count once)."""
+        paths = FAMILIES[self.family](row, self.special, self.max_length, self.rule)
+        if self.family == "classification":
+            return len(row["text"]) + 2 - len(paths[0])
+        if self.family == "multiple-choice":
+            kept = paths[0].index(self.special.delimiter) - 1
+            kept += sum(len(path) - path.index(self.special.delimiter) - 2 for path in paths)
+            return len(row["context"]) + len(row["question"]) + sum(map(len, row["choices"])) - kept
+        return max(len(row["premise"]) + len(row["hypothesis"]) + 3 - len(path) for path in paths)

@@ -1,0 +1,91 @@
+"""The Trainer of the task heads: both loss terms in the log, the release's optimizer and schedules."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from transformers import Trainer
+
+from .optimization import ReleaseAdam, get_release_schedule
+from .training_args import FineTuningArguments
+
+LOSS_TERMS = ("task_loss", "lm_loss")
+
+
+class GPTTrainer(Trainer):
+    """
+    `transformers.Trainer` with `FineTuningArguments`.
+
+    The models average both loss terms over the examples of the whole global batch (`num_items_in_batch`), so that
+    one process, several processes and gradient accumulation give the same numbers. The log holds `loss`,
+    `task_loss` and `lm_loss`, each the mean over the steps since the last line and over all ranks.
+
+    Args:
+        args (`FineTuningArguments`): settings.
+        kwargs: see `transformers.Trainer`.
+    """
+
+    args: FineTuningArguments
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._term_sums: dict[str, torch.Tensor] = {}
+        self._terms_since: int | None = None
+
+    def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
+        """The release's Adam, or with `args.optimizer == "trainer"` the Trainer's own choice (`args.optim`)."""
+        if self.optimizer is None and self.args.optimizer == "release":
+            trained = [parameter for parameter in (model or self.model).parameters() if parameter.requires_grad]
+            # The Trainer clips by the global norm before the step, over all shards: not again in the optimizer.
+            self.optimizer = ReleaseAdam(
+                trained,
+                lr=self.args.learning_rate,
+                betas=(self.args.adam_beta1, self.args.adam_beta2),
+                eps=self.args.adam_epsilon,
+                weight_decay=self.args.weight_decay,
+                max_grad_norm=0,
+                decay_vectors=self.args.decay_vectors,
+            )
+        return super().create_optimizer(model)
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
+        """One of the release's schedules, or with `args.schedule == "trainer"` that of `args.lr_scheduler_type`."""
+        if self.lr_scheduler is None and self.args.schedule != "trainer":
+            self.lr_scheduler = get_release_schedule(
+                self.optimizer if optimizer is None else optimizer,
+                self.args.schedule,
+                num_training_steps,
+                self.args.warmup,
+            )
+            self._created_lr_scheduler = True
+        return super().create_scheduler(num_training_steps, optimizer)
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
+        """The joint loss; in training both of its terms are added up for the log."""
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        if model.training:
+            if self._terms_since is None:
+                self._terms_since = self.state.global_step
+            for name in LOSS_TERMS:
+                term = outputs.get(name)
+                if term is not None:
+                    self._term_sums[name] = self._term_sums.get(name, 0) + term.detach().float()
+        return (loss, outputs) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the loss terms to the training log lines."""
+        if "loss" in logs and self._terms_since is not None:
+            steps = max(1, self.state.global_step - self._terms_since)
+            for name, total in self._term_sums.items():
+                # Each rank's term is its share of the global batch's mean.
+                logs[name] = self.accelerator.reduce(total, reduction="sum").item() / steps
+            self._term_sums, self._terms_since = {}, None
+        super().log(logs, start_time)

@@ -1,0 +1,207 @@
+"""Arguments of fine-tuning: dataclasses, with defaults from YAML that flags override."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from transformers import HfArgumentParser, TrainingArguments
+
+from .input_transforms import TRUNCATION_RULES
+from .optimization import SCHEDULES
+
+
+@dataclass
+class ModelArguments:
+    """Which model to start from."""
+
+    model_name_or_path: str | None = field(
+        default=None,
+        metadata={"help": "Model to start from: an hf_gpt folder or Hub id, or the folder of the OpenAI release."},
+    )
+    tokenizer_name: str | None = field(
+        default=None, metadata={"help": "Folder or Hub id of the tokenizer; by default the model's own."}
+    )
+    revision: str = field(default="main", metadata={"help": "Branch, tag or commit of a model on the Hub."})
+    random_weights: bool = field(
+        default=False, metadata={"help": "Keep the model's shape but draw its weights anew: no pretraining."}
+    )
+    n_head: int | None = field(
+        default=None, metadata={"help": "Attention heads of a release whose width is not 64 times their number."}
+    )
+    lm_coef: float = field(default=0.5, metadata={"help": "Weight of the language-model loss; 0 leaves it out."})
+    dropout: float | None = field(
+        default=None, metadata={"help": "All four dropout rates; by default those of the model's configuration."}
+    )
+    release_quirks: bool = field(
+        default=False, metadata={"help": "Train with the accidents of the release (see GPTConfig)."}
+    )
+    attn_implementation: str = field(
+        default="sdpa",
+        metadata={"help": "sdpa, eager or flex_attention.", "choices": ["sdpa", "eager", "flex_attention"]},
+    )
+
+
+@dataclass
+class DataArguments:
+    """Which task to train on, and how its rows are laid out."""
+
+    task: str | None = field(default=None, metadata={"help": "Name of the task; --list_tasks prints all."})
+    list_tasks: bool = field(default=False, metadata={"help": "Print the tasks and stop."})
+    data_dir: str | None = field(default=None, metadata={"help": "Folder of the data set's published files."})
+    max_length: int | None = field(
+        default=None, metadata={"help": "Longest sequence in tokens; by default the model's context."}
+    )
+    truncation: str = field(
+        default="longest_first",
+        metadata={
+            "help": "What a text that is too long loses: longest_first cuts only what does not fit; half is the "
+            "release's rule, half the context for either side.",
+            "choices": list(TRUNCATION_RULES),
+        },
+    )
+    share_prefix: bool = field(
+        default=True, metadata={"help": "Compute what the sequences of a row have in common once."}
+    )
+    max_train_rows: int | None = field(default=None, metadata={"help": "Train on the first so many rows only."})
+    max_eval_rows: int | None = field(default=None, metadata={"help": "Evaluate on the first so many rows only."})
+    num_proc: int | None = field(default=None, metadata={"help": "Processes that tokenize."})
+
+
+@dataclass
+class CustomTaskArguments:
+    """The columns of your own data (`--task custom`); see `hf_gpt.tasks.custom_task`."""
+
+    task_family: str = field(
+        default="classification",
+        metadata={"help": "classification, entailment, similarity or multiple-choice."},
+    )
+    train_file: str | None = field(default=None, metadata={"help": "CSV, TSV, JSONL or Parquet file."})
+    validation_file: str | None = field(default=None, metadata={"help": "By default cut from the training rows."})
+    test_file: str | None = field(default=None, metadata={"help": "May lack labels."})
+    text_column: str | None = field(default=None, metadata={"help": "Text to classify."})
+    premise_column: str | None = field(default=None, metadata={"help": "First text of a pair."})
+    hypothesis_column: str | None = field(default=None, metadata={"help": "Second text of a pair."})
+    context_column: str | None = field(default=None, metadata={"help": "What the choices follow."})
+    question_column: str | None = field(default=None, metadata={"help": "Question behind the context."})
+    choices_column: str | None = field(default=None, metadata={"help": "Column that holds a list of choices."})
+    choice_columns: list[str] | None = field(default=None, metadata={"help": "One column per choice."})
+    label_column: str = field(default="label", metadata={"help": "Class, score, or index of the right choice."})
+    class_names: list[str] | None = field(default=None, metadata={"help": "All classes; by default those found."})
+    problem_type: str | None = field(
+        default=None,
+        metadata={"help": "single_label_classification, multi_label_classification or regression."},
+    )
+    first_choice: str = field(default="0", metadata={"help": "How the file writes the first choice: 0, 1 or A."})
+
+    def task_options(self) -> dict[str, Any]:
+        """The arguments that were given, as `custom_task` takes them."""
+        options = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        options["family"] = options.pop("task_family")
+        if "class_names" in options:
+            options["label_names"] = options.pop("class_names")
+        first = options["first_choice"]
+        options["first_choice"] = int(first) if first.isdecimal() else first
+        return options
+
+
+@dataclass
+class FineTuningArguments(TrainingArguments):
+    """
+    The Trainer's own arguments with the paper's settings for defaults (Radford et al., 2018, section 4.1).
+
+    `optimizer` and `schedule` choose the release's; `trainer` stands for what `--optim` and `--lr_scheduler_type` say.
+    """
+
+    learning_rate: float = field(default=6.25e-5, metadata={"help": "Highest learning rate."})
+    num_train_epochs: float = field(default=3.0, metadata={"help": "Passes over the training rows."})
+    per_device_train_batch_size: int = field(default=32, metadata={"help": "Rows of a step and device."})
+    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Rows of an evaluation step and device."})
+    weight_decay: float = field(default=0.01, metadata={"help": "Decay of matrices and embeddings."})
+    max_grad_norm: float = field(default=1.0, metadata={"help": "Gradients are scaled down to this norm."})
+    optim: str = field(default="adamw_torch_fused", metadata={"help": "With --optimizer trainer: its optimizer."})
+    optimizer: str = field(
+        default="release",
+        metadata={"help": "The release's Adam, or the Trainer's.", "choices": ["release", "trainer"]},
+    )
+    decay_vectors: bool = field(default=False, metadata={"help": "Decay gains and biases too (vector_l2)."})
+    schedule: str = field(
+        default="warmup_linear",
+        metadata={"help": "A schedule of the release, or the Trainer's.", "choices": [*SCHEDULES, "trainer"]},
+    )
+    warmup: float = field(default=0.002, metadata={"help": "Share of the updates that warm up (release schedules)."})
+    eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate."})
+    save_strategy: str = field(default="epoch", metadata={"help": "When to save a checkpoint."})
+    save_total_limit: int | None = field(default=1, metadata={"help": "Checkpoints kept beside the best."})
+    load_best_model_at_end: bool = field(default=True, metadata={"help": "Keep the best checkpoint's weights."})
+    logging_steps: float = field(default=10, metadata={"help": "Steps between log lines."})
+    report_to: str = field(default="none", metadata={"help": "Trackers, such as tensorboard."})
+    use_cache: bool = field(
+        default=True, metadata={"help": "What the saved configuration says; training has no cache."}
+    )
+    remove_unused_columns: bool = field(default=False, metadata={"help": "The collator reads all columns."})
+    overwrite_output_dir: bool = field(
+        default=False, metadata={"help": "Replace what an earlier run left in --output_dir."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.warmup < 1:
+            raise ValueError(f"--warmup is a share of the updates, from 0 to below 1, not {self.warmup}.")
+        if self.save_strategy == "no":
+            self.load_best_model_at_end = False
+
+
+def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str]) -> tuple[Any, ...]:
+    """
+    Parse flags, with defaults from the YAML file that `--config` names.
+
+    Args:
+        dataclass_types (`Sequence[type]`): argument dataclasses.
+        argv (`Sequence[str]`): the command line without the program's name.
+
+    Returns:
+        One instance per dataclass.
+
+    Raises:
+        ValueError: if the file does not exist or is not a mapping, or if it holds a key that no dataclass has.
+        SystemExit: from `argparse`, for flags that are wrong.
+    """
+    argv = list(argv)
+    config = None
+    for index, flag in enumerate(argv):
+        if flag == "--config" or flag.startswith("--config="):
+            if "=" not in flag and index + 1 == len(argv):
+                raise ValueError("--config needs the path of a YAML file.")
+            config = flag.split("=", 1)[1] if "=" in flag else argv[index + 1]
+            del argv[index : index + (1 if "=" in flag else 2)]
+            break
+    defaults = [] if config is None else _flags_of(Path(config), dataclass_types)
+    parser = HfArgumentParser(dataclass_types, allow_abbrev=False)
+    return parser.parse_args_into_dataclasses(args=[*defaults, *argv])
+
+
+def _flags_of(path: Path, dataclass_types: Sequence[type]) -> list[str]:
+    """What a YAML file says, as flags; later flags override earlier ones."""
+    if not path.is_file():
+        raise ValueError(f"--config {path}: there is no such file.")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold `name: value` lines.")
+    known = {item.name for cls in dataclass_types for item in dataclasses.fields(cls) if item.init}
+    unknown = sorted(str(key) for key in values if key not in known)
+    if unknown:
+        raise ValueError(f"{path}: unknown setting {', '.join(unknown)}. --help lists all settings.")
+    flags = []
+    for key, value in values.items():
+        if value is None:
+            continue
+        items = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
+        flags += [f"--{key}", *(str(item) for item in items)]
+    return flags

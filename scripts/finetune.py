@@ -1,0 +1,40 @@
+"""
+Fine-tune a GPT on a task, with the language model as auxiliary objective (Radford et al., 2018).
+
+    accelerate launch scripts/finetune.py --config scripts/configs/questions.yaml --output_dir outputs/questions
+    accelerate launch scripts/finetune.py --task trec --data_dir path/to/trec \
+        --model_name_or_path model_cards/gpt-mini --output_dir outputs/trec
+    python scripts/finetune.py --list_tasks
+
+`--config` gives defaults that flags override. The output folder holds the best model with its tokenizer, its card
+(README.md), `metrics.json` and, where the task has a test split, `predictions.tsv`.
+"""
+
+import sys
+
+from hf_gpt.fine_tuning import check_launch, format_task_table, run
+from hf_gpt.training_args import (
+    CustomTaskArguments,
+    DataArguments,
+    FineTuningArguments,
+    ModelArguments,
+    parse_arguments,
+)
+
+
+def main() -> None:
+    """Parse arguments and run; wrong input ends with one line and exit status 2."""
+    if "--list_tasks" in sys.argv[1:]:
+        print(format_task_table())
+        return
+    try:
+        check_launch()
+        arguments = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
+        run(*parse_arguments(arguments, sys.argv[1:]))
+    except (ValueError, FileNotFoundError) as error:
+        print(f"finetune.py: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

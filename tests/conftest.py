@@ -1,0 +1,111 @@
+"""Settings and fixtures shared by all tests: no network, own caches, one thread, tiny models."""
+
+import atexit
+import os
+import shutil
+import tempfile
+
+# Before transformers and datasets are imported, hence the imports in the middle: they read these once.
+_CACHE = tempfile.mkdtemp(prefix="hf_gpt_tests_")
+atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
+os.environ["HF_HOME"] = _CACHE
+os.environ["HF_DATASETS_CACHE"] = os.path.join(_CACHE, "datasets")
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+import transformers.integrations.flex_attention  # noqa: E402
+import transformers.masking_utils  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+from transformers import set_seed  # noqa: E402
+
+from hf_gpt import GPTConfig  # noqa: E402
+
+# Tiny models gain nothing from threads, and parallel test processes lose by them.
+torch.set_num_threads(1)
+
+# A test run repeats itself, and a busy machine fails nothing.
+settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("repeatable")
+
+# Of the tiny vocabulary: ordinary tokens are 0 to 19.
+START, DELIMITER, CLASSIFY, PAD, VOCABULARY = 20, 21, 22, 23, 24
+
+
+def build_config(**overrides) -> GPTConfig:
+    values = {
+        "vocab_size": VOCABULARY,
+        "n_positions": 32,
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 2,
+        "bos_token_id": START,
+        "start_token_id": START,
+        "delimiter_token_id": DELIMITER,
+        "classify_token_id": CLASSIFY,
+        "pad_token_id": PAD,
+        **dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"), 0.0),
+    }
+    return GPTConfig(**{**values, **overrides})
+
+
+def build_model(model_class, attention="sdpa", seed=0, **overrides):
+    config = build_config(**overrides)
+    config._attn_implementation = attention
+    model = model_class(config)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            is_gain = ".ln_" in name and name.endswith("weight")
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2 + (1.0 if is_gain else 0.0))
+    return model.eval()
+
+
+@pytest.fixture(scope="session")
+def tiny_config():
+    """`tiny_config(**overrides)`: two blocks, width 32, 20 tokens, three special tokens and padding, no dropout."""
+    return build_config
+
+
+@pytest.fixture(scope="session")
+def tiny_model():
+    """
+    `tiny_model(model_class, attention="sdpa", seed=0, **overrides)`: a model of `tiny_config` in evaluation mode whose
+    weights, biases among them, are large enough for a wrong mask or index to show.
+    """
+    return build_model
+
+
+@pytest.fixture(scope="module")
+def uncompiled_flex_attention():
+    """FlexAttention without its compiler, which would take half a minute; forward only, as on any CPU."""
+    flex = torch.nn.attention.flex_attention
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True, raising=False)
+        wrapper = transformers.integrations.flex_attention.WrappedFlexAttention
+        patch.setattr(wrapper, "__init__", lambda self, training: None)
+        patch.setattr(wrapper, "__call__", lambda self: flex.flex_attention)
+        create = flex.create_block_mask
+        patch.setattr(
+            transformers.masking_utils,
+            "create_block_mask",
+            lambda *args, **kwargs: create(*args, **{**kwargs, "_compile": False}),
+        )
+        yield
+
+
+@pytest.fixture(scope="module", params=["eager", "sdpa", "flex_attention"])
+def attention(request):
+    """Each attention implementation in turn."""
+    if request.param == "flex_attention":
+        request.getfixturevalue("uncompiled_flex_attention")
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """Every test begins with the same random state, whichever ran before."""
+    set_seed(0)
