@@ -53,8 +53,11 @@ def collate_trees(trees: Sequence[TokenTree], pad_token_id: int) -> dict[str, to
         "lm_weights": _padded([tree.lm_weights for tree in trees], length, 0.0),
         "classify_index": _padded([tree.path_ends for tree in trees], paths, -1),
     }
-    if not all(tree.is_chain for tree in trees):
-        own = torch.arange(length)
+    own = torch.arange(length)
+    if all(tree.is_chain for tree in trees):
+        # Padding counts on: transformers would take a position of 0 for the start of a packed sequence.
+        batch["position_ids"] = own.repeat(len(trees), 1)
+    else:
         batch["subtree_end"] = torch.stack([_filled(tree.subtree_end, own + 1) for tree in trees])
         batch["parent_index"] = torch.stack([_filled(tree.parent_index, own) for tree in trees])
     return batch

@@ -370,6 +370,9 @@ def run(
             output.mkdir(parents=True, exist_ok=True)
             write_predictions(output / "predictions.tsv", encoded[split][0], prediction.predictions, spec)
     trainer.save_model()
+    if is_main:
+        # A pickle, of use to nobody who loads the model.
+        (output / "training_args.bin").unlink(missing_ok=True)
     record = {
         "task": spec.name,
         "main_metric": spec.main_metric,

@@ -101,7 +101,7 @@ def tree_inputs(batch, labels, share_limit=None):
 
 
 def conventional_inputs(batch, labels, side="right", choices=None):
-    """`(batch, choices, length)` with a mask, or `(batch, length)` where `choices` is 0; absent choices are padding."""
+    """`(batch, choices, length)` with a mask, absent choices all padding; `(batch, length)` where `choices` is 0."""
     length = max(len(path) for paths in batch for path in paths) + 1
     count = max(map(len, batch)) if choices is None else choices
     rows, mask = [], []

@@ -1,0 +1,313 @@
+"""Fine-tuning from arguments to files: results, refusals, resuming, several processes."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+from hf_gpt import GPTConfig, GPTForCausalLM
+from hf_gpt.fine_tuning import chance_warning, check_launch, run
+from hf_gpt.tasks import get_task
+from hf_gpt.training_args import (
+    CustomTaskArguments,
+    DataArguments,
+    FineTuningArguments,
+    ModelArguments,
+    parse_arguments,
+)
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+ARGUMENTS = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
+
+
+@pytest.fixture(scope="module")
+def tiny_model(tmp_path_factory) -> Path:
+    """A random model of width 32 with the tokenizer of gpt-mini."""
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    tokenizer = AutoTokenizer.from_pretrained(REPOSITORY / "model_cards" / "gpt-mini")
+    torch.manual_seed(0)
+    config = GPTConfig(
+        vocab_size=len(tokenizer),
+        n_positions=64,
+        n_embd=32,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=tokenizer.bos_token_id,
+        start_token_id=tokenizer.bos_token_id,
+        delimiter_token_id=tokenizer.sep_token_id,
+        classify_token_id=tokenizer.cls_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    GPTForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def finetune(*flags) -> dict:
+    """One run in this process; the last of repeated flags counts."""
+    defaults = ["--use_cpu", "true", "--disable_tqdm", "true", "--num_train_epochs", "1", "--logging_steps", "1"]
+    return run(*parse_arguments(ARGUMENTS, [*defaults, *map(str, flags)]))
+
+
+def write_csv(path: Path, rows: int = 24) -> Path:
+    lines = [f"question number {index} about rivers,{'LOC' if index % 2 else 'NUM'}" for index in range(rows)]
+    path.write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def questions_run(tiny_model, tmp_path_factory) -> tuple[Path, dict]:
+    output = tmp_path_factory.mktemp("questions") / "out"
+    record = finetune(
+        *("--model_name_or_path", tiny_model, "--task", "questions", "--output_dir", output),
+        *("--max_train_rows", 72, "--max_eval_rows", 40, "--per_device_train_batch_size", 16, "--learning_rate", 1e-3),
+        *("--num_train_epochs", 2, "--save_total_limit", 5),
+    )
+    return output, record
+
+
+def test_output_of_a_classification_run(questions_run):
+    output, record = questions_run
+    assert json.loads((output / "metrics.json").read_text()) == record
+    assert record["steps"] == 10
+    assert record["rows"] == {"train": 72, "validation": 40, "test": 40}
+    assert set(record["metrics"]) == {"validation", "test"}
+    lines = [line.split("\t") for line in (output / "predictions.tsv").read_text().splitlines()]
+    assert lines[0] == ["id", "label", "prediction", *(f"p({name})" for name in get_task("questions").label_names)]
+    assert len(lines) == 41
+    assert all(sum(map(float, line[3:])) == pytest.approx(1, abs=1e-4) for line in lines[1:])
+    right = np.mean([line[1] == line[2] for line in lines[1:]])
+    assert right == pytest.approx(record["metrics"]["test"]["accuracy"])
+    assert not list(output.glob("*.bin"))
+
+
+def test_both_loss_terms_are_logged(questions_run):
+    output, record = questions_run
+    state = json.loads((output / f"checkpoint-{record['steps']}" / "trainer_state.json").read_text())
+    lines = [line for line in state["log_history"] if "loss" in line]
+    assert len(lines) == record["steps"]
+    for line in lines:
+        assert line["loss"] == pytest.approx(line["task_loss"] + 0.5 * line["lm_loss"], abs=1e-4)
+    # The release's schedule: the first update has the rate 0.
+    assert lines[0]["learning_rate"] == 0
+    assert lines[1]["learning_rate"] == pytest.approx(1e-3 * 0.9)
+
+
+def test_fine_tuned_model_predicts_through_a_pipeline(questions_run):
+    output, _ = questions_run
+    rows = [json.loads(line) for line in (REPOSITORY / "scripts/data/questions.jsonl").read_text().splitlines()]
+    test = [row for row in rows if row["split"] == "test"][:40]
+    classify = pipeline("text-classification", model=str(output), device="cpu")
+    answers = [answer["label"] for answer in classify([row["text"] for row in test])]
+    written = [line.split("\t")[2] for line in (output / "predictions.tsv").read_text().splitlines()[1:]]
+    assert answers == written
+    model = AutoModelForSequenceClassification.from_pretrained(output)
+    assert model.config.problem_type == "single_label_classification"
+
+
+def test_card_of_a_run(questions_run):
+    output, record = questions_run
+    card = ModelCard.load(output / "README.md")
+    results = {(r.dataset_split, r.metric_type): r.metric_value for r in card.data.eval_results}
+    assert results["test", "accuracy"] == pytest.approx(record["metrics"]["test"]["accuracy"], abs=1e-4)
+    assert "random weights" not in card.text
+    assert card.text.count("\n- ") >= 3
+
+
+def test_resuming_gives_the_bits_of_the_uninterrupted_run(questions_run, tiny_model, tmp_path):
+    output, _ = questions_run
+    resumed = tmp_path / "out"
+    shutil.copytree(output / "checkpoint-5", resumed / "checkpoint-5")
+    finetune(
+        *("--model_name_or_path", tiny_model, "--task", "questions", "--output_dir", resumed),
+        *("--max_train_rows", 72, "--max_eval_rows", 40, "--per_device_train_batch_size", 16, "--learning_rate", 1e-3),
+        *("--num_train_epochs", 2, "--save_total_limit", 5, "--resume_from_checkpoint", "last"),
+    )
+    ours = load_file(resumed / "checkpoint-10" / "model.safetensors")
+    theirs = load_file(output / "checkpoint-10" / "model.safetensors")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_multiple_choice_run_without_language_model(tiny_model, tmp_path):
+    record = finetune(
+        *("--model_name_or_path", tiny_model, "--task", "stories", "--output_dir", tmp_path / "out"),
+        *("--max_train_rows", 24, "--max_eval_rows", 20, "--per_device_train_batch_size", 8, "--lm_coef", 0),
+    )
+    state = json.loads((tmp_path / "out" / f"checkpoint-{record['steps']}" / "trainer_state.json").read_text())
+    lines = [line for line in state["log_history"] if "loss" in line]
+    assert all("lm_loss" not in line and line["loss"] == pytest.approx(line["task_loss"]) for line in lines)
+    model = AutoModelForMultipleChoice.from_pretrained(tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    encoded = tokenizer(["It rained."] * 2, ["She was wet.", "She was dry."], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**{name: value.unsqueeze(0) for name, value in encoded.items()}).logits
+    assert logits.shape == (1, 2)
+
+
+def test_custom_file_truncation_and_random_weights(tiny_model, tmp_path, capsys):
+    file = write_csv(tmp_path / "train.csv")
+    with file.open("a", encoding="utf-8") as stream:
+        stream.write(f"{'river ' * 200},LOC\n")
+    record = finetune(
+        *("--model_name_or_path", tiny_model, "--task", "custom", "--train_file", file, "--text_column", "text"),
+        *("--output_dir", tmp_path / "out", "--random_weights", "true", "--max_length", 16),
+    )
+    printed = capsys.readouterr().out
+    assert "1 rows were truncated by 186 tokens in all" in printed
+    assert "First training example (" in printed
+    assert "_start_" in printed
+    assert "_classify_" in printed
+    assert "0 LOC (" in printed
+    assert record["random_weights"]
+    assert "random weights" in (tmp_path / "out" / "README.md").read_text()
+
+
+REFUSALS = {
+    "unknown task": (["--task", "trek"], "trec"),
+    "no task": ([], "--list_tasks"),
+    "unknown model": (["--task", "questions", "--model_name_or_path", "no/such"], "no/such"),
+    "context": (["--task", "questions", "--max_length", "65"], "context of 64"),
+    "missing folder": (["--task", "trec", "--data_dir", "nowhere"], "nowhere"),
+    "checkpoint": (["--task", "questions", "--resume_from_checkpoint", "last"], "holds no checkpoint"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusals_before_training(name, tiny_model, tmp_path):
+    flags, message = REFUSALS[name]
+    with pytest.raises((ValueError, FileNotFoundError, OSError), match=message):
+        finetune("--output_dir", tmp_path / "out", "--model_name_or_path", tiny_model, *flags)
+    assert not (tmp_path / "out").exists()
+
+
+BROKEN_FILES = {
+    "missing column": ("question,label\na b,LOC\n", "there is no column 'text'"),
+    "empty file": ("", "empty"),
+    "empty text": ("text,label\na b,LOC\n ,NUM\n", r"train.csv.*3"),
+    "label outside": ("text,label\na b,LOC\nc d,FOO\n", "'FOO' is not one of"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_FILES)
+def test_broken_files_are_named(name, tiny_model, tmp_path):
+    content, message = BROKEN_FILES[name]
+    (tmp_path / "train.csv").write_text(content, encoding="utf-8")
+    with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
+        finetune(
+            *("--output_dir", tmp_path / "out", "--model_name_or_path", tiny_model, "--task", "custom"),
+            *("--train_file", tmp_path / "train.csv", "--text_column", "text", "--class_names", "LOC", "NUM"),
+        )
+    assert "train.csv" in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_output_folder_is_not_overwritten_unasked(tiny_model, tmp_path):
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "notes.txt").write_text("mine")
+    flags = ["--model_name_or_path", tiny_model, "--task", "questions", "--output_dir", output, "--max_train_rows", 8]
+    with pytest.raises(ValueError, match="--overwrite_output_dir"):
+        finetune(*flags)
+    (output / "checkpoint-999").mkdir()
+    finetune(*flags, "--max_eval_rows", 8, "--overwrite_output_dir", "true")
+    assert (output / "notes.txt").read_text() == "mine"
+    assert not (output / "checkpoint-999").exists()
+    assert (output / "model.safetensors").is_file()
+
+
+def test_several_gpus_need_a_launcher(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    with pytest.raises(ValueError, match="accelerate launch"):
+        check_launch()
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    check_launch()
+
+
+def test_tokenizer_of_another_model_is_refused(tiny_model, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(tiny_model, other)
+    config = json.loads((other / "config.json").read_text())
+    config["classify_token_id"] = 5
+    (other / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="_classify_ is 5 in the model"):
+        finetune("--model_name_or_path", other, "--task", "questions", "--output_dir", tmp_path / "out")
+
+
+def test_configuration_file_gives_defaults_that_flags_override(tmp_path):
+    file = tmp_path / "task.yaml"
+    file.write_text("task: trec\nlearning_rate: 1.0e-3\nclass_names: [a, b]\nrandom_weights: true\nwarmup: null\n")
+    model, data, custom, training = parse_arguments(
+        ARGUMENTS, ["--config", str(file), "--task", "sst2", "--output_dir", str(tmp_path), "--use_cpu", "true"]
+    )
+    assert (data.task, training.learning_rate, custom.class_names) == ("sst2", 1e-3, ["a", "b"])
+    assert model.random_weights
+    assert training.warmup == 0.002
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("taks: trec\n", "unknown setting taks"),
+        ("- a\n", "name: value"),
+        ("a: [\n", "not valid YAML"),
+        (None, "no such"),
+    ],
+    ids=["unknown key", "list", "syntax", "missing"],
+)
+def test_wrong_configuration_files(content, message, tmp_path):
+    if content is not None:
+        (tmp_path / "task.yaml").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        parse_arguments(ARGUMENTS, [f"--config={tmp_path / 'task.yaml'}"])
+
+
+def test_chance_is_called_out():
+    from datasets import Dataset
+
+    labels = Dataset.from_dict({"label": [0, 1] * 100})
+    spec = get_task("questions")
+    assert "cannot be told from chance (0.500" in chance_warning(spec, labels, labels, 0.56)
+    assert chance_warning(spec, labels, labels, 0.6) is None
+    choices = Dataset.from_dict({"label": [0] * 200, "path_ends": [[3, 5]] * 200})
+    assert chance_warning(get_task("stories"), choices, choices, 0.53)
+
+
+def launch(processes: int, tiny_model: Path, output: Path, *flags: str) -> dict:
+    """`accelerate launch` as a user would type it."""
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(processes)]
+    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    command += [] if processes == 1 else ["--main_process_port", "0"]
+    command += ["scripts/finetune.py", "--model_name_or_path", str(tiny_model), "--output_dir", str(output), *flags]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return json.loads((output / "metrics.json").read_text())
+
+
+def test_two_processes_give_the_numbers_of_one(tiny_model, tmp_path):
+    """The same global batches: losses of every step, final parameters and metrics."""
+    flags = ["--task", "questions", "--max_train_rows", "64", "--max_eval_rows", "30", "--num_train_epochs", "2"]
+    flags += ["--logging_steps", "1", "--learning_rate", "1e-3", "--dropout", "0", "--disable_tqdm", "true"]
+    one = launch(1, tiny_model, tmp_path / "one", *flags, "--per_device_train_batch_size", "16")
+    two = launch(2, tiny_model, tmp_path / "two", *flags, "--per_device_train_batch_size", "8")
+    assert one["steps"] == two["steps"] == 8
+    assert one["metrics"] == two["metrics"]
+    histories = []
+    for output in (tmp_path / "one", tmp_path / "two"):
+        state = json.loads((output / "checkpoint-8" / "trainer_state.json").read_text())
+        terms = ("loss", "task_loss", "lm_loss", "grad_norm")
+        histories.append([[line[term] for term in terms] for line in state["log_history"] if "loss" in line])
+    np.testing.assert_allclose(histories[0], histories[1], rtol=0, atol=2e-5)
+    ours, theirs = (load_file(tmp_path / name / "checkpoint-8" / "model.safetensors") for name in ("one", "two"))
+    for name, value in ours.items():
+        torch.testing.assert_close(value, theirs[name], rtol=0, atol=1e-5)
