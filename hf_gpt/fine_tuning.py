@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import shutil
 import sys
 from collections import Counter
@@ -29,20 +28,6 @@ from .trainer import GPTTrainer
 from .training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
 
 RESULT_FILES = ("metrics.json", "predictions.tsv", "README.md")
-
-
-def check_launch() -> None:
-    """
-    Refuse to run on several GPUs without a launcher, where the Trainer would silently use `nn.DataParallel`.
-
-    Raises:
-        ValueError: with the command to use.
-    """
-    if torch.cuda.device_count() > 1 and "LOCAL_RANK" not in os.environ:
-        raise ValueError(
-            f"{torch.cuda.device_count()} GPUs are visible but there is no launcher. Start one process per GPU with "
-            "`accelerate launch scripts/finetune.py ...`, or choose one GPU with CUDA_VISIBLE_DEVICES=0."
-        )
 
 
 def check_output_dir(args: FineTuningArguments) -> str | None:

@@ -253,8 +253,7 @@ class GPTModel(GPTPreTrainedModel):
         if subtree_end is not None:
             self._check_tree_inputs(position_ids, attention_mask, past_key_values)
             use_cache = False
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache(config=self.config)
+        given_positions = position_ids
         if position_ids is None:
             position_ids = self._positions(input_ids, inputs_embeds, attention_mask, past_key_values)
         self._check_positions(position_ids)
@@ -270,7 +269,10 @@ class GPTModel(GPTPreTrainedModel):
                 inputs_embeds = self.embed_tokens(input_ids)
             hidden_states = self.embd_dropout(inputs_embeds + self.embed_positions(position_ids))
 
-        mask = self._attention_mask(hidden_states, attention_mask, position_ids, subtree_end, past_key_values)
+        # Positions that were given may tell packed sequences, which transformers looks for where there is no cache.
+        mask = self._attention_mask(hidden_states, attention_mask, given_positions, subtree_end, past_key_values)
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
         for block in self.h:
             # The position ids of packed rows tell FlashAttention where sequences begin.
             hidden_states = block(hidden_states, mask, past_key_values, position_ids=position_ids, **kwargs)
@@ -322,7 +324,8 @@ class GPTModel(GPTPreTrainedModel):
             return create_causal_mask(**arguments, position_ids=position_ids)
 
         def within_subtree(batch_idx, head_idx, q_idx, kv_idx):
-            return q_idx < subtree_end[batch_idx, kv_idx]
+            seen = q_idx < subtree_end[batch_idx, kv_idx]
+            return seen if self.config.is_causal else seen & (kv_idx < subtree_end[batch_idx, q_idx])
 
         # Without position_ids: transformers would take every branch for the start of a packed sequence.
         return create_causal_mask(**arguments, and_mask_function=within_subtree)
@@ -404,9 +407,11 @@ class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
             weights = labels.ne(-100)
             if lm_weights is not None:
                 weights = weights * lm_weights
-            elif parent_index is None:
-                weights = torch.cat([torch.zeros_like(weights[:, :1]), weights[:, 1:]], dim=1)
+            else:
+                own = torch.arange(labels.shape[1], device=labels.device)
+                weights = weights & (own > 0 if parent_index is None else parent_index != own)
             items = weights.sum() if num_items_in_batch is None else num_items_in_batch
+            rows = self.lm_head.weight if rows is None else rows
             loss = self.language_model_loss(hidden_states, labels, weights, parent_index, rows) / items
         return CausalLMOutputWithPast(
             loss=loss,

@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from transformers import HfArgumentParser, TrainingArguments
 
@@ -108,8 +110,42 @@ class CustomTaskArguments:
         return options
 
 
+def check_launch() -> None:
+    """
+    Refuse two launches that would silently do something else than asked: several GPUs without a launcher (the Trainer
+    would use `nn.DataParallel`), and `accelerate launch --cpu --num_processes N`, which starts one process only.
+
+    Raises:
+        ValueError: with the command to use.
+    """
+    if "LOCAL_RANK" in os.environ:
+        return
+    if torch.cuda.device_count() > 1:
+        raise ValueError(
+            f"{torch.cuda.device_count()} GPUs are visible but there is no launcher. Start one process per GPU with "
+            "`accelerate launch scripts/finetune.py ...`, or choose one GPU with CUDA_VISIBLE_DEVICES=0."
+        )
+    of_mpirun = any(name in os.environ for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"))
+    if os.environ.get("ACCELERATE_USE_CPU") == "True" and "MASTER_ADDR" in os.environ and not of_mpirun:
+        raise ValueError(
+            "accelerate was asked for several CPU processes but started only this one (--cpu leaves the others to "
+            "mpirun). Use `accelerate launch --config_file scripts/configs/accelerate/two_cpu_processes.yaml "
+            "scripts/finetune.py ...`; --num_processes after it changes the number."
+        )
+
+
 @dataclass
-class FineTuningArguments(TrainingArguments):
+class LauncherArguments(TrainingArguments):
+    """The Trainer's own arguments; processes that a launcher starts where there is no accelerator stay on the CPU."""
+
+    def __post_init__(self) -> None:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not torch.accelerator.is_available():
+            self.use_cpu = True
+        super().__post_init__()
+
+
+@dataclass
+class FineTuningArguments(LauncherArguments):
     """
     The Trainer's own arguments with the paper's settings for defaults (Radford et al., 2018, section 4.1).
 

@@ -59,7 +59,7 @@ def convert(args: ConversionArguments) -> None:
         if len(tokenizer) != model.config.vocab_size:
             raise ValueError(
                 f"The tokenizer has {len(tokenizer) - 4:,} tokens and the weights {model.config.vocab_size - 4:,}: "
-                "they do not belong together. Name the right vocabulary with --tokenizer_source, or give --no_tokenizer."
+                "they do not belong together. Name the vocabulary with --tokenizer_source, or give --no_tokenizer."
             )
         tokenizer.model_max_length = model.config.n_positions
     temporary = output.with_name(f".{output.name}.partial")

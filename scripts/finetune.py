@@ -12,12 +12,13 @@ Fine-tune a GPT on a task, with the language model as auxiliary objective (Radfo
 
 import sys
 
-from hf_gpt.fine_tuning import check_launch, format_task_table, run
+from hf_gpt.fine_tuning import format_task_table, run
 from hf_gpt.training_args import (
     CustomTaskArguments,
     DataArguments,
     FineTuningArguments,
     ModelArguments,
+    check_launch,
     parse_arguments,
 )
 

@@ -15,13 +15,14 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from transformers import AutoTokenizer, HfArgumentParser, Trainer, TrainingArguments, set_seed
+from transformers import AutoTokenizer, HfArgumentParser, Trainer, set_seed
 from transformers.trainer_utils import IntervalStrategy, get_last_checkpoint
 
 from hf_gpt import GPTConfig, GPTForCausalLM
 from hf_gpt.conversion import default_generation_config
 from hf_gpt.data_collator import PackedRowCollator
 from hf_gpt.pretraining import packed_dataset
+from hf_gpt.training_args import LauncherArguments, check_launch
 
 
 @dataclass
@@ -49,7 +50,7 @@ class ModelArguments:
 
 
 @dataclass
-class PretrainingArguments(TrainingArguments):
+class PretrainingArguments(LauncherArguments):
     """The Trainer's own arguments with defaults for a small GPT."""
 
     learning_rate: float = field(default=1e-3, metadata={"help": "Highest learning rate."})
@@ -73,6 +74,10 @@ class PretrainingArguments(TrainingArguments):
 
 def main() -> None:
     """Parse arguments, pack the texts, train, measure, save."""
+    try:
+        check_launch()
+    except ValueError as error:
+        sys.exit(f"pretrain.py: {error}")
     parser = HfArgumentParser((DataArguments, ModelArguments, PretrainingArguments))
     data, shape, training = parser.parse_args_into_dataclasses()
     output = Path(training.output_dir)

@@ -15,13 +15,14 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from hf_gpt import GPTConfig, GPTForCausalLM
-from hf_gpt.fine_tuning import chance_warning, check_launch, run
+from hf_gpt.fine_tuning import chance_warning, run
 from hf_gpt.tasks import get_task
 from hf_gpt.training_args import (
     CustomTaskArguments,
     DataArguments,
     FineTuningArguments,
     ModelArguments,
+    check_launch,
     parse_arguments,
 )
 
@@ -224,13 +225,20 @@ def test_output_folder_is_not_overwritten_unasked(tiny_model, tmp_path):
     assert (output / "model.safetensors").is_file()
 
 
-def test_several_gpus_need_a_launcher(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+def test_launches_that_would_do_something_else_are_refused(monkeypatch):
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    with pytest.raises(ValueError, match="accelerate launch"):
-        check_launch()
-    monkeypatch.setenv("LOCAL_RANK", "0")
     check_launch()
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "device_count", lambda: 2)
+        with pytest.raises(ValueError, match="2 GPUs are visible"):
+            check_launch()
+        patch.setenv("LOCAL_RANK", "0")
+        check_launch()
+    # What accelerate leaves in the environment after --cpu --num_processes 2.
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    with pytest.raises(ValueError, match=r"two_cpu_processes\.yaml"):
+        check_launch()
 
 
 def test_tokenizer_of_another_model_is_refused(tiny_model, tmp_path):
@@ -284,9 +292,12 @@ def test_chance_is_called_out():
 
 def launch(processes: int, tiny_model: Path, output: Path, *flags: str) -> dict:
     """`accelerate launch` as a user would type it."""
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(processes)]
-    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    command += [] if processes == 1 else ["--main_process_port", "0"]
+    command = [sys.executable, "-m", "accelerate.commands.launch"]
+    if processes == 1:
+        command += ["--cpu", "--num_processes", "1", "--num_machines", "1", "--mixed_precision", "no"]
+        command += ["--dynamo_backend", "no"]
+    else:
+        command += ["--config_file", "scripts/configs/accelerate/two_cpu_processes.yaml"]
     command += ["scripts/finetune.py", "--model_name_or_path", str(tiny_model), "--output_dir", str(output), *flags]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=600)
@@ -297,7 +308,18 @@ def launch(processes: int, tiny_model: Path, output: Path, *flags: str) -> dict:
 def test_two_processes_give_the_numbers_of_one(tiny_model, tmp_path):
     """The same global batches: losses of every step, final parameters and metrics."""
     flags = ["--task", "questions", "--max_train_rows", "64", "--max_eval_rows", "30", "--num_train_epochs", "2"]
-    flags += ["--logging_steps", "1", "--learning_rate", "1e-3", "--dropout", "0", "--disable_tqdm", "true"]
+    flags += [
+        "--logging_steps",
+        "1",
+        "--learning_rate",
+        "1e-3",
+        "--dropout",
+        "0",
+        "--disable_tqdm",
+        "true",
+        "--save_total_limit",
+        "3",
+    ]
     one = launch(1, tiny_model, tmp_path / "one", *flags, "--per_device_train_batch_size", "16")
     two = launch(2, tiny_model, tmp_path / "two", *flags, "--per_device_train_batch_size", "8")
     assert one["steps"] == two["steps"] == 8
