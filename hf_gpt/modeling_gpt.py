@@ -513,6 +513,11 @@ class GPTTaskModel(GPTPreTrainedModel):
         if position_ids is not None:
             position_ids = position_ids.flatten(0, -2)
         if return_lm_loss and lm_weights is None:
+            if subtree_end is not None:
+                raise ValueError(
+                    "The language-model loss of a token tree needs lm_weights: give them (TokenTreeCollator does) or "
+                    "pass return_lm_loss=False."
+                )
             lm_weights = self._default_lm_weights(input_ids, attention_mask, batch)
 
         use_rows = self.config.release_quirks and inputs_embeds is None
@@ -624,11 +629,13 @@ class GPTForSequenceClassification(GPTTaskModel):
                 problem_type = "multi_label_classification"
             else:
                 problem_type = "single_label_classification"
+        if problem_type == "single_label_classification":
+            return nn.functional.cross_entropy(logits, labels, reduction="sum")
         if problem_type == "regression":
-            return nn.functional.mse_loss(logits.view_as(labels), labels.float(), reduction="sum")
-        if problem_type == "multi_label_classification":
-            return nn.functional.binary_cross_entropy_with_logits(logits, labels.float(), reduction="sum")
-        return nn.functional.cross_entropy(logits, labels, reduction="sum")
+            losses = nn.functional.mse_loss(logits.view_as(labels), labels.float(), reduction="none")
+        else:
+            losses = nn.functional.binary_cross_entropy_with_logits(logits, labels.float(), reduction="none")
+        return losses.masked_fill(labels.eq(-100), 0).sum()
 
 
 __all__ = [

@@ -114,22 +114,22 @@ def packed_dataset(
         if not Path(file).exists():
             raise FileNotFoundError(f"{file} does not exist: name text files, folders of them, or archives.")
     stamps = [(Path(file).stat().st_size, Path(file).stat().st_mtime_ns) for file in files]
-    dataset = Dataset.from_generator(
+    arguments = {
+        "files": list(files),
+        "stamps": stamps,
+        "tokenizer": tokenizer,
+        "row_length": row_length,
+        "unwrap": unwrap,
+        "held_out": held_out,
+        "hold_out_every": hold_out_every,
+    }
+    if next(packed_rows(**arguments), None) is None:
+        part = "held-out text" if held_out else "text"
+        raise ValueError(f"{', '.join(map(str, files))}: less {part} than one row of {row_length} tokens.")
+    return Dataset.from_generator(
         packed_rows,
         features=ROW_FEATURES,
         cache_dir=cache_dir,
-        gen_kwargs={
-            "files": list(files),
-            "stamps": stamps,
-            "tokenizer": tokenizer,
-            "row_length": row_length,
-            "unwrap": unwrap,
-            "held_out": held_out,
-            "hold_out_every": hold_out_every,
-        },
+        gen_kwargs=arguments,
         num_proc=min(num_proc, len(files)) if num_proc and len(files) > 1 else None,
     )
-    if not len(dataset):
-        part = "held-out text" if held_out else "text"
-        raise ValueError(f"{', '.join(map(str, files))}: less {part} than one row of {row_length} tokens.")
-    return dataset

@@ -51,9 +51,13 @@ def convert(args: ConversionArguments) -> None:
         raise ValueError(f"{output} already exists and is not an empty folder: name another --output_dir.")
     tokenizer = None
     if not args.no_tokenizer:
-        tokenizer = GPTTokenizer.from_release(
-            args.tokenizer_source or args.source, task_template=args.head != "causal-lm"
-        )
+        source = args.tokenizer_source or args.source
+        try:
+            tokenizer = GPTTokenizer.from_release(source, task_template=args.head != "causal-lm")
+        except (ValueError, FileNotFoundError) as error:
+            raise ValueError(
+                f"{error}; --tokenizer_source names another folder, --no_tokenizer does without"
+            ) from error
     model = load_release(args.source, HEADS[args.head], args.n_positions, args.n_head, args.seed)
     if tokenizer is not None:
         if len(tokenizer) != model.config.vocab_size:

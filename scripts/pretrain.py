@@ -73,11 +73,16 @@ class PretrainingArguments(LauncherArguments):
 
 
 def main() -> None:
-    """Parse arguments, pack the texts, train, measure, save."""
+    """Parse arguments and run; wrong input ends with one line."""
     try:
         check_launch()
-    except ValueError as error:
+        pretrain()
+    except (ValueError, FileNotFoundError) as error:
         sys.exit(f"pretrain.py: {error}")
+
+
+def pretrain() -> None:
+    """Pack the texts, train, measure, save."""
     parser = HfArgumentParser((DataArguments, ModelArguments, PretrainingArguments))
     data, shape, training = parser.parse_args_into_dataclasses()
     output = Path(training.output_dir)
@@ -85,7 +90,9 @@ def main() -> None:
     if checkpoint == "last":
         checkpoint = get_last_checkpoint(str(output)) if output.is_dir() else None
     elif checkpoint is None and output.is_dir() and any(output.iterdir()):
-        sys.exit(f"{output} is not empty: name another --output_dir, or go on with --resume_from_checkpoint last.")
+        raise ValueError(
+            f"{output} is not empty: name another --output_dir, or go on with --resume_from_checkpoint last."
+        )
     if not data.hold_out_every:
         training.eval_strategy = IntervalStrategy.NO
     set_seed(training.seed)

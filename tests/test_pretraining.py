@@ -1,0 +1,210 @@
+"""Documents -> packed rows: literal rows, nothing lost but the end, held-out documents, the cached data set."""
+
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_gpt import GPTTokenizer, pretraining
+from hf_gpt.pretraining import encode_document, is_held_out, pack_documents, packed_dataset
+
+documents = st.lists(st.lists(st.integers(0, 9), max_size=12), max_size=6)
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz."
+VOCAB = {piece: index for index, piece in enumerate(["<unk>", "\n</w>", *LETTERS, *(f"{x}</w>" for x in LETTERS)])}
+NEWLINE = VOCAB["\n</w>"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """The real tokenizer with a vocabulary of letters."""
+    return GPTTokenizer(vocab=VOCAB, merges=[])
+
+
+def word(letters):
+    return [VOCAB[letter] for letter in letters[:-1]] + [VOCAB[f"{letters[-1]}</w>"]]
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([[1, 2, 3, 4]], [([1, 2, 3, 4], [0])]),
+        ([[1, 2], [3, 4]], [([1, 2, 3, 4], [0, 2])]),
+        ([[1, 2, 3], [4, 5, 6], [7, 8]], [([1, 2, 3, 4], [0, 3]), ([5, 6, 7, 8], [0, 2])]),
+        ([[1, 2, 3, 4, 5, 6, 7, 8, 9]], [([1, 2, 3, 4], [0]), ([5, 6, 7, 8], [0])]),
+        ([[], [1, 2, 3], [], [4]], [([1, 2, 3, 4], [0, 3])]),
+        ([[1, 2, 3]], []),
+        ([], []),
+    ],
+    ids=["one-row", "two-documents", "goes-on", "long", "empty-documents", "too-short", "nothing"],
+)
+def test_packed_rows(texts, expected):
+    assert [(row["input_ids"], row["starts"]) for row in pack_documents(texts, 4)] == expected
+
+
+@given(documents, st.integers(1, 9))
+def test_rows_hold_the_documents_in_order(texts, row_length):
+    rows = list(pack_documents(texts, row_length))
+    tokens = [token for text in texts for token in text]
+    assert len(rows) == len(tokens) // row_length
+    assert [token for row in rows for token in row["input_ids"]] == tokens[: len(rows) * row_length]
+    assert all(len(row["input_ids"]) == row_length for row in rows)
+
+
+@given(documents, st.integers(1, 9))
+def test_pieces_start_where_documents_and_rows_do(texts, row_length):
+    begin, begins = 0, set()
+    for text in texts:
+        if text:
+            begins.add(begin)
+        begin += len(text)
+    for number, row in enumerate(pack_documents(texts, row_length)):
+        start = number * row_length
+        expected = {0} | {index for index in range(row_length) if start + index in begins}
+        assert row["starts"] == sorted(expected)
+
+
+def test_documents_are_read_as_rows_are_wanted():
+    def endless():
+        while True:
+            yield [1, 2, 3]
+
+    rows = pack_documents(endless(), 4)
+    assert next(rows)["input_ids"] == [1, 2, 3, 1]
+    assert next(rows)["input_ids"] == [2, 3, 1, 2]
+
+
+def test_paragraphs_are_parted_by_newlines(tokenizer):
+    ids = encode_document("ab c\n\n  \nd.", tokenizer)
+    assert ids == [*word("ab"), *word("c"), NEWLINE, *word("d"), *word(".")]
+    assert encode_document(" \n ", tokenizer) == []
+
+
+@pytest.mark.parametrize("characters", [1, 5, 12, 1000])
+def test_size_of_calls_changes_nothing(tokenizer, monkeypatch, characters):
+    text = "\n".join(["one", "two three", "four", "five six seven", "eight"])
+    expected = encode_document(text, tokenizer)
+    assert expected.count(NEWLINE) == 4
+    monkeypatch.setattr(pretraining, "_CALL_CHARACTERS", characters)
+    assert encode_document(text, tokenizer) == expected
+
+
+def test_task_template_adds_nothing_to_documents(tokenizer):
+    with_template = GPTTokenizer(vocab=VOCAB, merges=[], task_template=True)
+    assert encode_document("a b\nc", with_template) == encode_document("a b\nc", tokenizer)
+
+
+@pytest.mark.parametrize("every", [1, 2, 10])
+def test_held_out_share(every):
+    names = [f"{number}.txt" for number in range(2000)]
+    held_out = [name for name in names if is_held_out(name, every)]
+    assert len(held_out) == pytest.approx(2000 / every, rel=0.2)
+    assert held_out == [name for name in names if zlib.crc32(name.encode()) % every == 0]
+
+
+def test_none_is_held_out():
+    assert not any(is_held_out(f"{number}.txt", 0) for number in range(100))
+
+
+def test_file_name_alone_tells_what_is_held_out():
+    (name,) = [name for name in ("1.txt", "4.txt") if is_held_out(name, 2)]
+    assert is_held_out(f"/data/books/{name}", 2)
+    assert is_held_out(f"books.tar.xz/folder/{name}", 2)
+
+
+@pytest.fixture
+def books(tmp_path):
+    folder = tmp_path / "books"
+    folder.mkdir()
+    for number in range(6):
+        letter = LETTERS[number]
+        (folder / f"{number}.txt").write_text(f"{letter * 4}\n{letter * 4}\n\n{letter * 3}\n")
+    return folder
+
+
+def read(folder, tokenizer, tmp_path, **kwargs):
+    arguments = {"row_length": 5, "cache_dir": str(tmp_path / "cache"), **kwargs}
+    return packed_dataset([str(folder)], tokenizer, **arguments)
+
+
+def test_rows_of_files(books, tokenizer, tmp_path):
+    found = read(books, tokenizer, tmp_path)
+    texts = [word(x * 4) + word(x * 4) + [NEWLINE] + word(x * 3) for x in LETTERS[:6]]
+    assert list(found) == list(pack_documents(texts, 5))
+    assert found.column_names == ["input_ids", "starts"]
+
+
+def test_lines_are_kept_if_asked_for(books, tokenizer, tmp_path):
+    found = read(books, tokenizer, tmp_path, unwrap=False)
+    texts = [word(x * 4) + [NEWLINE] + word(x * 4) + [NEWLINE] + word(x * 3) for x in LETTERS[:6]]
+    assert list(found) == list(pack_documents(texts, 5))
+
+
+def test_held_out_files(books, tokenizer, tmp_path):
+    parts = [read(books, tokenizer, tmp_path, held_out=held_out, hold_out_every=3) for held_out in (False, True)]
+    letters = [{token for row in part for token in row["input_ids"]} - {NEWLINE} for part in parts]
+    held_out = [number for number in range(6) if is_held_out(f"{number}.txt", 3)]
+    assert 0 < len(held_out) < 6
+    assert letters[1] == {piece for number in held_out for piece in word(LETTERS[number] * 2)}
+    assert not letters[0] & letters[1]
+
+
+def test_rows_are_cached_until_a_file_changes(books, tokenizer, tmp_path):
+    file = books / "0.txt"
+    first = packed_dataset([str(file)], tokenizer, 5, cache_dir=str(tmp_path / "cache"))
+    again = packed_dataset([str(file)], tokenizer, 5, cache_dir=str(tmp_path / "cache"))
+    assert first.cache_files == again.cache_files
+    file.write_text("zzzz zzzz zzzz\n")
+    changed = packed_dataset([str(file)], tokenizer, 5, cache_dir=str(tmp_path / "cache"))
+    assert changed.cache_files != first.cache_files
+    assert changed[0]["input_ids"] == [*word("zzzz"), VOCAB["z"]]
+
+
+def test_missing_file(books, tokenizer, tmp_path):
+    missing = tmp_path / "nothing.txt"
+    with pytest.raises(FileNotFoundError, match=r"nothing\.txt does not exist"):
+        packed_dataset([str(books), str(missing)], tokenizer, 5)
+
+
+def write_latin1(folder):
+    (folder / "0.txt").write_bytes("caf\xe9".encode("latin-1"))
+    return r"0\.txt: not UTF-8 at byte 3"
+
+
+def write_broken_archive(folder):
+    for file in folder.iterdir():
+        file.unlink()
+    (folder / "books.zip").write_bytes(b"PK broken")
+    return r"books\.zip: not a readable archive"
+
+
+def write_little(folder):
+    for file in folder.iterdir():
+        file.write_text("a")
+    return r"books: less text than one row of 50 tokens"
+
+
+def write_nothing(folder):
+    for file in folder.iterdir():
+        file.unlink()
+    return r"books: holds no \.txt file"
+
+
+@pytest.mark.parametrize("damage", [write_latin1, write_broken_archive, write_little, write_nothing])
+def test_unusable_files(books, tokenizer, tmp_path, damage):
+    message = damage(books)
+    with pytest.raises(ValueError, match=message):
+        read(books, tokenizer, tmp_path, row_length=50)
+
+
+def test_nothing_held_out(books, tokenizer, tmp_path):
+    with pytest.raises(ValueError, match="less held-out text than one row of 5 tokens"):
+        read(books, tokenizer, tmp_path, held_out=True)
+
+
+def test_two_processes(books, tokenizer, tmp_path):
+    files = [str(books / "0.txt"), str(books / "1.txt")]
+    alone = [row for file in files for row in packed_dataset([file], tokenizer, 5, cache_dir=str(tmp_path / "one"))]
+    together = packed_dataset(files, tokenizer, 5, cache_dir=str(tmp_path / "two"), num_proc=2)
+    assert list(together) == alone

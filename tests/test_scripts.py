@@ -1,0 +1,165 @@
+"""The commands of `scripts/` as a user runs them."""
+
+import json
+import runpy
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from .golden import CARRIED
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+RELEASE = CARRIED / "tiny_seed0" / "checkpoint"
+RELEASE_VOCABULARY = 211
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """`command(script, *flags)` runs a script in this process and returns (exit status, output, errors)."""
+
+    def run(script, *flags):
+        monkeypatch.setattr(sys, "argv", [script, *map(str, flags)])
+        status = 0
+        try:
+            runpy.run_path(str(REPOSITORY / "scripts" / script), run_name="__main__")
+        except SystemExit as error:
+            status = error.code
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err if not isinstance(status, str) else status
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory) -> Path:
+    """A text long enough for a few rows of 32 tokens, in two documents."""
+    rows = (REPOSITORY / "scripts/data/stories.jsonl").read_text().splitlines()
+    stories = [json.loads(row)["story"] for row in rows[:120]]
+    folder = tmp_path_factory.mktemp("books")
+    for number in range(4):
+        (folder / f"book_{number}.txt").write_text("\n\n".join(stories[number::4]), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def release(tmp_path, book, command) -> Path:
+    """The tiny release with a vocabulary of its size, made by our own script."""
+    vocabulary = tmp_path / "vocabulary"
+    flags = ("--text_files", book, "--vocab_size", RELEASE_VOCABULARY, "--output_dir", vocabulary)
+    assert command("train_tokenizer.py", *flags)[0] == 0
+    folder = tmp_path / "release"
+    shutil.copytree(RELEASE, folder)
+    for pattern in ("encoder_bpe_*.json", "vocab_*.bpe"):
+        (file,) = vocabulary.glob(pattern)
+        shutil.copy(file, folder)
+    return folder
+
+
+def test_converted_release_loads_and_generates(release, tmp_path, command):
+    output = tmp_path / "converted"
+    status, printed, _ = command(
+        "convert_openai_checkpoint.py", "--source", release, "--output_dir", output, "--n_head", 4
+    )
+    assert status == 0
+    assert "GPTForCausalLM, written to" in printed
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(output), AutoTokenizer.from_pretrained(output)
+    assert len(tokenizer) == model.config.vocab_size == RELEASE_VOCABULARY + 4
+    assert tokenizer.model_max_length == model.config.n_positions == 40
+    specials = list(range(RELEASE_VOCABULARY, RELEASE_VOCABULARY + 4))
+    assert GenerationConfig.from_pretrained(output).suppress_tokens == specials
+    generated = model.generate(**tokenizer("she was", return_tensors="pt"), max_new_tokens=8, do_sample=False)
+    assert not set(generated[0].tolist()) & set(specials)
+    assert not list(tmp_path.glob(".*partial"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda folder: (folder / "params_3.npy").unlink(), "params_3.npy is missing"),
+        (lambda folder: (folder / "params_3.npy").write_bytes(b"\x93NUMPY"), "params_3.npy is not a readable array"),
+        (lambda folder: (folder / "params_shapes.json").unlink(), "params_shapes.json is missing"),
+        (lambda folder: next(folder.glob("vocab_*.bpe")).unlink(), "--no_tokenizer"),
+    ],
+    ids=["missing piece", "truncated piece", "no shapes", "no vocabulary"],
+)
+def test_conversion_refuses_broken_releases(change, message, release, tmp_path, command):
+    change(release)
+    output = tmp_path / "converted"
+    flags = ("--source", release, "--output_dir", output, "--n_head", 4)
+    status, _, errors = command("convert_openai_checkpoint.py", *flags)
+    assert status == 2
+    assert message in errors
+    assert not output.exists()
+
+
+def test_conversion_keeps_what_is_there(release, tmp_path, command):
+    output = tmp_path / "converted"
+    flags = ("--source", release, "--output_dir", output, "--n_head", 4, "--no_tokenizer", "--head", "multiple-choice")
+    assert command("convert_openai_checkpoint.py", *flags)[0] == 0
+    before = (output / "model.safetensors").read_bytes()
+    status, _, errors = command("convert_openai_checkpoint.py", *flags)
+    assert status == 2
+    assert "already exists" in errors
+    assert (output / "model.safetensors").read_bytes() == before
+
+
+def test_fine_tuning_from_the_release(release, tmp_path, command):
+    """`--model_name_or_path` takes the release's folder, weights and vocabulary."""
+    flags = ("--task", "questions", "--model_name_or_path", release, "--n_head", 4, "--output_dir", tmp_path / "out")
+    small = ("--max_train_rows", 16, "--max_eval_rows", 12, "--num_train_epochs", 1, "--use_cpu", "true")
+    status, printed, errors = command("finetune.py", *flags, *small, "--disable_tqdm", "true")
+    assert status == 0, errors
+    assert "test accuracy: " in printed
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["n_positions"] == 40
+
+
+def test_list_of_tasks(command):
+    status, printed, _ = command("finetune.py", "--list_tasks")
+    assert status == 0
+    for name in ("questions", "stories", "trec", "sst2", "snli", "copa", "openbookqa", "rocstories"):
+        assert f"\n{name} " in printed
+
+
+def test_wrong_arguments_end_with_one_line(tmp_path, command):
+    status, _, errors = command("finetune.py", "--task", "nothing", "--output_dir", tmp_path / "out")
+    assert status == 2
+    assert errors.startswith("finetune.py: ")
+    assert errors.count("\n") == 1
+
+
+def test_pretraining_resumes_and_refuses(book, tmp_path, command):
+    output = tmp_path / "pretrained"
+    flags = ["--text_files", book, "--tokenizer", REPOSITORY / "model_cards/gpt-mini", "--output_dir", output]
+    flags += ["--n_layer", 1, "--n_embd", 32, "--n_head", 2, "--n_positions", 32, "--hold_out_every", 3]
+    flags += ["--per_device_train_batch_size", 2, "--save_steps", 2, "--eval_steps", 2, "--use_cpu", "true"]
+    flags += ["--validation_rows", 4, "--disable_tqdm", "true"]
+    status, _, errors = command("pretrain.py", *flags, "--max_steps", 4)
+    assert status == 0, errors
+    record = json.loads((output / "pretraining.json").read_text())
+    assert record["steps"] == 4
+    assert record["tokens_seen"] == 4 * 2 * 32
+    assert record["validation_perplexity"] < 20_000
+    config = AutoModelForCausalLM.from_pretrained(output).config
+    assert (config.use_cache, config.attn_pdrop, config.vocab_size) == (True, 0.1, 8004)
+
+    status, _, errors = command("pretrain.py", *flags, "--max_steps", 4)
+    assert status
+    assert "is not empty" in errors
+    straight = torch.load(output / "checkpoint-4" / "optimizer.pt", weights_only=True)["state"]
+    shutil.rmtree(output / "checkpoint-4")
+    status, _, errors = command("pretrain.py", *flags, "--max_steps", 4, "--resume_from_checkpoint", "last")
+    assert status == 0, errors
+    resumed = torch.load(output / "checkpoint-4" / "optimizer.pt", weights_only=True)["state"]
+    assert all(torch.equal(straight[key]["exp_avg"], resumed[key]["exp_avg"]) for key in straight)
+
+
+def test_pretraining_names_missing_texts(tmp_path, command):
+    flags = ["--text_files", tmp_path / "no.txt", "--tokenizer", REPOSITORY / "model_cards/gpt-mini"]
+    status, _, errors = command("pretrain.py", *flags, "--output_dir", tmp_path / "out", "--use_cpu", "true")
+    assert status
+    assert "no.txt" in errors
+    assert not (tmp_path / "out").exists()
