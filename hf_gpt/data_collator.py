@@ -1,10 +1,12 @@
-"""Rows of token ids -> padded tensors."""
+"""Rows of token ids -> padded tensors; and which rows stand in a batch together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import torch
+from torch.utils.data import Sampler
 
 from .token_tree import TokenTree
 
@@ -109,3 +111,53 @@ class PackedRowCollator:
         if is_start[:, 1:].any():
             batch["subtree_end"] = subtree_end
         return batch
+
+
+class LengthGroupedSampler(Sampler[int]):
+    """
+    A random order in which the rows of a global batch have nearly the same length, so that padding is rare.
+
+    Rows are shuffled, cut into pools of many batches, sorted by length within a pool, cut into batches, and the
+    batches are shuffled. The order follows from seed and epoch alone, and batches are those of all ranks and
+    accumulation steps together: it is the same for one process and several, and after a resumption.
+    `transformers.trainer_pt_utils.LengthGroupedSampler` depends on the state of the global generator and on the
+    batch size of one device instead.
+
+    Args:
+        lengths (`Sequence[int]`): length of each row.
+        batch_size (`int`): rows of a global batch.
+        seed (`int`, *optional*, defaults to 0): of the order.
+        batches_per_pool (`int`, *optional*, defaults to 50): the larger, the less padding and the less chance.
+    """
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int = 0, batches_per_pool: int = 50):
+        if batch_size < 1 or batches_per_pool < 1:
+            raise ValueError(f"batch_size and batches_per_pool must be at least 1: {batch_size}, {batches_per_pool}.")
+        self.lengths = np.asarray(lengths)
+        self.batch_size = batch_size
+        self.seed = seed
+        self.pool_size = batch_size * batches_per_pool
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of an epoch (accelerate's data loaders call this)."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        random = np.random.default_rng([self.seed, self.epoch])
+        order = random.permutation(len(self.lengths))
+        batches = []
+        for start in range(0, len(order), self.pool_size):
+            pool = order[start : start + self.pool_size]
+            pool = pool[np.argsort(self.lengths[pool], kind="stable")]
+            batches += [pool[first : first + self.batch_size] for first in range(0, len(pool), self.batch_size)]
+        # Only the last batch may be incomplete: the loader cuts the flat order into batches again.
+        full = [batch for batch in batches if len(batch) == self.batch_size]
+        rest = [batch for batch in batches if len(batch) < self.batch_size]
+        for index in [*random.permutation(len(full))]:
+            yield from full[index].tolist()
+        for batch in rest:
+            yield from batch.tolist()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from datasets import Dataset, Features, Value
 from datasets import Sequence as SequenceFeature
+from datasets.exceptions import DatasetGenerationError
 
 from .text_files import iter_texts, unwrap_paragraphs
 from .tokenization_gpt import GPTTokenizer
@@ -126,10 +127,14 @@ def packed_dataset(
     if next(packed_rows(**arguments), None) is None:
         part = "held-out text" if held_out else "text"
         raise ValueError(f"{', '.join(map(str, files))}: less {part} than one row of {row_length} tokens.")
-    return Dataset.from_generator(
-        packed_rows,
-        features=ROW_FEATURES,
-        cache_dir=cache_dir,
-        gen_kwargs=arguments,
-        num_proc=min(num_proc, len(files)) if num_proc and len(files) > 1 else None,
-    )
+    try:
+        return Dataset.from_generator(
+            packed_rows,
+            features=ROW_FEATURES,
+            cache_dir=cache_dir,
+            gen_kwargs=arguments,
+            num_proc=min(num_proc, len(files)) if num_proc and len(files) > 1 else None,
+        )
+    except DatasetGenerationError as error:
+        # The reader's own error names the file.
+        raise ValueError(str(error.__cause__ or error)) from error

@@ -3,11 +3,14 @@
 from typing import Any
 
 import torch
+from datasets import Dataset
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer
 
+from .data_collator import LengthGroupedSampler
 from .optimization import ReleaseAdam, get_release_schedule
 from .training_args import FineTuningArguments
 
@@ -61,6 +64,21 @@ class GPTTrainer(Trainer):
             )
             self._created_lr_scheduler = True
         return super().create_scheduler(num_training_steps, optimizer)
+
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
+        dataset = self.train_dataset if train_dataset is None else train_dataset
+        if self.args.train_sampling_strategy != "group_by_length":
+            return super()._get_train_sampler(train_dataset)
+        args = self.args
+        return LengthGroupedSampler(
+            dataset.with_format("numpy")[args.length_column_name][:],
+            args.train_batch_size * args.world_size * args.gradient_accumulation_steps,
+            seed=args.seed if args.data_seed is None else args.data_seed,
+        )
+
+    def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
+        # The Trainer would group these by length too, and predictions would not come back in the order of the rows.
+        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
 
     def compute_loss(
         self,

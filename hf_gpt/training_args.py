@@ -169,6 +169,10 @@ class FineTuningArguments(LauncherArguments):
         metadata={"help": "A schedule of the release, or the Trainer's.", "choices": [*SCHEDULES, "trainer"]},
     )
     warmup: float = field(default=0.002, metadata={"help": "Share of the updates that warm up (release schedules)."})
+    train_sampling_strategy: str = field(
+        default="group_by_length",
+        metadata={"help": "group_by_length: batches of rows of like length, in random order; random: no grouping."},
+    )
     eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate."})
     save_strategy: str = field(default="epoch", metadata={"help": "When to save a checkpoint."})
     save_total_limit: int | None = field(default=1, metadata={"help": "Checkpoints kept beside the best."})

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_gpt import GPTModel
-from hf_gpt.data_collator import PackedRowCollator, TokenTreeCollator, collate_trees
+from hf_gpt.data_collator import LengthGroupedSampler, PackedRowCollator, TokenTreeCollator, collate_trees
 from hf_gpt.token_tree import TokenTree
 
 from .test_token_tree import sequences, share_limits
@@ -182,3 +182,31 @@ def test_packed_rows_are_pieces_side_by_side(rows):
         assert batch["labels"][row].tolist() == [
             -100 if root else token for root, token in zip(is_root, ids, strict=True)
         ]
+
+
+def test_length_grouped_sampler_orders_every_row_once_per_epoch():
+    lengths = [(7 * index) % 40 + 3 for index in range(103)]
+    sampler = LengthGroupedSampler(lengths, batch_size=8, seed=3, batches_per_pool=4)
+    first = list(sampler)
+    assert sorted(first) == list(range(103))
+    assert first == list(LengthGroupedSampler(lengths, batch_size=8, seed=3, batches_per_pool=4))
+    sampler.set_epoch(1)
+    second = list(sampler)
+    assert sorted(second) == list(range(103))
+    assert second != first
+    assert len(sampler) == 103
+
+
+def test_length_grouped_batches_are_nearly_even():
+    lengths = torch.randint(5, 60, (1000,)).tolist()
+    order = list(LengthGroupedSampler(lengths, batch_size=10))
+    batches = [[lengths[index] for index in order[start : start + 10]] for start in range(0, 1000, 10)]
+    padded = sum(max(batch) * len(batch) for batch in batches)
+    assert sum(lengths) / padded > 0.97
+    means = [sum(batch) for batch in batches]
+    assert means != sorted(means)
+
+
+def test_length_grouped_sampler_refuses_empty_batches():
+    with pytest.raises(ValueError, match="batch_size"):
+        LengthGroupedSampler([1, 2], batch_size=0)

@@ -126,6 +126,8 @@ def test_attention_implementations_agree(tiny_model, attention):
         assert_close(other(IDS).last_hidden_state, eager(IDS).last_hidden_state)
 
 
+# transformers still passes what torch deprecates.
+@pytest.mark.filterwarnings("ignore:_compile flag on create_block_mask:DeprecationWarning")
 @pytest.mark.slow
 @torch.no_grad()
 def test_compiled_flex_attention_agrees(tiny_model):
@@ -335,7 +337,6 @@ def tree_batch():
 
 
 COMPILED = {
-    "transformer": (GPTModel, lambda: {"input_ids": IDS}),
     "causal-lm": (GPTForCausalLM, lambda: {"input_ids": IDS, "use_cache": False}),
     "padded": (
         GPTForCausalLM,
@@ -352,21 +353,21 @@ def assert_compiled_equals_eager(tiny_model, name, **kwargs):
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, **kwargs)
     found, expected = compiled(**inputs), model(**inputs)
-    key = "last_hidden_state" if model_class is GPTModel else "logits"
-    assert_close(found[key], expected[key])
-    wanted = gradients(model, expected[key].nan_to_num(neginf=0.0).clamp(-100).square().sum())
-    gradient = gradients(model, found[key].nan_to_num(neginf=0.0).clamp(-100).square().sum())
+    assert_close(found.logits, expected.logits)
+    # Without the logits of padding and of absent choices.
+    wanted = gradients(model, expected.logits[expected.logits > -1e9].square().sum())
+    gradient = gradients(model, found.logits[found.logits > -1e9].square().sum())
     for parameter in wanted:
         assert_close(gradient[parameter], wanted[parameter], 1e-3)
 
 
-@pytest.mark.parametrize("name", ["tree", "padded"])
+@pytest.mark.parametrize("name", ["tree", "padded", "conventional"])
 def test_is_one_graph(tiny_model, name):
     assert_compiled_equals_eager(tiny_model, name, backend="eager")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", ["tree", "causal-lm"])
 def test_compiled_code(tiny_model, name):
     assert_compiled_equals_eager(tiny_model, name)
 

@@ -76,8 +76,8 @@ def test_documents_are_read_as_rows_are_wanted():
 
 
 def test_paragraphs_are_parted_by_newlines(tokenizer):
-    ids = encode_document("ab c\n\n  \nd.", tokenizer)
-    assert ids == [*word("ab"), *word("c"), NEWLINE, *word("d"), *word(".")]
+    ids = encode_document("ab c\n\n  \nday.", tokenizer)
+    assert ids == [*word("ab"), *word("c"), NEWLINE, *word("day"), *word(".")]
     assert encode_document(" \n ", tokenizer) == []
 
 
@@ -108,9 +108,11 @@ def test_none_is_held_out():
 
 
 def test_file_name_alone_tells_what_is_held_out():
-    (name,) = [name for name in ("1.txt", "4.txt") if is_held_out(name, 2)]
-    assert is_held_out(f"/data/books/{name}", 2)
-    assert is_held_out(f"books.tar.xz/folder/{name}", 2)
+    names = [f"{number}.txt" for number in range(20)]
+    held_out = [is_held_out(name, 2) for name in names]
+    assert {True, False} == set(held_out)
+    for folder in ("/data/books", "books.tar.xz/folder"):
+        assert [is_held_out(f"{folder}/{name}", 2) for name in names] == held_out
 
 
 @pytest.fixture
@@ -130,14 +132,14 @@ def read(folder, tokenizer, tmp_path, **kwargs):
 
 def test_rows_of_files(books, tokenizer, tmp_path):
     found = read(books, tokenizer, tmp_path)
-    texts = [word(x * 4) + word(x * 4) + [NEWLINE] + word(x * 3) for x in LETTERS[:6]]
+    texts = [[*word(x * 4), *word(x * 4), NEWLINE, *word(x * 3)] for x in LETTERS[:6]]
     assert list(found) == list(pack_documents(texts, 5))
     assert found.column_names == ["input_ids", "starts"]
 
 
 def test_lines_are_kept_if_asked_for(books, tokenizer, tmp_path):
     found = read(books, tokenizer, tmp_path, unwrap=False)
-    texts = [word(x * 4) + [NEWLINE] + word(x * 4) + [NEWLINE] + word(x * 3) for x in LETTERS[:6]]
+    texts = [[*word(x * 4), NEWLINE, *word(x * 4), NEWLINE, *word(x * 3)] for x in LETTERS[:6]]
     assert list(found) == list(pack_documents(texts, 5))
 
 
@@ -167,9 +169,15 @@ def test_missing_file(books, tokenizer, tmp_path):
         packed_dataset([str(books), str(missing)], tokenizer, 5)
 
 
-def write_latin1(folder):
+def write_latin1_first(folder):
     (folder / "0.txt").write_bytes("caf\xe9".encode("latin-1"))
     return r"0\.txt: not UTF-8 at byte 3"
+
+
+def write_latin1_last(folder):
+    (folder / "0.txt").write_text("enough text for a row " * 5)
+    (folder / "5.txt").write_bytes("caf\xe9".encode("latin-1"))
+    return r"5\.txt: not UTF-8 at byte 3"
 
 
 def write_broken_archive(folder):
@@ -191,7 +199,9 @@ def write_nothing(folder):
     return r"books: holds no \.txt file"
 
 
-@pytest.mark.parametrize("damage", [write_latin1, write_broken_archive, write_little, write_nothing])
+@pytest.mark.parametrize(
+    "damage", [write_latin1_first, write_latin1_last, write_broken_archive, write_little, write_nothing]
+)
 def test_unusable_files(books, tokenizer, tmp_path, damage):
     message = damage(books)
     with pytest.raises(ValueError, match=message):
@@ -208,3 +218,6 @@ def test_two_processes(books, tokenizer, tmp_path):
     alone = [row for file in files for row in packed_dataset([file], tokenizer, 5, cache_dir=str(tmp_path / "one"))]
     together = packed_dataset(files, tokenizer, 5, cache_dir=str(tmp_path / "two"), num_proc=2)
     assert list(together) == alone
+    (books / "1.txt").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match=r"1\.txt: not UTF-8"):
+        packed_dataset(files, tokenizer, 5, cache_dir=str(tmp_path / "two"), num_proc=2)

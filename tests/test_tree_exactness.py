@@ -148,6 +148,8 @@ def test_states_with_every_attention(tiny_model, attention):
     assert_states_equal(model, [TokenTree.from_paths(paths) for paths in RAGGED], RAGGED)
 
 
+# transformers still passes what torch deprecates.
+@pytest.mark.filterwarnings("ignore:_compile flag on create_block_mask:DeprecationWarning")
 @pytest.mark.slow
 def test_states_with_compiled_flex_attention(tiny_model):
     torch.compiler.reset()
@@ -155,6 +157,7 @@ def test_states_with_compiled_flex_attention(tiny_model):
     assert_states_equal(model, [TokenTree.from_paths(paths) for paths in RAGGED], RAGGED)
 
 
+@pytest.mark.filterwarnings("ignore:_compile flag on create_block_mask:DeprecationWarning")
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="FlexAttention has no gradients on a CPU")
 def test_gradients_with_flex_attention(tiny_model):
