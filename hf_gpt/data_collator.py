@@ -10,6 +10,9 @@ from torch.utils.data import Sampler
 
 from .token_tree import TokenTree
 
+# The label that no loss reads.
+IGNORED_LABEL = -100
+
 
 @dataclass
 class TokenTreeCollator:
@@ -113,9 +116,48 @@ class PackedRowCollator:
         return batch
 
 
+class FilledRows(torch.utils.data.Dataset):
+    """
+    Rows of token trees, followed by as many filler rows as make their number a multiple of `unit`.
+
+    A filler is one root with the label -100 and no language-model weight: it adds nothing to any loss and to no
+    count. With `unit` the rows of all ranks in a step, every rank gets as many batches as the others, and no row
+    twice, as accelerate would otherwise have it.
+
+    Args:
+        rows (`datasets.Dataset`): the fields of a `TokenTree`, and `label`.
+        unit (`int`): what the number of rows becomes a multiple of.
+    """
+
+    def __init__(self, rows: Any, unit: int):
+        self.rows = rows
+        self.fillers = -len(rows) % unit
+        label = rows[0]["label"]
+        self.filler = {
+            "input_ids": [0],
+            "position_ids": [0],
+            "subtree_end": [1],
+            "parent_index": [0],
+            "lm_weights": [0.0],
+            "path_ends": [0],
+            "label": [IGNORED_LABEL] * len(label) if isinstance(label, list) else IGNORED_LABEL,
+        }
+
+    def __len__(self) -> int:
+        return len(self.rows) + self.fillers
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        real = iter(self.rows.__getitems__([index for index in indices if index < len(self.rows)]))
+        return [next(real) if index < len(self.rows) else self.filler for index in indices]
+
+
 class LengthGroupedSampler(Sampler[int]):
     """
-    A random order in which the rows of a global batch have nearly the same length, so that padding is rare.
+    A random order in which the rows of a global batch have nearly the same length, so that padding is rare. Filler
+    rows (see `FilledRows`) come last.
 
     Rows are shuffled, cut into pools of many batches, sorted by length within a pool, cut into batches, and the
     batches are shuffled. The order follows from seed and epoch alone, and batches are those of all ranks and
@@ -124,19 +166,28 @@ class LengthGroupedSampler(Sampler[int]):
     batch size of one device instead.
 
     Args:
-        lengths (`Sequence[int]`): length of each row.
+        lengths (`Sequence[int]`): length of each row; all the same for an order that is random throughout.
         batch_size (`int`): rows of a global batch.
         seed (`int`, *optional*, defaults to 0): of the order.
         batches_per_pool (`int`, *optional*, defaults to 50): the larger, the less padding and the less chance.
+        fillers (`int`, *optional*, defaults to 0): rows beyond `lengths`.
     """
 
-    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int = 0, batches_per_pool: int = 50):
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        batch_size: int,
+        seed: int = 0,
+        batches_per_pool: int = 50,
+        fillers: int = 0,
+    ):
         if batch_size < 1 or batches_per_pool < 1:
             raise ValueError(f"batch_size and batches_per_pool must be at least 1: {batch_size}, {batches_per_pool}.")
         self.lengths = np.asarray(lengths)
         self.batch_size = batch_size
         self.seed = seed
         self.pool_size = batch_size * batches_per_pool
+        self.fillers = fillers
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -144,7 +195,7 @@ class LengthGroupedSampler(Sampler[int]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self.lengths) + self.fillers
 
     def __iter__(self) -> Iterator[int]:
         random = np.random.default_rng([self.seed, self.epoch])
@@ -161,3 +212,4 @@ class LengthGroupedSampler(Sampler[int]):
             yield from full[index].tolist()
         for batch in rest:
             yield from batch.tolist()
+        yield from range(len(self.lengths), len(self))

@@ -16,12 +16,12 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from .configuration_gpt import GPTConfig
 from .conversion import default_generation_config, is_release, load_release, read_release, release_config
-from .data_collator import TokenTreeCollator
+from .data_collator import IGNORED_LABEL, TokenTreeCollator
 from .input_transforms import InputTransform, SpecialIds
 from .metrics import TRAINER_PADDING, compute_metrics_for
 from .model_card import FineTunedCard
 from .modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification, GPTPreTrainedModel
-from .task_encoding import IGNORED_LABEL, EncodingStatistics, encode_split
+from .task_encoding import EncodingStatistics, encode_split
 from .tasks import TaskData, TaskSpec, custom_task, load_task, task_table
 from .tokenization_gpt import GPTTokenizer
 from .trainer import GPTTrainer

@@ -8,11 +8,11 @@ from typing import Any
 from datasets import Dataset, Features, Value
 from datasets import Sequence as SequenceFeature
 
+from .data_collator import IGNORED_LABEL
 from .input_transforms import InputTransform
 from .task_spec import UNLABELLED
 from .tokenization_gpt import GPTTokenizer
 
-IGNORED_LABEL = -100
 TREE_FEATURES = {
     "input_ids": SequenceFeature(Value("int32")),
     "position_ids": SequenceFeature(Value("int32")),

@@ -2,15 +2,16 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import Sampler, SequentialSampler
+from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from transformers import Trainer
 
-from .data_collator import LengthGroupedSampler
+from .data_collator import FilledRows, LengthGroupedSampler
 from .optimization import ReleaseAdam, get_release_schedule
 from .training_args import FineTuningArguments
 
@@ -65,15 +66,29 @@ class GPTTrainer(Trainer):
             self._created_lr_scheduler = True
         return super().create_scheduler(num_training_steps, optimizer)
 
-    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
-        dataset = self.train_dataset if train_dataset is None else train_dataset
-        if self.args.train_sampling_strategy != "group_by_length":
-            return super()._get_train_sampler(train_dataset)
+    def get_train_dataloader(self) -> DataLoader:
+        """Batches of rows of like length (or in random order, see `args.train_sampling_strategy`), filled up."""
+        filled = FilledRows(self.train_dataset, self.args.train_batch_size * self.args.world_size)
+        return self._get_dataloader(
+            dataset=filled,
+            description="Training",
+            batch_size=self._train_batch_size,
+            sampler_fn=self._get_train_sampler,
+            is_training=True,
+        )
+
+    def _get_train_sampler(self, train_dataset: FilledRows | None = None) -> Sampler | None:
         args = self.args
+        if train_dataset is None or args.train_sampling_strategy not in ("group_by_length", "random"):
+            return super()._get_train_sampler(train_dataset)
+        lengths = np.zeros(len(train_dataset.rows), dtype=np.int64)
+        if args.train_sampling_strategy == "group_by_length":
+            lengths = train_dataset.rows.with_format("numpy")[args.length_column_name][:]
         return LengthGroupedSampler(
-            dataset.with_format("numpy")[args.length_column_name][:],
+            lengths,
             args.train_batch_size * args.world_size * args.gradient_accumulation_steps,
             seed=args.seed if args.data_seed is None else args.data_seed,
+            fillers=train_dataset.fillers,
         )
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:

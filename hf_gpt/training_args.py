@@ -139,8 +139,10 @@ class LauncherArguments(TrainingArguments):
     """The Trainer's own arguments; processes that a launcher starts where there is no accelerator stay on the CPU."""
 
     def __post_init__(self) -> None:
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not torch.accelerator.is_available():
-            self.use_cpu = True
+        if not torch.accelerator.is_available():
+            self.dataloader_pin_memory = False
+            if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+                self.use_cpu = True
         super().__post_init__()
 
 

@@ -4,11 +4,12 @@ from dataclasses import asdict
 
 import pytest
 import torch
+from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_gpt import GPTModel
-from hf_gpt.data_collator import LengthGroupedSampler, PackedRowCollator, TokenTreeCollator, collate_trees
+from hf_gpt import GPTForSequenceClassification, GPTModel
+from hf_gpt.data_collator import FilledRows, LengthGroupedSampler, PackedRowCollator, TokenTreeCollator, collate_trees
 from hf_gpt.token_tree import TokenTree
 
 from .test_token_tree import sequences, share_limits
@@ -210,3 +211,23 @@ def test_length_grouped_batches_are_nearly_even():
 def test_length_grouped_sampler_refuses_empty_batches():
     with pytest.raises(ValueError, match="batch_size"):
         LengthGroupedSampler([1, 2], batch_size=0)
+
+
+def test_filler_rows_complete_the_batches_and_change_no_loss(tiny_model):
+    trees = [TokenTree.from_paths([[20, token, 22]]) for token in range(5)]
+    rows = Dataset.from_list([feature(tree, label=1, length=3) for tree in trees])
+    filled = FilledRows(rows, 4)
+    assert len(filled) == 8
+    assert [row["label"] for row in filled.__getitems__([1, 6, 4])] == [1, -100, 1]
+    order = list(LengthGroupedSampler([3] * 5, batch_size=4, fillers=filled.fillers))
+    assert sorted(order[:5]) == list(range(5))
+    assert order[5:] == [5, 6, 7]
+    model = tiny_model(GPTForSequenceClassification, num_labels=3)
+    collator = TokenTreeCollator(23)
+    alone = model(**collator([filled[0], filled[1]]), return_lm_loss=True, num_items_in_batch=2)
+    mixed = model(**collator([filled[5], filled[0], filled[6], filled[1]]), return_lm_loss=True, num_items_in_batch=2)
+    torch.testing.assert_close(mixed.loss, alone.loss)
+    fillers_only = model(**collator([filled[5]]), return_lm_loss=True, num_items_in_batch=2).loss
+    assert fillers_only.item() == 0
+    fillers_only.backward()
+    assert all((parameter.grad == 0).all() for parameter in model.parameters() if parameter.grad is not None)

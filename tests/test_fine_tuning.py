@@ -305,31 +305,45 @@ def launch(processes: int, tiny_model: Path, output: Path, *flags: str) -> dict:
     return json.loads((output / "metrics.json").read_text())
 
 
+def history_and_parameters(output: Path, step: int) -> tuple[list[list[float]], dict[str, torch.Tensor]]:
+    """Loss, its terms and the gradient norm of every step; the last checkpoint's parameters."""
+    checkpoint = output / f"checkpoint-{step}"
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    terms = ("loss", "task_loss", "lm_loss", "grad_norm")
+    lines = [[line[term] for term in terms] for line in state["log_history"] if "loss" in line]
+    return lines, load_file(checkpoint / "model.safetensors")
+
+
+def assert_same_training(ours: Path, theirs: Path, step: int) -> None:
+    (our_lines, our_values), (their_lines, their_values) = (
+        history_and_parameters(output, step) for output in (ours, theirs)
+    )
+    assert len(our_lines) == step
+    np.testing.assert_allclose(our_lines, their_lines, rtol=0, atol=2e-5)
+    for name, value in our_values.items():
+        torch.testing.assert_close(value, their_values[name], rtol=0, atol=1e-5)
+
+
+# 67 rows in global batches of 16: the last one holds 3, so that the second process has none of its own.
+UNEVEN = ["--task", "questions", "--max_train_rows", "67", "--max_eval_rows", "30", "--num_train_epochs", "2"]
+UNEVEN += ["--logging_steps", "1", "--learning_rate", "1e-3", "--dropout", "0", "--disable_tqdm", "true"]
+UNEVEN += ["--save_total_limit", "3"]
+
+
 def test_two_processes_give_the_numbers_of_one(tiny_model, tmp_path):
     """The same global batches: losses of every step, final parameters and metrics."""
-    flags = ["--task", "questions", "--max_train_rows", "64", "--max_eval_rows", "30", "--num_train_epochs", "2"]
-    flags += [
-        "--logging_steps",
-        "1",
-        "--learning_rate",
-        "1e-3",
-        "--dropout",
-        "0",
-        "--disable_tqdm",
-        "true",
-        "--save_total_limit",
-        "3",
-    ]
-    one = launch(1, tiny_model, tmp_path / "one", *flags, "--per_device_train_batch_size", "16")
-    two = launch(2, tiny_model, tmp_path / "two", *flags, "--per_device_train_batch_size", "8")
-    assert one["steps"] == two["steps"] == 8
+    one = launch(1, tiny_model, tmp_path / "one", *UNEVEN, "--per_device_train_batch_size", "16")
+    two = launch(2, tiny_model, tmp_path / "two", *UNEVEN, "--per_device_train_batch_size", "8")
+    assert one["steps"] == two["steps"] == 10
     assert one["metrics"] == two["metrics"]
-    histories = []
-    for output in (tmp_path / "one", tmp_path / "two"):
-        state = json.loads((output / "checkpoint-8" / "trainer_state.json").read_text())
-        terms = ("loss", "task_loss", "lm_loss", "grad_norm")
-        histories.append([[line[term] for term in terms] for line in state["log_history"] if "loss" in line])
-    np.testing.assert_allclose(histories[0], histories[1], rtol=0, atol=2e-5)
-    ours, theirs = (load_file(tmp_path / name / "checkpoint-8" / "model.safetensors") for name in ("one", "two"))
-    for name, value in ours.items():
-        torch.testing.assert_close(value, theirs[name], rtol=0, atol=1e-5)
+    assert_same_training(tmp_path / "one", tmp_path / "two", 10)
+
+
+@pytest.mark.parametrize("strategy", ["group_by_length", "random"])
+def test_gradient_accumulation_gives_the_numbers_of_the_whole_batch(strategy, tiny_model, tmp_path):
+    flags = ["--model_name_or_path", tiny_model, *UNEVEN, "--train_sampling_strategy", strategy]
+    whole = finetune(*flags, "--output_dir", tmp_path / "whole", "--per_device_train_batch_size", 16)
+    small = ("--per_device_train_batch_size", 4, "--gradient_accumulation_steps", 4)
+    parts = finetune(*flags, "--output_dir", tmp_path / "parts", *small)
+    assert whole["metrics"] == parts["metrics"]
+    assert_same_training(tmp_path / "whole", tmp_path / "parts", 10)

@@ -134,13 +134,13 @@ def test_states(tiny_model, attention, rows, share_limit):
 
 
 @torch.no_grad()
-def assert_states_equal(model, trees, rows):
+def assert_states_equal(model, trees, rows, reference=None):
     batch = collate_trees(trees, PAD)
     inputs = {name: batch[name] for name in ("input_ids", "position_ids", "subtree_end") if name in batch}
     states = model(**inputs).last_hidden_state
     for row, tree, paths in zip(states, trees, rows, strict=True):
         for number, path in enumerate(paths):
-            assert_close(row[list(tree.path(number))], alone(model, path))
+            assert_close(row[list(tree.path(number))], alone(reference or model, path))
 
 
 def test_states_with_every_attention(tiny_model, attention):
@@ -153,8 +153,10 @@ def test_states_with_every_attention(tiny_model, attention):
 @pytest.mark.slow
 def test_states_with_compiled_flex_attention(tiny_model):
     torch.compiler.reset()
-    model = tiny_model(GPTModel, "flex_attention")
-    assert_states_equal(model, [TokenTree.from_paths(paths) for paths in RAGGED], RAGGED)
+    model, reference = tiny_model(GPTModel, "flex_attention"), tiny_model(GPTModel, "eager")
+    # Sequences alone by another implementation: torch 2.13 compiled for a CPU gives NaN for some second lengths, which
+    # stock models show as well.
+    assert_states_equal(model, [TokenTree.from_paths(paths) for paths in RAGGED], RAGGED, reference)
 
 
 @pytest.mark.filterwarnings("ignore:_compile flag on create_block_mask:DeprecationWarning")
@@ -215,6 +217,14 @@ def test_similarity_adds_both_orders(tiny_model, attention, batch, share_limit):
     model = tiny_model(GPTForSequenceClassification, attention, num_labels=2)
     labels = [index % 2 for index in range(len(batch))]
     assert_joint_equal(model, tree_inputs(batch, labels, share_limit), batch, torch.tensor(labels))
+
+
+def test_an_absent_path_adds_nothing(tiny_model):
+    """A text of one path beside a pair of two."""
+    model = tiny_model(GPTForSequenceClassification, num_labels=2)
+    batch = [[[START, 1, 2, CLASSIFY]], choice_paths([3], [[4]]) + choice_paths([4], [[3]])]
+    assert_joint_equal(model, tree_inputs(batch, [1, 0]), batch, torch.tensor([1, 0]))
+    assert_joint_equal(model, conventional_inputs(batch, [1, 0]), batch, torch.tensor([1, 0]))
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
