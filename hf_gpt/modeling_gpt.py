@@ -299,6 +299,8 @@ class GPTModel(GPTPreTrainedModel):
         length = tokens.shape[1]
         if attention_mask is not None and attention_mask.ndim == 2:
             return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
+        if length > self.config.n_positions:
+            raise ValueError(self._too_long(length))
         past = past_key_values.get_seq_length() if past_key_values is not None else 0
         return (torch.arange(length, device=tokens.device) + past).unsqueeze(0)
 
@@ -306,12 +308,11 @@ class GPTModel(GPTPreTrainedModel):
         """Raise a `ValueError` instead of an index error where that costs no synchronisation."""
         if torch.compiler.is_compiling() or position_ids.device.type != "cpu":
             return
-        longest = int(position_ids.max()) + 1 if position_ids.numel() else 0
-        if longest > self.config.n_positions:
-            raise ValueError(
-                f"A sequence of {longest} tokens is longer than the context of {self.config.n_positions} positions: "
-                "truncate it."
-            )
+        if position_ids.numel() and position_ids.max() >= self.config.n_positions:
+            raise ValueError(self._too_long(int(position_ids.max()) + 1))
+
+    def _too_long(self, length: int) -> str:
+        return f"A sequence of {length} tokens is longer than the context of {self.config.n_positions}: truncate it."
 
     def _attention_mask(self, hidden_states, attention_mask, position_ids, subtree_end, past_key_values):
         arguments = {
@@ -371,7 +372,7 @@ class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
                 roots and padding. Where they are given, no logits are returned: the loss is computed without
                 ever holding all of them.
             labels (`torch.Tensor` of shape `(batch, length)`, *optional*): the tokens themselves (the shift is
-                made here), -100 where no loss is wanted.
+                made here), -100 or padding where no loss is wanted.
             logits_to_keep (`int` or `torch.Tensor`, *optional*, defaults to 0): compute only the last n logits of a
                 row, or those at given indices; 0 means all.
             num_items_in_batch (`int`, *optional*): what to divide the summed loss by; by default the number of
@@ -404,7 +405,8 @@ class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
 
         loss = None
         if labels is not None:
-            weights = labels.ne(-100)
+            excluded = self.config.excluded_token_id
+            weights = labels.ne(-100) & labels.ne(-100 if excluded is None else excluded)
             if lm_weights is not None:
                 weights = weights * lm_weights
             else:

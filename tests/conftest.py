@@ -13,6 +13,7 @@ os.environ["HF_DATASETS_CACHE"] = os.path.join(_CACHE, "datasets")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 
+import datasets  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 import transformers.integrations.flex_attention  # noqa: E402
@@ -109,3 +110,13 @@ def attention(request):
 def seeded():
     """Every test begins with the same random state, whichever ran before."""
     set_seed(0)
+
+
+@pytest.fixture
+def own_datasets_cache(monkeypatch, tmp_path_factory):
+    """A cache of `datasets` for the test alone, without network and progress bars."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("datasets_cache"))
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    datasets.disable_progress_bars()
+    yield
+    datasets.enable_progress_bars()

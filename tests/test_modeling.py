@@ -255,7 +255,7 @@ def test_beam_search_finds_what_greedy_search_misses(tiny_model):
 @torch.no_grad()
 def test_generation_past_the_context_says_so(tiny_model):
     model = tiny_model(GPTForCausalLM, n_positions=8)
-    with pytest.raises(ValueError, match="9 tokens is longer than the context of 8 positions"):
+    with pytest.raises(ValueError, match="9 tokens is longer than the context of 8"):
         model.generate(IDS, do_sample=False, max_new_tokens=3)
 
 
@@ -515,7 +515,7 @@ def test_quirk_dropout_is_the_same_on_the_output_side(tiny_model):
     [
         ({}, "either input_ids or inputs_embeds"),
         ({"input_ids": IDS, "inputs_embeds": torch.zeros(2, 7, 32)}, "either input_ids or inputs_embeds"),
-        ({"input_ids": torch.zeros(1, 33, dtype=torch.long)}, "33 tokens is longer than the context of 32 positions"),
+        ({"input_ids": torch.zeros(1, 33, dtype=torch.long)}, "33 tokens is longer than the context of 32"),
         ({"input_ids": IDS, "position_ids": torch.full((2, 7), 40)}, "41 tokens is longer"),
         ({"input_ids": IDS, "subtree_end": torch.full((2, 7), 7)}, "subtree_end needs position_ids"),
         (
