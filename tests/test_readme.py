@@ -1,0 +1,68 @@
+"""The README's Python runs and prints what it says; its commands name files and flags that exist."""
+
+import contextlib
+import dataclasses
+import io
+import re
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from hf_gpt.training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+PYTHON = re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", README, flags=re.DOTALL)
+COMMANDS = [
+    line
+    for block in re.findall(r"```bash\n(.*?)```", README, flags=re.DOTALL)
+    for line in block.replace("\\\n", " ").splitlines()
+]
+
+
+@pytest.mark.parametrize(("code", "printed"), PYTHON, ids=[f"block {index}" for index in range(len(PYTHON))])
+def test_python_prints_what_the_readme_says(code, printed, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(code, "README.md", "exec"), {})
+    assert output.getvalue() == printed
+
+
+def test_there_are_commands_and_code():
+    assert len(PYTHON) >= 1
+    assert len(COMMANDS) >= 8
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if "scripts/" in line])
+def test_commands_name_what_exists(command):
+    for path in re.findall(r"scripts/[\w/]+\.\w+", command):
+        assert (REPOSITORY / path).is_file(), path
+    if "finetune.py" in command:
+        types = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
+        known = {item.name for kind in types for item in dataclasses.fields(kind)} | {"config"}
+        assert set(re.findall(r"--(\w+)", command.split("finetune.py")[1])) <= known
+
+
+@pytest.mark.parametrize("target", re.findall(r"^make ([\w-]+)", "\n".join(COMMANDS), flags=re.MULTILINE))
+def test_make_targets_exist(target):
+    assert re.search(rf"^{target}:", (REPOSITORY / "Makefile").read_text(), flags=re.MULTILINE)
+
+
+def test_carried_model_is_small_and_whole():
+    folder = REPOSITORY / "model_cards" / "gpt-mini"
+    assert (folder / "model.safetensors").stat().st_size <= 16_000_000
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    assert model.config.vocab_size == len(tokenizer) == 8004
+    assert tokenizer.model_max_length == model.config.n_positions
+    assert tokenizer.convert_tokens_to_ids(["_start_", "_delimiter_", "_classify_", "<pad>"]) == [
+        8000,
+        8001,
+        8002,
+        8003,
+    ]
+    encoded = tokenizer("She opened the door and looked at the old man.", return_tensors="pt")
+    loss = model(**encoded, labels=encoded["input_ids"]).loss
+    # Uniform guessing would be at 9; a damaged or untrained model is not far below.
+    assert loss.item() < 6
