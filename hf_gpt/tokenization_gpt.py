@@ -2,8 +2,8 @@
 The tokenizer of the original GPT (Radford et al., 2018): the release's text standardisation, word splitting and BPE.
 
 `text -> ftfy -> clean-up -> spaCy's English words -> lower case -> BPE with the end mark </w>`. The words come from
-`word_splitting.py`; the BPE is that of the `tokenizers` library, whose `tokenizer.json` takes words parted by single
-spaces.
+`word_splitting.py`, or in mode `fast` from regular expressions in `tokenizer.json` (`fast_splitting.py`); the BPE is
+that of the `tokenizers` library.
 """
 
 import copy
@@ -16,9 +16,10 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
+from .fast_splitting import NEWLINE_MARK, build_normalizer, build_pre_tokenizer
 from .word_splitting import align, word_splitter
 
-MODES = ("exact",)
+MODES = ("exact", "fast")
 END_OF_WORD = "</w>"
 
 
@@ -100,6 +101,10 @@ def _is_newline_word(word: str) -> bool:
 
 def _prepare_given_word(word: str) -> str:
     return "\n" if _is_newline_word(word) else word_splitter()(word)
+
+
+def _mark_newline_word(word: str) -> str:
+    return NEWLINE_MARK if _is_newline_word(word) else word
 
 
 def _align_given_word(word: str) -> tuple[list[int], list[int]]:
@@ -204,12 +209,16 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     `is_split_into_words=True`), exactly so where ftfy leaves the text alone, and as well as `difflib` aligns the two
     texts where it does not; the newline token spans from the first to the last newline of its white space.
 
-    `tokenizer.json` holds the BPE, the special tokens and the template: loaded by the `tokenizers` library alone it
-    takes lower-cased words parted by single spaces.
+    In mode `exact`, `tokenizer.json` holds the BPE, the special tokens and the template: loaded by the `tokenizers`
+    library alone it takes lower-cased words parted by single spaces. In mode `fast` it holds the rules of the words as
+    well, and so takes any text; the offsets are the library's: the newline token has the first newline only.
 
     Args:
         mode (`str`, *optional*, defaults to `"exact"`): how text becomes words. `"exact"` is the release's way; it
-            needs ftfy and spaCy.
+            needs ftfy and spaCy. `"fast"` agrees with it on nearly all texts (scripts/compare_tokenizer_modes.py
+            measures on how many); it needs ftfy and spaCy to be made, but not to be used or loaded.
+            `PreTrainedTokenizerFast` loads it without hf_gpt; the bare `tokenizers.Tokenizer` does as well, but takes
+            the names of special tokens in a text for these tokens unless its `encode_special_tokens` is set.
         task_template (`bool`, *optional*, defaults to `False`): whether `tokenizer(a)` gives `_start_ a _classify_`
             and `tokenizer(a, b)` gives `_start_ a _delimiter_ b _classify_` (section 3.3 of the paper). Otherwise no
             special tokens are added, as language models want it.
@@ -257,9 +266,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
                 "GPTTokenizer needs a vocabulary: use GPTTokenizer.from_release(directory) for the release's files or "
                 "GPTTokenizer.from_pretrained(directory) for a saved tokenizer"
             )
-        # Words arrive ready: a file of the stock tokenizer must not split them again.
-        self._tokenizer.normalizer = None
-        self._tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="removed")
+        self._set_word_splitting(mode)
         # Before the base class adds them in an order of its own.
         self._tokenizer.add_special_tokens(
             [
@@ -282,6 +289,17 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             **kwargs,
         )
         self.update_post_processor()
+
+    def _set_word_splitting(self, mode: str) -> None:
+        backend = self._tokenizer
+        if mode == "exact":
+            # Words arrive ready: a file of the stock tokenizer must not split them again.
+            backend.normalizer = None
+            backend.pre_tokenizer = pre_tokenizers.Split(" ", behavior="removed")
+        elif backend.normalizer is None or not isinstance(backend.pre_tokenizer, pre_tokenizers.Sequence):
+            # Otherwise the file is one of mode fast, and complete.
+            backend.normalizer = build_normalizer()
+            backend.pre_tokenizer = build_pre_tokenizer()
 
     @classmethod
     def from_release(
@@ -411,7 +429,10 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         return_tensors=None,
         **kwargs,
     ) -> BatchEncoding:
-        prepare = _prepare_given_word if is_split_into_words else word_splitter()
+        if self.mode == "fast":
+            prepare = _mark_newline_word if is_split_into_words else str
+        else:
+            prepare = _prepare_given_word if is_split_into_words else word_splitter()
         prepared_pair = _map_strings(prepare, text_pair)
         if isinstance(text_pair, str):
             # The base class takes an empty second text for none.
@@ -426,6 +447,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             return_tensors=return_tensors,
             **kwargs,
         )
+        if self.mode == "fast":
+            return encoded
         batched = isinstance(text, (list, tuple)) and (
             not is_split_into_words or (len(text) > 0 and isinstance(text[0], (list, tuple)))
         )

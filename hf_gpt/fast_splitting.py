@@ -1,0 +1,310 @@
+"""
+The release's words by the `tokenizers` library alone: what `word_splitting.py` does, as a normalizer that ends up in
+`tokenizer.json`.
+
+The regular expressions are made from the rules of the installed spaCy, and the map of characters from the installed
+ftfy, when a tokenizer of mode `fast` is built; using or loading one needs neither. Each step puts spaces where words
+part, so that lower case comes last, as in the release, and the words are what stands between spaces.
+"""
+
+import functools
+import html.entities
+import re
+import struct
+import unicodedata
+from collections.abc import Iterable, Mapping
+
+from tokenizers import Regex, normalizers, pre_tokenizers
+
+from .word_splitting import (
+    _PLAIN_CHARACTERS,
+    _PUNCTUATION_RUN,
+    _libraries,
+    fix_text,
+    split_words,
+    standardize_text,
+    word_splitter,
+)
+
+# Stands for a newline in a given word: a newline at the ends of a text is no word. A noncharacter of Unicode.
+NEWLINE_MARK = "\ufdd0"
+
+_END = r"(?!\S)"
+_START = r"(?<!\S)"
+# The commonest punctuation that was read as Windows-1252 but is UTF-8.
+_MOJIBAKE = {"'": "â€[™˜]", '"': "â€[œ\u009d]", "-": "â€[”“]", "...": "â€¦"}
+# The library gives up with a panic on a search that backtracks too long: bounds keep any text far from that.
+_MOST_SUFFIXES = 20
+_LONGEST_CHUNK = 300
+_NAMED_CHARACTERS = {
+    "&": ("amp", "AMP"),
+    '"': ("quot", "QUOT", "ldquo", "rdquo"),
+    "'": ("apos", "lsquo", "rsquo"),
+    "-": ("ndash", "mdash"),
+    "...": ("hellip",),
+    " ": ("nbsp",),
+    # The last: an angle bracket stops the others.
+    ">": ("gt", "GT"),
+    "<": ("lt", "LT"),
+}
+
+
+@functools.cache
+def build_normalizer() -> normalizers.Normalizer:
+    """
+    The normalizer of mode `fast`.
+
+    Returns:
+        `tokenizers.normalizers.Normalizer`: makes any text lower-cased words parted by spaces or newlines.
+
+    Raises:
+        ImportError: if ftfy or spaCy is missing.
+    """
+    rules = _SpacyRules()
+    steps = [
+        *((pattern, text) for text, pattern in _entity_patterns()),
+        (_removed_characters(), ""),
+        normalizers.Precompiled(build_charsmap(_character_map())),
+        normalizers.Strip(),
+        (rf"\n\s*\n|{NEWLINE_MARK}", "\n"),
+        (_punctuation_pattern(), " "),
+        (rules.prefix_boundary(), " "),
+        (rules.suffix_boundary(), " "),
+        (rules.special_case_boundary(), " "),
+        (rules.infix_boundary(), " "),
+        normalizers.Lowercase(),
+    ]
+    return normalizers.Sequence(
+        [normalizers.Replace(Regex(step[0]), step[1]) if isinstance(step, tuple) else step for step in steps]
+    )
+
+
+def build_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    """
+    What takes the normalized text apart.
+
+    Returns:
+        `tokenizers.pre_tokenizers.PreTokenizer`: gives the words and the newlines between spaces.
+    """
+    return pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(" ", behavior="removed"), pre_tokenizers.Split("\n", behavior="isolated")]
+    )
+
+
+def _entity_patterns() -> Iterable[tuple[str, str]]:
+    # ftfy unescapes up to the first line that holds an angle bracket.
+    before, after = r"(?<!<(?m:.*))", r"(?![^<\n]*<)"
+    for text, names in _NAMED_CHARACTERS.items():
+        codes = sorted({ord(html.entities.html5[f"{name};"]) for name in names})
+        numbers = [rf"\#0*{code}|\#[xX]0*(?i:{code:x})" for code in codes]
+        entity = f"&(?:{'|'.join((*names, *numbers))});{before}{after}"
+        if text == "&":
+            entity = entity.replace(");", ");)+", 1).replace("&(?:", "&(?:(?:", 1)
+        yield text, f"{entity}|{_MOJIBAKE[text]}" if text in _MOJIBAKE else entity
+
+
+def _removed_characters() -> str:
+    removed = [character for character in _irregular_characters() if _standardized(character) == ""]
+    return rf"\x1b\[[0-9;]*[a-zA-Z]|[{_ranges(removed)}]"
+
+
+@functools.cache
+def _standardized(character: str) -> str:
+    if character in "\r\u2028\u2029":
+        return "\n"
+    standard = fix_text(character)
+    if standard.isspace():
+        return " "
+    return standardize_text(character)
+
+
+@functools.cache
+def _irregular_characters() -> list[str]:
+    # Those that ftfy or the clean-up may change, or that are white space.
+    chardata = _libraries()[0].chardata
+    codes = {*range(0x20), *range(0x7F, 0xA0), *chardata.LIGATURES, *chardata.WIDTH_MAP, *chardata.CONTROL_CHARS}
+    codes.update(_PLAIN_CHARACTERS, range(0x2000, 0x2070), map(ord, "\u02bc\ufeff"))
+    for code in range(0xA0, 0x30000):
+        if chr(code).isspace() or not unicodedata.is_normalized("NFC", chr(code)):
+            codes.add(code)
+    return [chr(code) for code in sorted(codes) if code != ord("\n") and not 0xD800 <= code < 0xE000]
+
+
+def _character_map() -> dict[str, str]:
+    mapping = {character: _standardized(character) for character in _irregular_characters()}
+    mapping = {character: standard for character, standard in mapping.items() if standard not in ("", character)}
+    for code in range(0xC0, 0x2000):
+        parts = unicodedata.normalize("NFD", chr(code))
+        if len(parts) == 2 and len(parts.encode()) < 6 and unicodedata.normalize("NFC", parts) == chr(code):
+            mapping[parts] = chr(code)
+    return mapping
+
+
+def _ranges(characters: Iterable[str]) -> str:
+    codes = set(map(ord, characters))
+    starts = sorted(code for code in codes if code - 1 not in codes)
+    ends = sorted(code for code in codes if code + 1 not in codes)
+    return "".join(
+        rf"\x{{{start:x}}}" + (rf"-\x{{{end:x}}}" if end > start else "")
+        for start, end in zip(starts, ends, strict=True)
+    )
+
+
+def build_charsmap(mapping: Mapping[str, str]) -> bytes:
+    """
+    A map of characters in SentencePiece's precompiled form: a double-array trie of UTF-8 bytes, and the texts.
+
+    Args:
+        mapping (`Mapping[str, str]`): what becomes of a character or of a short cluster of characters; not empty.
+
+    Returns:
+        `bytes`: the argument of `tokenizers.normalizers.Precompiled`.
+    """
+    texts, positions = bytearray(), {}
+    for text in sorted(set(mapping.values())):
+        positions[text] = len(texts)
+        texts += text.encode() + b"\0"
+    trie = {}
+    for key, text in sorted(mapping.items()):
+        node = trie
+        for byte in key.encode():
+            node = node.setdefault(byte, {})
+        node[0] = positions[text]
+    units = _double_array(trie)
+    array = struct.pack(f"<{len(units)}I", *units)
+    return struct.pack("<I", len(array)) + array + bytes(texts)
+
+
+def _double_array(trie: dict) -> list[int]:
+    # The layout of darts-clone: a unit holds its label, whether a value follows, and the distance to its children.
+    units, bases, pending, first_free = {0: 0}, set(), [(0, trie, 0)], 1
+    while pending:
+        position, node, label = pending.pop()
+        while first_free in units:
+            first_free += 1
+        base = first_free
+        while base in bases or any(base ^ child in units for child in node):
+            base += 1
+        bases.add(base)
+        units[position] = (position ^ base) << 10 | (0 in node) << 8 | label
+        for child, below in node.items():
+            units[base ^ child] = 1 << 31 | below if child == 0 else 0
+            if child:
+                pending.append((base ^ child, below, child))
+    return [units.get(position, 0) for position in range((max(units) | 0xFF) + 257)]
+
+
+def _punctuation_characters() -> list[str]:
+    return [character for character in map(chr, range(128)) if _PUNCTUATION_RUN.match(character)]
+
+
+def _punctuation_pattern() -> str:
+    # spaCy leaves some runs whole: --, but ! !.
+    characters = _punctuation_characters()
+    any_of = f"[{''.join(map(_escape, characters))}]"
+    whole = [_escape(mark) for mark in characters if split_words(mark * 3) == [mark * 3]]
+    ends = [
+        *(rf"(?<!{mark}){mark}++" for mark in whole),
+        f"[{''.join(sorted({*map(_escape, characters)} - {*whole}))}]",
+    ]
+    run = rf"(?:{'|'.join(ends)})\K(?=\S)"
+    # A match of no width is not found twice at one place, hence \G, which holds behind the last match.
+    return rf"(?={any_of})(?:\G{run}|(?<=[^\s{any_of[1:]})|{run})"
+
+
+def _escape(text: str) -> str:
+    return re.sub(r"([^\w\s]|_)", lambda match: rf"\x{{{ord(match[0]):x}}}", text)
+
+
+def _trie_pattern(words: Iterable[str]) -> str:
+    by_first: dict[str, set[str]] = {}
+    for word in words:
+        by_first.setdefault(word[:1], set()).add(word[1:])
+    optional = by_first.pop("", None) is not None
+    branches = [_escape(first) + _trie_pattern(rests) for first, rests in sorted(by_first.items())]
+    if not branches:
+        return ""
+    # The longest first.
+    return f"(?:{'|'.join(branches)}){'?' if optional else ''}"
+
+
+def _to_oniguruma(pattern: str) -> str:
+    # Runs stay together: spaCy searches from the left, where these expressions may backtrack.
+    if pattern == r"\.\.+":
+        return r"(?<!\.)\.\.++"
+    if pattern == r"\'":
+        return r"'(?!')"
+    if pattern.endswith(r")\."):
+        pattern += r"(?!\.)"
+    pattern = re.sub(r"\\u([0-9A-Fa-f]{4})|\\U([0-9A-Fa-f]{8})", lambda m: rf"\x{{{m[1] or m[2]}}}", pattern)
+    return re.sub(r"(?<!\\)#", r"\#", pattern)
+
+
+def _plain_words() -> str:
+    # Jumps over words that never part. The space put behind them changes nothing.
+    marks = "".join(map(_escape, _punctuation_characters()))
+    return rf"{_START}(?>(?:(?:[a-zA-Z]++|[{marks}]++)\s++){{1,1000}})\K"
+
+
+class _SpacyRules:
+    """spaCy's English rules as expressions that match, without width, where words part within a chunk."""
+
+    def __init__(self):
+        tokenizer = word_splitter().spacy_tokenizer
+        spacy = _libraries()[1]
+        defaults = spacy.util.get_lang_class("en").Defaults
+        # As spaCy compiles them, without the empty one among them.
+        self.prefix, self.suffix, self.infix = (
+            "|".join(_to_oniguruma(rule) for rule in rules if rule.strip())
+            # Two quotes that were parted become one word when spaCy looks for special cases at the end.
+            for rules in (["''", *defaults.prefixes], ["''", *defaults.suffixes], defaults.infixes)
+        )
+        url = _to_oniguruma(tokenizer.url_match.__self__.pattern)
+        self.url = url.removeprefix("(?u)").removeprefix("^").removesuffix("$")
+        orth = spacy.symbols.ORTH
+        self.cases = {
+            case: [part[orth] for part in parts]
+            for case, parts in tokenizer.rules.items()
+            if standardize_text(case) == case
+        }
+        self.case = _trie_pattern(self.cases)
+        self.suffixes = f"(?:{self.suffix}){{1,{_MOST_SUFFIXES}}}{_END}"
+        self.first_of_prefix = self._first_characters(tokenizer.prefix_search)
+
+    @staticmethod
+    def _first_characters(search) -> str:
+        first = [character for character in map(chr, range(33, 0x20000)) if search(character)]
+        return _ranges([*first, *"UCA."])
+
+    def prefix_boundary(self) -> str:
+        # A special case keeps its quote, with or without suffixes behind it, unless it is one without the quote too.
+        prefix = f"(?>{self.prefix})"
+        allowed = rf"(?!{self.case}{_END})(?:(?={prefix}{self.case}{_END})|(?!{self.case}{self.suffixes}))"
+        return rf"(?=[{self.first_of_prefix}])(?:\G|{_START}){allowed}{prefix}\K(?=\S)"
+
+    def suffix_boundary(self) -> str:
+        ends = rf"\K(?={self.suffixes})"
+        start = rf"{_START}(?=\S{{2,{_LONGEST_CHUNK}}}{_END})(?!{self.case}{_END})"
+        # No suffix begins within a run of letters, unless behind a digit.
+        first = rf"{start}(?:{self.case}{ends}|(?:[a-zA-Z]++|[^\sa-zA-Z])+?{ends})"
+        further = rf"\G(?<=\S)(?:{self.suffix}){ends}"
+        return f"{_plain_words()}|{first}|{further}"
+
+    def special_case_boundary(self) -> str:
+        lefts_of: dict[str, set[str]] = {}
+        for parts in self.cases.values():
+            for middle in range(1, len(parts)):
+                lefts_of.setdefault("".join(parts[middle:]), set()).add("".join(parts[:middle]))
+        several = _trie_pattern(case for case, parts in self.cases.items() if len(parts) > 1) + _END
+        others = rf"{_START}(?>(?:(?!{several})\S++\s++){{1,1000}})\K"
+        parted = "|".join(
+            rf"(?={_escape(right)}{_END})(?<=(?:\A|\s){_trie_pattern(lefts)})"
+            for right, lefts in sorted(lefts_of.items())
+        )
+        return rf"{others}|(?:{_START}(?={several})|\G(?<=\S))\S{{1,16}}?\K(?:{parted})"
+
+    def infix_boundary(self) -> str:
+        suspect = rf"(?=\S[a-zA-Z0-9']*+[^\sa-zA-Z0-9'])(?=\S{{2,{_LONGEST_CHUNK}}}{_END})"
+        start = rf"(?:{_START}{suspect}(?!{self.case}{_END}|{self.url}{_END})|\G(?<=\S))"
+        found = rf"(?:(?<=\S)(?:{self.infix})\K(?=\S)|(?:[a-zA-Z]++|[^\sa-zA-Z])\K(?={self.infix}))"
+        return rf"{_plain_words()}|{start}(?:[a-zA-Z]++|[^\sa-zA-Z])*?{found}"
