@@ -32,7 +32,7 @@ def main() -> None:
         check_launch()
         arguments = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
         run(*parse_arguments(arguments, sys.argv[1:]))
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         print(f"finetune.py: {error}", file=sys.stderr)
         sys.exit(2)
 

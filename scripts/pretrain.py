@@ -77,7 +77,7 @@ def main() -> None:
     try:
         check_launch()
         pretrain()
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         sys.exit(f"pretrain.py: {error}")
 
 
