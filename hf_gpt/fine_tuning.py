@@ -341,19 +341,7 @@ def run(
         compute_metrics=compute_metrics,
     )
     result = trainer.train(resume_from_checkpoint=checkpoint)
-    metrics: dict[str, dict[str, float]] = {}
-    for split in ("validation", "test"):
-        if split not in encoded:
-            continue
-        rows = encoded[split][0]
-        if split == "test" and _is_unlabelled(rows):
-            rows = rows.remove_columns("label")
-        prediction = trainer.predict(rows, metric_key_prefix=split)
-        scores = {name: prediction.metrics.get(f"{split}_{name}") for name in spec.metrics}
-        metrics[split] = {name: float(value) for name, value in scores.items() if value is not None}
-        if split == "test" and is_main:
-            output.mkdir(parents=True, exist_ok=True)
-            write_predictions(output / "predictions.tsv", encoded[split][0], prediction.predictions, spec)
+    metrics = evaluate_splits(trainer, encoded, spec, output)
     trainer.save_model()
     if is_main:
         # A pickle, of use to nobody who loads the model.
@@ -376,6 +364,25 @@ def run(
         card.render().save(output / "README.md")
         _report(record, spec, encoded, output)
     return record
+
+
+def evaluate_splits(
+    trainer: GPTTrainer, encoded: dict[str, tuple[Dataset, EncodingStatistics]], spec: TaskSpec, output: Path
+) -> dict[str, dict[str, float]]:
+    """Metrics of the validation and test rows that have labels; writes the predictions of the test rows."""
+    metrics: dict[str, dict[str, float]] = {}
+    for split in ("validation", "test"):
+        if split not in encoded:
+            continue
+        rows = encoded[split][0]
+        unlabelled = split == "test" and _is_unlabelled(rows)
+        prediction = trainer.predict(rows.remove_columns("label") if unlabelled else rows, metric_key_prefix=split)
+        scores = {name: prediction.metrics.get(f"{split}_{name}") for name in spec.metrics}
+        metrics[split] = {name: float(value) for name, value in scores.items() if value is not None}
+        if split == "test" and trainer.is_world_process_zero():
+            output.mkdir(parents=True, exist_ok=True)
+            write_predictions(output / "predictions.tsv", rows, prediction.predictions, spec)
+    return metrics
 
 
 def _is_unlabelled(rows: Dataset) -> bool:
