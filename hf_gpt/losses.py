@@ -1,43 +1,59 @@
 """Cross-entropy of a linear layer that never holds all of its logits."""
 
+import math
+from collections.abc import Iterator
+
 import torch
 
 # Logits held at a time. On a CPU a chunk should stay near the caches; a GPU wants large matrix products.
-_CHUNK_ELEMENTS = {"cpu": 2**22, "cuda": 2**27}
+_CHUNK_ELEMENTS = {"cpu": 2**23, "cuda": 2**27}
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     """Sum of weighted cross-entropies; gradients are computed along with the loss, while a chunk's logits exist."""
 
     @staticmethod
-    def forward(ctx, hidden, rows, targets, weights, excluded_row, chunk_size, with_grad):
+    def forward(ctx, hidden, rows, targets, weights, excluded_row, chunk_size, state_index, with_grad):
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         grad_hidden = torch.empty_like(hidden) if with_grad and ctx.needs_input_grad[0] else None
-        grad_rows = torch.zeros_like(rows) if with_grad and ctx.needs_input_grad[1] else None
+        grad_rows = None  # the first chunk makes it: filling a large matrix with zeros takes time as well
+        wants_rows = with_grad and ctx.needs_input_grad[1]
         accumulate = torch.promote_types(hidden.dtype, torch.float32)
         total = hidden.new_zeros((), dtype=accumulate)
-        output = rows.to(dtype)
-        for start in range(0, hidden.shape[0], chunk_size):
-            part = slice(start, start + chunk_size)
-            states, target = hidden[part].to(dtype), targets[part, None]
-            weight = weights[part, None].to(accumulate)
-            logits = torch.mm(states, output.t()).to(accumulate)  # (chunk, rows)
+        output, weights = rows.to(dtype), weights.to(accumulate)
+        for part, own in _chunks(hidden, state_index, chunk_size):
+            states, target, weight = hidden[part].to(dtype), targets[own], weights[own]
+            if state_index is None:
+                state, state_weight = torch.arange(len(states), device=hidden.device), weight
+            else:
+                state = state_index[own] - part.start
+                state_weight = weight.new_zeros(len(states)).index_add_(0, state, weight)
+            logits = torch.mm(states, output.t()).to(accumulate)  # (states, rows)
             if excluded_row is not None:
                 logits[:, excluded_row] = float("-inf")
-            log_norm = logits.logsumexp(-1, keepdim=True)
-            total += (weight * (log_norm - logits.gather(1, target))).sum()
-            if grad_hidden is None and grad_rows is None:
+            highest = logits.amax(-1, keepdim=True)
+            of_targets = logits[state, target] - highest[state, 0]
+            exponentials = logits.sub_(highest).exp_()
+            norm = exponentials.sum(-1, keepdim=True)
+            total += (state_weight * norm.log().squeeze(-1)).sum() - (weight * of_targets).sum()
+            if grad_hidden is None and not wants_rows:
                 continue
-            # The gradient of the logits: weight * (softmax - one_hot(target)).
-            delta = logits.sub_(log_norm).exp_().mul_(weight).scatter_add_(1, target, -weight).to(dtype)
+            # The gradient of the logits: weight * (softmax - one_hot(target)), summed over the targets of a state.
+            delta = exponentials.mul_(state_weight.unsqueeze(-1) / norm)
+            delta = delta.index_put_((state, target), -weight, accumulate=True).to(dtype)
             if grad_hidden is not None:
                 grad_hidden[part] = torch.mm(delta, output)
-            if grad_rows is not None:
-                if dtype == grad_rows.dtype:
-                    grad_rows.addmm_(delta.t(), states)
-                else:
-                    grad_rows += torch.mm(delta.t(), states)
+            if not wants_rows:
+                continue
+            if grad_rows is None:
+                grad_rows = torch.mm(delta.t(), states).to(rows.dtype)
+            elif dtype == grad_rows.dtype:
+                grad_rows.addmm_(delta.t(), states)
+            else:
+                grad_rows += torch.mm(delta.t(), states)
+        if wants_rows and grad_rows is None:
+            grad_rows = torch.zeros_like(rows)
         ctx.save_for_backward(grad_hidden, grad_rows)
         return total
 
@@ -53,7 +69,20 @@ class _LinearCrossEntropy(torch.autograd.Function):
             None,
             None,
             None,
+            None,
         )
+
+
+def _chunks(hidden: torch.Tensor, state_index: torch.Tensor | None, size: int) -> Iterator[tuple[slice, slice]]:
+    """States of each chunk, all chunks nearly alike, and the targets that belong to them."""
+    states = hidden.shape[0]
+    number = math.ceil(states / size)
+    bounds = [states * chunk // number for chunk in range(number + 1)] if states else []
+    first_targets = bounds
+    if state_index is not None:
+        first_targets = torch.searchsorted(state_index, torch.tensor(bounds, device=hidden.device)).tolist()
+    for chunk in range(number):
+        yield slice(*bounds[chunk : chunk + 2]), slice(*first_targets[chunk : chunk + 2])
 
 
 @torch.compiler.disable
@@ -64,6 +93,7 @@ def linear_cross_entropy(
     weights: torch.Tensor,
     excluded_row: int | None = None,
     chunk_size: int | None = None,
+    state_index: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """
     Weighted sum of the cross-entropies of `hidden @ rows.T`, computed chunk by chunk.
@@ -73,16 +103,19 @@ def linear_cross_entropy(
     call is a graph break. It has no second derivative.
 
     Args:
-        hidden (`torch.Tensor` of shape `(targets, width)`): states that predict.
+        hidden (`torch.Tensor` of shape `(states, width)`): states that predict.
         rows (`torch.Tensor` of shape `(vocabulary, width)`): output matrix.
-        targets (`torch.Tensor` of shape `(targets,)`): row that each state should have predicted.
+        targets (`torch.Tensor` of shape `(targets,)`): row that a state should have predicted.
         weights (`torch.Tensor` of shape `(targets,)`): factor of each cross-entropy; no gradient flows into it.
         excluded_row (`int`, *optional*): row left out of the softmax (padding).
-        chunk_size (`int`, *optional*): states per chunk; by default a few million logits.
+        chunk_size (`int`, *optional*): states per chunk at most; by default a few million logits.
+        state_index (`torch.Tensor` of shape `(targets,)`, *optional*): which state predicts each target, in
+            ascending order; by default the states are as many as the targets and each predicts its own.
 
     Returns:
         `torch.Tensor`: the sum, a scalar of at least fp32; divide it by what the weights add up to for a mean.
     """
     if chunk_size is None:
         chunk_size = max(64, _CHUNK_ELEMENTS.get(hidden.device.type, 2**24) // rows.shape[0])
-    return _LinearCrossEntropy.apply(hidden, rows, targets, weights, excluded_row, chunk_size, torch.is_grad_enabled())
+    with_grad = torch.is_grad_enabled()
+    return _LinearCrossEntropy.apply(hidden, rows, targets, weights, excluded_row, chunk_size, state_index, with_grad)

@@ -14,27 +14,10 @@ from transformers.utils import ModelOutput, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
+from .attention import eager_attention_forward
 from .configuration_gpt import GPTConfig
+from .dropout import Dropout
 from .losses import linear_cross_entropy
-
-
-def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention written out, with its probabilities: the reference for the other implementations."""
-    scores = torch.matmul(query, key.transpose(2, 3)) * scaling  # (batch, head, query, key)
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    probabilities = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-    dropped = nn.functional.dropout(probabilities, p=dropout, training=module.training)
-    return torch.matmul(dropped, value).transpose(1, 2), probabilities
 
 
 class GPTAttention(nn.Module):
@@ -49,7 +32,7 @@ class GPTAttention(nn.Module):
         self.is_causal = config.is_causal
         self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
         self.c_proj = nn.Linear(config.n_embd, config.n_embd)
-        self.resid_dropout = nn.Dropout(config.resid_pdrop)
+        self.resid_dropout = Dropout(config.resid_pdrop)
 
     def forward(
         self,
@@ -93,7 +76,7 @@ class GPTMLP(nn.Module):
         self.c_fc = nn.Linear(config.n_embd, inner)
         self.c_proj = nn.Linear(inner, config.n_embd)
         self.act = self.activations[config.afn]()
-        self.resid_dropout = nn.Dropout(config.resid_pdrop)
+        self.resid_dropout = Dropout(config.resid_pdrop)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return self.resid_dropout(self.c_proj(self.act(self.c_fc(hidden_states))))
@@ -144,6 +127,12 @@ class GPTPreTrainedModel(PreTrainedModel):
         "attentions": OutputRecorder(GPTAttention, layer_name=".attn", index=1),
     }
 
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        """The implementation that was asked for; by default SDPA, and on machines without an accelerator blockwise."""
+        if requested_attention is None and not torch.accelerator.is_available():
+            return "blockwise"
+        return super().get_correct_attn_implementation(requested_attention, is_init_check)
+
     def language_model_loss(
         self,
         hidden_states: torch.Tensor,
@@ -171,12 +160,21 @@ class GPTPreTrainedModel(PreTrainedModel):
         """
         batch, length = targets.shape
         row, column = weights.nonzero(as_tuple=True)
-        parent = column - 1 if parent_index is None else parent_index[row, column]
-        states = hidden_states.reshape(batch * length, -1)[row * length + parent]
+        parent, state_index = row * length + column - 1, None
+        if parent_index is not None:
+            # Tokens that branch off the same parent are predicted by the same logits.
+            parent, order = (row * length + parent_index[row, column]).sort(stable=True)
+            row, column = row[order], column[order]
+            parent, state_index = parent.unique_consecutive(return_inverse=True)
         if rows is None:
             rows = self.get_input_embeddings().weight
         return linear_cross_entropy(
-            states, rows, targets[row, column], weights[row, column], self.config.excluded_token_id
+            hidden_states.reshape(batch * length, -1)[parent],
+            rows,
+            targets[row, column],
+            weights[row, column],
+            self.config.excluded_token_id,
+            state_index=state_index,
         )
 
 
@@ -191,7 +189,7 @@ class GPTModel(GPTPreTrainedModel):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.n_embd)
         self.embed_positions = nn.Embedding(config.n_positions, config.n_embd)
-        self.embd_dropout = nn.Dropout(config.embd_pdrop)
+        self.embd_dropout = Dropout(config.embd_pdrop)
         self.h = nn.ModuleList([GPTBlock(config, layer_idx) for layer_idx in range(config.n_layer)])
         if config.final_norm:
             self.ln_f = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
@@ -454,7 +452,7 @@ class GPTTaskModel(GPTPreTrainedModel):
     def __init__(self, config: GPTConfig):
         super().__init__(config)
         self.transformer = GPTModel(config)
-        self.clf_dropout = nn.Dropout(config.clf_pdrop)
+        self.clf_dropout = Dropout(config.clf_pdrop)
         self.score = nn.Linear(config.n_embd, self.score_width or config.num_labels)
         self.post_init()
 

@@ -76,6 +76,30 @@ def test_many_targets_of_one_row():
     assert_same(found, plain(*inputs), inputs[:2], rtol=1e-4, atol=1e-4)
 
 
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 3), max_size=20), st.integers(1, 9), st.none() | st.integers(0, ROWS - 1))
+def test_several_targets_of_a_state(targets_per_state, chunk_size, excluded_row):
+    """The same as repeating a state for each of its targets; states without targets change nothing."""
+    states = torch.arange(len(targets_per_state))
+    index = states.repeat_interleave(torch.tensor(targets_per_state, dtype=torch.long))
+    hidden, rows, targets, weights = example(len(index), torch.float64, excluded_row)
+    hidden = torch.randn(len(states), WIDTH, dtype=torch.float64).requires_grad_()
+    found = linear_cross_entropy(hidden, rows, targets, weights, excluded_row, chunk_size, index)
+    expected = plain(hidden[index], rows, targets, weights, excluded_row)
+    assert_same(found, expected, (hidden, rows), rtol=1e-10, atol=1e-10)
+
+
+def test_one_state_predicts_the_same_target_twice():
+    hidden, rows, _, weights = example(3, torch.float64)
+    inputs = (hidden[:1].detach().requires_grad_(), rows, torch.tensor([2, 2, 5]), weights.double())
+    index = torch.zeros(3, dtype=torch.long)
+    expected = plain(inputs[0][index], *inputs[1:])
+    assert_same(linear_cross_entropy(*inputs, state_index=index), expected, inputs[:2])
+    assert torch.autograd.gradcheck(
+        lambda *leaves: linear_cross_entropy(*leaves, *inputs[2:], None, 2, index), inputs[:2]
+    )
+
+
 @pytest.mark.parametrize("excluded_row", [None, 4])
 def test_gradcheck(excluded_row):
     hidden, rows, targets, weights = example(6, torch.float64, excluded_row)
@@ -170,7 +194,7 @@ def test_holds_the_logits_of_one_chunk(monkeypatch):
     hidden, rows, targets, weights = example(10)
     linear_cross_entropy(hidden, rows, targets, weights, chunk_size=4)
     logits = [tuple(shape) for shape in products if shape[1] == ROWS]
-    assert logits == [(4, ROWS), (4, ROWS), (2, ROWS)]
+    assert logits == [(3, ROWS), (3, ROWS), (4, ROWS)]  # chunks nearly alike, none above 4
 
 
 def test_autocast():

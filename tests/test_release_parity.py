@@ -128,14 +128,15 @@ def test_recorded_dropout_masks(monkeypatch):
         order += [f"h{layer}_attn", f"h{layer}_attn_resid", f"h{layer}_mlp_resid"]
     masks = iter([*order, "clf"])
 
-    def replay(values, p=0.5, training=True, inplace=False):
+    def replay(values, p, training):
         assert training
         assert p == rate
         keep = torch.tensor(recorded[f"keep/{next(masks)}"])
         assert keep.shape == values.shape
         return values * keep / (1 - p)
 
-    monkeypatch.setattr(torch.nn.functional, "dropout", replay)
+    monkeypatch.setattr("hf_gpt.dropout.drop", replay)  # of the modules
+    monkeypatch.setattr("hf_gpt.attention.drop", replay)
     outputs = ours(**with_recorded_weights(batch), output_hidden_states=True)
     assert next(masks, None) is None
     for layer in range(ours.config.n_layer):

@@ -1,0 +1,159 @@
+"""Attention beside transformers' own: written out (`eager`), and for training on a CPU (`blockwise`)."""
+
+import torch
+from torch import nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from .dropout import drop, has_cheap_noise, keep_mask
+
+_QUERIES_PER_BLOCK = 128
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention written out, with its probabilities: the reference for the other implementations."""
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling  # (batch, head, query, key)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    probabilities = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    dropped = drop(probabilities, dropout, module.training)
+    return torch.matmul(dropped, value).transpose(1, 2), probabilities
+
+
+def _blocks(mask: torch.Tensor | None, length: int, keys: int) -> list[tuple[slice, slice]]:
+    """Queries of each block and the range of keys that any of them sees."""
+    blocks = []
+    for start in range(0, length, _QUERIES_PER_BLOCK):
+        queries = slice(start, min(start + _QUERIES_PER_BLOCK, length))
+        if mask is None:
+            blocks.append((queries, slice(0, queries.stop)))
+            continue
+        seen = mask[:, :, queries].any(2).flatten(0, 1).any(0).nonzero()
+        first, last = (int(seen[0]), int(seen[-1]) + 1) if len(seen) else (0, keys)
+        blocks.append((queries, slice(first, last)))
+    return blocks
+
+
+class _BlockwiseAttention(torch.autograd.Function):
+    """Softmax attention with dropout; probabilities and noise of every block are kept for the backward pass."""
+
+    @staticmethod
+    def forward(ctx, query, key, value, mask, scaling, dropout):
+        blocks = _blocks(mask, query.shape[2], key.shape[2])
+        mixed = torch.empty_like(query)
+        saved, factor = [], 1.0
+        for queries, keys in blocks:
+            scores = torch.matmul(query[:, :, queries] * scaling, key[:, :, keys].transpose(2, 3))
+            scores.masked_fill_(_hidden(mask, queries, keys, scores.device), torch.finfo(scores.dtype).min)
+            at_least_fp32 = torch.promote_types(scores.dtype, torch.float32)
+            probabilities = torch.softmax(scores, -1, dtype=at_least_fp32).to(query.dtype)
+            kept, dropped = None, probabilities
+            if dropout > 0:
+                kept, factor = keep_mask(probabilities.shape, dropout, probabilities.device)
+                dropped = (probabilities * kept).mul_(factor)
+            mixed[:, :, queries] = torch.matmul(dropped, value[:, :, keys])
+            saved += [probabilities, kept]
+        ctx.save_for_backward(query, key, value, mixed, *saved)
+        ctx.blocks, ctx.scaling, ctx.factor = blocks, scaling, factor
+        return mixed
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_mixed):
+        query, key, value, mixed, *saved = ctx.saved_tensors
+        grad_query, grad_key, grad_value = torch.empty_like(query), torch.zeros_like(key), torch.zeros_like(value)
+        # Of the softmax's gradient: the sum over keys of probability times its gradient, dropout included.
+        mean = (grad_mixed * mixed).sum(-1, keepdim=True)
+        for number, (queries, keys) in enumerate(ctx.blocks):
+            probabilities, kept = saved[2 * number : 2 * number + 2]
+            grad = grad_mixed[:, :, queries]
+            grad_scores, dropped = torch.matmul(grad, value[:, :, keys].transpose(2, 3)), probabilities
+            if kept is not None:
+                grad_scores.mul_(kept).mul_(ctx.factor)
+                dropped = (probabilities * kept).mul_(ctx.factor)
+            grad_value[:, :, keys] += torch.matmul(dropped.transpose(2, 3), grad)
+            grad_scores.sub_(mean[:, :, queries]).mul_(probabilities).mul_(ctx.scaling)
+            grad_query[:, :, queries] = torch.matmul(grad_scores, key[:, :, keys])
+            grad_key[:, :, keys] += torch.matmul(grad_scores.transpose(2, 3), query[:, :, queries])
+        return grad_query, grad_key, grad_value, None, None, None
+
+
+def _hidden(mask, queries, keys, device):
+    """True where a query of a block does not see a key."""
+    if mask is not None:
+        return ~mask[:, :, queries, keys]
+    positions = torch.arange(queries.stop, device=device)
+    return positions[keys] > positions[queries, None]
+
+
+def blockwise_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **kwargs,
+) -> tuple[torch.Tensor, None]:
+    """
+    Attention block by block, in the form of transformers' attention interface (`attn_implementation="blockwise"`).
+
+    torch's SDPA has no kernel on a CPU for attention dropout: it holds all scores several times, computes what the
+    mask hides, and draws its noise one number per element. Here a block of queries meets only the keys from the first
+    to the last that the mask lets it see, what the backward pass needs is kept once, and noise is `keep_mask`. SDPA
+    does the work where this would not win: without gradients, with a cache, off the CPU, in compiled code.
+
+    Args:
+        module (`nn.Module`): the attention layer; its `is_causal` counts where no mask is given.
+        query, key, value (`torch.Tensor` of shape `(batch, heads, length, head_dim)`).
+        attention_mask (`torch.Tensor` of shape `(batch, 1, length, length)`, *optional*): True where a query sees a
+            key.
+        dropout (`float`, *optional*, defaults to 0.0): probability that an attention probability is dropped.
+        scaling (`float`, *optional*): of the scores, by default `head_dim ** -0.5`.
+        is_causal (`bool`, *optional*): overrides the layer's.
+
+    Returns:
+        `tuple[torch.Tensor, None]`: mixed values `(batch, length, heads, head_dim)`; no probabilities.
+    """
+    causal = module.is_causal if is_causal is None else is_causal
+    wins = (
+        torch.is_grad_enabled()
+        and query.requires_grad
+        and query.shape == key.shape
+        and query.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and (dropout == 0 or has_cheap_noise(query, dropout))
+        and (causal if attention_mask is None else attention_mask.dtype == torch.bool)
+    )
+    if not wins:
+        return sdpa_attention_forward(
+            module,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=dropout,
+            scaling=scaling,
+            is_causal=is_causal,
+            **kwargs,
+        )
+    if scaling is None:
+        scaling = query.shape[-1] ** -0.5
+    mixed = _BlockwiseAttention.apply(query, key, value, attention_mask, scaling, dropout)
+    return mixed.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register("blockwise", blockwise_attention_forward)
+AttentionMaskInterface.register("blockwise", sdpa_mask)
