@@ -1,0 +1,89 @@
+"""Tables and pictures of results."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .contenders import UNSHARED
+
+COLUMNS = {
+    "work": lambda name, result: name,
+    "hf_gpt": lambda name, result: _seconds(result["median_seconds"]["hf_gpt"]),
+    "openai-gpt": lambda name, result: _ratio(result, "openai-gpt"),
+    "gpt2": lambda name, result: _ratio(result, "gpt2"),
+    "nothing shared": lambda name, result: _ratio(result, UNSHARED),
+    "memory": lambda name, result: _memory(result),
+    "padding, ours and theirs": lambda name, result: "{hf_gpt:.1%}, {peers:.1%}".format(**result["padding"]),
+    "product rate": lambda name, result: _percent(result.get("share_of_product_rate")),
+    "logits differ": lambda name, result: (
+        f"{result['logits_difference']:.0e}" if "logits_difference" in result else "-"
+    ),
+}
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s"
+
+
+def _ratio(result: Mapping[str, Any], name: str) -> str:
+    return f"{result['ratio'][name]:.2f} x" if name in result["ratio"] else "-"
+
+
+def _memory(result: Mapping[str, Any]) -> str:
+    peak = result.get("peak_memory")
+    return f"{peak['hf_gpt'] / peak['openai-gpt']:.2f}" if peak else "-"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """
+    A Markdown table, one workload a row: our median time of a turn, how many times as long the others took, our peak
+    memory as a share of openai-gpt's, and our share of the rate of the model's own matrix products.
+    """
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    for name, result in results.items():
+        lines.append(f"| {' | '.join(cell(name, result) for cell in COLUMNS.values())} |")
+    return "\n".join(lines)
+
+
+def sweep_growth(results: Mapping[str, Mapping[str, Any]], suite: str) -> str:
+    """How the cost of each contender grows from one workload of a sweep to the next."""
+    swept = {name: result for name, result in results.items() if result["suite"] == suite}
+    lines, before = [], None
+    for name, result in swept.items():
+        if before is not None:
+            growth = {who: value / before[who] for who, value in result["median_seconds"].items() if who in before}
+            lines.append(f"- {name}: " + ", ".join(f"{who} {value:.2f} x" for who, value in growth.items()))
+        before = result["median_seconds"]
+    return "\n".join(lines)
+
+
+def plot_sweeps(results: Mapping[str, Mapping[str, Any]], path: Path) -> bool:
+    """
+    Draw cost against the number of choices and the length of the context, ours and the peers', as a PNG.
+
+    Returns:
+        `bool`: whether there was a sweep to draw.
+    """
+    from matplotlib.figure import Figure
+
+    sweeps = {"choices": "choices of a row", "context": "tokens of context behind which 4 choices stand"}
+    present = [suite for suite in sweeps if any(result["suite"] == suite for result in results.values())]
+    if not present:
+        return False
+    figure = Figure(figsize=(5.5 * len(present), 4), layout="constrained")
+    for place, suite in enumerate(present):
+        axes = figure.add_subplot(1, len(present), place + 1)
+        swept = {name: result for name, result in results.items() if result["suite"] == suite}
+        values = [int("".join(filter(str.isdigit, name))) for name in swept]
+        for who in ("hf_gpt", "openai-gpt", "gpt2"):
+            axes.plot(values, [result["median_seconds"][who] for result in swept.values()], marker="o", label=who)
+        axes.set(xlabel=sweeps[suite], ylabel="seconds of a training step, one row", ylim=(0, None))
+        axes.set_xticks(values)
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.savefig(path, dpi=120)
+    return True

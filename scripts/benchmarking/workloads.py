@@ -1,0 +1,183 @@
+"""What is timed: rows of given shape, or from data sets' own files, and how many of them stand in a batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hf_gpt import GPTTokenizer
+from hf_gpt.data_collator import LengthGroupedSampler
+from hf_gpt.input_transforms import InputTransform, SpecialIds
+from hf_gpt.task_encoding import encode_rows
+from hf_gpt.tasks import load_task
+from hf_gpt.token_tree import TokenTree
+
+VOCABULARY = 40478
+START, DELIMITER, CLASSIFY, PAD = range(VOCABULARY, VOCABULARY + 4)
+POOL = 50  # batches among which rows of like length are sought, as in training
+
+Row = list[list[int]]  # token ids of the sequences of one example
+
+
+@dataclass(frozen=True)
+class Shape:
+    """
+    A workload by lengths alone.
+
+    Args:
+        choices (`int`): sequences of a row.
+        context (`tuple[int, int]`): fewest and most tokens that they have in common.
+        choice (`tuple[int, int]`): fewest and most tokens of each behind the delimiter; none where both are 0.
+        batch_size (`int`): rows of a batch.
+        batches (`int`, *optional*, defaults to 1): batches of a turn.
+    """
+
+    choices: int
+    context: tuple[int, int]
+    choice: tuple[int, int]
+    batch_size: int
+    batches: int = 1
+
+    def rows(self, number: int, random: np.random.Generator) -> list[Row]:
+        """Random rows of this shape."""
+        rows = []
+        for _ in range(number):
+            context = self._tokens(self.context, random)
+            behind = [self._tokens(self.choice, random) for _ in range(self.choices)]
+            rows.append([[START, *context, *([DELIMITER, *part] if part else []), CLASSIFY] for part in behind])
+        return rows
+
+    @staticmethod
+    def _tokens(lengths: tuple[int, int], random: np.random.Generator) -> list[int]:
+        return random.integers(0, VOCABULARY, random.integers(lengths[0], lengths[1] + 1)).tolist()
+
+
+@dataclass(frozen=True)
+class Files:
+    """A workload of a data set's own rows: the task, its folder beside the others, the split, and batches."""
+
+    task: str
+    folder: str
+    split: str
+    batch_size: int
+    batches: int
+
+    def rows(self, number: int, random: np.random.Generator, data_dir: Path, tokenizer: GPTTokenizer) -> list[Row]:
+        """Rows drawn from the split, tokenized and truncated as in fine-tuning."""
+        data = load_task(self.task, data_dir / self.folder)
+        split = data.splits[self.split]
+        chosen = split.select(random.permutation(len(split))[:number])
+        transform = InputTransform(data.spec.family, SpecialIds(START, DELIMITER, CLASSIFY), max_length=512)
+        encoded = encode_rows(chosen[:], data.spec.text_columns, tokenizer, transform)
+        return [self._paths(encoded, index) for index in range(len(chosen))]
+
+    @staticmethod
+    def _paths(encoded: dict, index: int) -> Row:
+        tree = TokenTree(**{name: encoded[name][index] for name in TokenTree.__dataclass_fields__})
+        return [[tree.input_ids[token] for token in tree.path(path)] for path in range(len(tree.path_ends))]
+
+
+# RACE: 4 choices behind a passage and a question. ROCStories: 2 endings behind four sentences.
+SUITES: dict[str, dict[str, Shape | Files]] = {
+    "multiple-choice": {
+        "RACE-shaped": Shape(4, (250, 420), (3, 12), 2),
+        "ROCStories-shaped": Shape(2, (38, 56), (7, 13), 8, 2),
+    },
+    "multiple-choice-files": {
+        "OpenBookQA": Files("openbookqa", "openbookqa", "train", 8, 2),
+        "CommonsenseQA": Files("commonsenseqa", "commonsenseqa", "train", 8, 2),
+        "HellaSwag": Files("hellaswag", "hellaswag", "train", 4, 2),
+    },
+    "classification": {
+        "TREC": Files("trec", "trec6", "train", 32, 2),
+        "SNLI": Files("snli", "snli", "train", 16, 2),
+        "IMDb": Files("imdb", "imdb", "train", 2, 2),
+    },
+    "pretrain": {"rows of 512 tokens": Shape(1, (510, 510), (0, 0), 2)},
+    "features": {"sentences of 4 to 60 tokens": Shape(1, (2, 58), (0, 0), 16, 4)},
+    "generate": {"64 tokens behind 16": Shape(1, (14, 14), (0, 0), 4)},
+    "choices": {f"{number} choices": Shape(number, (335, 335), (8, 8), 1) for number in (1, 2, 4, 8)},
+    "context": {f"context of {length}": Shape(4, (length, length), (8, 8), 1) for length in (50, 100, 200, 400)},
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """
+    The rows of a turn in the batches of both sides.
+
+    Args:
+        name (`str`): for tables.
+        suite (`str`): key of `SUITES`.
+        grouped (`list[list[Row]]`): batches of rows of like length, as our sampler makes them.
+        shuffled (`list[list[Row]]`): the same rows in random batches, as a Trainer's default makes them.
+    """
+
+    name: str
+    suite: str
+    grouped: list[list[Row]]
+    shuffled: list[list[Row]]
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows."""
+        return [row for batch in self.grouped for row in batch]
+
+
+def make_workload(
+    name: str, suite: str, seed: int, data_dir: Path | None = None, tokenizer: GPTTokenizer | None = None
+) -> Workload:
+    """Draw a pool of rows, group it by length, take as many of its batches as the workload has, and shuffle those."""
+    source, random = SUITES[suite][name], np.random.default_rng(seed)
+    needed = source.batch_size * POOL
+    rows = (
+        source.rows(needed, random) if isinstance(source, Shape) else source.rows(needed, random, data_dir, tokenizer)
+    )
+    lengths = [len(TokenTree.from_paths(row)) for row in rows]
+    order = list(LengthGroupedSampler(lengths, source.batch_size, seed))[: source.batch_size * source.batches]
+    return Workload(
+        name,
+        suite,
+        grouped=_batches([rows[index] for index in order], source.batch_size),
+        shuffled=_batches([rows[index] for index in random.permutation(order)], source.batch_size),
+    )
+
+
+def _batches(rows: Sequence[Row], size: int) -> list[list[Row]]:
+    return [list(rows[start : start + size]) for start in range(0, len(rows), size)]
+
+
+def padding_share(batches: Sequence[Sequence[Row]], as_trees: bool) -> float:
+    """Share of the laid out tokens that are padding, batches padded to their longest row or sequence."""
+    used = total = 0
+    for batch in batches:
+        if as_trees:
+            lengths = [len(TokenTree.from_paths(row)) for row in batch]
+        else:
+            lengths = [len(sequence) for row in batch for sequence in row]
+        used, total = used + sum(lengths), total + max(lengths) * len(lengths)
+    return 1 - used / total
+
+
+def useful_flops(rows: Sequence[Row], size: dict, predicts: bool = True, passes: int = 3) -> float:
+    """
+    Floating-point operations that a turn cannot do without: products over distinct tokens, attention over tokens
+    that are seen, and the logits of distinct parents.
+
+    Args:
+        rows (`Sequence[Row]`): examples.
+        size (`dict`): `n_embd` and `n_layer` of the model.
+        predicts (`bool`, *optional*, defaults to `True`): whether there is a language-model loss.
+        passes (`int`, *optional*, defaults to 3): 3 for forward and backward, 1 for forward.
+    """
+    width, layers = size["n_embd"], size["n_layer"]
+    total = 0.0
+    for row in rows:
+        tree = TokenTree.from_paths(row)
+        seen = sum(position + 1 for position in tree.position_ids)
+        total += layers * (24 * width**2 * len(tree) + 4 * width * seen)
+        if predicts:
+            parents = {tree.parent_index[token] for token in range(len(tree)) if tree.lm_weights[token] > 0}
+            total += 2 * width * (VOCABULARY + 3) * len(parents)
+    return passes * total
