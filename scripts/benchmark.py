@@ -26,8 +26,8 @@ from pathlib import Path
 import torch
 import transformers
 from benchmarking.measure import SIZES, measure
-from benchmarking.report import plot_sweeps, sweep_growth, table
-from benchmarking.workloads import SUITES, Files, make_workload
+from benchmarking.report import padding_table, plot_sweeps, sweep_growth, table
+from benchmarking.workloads import PADDING, SUITES, Files, epoch_padding, make_workload
 from transformers import HfArgumentParser
 
 from hf_gpt import GPTTokenizer
@@ -38,7 +38,9 @@ class BenchmarkArguments:
     """What to time."""
 
     output_dir: str = field(metadata={"help": "Folder of results.json and results.md."})
-    suites: list[str] = field(default_factory=lambda: ["multiple-choice"], metadata={"help": ", ".join(SUITES)})
+    suites: list[str] = field(
+        default_factory=lambda: ["multiple-choice"], metadata={"help": ", ".join([*SUITES, "padding"])}
+    )
     data_dir: str | None = field(default=None, metadata={"help": "Folder of the data sets' folders."})
     size: str = field(default="gpt1", metadata={"help": "Size of all models.", "choices": list(SIZES)})
     rounds: int = field(default=3, metadata={"help": "Timed turns of each contender."})
@@ -51,16 +53,17 @@ class BenchmarkArguments:
 
 def check(args: BenchmarkArguments) -> None:
     """Stop at wrong arguments before anything is timed."""
-    unknown = [suite for suite in args.suites if suite not in SUITES]
+    known = {**SUITES, "padding": PADDING}
+    unknown = [suite for suite in args.suites if suite not in known]
     if unknown:
-        sys.exit(f"benchmark.py: unknown suite {unknown[0]}; choose of {', '.join(SUITES)}.")
+        sys.exit(f"benchmark.py: unknown suite {unknown[0]}; choose of {', '.join(known)}.")
     if args.rounds < 1:
         sys.exit(f"benchmark.py: --rounds must be at least 1, not {args.rounds}.")
     if args.device == "cuda" and not torch.cuda.is_available():
         sys.exit("benchmark.py: --device cuda, but torch sees no GPU.")
     if {"choices", "context"} & set(args.suites) and importlib.util.find_spec("matplotlib") is None:
         sys.exit('benchmark.py: the sweeps are drawn by matplotlib: pip install "hf_gpt[analysis]".')
-    sources = [source for suite in args.suites for source in SUITES[suite].values() if isinstance(source, Files)]
+    sources = [source for suite in args.suites for source in known[suite].values() if isinstance(source, Files)]
     if sources and args.data_dir is None:
         sys.exit(f"benchmark.py: {sources[0].task} is read from files: give their folder with --data_dir.")
     for folder in [*(source.folder for source in sources), *(["gpt_bpe"] if sources else [])]:
@@ -99,7 +102,7 @@ def write(folder: Path, record: dict, results: dict) -> None:
     """Replace results.json and results.md."""
     texts = {
         "results.json": json.dumps({**record, "results": results}, indent=2) + "\n",
-        "results.md": table(results) + "\n",
+        "results.md": f"{table(results)}\n\n{padding_table(results)}".strip() + "\n",
     }
     for name, text in texts.items():
         temporary = folder / f"{name}.tmp"
@@ -120,12 +123,17 @@ def main() -> None:
         data_dir = Path(args.data_dir)
         tokenizer = GPTTokenizer.from_release(data_dir / "gpt_bpe")
     for suite in args.suites:
-        for name in SUITES[suite]:
+        for name, source in PADDING.items() if suite == "padding" else ():
+            key = f"{name}, padding"
+            if key not in results:
+                results[key] = epoch_padding(source, args.seed, data_dir, tokenizer)
+                write(folder, record, results)
+        for name in SUITES.get(suite, ()):
             if name not in results:
                 workload = make_workload(name, suite, args.seed, data_dir, tokenizer)
                 results[name] = measure(workload, args.size, args.rounds, args.memory, torch.device(args.device))
                 write(folder, record, results)
-    print(table(results))
+    print((folder / "results.md").read_text(encoding="utf-8"))
     for suite in ("choices", "context"):
         growth = sweep_growth(results, suite)
         if growth:

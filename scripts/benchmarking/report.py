@@ -43,10 +43,21 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     A Markdown table, one workload a row: our median time of a turn, how many times as long the others took, our peak
     memory as a share of openai-gpt's, and our share of the rate of the model's own matrix products.
     """
-    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-    for name, result in results.items():
+    timed = {name: result for name, result in results.items() if result["suite"] != "padding"}
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"] if timed else []
+    for name, result in timed.items():
         lines.append(f"| {' | '.join(cell(name, result) for cell in COLUMNS.values())} |")
     return "\n".join(lines)
+
+
+def padding_table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """A Markdown table of the padding in an epoch of each data set; empty where none was measured."""
+    measured = {name: result for name, result in results.items() if result["suite"] == "padding"}
+    lines = ["| rows of 32 to a batch | rows | hf_gpt | random batches of single sequences |", "|---|---|---|---|"]
+    for name, result in measured.items():
+        ours, theirs = result["padding"]["hf_gpt"], result["padding"]["peers"]
+        lines.append(f"| {name.removesuffix(', padding')} | {result['rows']:,} | {ours:.1%} | {theirs:.1%} |")
+    return "\n".join(lines) if measured else ""
 
 
 def sweep_growth(results: Mapping[str, Mapping[str, Any]], suite: str) -> str:

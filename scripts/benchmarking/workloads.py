@@ -101,6 +101,19 @@ SUITES: dict[str, dict[str, Shape | Files]] = {
     "context": {f"context of {length}": Shape(4, (length, length), (8, 8), 1) for length in (50, 100, 200, 400)},
 }
 
+# Nothing is timed here: how much of an epoch's batches of 32 rows is padding.
+PADDING = {
+    "TREC": Files("trec", "trec6", "train", 32, 0),
+    "SST-2": Files("sst2", "sst2", "train", 32, 0),
+    "SNLI": Files("snli", "snli", "train", 32, 0),
+    "IMDb": Files("imdb", "imdb", "train", 32, 0),
+    "COPA": Files("copa", "copa", "train", 32, 0),
+    "OpenBookQA": Files("openbookqa", "openbookqa", "train", 32, 0),
+    "CommonsenseQA": Files("commonsenseqa", "commonsenseqa", "train", 32, 0),
+    "HellaSwag": Files("hellaswag", "hellaswag", "train", 32, 0),
+}
+PADDING_ROWS = 8000  # of a split at most
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -142,6 +155,24 @@ def make_workload(
         grouped=_batches([rows[index] for index in order], source.batch_size),
         shuffled=_batches([rows[index] for index in random.permutation(order)], source.batch_size),
     )
+
+
+def epoch_padding(source: Files, seed: int, data_dir: Path, tokenizer: GPTTokenizer) -> dict:
+    """Shares of padding in an epoch of a data set: our batches of like length, and random ones of single sequences."""
+    random = np.random.default_rng(seed)
+    rows = source.rows(PADDING_ROWS, random, data_dir, tokenizer)
+    lengths = [len(TokenTree.from_paths(row)) for row in rows]
+    order = list(LengthGroupedSampler(lengths, source.batch_size, seed))
+    grouped, shuffled = [rows[index] for index in order], [rows[index] for index in random.permutation(order)]
+    return {
+        "suite": "padding",
+        "rows": len(rows),
+        "tokens": sum(lengths),
+        "padding": {
+            "hf_gpt": padding_share(_batches(grouped, source.batch_size), as_trees=True),
+            "peers": padding_share(_batches(shuffled, source.batch_size), as_trees=False),
+        },
+    }
 
 
 def _batches(rows: Sequence[Row], size: int) -> list[list[Row]]:
