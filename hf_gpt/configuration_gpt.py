@@ -70,7 +70,8 @@ class GPTConfig(PreTrainedConfig):
             `_classify_`, the last token of every task input, whose state a task head reads.
         problem_type (`str`, *optional*):
             Loss of `GPTForSequenceClassification`: `"single_label_classification"`,
-            `"multi_label_classification"` or `"regression"`; by default inferred from labels.
+            `"multi_label_classification"`, `"regression"` or `"ordinal"` (scores from 0 to `num_labels - 1`, which
+            the model learns as probabilities of whole scores); by default inferred from labels.
 
     Raises:
         ValueError: if `n_embd` is not a multiple of `n_head`, a probability lies outside [0, 1), or a special id
@@ -114,6 +115,9 @@ class GPTConfig(PreTrainedConfig):
     start_token_id: int | None = 40478
     delimiter_token_id: int | None = 40479
     classify_token_id: int | None = 40480
+    problem_type: (
+        Literal["regression", "single_label_classification", "multi_label_classification", "ordinal"] | None
+    ) = None
 
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)

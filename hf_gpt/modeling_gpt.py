@@ -492,7 +492,7 @@ class GPTTaskModel(GPTPreTrainedModel):
             inputs_embeds (`torch.Tensor` of shape `(batch, length, n_embd)`, *optional*): instead of `input_ids`,
                 together with `classify_index`; the language-model loss is then not available.
             labels (`torch.Tensor` of shape `(batch,)` or `(batch, num_labels)`, *optional*): index of the right
-                choice or class, or a number (regression), or one 0 or 1 per label (multi-label); -100 is ignored.
+                choice or class, a number (regression, ordinal), or one 0 or 1 per label (multi-label); -100 is ignored.
             return_lm_loss (`bool`, *optional*, defaults to `self.training`): compute the language-model term.
             num_items_in_batch (`int`, *optional*): number of labels over which both losses are averaged, where a
                 batch is a part of a larger one; by default those of this batch.
@@ -631,6 +631,11 @@ class GPTForSequenceClassification(GPTTaskModel):
                 problem_type = "single_label_classification"
         if problem_type == "single_label_classification":
             return nn.functional.cross_entropy(logits, labels, reduction="sum")
+        if problem_type == "ordinal":
+            # A score between two whole ones is shared between them (Tai et al., 2015, section 5.2); -100 is near none.
+            bins = torch.arange(logits.shape[-1], device=logits.device)
+            shares = (1 - (labels.float().unsqueeze(-1) - bins).abs()).clamp(min=0)
+            return -(shares * logits.log_softmax(-1)).sum()
         if problem_type == "regression":
             losses = nn.functional.mse_loss(logits.view_as(labels), labels.float(), reduction="none")
         else:

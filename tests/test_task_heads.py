@@ -1,11 +1,13 @@
 """Multiple choice and sequence classification: the joint loss, problem types, dropout, and input that is wrong."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from hf_gpt import GPTConfig, GPTForMultipleChoice, GPTForSequenceClassification, GPTTaskOutput
 from hf_gpt.data_collator import collate_trees
+from hf_gpt.metrics import soft_bins
 from hf_gpt.token_tree import TokenTree
 
 from .conftest import CLASSIFY, DELIMITER, PAD, START
@@ -75,7 +77,13 @@ def test_multiple_choice_needs_one_unit(tiny_model):
     assert model(CHOICES).logits.shape == (3, 2)
 
 
+def ordinal_loss(logits, scores):
+    shares = torch.tensor(soft_bins(scores.numpy(), logits.shape[-1]), dtype=logits.dtype)
+    return nn.functional.cross_entropy(logits, shares)
+
+
 PROBLEMS = {
+    "ordinal": ({"num_labels": 4, "problem_type": "ordinal"}, torch.tensor([0.5, 3.0, 1.25]), ordinal_loss),
     "inferred-regression": ({"num_labels": 1}, torch.tensor([0.5, -1.0, 3.0]), nn.MSELoss()),
     "regression-column": ({"num_labels": 1}, torch.tensor([[0.5], [-1.0], [3.0]]), nn.MSELoss()),
     "regression-whole-numbers": ({"num_labels": 1}, torch.tensor([0, 2, 3]), nn.MSELoss()),
@@ -113,6 +121,20 @@ def test_problem_types(tiny_model, overrides, labels, plain):
     # The mean over texts is the same, whatever the labels of a text are.
     assert_close(outputs.lm_loss, model(TEXTS, return_lm_loss=True).lm_loss)
     assert_close(outputs.loss, expected + 0.5 * outputs.lm_loss)
+
+
+def test_ordinal_learns_the_mean(tiny_model):
+    model = tiny_model(GPTForSequenceClassification, num_labels=6, problem_type="ordinal")
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    scores = torch.tensor([0.0, 2.5, 4.8])
+    for _ in range(60):
+        optimizer.zero_grad()
+        model(TEXTS, labels=scores).loss.backward()
+        optimizer.step()
+    found = model(TEXTS).logits.softmax(-1).detach().numpy() @ np.arange(6)
+    np.testing.assert_allclose(found, scores, atol=0.2)
+    without_label = model(TEXTS, labels=torch.tensor([-100.0, 2.5, -100.0]))
+    assert_close(without_label.loss, model(TEXTS[1:2], labels=scores[1:2]).loss)
 
 
 @pytest.mark.parametrize(("overrides", "labels", "plain"), PROBLEMS.values(), ids=PROBLEMS)
