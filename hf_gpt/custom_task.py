@@ -60,7 +60,7 @@ def custom_task(
         label_names (sequence or mapping of `str`, *optional*): the labels in order, or, as a mapping, the file's
             labels and the names to use for them. Without it, the labels of the training file, sorted.
         problem_type (`str`, *optional*): one of `PROBLEM_TYPES`, by default single-label classification.
-        score_range (pair of `float`, *optional*): lowest and highest score; ordinal tasks need it.
+        score_range (pair of `float`, *optional*): lowest and highest score; ordinal tasks need it, counted from 0.
         first_choice (`int` or `str`, defaults to 0): how the file writes the first choice: 0, 1 or "A".
         delimiter, quoted, encoding: how delimited and text files are read (see `read_delimited`).
 

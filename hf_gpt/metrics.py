@@ -69,7 +69,7 @@ def compute_metrics_for(spec: TaskSpec) -> Callable[["EvalPrediction"], dict[str
         labelled = _labelled(labels, spec)
         if not labelled.any():
             return {}
-        predictions = _predictions(logits[labelled], spec)
+        predictions = predictions_from_logits(logits[labelled], spec)
         references = labels[labelled].astype(predictions.dtype)
         scores = {}
         for name, module in modules.items():
@@ -80,19 +80,51 @@ def compute_metrics_for(spec: TaskSpec) -> Callable[["EvalPrediction"], dict[str
     return compute_metrics
 
 
+def soft_bins(scores: np.ndarray, bins: int) -> np.ndarray:
+    """
+    Scores as distributions over whole scores (Tai et al., 2015): each score lies between two neighbouring bins, and
+    gives to either what it is nearer, so that the mean over the bins is the score.
+
+    Args:
+        scores (`np.ndarray` of shape `(rows,)`): from 0 to `bins - 1`.
+        bins (`int`): how many.
+
+    Returns:
+        `np.ndarray` of shape `(rows, bins)`.
+
+    Raises:
+        `ValueError`: for a score outside the bins.
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    outside = ~((scores >= 0) & (scores <= bins - 1))
+    if outside.any():
+        raise ValueError(
+            f"The score {scores[outside][0]:g} is not from 0 to {bins - 1}. Correct it, or use more bins."
+        )
+    return np.maximum(0, 1 - np.abs(scores[:, None] - np.arange(bins)))
+
+
+def expected_score(probabilities: np.ndarray) -> np.ndarray:
+    """Means of distributions over the whole scores from 0 up, `(rows, bins)` -> `(rows,)`."""
+    return probabilities @ np.arange(probabilities.shape[-1])
+
+
 def _labelled(labels: np.ndarray, spec: TaskSpec) -> np.ndarray:
     """Which rows have a gold label: a score that is not NaN, or a class that is not -1."""
     missing = np.isnan(labels) if spec.has_scores else labels == UNLABELLED
     return ~missing.reshape(len(labels), -1).all(axis=1)
 
 
-def _predictions(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
+def predictions_from_logits(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
     """
     What the logits say, per row: a class, a choice, 0 or 1 for each of several labels, or a score.
 
     Args:
         logits (`np.ndarray` of shape `(rows, classes)`): one column for regression. For an ordinal task the columns
-            are bins over the score range, lowest first, and the score is the mean over their probabilities.
+            are the whole scores from 0 up, and the prediction is the mean over their probabilities.
+
+    Raises:
+        `ValueError`: for logits that are not numbers.
     """
     logits = logits.astype(np.float64)
     if spec.family == "multiple-choice":
@@ -105,9 +137,8 @@ def _predictions(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
     if spec.problem_type == "regression":
         return logits.reshape(len(logits))
     if spec.problem_type == "ordinal":
-        lowest, highest = spec.score_range or (0, logits.shape[1] - 1)
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return (weights / weights.sum(axis=1, keepdims=True)) @ np.linspace(lowest, highest, logits.shape[1])
+        return expected_score(weights / weights.sum(axis=1, keepdims=True))
     if spec.problem_type == "multi_label_classification":
         return (logits > 0).astype(np.int64)
     return logits.argmax(axis=1)

@@ -492,7 +492,7 @@ class GPTTaskModel(GPTPreTrainedModel):
             inputs_embeds (`torch.Tensor` of shape `(batch, length, n_embd)`, *optional*): instead of `input_ids`,
                 together with `classify_index`; the language-model loss is then not available.
             labels (`torch.Tensor` of shape `(batch,)` or `(batch, num_labels)`, *optional*): index of the right
-                choice or class, a number (regression, ordinal), or one 0 or 1 per label (multi-label); -100 is ignored.
+                choice or class, a number (regression, ordinal), or one 0 or 1 per label (multi-label); -100: none.
             return_lm_loss (`bool`, *optional*, defaults to `self.training`): compute the language-model term.
             num_items_in_batch (`int`, *optional*): number of labels over which both losses are averaged, where a
                 batch is a part of a larger one; by default those of this batch.

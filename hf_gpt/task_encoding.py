@@ -67,7 +67,7 @@ def encode_rows(
 
     Returns:
         `dict[str, list]`: the columns of `TREE_FEATURES`, `length`, `unshared_length`, `cut_tokens`, and `label`
-        with -100 for rows without a gold label.
+        with -100 for rows without a gold class or choice.
     """
     ids = {name: _tokenized(rows[name], tokenizer) for name in columns}
     encoded: dict[str, list[Any]] = {name: [] for name in (*TREE_FEATURES, "length", "unshared_length", "cut_tokens")}
@@ -79,7 +79,10 @@ def encode_rows(
         encoded["length"].append(len(tree))
         encoded["unshared_length"].append(sum(tree.position_ids[end] + 1 for end in tree.path_ends))
         encoded["cut_tokens"].append(transform.cut_tokens(row))
-    encoded["label"] = [IGNORED_LABEL if label == UNLABELLED else label for label in rows["label"]]
+    # A score may be -1; one that is not known is NaN.
+    encoded["label"] = [
+        IGNORED_LABEL if label == UNLABELLED and isinstance(label, int) else label for label in rows["label"]
+    ]
     return encoded
 
 

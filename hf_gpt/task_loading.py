@@ -67,9 +67,9 @@ def load_spec(
     wanted = tuple(splits or SPLITS)
     directory = data_dir if data_dir is not None else spec.default_dir
     if directory is not None:
-        sources = _file_sources(spec, Path(directory).expanduser(), wanted, required=splits is not None)
+        sources, cuts = _file_sources(spec, Path(directory).expanduser(), wanted, required=splits is not None)
     else:
-        sources = _hub_sources(spec, wanted, cache_dir)
+        sources, cuts = _hub_sources(spec, wanted, cache_dir)
     if spec.infers_labels:
         multiple = spec.problem_type == "multi_label_classification"
         spec = replace(spec, label_names=_inferred_labels(sources["train"], multiple))
@@ -77,13 +77,15 @@ def load_spec(
     parts, notes = {}, {}
     for split, source in sources.items():
         parts[split], notes[split] = _read_split(spec, source, split, cache_dir)
-    if "validation" in wanted and "validation" not in parts:
-        _cut_validation(spec, parts, notes, seed)
+    if "train" in parts:
+        for split, cut in cuts.items():
+            _cut_off(split, cut, parts, notes, seed)
     if "test" in wanted and "test" not in parts:
         names = " or ".join(spec.files["test"])
         notes["test"] = f"left out: there is no {names}" if names else "left out: none was named"
     ordered = {split: parts[split] for split in SPLITS if split in wanted and split in parts}
-    return TaskData(spec, datasets.DatasetDict(ordered), {split: notes[split] for split in SPLITS if split in notes})
+    kept = {split: notes[split] for split in SPLITS if split in wanted and split in notes}
+    return TaskData(spec, datasets.DatasetDict(ordered), kept)
 
 
 @dataclass(frozen=True)
@@ -96,20 +98,28 @@ class _Source:
     stamp: tuple[Any, ...]
 
 
-def _file_sources(spec: TaskSpec, directory: Path, wanted: Sequence[str], required: bool) -> dict[str, _Source]:
-    cut = "validation" in wanted and spec.cut is not None and not spec.files["validation"]
-    sources = {}
-    for split in SPLITS:
-        if split not in wanted and not (split == "train" and (cut or spec.infers_labels)):
-            continue
-        source = _file_source(spec, directory, split)
-        if source is not None:
-            sources[split] = source
-        elif split == "validation" and cut:
-            continue
-        elif split != "test" or required:
-            raise FileNotFoundError(_missing_file_message(spec, directory, split))
-    return sources
+def _file_sources(
+    spec: TaskSpec, directory: Path, wanted: Sequence[str], required: bool
+) -> tuple[dict[str, _Source], dict[str, Cut]]:
+    """What to read for the wanted splits, and what to cut from the training part wherever that is read."""
+    found = {split: _file_source(spec, directory, split) for split in ("validation", "test")}
+    rules = {"validation": spec.cut, "test": spec.test_cut}
+    cuts = {split: rule for split, rule in rules.items() if rule is not None and found[split] is None}
+    train = None
+    if "train" in wanted or spec.infers_labels or any(found[split] is None for split in wanted):
+        train = _file_source(spec, directory, "train")
+    if train is not None and train.layout.cut is not None:
+        found, cuts = {}, dict.fromkeys(rules, train.layout.cut)
+    found["train"] = train
+    for split in wanted:
+        can_be_cut = split in cuts and train is not None
+        if found.get(split) is None and not can_be_cut and (split != "test" or required):
+            named = split if spec.files[split] else "train"
+            raise FileNotFoundError(_missing_file_message(spec, directory, named))
+    if not ("train" in wanted or spec.infers_labels or cuts.keys() & set(wanted)):
+        found["train"] = None
+    read = {split: found.get(split) for split in SPLITS if split in wanted or split == "train"}
+    return {split: source for split, source in read.items() if source is not None}, cuts
 
 
 def _file_source(spec: TaskSpec, directory: Path, split: str) -> _Source | None:
@@ -157,16 +167,17 @@ def _missing_file_message(spec: TaskSpec, directory: Path, split: str) -> str:
 
 def _hub_sources(
     spec: TaskSpec, wanted: Sequence[str], cache_dir: str | os.PathLike[str] | None
-) -> dict[str, _Source]:
+) -> tuple[dict[str, _Source], dict[str, Cut]]:
     files = "; ".join(f"{split}: {' or '.join(names)}" for split, names in spec.files.items() if names)
     remedy = f"Get the files from {spec.source} ({files}) and name their folder with --data_dir."
     if spec.hub is None:
         raise FileNotFoundError(f"{spec.name}: the Hub has no copy of this data set. {remedy}")
     hub, sources = spec.hub, {}
-    cut = "validation" in wanted and hub.layout.validation is None
+    rules = {"validation": spec.cut, "test": spec.test_cut}
+    cuts = {split: rule for split, rule in rules.items() if rule and getattr(hub.layout, split) is None}
     for split in SPLITS:
         hub_split = getattr(hub.layout, split)
-        if hub_split is None or (split not in wanted and not (split == "train" and cut)):
+        if hub_split is None or (split not in wanted and not (split == "train" and cuts.keys() & set(wanted))):
             continue
         try:
             rows = datasets.load_dataset(
@@ -186,7 +197,7 @@ def _hub_sources(
         sources[split] = _Source(
             hub.layout, partial(_records_of_dataset, rows, name, decode), name, (hub.id, rows._fingerprint)
         )
-    return sources
+    return sources, cuts
 
 
 def _records_of_dataset(rows: datasets.Dataset, name: str, decode: bool) -> Iterator[Record]:
@@ -259,6 +270,10 @@ def _read_split(
         raise
     counts = json.loads(counts_file.read_text(encoding="utf-8")) if counts_file.is_file() else {}
     note = f"{source.name}: {rows.num_rows:,} rows"
+    if source.layout.cut is not None:
+        note = f"{source.name} stands for the whole data set: {rows.num_rows:,} rows"
+    if counts.get("empty"):
+        note += f", {counts['empty']:,} more left out for an empty text"
     if counts.get("skipped"):
         note += f", {counts['skipped']:,} more left out for want of a gold label"
     if counts.get("unlabelled"):
@@ -268,7 +283,7 @@ def _read_split(
 
 def _fingerprint(spec: TaskSpec, source: _Source, split: str) -> str:
     """A key that changes with the files (path, size, time of change), the task's version, and how it is read."""
-    layout = {name: getattr(source.layout, name) for name in source.layout.__dataclass_fields__}
+    layout = {name: getattr(source.layout, name) for name in source.layout.__dataclass_fields__ if name != "cut"}
     identity = [
         ROW_FORMAT,
         split,
@@ -299,24 +314,22 @@ def _write_whole(path: Path, text: str) -> None:
     unfinished.replace(path)
 
 
-def _cut_validation(
-    spec: TaskSpec, parts: dict[str, datasets.Dataset], notes: dict[str, str], seed: int | None
+def _cut_off(
+    split: str, cut: Cut, parts: dict[str, datasets.Dataset], notes: dict[str, str], seed: int | None
 ) -> None:
-    """Moves the rows that the task's rule picks from `train` to `validation`, and says so in the notes."""
-    if spec.cut is None:
-        raise ValueError(f"{spec.name} has no rule to cut a validation part from the training part.")
+    """Moves the rows that a rule picks from `train` to another split, and says so in the notes."""
     train = parts["train"]
-    seed = spec.cut.seed if seed is None else seed
-    held_out = _held_out(train, spec.cut, seed, notes["train"])
-    parts["validation"] = train.select(np.flatnonzero(held_out))
+    seed = cut.seed if seed is None else seed
+    held_out = _held_out(train, cut, seed, split, notes["train"])
+    parts[split] = train.select(np.flatnonzero(held_out))
     parts["train"] = train.select(np.flatnonzero(~held_out))
     size = int(held_out.sum())
-    together = f", rows with the same {' and '.join(spec.cut.group_by)} kept together" if spec.cut.group_by else ""
-    notes["validation"] = f"{size:,} rows cut from the training part (seed {seed}{together})"
-    notes["train"] += f"; {size:,} cut off for validation, {parts['train'].num_rows:,} left"
+    together = f", rows with the same {' and '.join(cut.group_by)} kept together" if cut.group_by else ""
+    notes[split] = f"{size:,} rows cut from the training part (seed {seed}{together})"
+    notes["train"] += f"; {size:,} cut off for {split}, {parts['train'].num_rows:,} left"
 
 
-def _held_out(train: datasets.Dataset, cut: Cut, seed: int, name: str) -> np.ndarray:
+def _held_out(train: datasets.Dataset, cut: Cut, seed: int, split: str, name: str) -> np.ndarray:
     """
     Which rows to hold out, as a boolean array.
 
@@ -327,7 +340,7 @@ def _held_out(train: datasets.Dataset, cut: Cut, seed: int, name: str) -> np.nda
     rows = train.num_rows
     size = int(cut.size) if cut.size >= 1 else max(1, round(cut.size * rows))
     if not (cut.size > 0 and size < rows):
-        raise ValueError(f"{name}: {size} rows cannot be held out of {rows} for validation. Provide more rows.")
+        raise ValueError(f"{name}: {size} rows cannot be held out of {rows} for {split}. Provide more rows.")
     groups = np.arange(rows)
     if cut.group_by:
         numbers: dict[bytes, int] = {}
@@ -348,6 +361,6 @@ def _held_out(train: datasets.Dataset, cut: Cut, seed: int, name: str) -> np.nda
     if not chosen.any():
         raise ValueError(
             f"{name}: no group of rows with the same {' and '.join(cut.group_by)} is as small as the {size} rows to "
-            "hold out. Hold out more rows, or provide a validation file."
+            f"hold out. Hold out more rows, or provide a {split} file."
         )
     return chosen[groups]

@@ -9,11 +9,12 @@ import csv
 import gzip
 import json
 import lzma
+import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 from xml.parsers import expat
 
@@ -106,6 +107,7 @@ def read_delimited(
     names: Sequence[str] | None = None,
     quoted: bool = True,
     extra_fields: bool = False,
+    short_rows: bool = False,
     encoding: str = "utf-8",
 ) -> Iterator[Record]:
     """
@@ -118,6 +120,7 @@ def read_delimited(
         quoted (`bool`, defaults to `True`): whether double quotes enclose fields; `False` for files such as GLUE's,
             where a quote is a character like any other.
         extra_fields (`bool`, defaults to `False`): whether rows may go on after the last named column.
+        short_rows (`bool`, defaults to `False`): whether rows may break off early; what they lack is None.
         encoding (`str`, defaults to `"utf-8"`): how the text is encoded.
     """
     path_name = str(path)
@@ -132,6 +135,8 @@ def read_delimited(
                     "Rename one of the two.",
                 )
             continue
+        if short_rows:
+            row += [None] * (len(names) - len(row))
         if len(row) < len(names) or (len(row) > len(names) and not extra_fields):
             advice = (
                 "Enclose fields that contain the delimiter, a quote or a line end in double quotes."
@@ -189,6 +194,89 @@ def read_jsonl(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
                 "Write one whole JSON object on each line.",
             )
         yield Record(path_name, number, fields)
+
+
+def read_json(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
+    """Objects of a JSON file that holds one list of them; the whole file is held in memory."""
+    text = "\n".join(line for _, line in read_text_lines(path, encoding))
+    if not text.strip():
+        return
+    try:
+        items = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise input_error(
+            path, f"this is not valid JSON ({error}).", "Correct the file or download it again."
+        ) from error
+    if not isinstance(items, list):
+        raise input_error(
+            path, f"a JSON list was expected, a {type(items).__name__} was found.", "Write one list of objects."
+        )
+    for number, fields in enumerate(items, 1):
+        if not isinstance(fields, dict):
+            raise input_error(
+                place(path, number, "item"),
+                f"a JSON object was expected, a {type(fields).__name__} was found.",
+                "Write one list of objects.",
+            )
+        yield Record(str(path), number, fields, "item")
+
+
+def read_line_groups(path: Path, names: Sequence[str], encoding: str = "utf-8") -> Iterator[Record]:
+    """Items of as many lines each as there are `names`, which name the lines; blank lines at the end do not count."""
+    group: list[str] = []
+    first = 1
+    for number, line in read_text_lines(path, encoding):
+        if not group:
+            first = number
+        group.append(line)
+        if len(group) == len(names):
+            if any(line.strip() for line in group):
+                yield Record(str(path), first, dict(zip(names, group, strict=True)))
+            group = []
+    if any(line.strip() for line in group):
+        raise input_error(
+            place(path, first),
+            f"the file ends after {len(group)} line{'s' * (len(group) != 1)} of an item of {len(names)} "
+            f"({', '.join(names)}).",
+            "Complete the item, or download the file again.",
+        )
+
+
+def read_text_file(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
+    """A whole text file as one item with the fields `path` and `text`."""
+    text = "\n".join(line for _, line in read_text_lines(path, encoding))
+    yield Record(str(path), 1, {"path": path.as_posix(), "text": text}, "item")
+
+
+def read_tar(path: Path, pattern: str, encoding: str = "utf-8") -> Iterator[Record]:
+    """
+    Text files of a tar archive, each as one item like those of `read_text_file`; nothing is unpacked on disk.
+
+    Args:
+        path (`Path`): the archive, plain or compressed by gzip or xz.
+        pattern (`str`): the end of the names to read, as in `PurePath.match`.
+        encoding (`str`, defaults to `"utf-8"`): how the texts are encoded.
+    """
+    try:
+        # A stream, read once from front to end: going back in a compressed file would unpack it from the start.
+        with open_bytes(path) as file, tarfile.open(fileobj=file, mode="r|") as archive:
+            for member in archive:
+                if not member.isfile() or not PurePosixPath(member.name).match(pattern):
+                    continue
+                where, content = f"{path}, {member.name}", archive.extractfile(member).read()
+                try:
+                    text = content.decode(encoding)
+                except UnicodeDecodeError as error:
+                    raise input_error(
+                        where,
+                        f"byte {content[error.start]:#04x} at offset {error.start} is not valid {encoding}.",
+                        "Save the file as UTF-8.",
+                    ) from error
+                yield Record(where, 1, {"path": member.name, "text": text}, "item")
+    except tarfile.TarError as error:
+        raise input_error(
+            path, f"this is not a readable tar archive ({error}).", "Download or copy it again."
+        ) from error
 
 
 def read_label_then_text(path: Path, encoding: str = "utf-8") -> Iterator[Record]:

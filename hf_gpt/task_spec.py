@@ -33,6 +33,27 @@ TEXT_COLUMNS = {
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression", "ordinal")
 UNLABELLED = -1
 LABEL_SEPARATOR = "|"
+# The parquet copies that the Hub makes of data sets whose own repository holds only a loading script.
+PARQUET_COPY = "refs/convert/parquet"
+GLUE = "nyu-mll/glue"
+SINGLE_LABEL = "single_label_classification"
+CARRIED_DATA = Path(__file__).resolve().parent.parent / "scripts" / "data"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """
+    How a part that is not published, or not at hand, is cut from the training part.
+
+    Args:
+        size (`float`): the number of rows where it is 1 or more, else the share of the rows.
+        group_by (tuple of `str`): rows that agree in these normalised columns stay on one side.
+        seed (`int`, defaults to 0): used unless the caller gives one.
+    """
+
+    size: float
+    group_by: tuple[str, ...] = ()
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,10 +71,14 @@ class Layout:
             nest them.
         labels (tuple of `str`, *optional*): how the file writes the labels, in the order of the task's `label_names`;
             the label names themselves when left out.
-        skip_labels (tuple of `str`): rows with these labels are left out and counted.
+        skip_labels (tuple of `str`): rows with these labels are left out and counted; `""` stands for no label.
+        skip_empty (`bool`, defaults to `False`): whether rows with an empty text are left out and counted, for data
+            sets that were published with some. Test rows are kept as they are: scores are over all of them.
         first_choice (`int` or `str`, defaults to 0): how the file writes the first choice's index: 0, 1 or "A".
         split_field (`str`, *optional*): the field that names a row's split, where one file holds all splits.
         many (`bool`, defaults to `False`): whether a pattern may stand for several files, read in order.
+        cut (`Cut`, *optional*): for a file that stands for the whole data set: where the training rows are this
+            file's, the validation and the test part are both cut from it, and no other file is read.
     """
 
     columns: Mapping[str, str | tuple[str, ...]]
@@ -64,9 +89,11 @@ class Layout:
     prepare: Callable[[dict[str, Any]], Iterable[dict[str, Any]]] | None = None
     labels: tuple[str, ...] | None = None
     skip_labels: tuple[str, ...] = ()
+    skip_empty: bool = False
     first_choice: int | str = 0
     split_field: str | None = None
     many: bool = False
+    cut: Cut | None = None
 
 
 @dataclass(frozen=True)
@@ -78,22 +105,6 @@ class Hub:
     config: str | None = None
     revision: str | None = None
     data_dir: str | None = None
-
-
-@dataclass(frozen=True)
-class Cut:
-    """
-    How a validation part is cut from a training part that was published without one.
-
-    Args:
-        size (`float`): the number of rows where it is 1 or more, else the share of the rows.
-        group_by (tuple of `str`): rows that agree in these normalised columns stay on one side.
-        seed (`int`, defaults to 0): used unless the caller gives one.
-    """
-
-    size: float
-    group_by: tuple[str, ...] = ()
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -114,7 +125,7 @@ class TaskSpec:
         licence, source (`str`): what the publisher says of the data's use, and where to get the data.
         hub (`Hub`, *optional*): its place on the Hub.
         default_dir (`Path`, *optional*): where its files lie when no data folder is named.
-        cut (`Cut`, *optional*): the rule for a validation part that is not published.
+        cut, test_cut (`Cut`, *optional*): the rules for a validation and a test part whose file is not there.
         paper_score (`float`, *optional*): what the GPT paper reports, in percent of the main metric, on test.
     """
 
@@ -132,6 +143,7 @@ class TaskSpec:
     hub: Hub | None = field(default=None, repr=False)
     default_dir: Path | None = None
     cut: Cut | None = None
+    test_cut: Cut | None = None
     paper_score: float | None = None
 
     def __post_init__(self) -> None:
@@ -145,6 +157,14 @@ class TaskSpec:
                 f"A {self.family} task needs a problem_type out of {', '.join(PROBLEM_TYPES)}, "
                 f"not {self.problem_type!r}."
             )
+        if self.problem_type == "ordinal":
+            low, high = self.score_range or (None, None)
+            if low != 0 or not float(high).is_integer() or high < 1:
+                raise ValueError(
+                    "An ordinal task has a bin for each whole score from 0 up, which is not so for "
+                    f"score_range={self.score_range}. Shift the scores so that the lowest is 0, or use "
+                    "problem_type='regression'."
+                )
 
     @property
     def main_metric(self) -> str:
@@ -162,6 +182,31 @@ class TaskSpec:
     def has_scores(self) -> bool:
         """Whether labels are numbers on a scale, not classes."""
         return self.problem_type in ("regression", "ordinal")
+
+    @property
+    def num_labels(self) -> int | None:
+        """Outputs of the head: one per class or bin, one for regression; None where they are not known, or choices."""
+        if self.problem_type == "ordinal":
+            return int(self.score_range[1]) + 1
+        if self.problem_type == "regression":
+            return 1
+        return len(self.label_names) if self.label_names else None
+
+    @property
+    def how_to_get(self) -> str:
+        """Where a user finds the files, and their names in the publisher's own form, for the table of tasks."""
+        if self.default_dir is not None:
+            return "carried in scripts/data"
+        published = self.layouts[0]
+        # GLUE publishes its test part in a form of its own.
+        tests = [layout.test for layout in self.layouts if layout.test and layout.cut is None]
+        names = dict.fromkeys(
+            filter(None, (published.train, published.validation, published.test or next(iter(tests), None)))
+        )
+        text = f"{', '.join(names)} from {self.source}"
+        if self.hub:
+            text += f"; Hub: {self.hub.id}" + (f" ({part})" if (part := self.hub.config or self.hub.data_dir) else "")
+        return text
 
     @property
     def infers_labels(self) -> bool:
@@ -206,7 +251,7 @@ class RowReader:
 
     def __init__(self, spec: TaskSpec, layout: Layout, split: str) -> None:
         self.spec, self.layout, self.split = spec, layout, split
-        self.counts = {"rows": 0, "skipped": 0, "unlabelled": 0}
+        self.counts = {"rows": 0, "skipped": 0, "empty": 0, "unlabelled": 0}
         raw_labels = layout.labels or spec.label_names or ()
         self.label_ids = {label: index for index, label in enumerate(raw_labels)}
 
@@ -219,15 +264,29 @@ class RowReader:
             label outside the label set.
         """
         for record in records:
-            if self.layout.split_field and self._split_of(record) != self.split:
-                continue
             for item in self._items(record):
+                if self.layout.split_field and self._split_of(item) != self.split:
+                    continue
+                if self.layout.skip_empty and self.split != "test" and self._has_empty_text(item):
+                    self.counts["empty"] += 1
+                    continue
                 row = self._row(item)
                 if row is None:
                     self.counts["skipped"] += 1
                     continue
                 self.counts["rows"] += 1
                 yield row
+
+    def _has_empty_text(self, record: Record) -> bool:
+        for name in self.spec.text_columns:
+            column = self.layout.columns.get(name)
+            if column is None or name == "question":
+                continue
+            values = [self._field(record, part) for part in (column if isinstance(column, tuple) else (column,))]
+            texts = values[0] if name == "choices" and isinstance(values[0], list) else values
+            if any(map(_is_empty, texts)):
+                return True
+        return False
 
     def _split_of(self, record: Record) -> str:
         split = self._field(record, self.layout.split_field)
@@ -244,7 +303,7 @@ class RowReader:
         try:
             for fields in self.layout.prepare(record.fields):
                 yield record._replace(fields=fields)
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
             raise input_error(
                 record.where,
                 f"the record is not laid out as {self.spec.name} publishes it ({type(error).__name__}: {error}).",
@@ -254,7 +313,7 @@ class RowReader:
     def _row(self, record: Record) -> dict[str, Any] | None:
         columns = self.layout.columns
         raw_label = self._raw_label(record)
-        if raw_label is not None and str(raw_label).strip() in self.layout.skip_labels:
+        if raw_label is not None and written_label(raw_label) in self.layout.skip_labels:
             return None
         row: dict[str, Any] = {"id": f"{self.split}-{record.number}"}
         if "id" in columns:
@@ -289,6 +348,8 @@ class RowReader:
         return self._checked_text(record, column, self._field(record, column))
 
     def _checked_text(self, record: Record, column: str, value: Any) -> str:
+        if self.layout.skip_empty and _is_empty(value):
+            return ""
         if not isinstance(value, str):
             found = "nothing" if value is None else f"a {type(value).__name__}"
             raise input_error(record.where, f"{column!r} holds {found}, a text was expected.", "Correct the row.")
@@ -330,15 +391,17 @@ class RowReader:
         if self.split != "test":
             label = self._field(record, column)
             if label is None or (isinstance(label, str) and not label.strip()):
+                if "" in self.layout.skip_labels:
+                    return ""
                 raise input_error(
                     record.where, f"the label in {column!r} is empty.", "Only test rows can do without a gold label."
                 )
             return label
         label = record.fields.get(column)
-        written = str(label).strip()
-        missing = label is None or not written
-        if written == str(UNLABELLED) and not self.spec.has_scores and written not in self.label_ids:
-            missing = True
+        written = "" if label is None else written_label(label)
+        # -1 stands for a label that is not told, as on the Hub, wherever it cannot be a label.
+        can_be_a_label = written in self.label_ids or (self.spec.has_scores and self.spec.score_range is None)
+        missing = not written or (written == str(UNLABELLED) and not can_be_a_label)
         return None if missing else label
 
     def _label(self, record: Record, raw: Any, choices: int) -> int | float | list[float]:
@@ -395,6 +458,10 @@ def written_label(raw: Any) -> str:
     if isinstance(raw, float) and raw.is_integer():
         raw = int(raw)
     return str(raw).strip()
+
+
+def _is_empty(text: Any) -> bool:
+    return text is None or (isinstance(text, str) and not text.strip())
 
 
 def separate_labels(raw: Any) -> list[Any]:

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from transformers import EvalPrediction
 
-from hf_gpt.metrics import METRICS, compute_metrics_for, load_metric
+from hf_gpt.metrics import (
+    METRICS,
+    compute_metrics_for,
+    expected_score,
+    load_metric,
+    predictions_from_logits,
+    soft_bins,
+)
 from hf_gpt.task_spec import Layout, TaskSpec
 
 # Two predicted as in the reference, one not: enough to tell every average apart.
@@ -124,3 +131,37 @@ def test_unknown_metric_is_named_before_training():
 def test_logits_that_are_not_numbers_are_an_error(bad):
     with pytest.raises(ValueError, match="diverged"):
         measure(spec("accuracy"), np.full((1, 3), bad), [0])
+
+
+@pytest.mark.parametrize(
+    ("score", "bins"),
+    [
+        (0, [1, 0, 0, 0, 0, 0]),
+        (3, [0, 0, 0, 1, 0, 0]),
+        (3.6, [0, 0, 0, 0.4, 0.6, 0]),
+        (4.75, [0, 0, 0, 0, 0.25, 0.75]),
+        (5, [0, 0, 0, 0, 0, 1]),
+    ],
+)
+def test_a_score_lies_between_two_bins_and_is_their_mean(score, bins):
+    (soft,) = soft_bins(np.array([score]), 6)
+    assert soft == pytest.approx(bins)
+    assert expected_score(soft) == pytest.approx(score)
+
+
+@pytest.mark.parametrize("score", [-0.1, 5.01, math.nan])
+def test_a_score_outside_the_bins_is_an_error(score):
+    with pytest.raises(ValueError, match="not from 0 to 5"):
+        soft_bins(np.array([1.0, score]), 6)
+
+
+def test_ordinal_predictions_are_scores():
+    task = spec("pearsonr", problem_type="ordinal", score_range=(0, 5))
+    certain = np.log(soft_bins(np.array([4.2, 0.5]), 6) + 1e-30)
+    assert predictions_from_logits(certain, task) == pytest.approx([4.2, 0.5])
+
+
+@pytest.mark.parametrize("score_range", [None, (1, 5), (0, 4.5)])
+def test_ordinal_scores_count_from_zero(score_range):
+    with pytest.raises(ValueError, match=r"whole score from 0 up.*Shift the scores"):
+        spec("pearsonr", problem_type="ordinal", score_range=score_range)
