@@ -56,7 +56,8 @@ def encode_document(text: str, tokenizer: GPTTokenizer) -> list[int]:
         while stop < len(paragraphs) and size < _CALL_CHARACTERS:
             size += len(paragraphs[stop])
             stop += 1
-        for encoded in tokenizer(paragraphs[start:stop], add_special_tokens=False, verbose=False)["input_ids"]:
+        rows = tokenizer(paragraphs[start:stop], add_special_tokens=False, return_attention_mask=False, verbose=False)
+        for encoded in rows["input_ids"]:
             ids += [newline, *encoded] if ids and encoded else encoded
         start = stop
     return ids

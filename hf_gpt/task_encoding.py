@@ -87,8 +87,10 @@ def encode_rows(
 
 
 def _tokenized(texts: list[str] | list[list[str]], tokenizer: GPTTokenizer) -> list[Any]:
-    if not texts or isinstance(texts[0], str):
-        return tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
+    if not texts:
+        return []
+    if isinstance(texts[0], str):
+        return tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
     flat = _tokenized([text for group in texts for text in group], tokenizer)
     groups, start = [], 0
     for group in texts:

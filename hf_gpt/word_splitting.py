@@ -1,15 +1,16 @@
 """
 The release's words: ftfy, clean-up, spaCy's English word splitter and lower case, in that order.
 
-`word_splitter()` is the quick way behind a cache, `split_words` the plain one; `align` tells where each character of
-the words comes from.
+`word_splitter()` is the quick way behind a cache, `split_words` the plain one; `ChunkIds` goes on to the ids of the
+words, and `align` tells where each character of the words comes from.
 """
 
 import difflib
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 # ftfy returns ASCII text without these characters as it is: every fixer of it concerns other characters, HTML entities
 # (&), control characters, or carriage returns.
@@ -17,6 +18,10 @@ _MAY_CHANGE = re.compile(r"[^\t\n\x0c\x20-\x25\x27-\x7e]")
 # The same holds for text that has typographer's quotation marks, dashes and the ellipsis besides, once the marks are
 # made straight: none of them next to each other or to ASCII counts as mojibake for ftfy.
 _MAY_CHANGE_BUT_FOR_TYPOGRAPHY = re.compile("[^\t\n\x0c\x20-\x25\x27-\x7e\u2013\u2014\u2018\u2019\u201c\u201d\u2026]")
+# Nor does ftfy touch Latin-1's letters and signs besides, where it sees no mojibake (`ftfy.is_bad`).
+_MAY_CHANGE_BUT_FOR_LATIN_1 = re.compile(
+    "[^\t\n\x0c\x20-\x25\x27-\x7e\xa1-\xff\u2013\u2014\u2018\u2019\u201c\u201d\u2026]"
+)
 # ftfy treats longer lines in pieces of this size.
 _FTFY_SEGMENT = 1_000_000
 
@@ -26,6 +31,11 @@ _PLAIN_CHARACTERS = str.maketrans(
 # A run of one and the same of these characters becomes a word of its own. The backslash is not among them: the
 # release's pattern loses it to string escaping.
 _PUNCTUATION_RUN = re.compile(r'([-~!";?+,)(/*\[\]}{|_])\1*')
+# Unless a special case says otherwise, spaCy takes these apart where the groups say: no prefix or infix begins with an
+# ASCII letter alone, the suffixes here are 's and a full stop behind a lower-case letter, and none of these is a URL.
+_PLAIN_PART = re.compile(r"([A-Za-z]+)('s)?|([A-Za-z]*[a-z])(\.)")
+# Longer strings are seldom seen again.
+_LONGEST_CACHED = 64
 
 
 def fix_text(text: str) -> str:
@@ -38,8 +48,11 @@ def fix_text(text: str) -> str:
     Returns:
         `str`: the same as `ftfy.fix_text(text)`.
     """
-    if _MAY_CHANGE.search(text) is None:
+    # The first test is of no other text than the second, but several times as quick.
+    if (text.isascii() and text.isprintable() and "&" not in text) or _MAY_CHANGE.search(text) is None:
         return text
+    if _MAY_CHANGE_BUT_FOR_TYPOGRAPHY.search(text) is None:
+        return _straighten(text)
     return "".join(fixed for _, fixed in _fixed_lines(text))
 
 
@@ -52,8 +65,14 @@ def _fixed_lines(text: str) -> Iterable[tuple[str, str]]:
             # ftfy stops unescaping entities for the rest of the text at the first <.
             if "<" in segment:
                 unescape_html = False
-            if _MAY_CHANGE_BUT_FOR_TYPOGRAPHY.search(segment) is None:
-                yield segment, _straighten(segment)
+            straight = _straighten(segment)
+            # ftfy looks for mojibake again once it has made the marks straight.
+            if _MAY_CHANGE_BUT_FOR_TYPOGRAPHY.search(segment) is None or (
+                _MAY_CHANGE_BUT_FOR_LATIN_1.search(segment) is None
+                and not ftfy.is_bad(segment)
+                and not ftfy.is_bad(straight)
+            ):
+                yield segment, straight
             else:
                 yield segment, ftfy.fix_text(segment, unescape_html=unescape_html)
 
@@ -80,7 +99,9 @@ def standardize_text(text: str) -> str:
 
 
 def _clean_line(line: str) -> str:
-    return _PUNCTUATION_RUN.sub(r" \g<0> ", line.translate(_PLAIN_CHARACTERS))
+    line = line if line.isascii() else line.translate(_PLAIN_CHARACTERS)
+    # A function, as Python's own template is slower.
+    return _PUNCTUATION_RUN.sub(lambda run: f" {run[0]} ", line)
 
 
 def split_words(text: str) -> list[str]:
@@ -113,32 +134,58 @@ def word_splitter() -> "WordSplitter":
     return WordSplitter()
 
 
+class StringCache(dict):
+    """
+    A function's results by its argument, a string. It is emptied when full and keeps no long strings, so that memory
+    stays bounded.
+
+    Args:
+        function (`Callable`): what is called on new strings.
+        limit (`int`, *optional*, defaults to 131072): how many results to keep.
+    """
+
+    def __init__(self, function: Callable[[str], Any], limit: int = 1 << 17):
+        super().__init__()
+        self.function = function
+        self.limit = limit
+
+    def __missing__(self, key: str) -> Any:
+        result = self.function(key)
+        if len(key) <= _LONGEST_CACHED:
+            if len(self) >= self.limit:
+                self.clear()
+            self[key] = result
+        return result
+
+
 class WordSplitter:
     """
     Turns text into the release's words, lower-cased, parted by single spaces, newlines as words of their own.
 
     spaCy treats each chunk between white space by itself, save for special cases that hold affixes (`:)`, `'em.`):
     these it looks up among the words of the whole text at the end, where a longer match across a space can hide a
-    shorter one. So the words of a chunk are cached unless such a special case would change them; lines with a chunk
-    of that kind go through spaCy as a whole. The cache and spaCy's store of strings are emptied at a limit, so that
-    memory stays bounded.
+    shorter one. So the words of a chunk, and of each part that the clean-up makes of it, are cached unless such a
+    special case would change them; a chunk of that kind goes through spaCy with those beside it. The caches and
+    spaCy's store of strings are emptied at a limit, so that memory stays bounded.
 
     Args:
-        max_chunks (`int`, *optional*, defaults to 131072): how many chunks to remember.
+        max_chunks (`int`, *optional*, defaults to 131072): how many chunks, and parts of chunks, to remember.
         max_strings (`int`, *optional*, defaults to 262144): how many strings spaCy may store.
     """
 
     def __init__(self, max_chunks: int = 1 << 17, max_strings: int = 1 << 18):
-        self.max_chunks = max_chunks
         self.max_strings = max_strings
+        self._chunks = StringCache(self.split_chunk, max_chunks)
+        self._parts = StringCache(self._split_part, max_chunks)
         self._load_spacy()
 
     def _load_spacy(self) -> None:
-        self._chunks: dict[str, str | None] = {}
         self.spacy_tokenizer = _libraries()[1].blank("en").tokenizer
         self._chunk_tokenizer = self._without_late_lookup(self.spacy_tokenizer)
-        self._late_cases = self._find_late_cases(self.spacy_tokenizer)
+        self._late_cases, self._late_words = self._find_late_cases(self.spacy_tokenizer)
         self._longest_late_case = max(map(len, self._late_cases))
+        self._special_cases = frozenset(self.spacy_tokenizer.rules)
+        self._may_hold_late_case = re.compile("|".join(re.escape("".join(words)) for words in self._late_cases)).search
 
     @staticmethod
     def _without_late_lookup(tokenizer):
@@ -157,7 +204,7 @@ class WordSplitter:
         return copied
 
     @staticmethod
-    def _find_late_cases(tokenizer) -> set[tuple[str, ...]]:
+    def _find_late_cases(tokenizer) -> tuple[set[tuple[str, ...]], set[str]]:
         orth = _libraries()[1].symbols.ORTH
         affixes_only = type(tokenizer)(
             tokenizer.vocab,
@@ -167,13 +214,15 @@ class WordSplitter:
             token_match=tokenizer.token_match,
             url_match=tokenizer.url_match,
         )
-        found = set()
+        found, found_words = set(), set()
         for case, parts in tokenizer.rules.items():
             looked_up_late = tokenizer.find_prefix(case) or tokenizer.find_infix(case) or tokenizer.find_suffix(case)
             words = tuple(token.text for token in affixes_only(case))
-            if looked_up_late and words != tuple(part[orth] for part in parts):
-                found.add(words)
-        return found
+            if looked_up_late:
+                found_words.update(word.lower() for word in words)
+                if words != tuple(part[orth] for part in parts):
+                    found.add(words)
+        return found, found_words
 
     def _holds_late_case(self, words: Sequence[str]) -> bool:
         return any(
@@ -182,36 +231,72 @@ class WordSplitter:
             for end in range(start + 1, min(start + self._longest_late_case, len(words)) + 1)
         )
 
-    def _split_chunk(self, chunk: str) -> str | None:
-        words = []
-        for part in _clean_line(chunk).split():
-            part_words = [token.text for token in self._chunk_tokenizer(part)]
-            if self._holds_late_case(part_words):
-                return None
-            words.extend(part_words)
-        return " ".join(words).lower()
-
-    def _words_of(self, chunk: str) -> str | None:
-        try:
-            return self._chunks[chunk]
-        except KeyError:
-            if len(self._chunks) >= self.max_chunks:
-                self._chunks.clear()
-            words = self._chunks[chunk] = self._split_chunk(chunk)
-            return words
-
-    def _split_line(self, chunks: list[str]) -> str:
+    def _split_part(self, part: str) -> str | None:
+        plain = _PLAIN_PART.fullmatch(part)
+        if plain and self._special_cases.isdisjoint((part, plain[1] or plain[3])):
+            return " ".join(filter(None, plain.groups())).lower()
         if len(self.spacy_tokenizer.vocab.strings) >= self.max_strings:
             self._load_spacy()
-        known = self._chunks
-        try:
-            words = [known[chunk] for chunk in chunks]
-        except KeyError:
-            words = [self._words_of(chunk) for chunk in chunks]
+        if self._may_hold_late_case(part) is None:
+            return " ".join(token.text for token in self.spacy_tokenizer(part)).lower()
+        words = [token.text for token in self._chunk_tokenizer(part)]
+        return None if self._holds_late_case(words) else " ".join(words).lower()
+
+    def split_chunk(self, chunk: str) -> str | None:
+        """
+        Args:
+            chunk (`str`): what stands between white space in a text that ftfy has fixed.
+
+        Returns:
+            `str`, *optional*: its lower-cased words parted by spaces; `None` if they depend on the rest of the line.
+        """
+        parts = [chunk] if chunk.isalpha() else _clean_line(chunk).split()
+        if len(parts) == 1:
+            return self._parts[parts[0]]
+        words = list(map(self._parts.__getitem__, parts))
+        return None if None in words else " ".join(words)
+
+    def split_line(self, chunks: Sequence[str]) -> str:
+        """
+        Args:
+            chunks (`Sequence[str]`): the chunks of a line that ftfy has fixed.
+
+        Returns:
+            `str`: its lower-cased words parted by spaces.
+        """
+        words = list(map(self._chunks.__getitem__, chunks))
         if None in words:
-            line = " ".join(_clean_line(" ".join(chunks)).split())
-            return " ".join(token.text for token in self.spacy_tokenizer(line)).lower()
+            self.fill_gaps(words, chunks)
         return " ".join(words)
+
+    def fill_gaps(self, found: list, chunks: Sequence[str], convert: Callable[[str], Any] = str) -> None:
+        """
+        Puts in what `split_chunk` cannot tell.
+
+        Args:
+            found (`list`): what was found for each chunk of a line, or `None`; where the words of several chunks
+                depend on each other, the list gets one item for all of them.
+            chunks (`Sequence[str]`): the chunks.
+            convert (`Callable`, *optional*, defaults to `str`): makes the item from lower-cased words.
+        """
+        runs, end = [], 0
+        for index in [index for index, item in enumerate(found) if item is None]:
+            if index < end:
+                continue
+            start, end = index, index + 1
+            while start > 0 and self._may_join_late_case(chunks[start - 1]):
+                start -= 1
+            while end < len(chunks) and self._may_join_late_case(chunks[end]):
+                end += 1
+            runs.append(slice(start, end))
+        for run in reversed(runs):
+            text = " ".join(_clean_line(" ".join(chunks[run])).split())
+            found[run] = [convert(" ".join(token.text for token in self.spacy_tokenizer(text)).lower())]
+
+    def _may_join_late_case(self, chunk: str) -> bool:
+        # No match of the late look-up holds a word that no late case has, so neither does any that overlaps it.
+        words = self._chunks[chunk]
+        return words is None or not self._late_words.isdisjoint(words.split(" "))
 
     def __call__(self, text: str) -> str:
         """
@@ -222,7 +307,57 @@ class WordSplitter:
             `str`: lower-cased words parted by single spaces; a newline is the word newline.
         """
         lines = (line.split() for line in fix_text(text).split("\n"))
-        return " \n ".join(self._split_line(chunks) for chunks in lines if chunks)
+        return " \n ".join(self.split_line(chunks) for chunks in lines if chunks)
+
+
+class ChunkIds:
+    """
+    Ids of a text by a cache of the ids of its chunks: those that the backend gives to the words of a text without
+    added tokens, but without the positions that take most of its time. A pickle or copy is empty and has no backend,
+    so that what was encoded before is no part of the tokenizer (`datasets` tells tokenizers by their pickles).
+
+    Args:
+        backend (`tokenizers.Tokenizer`, *optional*): whose BPE makes pieces of words.
+    """
+
+    def __init__(self, backend: Any = None):
+        self.backend = backend
+        self.model = None if backend is None else backend.model
+        self.words = StringCache(lambda word: tuple(token.id for token in self.model.tokenize(word)))
+        self.chunks = StringCache(self._ids_of_chunk)
+
+    def __reduce__(self):
+        return ChunkIds, ()
+
+    def _ids_of_chunk(self, chunk: str) -> tuple[int, ...] | None:
+        words = word_splitter().split_chunk(chunk)
+        return None if words is None else self._ids_of_words(words)
+
+    def _ids_of_words(self, words: str) -> tuple[int, ...]:
+        known = self.words
+        if " " not in words:
+            return known[words]
+        return tuple(itertools.chain.from_iterable(map(known.__getitem__, words.split(" "))))
+
+    def __call__(self, text: str) -> list[int]:
+        """
+        Args:
+            text (`str`): any text.
+
+        Returns:
+            `list[int]`: the ids of its words, without special tokens.
+        """
+        known = self.chunks
+        ids = []
+        for line in fix_text(text).split("\n"):
+            chunks = line.split()
+            parts = list(map(known.__getitem__, chunks))
+            if None in parts:
+                word_splitter().fill_gaps(parts, chunks, self._ids_of_words)
+            if parts and ids:
+                ids += self.words["\n"]
+            ids += itertools.chain.from_iterable(parts)
+        return ids
 
 
 def align(text: str) -> tuple[list[int], list[int]]:

@@ -1,31 +1,41 @@
 """
 Measures how far the tokenizer's mode `fast` agrees with mode `exact`, and how quick each way is.
 
-    python scripts/compare_tokenizer_modes.py --vocab_dir gpt_bpe --texts books/ more.tar.xz --golden tokenizer.jsonl
+    python scripts/compare_tokenizer_modes.py --vocab_dir gpt_bpe --texts books/ more.tar.xz \\
+        --golden tokenizer.jsonl --output_dir outputs/tokenizer_modes
 
-Prints Markdown tables. `--golden` names a JSON Lines file with the release's own results (`text`, `source`, `ids`).
+Prints Markdown tables and writes them to `results.md`, and the numbers to `results.json`. `--golden` names a JSON
+Lines file with the release's own results (`text`, `source`, `ids`).
+
+Each way is timed on three stretches of sentences drawn from all texts, in this order: the first text, with empty
+caches; as much new text, where caches fill as they go; and that new text once more.
 """
 
+import copy
 import difflib
 import json
+import os
 import random
 import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
 import ftfy
 import spacy
+from tokenizers import pre_tokenizers
 from tqdm import tqdm
 from transformers import HfArgumentParser, OpenAIGPTTokenizer
 
 from hf_gpt.text_files import iter_texts, unwrap_paragraphs
 from hf_gpt.tokenization_gpt import GPTTokenizer
-from hf_gpt.word_splitting import word_splitter
+from hf_gpt.word_splitting import WordSplitter, fix_text, word_splitter
 
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)]*\s+")
 BATCH = 1000
@@ -37,9 +47,10 @@ class CompareArguments:
     texts: list[str] = field(default_factory=list, metadata={"help": "Text files, directories and archives of .txt."})
     golden: str | None = field(default=None, metadata={"help": "JSON Lines with text, source and ids."})
     sentences: int = field(default=200_000, metadata={"help": "How many sentences of the texts to compare."})
-    timed_sentences: int = field(default=20_000, metadata={"help": "How many sentences to time each way on."})
+    timed_sentences: int = field(default=20_000, metadata={"help": "How many sentences a timed stretch has."})
     examples: int = field(default=15, metadata={"help": "How many kinds of difference to print."})
     seed: int = field(default=0, metadata={"help": "Which sentences are drawn."})
+    output_dir: str | None = field(default=None, metadata={"help": "Where to write results.json and results.md."})
 
 
 def read_sentences(paths: list[str], count: int, seed: int) -> list[str]:
@@ -92,28 +103,27 @@ def count_differences(pairs: Iterable[tuple[list[str], list[str]]]) -> Counter:
     return kinds
 
 
-def print_table(head: list[str], rows: Iterable[list]) -> None:
-    print("| " + " | ".join(head) + " |")
-    print("|" + "---|" * len(head))
+def table(title: str, head: list[str], rows: Iterable[list]) -> str:
+    lines = [f"## {title}\n", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in rows:
-        print("| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", "\\n") for cell in row) + " |")
-    print()
+        lines.append("| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", "\\n") for cell in row) + " |")
+    return "\n".join([*lines, ""])
 
 
-def compare(named: dict[str, tuple[list[str], list[list[int]]]], fast: GPTTokenizer, examples: int) -> None:
-    rows, different = [], []
+def compare(named: dict[str, tuple[list[str], list[list[int]]]], fast: GPTTokenizer, examples: int) -> dict:
+    agreement, different = {}, []
     for name, (texts, expected) in named.items():
         found = encode(fast, texts, f"fast, {name}")
         wrong = [(a, b) for a, b in zip(expected, found, strict=True) if a != b]
         different.extend(wrong)
-        rows.append([name, len(texts), len(texts) - len(wrong), f"{1 - len(wrong) / max(1, len(texts)):.3%}"])
-    print("## Agreement of fast with exact\n")
-    print_table(["texts", "number", "same ids", "share"], rows)
+        same = len(texts) - len(wrong)
+        agreement[name] = {"number": len(texts), "same": same, "share": same / max(1, len(texts))}
     words = ([fast.decode(ids).split(" ") for ids in pair] for pair in different)
     kinds = count_differences(words).most_common(examples)
-    if kinds:
-        print("## The most frequent differences\n")
-        print_table(["times", "exact", "fast"], [[times, f"`{a}`", f"`{b}`"] for (a, b), times in kinds])
+    return {
+        "agreement": agreement,
+        "differences": [{"times": times, "exact": a, "fast": b} for (a, b), times in kinds],
+    }
 
 
 class PlainLoop:
@@ -161,29 +171,113 @@ class PlainLoop:
         ]
 
 
-def time_ways(exact: GPTTokenizer, fast: GPTTokenizer, texts: list[str]) -> None:
-    words = sum(len(text.split()) for text in texts)
+@contextmanager
+def threads(parallel: bool) -> Iterator[None]:
+    """The library reads the variable at every call."""
+    before = os.environ.get("TOKENIZERS_PARALLELISM")
+    os.environ["TOKENIZERS_PARALLELISM"] = str(parallel).lower()
+    try:
+        yield
+    finally:
+        del os.environ["TOKENIZERS_PARALLELISM"]
+        if before is not None:
+            os.environ["TOKENIZERS_PARALLELISM"] = before
+
+
+def seconds(function: Callable, batches: Iterable) -> dict[str, float]:
+    start, used = time.perf_counter(), time.process_time()
+    for batch in batches:
+        function(batch)
+    return {"wall": time.perf_counter() - start, "processor": time.process_time() - used}
+
+
+def time_ways(exact: GPTTokenizer, fast: GPTTokenizer, first: list[str], new: list[str]) -> dict:
     model = json.loads(exact.backend_tokenizer.to_str())["model"]
     stock = OpenAIGPTTokenizer(vocab=model["vocab"], merges=[tuple(pair) for pair in model["merges"]])
-    exact("to load ftfy and spaCy")
-    word_splitter()._chunks.clear()
-    plain = PlainLoop(exact)
-    ways: dict[str, Callable] = {
-        "exact, cold": exact,
-        "exact, warm": exact,
-        "fast": fast,
-        "stock OpenAIGPTTokenizer": stock,
-        "plain loop, cold": plain,
-        "plain loop, warm": plain,
+    for tokenizer in (exact, fast, stock):
+        tokenizer("to load all libraries")
+    ways: dict[str, tuple[Callable, bool]] = {
+        "exact": (exact, False),
+        "fast": (fast, False),
+        "fast, all threads": (fast, True),
+        "stock openai-gpt": (stock, False),
+        "stock openai-gpt, all threads": (stock, True),
+        "plain loop": (PlainLoop(exact), False),
     }
-    rows = []
-    for name, way in tqdm(ways.items(), desc="timing", unit=" ways"):
-        start, used = time.perf_counter(), time.process_time()
-        way(texts)
-        seconds, used = time.perf_counter() - start, time.process_time() - used
-        rows.append([name, f"{words / seconds:,.0f}", f"{words / used:,.0f}"])
-    print(f"## Speed on {len(texts):,} sentences ({words:,} words between spaces)\n")
-    print_table(["way", "words/s", "words per second of processor time"], rows)
+    stretches = {"first text": first, "new text": new, "seen text": new}
+    speed = {}
+    for name, (way, parallel) in tqdm(ways.items(), desc="timing", unit=" ways"):
+        with threads(parallel):
+            speed[name] = {}
+            for stretch, texts in stretches.items():
+                batches = [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
+                words = sum(len(text.split()) for text in texts)
+                taken = seconds(way, batches)
+                speed[name][stretch] = {f"words per {kind} second": words / used for kind, used in taken.items()}
+    return speed
+
+
+def profile(exact: GPTTokenizer, fast: GPTTokenizer, texts: list[str]) -> dict[str, dict[str, float]]:
+    """Microseconds of processor time for a word, by part, of texts seen for the first time."""
+    splitter = WordSplitter()
+    exact_backend, fast_backend = exact.backend_tokenizer, fast.backend_tokenizer
+    copied = GPTTokenizer(tokenizer_object=exact_backend)
+    chunks = sorted({chunk for text in texts for chunk in fix_text(text).split()})
+    pieces = {word for chunk in chunks for word in (splitter.split_chunk(chunk) or "").split(" ")}
+    normalized = [fast_backend.normalizer.normalize_str(text) for text in texts]
+    bare = copy.deepcopy(exact_backend)
+    bare.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words = sum(len(text.split()) for text in texts)
+
+    def micros(function: Callable, items: Iterable) -> float:
+        return 1e6 * seconds(function, items)["processor"] / words
+
+    with threads(False):
+        exact_parts = {
+            "ftfy or the tests that stand for it": micros(fix_text, texts),
+            "white space": micros(str.split, texts),
+            "clean-up and spaCy on new chunks": micros(WordSplitter().split_chunk, chunks),
+            "BPE of new words": micros(copy.deepcopy(exact_backend).model.tokenize, pieces),
+        }
+        word_splitter.cache_clear()
+        word_splitter()
+        whole = micros(copied, [texts])
+        exact_parts["look-ups, lists and the rest"] = whole - sum(exact_parts.values())
+        fast_parts = {
+            "normalizer (clean-up, words)": micros(fast_backend.normalizer.normalize_str, texts),
+            "BPE on ready words, cheapest pre-tokenizer": micros(bare.encode_batch, [normalized]),
+        }
+        whole = micros(fast, [texts])
+        fast_parts["pre-tokenizer and the rest"] = whole - sum(fast_parts.values())
+    return {"exact": exact_parts, "fast": fast_parts}
+
+
+def tables(results: dict) -> str:
+    parts = []
+    if "speed" in results:
+        stretches = ["first text", "new text", "seen text"]
+        for kind in ("processor", "wall"):
+            rows = [
+                [way, *(f"{timed[stretch][f'words per {kind} second'] / 1000:,.0f}" for stretch in stretches)]
+                for way, timed in results["speed"].items()
+            ]
+            size = f"stretches of {results['timed_sentences']:,} sentences"
+            parts.append(table(f"Thousand words per second, {kind} time, {size}", ["way", *stretches], rows))
+        rows = [
+            [way, part, f"{micros:.2f}", f"{micros / sum(shares.values()):.0%}"]
+            for way, shares in results["profile"].items()
+            for part, micros in shares.items()
+        ]
+        head = ["way", "part", "microseconds a word", "share"]
+        parts.append(table("Where the time goes on text seen for the first time", head, rows))
+    rows = [
+        [name, found["number"], found["same"], f"{found['share']:.3%}"] for name, found in results["agreement"].items()
+    ]
+    parts.append(table("Agreement of fast with exact", ["texts", "number", "same ids", "share"], rows))
+    rows = [[kind["times"], f"`{kind['exact']}`", f"`{kind['fast']}`"] for kind in results["differences"]]
+    if rows:
+        parts.append(table("The most frequent differences", ["times", "exact", "fast"], rows))
+    return "\n".join(parts)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -192,16 +286,34 @@ def main(arguments: list[str] | None = None) -> None:
         raise ValueError("nothing to compare: name texts with --texts or recorded results with --golden")
     golden = [] if args.golden is None else read_golden(args.golden)
     exact, fast = (GPTTokenizer.from_release(args.vocab_dir, mode=mode) for mode in ("exact", "fast"))
-    sentences = read_sentences(args.texts, args.sentences, args.seed) if args.texts else []
-    named = {}
+    wanted = max(args.sentences, 2 * args.timed_sentences)
+    sentences = read_sentences(args.texts, wanted, args.seed) if args.texts else []
+    named, results = {}, {}
     for name, corrupted in (("golden, as written", False), ("golden, corrupted", True)):
         rows = [row for row in golden if row["source"].startswith("corrupted_") is corrupted]
         if rows:
             named[name] = [row["text"] for row in rows], [row["ids"] for row in rows]
     if sentences:
-        time_ways(exact, fast, sentences[: args.timed_sentences])
-        named["sentences"] = sentences, encode(exact, sentences, "exact, sentences")
-    compare(named, fast, args.examples)
+        size = min(args.timed_sentences, len(sentences) // 2)
+        first, new = sentences[:size], sentences[size : 2 * size]
+        results = {
+            "versions": {name: version(name) for name in ("tokenizers", "transformers", "spacy", "ftfy")},
+            "timed_sentences": size,
+            "speed": time_ways(exact, fast, first, new),
+            "profile": profile(exact, fast, first),
+        }
+        compared = sentences[: args.sentences]
+        named["sentences"] = compared, encode(exact, compared, "exact, sentences")
+    results.update(compare(named, fast, args.examples))
+    text = tables(results)
+    print(text)
+    if args.output_dir is not None:
+        output = Path(args.output_dir)
+        output.mkdir(parents=True, exist_ok=True)
+        for name, content in (("results.json", json.dumps(results, indent=2) + "\n"), ("results.md", text)):
+            partial = output / f"{name}.partial"
+            partial.write_text(content, encoding="utf-8")
+            partial.replace(output / name)
 
 
 if __name__ == "__main__":
