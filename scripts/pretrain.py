@@ -46,7 +46,7 @@ class ModelArguments:
     n_head: int = 3
     n_positions: int = 512
     dropout: float = field(default=0.0, metadata={"help": "All dropout rates; the release's own is 0.1."})
-    attn_implementation: str = "sdpa"
+    attn_implementation: str | None = None
 
 
 @dataclass

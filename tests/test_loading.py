@@ -58,7 +58,7 @@ def test_auto_class_builds_from_a_configuration(tiny_config, auto, model_class):
     assert type(auto.from_config(tiny_config())) is model_class
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa", "flex_attention"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa", "blockwise", "flex_attention"])
 def test_attention_is_chosen_when_loading(tiny_model, tmp_path, attention):
     tiny_model(GPTModel).save_pretrained(tmp_path)
     loaded = AutoModel.from_pretrained(tmp_path, attn_implementation=attention)
