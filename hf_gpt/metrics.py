@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .data_collator import IGNORED_LABEL
 from .task_spec import UNLABELLED, TaskSpec
 
 if TYPE_CHECKING:
@@ -110,8 +111,8 @@ def expected_score(probabilities: np.ndarray) -> np.ndarray:
 
 
 def _labelled(labels: np.ndarray, spec: TaskSpec) -> np.ndarray:
-    """Which rows have a gold label: a score that is not NaN, or a class that is not -1."""
-    missing = np.isnan(labels) if spec.has_scores else labels == UNLABELLED
+    """Which rows have a gold label: a score that is not NaN, or a class that is neither -1 nor -100 (encoded rows)."""
+    missing = np.isnan(labels) if spec.has_scores else np.isin(labels, (UNLABELLED, IGNORED_LABEL))
     return ~missing.reshape(len(labels), -1).all(axis=1)
 
 

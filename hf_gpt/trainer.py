@@ -1,5 +1,6 @@
 """The Trainer of the task heads: both loss terms in the log, the release's optimizer and schedules."""
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
-from transformers import Trainer
+from transformers import TrainerCallback
 
+from .checkpoints import WholeCheckpointTrainer
 from .data_collator import FilledRows, LengthGroupedSampler
 from .optimization import ReleaseAdam, get_release_schedule
 from .training_args import FineTuningArguments
@@ -18,9 +20,22 @@ from .training_args import FineTuningArguments
 LOSS_TERMS = ("task_loss", "lm_loss")
 
 
-class GPTTrainer(Trainer):
+class _TellSamplerEpoch(TrainerCallback):
     """
-    `transformers.Trainer` with `FineTuningArguments`.
+    Tells the sampler which epoch's order is wanted. accelerate does so too, but not through the two wrappers that
+    stand around the sampler when a run of several processes goes on in the middle of an epoch.
+    """
+
+    def __init__(self, sampler: LengthGroupedSampler):
+        self.sampler = sampler
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.sampler.set_epoch(int(state.epoch or 0))
+
+
+class GPTTrainer(WholeCheckpointTrainer):
+    """
+    `transformers.Trainer` with `FineTuningArguments` and checkpoints that are whole or not there.
 
     The models average both loss terms over the examples of the whole global batch (`num_items_in_batch`), so that
     one process, several processes and gradient accumulation give the same numbers. The log holds `loss`,
@@ -66,11 +81,19 @@ class GPTTrainer(Trainer):
             self._created_lr_scheduler = True
         return super().create_scheduler(num_training_steps, optimizer)
 
+    def first_epoch_order(self) -> np.ndarray:
+        """Indices of the training rows in the order in which the first epoch reads them."""
+        rows = len(self.train_dataset)
+        order = np.fromiter(self._get_train_sampler(self._filled_rows()), dtype=np.int64)
+        return order[order < rows]
+
+    def _filled_rows(self) -> FilledRows:
+        return FilledRows(self.train_dataset, self.args.train_batch_size * self.args.world_size)
+
     def get_train_dataloader(self) -> DataLoader:
         """Batches of rows of like length (or in random order, see `args.train_sampling_strategy`), filled up."""
-        filled = FilledRows(self.train_dataset, self.args.train_batch_size * self.args.world_size)
         return self._get_dataloader(
-            dataset=filled,
+            dataset=self._filled_rows(),
             description="Training",
             batch_size=self._train_batch_size,
             sampler_fn=self._get_train_sampler,
@@ -84,12 +107,26 @@ class GPTTrainer(Trainer):
         lengths = np.zeros(len(train_dataset.rows), dtype=np.int64)
         if args.train_sampling_strategy == "group_by_length":
             lengths = train_dataset.rows.with_format("numpy")[args.length_column_name][:]
-        return LengthGroupedSampler(
+        sampler = LengthGroupedSampler(
             lengths,
             args.train_batch_size * args.world_size * args.gradient_accumulation_steps,
             seed=args.seed if args.data_seed is None else args.data_seed,
             fillers=train_dataset.fillers,
         )
+        self.remove_callback(_TellSamplerEpoch)
+        self.add_callback(_TellSamplerEpoch(sampler))
+        return sampler
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """The Trainer's own; it leaves the random state alone, so that training goes the same way without it."""
+        with self._own_random_state():
+            return super().evaluation_loop(*args, **kwargs)
+
+    def _own_random_state(self) -> AbstractContextManager:
+        device = self.args.device
+        if device.type == "cpu":
+            return torch.random.fork_rng(devices=[])
+        return torch.random.fork_rng(devices=[device.index or 0], device_type=device.type)
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
         # The Trainer would group these by length too, and predictions would not come back in the order of the rows.

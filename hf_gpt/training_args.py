@@ -31,6 +31,10 @@ class ModelArguments:
     random_weights: bool = field(
         default=False, metadata={"help": "Keep the model's shape but draw its weights anew: no pretraining."}
     )
+    transfer_layers: int | None = field(
+        default=None,
+        metadata={"help": "Keep the embeddings and the lowest so many layers of the model; draw the others anew."},
+    )
     n_head: int | None = field(
         default=None, metadata={"help": "Attention heads of a release whose width is not 64 times their number."}
     )
@@ -41,9 +45,13 @@ class ModelArguments:
     release_quirks: bool = field(
         default=False, metadata={"help": "Train with the accidents of the release (see GPTConfig)."}
     )
-    attn_implementation: str = field(
-        default="sdpa",
-        metadata={"help": "sdpa, eager or flex_attention.", "choices": ["sdpa", "eager", "flex_attention"]},
+    attn_implementation: str | None = field(
+        default=None,
+        metadata={
+            "help": "blockwise (for training on a CPU), sdpa, eager or flex_attention; by default blockwise without "
+            "an accelerator and sdpa with one.",
+            "choices": ["blockwise", "sdpa", "eager", "flex_attention"],
+        },
     )
 
 
@@ -68,8 +76,10 @@ class DataArguments:
     share_prefix: bool = field(
         default=True, metadata={"help": "Compute what the sequences of a row have in common once."}
     )
-    max_train_rows: int | None = field(default=None, metadata={"help": "Train on the first so many rows only."})
-    max_eval_rows: int | None = field(default=None, metadata={"help": "Evaluate on the first so many rows only."})
+    max_train_rows: int | None = field(
+        default=None, metadata={"help": "Train on so many rows only, drawn once for all."}
+    )
+    max_eval_rows: int | None = field(default=None, metadata={"help": "Evaluate on so many rows only."})
     num_proc: int | None = field(default=None, metadata={"help": "Processes that tokenize."})
 
 
@@ -112,12 +122,18 @@ class CustomTaskArguments:
 
 def check_launch() -> None:
     """
-    Refuse two launches that would silently do something else than asked: several GPUs without a launcher (the Trainer
-    would use `nn.DataParallel`), and `accelerate launch --cpu --num_processes N`, which starts one process only.
+    Refuse launches that would silently do something else than asked: several GPUs without a launcher (the Trainer
+    would use `nn.DataParallel`), `accelerate launch --cpu --num_processes N`, which starts one process only, and FSDP
+    on CPUs, where accelerate does not shard.
 
     Raises:
         ValueError: with the command to use.
     """
+    if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" and not torch.accelerator.is_available():
+        raise ValueError(
+            "FSDP was asked for, but there is no accelerator: accelerate would train with whole copies of the model. "
+            "Use `--config_file scripts/configs/accelerate/two_cpu_processes.yaml` on CPUs."
+        )
     if "LOCAL_RANK" in os.environ:
         return
     if torch.cuda.device_count() > 1:
@@ -181,6 +197,9 @@ class FineTuningArguments(LauncherArguments):
     load_best_model_at_end: bool = field(default=True, metadata={"help": "Keep the best checkpoint's weights."})
     logging_steps: float = field(default=10, metadata={"help": "Steps between log lines."})
     report_to: str = field(default="none", metadata={"help": "Trackers, such as tensorboard."})
+    ddp_find_unused_parameters: bool | None = field(
+        default=False, metadata={"help": "Every parameter takes part in every step, so there is nothing to look for."}
+    )
     use_cache: bool = field(
         default=True, metadata={"help": "What the saved configuration says; training has no cache."}
     )
@@ -188,6 +207,11 @@ class FineTuningArguments(LauncherArguments):
     overwrite_output_dir: bool = field(
         default=False, metadata={"help": "Replace what an earlier run left in --output_dir."}
     )
+    seeds: int | None = field(
+        default=None,
+        metadata={"help": "Train so many times, with seeds counted up from --seed, in folders of --output_dir."},
+    )
+    plot: bool = field(default=True, metadata={"help": "With --seeds: draw results.png, which needs matplotlib."})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,12 +7,15 @@ Fine-tune a GPT on a task, with the language model as auxiliary objective (Radfo
     python scripts/finetune.py --list_tasks
 
 `--config` gives defaults that flags override. The output folder holds the best model with its tokenizer, its card
-(README.md), `metrics.json` and, where the task has a test split, `predictions.tsv`.
+(README.md), `metrics.json` and, where the task has a test split, `predictions.tsv`. A run that was stopped goes on
+with `--resume_from_checkpoint last`. With `--seeds 5` there are five runs in folders of their own, and `results.json`
+and `results.png` with their median and range; the same command goes on after a stop.
 """
 
 import sys
 
 from hf_gpt.fine_tuning import format_task_table, run
+from hf_gpt.seeds import run_seeds
 from hf_gpt.training_args import (
     CustomTaskArguments,
     DataArguments,
@@ -31,7 +34,8 @@ def main() -> None:
     try:
         check_launch()
         arguments = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
-        run(*parse_arguments(arguments, sys.argv[1:]))
+        parsed = parse_arguments(arguments, sys.argv[1:])
+        (run if parsed[-1].seeds is None else run_seeds)(*parsed)
     except (ValueError, OSError) as error:
         print(f"finetune.py: {error}", file=sys.stderr)
         sys.exit(2)

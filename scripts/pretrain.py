@@ -15,10 +15,11 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from transformers import AutoTokenizer, HfArgumentParser, Trainer, set_seed
-from transformers.trainer_utils import IntervalStrategy, get_last_checkpoint
+from transformers import AutoTokenizer, HfArgumentParser, set_seed
+from transformers.trainer_utils import IntervalStrategy
 
 from hf_gpt import GPTConfig, GPTForCausalLM
+from hf_gpt.checkpoints import WholeCheckpointTrainer, last_checkpoint
 from hf_gpt.conversion import default_generation_config
 from hf_gpt.data_collator import PackedRowCollator
 from hf_gpt.pretraining import packed_dataset
@@ -88,7 +89,8 @@ def pretrain() -> None:
     output = Path(training.output_dir)
     checkpoint = training.resume_from_checkpoint
     if checkpoint == "last":
-        checkpoint = get_last_checkpoint(str(output)) if output.is_dir() else None
+        found = last_checkpoint(output, training)
+        checkpoint = None if found is None else str(found)
     elif checkpoint is None and output.is_dir() and any(output.iterdir()):
         raise ValueError(
             f"{output} is not empty: name another --output_dir, or go on with --resume_from_checkpoint last."
@@ -125,7 +127,7 @@ def pretrain() -> None:
     model = GPTForCausalLM(config)
     if training.process_index == 0:
         print(f"{len(train):,} training rows of {shape.n_positions} tokens, {model.num_parameters():,} parameters")
-    trainer = Trainer(
+    trainer = WholeCheckpointTrainer(
         model=model,
         args=training,
         train_dataset=train,
@@ -152,7 +154,7 @@ def pretrain() -> None:
     for name in dropout:
         setattr(model.config, name, 0.1)
     model.generation_config = default_generation_config(model.config)
-    trainer.save_model()
+    trainer.save_whole_model()
     if trainer.is_world_process_zero():
         (output / "pretraining.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         print(json.dumps(record, indent=2))

@@ -1,10 +1,7 @@
-"""Fine-tuning from arguments to files: results, refusals, resuming, several processes."""
+"""Fine-tuning from arguments to files: results, refusals, the paper's experiments."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,49 +11,18 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from hf_gpt import GPTConfig, GPTForCausalLM
-from hf_gpt.fine_tuning import chance_warning, run
+from hf_gpt.evaluation import EvaluationArguments
+from hf_gpt.model_loading import load_model, load_tokenizer
+from hf_gpt.task_report import chance_warning, describe_batches
 from hf_gpt.tasks import get_task
-from hf_gpt.training_args import (
-    CustomTaskArguments,
-    DataArguments,
-    FineTuningArguments,
-    ModelArguments,
-    check_launch,
-    parse_arguments,
-)
+from hf_gpt.training_args import ModelArguments, check_launch, parse_arguments
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-ARGUMENTS = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
+from .fine_tuning_runs import ARGUMENTS, REPOSITORY, finetune, save_tiny_model
 
 
 @pytest.fixture(scope="module")
 def tiny_model(tmp_path_factory) -> Path:
-    """A random model of width 32 with the tokenizer of gpt-mini."""
-    folder = tmp_path_factory.mktemp("tiny") / "model"
-    tokenizer = AutoTokenizer.from_pretrained(REPOSITORY / "model_cards" / "gpt-mini")
-    torch.manual_seed(0)
-    config = GPTConfig(
-        vocab_size=len(tokenizer),
-        n_positions=64,
-        n_embd=32,
-        n_layer=2,
-        n_head=2,
-        bos_token_id=tokenizer.bos_token_id,
-        start_token_id=tokenizer.bos_token_id,
-        delimiter_token_id=tokenizer.sep_token_id,
-        classify_token_id=tokenizer.cls_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    GPTForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def finetune(*flags) -> dict:
-    """One run in this process; the last of repeated flags counts."""
-    defaults = ["--use_cpu", "true", "--disable_tqdm", "true", "--num_train_epochs", "1", "--logging_steps", "1"]
-    return run(*parse_arguments(ARGUMENTS, [*defaults, *map(str, flags)]))
+    return save_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
 def write_csv(path: Path, rows: int = 24) -> Path:
@@ -106,11 +72,11 @@ def test_both_loss_terms_are_logged(questions_run):
 def test_fine_tuned_model_predicts_through_a_pipeline(questions_run):
     output, _ = questions_run
     rows = [json.loads(line) for line in (REPOSITORY / "scripts/data/questions.jsonl").read_text().splitlines()]
-    test = [row for row in rows if row["split"] == "test"][:40]
+    texts = {row["id"]: row["text"] for row in rows}
+    written = [line.split("\t") for line in (output / "predictions.tsv").read_text().splitlines()[1:]]
     classify = pipeline("text-classification", model=str(output), device="cpu")
-    answers = [answer["label"] for answer in classify([row["text"] for row in test])]
-    written = [line.split("\t")[2] for line in (output / "predictions.tsv").read_text().splitlines()[1:]]
-    assert answers == written
+    answers = [answer["label"] for answer in classify([texts[line[0]] for line in written])]
+    assert answers == [line[2] for line in written]
     model = AutoModelForSequenceClassification.from_pretrained(output)
     assert model.config.problem_type == "single_label_classification"
 
@@ -122,20 +88,6 @@ def test_card_of_a_run(questions_run):
     assert results["test", "accuracy"] == pytest.approx(record["metrics"]["test"]["accuracy"], abs=1e-4)
     assert "random weights" not in card.text
     assert card.text.count("\n- ") >= 3
-
-
-def test_resuming_gives_the_bits_of_the_uninterrupted_run(questions_run, tiny_model, tmp_path):
-    output, _ = questions_run
-    resumed = tmp_path / "out"
-    shutil.copytree(output / "checkpoint-5", resumed / "checkpoint-5")
-    finetune(
-        *("--model_name_or_path", tiny_model, "--task", "questions", "--output_dir", resumed),
-        *("--max_train_rows", 72, "--max_eval_rows", 40, "--per_device_train_batch_size", 16, "--learning_rate", 1e-3),
-        *("--num_train_epochs", 2, "--save_total_limit", 5, "--resume_from_checkpoint", "last"),
-    )
-    ours = load_file(resumed / "checkpoint-10" / "model.safetensors")
-    theirs = load_file(output / "checkpoint-10" / "model.safetensors")
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
 def test_multiple_choice_run_without_language_model(tiny_model, tmp_path):
@@ -154,6 +106,67 @@ def test_multiple_choice_run_without_language_model(tiny_model, tmp_path):
     assert logits.shape == (1, 2)
 
 
+def test_transfer_of_the_lowest_layers(tiny_model):
+    """Embeddings and lowest blocks are the pretrained ones, upper blocks are new, the head does not depend on it."""
+    spec, tokenizer = get_task("questions"), load_tokenizer(ModelArguments(str(tiny_model)))
+    whole, one, none = (
+        load_model(ModelArguments(str(tiny_model), transfer_layers=layers), spec, tokenizer, seed=3).state_dict()
+        for layers in (None, 1, 0)
+    )
+    pretrained = load_file(tiny_model / "model.safetensors")
+    for name, value in pretrained.items():
+        matrix = value.ndim == 2
+        kept = "embed" in name or ".h.0." in name
+        assert torch.equal(whole[name], value)
+        assert torch.equal(one[name], value) == (kept or not matrix)
+        assert torch.equal(none[name], value) == ("embed" in name or not matrix)
+    assert one["transformer.h.1.mlp.c_fc.weight"].std() == pytest.approx(0.02, rel=0.1)
+    assert torch.equal(one["score.weight"], whole["score.weight"])
+    again = load_model(ModelArguments(str(tiny_model), transfer_layers=1), spec, tokenizer, seed=3).state_dict()
+    assert all(torch.equal(one[name], value) for name, value in again.items())
+
+
+def test_configurations_of_the_experiments():
+    """Every file parses, and says what its name says."""
+    found = {}
+    for path in sorted((REPOSITORY / "scripts/configs/experiments").glob("*.yaml")):
+        types = ARGUMENTS if path.stem != "zero_shot" else (*ARGUMENTS[:-1], EvaluationArguments)
+        model, data, _, training = parse_arguments(
+            types, ["--config", str(path), "--output_dir", "out", "--use_cpu", "true"]
+        )
+        assert data.task
+        chosen = training.zero_shot if path.stem == "zero_shot" else training.seeds
+        found[path.stem] = (model.random_weights, model.lm_coef, model.transfer_layers, chosen)
+    assert found["no_pretraining"][0]
+    assert found["no_auxiliary_language_model"][1] == 0
+    assert found["transfer_layers"][2] is not None
+    assert found["five_seeds"][3] == 5
+    assert found["zero_shot"][3]
+
+
+def test_padding_of_the_batches():
+    lengths = np.array([2, 9, 2, 9, 2, 9])
+    text = describe_batches(lengths, np.array([0, 2, 4, 1, 3, 5]), batch_size=3)
+    assert "batches of 3 rows a device are 0.0% padding" in text
+    text = describe_batches(lengths, np.array([0, 1, 2, 3, 4, 5]), batch_size=4)
+    assert f"are {1 - 33 / 54:.1%} padding" in text
+
+
+def test_tensorboard(tiny_model, tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    finetune(
+        *("--model_name_or_path", tiny_model, "--task", "questions", "--output_dir", tmp_path / "out"),
+        *("--max_train_rows", 16, "--max_eval_rows", 8, "--per_device_train_batch_size", 8),
+        *("--report_to", "tensorboard"),
+    )
+    (folder,) = (tmp_path / "out" / "runs").iterdir()
+    events = EventAccumulator(str(folder)).Reload()
+    assert {"train/loss", "train/task_loss", "train/lm_loss", "eval/accuracy"} <= set(events.Tags()["scalars"])
+    assert len(events.Scalars("train/lm_loss")) == 2
+
+
 def test_custom_file_truncation_and_random_weights(tiny_model, tmp_path, capsys):
     file = write_csv(tmp_path / "train.csv")
     with file.open("a", encoding="utf-8") as stream:
@@ -168,6 +181,7 @@ def test_custom_file_truncation_and_random_weights(tiny_model, tmp_path, capsys)
     assert "_start_" in printed
     assert "_classify_" in printed
     assert "0 LOC (" in printed
+    assert "rows a device are" in printed
     assert record["random_weights"]
     assert "random weights" in (tmp_path / "out" / "README.md").read_text()
 
@@ -178,7 +192,9 @@ REFUSALS = {
     "unknown model": (["--task", "questions", "--model_name_or_path", "no/such"], "no/such"),
     "context": (["--task", "questions", "--max_length", "65"], "context of 64"),
     "missing folder": (["--task", "trec", "--data_dir", "nowhere"], "nowhere"),
-    "checkpoint": (["--task", "questions", "--resume_from_checkpoint", "last"], "holds no checkpoint"),
+    "checkpoint": (["--task", "questions", "--resume_from_checkpoint", "no/such"], "no such folder"),
+    "layers": (["--task", "questions", "--transfer_layers", "3"], "has 2 layers"),
+    "no layers": (["--task", "questions", "--transfer_layers", "1", "--random_weights", "true"], "leave one out"),
 }
 
 
@@ -234,6 +250,11 @@ def test_launches_that_would_do_something_else_are_refused(monkeypatch):
             check_launch()
         patch.setenv("LOCAL_RANK", "0")
         check_launch()
+    with monkeypatch.context() as patch:
+        patch.setenv("ACCELERATE_USE_FSDP", "true")
+        patch.setattr(torch.accelerator, "is_available", lambda: False)
+        with pytest.raises(ValueError, match="FSDP was asked for"):
+            check_launch()
     # What accelerate leaves in the environment after --cpu --num_processes 2.
     monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
@@ -288,62 +309,3 @@ def test_chance_is_called_out():
     assert chance_warning(spec, labels, labels, 0.6) is None
     choices = Dataset.from_dict({"label": [0] * 200, "path_ends": [[3, 5]] * 200})
     assert chance_warning(get_task("stories"), choices, choices, 0.53)
-
-
-def launch(processes: int, tiny_model: Path, output: Path, *flags: str) -> dict:
-    """`accelerate launch` as a user would type it."""
-    command = [sys.executable, "-m", "accelerate.commands.launch"]
-    if processes == 1:
-        command += ["--cpu", "--num_processes", "1", "--num_machines", "1", "--mixed_precision", "no"]
-        command += ["--dynamo_backend", "no"]
-    else:
-        command += ["--config_file", "scripts/configs/accelerate/two_cpu_processes.yaml"]
-    command += ["scripts/finetune.py", "--model_name_or_path", str(tiny_model), "--output_dir", str(output), *flags]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return json.loads((output / "metrics.json").read_text())
-
-
-def history_and_parameters(output: Path, step: int) -> tuple[list[list[float]], dict[str, torch.Tensor]]:
-    """Loss, its terms and the gradient norm of every step; the last checkpoint's parameters."""
-    checkpoint = output / f"checkpoint-{step}"
-    state = json.loads((checkpoint / "trainer_state.json").read_text())
-    terms = ("loss", "task_loss", "lm_loss", "grad_norm")
-    lines = [[line[term] for term in terms] for line in state["log_history"] if "loss" in line]
-    return lines, load_file(checkpoint / "model.safetensors")
-
-
-def assert_same_training(ours: Path, theirs: Path, step: int) -> None:
-    (our_lines, our_values), (their_lines, their_values) = (
-        history_and_parameters(output, step) for output in (ours, theirs)
-    )
-    assert len(our_lines) == step
-    np.testing.assert_allclose(our_lines, their_lines, rtol=0, atol=2e-5)
-    for name, value in our_values.items():
-        torch.testing.assert_close(value, their_values[name], rtol=0, atol=1e-5)
-
-
-# 67 rows in global batches of 16: the last one holds 3, so that the second process has none of its own.
-UNEVEN = ["--task", "questions", "--max_train_rows", "67", "--max_eval_rows", "30", "--num_train_epochs", "2"]
-UNEVEN += ["--logging_steps", "1", "--learning_rate", "1e-3", "--dropout", "0", "--disable_tqdm", "true"]
-UNEVEN += ["--save_total_limit", "3"]
-
-
-def test_two_processes_give_the_numbers_of_one(tiny_model, tmp_path):
-    """The same global batches: losses of every step, final parameters and metrics."""
-    one = launch(1, tiny_model, tmp_path / "one", *UNEVEN, "--per_device_train_batch_size", "16")
-    two = launch(2, tiny_model, tmp_path / "two", *UNEVEN, "--per_device_train_batch_size", "8")
-    assert one["steps"] == two["steps"] == 10
-    assert one["metrics"] == two["metrics"]
-    assert_same_training(tmp_path / "one", tmp_path / "two", 10)
-
-
-@pytest.mark.parametrize("strategy", ["group_by_length", "random"])
-def test_gradient_accumulation_gives_the_numbers_of_the_whole_batch(strategy, tiny_model, tmp_path):
-    flags = ["--model_name_or_path", tiny_model, *UNEVEN, "--train_sampling_strategy", strategy]
-    whole = finetune(*flags, "--output_dir", tmp_path / "whole", "--per_device_train_batch_size", 16)
-    small = ("--per_device_train_batch_size", 4, "--gradient_accumulation_steps", 4)
-    parts = finetune(*flags, "--output_dir", tmp_path / "parts", *small)
-    assert whole["metrics"] == parts["metrics"]
-    assert_same_training(tmp_path / "whole", tmp_path / "parts", 10)

@@ -102,6 +102,7 @@ def test_missing_choices_are_never_chosen(padding):
 
 def test_rows_without_gold_label_are_left_out():
     assert measure(spec("accuracy"), CLASS_LOGITS, [0, 1, -1, -1]) == {"accuracy": 1}
+    assert measure(spec("accuracy"), CLASS_LOGITS, [0, 1, -100, -100]) == {"accuracy": 1}  # as encoded rows have it
     regression = spec("pearsonr", problem_type="regression")
     assert measure(regression, np.array([[-1.0], [0.0], [7.0]]), [-1.0, 0.0, math.nan]) == {
         "pearsonr": pytest.approx(1)

@@ -32,7 +32,7 @@ def with_recorded_weights(batch):
 
 
 @pytest.mark.parametrize("quirks", [False, True], ids=["default", "quirks"])
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa", "blockwise"])
 @pytest.mark.parametrize(("model", "head"), HEADED)
 def test_hidden_states_and_logits(model, head, attention, quirks):
     batch = arrays(model, f"{head}_eval")

@@ -1,0 +1,207 @@
+"""Measuring a fine-tuned model, or a language model without training, on a split of a task."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import AutoConfig, AutoModelForCausalLM, EvalPrediction
+
+from .conversion import is_release, load_release
+from .data_collator import TokenTreeCollator
+from .fine_tuning import input_transform, is_unlabelled, limited, load_task_data, predict_split, write_json
+from .metrics import compute_metrics_for
+from .model_loading import check_ids, head_class, load_model, load_tokenizer
+from .modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
+from .task_encoding import encode_split
+from .task_report import write_predictions
+from .task_spec import SPLITS, TaskSpec
+from .tasks import TaskData
+from .tokenization_gpt import GPTTokenizer
+from .trainer import GPTTrainer
+from .training_args import CustomTaskArguments, DataArguments, LauncherArguments, ModelArguments
+from .zero_shot import ZeroShotScorer, best_threshold, threshold_logits, zero_shot_rule, zero_shot_transform
+
+RESULT_FILES = ("metrics.json", "predictions.tsv")
+
+
+@dataclass
+class EvaluationArguments(LauncherArguments):
+    """What to measure; and the Trainer's own arguments."""
+
+    split: str = field(default="test", metadata={"help": "Part of the task to measure.", "choices": list(SPLITS)})
+    zero_shot: bool = field(
+        default=False, metadata={"help": "Answer by the language model's probabilities, without a trained head."}
+    )
+    zero_shot_prompt: str | None = field(
+        default=None, metadata={"help": "With --zero_shot: what is appended to a text before a class's word."}
+    )
+    zero_shot_words: list[str] | None = field(
+        default=None, metadata={"help": "With --zero_shot: one word per class, in the order of the labels."}
+    )
+    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Rows of a step and device."})
+    report_to: str = field(default="none", metadata={"help": "Trackers, such as tensorboard."})
+    remove_unused_columns: bool = field(default=False, metadata={"help": "The collator reads all columns."})
+    overwrite_output_dir: bool = field(
+        default=False, metadata={"help": "Replace what an earlier run left in --output_dir."}
+    )
+
+
+def evaluate(
+    model_args: ModelArguments, data: DataArguments, custom: CustomTaskArguments, args: EvaluationArguments
+) -> dict[str, Any]:
+    """
+    Measure a model on one split of a task; writes `metrics.json` and `predictions.tsv` into `args.output_dir`.
+
+    Returns:
+        `dict`: what `metrics.json` holds.
+
+    Raises:
+        ValueError, FileNotFoundError: for any input that is wrong, before a file is overwritten.
+    """
+    if not model_args.model_name_or_path:
+        raise ValueError("Name a model with --model_name_or_path: a fine-tuned folder, or with --zero_shot any model.")
+    output = Path(args.output_dir)
+    if output.is_dir() and any(output.iterdir()) and not args.overwrite_output_dir:
+        raise ValueError(f"{output} is not empty: name another --output_dir or add --overwrite_output_dir.")
+    with args.main_process_first(desc="reading the data"):
+        task = load_task_data(data, custom)
+        if args.split not in task.splits:
+            raise ValueError(f"{task.spec.name} has no split {args.split!r}, only {', '.join(task.splits)}.")
+        tokenizer = load_tokenizer(model_args)
+    measure = _measure_zero_shot if args.zero_shot else _measure_head
+    record = measure(task, tokenizer, model_args, data, args)
+    if args.process_index == 0:
+        write_json(output / "metrics.json", record)
+        print(json.dumps(record, indent=2))
+        print(f"metrics.json and predictions.tsv are in {output}")
+    return record
+
+
+def _measure_head(
+    task: TaskData, tokenizer: GPTTokenizer, model_args: ModelArguments, data: DataArguments, args: EvaluationArguments
+) -> dict[str, Any]:
+    spec = task.spec
+    _check_head(model_args, spec)
+    model = load_model(model_args, spec, tokenizer, args.seed)
+    trainer = _trainer(model, tokenizer, spec, args)
+    rows = _encoded(task, args.split, data, tokenizer, input_transform(data, spec, model.config), args)
+    logits, metrics = predict_split(trainer, rows, spec)
+    return _finish(trainer, rows, logits, metrics, spec, model_args, args)
+
+
+def _check_head(model_args: ModelArguments, spec: TaskSpec) -> None:
+    """Raise a `ValueError` where the model would be given a new head, or one for other labels."""
+    name, wanted = model_args.model_name_or_path, head_class(spec)
+    if is_release(name):
+        raise ValueError(f"{name} is OpenAI's release, which has no head: fine-tune it first, or add --zero_shot.")
+    config = AutoConfig.from_pretrained(name, revision=model_args.revision)
+    if wanted.__name__ not in (config.architectures or ()):
+        found = ", ".join(config.architectures or ("no architecture",))
+        raise ValueError(
+            f"{name} holds {found}; {spec.name} needs a {wanted.__name__}. Fine-tune it first (scripts/finetune.py), "
+            "or add --zero_shot."
+        )
+    if spec.label_names and list(config.id2label.values()) != list(spec.label_names):
+        raise ValueError(
+            f"{name} knows the labels {', '.join(map(str, config.id2label.values()))}, {spec.name} has "
+            f"{', '.join(spec.label_names)}: evaluate it on the task that it was trained on."
+        )
+
+
+def _measure_zero_shot(
+    task: TaskData, tokenizer: GPTTokenizer, model_args: ModelArguments, data: DataArguments, args: EvaluationArguments
+) -> dict[str, Any]:
+    spec = task.spec
+    rule = zero_shot_rule(spec, args.zero_shot_prompt, args.zero_shot_words)
+    model = _load_language_model(model_args, tokenizer)
+    length = data.max_length or model.config.n_positions
+    transform = zero_shot_transform(
+        rule, tokenizer, min(length, model.config.n_positions), data.truncation, data.share_prefix
+    )
+    trainer = _trainer(ZeroShotScorer(model, rule.kind), tokenizer, spec, args, measured=rule.kind != "threshold")
+    rows = _encoded(task, args.split, data, tokenizer, transform, args)
+    logits, metrics = predict_split(trainer, rows, spec)
+    extra: dict[str, Any] = {"zero_shot": rule.kind}
+    if rule.kind == "words":
+        extra |= {"prompt": rule.prompt, "words": list(rule.words)}
+    if rule.kind == "threshold":
+        compute = compute_metrics_for(spec)
+        train = _encoded(task, "train", data, tokenizer, transform, args)
+        scores, _ = predict_split(trainer, train, spec)
+        labels = np.asarray(train["label"][:])
+        extra["threshold"] = best_threshold(
+            scores.reshape(-1), lambda logits: compute(EvalPrediction(logits, labels))[spec.main_metric]
+        )
+        logits = threshold_logits(logits, extra["threshold"])
+        if not is_unlabelled(rows):
+            metrics = compute(EvalPrediction(logits, np.asarray(rows["label"][:])))
+    return _finish(trainer, rows, logits, metrics, spec, model_args, args) | extra
+
+
+def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) -> GPTPreTrainedModel:
+    name = model_args.model_name_or_path
+    if is_release(name):
+        model = load_release(name, GPTForCausalLM, n_head=model_args.n_head)
+        if model_args.attn_implementation is not None:
+            model.set_attn_implementation(model_args.attn_implementation)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(
+            name, revision=model_args.revision, attn_implementation=model_args.attn_implementation
+        )
+    if not isinstance(model, GPTForCausalLM):
+        raise ValueError(f"{name} is a {type(model).__name__}; zero-shot scores are made for a GPTForCausalLM.")
+    check_ids(model.config, tokenizer, name)
+    return model.float()
+
+
+def _trainer(
+    model: Any, tokenizer: GPTTokenizer, spec: TaskSpec, args: EvaluationArguments, measured: bool = True
+) -> GPTTrainer:
+    return GPTTrainer(
+        model=model,
+        args=args,
+        data_collator=TokenTreeCollator(tokenizer.pad_token_id),
+        compute_metrics=compute_metrics_for(spec) if measured else None,
+    )
+
+
+def _encoded(
+    task: TaskData, split: str, data: DataArguments, tokenizer: GPTTokenizer, transform: Any, args: EvaluationArguments
+) -> Any:
+    """The encoded rows of a split, tokenized by one process; their statistics are printed."""
+    rows = limited(task.splits[split], data.max_train_rows if split == "train" else data.max_eval_rows)
+    with args.main_process_first(desc="tokenizing"):
+        encoded, statistics = encode_split(
+            rows, task.spec.text_columns, tokenizer, transform, data.num_proc, desc=f"tokenizing {split}"
+        )
+    if args.process_index == 0:
+        print(f"{task.spec.name} {split}: {statistics}", flush=True)
+    return encoded
+
+
+def _finish(
+    trainer: GPTTrainer,
+    rows: Any,
+    logits: np.ndarray,
+    metrics: dict[str, float],
+    spec: TaskSpec,
+    model_args: ModelArguments,
+    args: EvaluationArguments,
+) -> dict[str, Any]:
+    """Write the predictions; what there is to record."""
+    output = Path(args.output_dir)
+    if trainer.is_world_process_zero():
+        output.mkdir(parents=True, exist_ok=True)
+        for name in RESULT_FILES:
+            (output / name).unlink(missing_ok=True)
+        write_predictions(output / "predictions.tsv", rows, logits, spec)
+    return {
+        "task": spec.name,
+        "split": args.split,
+        "rows": len(rows),
+        "model": model_args.model_name_or_path,
+        "main_metric": spec.main_metric,
+        "metrics": metrics,
+    }

@@ -1,0 +1,34 @@
+"""
+Measure a model on a split of a task: a fine-tuned one, or a language model without training.
+
+    accelerate launch scripts/evaluate_task.py --model_name_or_path outputs/questions --task questions --split test \
+        --output_dir outputs/questions_test
+    accelerate launch scripts/evaluate_task.py --zero_shot --model_name_or_path model_cards/gpt-mini --task stories \
+        --output_dir outputs/stories_zero_shot
+
+With `--zero_shot` multiple choice is answered by the choice of the highest mean log-probability, sst2 and imdb by the
+likelier of the words "positive" and "negative" behind "very", cola by a threshold on the mean log-probability, chosen
+on the training rows; other classification tasks take `--zero_shot_words`. The output folder gets `metrics.json` and
+`predictions.tsv`.
+"""
+
+# Not named evaluate.py: scripts find each other before libraries, and the metrics come from one of that name.
+import sys
+
+from hf_gpt.evaluation import EvaluationArguments, evaluate
+from hf_gpt.training_args import CustomTaskArguments, DataArguments, ModelArguments, check_launch, parse_arguments
+
+
+def main() -> None:
+    """Parse arguments and run; wrong input ends with one line and exit status 2."""
+    try:
+        check_launch()
+        arguments = (ModelArguments, DataArguments, CustomTaskArguments, EvaluationArguments)
+        evaluate(*parse_arguments(arguments, sys.argv[1:]))
+    except (ValueError, OSError) as error:
+        print(f"evaluate_task.py: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

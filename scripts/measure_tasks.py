@@ -1,0 +1,181 @@
+"""
+Measure what pretraining and the auxiliary loss give on every task: the table of results in README.
+
+    python scripts/measure_tasks.py --data_dir path/to/data --output_dir outputs/measure
+    python scripts/measure_tasks.py --tasks questions stories "stories, endings only" --output_dir outputs/measure
+
+Each task is fine-tuned with several seeds from the pretrained weights, from the same without the auxiliary language
+model, and from random weights, with the same settings. `--data_dir` holds the published files, a folder for each set
+(`trec6/`, `sst2/`, ...); tasks whose folder is missing are left out, and named. A finished run is not repeated, so
+the command goes on where it was stopped. Writes `results.json` and `results.md`, after every run.
+"""
+
+import json
+import statistics
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tqdm import tqdm
+from transformers import HfArgumentParser
+
+from hf_gpt.fine_tuning import run, write_json
+from hf_gpt.training_args import (
+    CustomTaskArguments,
+    DataArguments,
+    FineTuningArguments,
+    ModelArguments,
+    parse_arguments,
+)
+
+CARRIED = Path(__file__).resolve().parent / "data"
+ENDINGS_ONLY = "stories, endings only"
+# Task -> folder under --data_dir; None for data that the repository carries.
+FOLDERS = {
+    "questions": None,
+    "stories": None,
+    ENDINGS_ONLY: None,
+    "trec": "trec6",
+    "sst2": "sst2",
+    "cola": "cola",
+    "stsb": "stsb",
+    "rte": "rte",
+    "qnli": "qnli",
+    "snli": "snli",
+    "mnli": "mnli",
+    "scitail": "scitail",
+    "imdb": "imdb",
+    "openbookqa": "openbookqa",
+    "commonsenseqa": "commonsenseqa",
+    "hellaswag": "hellaswag",
+    "codah": "codah",
+    "copa": "copa",
+}
+SETTINGS = {
+    "pretrained": [],
+    "pretrained, no auxiliary loss": ["--lm_coef", "0"],
+    "random weights": ["--random_weights", "true"],
+}
+# The same for all. A small model learns with a higher rate than the paper's.
+COMMON = ["--learning_rate", "5e-4", "--num_train_epochs", "3", "--per_device_train_batch_size", "16"]
+COMMON += [
+    "--save_strategy",
+    "no",
+    "--eval_strategy",
+    "no",
+    "--disable_tqdm",
+    "true",
+    "--overwrite_output_dir",
+    "true",
+]
+
+
+@dataclass
+class MeasureArguments:
+    """What to run."""
+
+    output_dir: str = field(metadata={"help": "Folder of the runs, results.json and results.md."})
+    model: str = field(default="model_cards/gpt-mini", metadata={"help": "The pretrained model."})
+    data_dir: str | None = field(default=None, metadata={"help": "Folder of the data sets' folders."})
+    tasks: list[str] | None = field(default=None, metadata={"help": f"These only; of: {', '.join(FOLDERS)}."})
+    seeds: int = field(default=3, metadata={"help": "Runs of each setting."})
+    rows: int = field(default=2000, metadata={"help": "Rows that are trained on at most, and evaluated on."})
+    max_length: int = field(default=256, metadata={"help": "Tokens of a sequence at most."})
+
+
+def chosen_tasks(args: MeasureArguments) -> list[str]:
+    """Tasks whose data is there; stops at names that do not exist."""
+    unknown = [name for name in args.tasks or () if name not in FOLDERS]
+    if unknown:
+        sys.exit(f"measure_tasks.py: unknown task {unknown[0]}; choose of {', '.join(FOLDERS)}.")
+    if not (Path(args.model) / "config.json").is_file():
+        sys.exit(f"measure_tasks.py: --model {args.model} is no model's folder.")
+    found, missing = [], []
+    for name in args.tasks or FOLDERS:
+        folder = FOLDERS[name]
+        there = folder is None or (args.data_dir is not None and (Path(args.data_dir) / folder).is_dir())
+        (found if there else missing).append(name)
+    if missing:
+        print(f"No data for {', '.join(missing)}: left out.", file=sys.stderr)
+    return found
+
+
+def endings_only(folder: Path) -> list[str]:
+    """Flags of a custom task whose context says nothing: the two endings of each story stand alone."""
+    rows = [json.loads(line) for line in (CARRIED / "stories.jsonl").read_text(encoding="utf-8").splitlines()]
+    flags = ["--task", "custom", "--task_family", "multiple-choice", "--context_column", "context"]
+    flags += ["--choice_columns", "ending1", "ending2"]
+    for split in ("train", "validation", "test"):
+        file = folder / f"endings_{split}.jsonl"
+        kept = [{**row, "context": "."} for row in rows if row["split"] == split]
+        file.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        flags += [f"--{split}_file", str(file)]
+    return flags
+
+
+def measured(name: str, setting: str, seed: int, args: MeasureArguments) -> dict:
+    """What one fine-tuning run measured, now or earlier; its weights are not kept."""
+    folder = Path(args.output_dir)
+    output = folder / f"{name} {setting} {seed}".replace(",", "").replace(" ", "-")
+    if (output / "metrics.json").is_file():
+        return json.loads((output / "metrics.json").read_text(encoding="utf-8"))
+    flags = endings_only(folder) if name == ENDINGS_ONLY else ["--task", name]
+    if FOLDERS[name] is not None:
+        flags += ["--data_dir", str(Path(args.data_dir) / FOLDERS[name])]
+    flags += [
+        "--model_name_or_path",
+        args.model,
+        "--max_train_rows",
+        str(args.rows),
+        "--max_eval_rows",
+        str(args.rows),
+    ]
+    flags += ["--max_length", str(args.max_length), "--seed", str(seed), "--output_dir", str(output)]
+    classes = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
+    record = run(*parse_arguments(classes, [*flags, *COMMON, *SETTINGS[setting]]))
+    (output / "model.safetensors").unlink()
+    return record
+
+
+def table(results: dict[str, dict]) -> str:
+    """Results as a Markdown table: the median over seeds and, in brackets, lowest and highest."""
+    columns = ["test score", "metric", "chance", "rows trained on", *SETTINGS]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for name, result in results.items():
+        cells = [name, result["metric"], f"{result['chance']:.3f}", f"{result['rows']['train']:,}"]
+        for setting in SETTINGS:
+            values = result["scores"].get(setting)
+            spread = f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})" if values else "-"
+            cells.append(spread)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run what is missing, then print the table."""
+    (args,) = HfArgumentParser(MeasureArguments).parse_args_into_dataclasses()
+    tasks = chosen_tasks(args)
+    folder = Path(args.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {"model": args.model, "rows": args.rows, "max_length": args.max_length, "common": COMMON}
+    file = folder / "settings.json"
+    if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != settings:
+        sys.exit(f"measure_tasks.py: {folder} holds runs with other settings: name another --output_dir.")
+    write_json(file, settings)
+    results: dict[str, dict] = {}
+    # All tasks with one seed first: a run that is stopped has seen every task.
+    jobs = [(name, setting, seed) for seed in range(1, args.seeds + 1) for name in tasks for setting in SETTINGS]
+    for name, setting, seed in tqdm(jobs, desc="runs"):
+        if name == ENDINGS_ONLY and setting != "pretrained":
+            continue
+        record = measured(name, setting, seed, args)
+        summary = {"metric": record["main_metric"], "chance": record["chance"], "rows": record["rows"], "scores": {}}
+        scores = results.setdefault(name, summary)["scores"]
+        scores.setdefault(setting, []).append(record["metrics"]["test"][record["main_metric"]])
+        write_json(folder / "results.json", results)
+        (folder / "results.md").write_text(table(results) + "\n", encoding="utf-8")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
