@@ -85,14 +85,14 @@ SUITES: dict[str, dict[str, Shape | Files]] = {
         "ROCStories-shaped": Shape(2, (38, 56), (7, 13), 8, 2),
     },
     "multiple-choice-files": {
-        "OpenBookQA": Files("openbookqa", "openbookqa", "train", 8, 2),
-        "CommonsenseQA": Files("commonsenseqa", "commonsenseqa", "train", 8, 2),
-        "HellaSwag": Files("hellaswag", "hellaswag", "train", 4, 2),
+        "OpenBookQA": Files("openbookqa", "openbookqa", "train", 4, 5),
+        "CommonsenseQA": Files("commonsenseqa", "commonsenseqa", "train", 4, 5),
+        "HellaSwag": Files("hellaswag", "hellaswag", "train", 3, 3),
     },
     "classification": {
-        "TREC": Files("trec", "trec6", "train", 32, 2),
-        "SNLI": Files("snli", "snli", "train", 16, 2),
-        "IMDb": Files("imdb", "imdb", "train", 2, 2),
+        "TREC": Files("trec", "trec6", "train", 16, 8),
+        "SNLI": Files("snli", "snli", "train", 8, 8),
+        "IMDb": Files("imdb", "imdb", "train", 2, 3),
     },
     "pretrain": {"rows of 512 tokens": Shape(1, (510, 510), (0, 0), 2)},
     "features": {"sentences of 4 to 60 tokens": Shape(1, (2, 58), (0, 0), 16, 4)},
@@ -141,18 +141,26 @@ class Workload:
 def make_workload(
     name: str, suite: str, seed: int, data_dir: Path | None = None, tokenizer: GPTTokenizer | None = None
 ) -> Workload:
-    """Draw a pool of rows, group it by length, take as many of its batches as the workload has, and shuffle those."""
+    """
+    Draw rows, group them by length into batches, and shuffle the same rows into others.
+
+    Rows of a shape are drawn from a pool of many batches, as in an epoch. Real rows, whose lengths differ much more,
+    are just as many as are timed, so that either side meets long and short ones: ours then has somewhat more padding
+    than in an epoch, the others somewhat less (see `epoch_padding`).
+    """
     source, random = SUITES[suite][name], np.random.default_rng(seed)
-    needed = source.batch_size * POOL
-    rows = (
-        source.rows(needed, random) if isinstance(source, Shape) else source.rows(needed, random, data_dir, tokenizer)
-    )
+    if isinstance(source, Shape):
+        rows = source.rows(source.batch_size * POOL, random)
+    else:
+        rows = source.rows(source.batch_size * source.batches, random, data_dir, tokenizer)
     lengths = [len(TokenTree.from_paths(row)) for row in rows]
-    order = list(LengthGroupedSampler(lengths, source.batch_size, seed))[: source.batch_size * source.batches]
+    batches = _batches(list(LengthGroupedSampler(lengths, source.batch_size, seed)), source.batch_size)
+    batches = batches[: source.batches]
+    order = [index for batch in batches for index in batch]
     return Workload(
         name,
         suite,
-        grouped=_batches([rows[index] for index in order], source.batch_size),
+        grouped=[[rows[index] for index in batch] for batch in batches],
         shuffled=_batches([rows[index] for index in random.permutation(order)], source.batch_size),
     )
 
@@ -175,7 +183,7 @@ def epoch_padding(source: Files, seed: int, data_dir: Path, tokenizer: GPTTokeni
     }
 
 
-def _batches(rows: Sequence[Row], size: int) -> list[list[Row]]:
+def _batches(rows: Sequence, size: int) -> list[list]:
     return [list(rows[start : start + size]) for start in range(0, len(rows), size)]
 
 
