@@ -12,13 +12,15 @@ own. Training is forward and backward of the joint loss with dropout, in fp32 on
 Writes `results.json`, `results.md` and, for the sweeps `choices` and `context`, `sweeps.png`; a run that was stopped
 goes on where it was.
 
-`--data_dir` holds the published files (`openbookqa/`, `commonsenseqa/`, `hellaswag/`, `trec6/`, `snli/`, `imdb/`) and
-the release's vocabulary (`gpt_bpe/`); only the suites that read files need it.
+`--data_dir` holds the published files (`openbookqa/`, `commonsenseqa/`, `hellaswag/`, `trec6/`, `snli/`, `imdb/`), the
+release's vocabulary (`gpt_bpe/`) and, for the suite `tokenize`, which is `compare_tokenizer_modes.py`, texts
+(`eltec_eng/`, `litbank_fiction/`); only the suites that read files need it.
 """
 
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +34,12 @@ from transformers import HfArgumentParser
 
 from hf_gpt import GPTTokenizer
 
+# Suites that are not shapes and files: what they need of --data_dir.
+OTHER_SUITES = {
+    "padding": [source.folder for source in PADDING.values()],
+    "tokenize": ["eltec_eng", "litbank_fiction"],
+}
+
 
 @dataclass
 class BenchmarkArguments:
@@ -39,7 +47,7 @@ class BenchmarkArguments:
 
     output_dir: str = field(metadata={"help": "Folder of results.json and results.md."})
     suites: list[str] = field(
-        default_factory=lambda: ["multiple-choice"], metadata={"help": ", ".join([*SUITES, "padding"])}
+        default_factory=lambda: ["multiple-choice"], metadata={"help": ", ".join([*SUITES, *OTHER_SUITES])}
     )
     data_dir: str | None = field(default=None, metadata={"help": "Folder of the data sets' folders."})
     size: str = field(default="gpt1", metadata={"help": "Size of all models.", "choices": list(SIZES)})
@@ -53,7 +61,7 @@ class BenchmarkArguments:
 
 def check(args: BenchmarkArguments) -> None:
     """Stop at wrong arguments before anything is timed."""
-    known = {**SUITES, "padding": PADDING}
+    known = [*SUITES, *OTHER_SUITES]
     unknown = [suite for suite in args.suites if suite not in known]
     if unknown:
         sys.exit(f"benchmark.py: unknown suite {unknown[0]}; choose of {', '.join(known)}.")
@@ -63,10 +71,12 @@ def check(args: BenchmarkArguments) -> None:
         sys.exit("benchmark.py: --device cuda, but torch sees no GPU.")
     if {"choices", "context"} & set(args.suites) and importlib.util.find_spec("matplotlib") is None:
         sys.exit('benchmark.py: the sweeps are drawn by matplotlib: pip install "hf_gpt[analysis]".')
-    sources = [source for suite in args.suites for source in known[suite].values() if isinstance(source, Files)]
-    if sources and args.data_dir is None:
-        sys.exit(f"benchmark.py: {sources[0].task} is read from files: give their folder with --data_dir.")
-    for folder in [*(source.folder for source in sources), *(["gpt_bpe"] if sources else [])]:
+    sources = [source for suite in args.suites for source in SUITES.get(suite, {}).values()]
+    folders = [source.folder for source in sources if isinstance(source, Files)]
+    folders += [folder for suite in args.suites for folder in OTHER_SUITES.get(suite, ())]
+    if folders and args.data_dir is None:
+        sys.exit(f"benchmark.py: {folders[0]} is read from files: give the folder it is in with --data_dir.")
+    for folder in [*folders, *(["gpt_bpe"] if folders else [])]:
         if not (Path(args.data_dir) / folder).is_dir():
             sys.exit(f"benchmark.py: {args.data_dir} has no folder {folder}.")
 
@@ -98,6 +108,15 @@ def earlier_results(path: Path, record: dict) -> dict:
     return found["results"]
 
 
+def tokenize(data_dir: Path, seed: int, folder: Path) -> dict:
+    """What `compare_tokenizer_modes.py` measures; it leaves its tables in `folder`."""
+    script = Path(__file__).with_name("compare_tokenizer_modes.py")
+    command = [sys.executable, script, "--vocab_dir", data_dir / "gpt_bpe", "--seed", str(seed)]
+    command += ["--texts", *(data_dir / name for name in OTHER_SUITES["tokenize"]), "--output_dir", folder]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return {"suite": "tokenize", **json.loads((folder / "results.json").read_text(encoding="utf-8"))}
+
+
 def write(folder: Path, record: dict, results: dict) -> None:
     """Replace results.json and results.md."""
     texts = {
@@ -123,6 +142,9 @@ def main() -> None:
         data_dir = Path(args.data_dir)
         tokenizer = GPTTokenizer.from_release(data_dir / "gpt_bpe")
     for suite in args.suites:
+        if suite == "tokenize" and suite not in results:
+            results[suite] = tokenize(data_dir, args.seed, folder / "tokenize")
+            write(folder, record, results)
         for name, source in PADDING.items() if suite == "padding" else ():
             key = f"{name}, padding"
             if key not in results:

@@ -104,7 +104,7 @@ def test_tables():
     assert len(lines) == 4
     assert padding_table(results).splitlines()[2] == "| TREC | 1,000 | 2.0% | 50.0% |"
     assert sweep_growth(results, "choices") == "- 2 choices: hf_gpt 1.20 x, openai-gpt 2.00 x, gpt2 2.00 x"
-    assert table({"TREC, padding": padding}) == ""
+    assert table({"TREC, padding": padding, "tokenize": {"suite": "tokenize"}}) == ""
 
 
 def run_benchmark(*arguments):
@@ -119,7 +119,7 @@ def run_benchmark(*arguments):
     [
         (["--suites", "sorting"], "unknown suite sorting"),
         (["--rounds", "0"], "--rounds must be at least 1"),
-        (["--suites", "classification"], "give their folder with --data_dir"),
+        (["--suites", "classification"], "give the folder it is in with --data_dir"),
     ],
     ids=["suite", "rounds", "data"],
 )

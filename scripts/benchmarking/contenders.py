@@ -1,6 +1,5 @@
 """The models that take turns: ours, ours with nothing shared, and transformers' own of the same size."""
 
-import functools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -30,7 +29,8 @@ PEERS = {
     "openai-gpt": (OpenAIGPTConfig, OpenAIGPTDoubleHeadsModel, OpenAIGPTLMHeadModel, OpenAIGPTModel),
     "gpt2": (GPT2Config, GPT2DoubleHeadsModel, GPT2LMHeadModel, GPT2Model),
 }
-Turn = Callable[[], None]
+# What a contender does in a turn; given a number, with so many batches only.
+Turn = Callable[..., None]
 
 
 def our_model(model_class: type[PreTrainedModel], size: dict) -> PreTrainedModel:
@@ -82,12 +82,12 @@ def peer_batches(workload: Workload, device: torch.device) -> list[dict[str, tor
 
 
 def training(model: PreTrainedModel, batches: Sequence[dict], loss_of: Callable) -> Turn:
-    """A turn of forward and backward passes; `loss_of(model, batch)` gives a batch's loss."""
+    """A turn of training steps without the update; `loss_of(model, batch)` gives a batch's loss."""
     device = next(model.parameters()).device
 
-    def turn() -> None:
-        model.zero_grad()
-        for batch in batches:
+    def turn(limit: int | None = None) -> None:
+        for batch in batches[:limit]:
+            model.zero_grad()
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 loss = loss_of(model, batch)
             loss.backward()
@@ -136,9 +136,9 @@ def features(name: str, workload: Workload, size: dict, device: torch.device) ->
         batches.append({"input_ids": input_ids, "attention_mask": mask})
 
     @torch.inference_mode()
-    def turn() -> None:
+    def turn(limit: int | None = None) -> None:
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            for batch in batches:
+            for batch in batches[:limit]:
                 model(**batch)
 
     return turn
@@ -150,8 +150,12 @@ def generation(name: str, workload: Workload, size: dict, device: torch.device) 
     model = model.to(device).eval()
     input_ids = padded(workload.rows)[0][:, 0].to(device)
     arguments = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False, "pad_token_id": PAD}
-    mask = torch.ones_like(input_ids)
-    return functools.partial(model.generate, input_ids, attention_mask=mask, **arguments)
+
+    def turn(limit: int | None = None) -> None:
+        chosen = input_ids[:limit]
+        model.generate(chosen, attention_mask=torch.ones_like(chosen), **arguments)
+
+    return turn
 
 
 KINDS: dict[str, Callable[[str, Workload, dict, torch.device], Turn]] = {

@@ -25,12 +25,12 @@ SIZES = {
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "L4": 121e12, "L40S": 362e12}
 
 
-def timed(turn: Callable[[], object], device: torch.device) -> float:
+def timed(turn: Callable[..., object], device: torch.device, *arguments: int) -> float:
     """Seconds of a turn."""
     if device.type == "cuda":
         torch.cuda.synchronize()
     start = time.perf_counter()
-    turn()
+    turn(*arguments)
     if device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter() - start
@@ -98,11 +98,12 @@ def measure(workload: Workload, size_name: str, rounds: int, memory: bool, devic
     times: dict[str, list[float]] = {name: [] for name in names}
     rates = []
     with tqdm(total=(rounds + 1) * len(names), desc=workload.name, unit="turn") as bar:
-        for number in range(rounds + 1):  # the first warms up
+        for number in range(rounds + 1):
             for name, turn in turns.items():
-                seconds = timed(turn, device)
-                if number:
-                    times[name].append(seconds)
+                if number == 0:  # warms up, with one batch
+                    timed(turn, device, 1)
+                else:
+                    times[name].append(timed(turn, device))
                 bar.update()
             rates.append(product_rate(workload, size, device))
     turns.clear()

@@ -85,13 +85,13 @@ SUITES: dict[str, dict[str, Shape | Files]] = {
         "ROCStories-shaped": Shape(2, (38, 56), (7, 13), 8, 2),
     },
     "multiple-choice-files": {
-        "OpenBookQA": Files("openbookqa", "openbookqa", "train", 4, 5),
-        "CommonsenseQA": Files("commonsenseqa", "commonsenseqa", "train", 4, 5),
-        "HellaSwag": Files("hellaswag", "hellaswag", "train", 3, 3),
+        "OpenBookQA": Files("openbookqa", "openbookqa", "train", 8, 2),
+        "CommonsenseQA": Files("commonsenseqa", "commonsenseqa", "train", 8, 2),
+        "HellaSwag": Files("hellaswag", "hellaswag", "train", 4, 2),
     },
     "classification": {
-        "TREC": Files("trec", "trec6", "train", 16, 8),
-        "SNLI": Files("snli", "snli", "train", 8, 8),
+        "TREC": Files("trec", "trec6", "train", 32, 6),
+        "SNLI": Files("snli", "snli", "train", 16, 6),
         "IMDb": Files("imdb", "imdb", "train", 2, 3),
     },
     "pretrain": {"rows of 512 tokens": Shape(1, (510, 510), (0, 0), 2)},

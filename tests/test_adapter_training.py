@@ -1,0 +1,192 @@
+"""`--adaptation`: what a run leaves behind, how it is loaded, resuming to the same bits, refusals."""
+
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+
+from hf_gpt import GPTTokenizer, load_adapter
+from hf_gpt.adapters import HEAD_CONFIG, METHODS, merged
+from hf_gpt.evaluation import EvaluationArguments, evaluate
+from hf_gpt.tasks import get_task
+from hf_gpt.training_args import CustomTaskArguments, DataArguments, ModelArguments
+
+from .fine_tuning_runs import REPOSITORY, assert_same, finetune, save_tiny_model, training_lines
+
+# 7 steps; the checkpoints stand inside the epoch.
+FLAGS = ["--task", "questions", "--max_train_rows", "52", "--max_eval_rows", "12", "--learning_rate", "1e-2"]
+FLAGS += ["--per_device_train_batch_size", "8"]
+IN_THE_EPOCH = ["--save_strategy", "steps", "--save_steps", "3", "--save_total_limit", "5"]
+IN_THE_EPOCH += ["--load_best_model_at_end", "false"]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+def predictions(output: Path) -> list[dict[str, str]]:
+    with (output / "predictions.tsv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+@pytest.fixture(scope="module")
+def lora_run(base, tmp_path_factory) -> tuple[Path, dict]:
+    output = tmp_path_factory.mktemp("lora") / "out"
+    return output, finetune("--model_name_or_path", base, "--output_dir", output, *FLAGS, "--adaptation", "lora")
+
+
+def assert_predicts_what_was_written(model, output: Path) -> None:
+    lines = (REPOSITORY / "scripts/data/questions.jsonl").read_text(encoding="utf-8").splitlines()
+    texts = {row["id"]: row["text"] for row in map(json.loads, lines)}
+    written = predictions(output)
+    tokenizer = GPTTokenizer.from_pretrained(output)
+    inputs = tokenizer([texts[row["id"]] for row in written], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        probabilities = model(**inputs).logits.softmax(-1)
+    names = [name for name in written[0] if name.startswith("p(")]
+    expected = torch.tensor([[float(row[name]) for name in names] for row in written])
+    torch.testing.assert_close(probabilities, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "lora"])
+def test_a_run_with_each_method(method, base, tmp_path):
+    output = tmp_path / "out"
+    record = finetune("--model_name_or_path", base, "--output_dir", output, *FLAGS, "--adaptation", method)
+    assert record["adaptation"] == method
+    assert 0 < record["trained_parameters"] < 30_000
+    assert not (output / "model.safetensors").exists()
+    assert_predicts_what_was_written(load_adapter(output), output)
+
+
+def test_a_run_with_lora(lora_run, base):
+    output, record = lora_run
+    names = {path.name for path in output.iterdir() if path.is_file()}
+    assert {"adapter_config.json", "adapter_model.safetensors", HEAD_CONFIG, "README.md", "metrics.json"} <= names
+    assert not names & {"config.json", "model.safetensors", "training_args.bin"}
+    model = load_adapter(output)
+    assert model.active_peft_config.base_model_name_or_path == str(base)
+    assert list(model.config.id2label.values()) == list(get_task("questions").label_names)
+    assert_predicts_what_was_written(model, output)
+    lines = training_lines(output / f"checkpoint-{record['steps']}")
+    assert len(lines) == 7
+    assert lines[-1][0] < lines[0][0]
+
+
+def test_card_of_an_adapter(lora_run, base, monkeypatch, capsys):
+    output, _ = lora_run
+    card = ModelCard.load(output / "README.md")
+    assert card.data.library_name == "peft"
+    assert "lora" in card.data.tags
+    assert "An adapter (`lora`, with the head of the task) for the original GPT `model`" in card.text
+    assert "the task `questions`" in card.text
+    assert "| trained parameters |" in card.text
+    code = re.search(r"```python\n(.*?)```", card.text, re.DOTALL)[1]
+    monkeypatch.chdir(output)
+    exec(code, {})
+    assert "tensor([[" in capsys.readouterr().out
+
+
+def test_merged_adapter_is_a_model_like_any_other(lora_run, tmp_path):
+    output, record = lora_run
+    merged(load_adapter(output)).save_pretrained(tmp_path / "merged")
+    GPTTokenizer.from_pretrained(output).save_pretrained(tmp_path / "merged")
+    measured = evaluate(
+        ModelArguments(str(tmp_path / "merged")),
+        DataArguments(task="questions", max_eval_rows=12),
+        CustomTaskArguments(),
+        EvaluationArguments(output_dir=str(tmp_path / "measured"), use_cpu=True, disable_tqdm=True),
+    )
+    assert measured["metrics"] == record["metrics"]["test"]
+
+
+@pytest.mark.parametrize("method", ["lora", "houlsby", "prefix"])
+def test_resumed_runs_give_the_same_bits(method, base, tmp_path):
+    flags = ["--model_name_or_path", base, *FLAGS, *IN_THE_EPOCH, "--adaptation", method]
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    finetune(*flags, "--output_dir", whole)
+    shutil.copytree(whole / "checkpoint-3", resumed / "checkpoint-3")
+    record = finetune(*flags, "--output_dir", resumed, "--resume_from_checkpoint", "last")
+    assert record["resumed"]
+    for folder in (".", "checkpoint-6", "checkpoint-7"):
+        name = "adapter_model.safetensors"
+        assert_same(resumed / folder / name, whole / folder / name, torch.equal)
+    assert training_lines(resumed / "checkpoint-7") == training_lines(whole / "checkpoint-7")
+    assert predictions(resumed) == predictions(whole)
+    first, second = (
+        torch.load(path / "checkpoint-7" / "optimizer.pt", weights_only=True) for path in (whole, resumed)
+    )
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
+def test_a_checkpoint_of_another_adaptation_is_refused(lora_run, base):
+    output, record = lora_run
+    flags = ["--model_name_or_path", base, "--output_dir", output, *FLAGS]
+    flags += ["--resume_from_checkpoint", output / f"checkpoint-{record['steps']}"]
+    for adaptation, message in (
+        (["full"], "name its --adaptation"),
+        (["ia3"], "another .*peft_type"),
+        (["lora", "--adapter_size", "4"], "another .*r"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            finetune(*flags, "--adaptation", *adaptation)
+
+
+def test_multiple_choice_with_virtual_tokens(base, tmp_path):
+    """Trees whose choices share their beginning; the context is shorter by the virtual tokens."""
+    output = tmp_path / "out"
+    flags = ["--model_name_or_path", base, "--task", "stories", "--max_train_rows", "16", "--max_eval_rows", "8"]
+    flags += ["--per_device_train_batch_size", "8", "--adaptation", "prefix", "--adapter_size", "30"]
+    with pytest.raises(ValueError, match="context of 34"):
+        finetune(*flags, "--output_dir", output, "--max_length", "35")
+    record = finetune(*flags, "--output_dir", output)
+    assert record["trained_parameters"] == 30 * 2 * 2 * 32 + 33
+    tokenizer = GPTTokenizer.from_pretrained(output)
+    inputs = tokenizer(["It rained."] * 2, ["She was wet.", "She was dry."], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = load_adapter(output)(**{name: value.unsqueeze(0) for name, value in inputs.items()}).logits
+    assert logits.shape == (1, 2)
+
+
+def test_an_adapter_replaces_a_model(base, tmp_path):
+    output = tmp_path / "out"
+    flags = ["--model_name_or_path", base, "--output_dir", output, "--task", "questions"]
+    flags += ["--max_train_rows", "8", "--max_eval_rows", "8"]
+    finetune(*flags)
+    assert (output / "model.safetensors").is_file()
+    finetune(*flags, "--adaptation", "bitfit", "--overwrite_output_dir", "true")
+    assert not (output / "model.safetensors").exists()
+    assert not (output / "config.json").exists()
+    finetune(*flags, "--overwrite_output_dir", "true")
+    assert not (output / "adapter_config.json").exists()
+
+
+REFUSALS = {
+    "random weights": (["lora", "--random_weights", "true"], "leave these out"),
+    "transferred layers": (["lora", "--transfer_layers", "1"], "leave these out"),
+    "DoRA": (["ia3", "--use_dora", "true"], "belong to --adaptation lora"),
+    "size": (["ln", "--adapter_size", "4"], "have a size"),
+    "too many virtual tokens": (["prompt", "--adapter_size", "64"], "context of 64"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusals_before_training(name, base, tmp_path):
+    flags, message = REFUSALS[name]
+    with pytest.raises(ValueError, match=message):
+        finetune("--output_dir", tmp_path / "out", "--model_name_or_path", base, *FLAGS, "--adaptation", *flags)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_release_must_be_converted_first(tmp_path, monkeypatch, base):
+    monkeypatch.setattr("hf_gpt.model_loading.is_release", lambda name: True)
+    with pytest.raises(ValueError, match=r"convert_openai_checkpoint\.py"):
+        finetune(
+            *("--output_dir", tmp_path / "out", "--model_name_or_path", base, *FLAGS, "--adaptation", "lora"),
+            *("--tokenizer_name", base),
+        )

@@ -1,0 +1,57 @@
+"""Our checkpoints in sentence-transformers; skipped where it is not installed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from hf_gpt import GPTForSequenceClassification
+from hf_gpt.features import FeatureExtractor
+
+from .fine_tuning_runs import save_tiny_model
+
+sentence_transformers = pytest.importorskip("sentence_transformers", reason="needs pip install sentence-transformers")
+
+TEXTS = ["She didn't open the door.", "Yes", "The rain fell all night upon the roofs of the town. " * 12]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="module", params=["language model", "classifier"])
+def checkpoint(request, folder, tmp_path_factory) -> Path:
+    """A language model, and a fine-tuned one whose tokenizer adds the special tokens."""
+    if request.param == "language model":
+        return folder
+    tuned = tmp_path_factory.mktemp("tuned")
+    GPTForSequenceClassification.from_pretrained(folder).save_pretrained(tuned)
+    AutoTokenizer.from_pretrained(folder, task_template=True).save_pretrained(tuned)
+    return tuned
+
+
+@pytest.mark.parametrize(("mode", "pooling"), [("mean", "mean"), ("lasttoken", "last")])
+def test_embeddings_are_our_features(checkpoint, mode, pooling, tmp_path):
+    transformer = sentence_transformers.models.Transformer(str(checkpoint))
+    pool = sentence_transformers.models.Pooling(transformer.get_word_embedding_dimension(), pooling_mode=mode)
+    embedder = sentence_transformers.SentenceTransformer(modules=[transformer, pool], device="cpu")
+    model, tokenizer = AutoModel.from_pretrained(checkpoint), AutoTokenizer.from_pretrained(checkpoint)
+    expected = FeatureExtractor(model, tokenizer, pooling=pooling)(TEXTS).states[2]
+    torch.testing.assert_close(embedder.encode(TEXTS, convert_to_tensor=True), expected, rtol=0, atol=1e-5)
+
+    embedder.save(str(tmp_path / "saved"))
+    again = sentence_transformers.SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    np.testing.assert_allclose(again.encode(TEXTS), expected.numpy(), rtol=0, atol=1e-5)
+
+
+def test_state_of_the_classify_token(folder):
+    """Of a language model, by switching the task template on."""
+    transformer = sentence_transformers.models.Transformer(str(folder), processor_kwargs={"task_template": True})
+    pool = sentence_transformers.models.Pooling(32, pooling_mode="lasttoken")
+    embedder = sentence_transformers.SentenceTransformer(modules=[transformer, pool], device="cpu")
+    tokenizer = AutoTokenizer.from_pretrained(folder, task_template=True)
+    expected = FeatureExtractor(AutoModel.from_pretrained(folder), tokenizer, pooling="classify")(TEXTS).states[2]
+    torch.testing.assert_close(embedder.encode(TEXTS, convert_to_tensor=True), expected, rtol=0, atol=1e-5)
