@@ -129,7 +129,8 @@ def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: Ta
         file.write("\t".join(["id", "label", "prediction", *names]) + "\n")
         for row, prediction, numbers in zip(encoded.select_columns(["id", "label"]), predictions, values, strict=True):
             label = _written_label(row["label"], spec)
-            file.write("\t".join([row["id"], label, str(prediction), *(f"{number:.6g}" for number in numbers)]) + "\n")
+            written = f"{prediction:.6g}" if spec.has_scores else str(prediction)
+            file.write("\t".join([row["id"], label, written, *(f"{number:.6g}" for number in numbers)]) + "\n")
     temporary.replace(path)
 
 
@@ -138,4 +139,6 @@ def _written_label(label: Any, spec: TaskSpec) -> str:
         return "|".join(name for name, chosen in zip(spec.label_names, label, strict=True) if chosen > 0)
     if label != label or (label == IGNORED_LABEL and not spec.has_scores):
         return ""
+    if spec.has_scores:
+        return f"{label:.6g}"
     return spec.label_names[label] if spec.label_names else str(label)
