@@ -2,8 +2,11 @@
 
 import csv
 import json
+import multiprocessing
+import os
 import re
-import signal
+import runpy
+import socket
 import sys
 import time
 from itertools import pairwise
@@ -22,7 +25,7 @@ from hf_gpt.feature_shards import RESULT, SETTINGS, UNFINISHED, FeatureArguments
 from hf_gpt.features import FeatureExtractor, keep_lowest_blocks, length_sorted_batches, resolve_layers, word_spans
 from hf_gpt.training_args import parse_arguments
 
-from .fine_tuning_runs import finish, save_tiny_model, start_launch
+from .fine_tuning_runs import REPOSITORY, finish, save_tiny_model, start_launch
 
 TEXTS = [
     "She didn't open the door.",
@@ -60,9 +63,13 @@ def text_file(tmp_path, own_datasets_cache) -> Path:
     return file
 
 
-def arguments(model, file, output, *flags) -> FeatureArguments:
+def flags_of(model, file, output, *flags) -> list[str]:
     required = ["--model_name_or_path", model, "--input_files", file, "--output_dir", output, "--use_cpu", "true"]
-    return parse_arguments((FeatureArguments,), [*map(str, required), *map(str, flags)])[0]
+    return [*map(str, required), *map(str, flags)]
+
+
+def arguments(model, file, output, *flags) -> FeatureArguments:
+    return parse_arguments((FeatureArguments,), flags_of(model, file, output, *flags))[0]
 
 
 def states_of(model, tokenizer, text, pair=None) -> tuple[list[torch.Tensor], object]:
@@ -225,8 +232,8 @@ def test_files_hold_the_features(kind, pooling, folder, model, tokenizer, text_f
 def test_the_card_says_how_to_read(kind, folder, text_file, tmp_path, monkeypatch):
     extract(arguments(folder, text_file, tmp_path / "out", "--format", kind, "--layers", "1"))
     card = (tmp_path / "out" / "README.md").read_text()
-    assert "1 rows were truncated to 64 tokens" in card
-    assert "1 rows without any token have NaN" in card
+    assert "rows truncated to 64 tokens: 1 (they lost 92 tokens in all)" in card
+    assert "rows without any token, which have NaN for states: 1" in card
     monkeypatch.chdir(tmp_path / "out")
     scope: dict = {}
     exec(re.search(r"```python\n(.*?)```", card, flags=re.DOTALL)[1], scope)
@@ -275,6 +282,7 @@ def test_bfloat16_is_near(folder, text_file, tmp_path):
 @pytest.mark.parametrize("suffix", ["txt", "csv", "tsv", "parquet"])
 def test_formats_of_texts_are_read_alike(suffix, folder, text_file, tmp_path):
     texts = [text.replace("\n", " ") for text in TEXTS]
+    text_file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
     file = tmp_path / f"texts.{suffix}"
     if suffix == "txt":
         file.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
@@ -392,13 +400,28 @@ def test_stopped_before_any_rename_goes_on(folder, text_file, tmp_path, monkeypa
 @pytest.fixture(scope="module")
 def many_rows(tmp_path_factory) -> Path:
     file = tmp_path_factory.mktemp("many") / "many.txt"
-    file.write_text("".join(f"{'word ' * (number % 23)}{number}\n" for number in range(1200)))
+    file.write_text("".join(f"{'word ' * (number % 23)}{number}\n" for number in range(800)))
     return file
 
 
-def script_command(model: Path, file: Path, output: Path, *flags) -> list[str]:
-    required = ["--model_name_or_path", model, "--input_files", file, "--output_dir", output, "--use_cpu", "true"]
-    return ["scripts/extract_features.py", *map(str, required), *map(str, flags)]
+def run_script(log: Path, flags: list[str], environment: dict[str, str]) -> None:
+    """The script in a process of its own, as `python` or a launcher would start it; its output goes to a file."""
+    os.environ |= environment
+    torch.set_num_threads(1)
+    with log.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.argv = ["extract_features.py", *flags]
+    runpy.run_path(str(REPOSITORY / "scripts" / "extract_features.py"), run_name="__main__")
+
+
+def start_script(log: Path, *flags, **environment: str) -> multiprocessing.Process:
+    """Forked from a process that has imported the libraries already: it starts at once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([save_tiny_model.__module__])
+    process = context.Process(target=run_script, args=(log, flags_of(*flags), environment))
+    process.start()
+    return process
 
 
 def assert_same_shards(ours: Path, theirs: Path) -> None:
@@ -414,26 +437,49 @@ def test_killed_script_goes_on(folder, many_rows, own_datasets_cache, tmp_path):
     flags = ["--rows_per_shard", 4, "--format", "npy"]
     extract(arguments(folder, many_rows, tmp_path / "whole", *flags))
     output, log = tmp_path / "out", tmp_path / "log"
-    process = start_launch(log, [sys.executable, *script_command(folder, many_rows, output, *flags)])
-    while len(list((output / UNFINISHED).glob("*.json"))) < 10 and process.poll() is None:
+    process = start_script(log, folder, many_rows, output, *flags)
+    while len(list((output / UNFINISHED).glob("*.json"))) < 5 and process.is_alive():
         time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     finished = sorted((output / UNFINISHED).glob("*.json"))
-    assert 10 <= len(finished) < 300, log.read_text()
-    kept = [output / "data" / f"features-{path.stem}-of-00300.npy" for path in finished]
+    assert 5 <= len(finished) < 200, log.read_text()
+    kept = [output / "data" / f"features-{path.stem}-of-00200.npy" for path in finished]
     before = [path.stat().st_mtime_ns for path in kept]
     extract(arguments(folder, many_rows, output, *flags))
     assert before == [path.stat().st_mtime_ns for path in kept]
     assert_same_shards(output, tmp_path / "whole")
 
 
+TWO_FLAGS = ["--rows_per_shard", 100, "--format", "npy", "--layers", "all"]
+
+
 def test_two_processes_give_what_one_gives(folder, many_rows, own_datasets_cache, tmp_path):
-    flags = ["--rows_per_shard", 100, "--format", "npy", "--layers", "all"]
-    extract(arguments(folder, many_rows, tmp_path / "whole", *flags))
-    launcher = [sys.executable, "-m", "accelerate.commands.launch"]
-    launcher += ["--config_file", "scripts/configs/accelerate/two_cpu_processes.yaml"]
-    process = start_launch(tmp_path / "log", launcher + script_command(folder, many_rows, tmp_path / "out", *flags))
+    extract(arguments(folder, many_rows, tmp_path / "whole", *TWO_FLAGS))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    launcher = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    logs = [tmp_path / f"log{rank}" for rank in range(2)]
+    processes = [
+        start_script(
+            log, folder, many_rows, tmp_path / "out", *TWO_FLAGS, **launcher, RANK=str(rank), LOCAL_RANK=str(rank)
+        )
+        for rank, log in enumerate(logs)
+    ]
+    for process, log in zip(processes, logs, strict=True):
+        process.join(300)
+        assert process.exitcode == 0, log.read_text()[-3000:]
+    assert "process 1 of 2" in logs[0].read_text()
+    assert_same_shards(tmp_path / "out", tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_launched_processes_give_what_one_gives(folder, many_rows, own_datasets_cache, tmp_path):
+    extract(arguments(folder, many_rows, tmp_path / "whole", *TWO_FLAGS))
+    command = [sys.executable, "-m", "accelerate.commands.launch"]
+    command += ["--config_file", "scripts/configs/accelerate/two_cpu_processes.yaml", "scripts/extract_features.py"]
+    process = start_launch(tmp_path / "log", command + flags_of(folder, many_rows, tmp_path / "out", *TWO_FLAGS))
     finish(process, tmp_path / "log")
     assert "process 1 of 2" in (tmp_path / "log").read_text()
     assert_same_shards(tmp_path / "out", tmp_path / "whole")

@@ -13,6 +13,7 @@ from hf_gpt.features import FeatureExtractor
 from .fine_tuning_runs import save_tiny_model
 
 sentence_transformers = pytest.importorskip("sentence_transformers", reason="needs pip install sentence-transformers")
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer  # noqa: E402
 
 TEXTS = ["She didn't open the door.", "Yes", "The rain fell all night upon the roofs of the town. " * 12]
 
@@ -35,8 +36,8 @@ def checkpoint(request, folder, tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize(("mode", "pooling"), [("mean", "mean"), ("lasttoken", "last")])
 def test_embeddings_are_our_features(checkpoint, mode, pooling, tmp_path):
-    transformer = sentence_transformers.models.Transformer(str(checkpoint))
-    pool = sentence_transformers.models.Pooling(transformer.get_word_embedding_dimension(), pooling_mode=mode)
+    transformer = Transformer(str(checkpoint))
+    pool = Pooling(transformer.get_embedding_dimension(), pooling_mode=mode)
     embedder = sentence_transformers.SentenceTransformer(modules=[transformer, pool], device="cpu")
     model, tokenizer = AutoModel.from_pretrained(checkpoint), AutoTokenizer.from_pretrained(checkpoint)
     expected = FeatureExtractor(model, tokenizer, pooling=pooling)(TEXTS).states[2]
@@ -49,8 +50,8 @@ def test_embeddings_are_our_features(checkpoint, mode, pooling, tmp_path):
 
 def test_state_of_the_classify_token(folder):
     """Of a language model, by switching the task template on."""
-    transformer = sentence_transformers.models.Transformer(str(folder), processor_kwargs={"task_template": True})
-    pool = sentence_transformers.models.Pooling(32, pooling_mode="lasttoken")
+    transformer = Transformer(str(folder), processor_kwargs={"task_template": True})
+    pool = Pooling(32, pooling_mode="lasttoken")
     embedder = sentence_transformers.SentenceTransformer(modules=[transformer, pool], device="cpu")
     tokenizer = AutoTokenizer.from_pretrained(folder, task_template=True)
     expected = FeatureExtractor(AutoModel.from_pretrained(folder), tokenizer, pooling="classify")(TEXTS).states[2]
