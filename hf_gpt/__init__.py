@@ -9,6 +9,7 @@ from transformers import (
     AutoTokenizer,
 )
 
+from .adapters import adapter_config, load_adapter
 from .configuration_gpt import GPTConfig
 from .modeling_gpt import (
     GPTForCausalLM,
@@ -38,4 +39,6 @@ __all__ = [
     "GPTPreTrainedModel",
     "GPTTaskOutput",
     "GPTTokenizer",
+    "adapter_config",
+    "load_adapter",
 ]

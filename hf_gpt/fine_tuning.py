@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
+from .adapters import HEAD_CONFIG, head_config, resumption_problem
 from .checkpoints import UNFINISHED, checkpoint_problems, checkpoints_in, discard, last_checkpoint
 from .configuration_gpt import GPTConfig
 from .data_collator import IGNORED_LABEL, TokenTreeCollator
@@ -23,9 +24,13 @@ from .tasks import TaskData, TaskSpec, custom_task, load_task, task_table
 from .tokenization_gpt import GPTTokenizer
 from .trainer import GPTTrainer
 from .training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from .virtual_tokens import virtual_tokens
 
 RESULT_FILES = ("metrics.json", "predictions.tsv", "README.md", *(name for name, _ in GLUE_FILES.values()))
 RESULT_FILES += (STORY_CLOZE_FILE,)
+# A whole model and an adapter in one folder would be taken for each other.
+MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors")
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", HEAD_CONFIG)
 # Where the Trainer puts TensorBoard's files.
 TRACKER_LOGS = "runs"
 
@@ -88,19 +93,20 @@ def load_task_data(data: DataArguments, custom: CustomTaskArguments) -> TaskData
     return load_task(custom_task(**custom.task_options()))
 
 
-def input_transform(data: DataArguments, spec: TaskSpec, config: GPTConfig) -> InputTransform:
+def input_transform(data: DataArguments, spec: TaskSpec, config: GPTConfig, reserved: int = 0) -> InputTransform:
     """
-    The layout of a task's rows for a model.
+    The layout of a task's rows for a model, of whose context `reserved` positions are taken (by virtual tokens).
 
     Raises:
         ValueError: if `--max_length` is longer than the model's context.
     """
-    if data.max_length is not None and data.max_length > config.n_positions:
-        raise ValueError(f"--max_length {data.max_length} is longer than the model's context of {config.n_positions}.")
+    context = config.n_positions - reserved
+    if data.max_length is not None and data.max_length > context:
+        raise ValueError(f"--max_length {data.max_length} is longer than the model's context of {context}.")
     return InputTransform(
         family=spec.family,
         special=SpecialIds(config.start_token_id, config.delimiter_token_id, config.classify_token_id),
-        max_length=data.max_length or config.n_positions,
+        max_length=data.max_length or context,
         rule=data.truncation,
         share_prefix=data.share_prefix,
     )
@@ -149,7 +155,10 @@ def run(
         spec = task.spec
         tokenizer = load_tokenizer(model_args)
         model = load_model(model_args, spec, tokenizer, args.seed)
-        transform = input_transform(data, spec, model.config)
+        problem = None if checkpoint is None else resumption_problem(model, checkpoint)
+        if problem:
+            raise ValueError(f"Training cannot go on from {checkpoint}: {problem}.")
+        transform = input_transform(data, spec, model.config, virtual_tokens(model))
         encoded = encode_task(task, data, tokenizer, transform)
     if is_main:
         print(describe_task(task, encoded, tokenizer), flush=True)
@@ -176,6 +185,8 @@ def run(
     result = trainer.train(resume_from_checkpoint=checkpoint)
     metrics = evaluate_splits(trainer, encoded, spec, output, is_whole=data.max_eval_rows is None)
     trainer.save_whole_model()
+    if is_main and model_args.adaptation != "full":
+        write_json(output / HEAD_CONFIG, head_config(model))
     record = {
         "task": spec.name,
         "main_metric": spec.main_metric,
@@ -185,6 +196,8 @@ def run(
         "model": model_args.model_name_or_path,
         "random_weights": model_args.random_weights,
         "transfer_layers": model_args.transfer_layers,
+        "adaptation": model_args.adaptation,
+        "trained_parameters": sum(value.numel() for value in model.parameters() if value.requires_grad),
         "seed": args.seed,
         "train_seconds": result.metrics["train_runtime"],
         "steps": trainer.state.global_step,
@@ -248,7 +261,7 @@ def is_unlabelled(rows: Dataset) -> bool:
 
 def _remove_earlier_results(output: Path) -> None:
     """Result files and checkpoints of an earlier run, which the new run replaces; other files stay."""
-    for name in RESULT_FILES:
+    for name in (*RESULT_FILES, *MODEL_FILES, *ADAPTER_FILES):
         (output / name).unlink(missing_ok=True)
     for path in checkpoints_in(output).values():
         discard(path)
@@ -263,8 +276,12 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def _card(record, spec: TaskSpec, model_args: ModelArguments, args: FineTuningArguments, trainer) -> FineTunedCard:
+    adapter = {} if model_args.adaptation == "full" else {"trained parameters": f"{record['trained_parameters']:,}"}
+    if adapter and model_args.adapter_size is not None:
+        adapter["adapter size"] = model_args.adapter_size
     return FineTunedCard(
         name=f"{Path(model_args.model_name_or_path.rstrip('/')).name}-{spec.name}",
+        adaptation=model_args.adaptation,
         task=spec.name,
         family=spec.family,
         description=spec.description,
@@ -285,7 +302,8 @@ def _card(record, spec: TaskSpec, model_args: ModelArguments, args: FineTuningAr
             "dropout": trainer.model.config.resid_pdrop,
             "language-model coefficient": trainer.model.config.lm_coef,
         }
-        | ({} if model_args.transfer_layers is None else {"pretrained layers": model_args.transfer_layers}),
+        | ({} if model_args.transfer_layers is None else {"pretrained layers": model_args.transfer_layers})
+        | adapter,
         metrics=record["metrics"],
         rows=record["rows"],
         seed=args.seed,

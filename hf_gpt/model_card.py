@@ -69,6 +69,8 @@ class FineTunedCard:
         seed (`int`): of the run.
         seconds (`float`): duration of training.
         label_names (`list[str]`, *optional*): classes.
+        adaptation (`str`, *optional*, defaults to `"full"`): the method of an adapter, which is saved without its
+            base model.
     """
 
     name: str
@@ -86,6 +88,7 @@ class FineTunedCard:
     seconds: float
     label_names: list[str] | None = None
     tags: list[str] = field(default_factory=lambda: ["gpt", "hf_gpt"])
+    adaptation: str = "full"
 
     def render(self) -> ModelCard:
         """The card, its metadata checked by `huggingface_hub`."""
@@ -93,8 +96,8 @@ class FineTunedCard:
         base = self.base_model if is_hub_id(self.base_model) else None
         data = ModelCardData(
             language="en",
-            library_name="transformers",
-            tags=self.tags,
+            library_name="peft" if self._is_adapter else "transformers",
+            tags=[*self.tags, self.adaptation] if self._is_adapter else self.tags,
             pipeline_tag=pipeline,
             base_model=base,
             model_name=self.name,
@@ -114,13 +117,15 @@ class FineTunedCard:
         )
         start = f"`{base or Path(self.base_model).name}`"
         origin = f"the architecture of {start} with random weights" if self.random_weights else start
+        what = "The original GPT (Radford et al., 2018)"
+        if self._is_adapter:
+            what = f"An adapter (`{self.adaptation}`, with the head of the task) for the original GPT {start},"
         return ModelCard.from_template(
             data,
             template_str=TEMPLATE,
             name=self.name,
             summary=(
-                f"The original GPT (Radford et al., 2018) fine-tuned on the task `{self.task}`, starting from "
-                f"{origin}. {self.description.rstrip('.')}."
+                f"{what} fine-tuned on the task `{self.task}`, starting from {origin}. {self.description.rstrip('.')}."
             ),
             code=self._code(),
             data=(
@@ -146,7 +151,13 @@ class FineTunedCard:
             ],
         )
 
+    @property
+    def _is_adapter(self) -> bool:
+        return self.adaptation != "full"
+
     def _code(self) -> str:
+        if self._is_adapter:
+            return self._adapter_code()
         if self.family == "multiple-choice":
             return (
                 "import torch\n"
@@ -169,6 +180,24 @@ class FineTunedCard:
             'folder = "."  # this repository\n'
             'classify = pipeline("text-classification", model=folder)\n'
             f"print(classify({example}))"
+        )
+
+    def _adapter_code(self) -> str:
+        texts = '"What is the capital of France?"'
+        if self.family in ("entailment", "similarity"):
+            texts = '"It rained all day.", "The street is wet."'
+        inputs = f'dict(tokenizer({texts}, return_tensors="pt"))'
+        if self.family == "multiple-choice":
+            texts = '["It rained all day."] * 2, ["The street is wet.", "The street is dry."]'
+            inputs = f'tokenizer({texts}, padding=True, return_tensors="pt")\n'
+            inputs += "inputs = {name: value.unsqueeze(0) for name, value in inputs.items()}"
+        return (
+            "from hf_gpt import GPTTokenizer, load_adapter\n\n"
+            'folder = "."  # this repository\n'
+            f"model = load_adapter(folder)  # base_model= says where {Path(self.base_model).name} is\n"
+            "tokenizer = GPTTokenizer.from_pretrained(folder)\n"
+            f"inputs = {inputs}\n"
+            "print(model(**inputs).logits.softmax(-1))"
         )
 
 

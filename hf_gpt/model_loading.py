@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peft import PeftModel, get_peft_model
 from transformers import AutoConfig, AutoTokenizer, set_seed
 
+from .adapters import adapter_config
 from .configuration_gpt import GPTConfig
 from .conversion import default_generation_config, is_release, load_release, read_release, release_config
 from .modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification, GPTPreTrainedModel
@@ -41,9 +43,11 @@ def head_class(spec: TaskSpec) -> type[GPTPreTrainedModel]:
     return GPTForMultipleChoice if spec.family == "multiple-choice" else GPTForSequenceClassification
 
 
-def load_model(args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, seed: int) -> GPTPreTrainedModel:
+def load_model(
+    args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, seed: int
+) -> GPTPreTrainedModel | PeftModel:
     """
-    The model with the head of a task, in float32.
+    The model with the head of a task, in float32; with `args.adaptation`, with a new adapter.
 
     Args:
         args (`ModelArguments`): what to start from.
@@ -52,10 +56,12 @@ def load_model(args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, se
         seed (`int`): of newly drawn weights.
 
     Raises:
-        ValueError: if model and tokenizer do not belong together, the model is none of ours, or `transfer_layers` does
-            not fit it.
+        ValueError: if model and tokenizer do not belong together, the model is none of ours, or `transfer_layers` or
+            the adapter does not fit it.
         FileNotFoundError: if a file of the release is missing.
     """
+    if args.adaptation != "full":
+        _check_base_of_adapter(args)
     model_class = head_class(spec)
     settings: dict[str, Any] = {"lm_coef": args.lm_coef, "release_quirks": args.release_quirks}
     if args.dropout is not None:
@@ -99,7 +105,30 @@ def load_model(args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, se
     if args.transfer_layers is not None:
         _draw_upper_layers(model, args, seed)
     model.generation_config = default_generation_config(model.config)
-    return model
+    return model if args.adaptation == "full" else _with_adapter(model, args)
+
+
+def _check_base_of_adapter(args: ModelArguments) -> None:
+    """An adapter is saved without its base model, which must be there as it was whenever the adapter is loaded."""
+    if is_release(args.model_name_or_path):
+        raise ValueError(
+            f"--adaptation {args.adaptation}: an adapter needs a base model that loads by itself. Convert the release "
+            "with scripts/convert_openai_checkpoint.py and name the result."
+        )
+    if args.random_weights or args.transfer_layers is not None:
+        raise ValueError(
+            f"--adaptation {args.adaptation}: an adapter is saved without its base model, and the weights that "
+            "--random_weights and --transfer_layers draw would be lost: leave these out."
+        )
+
+
+def _with_adapter(model: GPTPreTrainedModel, args: ModelArguments) -> PeftModel:
+    flags = {"use_dora": args.use_dora, "use_rslora": args.use_rslora}
+    chosen = {name: True for name, value in flags.items() if value}
+    if chosen and args.adaptation != "lora":
+        raise ValueError(f"--{' and --'.join(chosen)} belong to --adaptation lora, not {args.adaptation}.")
+    config = adapter_config(args.adaptation, model.config, args.adapter_size, **chosen)
+    return get_peft_model(model, config, revision=None if args.revision == "main" else args.revision)
 
 
 def _draw_upper_layers(model: GPTPreTrainedModel, args: ModelArguments, seed: int) -> None:

@@ -12,6 +12,7 @@ import torch
 import yaml
 from transformers import HfArgumentParser, TrainingArguments
 
+from .adapters import METHODS
 from .input_transforms import TRUNCATION_RULES
 from .optimization import SCHEDULES
 
@@ -53,6 +54,20 @@ class ModelArguments:
             "choices": ["blockwise", "sdpa", "eager", "flex_attention"],
         },
     )
+    adaptation: str = field(
+        default="full",
+        metadata={
+            "help": "What is trained: everything (full), or an adapter and the head (see hf_gpt.adapters). Adapters "
+            "want higher learning rates.",
+            "choices": ["full", *METHODS],
+        },
+    )
+    adapter_size: int | None = field(
+        default=None,
+        metadata={"help": "Rank of lora (8), virtual tokens of prefix and prompt (20), width of houlsby (32)."},
+    )
+    use_dora: bool = field(default=False, metadata={"help": "With --adaptation lora: DoRA."})
+    use_rslora: bool = field(default=False, metadata={"help": "With --adaptation lora: rank-stabilised LoRA."})
 
 
 @dataclass

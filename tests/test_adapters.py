@@ -9,7 +9,7 @@ import peft
 import pytest
 import torch
 from peft import IA3Config, LNTuningConfig, LoraConfig, PeftModel, PromptTuningConfig, get_peft_model
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import DynamicCache
 
@@ -21,6 +21,9 @@ from hf_gpt.token_tree import TokenTree
 from hf_gpt.virtual_tokens import GPT_TASK, virtual_tokens
 
 from .conftest import CLASSIFY, DELIMITER, PAD, START
+
+# peft 0.21 asks transformers 5.23 under an old name.
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 
 HEADS = {
     "multiple-choice": (GPTForMultipleChoice, {}),
@@ -137,7 +140,7 @@ def test_saved_and_loaded(variant, head, base, tmp_path):
     loaded = PeftModel.from_pretrained(load_base(head, base), tmp_path)
     assert torch.equal(logits_of(loaded, batch), expected)
     assert type(loaded) is type(model)
-    assert not any(parameter.requires_grad for parameter in loaded.parameters())
+    assert not any(parameter.requires_grad for parameter in loaded.get_base_model().parameters())
     assert not torch.allclose(logits_of(load_base(head, base), batch), expected, atol=1e-3)
 
 
@@ -151,20 +154,22 @@ def saved_adapters(base, tmp_path_factory) -> dict[tuple[str, str], Path]:
             folders[variant, head] = folder = root / f"{variant}-{head}"
             model.save_pretrained(folder)
             (folder / HEAD_CONFIG).write_text(json.dumps(head_config(model)))
-            (folder / "expected.json").write_text(json.dumps(logits_of(model, tree_batch(head)).tolist()))
+            batch = tree_batch(head)
+            save_file(batch | {"expected": logits_of(model, batch)}, folder / "batch.safetensors")
     return folders
 
 
 def test_loaded_in_a_fresh_process(saved_adapters):
     code = (
-        "import json, sys, torch\n"
-        "from pathlib import Path\n"
-        "from hf_gpt.adapters import load_adapter\n"
-        "from tests.test_adapters import logits_of, tree_batch\n"
+        "import sys, torch\n"
+        "from safetensors.torch import load_file, save_file\n"
+        "from hf_gpt import load_adapter\n"
         "torch.set_num_threads(1)\n"
-        "for folder in map(Path, sys.argv[1:]):\n"
-        "    logits = logits_of(load_adapter(folder), tree_batch(folder.name.split('-', 1)[1]))\n"
-        "    assert logits.tolist() == json.loads((folder / 'expected.json').read_text()), folder\n"
+        "for folder in sys.argv[1:]:\n"
+        "    batch = load_file(f'{folder}/batch.safetensors')\n"
+        "    expected = batch.pop('expected')\n"
+        "    with torch.no_grad():\n"
+        "        assert torch.equal(load_adapter(folder)(**batch).logits, expected), folder\n"
         "print('all equal')\n"
     )
     result = subprocess.run(
@@ -231,10 +236,7 @@ def test_switching_between_adapters(variant, head, base, tmp_path):
     others[1].save_pretrained(tmp_path)
     model = others[0]
     without = load_base(head, base)
-    head_now = model.get_base_model().score
-    # peft leaves the trained head in place where it switches virtual tokens off.
-    head_then = head_now.modules_to_save["default"] if variant in VIRTUAL else head_now.original_module
-    without.score.load_state_dict(head_then.state_dict())
+    without.score.load_state_dict(model.get_base_model().score.original_module.state_dict())
     with model.disable_adapter():
         assert_close(logits_of(model, batch), logits_of(without, batch))
     model.load_adapter(tmp_path, "second")
@@ -453,7 +455,7 @@ def test_refusals_of_virtual_tokens(base):
         model(**tree, attention_mask=torch.ones_like(tree["input_ids"]))
     with pytest.raises(ValueError, match="context of 32"):
         model(input_ids=torch.tensor([[*[1] * 29, CLASSIFY]]))
-    model.get_base_model().gradient_checkpointing_enable()
+    model.get_base_model().activation_checkpointing_enable()
     with pytest.raises(ValueError, match="gradient checkpointing"):
         model.train()(**tree)
     with pytest.raises(ValueError, match="release_quirks"):

@@ -1,0 +1,301 @@
+"""Two methods that peft does not have: bottleneck adapters (Houlsby et al., 2019), and biases alone (BitFit)."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import torch
+from peft.config import PeftConfig
+from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer, check_adapters_to_merge
+from peft.utils import PeftType, register_peft_method
+from torch import nn
+
+ACTIVATIONS = {"gelu": nn.functional.gelu, "relu": nn.functional.relu, "tanh": torch.tanh}
+NO_MERGE = (
+    "Bottleneck adapters cannot be merged: each holds a non-linearity, so no weights of the model equal it. Keep the "
+    "adapter, or take one that merges (lora, ia3, ln, bitfit)."
+)
+
+
+def add_member(enumeration: type[Enum], name: str) -> None:
+    """
+    Add `name` to an enumeration of strings if it is not there.
+
+    peft's lists of methods and of task types are enumerations, and `register_peft_method` takes their members only.
+
+    Args:
+        enumeration (`type[Enum]`): `PeftType` or `TaskType`.
+        name (`str`): of the member, and its value.
+    """
+    if name in enumeration.__members__:
+        return
+    member = str.__new__(enumeration, name)
+    member._name_ = member._value_ = name
+    enumeration._member_names_.append(name)
+    enumeration._member_map_[name] = member
+    enumeration._value2member_map_[name] = member
+    type.__setattr__(enumeration, name, member)
+
+
+@dataclass
+class HoulsbyConfig(PeftConfig):
+    """
+    Settings of bottleneck adapters.
+
+    Args:
+        bottleneck_size (`int`, *optional*, defaults to 32): width between the two projections.
+        activation (`str`, *optional*, defaults to `"gelu"`): a key of `ACTIVATIONS`.
+        init_std (`float`, *optional*, defaults to 0.01): of the projections' weights, drawn from a normal
+            distribution that is cut off at two standard deviations; small, so that training starts near the model
+            without adapters.
+        target_modules (`list[str]` or `str`, *optional*): modules whose output goes through an adapter, by default
+            attention and feed-forward layer of every block.
+        exclude_modules, modules_to_save, trainable_token_indices (*optional*): as in `peft.LoraConfig`.
+
+    Raises:
+        ValueError: for a size below 1 or an unknown activation.
+
+    Source: Houlsby et al. (2019), section 2.1 and figure 2.
+    """
+
+    bottleneck_size: int = field(default=32, metadata={"help": "Width of the bottleneck."})
+    activation: str = field(default="gelu", metadata={"help": "Non-linearity between the projections."})
+    init_std: float = field(default=0.01, metadata={"help": "Standard deviation of new weights."})
+    target_modules: list[str] | str | None = field(default=None, metadata={"help": "Modules that get an adapter."})
+    exclude_modules: list[str] | str | None = field(default=None, metadata={"help": "Modules that get none."})
+    modules_to_save: list[str] | None = field(default=None, metadata={"help": "Modules trained as a whole."})
+    trainable_token_indices: list[int] | dict[str, list[int]] | None = field(
+        default=None, metadata={"help": "Rows of the token embedding that are trained."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.peft_type = PeftType("HOULSBY")
+        if isinstance(self.target_modules, list):
+            self.target_modules = set(self.target_modules)
+        if self.bottleneck_size < 1:
+            raise ValueError(f"bottleneck_size must be at least 1, not {self.bottleneck_size}.")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"Unknown activation {self.activation!r}; choose one of {', '.join(ACTIVATIONS)}.")
+
+
+class HoulsbyLayer(nn.Module, BaseTunerLayer):
+    """A module whose output (or the first of several) becomes `output + up(activation(down(output)))`."""
+
+    adapter_layer_names = ("houlsby_down", "houlsby_up")
+    other_param_names = ("activations",)
+
+    def __init__(self, base_layer: nn.Module, adapter_name: str, config: HoulsbyConfig, width: int):
+        super().__init__()
+        self.base_layer = base_layer
+        self.width = width
+        self.houlsby_down = nn.ModuleDict()
+        self.houlsby_up = nn.ModuleDict()
+        self.activations: dict[str, str] = {}
+        self.merged_adapters = []
+        self._disable_adapters = False
+        self._active_adapter = adapter_name
+        self.update_layer(adapter_name, config)
+
+    def update_layer(self, adapter_name: str, config: HoulsbyConfig) -> None:
+        """Add an adapter."""
+        down = nn.Linear(self.width, config.bottleneck_size)
+        up = nn.Linear(config.bottleneck_size, self.width)
+        for linear in (down, up):
+            bound = 2 * config.init_std
+            nn.init.trunc_normal_(linear.weight, std=config.init_std, a=-bound, b=bound)
+            nn.init.zeros_(linear.bias)
+        self.houlsby_down[adapter_name] = down
+        self.houlsby_up[adapter_name] = up
+        self.activations[adapter_name] = config.activation
+        self._move_adapter_to_device_of_base_layer(adapter_name)
+        self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
+
+    def _get_base_layer_device_and_dtype(self, base_layer: nn.Module) -> tuple[torch.device, torch.dtype]:
+        # peft asks for a `weight`, which attention and feed-forward layers as a whole do not have.
+        first = next(base_layer.parameters())
+        return first.device, first.dtype
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        outputs = self.base_layer(*args, **kwargs)
+        if self.disable_adapters:
+            return outputs
+        states = outputs[0] if isinstance(outputs, tuple) else outputs
+        for name in self.active_adapters:
+            if name in self.houlsby_down:
+                down, up = self.houlsby_down[name], self.houlsby_up[name]
+                inner = down(self._cast_input_dtype(states, down.weight.dtype))
+                states = states + up(ACTIVATIONS[self.activations[name]](inner)).to(states.dtype)
+        return (states, *outputs[1:]) if isinstance(outputs, tuple) else states
+
+    def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
+        raise ValueError(NO_MERGE)
+
+
+class _Tuner(BaseTuner):
+    def _replace_module(self, parent, child_name, new_module, child) -> None:
+        # peft's own also copies `weight`, which attention as a whole does not have and trained token rows compute.
+        setattr(parent, child_name, new_module)
+
+
+class HoulsbyModel(_Tuner):
+    """
+    A transformer with two bottleneck adapters per block: after attention and after the feed-forward layer, each
+    before its residual addition.
+
+    Source: Houlsby et al. (2019), figure 2.
+    """
+
+    prefix = "houlsby_"
+    tuner_layer_cls = HoulsbyLayer
+    target_module_mapping = {"hf_gpt": ["attn", "mlp"]}
+
+    def _create_and_replace(self, peft_config, adapter_name, target, target_name, parent, current_key, **kwargs):
+        if isinstance(target, HoulsbyLayer):
+            target.update_layer(adapter_name, peft_config)
+            return
+        layer = HoulsbyLayer(target, adapter_name, peft_config, self.model.config.hidden_size)
+        if adapter_name not in self.active_adapters:
+            layer.requires_grad_(False)
+        self._replace_module(parent, target_name, layer, target)
+
+    def _check_merge_allowed(self) -> None:
+        # Here, and not only in the layer, so that nothing is half merged.
+        raise ValueError(NO_MERGE)
+
+
+@dataclass
+class BitFitConfig(PeftConfig):
+    """
+    Settings of training biases alone.
+
+    Args:
+        target_modules (`list[str]` or `str`, *optional*): `nn.Linear` and `nn.LayerNorm` modules whose bias is
+            trained, by default all of every block.
+        exclude_modules, modules_to_save, trainable_token_indices (*optional*): as in `peft.LoraConfig`.
+
+    Source: Ben Zaken et al. (2022), section 3.
+    """
+
+    target_modules: list[str] | str | None = field(default=None, metadata={"help": "Modules whose bias is trained."})
+    exclude_modules: list[str] | str | None = field(default=None, metadata={"help": "Modules whose bias is not."})
+    modules_to_save: list[str] | None = field(default=None, metadata={"help": "Modules trained as a whole."})
+    trainable_token_indices: list[int] | dict[str, list[int]] | None = field(
+        default=None, metadata={"help": "Rows of the token embedding that are trained."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.peft_type = PeftType("BITFIT")
+        if isinstance(self.target_modules, list):
+            self.target_modules = set(self.target_modules)
+
+
+class BitFitLayer(nn.Module, BaseTunerLayer):
+    """
+    A linear layer or layer norm with a bias of each adapter's own in place of its bias.
+
+    The bias is replaced rather than added to: the numbers are those of training the bias itself, and merging loses
+    nothing.
+    """
+
+    adapter_layer_names = ("bitfit_bias",)
+
+    def __init__(self, base_layer: nn.Module, adapter_name: str, config: BitFitConfig):
+        super().__init__()
+        self.base_layer = base_layer
+        self.bitfit_bias = nn.ParameterDict()
+        self.unmerged_bias: torch.Tensor | None = None
+        self.merged_adapters = []
+        self._disable_adapters = False
+        self._active_adapter = adapter_name
+        self.update_layer(adapter_name, config)
+
+    def update_layer(self, adapter_name: str, config: BitFitConfig) -> None:
+        """Add an adapter, which starts from the base layer's bias."""
+        bias = self.base_layer.bias.detach() if self.unmerged_bias is None else self.unmerged_bias
+        self.bitfit_bias[adapter_name] = nn.Parameter(bias.clone())
+        self._move_adapter_to_device_of_base_layer(adapter_name)
+        self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        if self.disable_adapters and self.merged:
+            self.unmerge()
+        names = [name for name in self.active_adapters if name in self.bitfit_bias]
+        if self.disable_adapters or self.merged or not names:
+            return self.base_layer(hidden_states)
+        if len(names) > 1:
+            raise ValueError(f"A layer has one bias: activate one adapter, not {', '.join(names)}.")
+        layer = self.base_layer
+        bias = self.bitfit_bias[names[0]].to(layer.weight.dtype)
+        if isinstance(layer, nn.LayerNorm):
+            return nn.functional.layer_norm(hidden_states, layer.normalized_shape, layer.weight, bias, layer.eps)
+        return nn.functional.linear(hidden_states, layer.weight, bias)
+
+    def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
+        """
+        Write an adapter's bias into the base layer.
+
+        Args:
+            safe_merge (`bool`, *optional*, defaults to `False`): check that it is finite first.
+            adapter_names (`list[str]`, *optional*): one name, by default the active adapter's.
+
+        Raises:
+            ValueError: for several adapters, or with `safe_merge` for a bias that is not finite.
+        """
+        names = [name for name in check_adapters_to_merge(self, adapter_names) if name in self.bitfit_bias]
+        if not names:
+            return
+        if len(names) > 1:
+            raise ValueError(f"A layer has one bias: merge one adapter, not {', '.join(names)}.")
+        bias = self.bitfit_bias[names[0]].detach()
+        if safe_merge and not torch.isfinite(bias).all():
+            raise ValueError(f"The adapter {names[0]} is broken: its biases are not finite.")
+        if self.merged:
+            self.unmerge()
+        self.unmerged_bias = self.base_layer.bias.data
+        self.base_layer.bias.data = bias.to(self.unmerged_bias.dtype, copy=True)
+        self.merged_adapters.append(names[0])
+
+    def unmerge(self) -> None:
+        """Give the base layer its own bias back."""
+        if self.unmerged_bias is not None:
+            self.base_layer.bias.data = self.unmerged_bias
+        self.unmerged_bias = None
+        self.merged_adapters.clear()
+
+
+class BitFitModel(_Tuner):
+    """
+    A transformer of which only biases are trained.
+
+    Source: Ben Zaken et al. (2022).
+    """
+
+    prefix = "bitfit_"
+    tuner_layer_cls = BitFitLayer
+    target_module_mapping = {"hf_gpt": ["c_attn", "c_proj", "c_fc", "ln_1", "ln_2", "ln_f"]}
+
+    def _create_and_replace(self, peft_config, adapter_name, target, target_name, parent, current_key, **kwargs):
+        if isinstance(target, BitFitLayer):
+            target.update_layer(adapter_name, peft_config)
+            return
+        if not isinstance(target, nn.Linear | nn.LayerNorm) or target.bias is None:
+            raise TypeError(f"{current_key} is no linear layer or layer norm with a bias: leave it out.")
+        layer = BitFitLayer(target, adapter_name, peft_config)
+        if adapter_name not in self.active_adapters:
+            layer.requires_grad_(False)
+        self._replace_module(parent, target_name, layer, target)
+
+
+def register_methods() -> None:
+    """Make both methods known to peft under the names `HOULSBY` and `BITFIT`."""
+    methods = {"houlsby": (HoulsbyConfig, HoulsbyModel), "bitfit": (BitFitConfig, BitFitModel)}
+    for name, (config, model) in methods.items():
+        add_member(PeftType, name.upper())
+        if name.upper() not in PEFT_TYPE_TO_CONFIG_MAPPING:
+            register_peft_method(name=name, config_cls=config, model_cls=model)
+
+
+register_methods()

@@ -1,0 +1,273 @@
+"""
+Parameter-efficient fine-tuning through peft: settings of every method, loading and merging.
+
+    model = get_peft_model(model, adapter_config("lora", model.config))
+    model = load_adapter("outputs/questions-lora")
+
+Importing this module registers `HOULSBY`, `BITFIT` and the task type `GPT_TASK` with peft, and tells it the modules of
+`hf_gpt` models that its methods adapt by default.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from peft import (
+    IA3Config,
+    LNTuningConfig,
+    LoraConfig,
+    PeftConfig,
+    PeftModel,
+    PrefixTuningConfig,
+    PromptTuningConfig,
+)
+from peft.utils import ModulesToSaveWrapper, constants
+from transformers import PreTrainedModel
+from transformers.utils import cached_file
+
+from .adapter_methods import BitFitConfig, HoulsbyConfig
+from .configuration_gpt import GPTConfig
+from .modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
+from .virtual_tokens import GPT_TASK
+
+# The head of both task models: drawn anew for a task, so it is trained and saved whole.
+HEAD = "score"
+LINEAR_MODULES = ("c_attn", "c_proj", "c_fc")
+# Beside peft's own files in an adapter's folder: the configuration of the base model with the head of the task.
+HEAD_CONFIG = "head_config.json"
+_MODEL_CLASSES = {
+    model.__name__: model for model in (GPTForMultipleChoice, GPTForSequenceClassification, GPTForCausalLM)
+}
+
+
+def norm_modules(config: GPTConfig) -> list[str]:
+    """Names of the layer norms."""
+    return ["ln_1", "ln_2", "ln_f"] if config.final_norm else ["ln_1", "ln_2"]
+
+
+def special_token_rows(config: GPTConfig) -> list[int] | None:
+    """Embedding rows of `_start_`, `_delimiter_` and `_classify_`, which pretraining has not seen."""
+    ids = {config.start_token_id, config.delimiter_token_id, config.classify_token_id} - {None}
+    return sorted(ids) or None
+
+
+def _lora(config: GPTConfig, size: int | None, head: list[str] | None, **options: Any) -> PeftConfig:
+    rank = 8 if size is None else size
+    settings = {"r": rank, "lora_alpha": 2 * rank, "target_modules": list(LINEAR_MODULES), "modules_to_save": head}
+    return LoraConfig(**settings | options)
+
+
+def _ia3(config: GPTConfig, size: None, head: list[str] | None, **options: Any) -> PeftConfig:
+    # One vector scales the fused query, key and value: the paper's has no part for the query.
+    settings = {"target_modules": ["c_attn", "mlp.c_proj"], "feedforward_modules": ["mlp.c_proj"]}
+    return IA3Config(**settings | {"modules_to_save": head} | options)
+
+
+def _ln(config: GPTConfig, size: None, head: list[str] | None, **options: Any) -> PeftConfig:
+    return LNTuningConfig(**{"target_modules": norm_modules(config), "modules_to_save": head} | options)
+
+
+def _bitfit(config: GPTConfig, size: None, head: list[str] | None, **options: Any) -> PeftConfig:
+    targets = [*LINEAR_MODULES, *norm_modules(config)]
+    return BitFitConfig(**{"target_modules": targets, "modules_to_save": head} | options)
+
+
+def _houlsby(config: GPTConfig, size: int | None, head: list[str] | None, **options: Any) -> PeftConfig:
+    settings = {"bottleneck_size": 32 if size is None else size, "target_modules": ["attn", "mlp"]}
+    # The paper trains the layer norms, too (section 2.1).
+    return HoulsbyConfig(**settings | {"modules_to_save": [*(head or []), *norm_modules(config)]} | options)
+
+
+def _virtual(config_class: type[PeftConfig], **defaults: Any) -> Callable[..., PeftConfig]:
+    def build(config: GPTConfig, size: int | None, head: list[str] | None, **options: Any) -> PeftConfig:
+        settings = {"num_virtual_tokens": 20 if size is None else size, "modules_to_save": head}
+        if settings["num_virtual_tokens"] >= config.n_positions:
+            raise ValueError(f"{size} virtual tokens leave no room in a context of {config.n_positions}.")
+        return config_class(**defaults | settings | options)
+
+    return build
+
+
+_BUILDERS: dict[str, Callable[..., PeftConfig]] = {
+    "lora": _lora,
+    "ia3": _ia3,
+    "prefix": _virtual(PrefixTuningConfig),
+    # Lester et al. (2021), section 3.2: prompts that start as words of the vocabulary learn better.
+    "prompt": _virtual(PromptTuningConfig, prompt_tuning_init="SAMPLE_VOCAB"),
+    "houlsby": _houlsby,
+    "bitfit": _bitfit,
+    "ln": _ln,
+}
+METHODS = tuple(_BUILDERS)
+_SIZED = ("lora", "prefix", "prompt", "houlsby")
+_TRAINS_TOKEN_ROWS = ("lora", "houlsby", "bitfit")
+
+
+def adapter_config(
+    method: str,
+    model_config: GPTConfig,
+    size: int | None = None,
+    train_special_tokens: bool | None = None,
+    task_type: str | None = None,
+    **options: Any,
+) -> PeftConfig:
+    """
+    Settings of an adapter for a GPT model, to be given to `peft.get_peft_model`.
+
+    | method | what is trained beside the head | source |
+    |---|---|---|
+    | `lora` | a product of two thin matrices for every matrix of the blocks | Hu et al. (2021) |
+    | `ia3` | factors of query, key and value and of the inner feed-forward states | Liu et al. (2022) |
+    | `prefix` | keys and values of virtual tokens in every block | Li and Liang (2021) |
+    | `prompt` | embeddings of virtual tokens | Lester et al. (2021) |
+    | `houlsby` | two bottlenecks per block, and the layer norms | Houlsby et al. (2019) |
+    | `bitfit` | the biases of the blocks | Ben Zaken et al. (2022) |
+    | `ln` | the layer norms | Zhao et al. (2023) |
+
+    Args:
+        method (`str`): one of `METHODS`.
+        model_config (`GPTConfig`): of the model to adapt.
+        size (`int`, *optional*): rank of LoRA (8), number of virtual tokens (20), width of a bottleneck (32).
+        train_special_tokens (`bool`, *optional*): train the embedding rows of the special tokens, too; by default
+            wherever the method can (lora, houlsby, bitfit).
+        task_type (`str`, *optional*): by default that of both task heads; `"CAUSAL_LM"` for the language model.
+        options: settings of the method's configuration class, such as `use_dora`, `use_rslora`, `lora_dropout` or
+            `modules_to_save`; they override those above.
+
+    Returns:
+        `PeftConfig`
+
+    Raises:
+        ValueError: for an unknown method, a size or special tokens that the method does not have, or more virtual
+            tokens than the context holds.
+    """
+    if method not in _BUILDERS:
+        raise ValueError(f"Unknown adapter method {method!r}; choose one of {', '.join(METHODS)}.")
+    if size is not None and (method not in _SIZED or size < 1):
+        raise ValueError(f"size {size}: {', '.join(_SIZED)} have a size, of at least 1; {method} was asked for.")
+    can_train_rows = method in _TRAINS_TOKEN_ROWS
+    if train_special_tokens and not can_train_rows:
+        raise ValueError(f"{method} cannot train embedding rows; {', '.join(_TRAINS_TOKEN_ROWS)} can.")
+    if can_train_rows and train_special_tokens is not False:
+        options = {"trainable_token_indices": special_token_rows(model_config)} | options
+    head = [HEAD] if task_type is None else None
+    if task_type is None and method in ("prefix", "prompt"):
+        task_type = GPT_TASK
+    return _BUILDERS[method](model_config, size, head, task_type=task_type, **options)
+
+
+def head_config(model: PeftModel) -> dict[str, Any]:
+    """
+    What `HEAD_CONFIG` holds: the configuration of the adapted model with its head, labels and loss, none of which
+    the base model knows.
+    """
+    base = model.get_base_model()
+    return json.loads(base.config.to_json_string(use_diff=False)) | {"architectures": [type(base).__name__]}
+
+
+def load_adapter(
+    folder: str,
+    base_model: str | None = None,
+    is_trainable: bool = False,
+    revision: str | None = None,
+    **kwargs: Any,
+) -> PeftModel:
+    """
+    An adapter of `scripts/finetune.py` on its base model.
+
+    Args:
+        folder (`str`): folder or Hub id of the adapter.
+        base_model (`str`, *optional*): folder or Hub id of the base model, by default the one that the adapter names.
+        is_trainable (`bool`, *optional*, defaults to `False`): go on training it; not for prefix and prompt.
+        revision (`str`, *optional*): branch, tag or commit of the adapter on the Hub.
+        kwargs: arguments of the base model's `from_pretrained`, such as `attn_implementation`.
+
+    Returns:
+        `PeftModel`: in evaluation mode, float32 unless `dtype` says otherwise.
+
+    Raises:
+        ValueError: if there is no adapter with a head's configuration, or no base model.
+
+    Adapters that other code saved load as usual: `PeftModel.from_pretrained(model, folder)`.
+    """
+    quiet = {f"_raise_exceptions_for_{reason}": False for reason in ("missing_entries", "connection_errors")}
+    path = cached_file(folder, HEAD_CONFIG, revision=revision, **quiet)
+    if path is None:
+        raise ValueError(
+            f"{folder} has no {HEAD_CONFIG}, so its head is not known: load the base model with the right head and "
+            "use peft.PeftModel.from_pretrained(model, folder)."
+        )
+    with open(path, encoding="utf-8") as file:
+        config = GPTConfig.from_dict(json.load(file))
+    adapter = PeftConfig.from_pretrained(folder, revision=revision)
+    name = base_model or adapter.base_model_name_or_path
+    settings = {"dtype": torch.float32, "revision": adapter.revision if base_model is None else None}
+    try:
+        model = _MODEL_CLASSES[config.architectures[0]].from_pretrained(
+            name, config=config, **{key: value for key, value in settings.items() if value} | kwargs
+        )
+    except OSError as error:
+        raise ValueError(f"{folder}: no base model {name} ({error}). Say where it is with base_model=.") from error
+    return PeftModel.from_pretrained(model, folder, is_trainable=is_trainable, revision=revision)
+
+
+def resumption_problem(model: PreTrainedModel | PeftModel, checkpoint: str) -> str | None:
+    """
+    Why training cannot go on from a checkpoint with a model: one has an adapter that the other does not have. peft
+    itself would leave out what does not fit.
+
+    Args:
+        model (`PreTrainedModel` or `PeftModel`): as it was made for the run.
+        checkpoint (`str`): folder.
+
+    Returns:
+        `str` or `None`
+    """
+    has_adapter = os.path.isfile(os.path.join(checkpoint, constants.CONFIG_NAME))
+    if not isinstance(model, PeftModel):
+        return "it holds an adapter: name its --adaptation" if has_adapter else None
+    if not has_adapter:
+        return "it holds no adapter: leave out --adaptation"
+    saved, ours = PeftConfig.from_pretrained(checkpoint).to_dict(), model.active_peft_config.to_dict()
+    free = {"auto_mapping", "base_model_name_or_path", "inference_mode", "peft_version", "revision"}
+    other = sorted(name for name in (saved | ours).keys() - free if saved.get(name) != ours.get(name))
+    return f"its adapter has another {', '.join(other)}" if other else None
+
+
+def merged(model: PeftModel) -> PreTrainedModel:
+    """
+    The plain model that equals an adapted one: its `save_pretrained` writes a folder that needs no peft.
+
+    Args:
+        model (`PeftModel`): with the adapter to merge active; it is used up.
+
+    Returns:
+        `PreTrainedModel`
+
+    Raises:
+        ValueError: for methods that are no change of weights: prefix, prompt, and bottleneck adapters.
+    """
+    if model.active_peft_config.is_prompt_learning:
+        raise ValueError(
+            "Virtual tokens cannot be merged: they are an input of the model, no change of its weights. Keep the "
+            "adapter, or take one that merges (lora, ia3, ln, bitfit)."
+        )
+    plain = model.merge_and_unload()
+    # peft's LN tuning leaves the head in its wrapper.
+    for name, module in list(plain.named_modules()):
+        if isinstance(module, ModulesToSaveWrapper):
+            own = module.unload_and_optionally_merge_module(merge=True, safe_merge=False, adapter_names=None)
+            plain.set_submodule(name, own)
+    return plain
+
+
+def _add_default_targets() -> None:
+    """Our blocks have the module names of GPT-2's, so what peft adapts there by default it adapts here."""
+    for name, table in vars(constants).items():
+        if name.startswith("TRANSFORMERS_MODELS_TO_") and isinstance(table, dict) and "gpt2" in table:
+            table.setdefault(GPTConfig.model_type, table["gpt2"])
+
+
+_add_default_targets()
