@@ -105,7 +105,10 @@ class FeatureArguments:
     rows_per_shard: int | None = field(
         default=None, metadata={"help": "Rows of a file; by default 10,000, and 500 with --pooling none."}
     )
-    tokens_per_batch: int = field(default=8192, metadata={"help": "Tokens of a batch, padding included."})
+    tokens_per_batch: int | None = field(
+        default=None,
+        metadata={"help": "Tokens of a batch, padding included; by default 512 on a CPU and 8192 elsewhere."},
+    )
     tokenizer_name: str | None = field(default=None, metadata={"help": "Tokenizer, if not the model's own."})
     revision: str = field(default="main", metadata={"help": "Branch, tag or commit of a model on the Hub."})
     n_head: int | None = field(default=None, metadata={"help": "Heads of a release whose width is not 64 times that."})

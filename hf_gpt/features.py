@@ -15,6 +15,8 @@ from .tokenization_gpt import GPTTokenizer
 POOLINGS = ("none", "last", "mean", "classify")
 UNITS = ("token", "word")
 WORD_POOLINGS = ("mean", "last")
+# Small batches hold texts of more nearly the same length; beyond these a CPU's products get no faster.
+_CPU_TOKENS, _ACCELERATOR_TOKENS = 512, 8192
 # Beside the states: of each token its id; of each word the text of a pair that it is in, and its characters there.
 TOKEN_COLUMNS = ("input_ids",)
 WORD_COLUMNS = ("sequence", "word_start", "word_end")
@@ -111,7 +113,8 @@ class FeatureExtractor:
             (the release's words; special tokens belong to none).
         word_pooling (`str`, *optional*, defaults to `"mean"`): `"mean"` over a word's tokens, or their `"last"`.
         max_length (`int`, *optional*, defaults to the model's context): longer texts are cut.
-        tokens_per_batch (`int`, *optional*, defaults to 8192): tokens of a batch, padding included.
+        tokens_per_batch (`int`, *optional*, defaults to 512 on a CPU and to 8192 elsewhere): tokens of a batch, with
+            padding.
 
     Raises:
         ValueError: if an argument is unknown or contradicts another, the model is in training mode, a layer is out of
@@ -127,7 +130,7 @@ class FeatureExtractor:
         unit: str = "token",
         word_pooling: str = "mean",
         max_length: int | None = None,
-        tokens_per_batch: int = 8192,
+        tokens_per_batch: int | None = None,
     ):
         check_pooling(pooling, unit, word_pooling)
         if model.training:
@@ -141,7 +144,8 @@ class FeatureExtractor:
         self.by_word = pooling == "none" and unit == "word"
         self.word_pooling = word_pooling
         self.max_length = checked_max_length(max_length, model.config)
-        self.tokens_per_batch = tokens_per_batch
+        on_cpu = self.model.device.type == "cpu"
+        self.tokens_per_batch = tokens_per_batch or (_CPU_TOKENS if on_cpu else _ACCELERATOR_TOKENS)
 
     def __call__(
         self,

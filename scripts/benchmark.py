@@ -14,7 +14,9 @@ goes on where it was.
 
 `--data_dir` holds the published files (`openbookqa/`, `commonsenseqa/`, `hellaswag/`, `trec6/`, `snli/`, `imdb/`), the
 release's vocabulary (`gpt_bpe/`) and, for the suite `tokenize`, which is `compare_tokenizer_modes.py`, texts
-(`eltec_eng/`, `litbank_fiction/`); only the suites that read files need it.
+(`eltec_eng/`, `litbank_fiction/`); only the suites that read files need it. `extraction` embeds sentences of SNLI with
+this project, transformers' pipeline and sentence-transformers; `growth` is our model alone at 1 to 8 choices;
+`profile` says which operators a RACE-shaped step spends its time in.
 """
 
 import importlib.util
@@ -27,8 +29,11 @@ from pathlib import Path
 
 import torch
 import transformers
+from benchmarking.extraction import extraction, extraction_table
+from benchmarking.growth import growth, growth_table
 from benchmarking.measure import SIZES, measure
 from benchmarking.report import padding_table, plot_sweeps, sweep_growth, table
+from benchmarking.step_profile import profile_table, step_profile
 from benchmarking.workloads import PADDING, SUITES, Files, epoch_padding, make_workload
 from transformers import HfArgumentParser
 
@@ -38,7 +43,12 @@ from hf_gpt import GPTTokenizer
 OTHER_SUITES = {
     "padding": [source.folder for source in PADDING.values()],
     "tokenize": ["eltec_eng", "litbank_fiction"],
+    "extraction": ["snli"],
+    "growth": [],
+    "profile": [],
 }
+PROFILED = "RACE-shaped"
+TABLES = (table, padding_table, extraction_table, growth_table, profile_table)
 
 
 @dataclass
@@ -67,6 +77,10 @@ def check(args: BenchmarkArguments) -> None:
         sys.exit(f"benchmark.py: unknown suite {unknown[0]}; choose of {', '.join(known)}.")
     if args.rounds < 1:
         sys.exit(f"benchmark.py: --rounds must be at least 1, not {args.rounds}.")
+    if "extraction" in args.suites and importlib.util.find_spec("sentence_transformers") is None:
+        sys.exit(
+            "benchmark.py: the suite extraction times sentence-transformers too: pip install sentence-transformers."
+        )
     if args.device == "cuda" and not torch.cuda.is_available():
         sys.exit("benchmark.py: --device cuda, but torch sees no GPU.")
     if {"choices", "context"} & set(args.suites) and importlib.util.find_spec("matplotlib") is None:
@@ -121,7 +135,7 @@ def write(folder: Path, record: dict, results: dict) -> None:
     """Replace results.json and results.md."""
     texts = {
         "results.json": json.dumps({**record, "results": results}, indent=2) + "\n",
-        "results.md": f"{table(results)}\n\n{padding_table(results)}".strip() + "\n",
+        "results.md": "\n\n".join(text for text in (each(results) for each in TABLES) if text) + "\n",
     }
     for name, text in texts.items():
         temporary = folder / f"{name}.tmp"
@@ -141,9 +155,16 @@ def main() -> None:
     if args.data_dir is not None:
         data_dir = Path(args.data_dir)
         tokenizer = GPTTokenizer.from_release(data_dir / "gpt_bpe")
+    device, size = torch.device(args.device), SIZES[args.size]
+    others = {
+        "tokenize": lambda: tokenize(data_dir, args.seed, folder / "tokenize"),
+        "extraction": lambda: extraction(data_dir, tokenizer, size, args.rounds, args.seed, device),
+        "growth": lambda: growth(size, args.rounds, args.seed, device),
+        "profile": lambda: step_profile(make_workload(PROFILED, "multiple-choice", args.seed), size, device),
+    }
     for suite in args.suites:
-        if suite == "tokenize" and suite not in results:
-            results[suite] = tokenize(data_dir, args.seed, folder / "tokenize")
+        if suite in others and suite not in results:
+            results[suite] = others[suite]()
             write(folder, record, results)
         for name, source in PADDING.items() if suite == "padding" else ():
             key = f"{name}, padding"
@@ -153,13 +174,13 @@ def main() -> None:
         for name in SUITES.get(suite, ()):
             if name not in results:
                 workload = make_workload(name, suite, args.seed, data_dir, tokenizer)
-                results[name] = measure(workload, args.size, args.rounds, args.memory, torch.device(args.device))
+                results[name] = measure(workload, args.size, args.rounds, args.memory, device)
                 write(folder, record, results)
     print((folder / "results.md").read_text(encoding="utf-8"))
     for suite in ("choices", "context"):
-        growth = sweep_growth(results, suite)
-        if growth:
-            print(f"\nCost of a step against that of the line before, {suite}:\n{growth}")
+        lines = sweep_growth(results, suite)
+        if lines:
+            print(f"\nCost of a step against that of the line before, {suite}:\n{lines}")
     if plot_sweeps(results, folder / "sweeps.png"):
         print(f"\n{folder / 'sweeps.png'}")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 CPU = torch.device("cpu")
@@ -105,6 +106,62 @@ def test_tables():
     assert padding_table(results).splitlines()[2] == "| TREC | 1,000 | 2.0% | 50.0% |"
     assert sweep_growth(results, "choices") == "- 2 choices: hf_gpt 1.20 x, openai-gpt 2.00 x, gpt2 2.00 x"
     assert table({"TREC, padding": padding, "tokenize": {"suite": "tokenize"}}) == ""
+
+
+def test_batches_lie_evenly_over_the_lengths():
+    from benchmarking import workloads
+    from benchmarking.workloads import POOL, Shape, make_workload
+
+    source = workloads.SUITES["features"]["sentences of 4 to 60 tokens"]
+    assert isinstance(source, Shape)
+    made = make_workload("sentences of 4 to 60 tokens", "features", seed=3)
+    assert [len(batch) for batch in made.grouped] == [source.batch_size] * source.batches
+    longest = [max(len(sequence) for row in batch for sequence in row) for batch in made.grouped]
+    assert longest == sorted(longest)
+    middles = [round(4 + 56 * (place + 0.5) / source.batches) for place in range(source.batches)]
+    np.testing.assert_allclose(longest, middles, atol=8)
+    assert 5 * source.batches <= POOL
+
+
+def test_growth_counts_distinct_tokens():
+    from benchmarking.growth import growth, growth_table
+    from benchmarking.measure import SIZES
+
+    result = growth(SIZES["tiny"], 1, 0, CPU)
+    # The start, 335 tokens in common, and for each choice a delimiter, 8 tokens and the classify token.
+    assert result["tokens"] == {f"{number} choices": 1 + 335 + 10 * number - (number - 1) for number in (1, 2, 4, 8)}
+    result["median_seconds"] = {"1 choices": 1.0, "2 choices": 1.05}
+    assert growth_table({"growth": result}).splitlines()[2:] == [
+        "| 1 choices | 346 | 1.00 s | - |",
+        "| 2 choices | 355 | 1.05 s | +5.0% |",
+    ]
+
+
+def test_profile_adds_up(workload):
+    from benchmarking.measure import SIZES
+    from benchmarking.step_profile import profile_table, step_profile
+
+    result = step_profile(workload, SIZES["tiny"], CPU)
+    assert sum(result["shares"].values()) == pytest.approx(1)
+    assert result["shares"]["matrix products"] > 0
+    lines = profile_table({"profile": {**result, "shares": {"GELU": 0.75, "copies": 0.245, "sums": 0.005}}})
+    assert lines.splitlines()[2:] == ["| GELU | 75.0% |", "| copies | 24.5% |", "| all else | 0.5% |"]
+
+
+def test_all_ways_to_embed_agree(tmp_path):
+    pytest.importorskip("sentence_transformers", reason="needs pip install sentence-transformers")
+    from benchmarking.extraction import OURS, embedders, extraction_table
+
+    size = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64}
+    texts = ["She didn't open the door.", "Yes", "The rain fell all night upon the roofs of the town."]
+    tokenizer = AutoTokenizer.from_pretrained(SCRIPTS.parent / "model_cards" / "gpt-mini")
+    ways = embedders(size, tokenizer, tmp_path, CPU)
+    vectors = {name: embed(texts) for name, embed in ways.items()}
+    assert len(vectors) == 4
+    for name, value in vectors.items():
+        np.testing.assert_allclose(value, vectors[OURS], atol=1e-6, err_msg=name)
+    result = {"sentences": 10, "median_seconds": {OURS: 2.0}, "ratio": {OURS: 1.0}, "vectors_differ": {OURS: 0.0}}
+    assert extraction_table({"extraction": result}).splitlines()[2] == "| hf_gpt | 5 | 1.00 x | 0e+00 |"
 
 
 def run_benchmark(*arguments):

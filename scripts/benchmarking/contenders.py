@@ -181,7 +181,7 @@ def logits_difference(workload: Workload, size: dict) -> float:
     """Largest difference between our task logits and openai-gpt's on the first batch, both with the same weights."""
     theirs = OpenAIGPTDoubleHeadsModel(peer_config("openai-gpt", size)).eval()
     ours = our_model(GPTForMultipleChoice, size).eval()
-    ours.load_state_dict(_as_ours(theirs.state_dict()))
+    ours.load_state_dict(as_ours(theirs.state_dict()))
     rows = workload.grouped[0]
     input_ids, mask = padded(rows)
     with torch.no_grad():
@@ -192,7 +192,7 @@ def logits_difference(workload: Workload, size: dict) -> float:
     return float((logits - expected.view_as(logits)).abs().max())
 
 
-def _as_ours(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def as_ours(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Our names for the stock two-headed model's weights; its linear layers are stored transposed."""
     renamed = {}
     for name, value in state.items():

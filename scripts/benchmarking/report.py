@@ -43,7 +43,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     A Markdown table, one workload a row: our median time of a turn, how many times as long the others took, our peak
     memory as a share of openai-gpt's, and our share of the rate of the model's own matrix products.
     """
-    timed = {name: result for name, result in results.items() if result["suite"] not in ("padding", "tokenize")}
+    timed = {name: result for name, result in results.items() if "padding" in result and "ratio" in result}
     lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"] if timed else []
     for name, result in timed.items():
         lines.append(f"| {' | '.join(cell(name, result) for cell in COLUMNS.values())} |")

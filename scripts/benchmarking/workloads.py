@@ -144,18 +144,16 @@ def make_workload(
     """
     Draw rows, group them by length into batches, and shuffle the same rows into others.
 
-    Rows of a shape are drawn from a pool of many batches, as in an epoch. Real rows, whose lengths differ much more,
-    are just as many as are timed, so that either side meets long and short ones: ours then has somewhat more padding
-    than in an epoch, the others somewhat less (see `epoch_padding`).
+    Rows are drawn from a pool of many batches, as in an epoch; of its batches those are timed that lie evenly over
+    the lengths (of two, those at a quarter and at three quarters), so that either side meets long and short rows.
     """
     source, random = SUITES[suite][name], np.random.default_rng(seed)
-    if isinstance(source, Shape):
-        rows = source.rows(source.batch_size * POOL, random)
-    else:
-        rows = source.rows(source.batch_size * source.batches, random, data_dir, tokenizer)
+    drawn = (data_dir, tokenizer) if isinstance(source, Files) else ()
+    rows = source.rows(source.batch_size * POOL, random, *drawn)
     lengths = [len(TokenTree.from_paths(row)) for row in rows]
     batches = _batches(list(LengthGroupedSampler(lengths, source.batch_size, seed)), source.batch_size)
-    batches = batches[: source.batches]
+    batches = sorted(batches, key=lambda batch: max(lengths[row] for row in batch))
+    batches = [batches[int((place + 0.5) / source.batches * len(batches))] for place in range(source.batches)]
     order = [index for batch in batches for index in batch]
     return Workload(
         name,
