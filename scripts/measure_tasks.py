@@ -79,7 +79,8 @@ class MeasureArguments:
     data_dir: str | None = field(default=None, metadata={"help": "Folder of the data sets' folders."})
     tasks: list[str] | None = field(default=None, metadata={"help": f"These only; of: {', '.join(FOLDERS)}."})
     seeds: int = field(default=3, metadata={"help": "Runs of each setting."})
-    rows: int = field(default=2000, metadata={"help": "Rows that are trained on at most, and evaluated on."})
+    rows: int = field(default=2000, metadata={"help": "Rows that are trained on at most."})
+    eval_rows: int = field(default=1000, metadata={"help": "Rows of a split that are evaluated on at most."})
     max_length: int = field(default=256, metadata={"help": "Tokens of a sequence at most."})
 
 
@@ -128,7 +129,7 @@ def measured(name: str, setting: str, seed: int, args: MeasureArguments) -> dict
         "--max_train_rows",
         str(args.rows),
         "--max_eval_rows",
-        str(args.rows),
+        str(args.eval_rows),
     ]
     flags += ["--max_length", str(args.max_length), "--seed", str(seed), "--output_dir", str(output)]
     classes = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
@@ -139,10 +140,11 @@ def measured(name: str, setting: str, seed: int, args: MeasureArguments) -> dict
 
 def table(results: dict[str, dict]) -> str:
     """Results as a Markdown table: the median over seeds and, in brackets, lowest and highest."""
-    columns = ["test score", "metric", "chance", "rows trained on", *SETTINGS]
+    columns = ["task", "metric", "chance", "rows trained on", "measured on", *SETTINGS]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, result in results.items():
         cells = [name, result["metric"], f"{result['chance']:.3f}", f"{result['rows']['train']:,}"]
+        cells.append(f"{result['split']}, {result['rows'][result['split']]:,}")
         for setting in SETTINGS:
             values = result["scores"].get(setting)
             spread = f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})" if values else "-"
@@ -157,7 +159,13 @@ def main() -> None:
     tasks = chosen_tasks(args)
     folder = Path(args.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    settings = {"model": args.model, "rows": args.rows, "max_length": args.max_length, "common": COMMON}
+    settings = {
+        "model": args.model,
+        "rows": args.rows,
+        "eval_rows": args.eval_rows,
+        "max_length": args.max_length,
+        "common": COMMON,
+    }
     file = folder / "settings.json"
     if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != settings:
         sys.exit(f"measure_tasks.py: {folder} holds runs with other settings: name another --output_dir.")
@@ -169,9 +177,11 @@ def main() -> None:
         if name == ENDINGS_ONLY and setting != "pretrained":
             continue
         record = measured(name, setting, seed, args)
-        summary = {"metric": record["main_metric"], "chance": record["chance"], "rows": record["rows"], "scores": {}}
-        scores = results.setdefault(name, summary)["scores"]
-        scores.setdefault(setting, []).append(record["metrics"]["test"][record["main_metric"]])
+        # Nothing is chosen by the validation rows, so where no test rows have labels they are as good.
+        split = "test" if "test" in record["metrics"] else "validation"
+        summary = {"metric": record["main_metric"], "chance": record["chance"], "rows": record["rows"], "split": split}
+        scores = results.setdefault(name, {**summary, "scores": {}})["scores"]
+        scores.setdefault(setting, []).append(record["metrics"][split][record["main_metric"]])
         write_json(folder / "results.json", results)
         (folder / "results.md").write_text(table(results) + "\n", encoding="utf-8")
     print(table(results))
