@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import json
 import re
 from pathlib import Path
 
@@ -66,3 +67,20 @@ def test_carried_model_is_small_and_whole():
     loss = model(**encoded, labels=encoded["input_ids"]).loss
     # Uniform guessing would be at 9; a damaged or untrained model is not far below.
     assert loss.item() < 6
+
+
+RESULTS = sorted((REPOSITORY / "scripts" / "results").glob("*.json"))
+
+
+@pytest.mark.parametrize("file", RESULTS, ids=[file.stem for file in RESULTS])
+def test_benchmark_tables_are_the_scripts_output(file, monkeypatch):
+    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
+    from benchmark import TABLES
+
+    results = json.loads(file.read_text(encoding="utf-8"))["results"]
+    # The sweeps are the picture.
+    results = {name: result for name, result in results.items() if result["suite"] not in ("choices", "context")}
+    lines = [line for each in TABLES for line in each(results).splitlines()]
+    assert len(lines) >= 3
+    shown = README.splitlines()
+    assert [line for line in lines if line and line not in shown] == []
