@@ -1,9 +1,20 @@
 """Configuration of the original GPT."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
+
+from .stock_checkpoints import own_config
+
+# The class of every Auto class, for repositories that carry their code; see `hf_gpt.hub_code`.
+AUTO_MAP = {
+    "AutoConfig": "configuration_gpt.GPTConfig",
+    "AutoModel": "modeling_gpt.GPTModel",
+    "AutoModelForCausalLM": "modeling_gpt.GPTForCausalLM",
+    "AutoModelForMultipleChoice": "modeling_gpt.GPTForMultipleChoice",
+    "AutoModelForSequenceClassification": "modeling_gpt.GPTForSequenceClassification",
+}
 
 
 @strict
@@ -42,6 +53,9 @@ class GPTConfig(PreTrainedConfig):
             Standard deviation of newly drawn weights.
         lm_coef (`float`, *optional*, defaults to 0.5):
             Weight of the language-model loss in the loss of the task heads; 0 leaves it out.
+        head_layers (`int` or `"mix"`, *optional*):
+            What a task head reads: the states of one layer, from 0 (output of the embedding) to `n_layer`, or a
+            learnt mix of all layers. By default the last hidden states.
         norm_first (`bool`, *optional*, defaults to `False`):
             Normalise before attention and feed-forward (GPT-2) rather than after the residual sum (GPT).
         final_norm (`bool`, *optional*, defaults to `False`):
@@ -74,8 +88,8 @@ class GPTConfig(PreTrainedConfig):
             the model learns as probabilities of whole scores); by default inferred from labels.
 
     Raises:
-        ValueError: if `n_embd` is not a multiple of `n_head`, a probability lies outside [0, 1), or a special id
-            lies outside the vocabulary.
+        ValueError: if `n_embd` is not a multiple of `n_head`, a probability lies outside [0, 1), a special id lies
+            outside the vocabulary, or there is no layer `head_layers`.
     """
 
     model_type = "hf_gpt"
@@ -103,6 +117,7 @@ class GPTConfig(PreTrainedConfig):
     layer_norm_epsilon: float = 1e-5
     initializer_range: float = 0.02
     lm_coef: float | int = 0.5
+    head_layers: int | Literal["mix"] | None = None
     norm_first: bool = False
     final_norm: bool = False
     is_causal: bool = True
@@ -129,6 +144,8 @@ class GPTConfig(PreTrainedConfig):
         for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, not {getattr(self, name)}.")
+        if isinstance(self.head_layers, int) and not 0 <= self.head_layers <= self.n_layer:
+            raise ValueError(f"head_layers is {self.head_layers}; the layers are 0 to {self.n_layer}.")
         for name in ("pad", "bos", "start", "delimiter", "classify"):
             token_id = getattr(self, f"{name}_token_id")
             if token_id is not None and not 0 <= token_id < self.vocab_size:
@@ -136,6 +153,25 @@ class GPTConfig(PreTrainedConfig):
                     f"{name}_token_id is {token_id}, outside the vocabulary of {self.vocab_size} rows: "
                     f"set it together with vocab_size, or to None."
                 )
+
+    @property
+    def layers_of_head(self) -> list[int]:
+        """The layers (`list[int]`) whose states a task head reads, from 0, the output of the embedding."""
+        if self.head_layers == "mix":
+            return list(range(self.n_layer + 1))
+        return [self.n_layer if self.head_layers is None else self.head_layers]
+
+    @classmethod
+    def get_config_dict(cls, *args, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:
+        """As in transformers; the configuration of a stock `openai-gpt` or `gpt2` becomes one of ours."""
+        config_dict, kwargs = super().get_config_dict(*args, **kwargs)
+        return own_config(config_dict), kwargs
+
+    def save_pretrained(self, save_directory, *args, **kwargs) -> None:
+        """As transformers does; where code is saved with it, `auto_map` names every class, not the saved one alone."""
+        if self._auto_class is not None:
+            self.auto_map = dict(AUTO_MAP)
+        super().save_pretrained(save_directory, *args, **kwargs)
 
     @property
     def excluded_token_id(self) -> int | None:

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from peft import PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM, EvalPrediction
 
+from .adapters import adapted_config, is_adapter, load_adapter
+from .configuration_gpt import GPTConfig
 from .conversion import is_release, load_release
 from .data_collator import TokenTreeCollator
 from .fine_tuning import input_transform, is_unlabelled, limited, load_task_data, predict_split, write_json
@@ -21,6 +24,7 @@ from .tasks import TaskData
 from .tokenization_gpt import GPTTokenizer
 from .trainer import GPTTrainer
 from .training_args import CustomTaskArguments, DataArguments, LauncherArguments, ModelArguments
+from .virtual_tokens import virtual_tokens
 from .zero_shot import ZeroShotScorer, best_threshold, threshold_logits, zero_shot_rule, zero_shot_transform
 
 RESULT_FILES = ("metrics.json", "predictions.tsv")
@@ -30,6 +34,9 @@ RESULT_FILES = ("metrics.json", "predictions.tsv")
 class EvaluationArguments(LauncherArguments):
     """What to measure; and the Trainer's own arguments."""
 
+    base_model: str | None = field(
+        default=None, metadata={"help": "Where the base model of an adapter is, if it is not where the adapter says."}
+    )
     split: str = field(default="test", metadata={"help": "Part of the task to measure.", "choices": list(SPLITS)})
     zero_shot: bool = field(
         default=False, metadata={"help": "Answer by the language model's probabilities, without a trained head."}
@@ -62,6 +69,8 @@ def evaluate(
     """
     if not model_args.model_name_or_path:
         raise ValueError("Name a model with --model_name_or_path: a fine-tuned folder, or with --zero_shot any model.")
+    if model_args.adaptation != "full":
+        raise ValueError("A folder says by itself how its model was adapted: leave out --adaptation.")
     output = Path(args.output_dir)
     if output.is_dir() and any(output.iterdir()) and not args.overwrite_output_dir:
         raise ValueError(f"{output} is not empty: name another --output_dir or add --overwrite_output_dir.")
@@ -83,20 +92,45 @@ def _measure_head(
     task: TaskData, tokenizer: GPTTokenizer, model_args: ModelArguments, data: DataArguments, args: EvaluationArguments
 ) -> dict[str, Any]:
     spec = task.spec
-    _check_head(model_args, spec)
-    model = load_model(model_args, spec, tokenizer, args.seed)
+    name = model_args.model_name_or_path
+    if is_release(name):
+        raise ValueError(f"{name} is OpenAI's release, which has no head: fine-tune it first, or add --zero_shot.")
+    if is_adapter(name, model_args.revision):
+        model = _load_adapted_model(model_args, spec, tokenizer, args.base_model)
+    else:
+        if args.base_model is not None:
+            raise ValueError(f"--base_model belongs to an adapter, and {name} is none: leave it out.")
+        _check_head(name, AutoConfig.from_pretrained(name, revision=model_args.revision), spec)
+        model = load_model(model_args, spec, tokenizer, args.seed)
     trainer = _trainer(model, tokenizer, spec, args)
-    rows = _encoded(task, args.split, data, tokenizer, input_transform(data, spec, model.config), args)
+    transform = input_transform(data, spec, model.config, virtual_tokens(model))
+    rows = _encoded(task, args.split, data, tokenizer, transform, args)
     logits, metrics = predict_split(trainer, rows, spec)
     return _finish(trainer, rows, logits, metrics, spec, model_args, args)
 
 
-def _check_head(model_args: ModelArguments, spec: TaskSpec) -> None:
+def _load_adapted_model(
+    model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, base_model: str | None
+) -> PeftModel:
+    name = model_args.model_name_or_path
+    if model_args.random_weights or model_args.transfer_layers is not None:
+        raise ValueError(
+            f"{name} is an adapter, measured as it was trained: no --random_weights, no --transfer_layers."
+        )
+    _check_head(name, adapted_config(name, model_args.revision), spec)
+    try:
+        model = load_adapter(
+            name, base_model, revision=model_args.revision, attn_implementation=model_args.attn_implementation
+        )
+    except ValueError as error:
+        raise ValueError(f"{error} On the command line: --base_model.") from error
+    check_ids(model.config, tokenizer, name)
+    return model
+
+
+def _check_head(name: str, config: GPTConfig, spec: TaskSpec) -> None:
     """Raise a `ValueError` where the model would be given a new head, or one for other labels."""
-    name, wanted = model_args.model_name_or_path, head_class(spec)
-    if is_release(name):
-        raise ValueError(f"{name} is OpenAI's release, which has no head: fine-tune it first, or add --zero_shot.")
-    config = AutoConfig.from_pretrained(name, revision=model_args.revision)
+    wanted = head_class(spec)
     if wanted.__name__ not in (config.architectures or ()):
         found = ", ".join(config.architectures or ("no architecture",))
         raise ValueError(
@@ -142,6 +176,8 @@ def _measure_zero_shot(
 
 def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) -> GPTPreTrainedModel:
     name = model_args.model_name_or_path
+    if is_adapter(name, model_args.revision):
+        raise ValueError(f"{name} is an adapter of a task head: --zero_shot wants a language model, such as its base.")
     if is_release(name):
         model = load_release(name, GPTForCausalLM, n_head=model_args.n_head)
         if model_args.attn_implementation is not None:

@@ -10,24 +10,37 @@ import numpy as np
 from datasets import Dataset
 
 from .adapters import HEAD_CONFIG, head_config, resumption_problem
+from .card_base import FACTS
+from .card_callback import EMISSIONS, fill_in
 from .checkpoints import UNFINISHED, checkpoint_problems, checkpoints_in, discard, last_checkpoint
 from .configuration_gpt import GPTConfig
 from .data_collator import IGNORED_LABEL, TokenTreeCollator
+from .frozen_features import (
+    FOLDER,
+    FrozenFeatureHead,
+    FrozenFeatureTrainer,
+    cache_features,
+    describe_frozen,
+    describe_head,
+    head_problem,
+    remove_features,
+)
 from .input_transforms import InputTransform, SpecialIds
 from .metrics import compute_metrics_for, predictions_from_logits
 from .model_card import FineTunedCard
 from .model_loading import load_model, load_tokenizer
+from .schedules import planned_updates, unfreezing_plan
 from .submissions import GLUE_FILES, STORY_CLOZE_FILE, can_submit, write_submission
 from .task_encoding import EncodingStatistics, encode_split
 from .task_report import chance_level, chance_warning, describe_batches, describe_task, write_predictions
 from .tasks import TaskData, TaskSpec, custom_task, load_task, task_table
 from .tokenization_gpt import GPTTokenizer
 from .trainer import GPTTrainer
-from .training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from .training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments, check_adaptation
 from .virtual_tokens import virtual_tokens
 
 RESULT_FILES = ("metrics.json", "predictions.tsv", "README.md", *(name for name, _ in GLUE_FILES.values()))
-RESULT_FILES += (STORY_CLOZE_FILE,)
+RESULT_FILES += (STORY_CLOZE_FILE, FACTS, EMISSIONS)
 # A whole model and an adapter in one folder would be taken for each other.
 MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors")
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", HEAD_CONFIG)
@@ -59,7 +72,7 @@ def check_output_dir(args: FineTuningArguments) -> str | None:
         found = last_checkpoint(output, args)
         if found is not None:
             return str(found)
-        names -= {UNFINISHED, TRACKER_LOGS}
+        names -= {UNFINISHED, TRACKER_LOGS, FOLDER}
         if args.process_index == 0:
             print(f"{output} holds no checkpoint yet: training starts at the beginning.", flush=True)
     elif resume is not None:
@@ -84,6 +97,11 @@ def load_task_data(data: DataArguments, custom: CustomTaskArguments) -> TaskData
     Raises:
         ValueError, FileNotFoundError: for an unknown task, or files and rows that are not as they should be.
     """
+    if data.tasks or data.data_dirs or data.task_rows_cap is not None:
+        raise ValueError(
+            "--tasks, and --data_dirs and --task_rows_cap with it, are for training several tasks together with "
+            "scripts/finetune.py; a single one is named by --task and --data_dir."
+        )
     if not data.task:
         raise ValueError("Name a task with --task; --list_tasks prints all.")
     if data.task != "custom":
@@ -148,20 +166,34 @@ def run(
     """
     if not model_args.model_name_or_path:
         raise ValueError("Name a model with --model_name_or_path: an hf_gpt folder, a Hub id or the release's folder.")
+    check_adaptation(model_args, args)
     checkpoint = check_output_dir(args)
-    is_main = args.process_index == 0
+    is_main, is_frozen = args.process_index == 0, model_args.adaptation == "frozen"
     with args.main_process_first(desc="reading the data"):
         task = load_task_data(data, custom)
         spec = task.spec
         tokenizer = load_tokenizer(model_args)
         model = load_model(model_args, spec, tokenizer, args.seed)
+        trained = FrozenFeatureHead(model) if is_frozen else model
         problem = None if checkpoint is None else resumption_problem(model, checkpoint)
+        if checkpoint is not None and model_args.adaptation in ("full", "frozen"):
+            problem = problem or head_problem(trained, checkpoint)
         if problem:
             raise ValueError(f"Training cannot go on from {checkpoint}: {problem}.")
         transform = input_transform(data, spec, model.config, virtual_tokens(model))
         encoded = encode_task(task, data, tokenizer, transform)
+    train = encoded["train"][0]
+    trained_parameters = sum(value.numel() for value in trained.parameters() if value.requires_grad)
+    unfreezing = None
+    if args.unfreeze != "none":
+        updates = planned_updates(len(train), args)
+        unfreezing = unfreezing_plan(args.unfreeze, args.unfreeze_every, model.config.n_layer, *updates)
     if is_main:
         print(describe_task(task, encoded, tokenizer), flush=True)
+        if is_frozen:
+            print(describe_frozen(model.config, trained_parameters, model_args.lm_coef), flush=True)
+        if unfreezing is not None:
+            print(f"Trained are\n{unfreezing}", flush=True)
     compute_metrics = compute_metrics_for(spec)
     args.metric_for_best_model = f"eval_{spec.main_metric}"
     args.greater_is_better = True
@@ -169,15 +201,20 @@ def run(
     if is_main and args.overwrite_output_dir and checkpoint is None:
         _remove_earlier_results(output)
 
-    train = encoded["train"][0]
-    trainer = GPTTrainer(
-        model=model,
+    collator = TokenTreeCollator(tokenizer.pad_token_id)
+    if is_frozen and model_args.cache_features:
+        cache = cache_features(trained, {split: rows for split, (rows, _) in encoded.items()}, collator, args)
+        encoded = {split: (cache.rows[split], statistics) for split, (_, statistics) in encoded.items()}
+        train, collator = cache.rows["train"].select_columns(["feature_index", "label", "length"]), cache.collate
+    trainer = (FrozenFeatureTrainer if is_frozen else GPTTrainer)(
+        model=trained,
         args=args,
         train_dataset=train,
         eval_dataset=encoded["validation"][0],
-        data_collator=TokenTreeCollator(tokenizer.pad_token_id),
+        data_collator=collator,
         processing_class=tokenizer,
         compute_metrics=compute_metrics,
+        unfreezing=unfreezing,
     )
     if is_main:
         lengths = train.with_format("numpy")["length"][:]
@@ -185,7 +222,7 @@ def run(
     result = trainer.train(resume_from_checkpoint=checkpoint)
     metrics = evaluate_splits(trainer, encoded, spec, output, is_whole=data.max_eval_rows is None)
     trainer.save_whole_model()
-    if is_main and model_args.adaptation != "full":
+    if is_main and model_args.adaptation not in ("full", "frozen"):
         write_json(output / HEAD_CONFIG, head_config(model))
     record = {
         "task": spec.name,
@@ -197,7 +234,8 @@ def run(
         "random_weights": model_args.random_weights,
         "transfer_layers": model_args.transfer_layers,
         "adaptation": model_args.adaptation,
-        "trained_parameters": sum(value.numel() for value in model.parameters() if value.requires_grad),
+        "trained_parameters": trained_parameters,
+        "max_length": transform.max_length,
         "seed": args.seed,
         "train_seconds": result.metrics["train_runtime"],
         "steps": trainer.state.global_step,
@@ -205,9 +243,12 @@ def run(
     }
     if is_main:
         card = _card(record, spec, model_args, args, trainer)
-        card.render().save(output / "README.md")
+        card.save(output)
+        remove_features(output)
         write_json(output / "metrics.json", record)
         _report(record, spec, encoded, output)
+    if args.push_to_hub:
+        trainer.push_to_hub()
     return record
 
 
@@ -276,40 +317,29 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def _card(record, spec: TaskSpec, model_args: ModelArguments, args: FineTuningArguments, trainer) -> FineTunedCard:
-    adapter = {} if model_args.adaptation == "full" else {"trained parameters": f"{record['trained_parameters']:,}"}
-    if adapter and model_args.adapter_size is not None:
-        adapter["adapter size"] = model_args.adapter_size
-    return FineTunedCard(
-        name=f"{Path(model_args.model_name_or_path.rstrip('/')).name}-{spec.name}",
+    card = FineTunedCard.for_task(
+        spec,
+        model_args.model_name_or_path,
         adaptation=model_args.adaptation,
-        task=spec.name,
-        family=spec.family,
-        description=spec.description,
-        base_model=model_args.model_name_or_path,
         random_weights=model_args.random_weights,
-        data_licence=spec.licence,
-        data_source=spec.source,
-        hyperparameters={
-            "learning rate": args.learning_rate,
-            "global batch size": args.train_batch_size * args.world_size * args.gradient_accumulation_steps,
-            "epochs": args.num_train_epochs,
-            "steps": record["steps"],
-            "optimizer": args.optimizer if args.optimizer == "release" else args.optim,
-            "schedule": f"{args.schedule}, warm-up {args.warmup}"
-            if args.schedule != "trainer"
-            else args.lr_scheduler_type,
-            "weight decay": args.weight_decay,
-            "dropout": trainer.model.config.resid_pdrop,
-            "language-model coefficient": trainer.model.config.lm_coef,
-        }
-        | ({} if model_args.transfer_layers is None else {"pretrained layers": model_args.transfer_layers})
-        | adapter,
         metrics=record["metrics"],
         rows=record["rows"],
-        seed=args.seed,
-        seconds=record["train_seconds"],
-        label_names=list(spec.label_names) if spec.label_names else None,
+        chance=record.get("chance"),
+        resumed=record["resumed"],
+        max_length=record.get("max_length"),
     )
+    fill_in(card, args, trainer.state, trainer.model)
+    known = {
+        "pretrained layers": model_args.transfer_layers,
+        "learning rate from layer to layer": None if args.layer_decay == 1 else f"times {args.layer_decay}",
+        "unfreezing": None if args.unfreeze == "none" else args.unfreeze,
+    }
+    if model_args.adaptation != "full":
+        known["trained parameters"] = f"{record['trained_parameters']:,}"
+    if model_args.adaptation == "frozen":
+        known["head reads"] = describe_head(trainer.model.config)
+    card.hyperparameters |= {name: value for name, value in known.items() if value is not None}
+    return card
 
 
 def _report(record, spec: TaskSpec, encoded, output: Path) -> None:

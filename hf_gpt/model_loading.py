@@ -10,7 +10,9 @@ from transformers import AutoConfig, AutoTokenizer, set_seed
 from .adapters import adapter_config
 from .configuration_gpt import GPTConfig
 from .conversion import default_generation_config, is_release, load_release, read_release, release_config
+from .hub_download import checked_revision
 from .modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification, GPTPreTrainedModel
+from .stock_checkpoints import stock_type_at
 from .tasks import TaskSpec
 from .tokenization_gpt import GPTTokenizer
 from .training_args import ModelArguments
@@ -26,8 +28,12 @@ def load_tokenizer(args: ModelArguments) -> GPTTokenizer:
     name = args.tokenizer_name or args.model_name_or_path
     if is_release(name) and not (Path(name) / "tokenizer_config.json").is_file():
         return GPTTokenizer.from_release(name, task_template=True)
+    # The class that transformers has for a stock openai-gpt splits words in another way.
+    stock = stock_type_at(name, args.revision)
+    tokenizer_class = GPTTokenizer if stock == "openai-gpt" else AutoTokenizer
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, revision=args.revision, task_template=True)
+        revision = checked_revision(name, args.revision) if stock is None else args.revision
+        tokenizer = tokenizer_class.from_pretrained(name, revision=revision, task_template=True)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"No tokenizer could be loaded from {name} ({error}). Name one with --tokenizer_name: a folder with "
@@ -47,7 +53,8 @@ def load_model(
     args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, seed: int
 ) -> GPTPreTrainedModel | PeftModel:
     """
-    The model with the head of a task, in float32; with `args.adaptation`, with a new adapter.
+    The model with the head of a task, in float32; with `args.adaptation`, with a new adapter, or with only its head
+    to be trained.
 
     Args:
         args (`ModelArguments`): what to start from.
@@ -56,12 +63,11 @@ def load_model(
         seed (`int`): of newly drawn weights.
 
     Raises:
-        ValueError: if model and tokenizer do not belong together, the model is none of ours, or `transfer_layers` or
-            the adapter does not fit it.
+        ValueError: if model and tokenizer do not belong together, the model is none of ours, or `transfer_layers`,
+            `layers` or the adapter does not fit it.
         FileNotFoundError: if a file of the release is missing.
     """
-    if args.adaptation != "full":
-        _check_base_of_adapter(args)
+    _check_adaptation(args)
     model_class = head_class(spec)
     settings: dict[str, Any] = {"lm_coef": args.lm_coef, "release_quirks": args.release_quirks}
     if args.dropout is not None:
@@ -73,6 +79,9 @@ def load_model(
             settings["label2id"] = {name: index for index, name in enumerate(spec.label_names)}
         else:
             settings["num_labels"] = spec.num_labels
+    if args.adaptation == "frozen":
+        # The language model's loss would change nothing that is trained.
+        settings |= {"lm_coef": 0.0, "head_layers": _head_layers(args)}
     set_seed(seed)
     name = args.model_name_or_path
     if is_release(name):
@@ -84,11 +93,13 @@ def load_model(
         if args.attn_implementation is not None:
             model.set_attn_implementation(args.attn_implementation)
     else:
-        config = AutoConfig.from_pretrained(name, revision=args.revision, **settings)
+        is_stock = stock_type_at(name, args.revision) is not None
+        revision = args.revision if is_stock else checked_revision(name, args.revision)
+        config = (GPTConfig if is_stock else AutoConfig).from_pretrained(name, revision=revision, **settings)
         if not isinstance(config, GPTConfig):
             raise ValueError(
-                f"{name} is a {config.model_type} model; hf_gpt fine-tunes its own. Convert the OpenAI release with "
-                "scripts/convert_openai_checkpoint.py."
+                f"{name} is a {config.model_type} model; hf_gpt fine-tunes its own, OpenAI's release and the stock "
+                "openai-gpt."
             )
         if args.random_weights:
             config._attn_implementation = args.attn_implementation
@@ -97,7 +108,7 @@ def load_model(
             model = model_class.from_pretrained(
                 name,
                 config=config,
-                revision=args.revision,
+                revision=revision,
                 dtype=torch.float32,
                 attn_implementation=args.attn_implementation,
             )
@@ -105,7 +116,42 @@ def load_model(
     if args.transfer_layers is not None:
         _draw_upper_layers(model, args, seed)
     model.generation_config = default_generation_config(model.config)
+    if args.adaptation != "frozen" and args.lm_coef == 0 and isinstance(model.config.head_layers, int):
+        raise ValueError(
+            f"The head of {name} reads layer {model.config.head_layers}, so without the language-model loss nothing "
+            "would train the layers above: keep --lm_coef above 0, or add --adaptation frozen."
+        )
+    if args.adaptation == "frozen":
+        for parameter in model.base_model.parameters():
+            parameter.requires_grad_(False)
+        return model
     return model if args.adaptation == "full" else _with_adapter(model, args)
+
+
+def _check_adaptation(args: ModelArguments) -> None:
+    if args.adaptation not in ("full", "frozen"):
+        _check_base_of_adapter(args)
+    if args.adaptation != "frozen" and (args.layers is not None or not args.cache_features):
+        name = "--layers" if args.layers is not None else "--cache_features"
+        raise ValueError(f"{name} belongs to --adaptation frozen, not {args.adaptation}: change one of them.")
+
+
+def _head_layers(args: ModelArguments) -> int | str | None:
+    """`GPTConfig.head_layers` of what `--layers` says."""
+    layers, name = args.layers or "last", args.model_name_or_path
+    if layers in ("last", "mix"):
+        return None if layers == "last" else layers
+    if is_release(name):
+        top = release_config(read_release(name), n_head=args.n_head).n_layer
+    else:
+        top = AutoConfig.from_pretrained(name, revision=args.revision).num_hidden_layers
+    if not layers.removeprefix("-").isdecimal() or not -top - 1 <= int(layers) <= top:
+        raise ValueError(
+            f"--layers {layers}: give last, mix, or a number from 0 (output of the embedding) to {top}; negative ones "
+            "count from the end."
+        )
+    index = int(layers) % (top + 1)
+    return None if index == top else index
 
 
 def _check_base_of_adapter(args: ModelArguments) -> None:
@@ -113,7 +159,7 @@ def _check_base_of_adapter(args: ModelArguments) -> None:
     if is_release(args.model_name_or_path):
         raise ValueError(
             f"--adaptation {args.adaptation}: an adapter needs a base model that loads by itself. Convert the release "
-            "with scripts/convert_openai_checkpoint.py and name the result."
+            "with scripts/convert.py and name the result."
         )
     if args.random_weights or args.transfer_layers is not None:
         raise ValueError(

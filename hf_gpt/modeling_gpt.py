@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel
+from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel, initialization
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
@@ -18,6 +18,7 @@ from .attention import eager_attention_forward
 from .configuration_gpt import GPTConfig
 from .dropout import Dropout
 from .losses import linear_cross_entropy
+from .stock_checkpoints import load_pretrained_model
 
 
 class GPTAttention(nn.Module):
@@ -109,6 +110,19 @@ class GPTBlock(GradientCheckpointingLayer):
         return self.ln_2(hidden_states + self.mlp(hidden_states))
 
 
+class ScalarMix(nn.Module):
+    """A learnt weighted mean of layers, times a learnt factor (Peters et al., 2018, equation 1)."""
+
+    def __init__(self, layers: int):
+        super().__init__()
+        self.scalars = nn.Parameter(torch.zeros(layers))
+        self.gamma = nn.Parameter(torch.ones(1))
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        weights = self.gamma * self.scalars.softmax(0)
+        return (weights.unsqueeze(-1) * states).sum(-2)  # (..., layers, n_embd) -> (..., n_embd)
+
+
 class GPTPreTrainedModel(PreTrainedModel):
     """Base of all GPT models: initialisation, loading, and the language-model loss that the heads share."""
 
@@ -126,6 +140,16 @@ class GPTPreTrainedModel(PreTrainedModel):
         "hidden_states": GPTBlock,
         "attentions": OutputRecorder(GPTAttention, layer_name=".attn", index=1),
     }
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, ScalarMix):
+            initialization.zeros_(module.scalars)
+            initialization.ones_(module.gamma)
+
+    # `from_pretrained` reads stock `openai-gpt` and `gpt2` checkpoints as well.
+    _load_pretrained_model = staticmethod(load_pretrained_model)
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """The implementation that was asked for; by default SDPA, and on machines without an accelerator blockwise."""
@@ -453,6 +477,8 @@ class GPTTaskModel(GPTPreTrainedModel):
         super().__init__(config)
         self.transformer = GPTModel(config)
         self.clf_dropout = Dropout(config.clf_pdrop)
+        if config.head_layers == "mix":
+            self.head_mix = ScalarMix(config.n_layer + 1)
         self.score = nn.Linear(config.n_embd, self.score_width or config.num_labels)
         self.post_init()
 
@@ -522,6 +548,7 @@ class GPTTaskModel(GPTPreTrainedModel):
 
         use_rows = self.config.release_quirks and inputs_embeds is None
         rows = self.transformer.dropped_embedding_rows() if use_rows else None
+        wants_states = kwargs.pop("output_hidden_states", self.config.output_hidden_states)
         outputs = self.transformer(
             input_ids,
             attention_mask=attention_mask,
@@ -530,10 +557,11 @@ class GPTTaskModel(GPTPreTrainedModel):
             inputs_embeds=inputs_embeds,
             use_cache=False,
             embedding_rows=rows,
+            output_hidden_states=wants_states if self.config.head_layers is None else True,
             **kwargs,
         )
         hidden_states = outputs.last_hidden_state
-        logits = self._logits(hidden_states.reshape(batch, -1, hidden_states.shape[-1]), classify_index)
+        logits = self.head_logits(self.classify_states(outputs, classify_index), classify_index.ge(0))
 
         task_loss, items = None, batch
         if labels is not None:
@@ -551,7 +579,7 @@ class GPTTaskModel(GPTPreTrainedModel):
             logits=logits,
             task_loss=task_loss,
             lm_loss=lm_loss,
-            hidden_states=outputs.hidden_states,
+            hidden_states=outputs.hidden_states if wants_states else None,
             attentions=outputs.attentions,
         )
 
@@ -587,11 +615,23 @@ class GPTTaskModel(GPTPreTrainedModel):
         sequences = tokens.any(-1).view(batch, -1).sum(-1, keepdim=True).clamp(min=1)  # (batch, 1)
         return (per_sequence.view(batch, -1) / sequences).view_as(per_sequence)
 
-    def _pooled(self, hidden_states, classify_index):
-        """States of the classify tokens, `(batch, paths, n_embd)`, 0 where there is no path; one dropout mask."""
-        index = classify_index.clamp(min=0).unsqueeze(-1).expand(-1, -1, hidden_states.shape[-1])
-        pooled = hidden_states.gather(1, index)
-        return pooled * classify_index.ge(0).unsqueeze(-1)
+    def classify_states(self, outputs: BaseModelOutputWithPast, classify_index: torch.Tensor) -> torch.Tensor:
+        """
+        What the head reads: `(batch, paths, layers, n_embd)` states of the classify tokens in the layers that
+        `config.head_layers` names, 0 where there is no path. `outputs` are those of the transformer (with
+        `hidden_states`, if `head_layers` is not `None`).
+        """
+        layers = [outputs.last_hidden_state]
+        if self.config.head_layers is not None:
+            layers = [outputs.hidden_states[layer] for layer in self.config.layers_of_head]
+        index = classify_index.clamp(min=0).unsqueeze(-1).expand(-1, -1, layers[0].shape[-1])
+        pooled = [states.reshape(index.shape[0], -1, states.shape[-1]).gather(1, index) for states in layers]
+        return torch.stack(pooled, dim=2) * classify_index.ge(0)[..., None, None]
+
+    def head_logits(self, states: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
+        """Logits of `classify_states`; `present` of shape `(batch, paths)` is False where there is no path."""
+        pooled = self.head_mix(states) if self.config.head_layers == "mix" else states.squeeze(2)
+        return self._scores(pooled, present)
 
     def _shared_dropout(self, states):
         """Dropout on `(batch, paths, n_embd)` with one mask for the paths of an example, as in the release."""
@@ -603,10 +643,9 @@ class GPTForMultipleChoice(GPTTaskModel):
 
     score_width = 1
 
-    def _logits(self, hidden_states, classify_index):
-        pooled = self._shared_dropout(self._pooled(hidden_states, classify_index))
-        logits = self.score(pooled).squeeze(-1)  # (batch, choices)
-        return logits.masked_fill(classify_index.lt(0), float("-inf"))
+    def _scores(self, pooled, present):
+        logits = self.score(self._shared_dropout(pooled)).squeeze(-1)  # (batch, choices)
+        return logits.masked_fill(~present, float("-inf"))
 
     def _task_loss_sum(self, logits, labels):
         return nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
@@ -615,9 +654,8 @@ class GPTForMultipleChoice(GPTTaskModel):
 class GPTForSequenceClassification(GPTTaskModel):
     """GPT that classifies a text, or a pair of texts; of two paths (both orders) the states are added first."""
 
-    def _logits(self, hidden_states, classify_index):
-        pooled = self._pooled(hidden_states, classify_index).sum(1, keepdim=True)
-        return self.score(self._shared_dropout(pooled)).squeeze(1)  # (batch, num_labels)
+    def _scores(self, pooled, present):
+        return self.score(self._shared_dropout(pooled.sum(1, keepdim=True))).squeeze(1)  # (batch, num_labels)
 
     def _task_loss_sum(self, logits, labels):
         logits = logits.float()

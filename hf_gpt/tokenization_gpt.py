@@ -258,7 +258,12 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         ValueError: if the mode is unknown or there is no vocabulary.
     """
 
-    vocab_files_names = {"tokenizer_file": "tokenizer.json"}
+    # The first two are those of a stock `openai-gpt`; only the last is written.
+    vocab_files_names = {
+        "vocab_file": "vocab.json",
+        "merges_file": "merges.txt",
+        "tokenizer_file": "tokenizer.json",
+    }
     model_input_names = ["input_ids", "attention_mask"]
     padding_side = "right"
     truncation_side = "right"
@@ -280,6 +285,10 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             raise ValueError(f"mode={mode!r} is not one of the tokenizer's modes: {', '.join(map(repr, MODES))}")
         tokenizer_object = kwargs.pop("tokenizer_object", None)
         tokenizer_file = kwargs.pop("tokenizer_file", None)
+        vocab_file, merges_file = kwargs.pop("vocab_file", None), kwargs.pop("merges_file", None)
+        if tokenizer_file is None and vocab is None and vocab_file is not None and merges_file is not None:
+            vocab = _read_vocab(Path(vocab_file))
+            merges = _read_merges(Path(merges_file), vocab)
         if tokenizer_object is not None:
             self._tokenizer = copy.deepcopy(tokenizer_object)
         elif tokenizer_file is not None:

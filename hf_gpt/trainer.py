@@ -12,9 +12,10 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from transformers import TrainerCallback
 
-from .checkpoints import WholeCheckpointTrainer
 from .data_collator import FilledRows, LengthGroupedSampler
+from .hub_training import HubTrainer
 from .optimization import ReleaseAdam, get_release_schedule
+from .schedules import UnfreezingPlan, scale_by_level
 from .training_args import FineTuningArguments
 
 LOSS_TERMS = ("task_loss", "lm_loss")
@@ -33,7 +34,7 @@ class _TellSamplerEpoch(TrainerCallback):
         self.sampler.set_epoch(int(state.epoch or 0))
 
 
-class GPTTrainer(WholeCheckpointTrainer):
+class GPTTrainer(HubTrainer):
     """
     `transformers.Trainer` with `FineTuningArguments` and checkpoints that are whole or not there.
 
@@ -43,19 +44,26 @@ class GPTTrainer(WholeCheckpointTrainer):
 
     Args:
         args (`FineTuningArguments`): settings.
+        unfreezing (`UnfreezingPlan`, *optional*): which parameters are trained in which update; the others keep their
+            values and their moments, and the gradient's norm is that of those that are trained. Not with FSDP.
         kwargs: see `transformers.Trainer`.
     """
 
     args: FineTuningArguments
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Any, unfreezing: UnfreezingPlan | None = None, **kwargs: Any):
         super().__init__(*args, **kwargs)
+        self.unfreezing = unfreezing
         self._term_sums: dict[str, torch.Tensor] = {}
         self._terms_since: int | None = None
 
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
-        """The release's Adam, or with `args.optimizer == "trainer"` the Trainer's own choice (`args.optim`)."""
-        if self.optimizer is None and self.args.optimizer == "release":
+        """
+        The release's Adam, or with `args.optimizer == "trainer"` the Trainer's own choice (`args.optim`); the rates of
+        layers differ with `args.layer_decay`.
+        """
+        is_new = self.optimizer is None
+        if is_new and self.args.optimizer == "release":
             trained = [parameter for parameter in (model or self.model).parameters() if parameter.requires_grad]
             # The Trainer clips by the global norm before the step, over all shards: not again in the optimizer.
             self.optimizer = ReleaseAdam(
@@ -67,7 +75,10 @@ class GPTTrainer(WholeCheckpointTrainer):
                 max_grad_norm=0,
                 decay_vectors=self.args.decay_vectors,
             )
-        return super().create_optimizer(model)
+        super().create_optimizer(model)
+        if is_new and self.args.layer_decay < 1:
+            scale_by_level(self.optimizer, model or self.model, self.args.layer_decay, self.model.config.n_layer)
+        return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
         """One of the release's schedules, or with `args.schedule == "trainer"` that of `args.lr_scheduler_type`."""
@@ -104,18 +115,25 @@ class GPTTrainer(WholeCheckpointTrainer):
         args = self.args
         if train_dataset is None or args.train_sampling_strategy not in ("group_by_length", "random"):
             return super()._get_train_sampler(train_dataset)
-        lengths = np.zeros(len(train_dataset.rows), dtype=np.int64)
-        if args.train_sampling_strategy == "group_by_length":
-            lengths = train_dataset.rows.with_format("numpy")[args.length_column_name][:]
         sampler = LengthGroupedSampler(
-            lengths,
+            self._row_lengths(train_dataset.rows),
             args.train_batch_size * args.world_size * args.gradient_accumulation_steps,
             seed=args.seed if args.data_seed is None else args.data_seed,
             fillers=train_dataset.fillers,
         )
+        self._follow_epochs(sampler)
+        return sampler
+
+    def _row_lengths(self, rows: Dataset) -> np.ndarray:
+        """By what rows are grouped: their lengths, or with `train_sampling_strategy="random"` nothing."""
+        if self.args.train_sampling_strategy == "group_by_length":
+            return rows.with_format("numpy")[self.args.length_column_name][:]
+        return np.zeros(len(rows), dtype=np.int64)
+
+    def _follow_epochs(self, sampler: Sampler) -> None:
+        """From now on this sampler is told which epoch it is."""
         self.remove_callback(_TellSamplerEpoch)
         self.add_callback(_TellSamplerEpoch(sampler))
-        return sampler
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """The Trainer's own; it leaves the random state alone, so that training goes the same way without it."""
@@ -131,6 +149,24 @@ class GPTTrainer(WholeCheckpointTrainer):
     def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
         # The Trainer would group these by length too, and predictions would not come back in the order of the rows.
         return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        """Forward and backward pass; what is frozen in this update (`unfreezing`) has no gradient after it."""
+        if self.unfreezing is None:
+            return super().training_step(model, inputs, num_items_in_batch)
+        frozen = self.unfreezing.frozen_at(self.state.global_step, self.model.named_parameters())
+        # DDP waits for the gradient of every parameter; alone, the backward pass need not go through what is frozen.
+        is_alone = model is self.model and not self.args.activation_checkpointing
+        for parameter in frozen:
+            parameter.requires_grad_(not is_alone)
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        # Before clipping, which comes next, and the optimizer, which leaves alone what has no gradient.
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+            parameter.grad = None
+        return loss
 
     def compute_loss(
         self,

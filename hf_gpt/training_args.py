@@ -15,6 +15,7 @@ from transformers import HfArgumentParser, TrainingArguments
 from .adapters import METHODS
 from .input_transforms import TRUNCATION_RULES
 from .optimization import SCHEDULES
+from .schedules import KINDS, stage_length
 
 
 @dataclass
@@ -57,10 +58,21 @@ class ModelArguments:
     adaptation: str = field(
         default="full",
         metadata={
-            "help": "What is trained: everything (full), or an adapter and the head (see hf_gpt.adapters). Adapters "
-            "want higher learning rates.",
-            "choices": ["full", *METHODS],
+            "help": "What is trained: everything (full), the head alone (frozen), or an adapter and the head (see "
+            "hf_gpt.adapters). The fewer parameters, the higher the learning rate that they want.",
+            "choices": ["full", "frozen", *METHODS],
         },
+    )
+    layers: str | None = field(
+        default=None,
+        metadata={
+            "help": "With --adaptation frozen, what the head reads: last, the number of a layer (0 is the output of "
+            "the embedding, -1 the last), or mix, a learnt mix of all layers."
+        },
+    )
+    cache_features: bool = field(
+        default=True,
+        metadata={"help": "With --adaptation frozen: run the model once and train the head on what it gave."},
     )
     adapter_size: int | None = field(
         default=None,
@@ -77,6 +89,16 @@ class DataArguments:
     task: str | None = field(default=None, metadata={"help": "Name of the task; --list_tasks prints all."})
     list_tasks: bool = field(default=False, metadata={"help": "Print the tasks and stop."})
     data_dir: str | None = field(default=None, metadata={"help": "Folder of the data set's published files."})
+    tasks: list[str] | None = field(
+        default=None, metadata={"help": "Several tasks that are trained together, a head for each on one transformer."}
+    )
+    data_dirs: list[str] | None = field(
+        default=None, metadata={"help": "With --tasks: folders of published files, as trec=FOLDER sst2=FOLDER."}
+    )
+    task_rows_cap: int | None = field(
+        default=None,
+        metadata={"help": "With --tasks: so many rows of each an epoch at most; the next epochs go on with others."},
+    )
     max_length: int | None = field(
         default=None, metadata={"help": "Longest sequence in tokens; by default the model's context."}
     )
@@ -202,6 +224,25 @@ class FineTuningArguments(LauncherArguments):
         metadata={"help": "A schedule of the release, or the Trainer's.", "choices": [*SCHEDULES, "trainer"]},
     )
     warmup: float = field(default=0.002, metadata={"help": "Share of the updates that warm up (release schedules)."})
+    layer_decay: float = field(
+        default=1.0,
+        metadata={"help": "Factor of the learning rate from each layer to the one below; the head has it all."},
+    )
+    unfreeze: str = field(
+        default="none",
+        metadata={
+            "help": "Begin with the head alone, then train one more block from the top in each stage (gradual), "
+            "everything (head_first), or each block alone from the bottom and then everything (chain_thaw).",
+            "choices": ["none", *KINDS],
+        },
+    )
+    unfreeze_every: str | None = field(
+        default=None,
+        metadata={
+            "help": "Length of a stage of --unfreeze: epoch, a number of updates, or a share of all updates below 1; "
+            "by default all stages are equally long (head_first: 0.1)."
+        },
+    )
     train_sampling_strategy: str = field(
         default="group_by_length",
         metadata={"help": "group_by_length: batches of rows of like length, in random order; random: no grouping."},
@@ -232,8 +273,36 @@ class FineTuningArguments(LauncherArguments):
         super().__post_init__()
         if not 0 <= self.warmup < 1:
             raise ValueError(f"--warmup is a share of the updates, from 0 to below 1, not {self.warmup}.")
+        if not 0 < self.layer_decay <= 1:
+            raise ValueError(f"--layer_decay is a factor above 0 and at most 1, not {self.layer_decay}.")
+        if self.unfreeze_every is not None:
+            if self.unfreeze == "none":
+                raise ValueError("--unfreeze_every is the length of a stage: say which with --unfreeze.")
+            if self.unfreeze_every != "epoch":
+                stage_length(self.unfreeze_every)
         if self.save_strategy == "no":
             self.load_best_model_at_end = False
+
+
+def check_adaptation(model_args: ModelArguments, args: FineTuningArguments) -> None:
+    """
+    Refuse what does not go with the way in which the model is adapted.
+
+    Raises:
+        ValueError: with what to leave out.
+    """
+    is_sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" or args.fsdp or args.deepspeed
+    schedules = {"--unfreeze": args.unfreeze != "none", "--layer_decay": args.layer_decay < 1}
+    for name in [name for name, is_given in schedules.items() if is_given]:
+        if model_args.adaptation != "full":
+            raise ValueError(f"{name} is for training the whole model, not for --adaptation {model_args.adaptation}.")
+    if is_sharded and (args.unfreeze != "none" or model_args.adaptation == "frozen"):
+        name = "--unfreeze" if args.unfreeze != "none" else "--adaptation frozen"
+        raise ValueError(f"{name} goes with one process or several with whole models (DDP), not with sharded ones.")
+    if model_args.adaptation == "frozen" and args.activation_checkpointing:
+        raise ValueError(
+            "Frozen features need no backward pass through the model: leave out --activation_checkpointing."
+        )
 
 
 def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str]) -> tuple[Any, ...]:

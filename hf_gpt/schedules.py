@@ -1,0 +1,200 @@
+"""
+Which parameters are trained when, and how fast: the schedules of transfer learning.
+
+Parameters belong to levels: 0 are the embeddings, 1 to `n_layer` the blocks from the bottom to the top (the norm after
+the last block goes with it), `n_layer + 1` is the task head. Ruder et al. (2019), the tutorial "Transfer learning in
+natural language processing" of NAACL, gives an overview.
+"""
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torch import nn
+from torch.optim import Optimizer
+from transformers import TrainingArguments
+
+KINDS = ("gradual", "head_first", "chain_thaw")
+# Of head_first, where nothing else is said: the share of the updates that go to the head alone.
+_HEAD_FIRST_SHARE = 0.1
+_BLOCK = re.compile(r"(?:^|\.)h\.(\d+)\.")
+
+
+def level_of(name: str, n_layer: int) -> int:
+    """
+    The level of a parameter of a task model.
+
+    Args:
+        name (`str`): such as `transformer.h.0.attn.c_attn.weight`.
+        n_layer (`int`): blocks of the model.
+
+    Returns:
+        `int`: 0 for embeddings, 1 to `n_layer` for blocks, `n_layer + 1` for the head.
+    """
+    if "embed_tokens" in name or "embed_positions" in name:
+        return 0
+    block = _BLOCK.search(name)
+    if block:
+        return int(block[1]) + 1
+    return n_layer if ".ln_f." in name else n_layer + 1
+
+
+def unfreezing_stages(kind: str, n_layer: int) -> list[frozenset[int]]:
+    """
+    The levels that are trained in each stage.
+
+    Args:
+        kind (`str`): `gradual`: the head, then one more block from the top in each stage, at last the embeddings
+            (Howard and Ruder, 2018, section 3.3). `head_first`: the head, then everything. `chain_thaw`: the head,
+            then the embeddings and each block alone from the bottom up, then everything (Felbo et al., 2017).
+        n_layer (`int`): blocks of the model.
+
+    Raises:
+        ValueError: for an unknown kind.
+    """
+    head, everything = n_layer + 1, frozenset(range(n_layer + 2))
+    if kind == "gradual":
+        return [frozenset(range(lowest, head + 1)) for lowest in range(head, -1, -1)]
+    if kind == "head_first":
+        return [frozenset([head]), everything]
+    if kind == "chain_thaw":
+        return [frozenset([head]), *(frozenset([level]) for level in range(head)), everything]
+    raise ValueError(f"Unknown unfreezing {kind!r}; choose one of {', '.join(KINDS)}.")
+
+
+@dataclass(frozen=True)
+class UnfreezingPlan:
+    """
+    What is trained in which update.
+
+    Args:
+        stages (`tuple[frozenset[int], ...]`): levels that are trained, stage after stage; the last one goes on to the
+            end of the training.
+        steps (`int`): updates of every stage but the last.
+        n_layer (`int`): blocks of the model.
+        updates (`int`): of all of the training.
+    """
+
+    stages: tuple[frozenset[int], ...]
+    steps: int
+    n_layer: int
+    updates: int
+
+    def trained_at(self, step: int) -> frozenset[int]:
+        """Levels that the update after `step` finished ones trains."""
+        return self.stages[min(step // self.steps, len(self.stages) - 1)]
+
+    def frozen_at(self, step: int, parameters: Iterable[tuple[str, nn.Parameter]]) -> list[nn.Parameter]:
+        """Those of the named parameters that this update leaves alone."""
+        trained = self.trained_at(step)
+        return [value for name, value in parameters if level_of(name, self.n_layer) not in trained]
+
+    def __str__(self) -> str:
+        """One line for each stage, and one for the first that is never reached."""
+        lines = []
+        for number, levels in enumerate(self.stages):
+            first = number * self.steps
+            if first >= self.updates:
+                lines.append(f"  never, as there are {self.updates:,} updates: {self._names(levels)}")
+                break
+            last = self.updates if number == len(self.stages) - 1 else min(self.updates, first + self.steps)
+            lines.append(f"  updates {first + 1:,} to {last:,}: {self._names(levels)}")
+        return "\n".join(lines)
+
+    def _names(self, levels: frozenset[int]) -> str:
+        if len(levels) == self.n_layer + 2:
+            return "everything"
+        blocks = sorted(level - 1 for level in levels if 0 < level <= self.n_layer)
+        names = ["the embeddings"] if 0 in levels else []
+        if blocks:
+            names.append(f"block {blocks[0]}" if len(blocks) == 1 else f"blocks {blocks[0]} to {blocks[-1]}")
+        return " and ".join([*names, "the head"] if self.n_layer + 1 in levels else names)
+
+
+def planned_updates(rows: int, args: TrainingArguments) -> tuple[int, int]:
+    """
+    How many updates the Trainer will make.
+
+    Args:
+        rows (`int`): rows to train on.
+        args (`TrainingArguments`): say how many of them an update reads, and for how long training goes on.
+
+    Returns:
+        `tuple[int, int]`: of all of the training, and of an epoch.
+    """
+    batches = math.ceil(rows / (args.train_batch_size * args.world_size))
+    an_epoch = max(1, math.ceil(batches / args.gradient_accumulation_steps))
+    return (args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * an_epoch)), an_epoch
+
+
+def unfreezing_plan(
+    kind: str, every: str | None, n_layer: int, updates: int, updates_per_epoch: int
+) -> UnfreezingPlan:
+    """
+    The plan of a training.
+
+    Args:
+        kind (`str`): see `unfreezing_stages`.
+        every (`str`, *optional*): length of a stage: `epoch`, a number of updates, or below 1 a share of all updates;
+            by default all stages are equally long, but the first of `head_first`, which is a tenth.
+        n_layer (`int`): blocks of the model.
+        updates (`int`): of all of the training.
+        updates_per_epoch (`int`): of an epoch.
+
+    Raises:
+        ValueError: for an unknown kind or length, and if the second stage would never come.
+    """
+    stages = unfreezing_stages(kind, n_layer)
+    if every is None:
+        steps = round(_HEAD_FIRST_SHARE * updates) if kind == "head_first" else updates // len(stages)
+        steps = max(1, steps)
+    elif every == "epoch":
+        steps = updates_per_epoch
+    else:
+        length = stage_length(every)
+        steps = max(1, round(length * updates)) if length < 1 else int(length)
+    if steps >= updates:
+        raise ValueError(
+            f"--unfreeze {kind}: a stage is {steps:,} updates and the training has {updates:,}, so that nothing but "
+            "the head would be trained. Train longer, make --unfreeze_every smaller, or take --adaptation frozen."
+        )
+    return UnfreezingPlan(tuple(stages), steps, n_layer, updates)
+
+
+def stage_length(every: str) -> float:
+    """The number in `--unfreeze_every`; a `ValueError` unless it is a share below 1 or a whole number."""
+    try:
+        length = float(every)
+    except ValueError:
+        length = 0.0
+    if not (0 < length < 1 or (length >= 1 and length.is_integer())):
+        raise ValueError(
+            f"--unfreeze_every {every}: give epoch, a whole number of updates, or a share of all updates below 1."
+        )
+    return length
+
+
+def scale_by_level(optimizer: Optimizer, model: nn.Module, decay: float, n_layer: int) -> None:
+    """
+    Layer-wise learning rates, in place: `lr * decay ** (n_layer + 1 - level)`, so that the head keeps the full rate
+    and the embeddings have the lowest. The groups of the optimizer are split by level, those of the head first.
+
+    Args:
+        optimizer (`torch.optim.Optimizer`): new, without a scheduler.
+        model (`nn.Module`): whose parameters it has.
+        decay (`float`): of the rate from one level to the one below.
+        n_layer (`int`): blocks of the model.
+
+    Source: Howard and Ruder (2018), section 3.2, where decay is 1 / 2.6.
+    """
+    levels = {id(value): level_of(name, n_layer) for name, value in model.named_parameters()}
+    groups = []
+    for group in optimizer.param_groups:
+        by_level: dict[int, list[nn.Parameter]] = {}
+        for value in group["params"]:
+            by_level.setdefault(levels[id(value)], []).append(value)
+        for level, values in by_level.items():
+            rate = group["lr"] * decay ** (n_layer + 1 - level)
+            groups.append((level, {**group, "params": values, "lr": rate}))
+    optimizer.param_groups[:] = [group for _, group in sorted(groups, key=lambda pair: -pair[0])]

@@ -1,0 +1,114 @@
+"""
+Time an epoch of training a head on frozen features, from the cache and by running the model in every step.
+
+    python scripts/measure_frozen_training.py --output_dir outputs/frozen_speed
+    python scripts/measure_frozen_training.py --task trec --data_dir path/to/trec --output_dir outputs/trec_speed
+
+Both trainings read the same batches and give the same numbers. Writes `frozen_training.json`: the seconds of every
+epoch (without evaluation and saving) and of the features, which are computed once, and how many times as long a later
+epoch takes without the cache.
+"""
+
+import json
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from transformers import HfArgumentParser, TrainerCallback
+
+from hf_gpt.data_collator import TokenTreeCollator
+from hf_gpt.fine_tuning import encode_task, input_transform, load_task_data, write_json
+from hf_gpt.frozen_features import FrozenFeatureHead, FrozenFeatureTrainer, cache_features
+from hf_gpt.model_loading import load_model, load_tokenizer
+from hf_gpt.training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+
+
+@dataclass
+class MeasureArguments:
+    """What to time."""
+
+    output_dir: str = field(metadata={"help": "Folder of frozen_training.json."})
+    model: str = field(default="model_cards/gpt-mini", metadata={"help": "The pretrained model."})
+    task: str = field(default="questions", metadata={"help": "Name of the task."})
+    data_dir: str | None = field(default=None, metadata={"help": "Folder of the data set's published files."})
+    layers: str = field(default="last", metadata={"help": "What the head reads: last, the number of a layer, or mix."})
+    epochs: int = field(default=4, metadata={"help": "Epochs of each training; at least 2."})
+    batch_size: int = field(default=64, metadata={"help": "Rows of a step."})
+
+
+class _EpochTimes(TrainerCallback):
+    """Seconds of every epoch."""
+
+    def __init__(self):
+        self.seconds: list[float] = []
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        self._start = time.perf_counter()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        self.seconds.append(time.perf_counter() - self._start)
+
+
+def measure(args: MeasureArguments) -> dict:
+    """Train twice; what `frozen_training.json` holds."""
+    model_args = ModelArguments(model_name_or_path=args.model, adaptation="frozen", layers=args.layers)
+    data = DataArguments(task=args.task, data_dir=args.data_dir)
+    training = FineTuningArguments(
+        output_dir=args.output_dir,
+        num_train_epochs=args.epochs,
+        per_device_train_batch_size=args.batch_size,
+        learning_rate=1e-3,
+        eval_strategy="no",
+        save_strategy="no",
+        logging_strategy="epoch",
+        disable_tqdm=True,
+    )
+    task, tokenizer = load_task_data(data, CustomTaskArguments()), load_tokenizer(model_args)
+    seconds, losses = {}, {}
+    for name in ("the model in every step", "cached features"):
+        model = load_model(model_args, task.spec, tokenizer, training.seed)
+        encoded = encode_task(task, data, tokenizer, input_transform(data, task.spec, model.config))
+        head, rows, collate = FrozenFeatureHead(model), encoded["train"][0], TokenTreeCollator(tokenizer.pad_token_id)
+        if name == "cached features":
+            start = time.perf_counter()
+            cache = cache_features(head, {"train": rows}, collate, training)
+            seconds["computing the features"] = time.perf_counter() - start
+            rows, collate = cache.rows["train"].select_columns(["feature_index", "label", "length"]), cache.collate
+        times = _EpochTimes()
+        trainer = FrozenFeatureTrainer(
+            model=head, args=training, train_dataset=rows, data_collator=collate, callbacks=[times]
+        )
+        losses[name] = trainer.train().training_loss
+        seconds[name] = times.seconds
+    without, cached = (sum(seconds[name][1:]) for name in losses)
+    return {
+        "task": args.task,
+        "model": args.model,
+        "layers": args.layers,
+        "rows": len(rows),
+        "rows of a step": args.batch_size,
+        "device": str(training.device),
+        "seconds": seconds,
+        "training loss": losses,
+        "times as long without the cache, later epochs": without / cached,
+    }
+
+
+def main() -> None:
+    """Measure, print and write."""
+    (args,) = HfArgumentParser(MeasureArguments).parse_args_into_dataclasses()
+    if args.epochs < 2:
+        sys.exit("measure_frozen_training.py: --epochs must be at least 2, to have a later one.")
+    try:
+        record = measure(args)
+    except (ValueError, OSError) as error:
+        sys.exit(f"measure_frozen_training.py: {error}")
+    folder = Path(args.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "frozen_training.json", record)
+    print(json.dumps(record, indent=2))
+
+
+if __name__ == "__main__":
+    main()
