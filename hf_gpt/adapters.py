@@ -3,6 +3,7 @@ Parameter-efficient fine-tuning through peft: settings of every method, loading 
 
     model = get_peft_model(model, adapter_config("lora", model.config))
     model = load_adapter("outputs/questions-lora")
+    model = load_adapters({"questions": "outputs/questions-lora", "trec": "outputs/trec-lora"})
 
 Importing this module registers `HOULSBY`, `BITFIT` and the task type `GPT_TASK` with peft, and tells it the modules of
 `hf_gpt` models that its methods adapt by default.
@@ -10,7 +11,7 @@ Importing this module registers `HOULSBY`, `BITFIT` and the task type `GPT_TASK`
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -20,15 +21,19 @@ from peft import (
     LoraConfig,
     PeftConfig,
     PeftModel,
+    PeftType,
     PrefixTuningConfig,
     PromptTuningConfig,
 )
+from peft.mapping import PEFT_TYPE_TO_PREFIX_MAPPING
 from peft.utils import ModulesToSaveWrapper, constants
+from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils import cached_file
 
 from .adapter_methods import BitFitConfig, HoulsbyConfig
 from .configuration_gpt import GPTConfig
+from .hub_download import checked_revision
 from .modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
 from .virtual_tokens import GPT_TASK
 
@@ -167,11 +172,46 @@ def head_config(model: PeftModel) -> dict[str, Any]:
     return json.loads(base.config.to_json_string(use_diff=False)) | {"architectures": [type(base).__name__]}
 
 
+def is_adapter(folder: str, revision: str | None = None) -> bool:
+    """Whether a folder or Hub id is an adapter's: it has an `adapter_config.json`."""
+    return _file_of(folder, constants.CONFIG_NAME, revision) is not None
+
+
+def adapted_config(folder: str, revision: str | None = None) -> GPTConfig:
+    """
+    The configuration of the adapted model: its head (`architectures`), labels and loss.
+
+    Args:
+        folder (`str`): folder or Hub id of an adapter of `scripts/finetune.py`.
+        revision (`str`, *optional*): branch, tag or commit on the Hub.
+
+    Returns:
+        `GPTConfig`
+
+    Raises:
+        ValueError: if there is no adapter with a head's configuration.
+    """
+    path = _file_of(folder, HEAD_CONFIG, revision)
+    if path is None:
+        raise ValueError(
+            f"{folder} has no {HEAD_CONFIG}, so its head is not known: load the base model with the right head and "
+            "use peft.PeftModel.from_pretrained(model, folder)."
+        )
+    with open(path, encoding="utf-8") as file:
+        return GPTConfig.from_dict(json.load(file))
+
+
+def _file_of(folder: str, name: str, revision: str | None) -> str | None:
+    quiet = {f"_raise_exceptions_for_{reason}": False for reason in ("missing_entries", "connection_errors")}
+    return cached_file(folder, name, revision=revision, **quiet)
+
+
 def load_adapter(
     folder: str,
     base_model: str | None = None,
     is_trainable: bool = False,
     revision: str | None = None,
+    adapter_name: str = "default",
     **kwargs: Any,
 ) -> PeftModel:
     """
@@ -182,6 +222,7 @@ def load_adapter(
         base_model (`str`, *optional*): folder or Hub id of the base model, by default the one that the adapter names.
         is_trainable (`bool`, *optional*, defaults to `False`): go on training it; not for prefix and prompt.
         revision (`str`, *optional*): branch, tag or commit of the adapter on the Hub.
+        adapter_name (`str`, *optional*, defaults to `"default"`): what it is called in the model.
         kwargs: arguments of the base model's `from_pretrained`, such as `attn_implementation`.
 
     Returns:
@@ -192,15 +233,8 @@ def load_adapter(
 
     Adapters that other code saved load as usual: `PeftModel.from_pretrained(model, folder)`.
     """
-    quiet = {f"_raise_exceptions_for_{reason}": False for reason in ("missing_entries", "connection_errors")}
-    path = cached_file(folder, HEAD_CONFIG, revision=revision, **quiet)
-    if path is None:
-        raise ValueError(
-            f"{folder} has no {HEAD_CONFIG}, so its head is not known: load the base model with the right head and "
-            "use peft.PeftModel.from_pretrained(model, folder)."
-        )
-    with open(path, encoding="utf-8") as file:
-        config = GPTConfig.from_dict(json.load(file))
+    revision = checked_revision(folder, revision)
+    config = adapted_config(folder, revision)
     adapter = PeftConfig.from_pretrained(folder, revision=revision)
     name = base_model or adapter.base_model_name_or_path
     settings = {"dtype": torch.float32, "revision": adapter.revision if base_model is None else None}
@@ -210,7 +244,108 @@ def load_adapter(
         )
     except OSError as error:
         raise ValueError(f"{folder}: no base model {name} ({error}). Say where it is with base_model=.") from error
-    return PeftModel.from_pretrained(model, folder, is_trainable=is_trainable, revision=revision)
+    adapted = PeftModel.from_pretrained(
+        model, folder, adapter_name=adapter_name, is_trainable=is_trainable, revision=revision
+    )
+    adapted.register_forward_pre_hook(_check_mixed_batch, with_kwargs=True)
+    return adapted
+
+
+def load_adapters(folders: Mapping[str, str], base_model: str | None = None, **kwargs: Any) -> PeftModel:
+    """
+    Several adapters of `scripts/finetune.py` on one base model, each with its own head; the first one is active.
+
+    `model.set_adapter(name)` switches. Adapters of LoRA (without DoRA) whose heads have as many outputs also answer
+    different rows of one batch: `model(**batch, adapter_names=[...])` with a name for each row (`"__base__"`: no
+    adapter). Items of multiple choice are then token trees, one row each, as `TokenTreeCollator` makes them.
+
+    Args:
+        folders (mapping of `str` to `str`): folder or Hub id of each adapter, by the name that it gets in the model.
+        base_model (`str`, *optional*): folder or Hub id of the base model, by default the one that all adapters name.
+        kwargs: arguments of the base model's `from_pretrained`, such as `attn_implementation`.
+
+    Returns:
+        `PeftModel`: in evaluation mode. Its `config` is the first adapter's; `adapted_config(folder)` has the labels
+        of the others.
+
+    Raises:
+        ValueError: if there is nothing to load, a name does not do, or adapters do not go together: they are of
+            different methods or base models, or some are for multiple choice and some for classification.
+    """
+    if not folders:
+        raise ValueError("Name at least one adapter: load_adapters({name: folder}).")
+    adapters = {name: PeftConfig.from_pretrained(folder) for name, folder in folders.items()}
+    configs = {name: adapted_config(folder) for name, folder in folders.items()}
+    first, *others = folders
+    for name in folders:
+        _check_name(name, adapters[name])
+        for what, ours, theirs in (
+            ("methods", adapters[name].peft_type.value, adapters[first].peft_type.value),
+            ("heads", configs[name].architectures[0], configs[first].architectures[0]),
+            ("base models", _base_of(adapters[name], base_model), _base_of(adapters[first], base_model)),
+        ):
+            if ours != theirs:
+                raise ValueError(
+                    f"Adapters on one model have one method, kind of head and base model, but {first} and {name} have "
+                    f"different {what}: {theirs} and {ours}. Load them apart (or, if it is one base model in two "
+                    "places, name it with base_model=)."
+                )
+    model = load_adapter(folders[first], base_model, adapter_name=first, **kwargs)
+    head = model.get_base_model().get_submodule(HEAD)
+    own = head.original_module
+    for name in others:
+        if configs[name].architectures[0] == GPTForSequenceClassification.__name__:
+            # peft copies the first adapter's head before it reads the weights: it must have as many outputs.
+            head.original_module = nn.Linear(own.in_features, configs[name].num_labels).to(own.weight)
+        model.load_adapter(folders[name], adapter_name=name)
+        head.original_module = own
+    return model.eval()
+
+
+def _base_of(adapter: PeftConfig, base_model: str | None) -> str:
+    return base_model or f"{adapter.base_model_name_or_path} {adapter.revision or ''}".strip()
+
+
+def _check_name(name: str, adapter: PeftConfig) -> None:
+    """peft finds modules by the ends of their names, of which an adapter's name becomes a part."""
+    lists = (getattr(adapter, kind, None) or () for kind in ("modules_to_save", "target_modules"))
+    modules = {HEAD, *(module for names in lists if not isinstance(names, str) for module in names)}
+    prefix = PEFT_TYPE_TO_PREFIX_MAPPING.get(adapter.peft_type) or ""
+    if not name or "." in name or name in prefix or name.endswith(tuple(modules)):
+        raise ValueError(
+            f"An adapter cannot be called {name!r}: peft would take it for a part of the model. Take a name without "
+            f"dots that does not end like {', '.join(sorted(modules))}{prefix and f' and is not found in {prefix}'}."
+        )
+
+
+def _check_mixed_batch(model: PeftModel, args: tuple, kwargs: dict[str, Any]) -> None:
+    """
+    Raise a `ValueError` for `adapter_names` that peft would drop without a word, or break off at: then it leaves its
+    hooks behind, and the model cannot be used any more.
+    """
+    names = kwargs.get("adapter_names")
+    if names is None:
+        return
+    configs = [model.peft_config[name] for name in names if name in model.peft_config]
+    if model.peft_type != PeftType.LORA or any(config.use_dora for config in configs):
+        raise ValueError(
+            "Only LoRA (not DoRA) mixes adapters within a batch: leave out adapter_names, use set_adapter."
+        )
+    ids = kwargs.get("input_ids", args[0] if args else None)
+    if ids is not None and ids.dim() == 3:
+        raise ValueError(
+            "adapter_names has a name for each row, which choices are here: give token trees (TokenTreeCollator), "
+            "one row per item, or use set_adapter."
+        )
+    if ids is not None and len(ids) != len(names):
+        raise ValueError(f"adapter_names has {len(names)} names for a batch of {len(ids)} rows: give one for each.")
+    wrapper = model.get_base_model().get_submodule(HEAD)
+    heads = {name: wrapper.modules_to_save[name] for name in names if name in wrapper.modules_to_save}
+    if "__base__" in names:
+        heads["__base__"] = wrapper.original_module
+    outputs = {name: head.out_features for name, head in heads.items()}
+    if len(set(outputs.values())) > 1:
+        raise ValueError(f"Heads of {outputs} outputs cannot answer rows of one batch: use set_adapter.")
 
 
 def resumption_problem(model: PreTrainedModel | PeftModel, checkpoint: str) -> str | None:

@@ -6,6 +6,8 @@ Measure a model on a split of a task: a fine-tuned one, or a language model with
     accelerate launch scripts/evaluate_task.py --zero_shot --model_name_or_path model_cards/gpt-mini --task stories \
         --output_dir outputs/stories_zero_shot
 
+An adapter is loaded on the base model that it names, or on `--base_model`.
+
 With `--zero_shot` multiple choice is answered by the choice of the highest mean log-probability, sst2 and imdb by the
 likelier of the words "positive" and "negative" behind "very", cola by a threshold on the mean log-probability, chosen
 on the training rows; other classification tasks take `--zero_shot_words`. The output folder gets `metrics.json` and

@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
@@ -17,7 +18,16 @@ from hf_gpt.fine_tuning import _remove_earlier_results
 from hf_gpt.tasks import get_task
 from hf_gpt.training_args import CustomTaskArguments, DataArguments, ModelArguments
 
-from .fine_tuning_runs import REPOSITORY, assert_same, finetune, save_tiny_model, training_lines
+from .fine_tuning_runs import (
+    REPOSITORY,
+    assert_same,
+    finetune,
+    finish,
+    launch_command,
+    save_tiny_model,
+    start_launch,
+    training_lines,
+)
 
 # peft 0.21 asks transformers 5.23 under an old name.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -96,17 +106,71 @@ def test_card_of_an_adapter(lora_run, base, monkeypatch, capsys):
     assert "tensor([[" in capsys.readouterr().out
 
 
+def measure(model: Path, output: Path, task: str = "questions", rows: int = 12, **options) -> dict:
+    """`scripts/evaluate_task.py` in this process; options go to `EvaluationArguments`."""
+    return evaluate(
+        ModelArguments(str(model)),
+        DataArguments(task=task, max_eval_rows=rows),
+        CustomTaskArguments(),
+        EvaluationArguments(output_dir=str(output), use_cpu=True, disable_tqdm=True, **options),
+    )
+
+
 def test_merged_adapter_is_a_model_like_any_other(lora_run, tmp_path):
     output, record = lora_run
     merged(load_adapter(output)).save_pretrained(tmp_path / "merged")
     GPTTokenizer.from_pretrained(output).save_pretrained(tmp_path / "merged")
-    measured = evaluate(
-        ModelArguments(str(tmp_path / "merged")),
-        DataArguments(task="questions", max_eval_rows=12),
-        CustomTaskArguments(),
-        EvaluationArguments(output_dir=str(tmp_path / "measured"), use_cpu=True, disable_tqdm=True),
-    )
+    assert measure(tmp_path / "merged", tmp_path / "measured")["metrics"] == record["metrics"]["test"]
+
+
+def test_an_adapter_is_measured_as_after_training(lora_run, tmp_path):
+    output, record = lora_run
+    measured = measure(output, tmp_path / "measured")
     assert measured["metrics"] == record["metrics"]["test"]
+    assert predictions(tmp_path / "measured") == predictions(output)
+    measured = measure(output, tmp_path / "validation", split="validation")
+    assert measured["metrics"] == record["metrics"]["validation"]
+
+
+def test_a_prefix_is_measured_as_after_training(base, tmp_path):
+    """The stories are longer than the context that the virtual tokens leave: they are cut as in training."""
+    output = tmp_path / "out"
+    flags = ["--model_name_or_path", base, "--task", "stories", "--max_train_rows", "16", "--max_eval_rows", "24"]
+    flags += ["--per_device_train_batch_size", "8", "--adaptation", "prefix", "--learning_rate", "1e-2"]
+    record = finetune(*flags, "--output_dir", output)
+    assert measure(output, tmp_path / "measured", "stories", 24)["metrics"] == record["metrics"]["test"]
+    assert predictions(tmp_path / "measured") == predictions(output)
+
+
+def test_measuring_adapters_that_have_moved(lora_run, base, tmp_path):
+    output, record = lora_run
+    moved = tmp_path / "moved"
+    shutil.copytree(output, moved)
+    settings = json.loads((moved / "adapter_config.json").read_text())
+    (moved / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": "elsewhere"}))
+    with pytest.raises(ValueError, match=r"no base model elsewhere.*--base_model"):
+        measure(moved, tmp_path / "measured")
+    assert not (tmp_path / "measured").exists()
+    measured = measure(moved, tmp_path / "measured", base_model=str(base))
+    assert measured["metrics"] == record["metrics"]["test"]
+
+
+def test_adapters_that_are_not_measured(lora_run, base, tmp_path):
+    output, _ = lora_run
+    with pytest.raises(ValueError, match="needs a GPTForMultipleChoice"):
+        measure(output, tmp_path / "measured", "stories")
+    with pytest.raises(ValueError, match="adapter of a task head"):
+        measure(output, tmp_path / "measured", "stories", zero_shot=True)
+    with pytest.raises(ValueError, match="belongs to an adapter"):
+        measure(base, tmp_path / "measured", base_model=str(base))
+    with pytest.raises(ValueError, match="--random_weights"):
+        evaluate(
+            ModelArguments(str(output), random_weights=True),
+            DataArguments(task="questions"),
+            CustomTaskArguments(),
+            EvaluationArguments(output_dir=str(tmp_path / "measured"), use_cpu=True),
+        )
+    assert not (tmp_path / "measured").exists()
 
 
 @pytest.mark.parametrize("method", RESUMED)
@@ -167,6 +231,44 @@ def test_an_adapter_replaces_a_model(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+# 4 steps, of which the last has 3 rows: the second process has none of its own there.
+SPREAD = ["--task", "questions", "--max_train_rows", "51", "--max_eval_rows", "12", "--learning_rate", "1e-2"]
+SPREAD += ["--dropout", "0", "--use_cpu", "true", "--num_train_epochs", "1", "--logging_steps", "1"]
+SPREAD += ["--disable_tqdm", "true"]
+EVERY_METHOD = {name: ["--adaptation", name] for name in METHODS}
+EVERY_METHOD["dora"] = ["--adaptation", "lora", "--use_dora", "true"]
+
+
+def finetune_with_each(base: str, root: str, batch_size: str) -> None:
+    """A run with every method, one after the other: what each of several launched processes does."""
+    for name, flags in EVERY_METHOD.items():
+        own = ("--output_dir", f"{root}/{name}", "--per_device_train_batch_size", batch_size)
+        finetune("--model_name_or_path", base, *SPREAD, *own, *flags)
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_numbers_of_one(base, tmp_path):
+    script = tmp_path / "runs.py"
+    script.write_text(
+        "import sys\n\n"
+        f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
+        f"from {finetune_with_each.__module__} import finetune_with_each\n\n"
+        "finetune_with_each(*sys.argv[1:])\n"
+    )
+    command = launch_command("two_cpu_processes")
+    command[command.index("scripts/finetune.py")] = str(script)
+    launched = start_launch(tmp_path / "log", [*command, str(base), str(tmp_path / "two"), "8"])
+    finetune_with_each(str(base), str(tmp_path / "one"), "16")
+    finish(launched, tmp_path / "log")
+    for name in EVERY_METHOD:
+        one, two = (tmp_path / kind / name for kind in ("one", "two"))
+        records = [json.loads((output / "metrics.json").read_text()) for output in (one, two)]
+        assert records[0]["steps"] == records[1]["steps"] == 4, name
+        assert records[0]["metrics"] == records[1]["metrics"], name
+        lines = [training_lines(output / "checkpoint-4") for output in (one, two)]
+        np.testing.assert_allclose(*lines, rtol=0, atol=1e-5, err_msg=name)
+
+
 REFUSALS = {
     "random weights": (["lora", "--random_weights", "true"], "leave these out"),
     "transferred layers": (["lora", "--transfer_layers", "1"], "leave these out"),
@@ -186,7 +288,7 @@ def test_refusals_before_training(name, base, tmp_path):
 
 def test_the_release_must_be_converted_first(tmp_path, monkeypatch, base):
     monkeypatch.setattr("hf_gpt.model_loading.is_release", lambda name: True)
-    with pytest.raises(ValueError, match=r"convert_openai_checkpoint\.py"):
+    with pytest.raises(ValueError, match=r"convert\.py"):
         finetune(
             *("--output_dir", tmp_path / "out", "--model_name_or_path", base, *FLAGS, "--adaptation", "lora"),
             *("--tokenizer_name", base),

@@ -1,6 +1,7 @@
 """Adapters of every method on both heads: saving, loading, merging, switching, what is trained, virtual tokens."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,17 @@ from transformers import DynamicCache
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
 from hf_gpt.adapter_methods import BitFitConfig, HoulsbyConfig
-from hf_gpt.adapters import HEAD_CONFIG, METHODS, adapter_config, head_config, load_adapter, merged
+from hf_gpt.adapters import (
+    HEAD_CONFIG,
+    METHODS,
+    adapted_config,
+    adapter_config,
+    head_config,
+    is_adapter,
+    load_adapter,
+    load_adapters,
+    merged,
+)
 from hf_gpt.data_collator import collate_trees
 from hf_gpt.token_tree import TokenTree
 from hf_gpt.virtual_tokens import GPT_TASK, virtual_tokens
@@ -98,6 +109,13 @@ def logits_of(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     return model(**batch).logits
 
 
+def save_adapter(model: PeftModel, folder: Path) -> Path:
+    """A folder like those of `scripts/finetune.py`."""
+    model.save_pretrained(folder)
+    (folder / HEAD_CONFIG).write_text(json.dumps(head_config(model)))
+    return folder
+
+
 def assert_close(found, expected, tolerance=1e-5):
     torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
 
@@ -151,9 +169,7 @@ def saved_adapters(base, tmp_path_factory) -> dict[tuple[str, str], Path]:
     for variant in VARIANTS:
         for head in HEADS:
             model = adapted(variant, head, base)
-            folders[variant, head] = folder = root / f"{variant}-{head}"
-            model.save_pretrained(folder)
-            (folder / HEAD_CONFIG).write_text(json.dumps(head_config(model)))
+            folders[variant, head] = folder = save_adapter(model, root / f"{variant}-{head}")
             batch = tree_batch(head)
             save_file(batch | {"expected": logits_of(model, batch)}, folder / "batch.safetensors")
     return folders
@@ -248,6 +264,90 @@ def test_switching_between_adapters(variant, head, base, tmp_path):
     model.set_adapter("second")
     model.delete_adapter("default")
     assert torch.equal(logits_of(model, batch), expected[1])
+
+
+def two_adapters(variant: str, head: str, base: Path, root: Path, **others) -> tuple[dict[str, Path], dict]:
+    """Folders of two adapters, of which the second has settings of its own, and the logits of each alone."""
+    folders, expected = {}, {}
+    for seed, (name, overrides) in enumerate({"one": {}, "two": others}.items()):
+        model = adapted(variant, head, base, seed=seed, **overrides)
+        folders[name] = save_adapter(model, root / name)
+        expected[name] = logits_of(model, tree_batch(head))
+    return folders, expected
+
+
+@pytest.mark.parametrize(("head", "others"), [("multiple-choice", {}), ("classification", {"num_labels": 5})])
+@every_variant
+def test_several_adapters_on_one_base(variant, head, others, base, tmp_path):
+    """Each with its own head, which may have other labels."""
+    batch = tree_batch(head)
+    folders, expected = two_adapters(variant, head, base, tmp_path, **others)
+    model = load_adapters(folders)
+    assert not model.training
+    for name in ("one", "two", "one"):
+        model.set_adapter(name)
+        assert torch.equal(logits_of(model, batch), expected[name])
+    assert not torch.allclose(expected["one"][:, :2], expected["two"][:, :2], atol=1e-3)
+
+
+@every_head
+@pytest.mark.parametrize("variant", ["lora", "rslora"])
+def test_adapters_within_one_batch(variant, head, base, tmp_path):
+    """Every row is answered by its own matrices, token rows and head."""
+    folders, expected = two_adapters(variant, head, base, tmp_path)
+    model, batch = load_adapters(folders), tree_batch(head)
+    with model.disable_adapter():
+        expected["__base__"] = logits_of(model, batch)
+    for names in (["one", "two"], ["two", "one"], ["two", "two"], ["__base__", "one"]):
+        found = logits_of(model, {**batch, "adapter_names": names})
+        assert_close(found, torch.stack([expected[name][row] for row, name in enumerate(names)]))
+
+
+def test_what_cannot_be_mixed_says_so(base, tmp_path):
+    for variant in ("dora", "ia3", "prefix", "houlsby"):
+        folders, _ = two_adapters(variant, "multiple-choice", base, tmp_path / variant)
+        with pytest.raises(ValueError, match="Only LoRA"):
+            load_adapters(folders)(**tree_batch("multiple-choice"), adapter_names=["one", "two"])
+    folders, _ = two_adapters("lora", "multiple-choice", base, tmp_path / "choices")
+    with pytest.raises(ValueError, match="token trees"):
+        load_adapters(folders)(**padded_batch("multiple-choice"), adapter_names=["one", "two"])
+    folders, expected = two_adapters("lora", "classification", base, tmp_path / "labels", num_labels=5)
+    model, batch = load_adapters(folders), tree_batch("classification")
+    for names in (["one", "two"], ["__base__", "two"]):
+        with pytest.raises(ValueError, match="use set_adapter"):
+            model(**batch, adapter_names=names)
+    with pytest.raises(ValueError, match="one for each"):
+        model(**batch, adapter_names=["one"])
+    with pytest.raises(ValueError, match="non-existing"):
+        model(**batch, adapter_names=["one", "three"])
+    # Nothing of the refused calls is left.
+    model.set_adapter("two")
+    assert torch.equal(logits_of(model, batch), expected["two"])
+
+
+def test_adapters_that_do_not_go_together(saved_adapters, base, tmp_path):
+    lora, ia3 = (saved_adapters[name, "classification"] for name in ("lora", "ia3"))
+    assert is_adapter(lora)
+    assert not is_adapter(base)
+    assert adapted_config(lora).num_labels == 3
+    with pytest.raises(ValueError, match="different methods: LORA and IA3"):
+        load_adapters({"one": lora, "two": ia3})
+    with pytest.raises(ValueError, match="different heads"):
+        load_adapters({"one": lora, "two": saved_adapters["lora", "multiple-choice"]})
+    with pytest.raises(ValueError, match="at least one"):
+        load_adapters({})
+    for name in ("", "v1.0", "lora", "my-score", "c_attn"):
+        with pytest.raises(ValueError, match="cannot be called"):
+            load_adapters({"one": lora, name: lora})
+    moved = tmp_path / "moved"
+    shutil.copytree(lora, moved)
+    settings = json.loads((moved / "adapter_config.json").read_text())
+    (moved / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": "elsewhere"}))
+    with pytest.raises(ValueError, match=r"different base models.*base_model="):
+        load_adapters({"one": lora, "two": moved})
+    model = load_adapters({"one": lora, "two": moved}, base_model=base, attn_implementation="eager")
+    assert model.active_adapters == ["one"]
+    assert model.config._attn_implementation == "eager"
 
 
 @every_head
