@@ -1,4 +1,4 @@
-"""Conversion of the OpenAI TensorFlow release into hf_gpt models.
+"""The OpenAI TensorFlow release: reading it into hf_gpt models, and writing it.
 
 The release is a folder with `params_shapes.json` and ten flat float32 pieces `params_0.npy` ... `params_9.npy`
 (openai/finetune-transformer-lm): positions, token embedding, then twelve arrays per block.
@@ -15,11 +15,19 @@ import torch
 from transformers import GenerationConfig
 
 from .configuration_gpt import GPTConfig
-from .modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTPreTrainedModel
+from .modeling_gpt import (
+    GPTForCausalLM,
+    GPTForMultipleChoice,
+    GPTForSequenceClassification,
+    GPTModel,
+    GPTPreTrainedModel,
+)
+from .stock_checkpoints import with_special_tokens
 
 RELEASE_PIECES = 10
 
 HEADS: dict[str, type[GPTPreTrainedModel]] = {
+    "none": GPTModel,
     "causal-lm": GPTForCausalLM,
     "multiple-choice": GPTForMultipleChoice,
     "sequence-classification": GPTForSequenceClassification,
@@ -212,6 +220,36 @@ def block_state_dict(arrays: Mapping[str, np.ndarray], n_layer: int) -> dict[str
     return state_dict
 
 
+def release_arrays(parameters: Mapping[str, torch.Tensor], n_layer: int) -> dict[str, np.ndarray]:
+    """
+    The arrays of a release, as `read_release` gives them, of a transformer's parameters.
+
+    Args:
+        parameters (`Mapping[str, torch.Tensor]`): named as those of `GPTModel`, float32, with the rows of the
+            vocabulary alone in `embed_tokens.weight`.
+        n_layer (`int`): blocks.
+    """
+    arrays = {
+        "positions": parameters["embed_positions.weight"].numpy(),
+        "tokens": parameters["embed_tokens.weight"].numpy(),
+    }
+    for layer in range(n_layer):
+        for name, (source, is_matrix) in BLOCK_ARRAYS.items():
+            array = parameters[f"h.{layer}.{source}"].numpy()
+            arrays[f"model/h{layer}/{name}"] = array.T[None] if is_matrix else array
+    return arrays
+
+
+def write_release(directory: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write `params_shapes.json` and the ten pieces of a release, byte for byte as the publisher did."""
+    directory = Path(directory)
+    shapes = [list(array.shape) for array in arrays.values()]
+    (directory / "params_shapes.json").write_text(json.dumps(shapes), encoding="utf-8")
+    flat = np.concatenate([array.ravel() for array in arrays.values()])
+    for index, piece in enumerate(np.array_split(flat, RELEASE_PIECES)):
+        np.save(directory / f"params_{index}.npy", piece)
+
+
 def load_release(
     directory: str | os.PathLike,
     model_class: type[GPTPreTrainedModel] = GPTForCausalLM,
@@ -243,10 +281,8 @@ def load_release(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class(config)
-        specials = torch.randn(3, config.n_embd) * config.initializer_range
-    tokens = torch.from_numpy(np.array(arrays["tokens"]))
     state_dict = {
-        "embed_tokens.weight": torch.cat([tokens, specials, torch.zeros(1, config.n_embd)]),
+        "embed_tokens.weight": with_special_tokens(torch.from_numpy(np.array(arrays["tokens"])), config, seed),
         "embed_positions.weight": torch.from_numpy(np.array(arrays["positions"][: config.n_positions])),
         **block_state_dict(arrays, config.n_layer),
     }
@@ -263,5 +299,5 @@ def default_generation_config(config: GPTConfig) -> GenerationConfig:
         bos_token_id=config.bos_token_id,
         eos_token_id=config.eos_token_id,
         pad_token_id=config.pad_token_id,
-        suppress_tokens=sorted({token for token in specials if token is not None}),
+        suppress_tokens=sorted({token for token in specials if token is not None}) or None,
     )

@@ -61,11 +61,9 @@ def release(tmp_path, book, command) -> Path:
 
 def test_converted_release_loads_and_generates(release, tmp_path, command):
     output = tmp_path / "converted"
-    status, printed, _ = command(
-        "convert_openai_checkpoint.py", "--source", release, "--output_dir", output, "--n_head", 4
-    )
+    status, printed, _ = command("convert.py", release, output, "--n_head", 4)
     assert status == 0
-    assert "GPTForCausalLM, written to" in printed
+    assert "is the OpenAI TensorFlow release: " in printed
     model, tokenizer = AutoModelForCausalLM.from_pretrained(output), AutoTokenizer.from_pretrained(output)
     assert len(tokenizer) == model.config.vocab_size == RELEASE_VOCABULARY + 4
     assert tokenizer.model_max_length == model.config.n_positions == 40
@@ -89,8 +87,7 @@ def test_converted_release_loads_and_generates(release, tmp_path, command):
 def test_conversion_refuses_broken_releases(change, message, release, tmp_path, command):
     change(release)
     output = tmp_path / "converted"
-    flags = ("--source", release, "--output_dir", output, "--n_head", 4)
-    status, _, errors = command("convert_openai_checkpoint.py", *flags)
+    status, _, errors = command("convert.py", release, output, "--n_head", 4)
     assert status == 2
     assert message in errors
     assert not output.exists()
@@ -98,10 +95,10 @@ def test_conversion_refuses_broken_releases(change, message, release, tmp_path, 
 
 def test_conversion_keeps_what_is_there(release, tmp_path, command):
     output = tmp_path / "converted"
-    flags = ("--source", release, "--output_dir", output, "--n_head", 4, "--no_tokenizer", "--head", "multiple-choice")
-    assert command("convert_openai_checkpoint.py", *flags)[0] == 0
+    flags = (release, output, "--n_head", 4, "--no_tokenizer", "--head", "multiple-choice")
+    assert command("convert.py", *flags)[0] == 0
     before = (output / "model.safetensors").read_bytes()
-    status, _, errors = command("convert_openai_checkpoint.py", *flags)
+    status, _, errors = command("convert.py", *flags)
     assert status == 2
     assert "already exists" in errors
     assert (output / "model.safetensors").read_bytes() == before
@@ -115,6 +112,26 @@ def test_fine_tuning_from_the_release(release, tmp_path, command):
     assert status == 0, errors
     assert "test accuracy: " in printed
     assert json.loads((tmp_path / "out" / "config.json").read_text())["n_positions"] == 40
+
+
+def test_fine_tuning_from_a_stock_model(release, tmp_path, command):
+    """`--model_name_or_path` takes a stock openai-gpt as it is, with its own vocabulary files."""
+    stock = tmp_path / "stock"
+    assert command("convert.py", release, stock, "--to", "openai-gpt", "--n_head", 4)[0] == 0
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (stock / name).unlink()
+    before = sorted(stock.iterdir())
+    assert [path.name for path in before] == ["config.json", "merges.txt", "model.safetensors", "vocab.json"]
+    flags = ("--task", "questions", "--model_name_or_path", stock, "--output_dir", tmp_path / "out")
+    small = ("--max_train_rows", 16, "--max_eval_rows", 12, "--num_train_epochs", 1, "--use_cpu", "true")
+    status, printed, errors = command("finetune.py", *flags, *small, "--disable_tqdm", "true")
+    assert status == 0, errors
+    assert "test accuracy: " in printed
+    assert sorted(stock.iterdir()) == before
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (config["model_type"], config["vocab_size"]) == ("hf_gpt", RELEASE_VOCABULARY + 4)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert tokenizer("she was").input_ids[-1] == config["classify_token_id"]
 
 
 def test_list_of_tasks(command):
