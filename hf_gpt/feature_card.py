@@ -3,31 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import DatasetCardData
+from huggingface_hub import DatasetCard, DatasetCardData
 
-TEMPLATE = """---
-{data}
----
-
-# Features of {model}
-
-Hidden states, {width} wide, of layer {layers} (0 is the output of the embedding, n that of block n), extracted by
-`scripts/extract_features.py` of hf_gpt.
-
-| | |
-|---|---|
-| texts | {files} |
-| read | {read} |
-| special tokens | {template} |
-| states | {unit} |
-| computed in | {dtype} |
-
-```python
-{code}
-```
-
-{shape} Rows stand in the order of the files; `features.json` has all settings.
-"""
+from .card_base import cell, read_template
 
 _POOLED = {
     "mean": "per text, the mean over its tokens",
@@ -79,24 +57,37 @@ def card_text(record: dict[str, Any]) -> str:
     kind, pooling = record["format"], record["pooling"]
     # So that `load_dataset` takes the folder, and the Hub shows the rows.
     shown = {"configs": [{"config_name": "default", "data_files": f"data/*.{kind}"}]}
-    data = DatasetCardData(tags=["feature-extraction"], **(shown if kind in ("parquet", "arrow") else {}))
-    unit = _POOLED[pooling] if pooling in _POOLED else _PER_UNIT[record["unit"], record["word_pooling"]]
-    code = _CODE[kind].format(
-        format=kind, layer=f"layer_{record['layers'][0]}", stem=f"features-00000-of-{record['shards']:05d}"
-    )
-    return TEMPLATE.format(
-        data=data.to_yaml(),
+    tags = ["feature-extraction", "hf_gpt"]
+    data = DatasetCardData(tags=tags, **(shown if kind in ("parquet", "arrow") else {}))
+    card = DatasetCard.from_template(
+        data,
+        template_str=read_template("features"),
+        record=record,
         model=record["model_name_or_path"],
-        width=record["width"],
-        layers=", ".join(map(str, record["layers"])),
-        files=", ".join(Path(name).name for name, *_ in record["input_files"]),
+        files=cell(", ".join(Path(name).name for name, *_ in record["input_files"])),
         read=describe_rows(record),
-        template="`_start_` and `_classify_` around a text" if record["task_template"] else "none",
-        unit=unit,
-        dtype=record["dtype"],
-        code=code,
+        special_tokens="`_start_` and `_classify_` around a text" if record["task_template"] else "none",
+        unit=_POOLED[pooling] if pooling in _POOLED else _PER_UNIT[record["unit"], record["word_pooling"]],
+        code=_CODE[kind].format(
+            format=kind, layer=f"layer_{record['layers'][0]}", stem=f"features-00000-of-{record['shards']:05d}"
+        ),
         shape=_shape(record),
+        limits=_limits(record),
     )
+    return str(card)
+
+
+def _limits(record: dict[str, Any]) -> list[str]:
+    limits = [
+        "A state knows its token and those before it, none after it; the embedding (layer 0) knows its token alone.",
+        "States tell much of what the texts say: treat them like the texts, whose licence and privacy hold for them.",
+        "Another model, revision or precision gives other numbers; features of different models cannot be mixed.",
+        "English only; all text is lower-cased.",
+        "They carry the biases of the texts that the model was trained on.",
+    ]
+    if record["truncated_rows"]:
+        limits.insert(0, "Rows that were truncated have states of what was left of them alone.")
+    return limits
 
 
 def _shape(record: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from accelerate.utils import broadcast_object_list
 
+from .card_base import FACTS, Card
 from .fine_tuning import run, write_json
 from .training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
 
@@ -69,11 +70,21 @@ def run_seeds(
     results = summarise(records)
     if args.process_index == 0:
         write_json(output / RESULTS, results)
+        _tell_cards(results, [output / f"seed-{seed}" for seed in records])
         if args.plot:
             draw(results, output / PLOT)
         print(format_results(results))
         print(f"{RESULTS}{f' and {PLOT}' if args.plot else ''} are in {output}")
     return results
+
+
+def _tell_cards(results: dict[str, Any], folders: list[Path]) -> None:
+    """Put median, lowest and highest of all seeds on the card of each."""
+    for folder in folders:
+        if (folder / FACTS).is_file():  # runs of earlier versions have none
+            card = Card.load(folder)
+            card.seeds = results
+            card.save(folder)
 
 
 def _finished_record(folder: Path) -> dict[str, Any] | None:

@@ -1,0 +1,81 @@
+"""Cards of language models that are written and reviewed by hand, with their figures as data."""
+
+import statistics
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from huggingface_hub import EvalResult, ModelCardData
+
+from .card_base import Card, cell
+
+
+@dataclass
+class PretrainedCard(Card):
+    """
+    The card of a language model, written and reviewed by hand, with its figures as data.
+
+    Args:
+        name (`str`): title.
+        licence (`str`): of the weights, as the Hub writes it.
+        summary, data, training (`str`): what it is, was trained on, and how; Markdown.
+        code (`str`): Python that uses it.
+        limits (`list[str]`): one sentence or two each.
+        commands (`str`, *optional*): shell commands that `code` needs to have been run.
+        use_note (`str`, *optional*): what stands behind the code.
+        figures (`dict[str, str]`): of the training run.
+        evaluation (`list[dict]`): arguments of `huggingface_hub.EvalResult`, all about text generation.
+        results_note (`str`, *optional*): what `results` are.
+        results (`list[dict]`): `task`, `weights` and `scores`, the test accuracies of several seeds.
+        base_model (`str`, *optional*): Hub id of what it was converted from.
+        folder (`str`, *optional*): what `code` loads.
+        repo_id (`str`, *optional*): where the model is published; the code then loads it from there.
+        tags (`list[str]`): for the Hub's search.
+    """
+
+    kind: ClassVar[str] = "pretrained"
+
+    name: str
+    licence: str
+    summary: str
+    code: str
+    data: str
+    training: str
+    limits: list[str]
+    commands: str = ""
+    use_note: str = ""
+    figures: dict[str, str] = field(default_factory=dict)
+    evaluation: list[dict[str, Any]] = field(default_factory=list)
+    results_note: str = ""
+    results: list[dict[str, Any]] = field(default_factory=list)
+    base_model: str | None = None
+    folder: str = ""
+    repo_id: str | None = None
+    tags: list[str] = field(default_factory=lambda: ["gpt", "hf_gpt"])
+
+    def metadata(self) -> ModelCardData:
+        return ModelCardData(
+            language="en",
+            license=self.licence,
+            library_name="transformers",
+            pipeline_tag="text-generation",
+            tags=self.tags,
+            base_model=self.base_model,
+            model_name=self.name if self.evaluation else None,
+            eval_results=[EvalResult(task_type="text-generation", **line) for line in self.evaluation] or None,
+        )
+
+    def values(self) -> dict[str, Any]:
+        results = []
+        for line in self.results:
+            scores = line["scores"]
+            each = ", ".join(f"{score:.3f}" for score in scores)
+            results.append([cell(line["task"]), cell(line["weights"]), f"{statistics.median(scores):.3f}", each])
+        code = self.code
+        if self.repo_id:
+            code = code.replace(f'"{self.folder}"', f'"{self.repo_id}"')
+        return {
+            "card": self,
+            "code": code,
+            "figures": [(cell(name), cell(value)) for name, value in self.figures.items()],
+            "results": results,
+        }
