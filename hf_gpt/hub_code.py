@@ -1,0 +1,71 @@
+"""The code that a repository on the Hub carries, so that its model loads where hf_gpt is not installed."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from transformers.dynamic_module_utils import get_relative_import_files
+from transformers.models import auto
+from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
+from transformers.utils import CONFIG_NAME
+
+from .configuration_gpt import AUTO_MAP, GPTConfig
+from .modeling_gpt import GPTPreTrainedModel
+from .tokenization_gpt import GPTTokenizer
+
+TOKENIZER_AUTO_MAP = {"AutoTokenizer": ["tokenization_gpt.GPTTokenizer", None]}
+
+
+def code_files(*owners: type) -> list[Path]:
+    """
+    The modules that classes need, their own first: what they import relatively, and what that imports.
+
+    Args:
+        owners (`type`): classes, by default those of configuration, models and tokenizer.
+    """
+    files: dict[Path, None] = {}
+    for owner in owners or (GPTConfig, GPTPreTrainedModel, GPTTokenizer):
+        module = sys.modules[owner.__module__].__file__
+        files |= dict.fromkeys(map(Path, (module, *sorted(get_relative_import_files(module)))))
+    return list(files)
+
+
+def add_code(folder: Path) -> None:
+    """
+    Make what `save_pretrained` wrote load with `trust_remote_code=True` where hf_gpt is not installed: write every
+    class into `auto_map`, and the modules beside it.
+
+    Args:
+        folder (`Path`): holds a model, a tokenizer or both; where neither is, nothing is done.
+    """
+    config, tokenizer = folder / CONFIG_NAME, folder / TOKENIZER_CONFIG_FILE
+    owners: list[type] = []
+    tokenizer_map: dict[str, Any] = {}
+    if tokenizer.is_file():
+        tokenizer_map = TOKENIZER_AUTO_MAP
+        _set_auto_map(tokenizer, tokenizer_map)
+        owners.append(GPTTokenizer)
+    if config.is_file():
+        _set_auto_map(config, AUTO_MAP | tokenizer_map)
+        owners += [GPTConfig, GPTPreTrainedModel]
+    for file in code_files(*owners) if owners else ():
+        shutil.copyfile(file, folder / file.name)
+
+
+def _set_auto_map(path: Path, entries: dict[str, Any]) -> None:
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings["auto_map"] = entries
+    path.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def register_for_hub() -> None:
+    """
+    From here on, `save_pretrained` and `push_to_hub` of our models, configurations and tokenizers write their code and
+    a complete `auto_map`, too (`register_for_auto_class` of transformers, for all classes at once).
+    """
+    GPTConfig.register_for_auto_class()
+    GPTTokenizer.register_for_auto_class()
+    for name in AUTO_MAP.keys() - {"AutoConfig"}:
+        getattr(auto, name)._model_mapping[GPTConfig].register_for_auto_class(name)

@@ -1,0 +1,33 @@
+"""Processes that cannot import hf_gpt, as those who load from the Hub have them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from .local_hub import LocalHub
+
+# For a process that must not find some packages.
+WITHOUT = """
+import sys
+class Missing:
+    names = ["hf_gpt"]
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in self.names:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def run_stranger(hub: LocalHub, folder: Path, code: str) -> str:
+    """The output of a fresh process that cannot import hf_gpt, in that folder."""
+    environment = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "DISABLE_SAFETENSORS_CONVERSION": "1"}
+    result = subprocess.run(
+        [sys.executable, "-c", WITHOUT + code],
+        cwd=folder,
+        env=environment | hub.environment(folder / "cache") | {"HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr[-5000:]
+    return result.stdout
