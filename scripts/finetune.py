@@ -4,17 +4,21 @@ Fine-tune a GPT on a task, with the language model as auxiliary objective (Radfo
     accelerate launch scripts/finetune.py --config scripts/configs/questions.yaml --output_dir outputs/questions
     accelerate launch scripts/finetune.py --task trec --data_dir path/to/trec \
         --model_name_or_path model_cards/gpt-mini --output_dir outputs/trec
+    accelerate launch scripts/finetune.py --config scripts/configs/experiments/multi_task.yaml \
+        --output_dir outputs/multi_task
     python scripts/finetune.py --list_tasks
 
 `--config` gives defaults that flags override. The output folder holds the best model with its tokenizer, its card
 (README.md), `metrics.json` and, where the task has a test split, `predictions.tsv`. A run that was stopped goes on
 with `--resume_from_checkpoint last`. With `--seeds 5` there are five runs in folders of their own, and `results.json`
-and `results.png` with their median and range; the same command goes on after a stop.
+and `results.png` with their median and range; the same command goes on after a stop. With `--tasks questions stories`
+one transformer is trained on several tasks, and each has a folder of its own in the output folder.
 """
 
 import sys
 
 from hf_gpt.fine_tuning import format_task_table, run
+from hf_gpt.multi_task import run_tasks
 from hf_gpt.seeds import run_seeds
 from hf_gpt.training_args import (
     CustomTaskArguments,
@@ -35,7 +39,11 @@ def main() -> None:
         check_launch()
         arguments = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
         parsed = parse_arguments(arguments, sys.argv[1:])
-        (run if parsed[-1].seeds is None else run_seeds)(*parsed)
+        _, data, _, training = parsed
+        if data.tasks is not None:
+            run_tasks(*parsed)
+        else:
+            (run if training.seeds is None else run_seeds)(*parsed)
     except (ValueError, OSError) as error:
         print(f"finetune.py: {error}", file=sys.stderr)
         sys.exit(2)

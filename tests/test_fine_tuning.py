@@ -134,7 +134,7 @@ def test_configurations_of_the_experiments():
         model, data, _, training = parse_arguments(
             types, ["--config", str(path), "--output_dir", "out", "--use_cpu", "true"]
         )
-        assert data.task
+        assert data.task or data.tasks
         chosen = training.zero_shot if path.stem == "zero_shot" else training.seeds
         found[path.stem] = (model.random_weights, model.lm_coef, model.transfer_layers, chosen)
     assert found["no_pretraining"][0]
