@@ -199,7 +199,7 @@ def run(
     args.greater_is_better = True
     output = Path(args.output_dir)
     if is_main and args.overwrite_output_dir and checkpoint is None:
-        _remove_earlier_results(output)
+        remove_earlier_results(output)
 
     collator = TokenTreeCollator(tokenizer.pad_token_id)
     if is_frozen and model_args.cache_features:
@@ -242,7 +242,7 @@ def run(
         "resumed": checkpoint is not None,
     }
     if is_main:
-        card = _card(record, spec, model_args, args, trainer)
+        card = card_of_run(record, spec, model_args, args, trainer)
         card.save(output)
         remove_features(output)
         write_json(output / "metrics.json", record)
@@ -300,7 +300,7 @@ def is_unlabelled(rows: Dataset) -> bool:
     return bool(((labels == IGNORED_LABEL) | (labels == -1)).all())
 
 
-def _remove_earlier_results(output: Path) -> None:
+def remove_earlier_results(output: Path) -> None:
     """Result files and checkpoints of an earlier run, which the new run replaces; other files stay."""
     for name in (*RESULT_FILES, *MODEL_FILES, *ADAPTER_FILES):
         (output / name).unlink(missing_ok=True)
@@ -316,7 +316,9 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     temporary.replace(path)
 
 
-def _card(record, spec: TaskSpec, model_args: ModelArguments, args: FineTuningArguments, trainer) -> FineTunedCard:
+def card_of_run(
+    record, spec: TaskSpec, model_args: ModelArguments, args: FineTuningArguments, trainer
+) -> FineTunedCard:
     card = FineTunedCard.for_task(
         spec,
         model_args.model_name_or_path,

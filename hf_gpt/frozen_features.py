@@ -138,7 +138,9 @@ class FrozenFeatureHead(nn.Module):
         if labels is not None:
             items = labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch
             loss = model._task_loss_sum(logits, labels) / items
-        return GPTTaskOutput(loss=loss, logits=logits, task_loss=loss)
+        # Two tensors: the Trainer scales its loss in place.
+        task_loss = None if loss is None else loss.clone()
+        return GPTTaskOutput(loss=loss, logits=logits, task_loss=task_loss)
 
 
 class _NumberedRows(FilledRows):

@@ -571,9 +571,10 @@ class GPTTaskModel(GPTPreTrainedModel):
         lm_loss = None
         if return_lm_loss:
             lm_loss = self.language_model_loss(hidden_states, input_ids, lm_weights, parent_index, rows) / items
-        loss = task_loss
-        if task_loss is not None and lm_loss is not None:
-            loss = task_loss + self.config.lm_coef * lm_loss
+        loss = None
+        if task_loss is not None:
+            # A tensor of its own in any case: the Trainer scales it in place.
+            loss = task_loss.clone() if lm_loss is None else task_loss + self.config.lm_coef * lm_loss
         return GPTTaskOutput(
             loss=loss,
             logits=logits,

@@ -14,13 +14,13 @@ from safetensors import safe_open
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from .fine_tuning import (
-    _card,
-    _remove_earlier_results,
+    card_of_run,
     check_output_dir,
     encode_task,
     evaluate_splits,
     input_transform,
     load_task_data,
+    remove_earlier_results,
     write_json,
 )
 from .model_loading import load_model, load_tokenizer
@@ -125,7 +125,7 @@ def run_tasks(
     output = Path(args.output_dir)
     if is_main and args.overwrite_output_dir and checkpoint is None:
         for folder in (output, *(output / task for task in parts)):
-            _remove_earlier_results(folder)
+            remove_earlier_results(folder)
 
     trainer = MultiTaskTrainer(model, args, specs, encoded, tokenizer, data.task_rows_cap)
     if is_main:
@@ -153,7 +153,7 @@ def run_tasks(
     record = {"tasks": records, "main_metric": MEAN_METRIC, "metrics": _means(records), **shared}
     if is_main:
         for task, spec in specs.items():
-            card = _card(records[task], spec, model_args, args, trainer)
+            card = card_of_run(records[task], spec, model_args, args, trainer)
             card.hyperparameters |= _mixture_settings(records[task])
             card.save(output / task)
             write_json(output / task / "metrics.json", records[task])

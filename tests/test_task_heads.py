@@ -63,6 +63,16 @@ def test_when_the_language_model_loss_is_computed(tiny_model, training, asked, c
         assert torch.equal(outputs.loss, outputs.task_loss)
 
 
+@pytest.mark.parametrize("coefficient", [0, 0.5])
+def test_scaling_the_loss_leaves_its_terms_alone(tiny_model, coefficient):
+    """As the Trainer does in several processes; the terms are logged."""
+    model = tiny_model(GPTForSequenceClassification, lm_coef=coefficient).train()
+    outputs = model(TEXTS, labels=LABELS)
+    before = outputs.task_loss.item()
+    outputs.loss *= 2
+    assert outputs.task_loss.item() == before
+
+
 def test_without_labels(tiny_model):
     model = tiny_model(GPTForMultipleChoice)
     outputs = model(CHOICES, return_lm_loss=True)
