@@ -82,6 +82,7 @@ class MeasureArguments:
     rows: int = field(default=2000, metadata={"help": "Rows that are trained on at most."})
     eval_rows: int = field(default=1000, metadata={"help": "Rows of a split that are evaluated on at most."})
     max_length: int = field(default=256, metadata={"help": "Tokens of a sequence at most."})
+    report_only: bool = field(default=False, metadata={"help": "Train nothing: the table of what is finished."})
 
 
 def chosen_tasks(args: MeasureArguments) -> list[str]:
@@ -114,12 +115,14 @@ def endings_only(folder: Path) -> list[str]:
     return flags
 
 
-def measured(name: str, setting: str, seed: int, args: MeasureArguments) -> dict:
-    """What one fine-tuning run measured, now or earlier; its weights are not kept."""
+def measured(name: str, setting: str, seed: int, args: MeasureArguments) -> dict | None:
+    """What one fine-tuning run measured, now or earlier; its weights are not kept. `None` with `report_only`."""
     folder = Path(args.output_dir)
     output = folder / f"{name} {setting} {seed}".replace(",", "").replace(" ", "-")
     if (output / "metrics.json").is_file():
         return json.loads((output / "metrics.json").read_text(encoding="utf-8"))
+    if args.report_only:
+        return None
     flags = endings_only(folder) if name == ENDINGS_ONLY else ["--task", name]
     if FOLDERS[name] is not None:
         flags += ["--data_dir", str(Path(args.data_dir) / FOLDERS[name])]
@@ -139,16 +142,17 @@ def measured(name: str, setting: str, seed: int, args: MeasureArguments) -> dict
 
 
 def table(results: dict[str, dict]) -> str:
-    """Results as a Markdown table: the median over seeds and, in brackets, lowest and highest."""
-    columns = ["task", "metric", "chance", "rows trained on", "measured on", *SETTINGS]
+    """Results as a Markdown table: the median over the finished seeds and, in brackets, lowest and highest."""
+    columns = ["task", "metric", "chance", "rows trained on", "measured on", "seeds", *SETTINGS]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, result in results.items():
         cells = [name, result["metric"], f"{result['chance']:.3f}", f"{result['rows']['train']:,}"]
         cells.append(f"{result['split']}, {result['rows'][result['split']]:,}")
+        cells.append(" / ".join(str(len(result["scores"].get(setting, ()))) for setting in SETTINGS))
         for setting in SETTINGS:
             values = result["scores"].get(setting)
-            spread = f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})" if values else "-"
-            cells.append(spread)
+            spread = f" ({min(values):.3f} to {max(values):.3f})" if values and len(values) > 1 else ""
+            cells.append(f"{statistics.median(values):.3f}{spread}" if values else "-")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -177,6 +181,8 @@ def main() -> None:
         if name == ENDINGS_ONLY and setting != "pretrained":
             continue
         record = measured(name, setting, seed, args)
+        if record is None:
+            continue
         # Nothing is chosen by the validation rows, so where no test rows have labels they are as good.
         split = "test" if "test" in record["metrics"] else "validation"
         summary = {"metric": record["main_metric"], "chance": record["chance"], "rows": record["rows"], "split": split}

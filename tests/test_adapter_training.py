@@ -14,7 +14,7 @@ from huggingface_hub import ModelCard
 from hf_gpt import GPTTokenizer, load_adapter
 from hf_gpt.adapters import HEAD_CONFIG, METHODS, merged
 from hf_gpt.evaluation import EvaluationArguments, evaluate
-from hf_gpt.fine_tuning import _remove_earlier_results
+from hf_gpt.fine_tuning import remove_earlier_results
 from hf_gpt.tasks import get_task
 from hf_gpt.training_args import CustomTaskArguments, DataArguments, ModelArguments
 
@@ -227,7 +227,7 @@ def test_an_adapter_replaces_a_model(tmp_path):
     left = ("config.json", "model.safetensors", "adapter_config.json", "adapter_model.safetensors", HEAD_CONFIG)
     for name in (*left, "notes.txt"):
         (tmp_path / name).write_text("{}")
-    _remove_earlier_results(tmp_path)
+    remove_earlier_results(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
