@@ -83,6 +83,9 @@ def test_tables_are_the_scripts_output(name, monkeypatch):
     import train_adapters
 
     results = RESULTS[name]
+    if name == "frozen_training":
+        assert f"{results['times as long without the cache, later epochs']:.1f} times as fast" in README
+        return
     if name == "tasks":
         tables = [measure_tasks.table(results)]
     elif name.startswith("adapters"):
