@@ -1,0 +1,115 @@
+"""Parts of the model: attention, feed-forward, blocks, and the mix of layers."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from transformers import Cache
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from .attention import eager_attention_forward
+from .configuration_gpt import GPTConfig
+from .dropout import Dropout
+
+
+class GPTAttention(nn.Module):
+    """Multi-head self-attention through transformers' attention interface."""
+
+    def __init__(self, config: GPTConfig, layer_idx: int):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.head_dim = config.n_embd // config.n_head
+        self.scaling = self.head_dim**-0.5
+        self.is_causal = config.is_causal
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
+        self.resid_dropout = Dropout(config.resid_pdrop)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        by_head = (*hidden_states.shape[:-1], -1, self.head_dim)
+        query, key, value = (
+            part.view(by_head).transpose(1, 2) for part in self.c_attn(hidden_states).chunk(3, dim=-1)
+        )  # (batch, head, seq, dim)
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        mixed, probabilities = attend(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=self.config.attn_pdrop if self.training else 0.0,
+            scaling=self.scaling,
+            **kwargs,
+        )
+        mixed = mixed.reshape(*hidden_states.shape[:-1], -1).contiguous()
+        return self.resid_dropout(self.c_proj(mixed)), probabilities
+
+
+class GPTMLP(nn.Module):
+    """Position-wise feed-forward layer."""
+
+    # The release's gelu is the tanh approximation, and its swish is torch's SiLU.
+    activations = {"gelu": lambda: nn.GELU(approximate="tanh"), "relu": nn.ReLU, "swish": nn.SiLU}
+
+    def __init__(self, config: GPTConfig):
+        super().__init__()
+        inner = config.n_inner if config.n_inner is not None else 4 * config.n_embd
+        self.c_fc = nn.Linear(config.n_embd, inner)
+        self.c_proj = nn.Linear(inner, config.n_embd)
+        self.act = self.activations[config.afn]()
+        self.resid_dropout = Dropout(config.resid_pdrop)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.resid_dropout(self.c_proj(self.act(self.c_fc(hidden_states))))
+
+
+class GPTBlock(GradientCheckpointingLayer):
+    """Attend, add, norm, feed, add, norm; with `norm_first` the norms come before attention and feed-forward."""
+
+    def __init__(self, config: GPTConfig, layer_idx: int):
+        super().__init__()
+        self.norm_first = config.norm_first
+        self.attn = GPTAttention(config, layer_idx)
+        self.ln_1 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
+        self.mlp = GPTMLP(config)
+        self.ln_2 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs,
+    ) -> torch.Tensor:
+        if self.norm_first:
+            attended, _ = self.attn(self.ln_1(hidden_states), attention_mask, past_key_values, **kwargs)
+            hidden_states = hidden_states + attended
+            return hidden_states + self.mlp(self.ln_2(hidden_states))
+        attended, _ = self.attn(hidden_states, attention_mask, past_key_values, **kwargs)
+        hidden_states = self.ln_1(hidden_states + attended)
+        return self.ln_2(hidden_states + self.mlp(hidden_states))
+
+
+class ScalarMix(nn.Module):
+    """A learnt weighted mean of layers, times a learnt factor (Peters et al., 2018, equation 1)."""
+
+    def __init__(self, layers: int):
+        super().__init__()
+        self.scalars = nn.Parameter(torch.zeros(layers))
+        self.gamma = nn.Parameter(torch.ones(1))
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        weights = self.gamma * self.scalars.softmax(0)
+        return (weights.unsqueeze(-1) * states).sum(-2)  # (..., layers, n_embd) -> (..., n_embd)
