@@ -161,22 +161,15 @@ class MultiTaskTrainer(GPTTrainer):
             parameter.grad = None
         return loss
 
-    def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
-        """The joint loss of the batch's task; in training its task loss is added up for the log."""
-        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        if model.training and outputs.get("task_loss") is not None:
+    def note_terms(self, inputs: dict[str, Any], outputs: Any) -> None:
+        """Both terms, and the task loss for the task of the batch."""
+        super().note_terms(inputs, outputs)
+        if outputs.get("task_loss") is not None:
             total, steps = self._task_losses.get(inputs["task"], (0, set()))
             self._task_losses[inputs["task"]] = (
                 total + outputs["task_loss"].detach().float(),
                 steps | {self.state.global_step},
             )
-        return (loss, outputs) if return_outputs else loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the loss of each task to the training log lines."""

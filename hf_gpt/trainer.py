@@ -178,13 +178,17 @@ class GPTTrainer(HubTrainer):
         """The joint loss; in training both of its terms are added up for the log."""
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if model.training:
-            if self._terms_since is None:
-                self._terms_since = self.state.global_step
-            for name in LOSS_TERMS:
-                term = outputs.get(name)
-                if term is not None:
-                    self._term_sums[name] = self._term_sums.get(name, 0) + term.detach().float()
+            self.note_terms(inputs, outputs)
         return (loss, outputs) if return_outputs else loss
+
+    def note_terms(self, inputs: dict[str, Any], outputs: Any) -> None:
+        """Add up both loss terms of a training batch for the log."""
+        if self._terms_since is None:
+            self._terms_since = self.state.global_step
+        for name in LOSS_TERMS:
+            term = outputs.get(name)
+            if term is not None:
+                self._term_sums[name] = self._term_sums.get(name, 0) + term.detach().float()
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the loss terms to the training log lines."""
