@@ -2,8 +2,11 @@
 
 import atexit
 import os
+import runpy
 import shutil
+import sys
 import tempfile
+from pathlib import Path
 
 # Before transformers and datasets are imported, hence the imports in the middle: they read these once.
 _CACHE = tempfile.mkdtemp(prefix="hf_gpt_tests_")
@@ -120,3 +123,32 @@ def own_datasets_cache(monkeypatch, tmp_path_factory):
     datasets.disable_progress_bars()
     yield
     datasets.enable_progress_bars()
+
+
+@pytest.fixture
+def convert(monkeypatch, capsys):
+    """`convert(source, output, *flags)` runs the script in this process and returns (exit status, all it printed)."""
+
+    def run(source, output, *flags):
+        monkeypatch.setattr(sys, "argv", ["convert.py", str(source), str(output), *map(str, flags)])
+        status = 0
+        try:
+            runpy.run_path(str(Path(__file__).resolve().parents[1] / "scripts" / "convert.py"), run_name="__main__")
+        except SystemExit as error:
+            status = error.code
+        printed = capsys.readouterr()
+        return status, printed.out + printed.err
+
+    return run
+
+
+@pytest.fixture
+def converted(convert):
+    """`converted(source, output, *flags)`: what a conversion that must succeed printed."""
+
+    def run(source, output, *flags):
+        status, printed = convert(source, output, *flags)
+        assert status == 0, printed
+        return printed
+
+    return run
