@@ -18,6 +18,8 @@ from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAM
 
 # Folder of an output folder that holds what is being written and what is being deleted, never anything whole.
 UNFINISHED = "unfinished"
+# File of DeepSpeed's that names the folder of its newest states.
+_DEEPSPEED_INDEX = "latest"
 _NAME = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
 
 
@@ -31,12 +33,14 @@ def checkpoints_in(output: Path) -> dict[int, Path]:
     return dict(sorted(found.items(), reverse=True))
 
 
-def checkpoint_problems(folder: Path) -> list[str]:
+def checkpoint_problems(folder: Path, has_deepspeed: bool = False) -> list[str]:
     """
     What keeps a run from going on from a checkpoint: files that are missing, cut short or garbled.
 
     Args:
         folder (`Path`): the checkpoint.
+        has_deepspeed (`bool`, *optional*, defaults to `False`): the run shards its optimizer with DeepSpeed, which
+            neither reads nor writes the files of others.
 
     Returns:
         `list[str]`: one sentence each; empty for a whole checkpoint. The random states are `rng_problem`'s business.
@@ -50,11 +54,28 @@ def checkpoint_problems(folder: Path) -> list[str]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         problems.append(f"{TRAINER_STATE_NAME} cannot be read ({type(error).__name__})")
     problems += _weight_problems(folder)
+    if has_deepspeed:
+        return problems + _deepspeed_problems(folder)
     # Sharded checkpoints (FSDP) keep one folder for all ranks, whose index is written last.
     optimizers = [OPTIMIZER_NAME, OPTIMIZER_NAME_BIN]
     if not (folder / "optimizer_0" / ".metadata").is_file():
         problems += _archive_problems(folder, *optimizers)
     return problems + _archive_problems(folder, SCHEDULER_NAME)
+
+
+def _deepspeed_problems(folder: Path) -> list[str]:
+    """Problems of what DeepSpeed keeps: one archive of the model, one of the optimizer for each process."""
+    try:
+        states = folder / (folder / _DEEPSPEED_INDEX).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return [f"{_DEEPSPEED_INDEX} is missing: it was saved without DeepSpeed"]
+    shards = [f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in range(len(_random_states(folder)))]
+    names = ["mp_rank_00_model_states.pt", *shards]
+    return [problem for name in names for problem in _archive_problems(states, name)]
+
+
+def _random_states(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("rng_state*.pth")}
 
 
 def _weight_problems(folder: Path) -> list[str]:
@@ -94,7 +115,7 @@ def _archive_problems(folder: Path, *names: str) -> list[str]:
 def rng_problem(folder: Path, args: TrainingArguments) -> list[str]:
     """Whether a checkpoint lacks this process's random state, without which dropout would draw other masks."""
     name = "rng_state.pth" if args.world_size == 1 else f"rng_state_{args.process_index}.pth"
-    saved = {path.name for path in folder.glob("rng_state*.pth")}
+    saved = _random_states(folder)
     beyond = {"rng_state_0.pth"} if args.world_size == 1 else {"rng_state.pth", f"rng_state_{args.world_size}.pth"}
     if saved & beyond:
         return [f"it was saved by another number of processes than {args.world_size}"]
@@ -116,7 +137,10 @@ def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
         ValueError: if there are checkpoints, but none that is whole.
     """
     found = checkpoints_in(output)
-    problems = {step: checkpoint_problems(path) + rng_problem(path, args) for step, path in found.items()}
+    problems = {
+        step: checkpoint_problems(path, args.deepspeed_plugin is not None) + rng_problem(path, args)
+        for step, path in found.items()
+    }
     by_process = [problems]
     if args.world_size > 1:
         by_process = gather_object([problems])

@@ -78,7 +78,7 @@ def check_output_dir(args: FineTuningArguments) -> str | None:
     elif resume is not None:
         if not Path(resume).is_dir():
             raise ValueError(f"--resume_from_checkpoint {resume}: there is no such folder.")
-        problems = checkpoint_problems(Path(resume))
+        problems = checkpoint_problems(Path(resume), args.deepspeed_plugin is not None)
         if problems:
             raise ValueError(f"--resume_from_checkpoint {resume} is not a whole checkpoint: {'; '.join(problems)}.")
         return resume

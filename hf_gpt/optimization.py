@@ -69,6 +69,25 @@ def _schedule_at(name: str, total_updates: int, warmup: float, step: int) -> flo
     return SCHEDULES[name](step / total_updates, warmup)
 
 
+def decay_groups(parameters: Iterable[torch.nn.Parameter], decay_vectors: bool = False) -> list[dict]:
+    """
+    Parameter groups with which `ReleaseAdam` decays the same parameters as without, whatever shape they are given
+    later: those that decay, and those that do not.
+
+    Args:
+        parameters (`Iterable[torch.nn.Parameter]`): of any shape.
+        decay_vectors (`bool`, *optional*, defaults to `False`): decay gains and biases too.
+
+    Returns:
+        `list[dict]`: one or two groups, none of them empty.
+    """
+    decayed, kept = [], []
+    for parameter in parameters:
+        (decayed if decay_vectors or parameter.ndim >= 2 else kept).append(parameter)
+    groups = [{"params": decayed, "decay_vectors": True}, {"params": kept, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
 class ReleaseAdam(Optimizer):
     r"""
     Adam as the OpenAI release wrote it, which differs from `torch.optim.AdamW` in three places: gradients are

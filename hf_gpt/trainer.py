@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 
 from .data_collator import FilledRows, LengthGroupedSampler
 from .hub_training import HubTrainer
-from .optimization import ReleaseAdam, get_release_schedule
+from .optimization import ReleaseAdam, decay_groups, get_release_schedule
 from .schedules import UnfreezingPlan, scale_by_level
 from .training_args import FineTuningArguments
 
@@ -45,7 +45,7 @@ class GPTTrainer(HubTrainer):
     Args:
         args (`FineTuningArguments`): settings.
         unfreezing (`UnfreezingPlan`, *optional*): which parameters are trained in which update; the others keep their
-            values and their moments, and the gradient's norm is that of those that are trained. Not with FSDP.
+            values and their moments, and the gradient's norm is that of those that are trained. Not with sharding.
         kwargs: see `transformers.Trainer`.
     """
 
@@ -65,9 +65,11 @@ class GPTTrainer(HubTrainer):
         is_new = self.optimizer is None
         if is_new and self.args.optimizer == "release":
             trained = [parameter for parameter in (model or self.model).parameters() if parameter.requires_grad]
+            # DeepSpeed lays the parameters of a group end to end, and then a matrix looks like a vector.
+            groups = decay_groups(trained, self.args.decay_vectors) if self.is_deepspeed_enabled else trained
             # The Trainer clips by the global norm before the step, over all shards: not again in the optimizer.
             self.optimizer = ReleaseAdam(
-                trained,
+                groups,
                 lr=self.args.learning_rate,
                 betas=(self.args.adam_beta1, self.args.adam_beta2),
                 eps=self.args.adam_epsilon,

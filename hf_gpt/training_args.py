@@ -282,6 +282,11 @@ class FineTuningArguments(LauncherArguments):
                 stage_length(self.unfreeze_every)
         if self.save_strategy == "no":
             self.load_best_model_at_end = False
+        if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage > 2:
+            raise ValueError(
+                f"DeepSpeed's ZeRO stage {self.deepspeed_plugin.zero_stage} shards the parameters, which was not made "
+                "to work here: use stage 2 (scripts/configs/accelerate/zero2.yaml), or FSDP2 (fsdp2.yaml)."
+            )
 
 
 def check_adaptation(model_args: ModelArguments, args: FineTuningArguments) -> None:
@@ -291,7 +296,7 @@ def check_adaptation(model_args: ModelArguments, args: FineTuningArguments) -> N
     Raises:
         ValueError: with what to leave out.
     """
-    is_sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" or args.fsdp or args.deepspeed
+    is_sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" or args.fsdp or args.deepspeed_plugin
     schedules = {"--unfreeze": args.unfreeze != "none", "--layer_decay": args.layer_decay < 1}
     for name in [name for name, is_given in schedules.items() if is_given]:
         if model_args.adaptation != "full":

@@ -234,6 +234,40 @@ def test_a_checkpoint_of_more_processes_is_passed_over(two_checkpoints, argument
     assert "another number of processes than 1" in capsys.readouterr().out
 
 
+@pytest.fixture
+def of_deepspeed(two_checkpoints) -> Path:
+    """The last checkpoint as DeepSpeed writes it for two processes."""
+    folder = two_checkpoints / "checkpoint-14"
+    states = folder / "global_step14"
+    states.mkdir()
+    (folder / "rng_state.pth").rename(folder / "rng_state_0.pth")
+    shutil.copy(folder / "rng_state_0.pth", folder / "rng_state_1.pth")
+    (folder / "optimizer.pt").rename(states / "zero_pp_rank_0_mp_rank_00_optim_states.pt")
+    for name in ("zero_pp_rank_1_mp_rank_00_optim_states.pt", "mp_rank_00_model_states.pt"):
+        shutil.copy(states / "zero_pp_rank_0_mp_rank_00_optim_states.pt", states / name)
+    (folder / "latest").write_text("global_step14")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda states: None, None),
+        (lambda states: flip(states / "zero_pp_rank_1_mp_rank_00_optim_states.pt"), "is damaged"),
+        (lambda states: (states / "zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink(), "is missing"),
+        (lambda states: cut(states / "mp_rank_00_model_states.pt"), "cannot be read"),
+        (lambda states: (states.parent / "latest").unlink(), "saved without DeepSpeed"),
+        (lambda states: (states.parent / "latest").write_text("global_step9"), "model_states.pt is missing"),
+    ],
+)
+def test_checkpoints_of_deepspeed(damage, problem, of_deepspeed):
+    damage(of_deepspeed / "global_step14")
+    problems = checkpoint_problems(of_deepspeed, has_deepspeed=True)
+    assert problem in problems[0] if problem else not problems
+    # Without DeepSpeed a run would start its optimizer anew.
+    assert checkpoint_problems(of_deepspeed) == ["optimizer.pt is missing"]
+
+
 def test_no_checkpoint_at_all(tmp_path, arguments):
     assert last_checkpoint(tmp_path / "nowhere", arguments) is None
     (tmp_path / UNFINISHED / "checkpoint-4").mkdir(parents=True)

@@ -167,6 +167,22 @@ def test_tensorboard(tiny_model, tmp_path):
     assert len(events.Scalars("train/lm_loss")) == 2
 
 
+def test_trackio(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
+    finetune(
+        *("--model_name_or_path", tiny_model, "--task", "questions", "--output_dir", tmp_path / "out"),
+        *("--max_train_rows", 16, "--max_eval_rows", 8, "--per_device_train_batch_size", 8),
+        *("--report_to", "trackio", "--project", "questions", "--run_name", "first"),
+    )
+    assert storage.get_runs("questions") == ["first"]
+    lines = storage.get_logs("questions", "first")
+    assert {"train/loss", "train/task_loss", "train/lm_loss", "eval/accuracy"} <= {
+        name for line in lines for name in line
+    }
+    assert sum("train/lm_loss" in line for line in lines) == 2
+
+
 def test_custom_file_truncation_and_random_weights(tiny_model, tmp_path, capsys):
     file = write_csv(tmp_path / "train.csv")
     with file.open("a", encoding="utf-8") as stream:

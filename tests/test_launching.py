@@ -1,6 +1,7 @@
 """One process, several, several machines, accumulation and sharding: the same numbers."""
 
 import multiprocessing
+import shutil
 import socket
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 from safetensors.torch import load_file
 from torch.distributed.fsdp import fully_shard
 
+from hf_gpt.checkpoints import checkpoint_problems
 from hf_gpt.data_collator import collate_trees
 from hf_gpt.modeling_gpt import GPTForMultipleChoice
 from hf_gpt.optimization import ReleaseAdam
@@ -21,6 +23,7 @@ from hf_gpt.token_tree import TokenTree
 from .conftest import CLASSIFY, DELIMITER, PAD, START, build_model
 from .fine_tuning_runs import (
     REPOSITORY,
+    assert_same,
     finetune,
     finish,
     launch_command,
@@ -100,6 +103,34 @@ def test_two_machines_give_the_numbers_of_one(whole, tmp_path):
     for rank, process in enumerate(launchers):
         finish(process, tmp_path / f"log{rank}")
     assert_same_training(tmp_path / "out", output)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", ["group_by_length"], indirect=True)
+def test_deepspeed_gives_the_numbers_of_one_process(whole, model, tmp_path):
+    """ZeRO stage 2 on two CPU processes, with a decay that would be missed; resumed, it gives the same bits."""
+    pytest.importorskip("deepspeed")
+    _, _, flags = whole
+    flags = [*flags, "--weight_decay", "1"]
+    finetune(*flags, "--output_dir", tmp_path / "one", "--per_device_train_batch_size", 16)
+    small = ("--per_device_train_batch_size", 4, "--gradient_accumulation_steps", 2)
+
+    def zero2(output: Path, *more) -> None:
+        command = launch_command("zero2", *flags, *small, "--output_dir", output, *more)
+        place = command.index("scripts/finetune.py")
+        command[place:place] = ["--num_processes", "2", "--mixed_precision", "no", "--main_process_port", "0"]
+        finish(start_launch(output.with_suffix(".log"), command), output.with_suffix(".log"))
+
+    zero2(tmp_path / "whole")
+    assert_same_training(tmp_path / "whole", tmp_path / "one")
+    resumed = tmp_path / "resumed" / "checkpoint-10"
+    shutil.copytree(tmp_path / "whole" / "checkpoint-10", resumed)
+    zero2(tmp_path / "resumed", "--resume_from_checkpoint", "last")
+    assert_same(tmp_path / "resumed/model.safetensors", tmp_path / "whole/model.safetensors", torch.equal)
+    # Its optimizer is of no use to a run without DeepSpeed, which must not start with an empty one.
+    assert checkpoint_problems(resumed) == ["optimizer.pt is missing"]
+    with pytest.raises(ValueError, match=r"not a whole checkpoint: optimizer\.pt is missing"):
+        finetune(*flags, "--output_dir", tmp_path / "one", "--resume_from_checkpoint", resumed)
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGURATIONS.glob("*.yaml")), ids=lambda path: path.stem)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_gpt.optimization import SCHEDULES, ReleaseAdam, get_release_schedule
+from hf_gpt.optimization import SCHEDULES, ReleaseAdam, decay_groups, get_release_schedule
 
 from .golden import arrays, as_release, golden_config, golden_directory, load_variables, models
 from .test_release_parity import with_recorded_weights
@@ -142,3 +142,35 @@ def test_unused_parameters_and_state_dict_round_trip():
 def test_wrong_settings(build, message):
     with pytest.raises(ValueError, match=message):
         build(torch.nn.Parameter(torch.zeros(2)))
+
+
+@pytest.mark.parametrize("decay_vectors", [False, True])
+def test_decay_groups_survive_flattening(decay_vectors):
+    """One flat vector for each group, as DeepSpeed makes it, decays like the parameters themselves."""
+    shapes = [(4, 3), (3,), (2, 5), (5,)]
+    generator = torch.Generator().manual_seed(0)
+    values = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+    whole = copy.deepcopy(values)
+    settings = {"lr": 0.01, "weight_decay": 0.5, "max_grad_norm": 0}
+    reference = ReleaseAdam(whole, **settings, decay_vectors=decay_vectors)
+    groups = decay_groups(values, decay_vectors)
+    assert [len(group["params"]) for group in groups] == ([4] if decay_vectors else [2, 2])
+    flat = [torch.nn.Parameter(torch.cat([value.detach().flatten() for value in group["params"]])) for group in groups]
+    members = [group["params"] for group in groups]
+    optimizer = ReleaseAdam(
+        [{**group, "params": [vector]} for group, vector in zip(groups, flat, strict=True)],
+        **settings,
+        decay_vectors=decay_vectors,
+    )
+    for _ in range(3):
+        gradients = [torch.randn(shape, generator=generator) for shape in shapes]
+        for value, gradient in zip(whole, gradients, strict=True):
+            value.grad = gradient
+        by_value = {id(value): gradient for value, gradient in zip(values, gradients, strict=True)}
+        for vector, group in zip(flat, members, strict=True):
+            vector.grad = torch.cat([by_value[id(value)].flatten() for value in group])
+        reference.step()
+        optimizer.step()
+    expected = {id(value): updated for value, updated in zip(values, whole, strict=True)}
+    for vector, group in zip(flat, members, strict=True):
+        torch.testing.assert_close(vector, torch.cat([expected[id(value)].flatten() for value in group]))
