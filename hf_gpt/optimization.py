@@ -1,12 +1,16 @@
 """The optimizer and the learning-rate schedules of the OpenAI release."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
+
+# Elements that are updated together. An update makes two copies of what it works on, and two copies of a whole model
+# would be the peak of a step's memory.
+_PART_ELEMENTS = 2**23
 
 
 def warmup_linear(progress: float, warmup: float = 0.002) -> float:
@@ -175,19 +179,33 @@ class ReleaseAdam(Optimizer):
         states = [self.state[parameter] for parameter in parameters]
         # Parameters that were frozen for a while have counted fewer updates: one multi-tensor update per count.
         for step in sorted({state["step"] for state in states}):
-            chosen = [index for index, state in enumerate(states) if state["step"] == step]
             rate = group["lr"] * math.sqrt(1 - beta2**step) / (1 - beta1**step)
-            values = [parameters[index] for index in chosen]
-            gradients = [parameters[index].grad for index in chosen]
-            first = [states[index]["exp_avg"] for index in chosen]
-            second = [states[index]["exp_avg_sq"] for index in chosen]
-            torch._foreach_lerp_(first, gradients, 1 - beta1)
-            torch._foreach_mul_(second, beta2)
-            torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
-            updates = torch._foreach_sqrt(second)
-            torch._foreach_add_(updates, group["eps"])
-            updates = torch._foreach_div(first, updates)
-            for value, update in zip(values, updates, strict=True):
-                if group["weight_decay"] and (value.ndim >= 2 or group["decay_vectors"]):
-                    update.add_(value, alpha=group["weight_decay"])
-            torch._foreach_add_(values, updates, alpha=-rate)
+            for part in _parts([index for index, state in enumerate(states) if state["step"] == step], parameters):
+                values = [parameters[index] for index in part]
+                gradients = [parameters[index].grad for index in part]
+                first = [states[index]["exp_avg"] for index in part]
+                second = [states[index]["exp_avg_sq"] for index in part]
+                torch._foreach_lerp_(first, gradients, 1 - beta1)
+                torch._foreach_mul_(second, beta2)
+                torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
+                updates = torch._foreach_sqrt(second)
+                torch._foreach_add_(updates, group["eps"])
+                updates = torch._foreach_div(first, updates)
+                for value, update in zip(values, updates, strict=True):
+                    if group["weight_decay"] and (value.ndim >= 2 or group["decay_vectors"]):
+                        update.add_(value, alpha=group["weight_decay"])
+                torch._foreach_add_(values, updates, alpha=-rate)
+
+
+def _parts(indices: list[int], parameters: list[torch.Tensor]) -> Iterator[list[int]]:
+    """Cut indices of parameters into runs of at most `_PART_ELEMENTS` elements, or else one parameter."""
+    part, elements = [], 0
+    for index in indices:
+        size = parameters[index].numel()
+        if part and elements + size > _PART_ELEMENTS:
+            yield part
+            part, elements = [], 0
+        part.append(index)
+        elements += size
+    if part:
+        yield part

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from hf_gpt import optimization
 from hf_gpt.optimization import SCHEDULES, ReleaseAdam, decay_groups, get_release_schedule
 
 from .golden import arrays, as_release, golden_config, golden_directory, load_variables, models
@@ -174,3 +175,21 @@ def test_decay_groups_survive_flattening(decay_vectors):
     expected = {id(value): updated for value, updated in zip(values, whole, strict=True)}
     for vector, group in zip(flat, members, strict=True):
         torch.testing.assert_close(vector, torch.cat([expected[id(value)].flatten() for value in group]))
+
+
+def test_an_update_in_parts_gives_the_same_bits(monkeypatch):
+    """Memory is bounded by working on some parameters at a time, whatever their sizes."""
+    shapes = [(2,), (2, 2), (7,), (1, 3), (1,), (6,), (2, 3)]
+    whole = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
+    parts = copy.deepcopy(whole)
+    gradients = [torch.randn(shape) for shape in shapes]
+    assert [index for part in optimization._parts([0, 2, 3], whole) for index in part] == [0, 2, 3]
+    for values, elements in ((whole, 2**23), (parts, 6)):
+        monkeypatch.setattr(optimization, "_PART_ELEMENTS", elements)
+        assert len(list(optimization._parts(list(range(7)), whole))) == (1 if elements == 2**23 else 5)
+        optimizer = ReleaseAdam(values, lr=0.1, weight_decay=0.1)
+        for _ in range(3):
+            for value, gradient in zip(values, gradients, strict=True):
+                value.grad = gradient.clone()
+            optimizer.step()
+    assert all(map(torch.equal, whole, parts))
