@@ -79,6 +79,7 @@ def test_tables_are_the_scripts_output(name, monkeypatch):
     """Every line that a script makes of its saved results stands in the README."""
     monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
     import benchmark
+    import measure_devices
     import measure_tasks
     import train_adapters
 
@@ -88,6 +89,8 @@ def test_tables_are_the_scripts_output(name, monkeypatch):
         return
     if name == "tasks":
         tables = [measure_tasks.table(results)]
+    elif name == "devices":
+        tables = [measure_devices.table(results)]
     elif name.startswith("adapters"):
         tables = [train_adapters.table(results)]
     else:

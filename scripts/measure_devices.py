@@ -1,0 +1,218 @@
+"""
+Compare ways of spreading the same training over processes: rows a second and memory of each process.
+
+    python scripts/measure_devices.py --output_dir outputs/devices
+    python scripts/measure_devices.py --layouts "one process" "two processes, ZeRO-2" --output_dir outputs/devices
+
+Every layout trains a model with GPT-1's blocks (random weights, gpt-mini's vocabulary) on the carried stories with
+`scripts/finetune.py`: the same rows in the same global batches, on the CPU. The time of a step is the median of those
+between the lines of its log, without the first; memory is the peak of what a process holds for itself, pages of files
+and shared memory not counted, and that of the process that holds most. A finished layout is not measured again, so
+the command goes on where it was stopped. Writes `results.json` and `results.md` after every layout.
+"""
+
+import importlib.util
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import torch
+from tqdm import tqdm
+from transformers import AutoTokenizer, HfArgumentParser, set_seed
+
+from hf_gpt import GPTConfig, GPTForCausalLM
+from hf_gpt.fine_tuning import write_json
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+GLOBAL_BATCH = 16
+# Layout -> configuration of accelerate with its overrides, or none; flags of finetune.py.
+LAYOUTS = {
+    "one process": ([], ["--per_device_train_batch_size", "16"]),
+    "one process, 4 batches of 4 rows": (
+        [],
+        ["--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "4"],
+    ),
+    "one process, activation checkpointing": (
+        [],
+        ["--per_device_train_batch_size", "16", "--activation_checkpointing", "true"],
+    ),
+    "two processes, DDP": (["two_cpu_processes.yaml"], ["--per_device_train_batch_size", "8"]),
+    "two processes, ZeRO-2": (
+        ["zero2.yaml", "--num_processes", "2", "--mixed_precision", "no", "--main_process_port", "0"],
+        ["--per_device_train_batch_size", "8"],
+    ),
+}
+SIZES = {"gpt1": {"n_layer": 12, "n_embd": 768, "n_head": 12}, "mini": {"n_layer": 5, "n_embd": 192, "n_head": 6}}
+COMMON = ["--task", "stories", "--logging_steps", "1", "--disable_tqdm", "true", "--max_eval_rows", "8"]
+COMMON += ["--save_strategy", "no", "--eval_strategy", "no", "--overwrite_output_dir", "true"]
+STEP = "{'loss'"
+
+
+@dataclass
+class MeasureArguments:
+    """What to measure."""
+
+    output_dir: str = field(metadata={"help": "Folder of the runs, results.json and results.md."})
+    layouts: list[str] | None = field(default=None, metadata={"help": f"These only; of: {'; '.join(LAYOUTS)}."})
+    steps: int = field(default=10, metadata={"help": "Steps of each layout; at least 3."})
+    size: str = field(default="gpt1", metadata={"help": f"Size of the model: {', '.join(SIZES)}."})
+    threads: int = field(
+        default=2, metadata={"help": "Threads of a layout in all: two processes have half of them each."}
+    )
+
+
+def chosen_layouts(args: MeasureArguments) -> list[str]:
+    """Layouts that can be run; stops at what does not exist."""
+    unknown = [name for name in args.layouts or () if name not in LAYOUTS]
+    if unknown:
+        sys.exit(f"measure_devices.py: unknown layout {unknown[0]!r}; choose of: {'; '.join(LAYOUTS)}.")
+    if args.size not in SIZES:
+        sys.exit(f"measure_devices.py: unknown size {args.size}; choose of {', '.join(SIZES)}.")
+    if args.steps < 3:
+        sys.exit("measure_devices.py: --steps must be at least 3, as the first is not counted.")
+    if args.threads < 2:
+        sys.exit("measure_devices.py: --threads must be at least 2, one for each process.")
+    chosen = list(args.layouts or LAYOUTS)
+    if importlib.util.find_spec("deepspeed") is None:
+        without = [name for name in chosen if "ZeRO" not in name]
+        if without != chosen:
+            print('deepspeed is not installed (pip install -e ".[deepspeed]"): ZeRO-2 is left out.', file=sys.stderr)
+        return without
+    return chosen
+
+
+def save_model(folder: Path, size: str) -> Path:
+    """A model of random weights with gpt-mini's tokenizer."""
+    if (folder / "model.safetensors").is_file():
+        return folder
+    mini = REPOSITORY / "model_cards" / "gpt-mini"
+    set_seed(0)
+    config = GPTConfig.from_pretrained(mini, n_positions=512, **SIZES[size])
+    GPTForCausalLM(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(mini).save_pretrained(folder)
+    return folder
+
+
+class _Memory(threading.Thread):
+    """Peak of what each process of a command holds for itself (bytes), sampled twenty times a second."""
+
+    def __init__(self, root: psutil.Process):
+        super().__init__(daemon=True)
+        self.root, self.peaks = root, {}
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        while not self.done.wait(0.05):
+            try:
+                family = [self.root, *self.root.children(recursive=True)]
+            except psutil.NoSuchProcess:
+                return
+            for process in family:
+                try:
+                    # The launcher imports torch, too, but trains nothing.
+                    command = " ".join(process.cmdline()[:4])
+                    if "scripts/finetune.py" in command and "accelerate" not in command:
+                        info = process.memory_info()
+                        own = info.rss - getattr(info, "shared", 0)
+                        self.peaks[process.pid] = max(self.peaks.get(process.pid, 0), own)
+                except psutil.Error:
+                    continue
+
+
+def measure(name: str, model: Path, args: MeasureArguments) -> dict:
+    """One layout: seconds of a step, and bytes of each process."""
+    launcher, flags = LAYOUTS[name]
+    output = Path(args.output_dir) / name.replace(",", "").replace(" ", "-")
+    command = [sys.executable, "-u"]
+    processes = 1
+    if launcher:
+        configuration, *overrides = launcher
+        command += ["-m", "accelerate.commands.launch", "--config_file"]
+        command += [f"scripts/configs/accelerate/{configuration}", *overrides]
+        processes = 2
+    else:
+        flags = [*flags, "--use_cpu", "true"]
+    command += ["scripts/finetune.py", *COMMON, "--model_name_or_path", str(model), "--max_steps", str(args.steps)]
+    command += [*flags, "--output_dir", str(output.resolve())]
+    environment = os.environ | {"OMP_NUM_THREADS": str(args.threads // processes), "PYTHONUNBUFFERED": "1"}
+    times, lines = [], []
+    running = subprocess.Popen(
+        command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    memory = _Memory(psutil.Process(running.pid))
+    memory.start()
+    try:
+        for line in running.stdout:
+            lines.append(line)
+            if line.startswith(STEP):
+                times.append(time.perf_counter())
+        code = running.wait()
+    finally:
+        memory.done.set()
+        for process in _family(running.pid):
+            process.kill()
+    memory.join()
+    if code or len(times) != args.steps or len(memory.peaks) != processes:
+        sys.exit(f"measure_devices.py: {name} failed:\n{''.join(lines[-30:])}")
+    seconds = [later - earlier for earlier, later in itertools.pairwise(times)]
+    (output / "model.safetensors").unlink()
+    return {
+        "processes": processes,
+        "seconds of the steps": seconds,
+        "rows a second": GLOBAL_BATCH / statistics.median(seconds),
+        "peak bytes": sorted(memory.peaks.values()),
+    }
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    """A process that still runs, with all that it started."""
+    try:
+        process = psutil.Process(pid)
+        return [*process.children(recursive=True), process]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def table(results: dict[str, dict]) -> str:
+    """Results as a Markdown table."""
+    columns = ["16 rows a step", "step", "rows/s", "peak memory of a process", "of all"]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for name, result in results["layouts"].items():
+        seconds = statistics.median(result["seconds of the steps"])
+        peaks = [f"{size / 1e9:.2f} GB" for size in (max(result["peak bytes"]), sum(result["peak bytes"]))]
+        lines.append(f"| {name} | {seconds:.2f} s | {result['rows a second']:.2f} | {' | '.join(peaks)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure what is missing, then print the table."""
+    (args,) = HfArgumentParser(MeasureArguments).parse_args_into_dataclasses()
+    names = chosen_layouts(args)
+    folder = Path(args.output_dir)
+    file = folder / "results.json"
+    settings = {"size": args.size, "steps": args.steps, "threads": args.threads, "torch": torch.__version__}
+    results = {"settings": settings, "layouts": {}}
+    if file.is_file():
+        results = json.loads(file.read_text(encoding="utf-8"))
+        if results["settings"] != settings:
+            sys.exit(f"measure_devices.py: {folder} holds runs with other settings: name another --output_dir.")
+    folder.mkdir(parents=True, exist_ok=True)
+    model = save_model(folder / "model", args.size).resolve()
+    for name in tqdm([name for name in names if name not in results["layouts"]], desc="layouts"):
+        results["layouts"][name] = measure(name, model, args)
+        results["layouts"] = {name: results["layouts"][name] for name in LAYOUTS if name in results["layouts"]}
+        write_json(file, results)
+        (folder / "results.md").write_text(table(results) + "\n", encoding="utf-8")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
