@@ -179,7 +179,7 @@ def build_app(demos: Demos) -> "Blocks":
     Raises:
         ValueError: if gradio is not installed.
     """
-    gr = _gradio()
+    gr = import_gradio()
     config = demos.language_model.model.config
     with gr.Blocks(title="hf_gpt", analytics_enabled=False) as app:
         gr.Markdown(
@@ -294,7 +294,13 @@ def _shown(gr: Any, function: Callable) -> Callable:
     return shown
 
 
-def _gradio() -> Any:
+def import_gradio() -> Any:
+    """
+    The package gradio.
+
+    Raises:
+        ValueError: with the command that installs it.
+    """
     try:
         return importlib.import_module("gradio")
     except ImportError as error:
@@ -340,7 +346,7 @@ def export_space(
     title = model_name_or_path.split("/")[-1]
     card = _CARD.format(
         title=title,
-        gradio=_gradio().__version__,
+        gradio=import_gradio().__version__,
         python=_SPACE_PYTHON,
         models="\n".join(f"- {name}" for name in names.values()),
         links=", ".join(f"[{name}](https://huggingface.co/{name})" for name in names.values()),

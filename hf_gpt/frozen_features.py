@@ -39,6 +39,8 @@ from .trainer import GPTTrainer
 
 # Larger caches are memory-mapped files in this folder of the output folder.
 FOLDER = "features"
+# File of a checkpoint: numbers of the layers that its head reads.
+HEAD_LAYERS = "head_layers.json"
 _IN_MEMORY = 2**30
 _TOKENS_PER_BATCH = 4096
 # Bytes that processes exchange at a time, and batches between two notes of how far a file has come.
@@ -166,6 +168,14 @@ class FrozenFeatureTrainer(GPTTrainer):
         if "feature_index" not in self.train_dataset.column_names:
             return super()._filled_rows()
         return _NumberedRows(self.train_dataset, self.args.train_batch_size * self.args.world_size)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        super()._save(output_dir, state_dict)
+        if self.args.should_save and isinstance(self.model, FrozenFeatureHead):
+            # The parameters do not tell which layer a head reads.
+            layers = {"layers": self.model.config.layers_of_head}
+            file = Path(self.args.output_dir if output_dir is None else output_dir) / HEAD_LAYERS
+            file.write_text(json.dumps(layers) + "\n", encoding="utf-8")
 
     def save_whole_model(self) -> None:
         """Write the whole model and its tokenizer into the output folder, each file whole or not at all."""
@@ -309,12 +319,22 @@ def head_problem(model: nn.Module, checkpoint: str) -> str | None:
         saved = {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
     ours = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     if saved == ours:
-        return None
+        return _other_layers(model, Path(checkpoint) / HEAD_LAYERS)
     is_head, was_head = (not any("embed_tokens" in name for name in names) for names in (ours, saved))
     if is_head != was_head:
         return "it holds a head alone: add --adaptation frozen" if was_head else "it holds a whole model"
     other = sorted(name for name in ours.keys() | saved.keys() if ours.get(name) != saved.get(name))
     return f"it differs from this run's model in {', '.join(other[:3])}"
+
+
+def _other_layers(model: nn.Module, file: Path) -> str | None:
+    """Whether the head of a checkpoint reads other layers than that of this run. Older checkpoints do not say."""
+    if not isinstance(model, FrozenFeatureHead) or not file.is_file():
+        return None
+    layers = json.loads(file.read_text(encoding="utf-8"))["layers"]
+    if layers == model.config.layers_of_head:
+        return None
+    return f"its head reads layer {layers[0]}, this run's reads {describe_head(model.config)}"
 
 
 def _paths(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:

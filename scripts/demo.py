@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from transformers import HfArgumentParser
 
-from hf_gpt.demo_app import Demos, build_app, export_space
+from hf_gpt.demo_app import Demos, build_app, export_space, import_gradio
 
 
 @dataclass
@@ -46,6 +46,7 @@ def main() -> None:
             written = export_space(args.export_space, *models)
             print(f"{len(written)} files are in {args.export_space}: app.py, requirements.txt, README.md and hf_gpt/")
             return
+        import_gradio()  # before the models, which take longer
         build_app(Demos.from_pretrained(*models)).launch(server_port=args.port)
     except (ValueError, OSError) as error:
         print(f"demo.py: {error}", file=sys.stderr)

@@ -334,6 +334,8 @@ def test_checkpoints_of_other_heads_are_refused(frozen_run, base, tmp_path):
         finetune(*flags, "--adaptation", "full", "--resume_from_checkpoint", last)
     with pytest.raises(ValueError, match=r"differs from this run's model in head_mix\.gamma"):
         finetune(*flags, "--layers", "mix", "--resume_from_checkpoint", one)
+    with pytest.raises(ValueError, match="its head reads layer 1, this run's reads the last layer"):
+        finetune(*flags, "--layers", "last", "--resume_from_checkpoint", one)
     small = ["--max_steps", "1", "--adaptation", "full", "--save_strategy", "steps", "--save_steps", "1"]
     finetune(*flags, *small, "--load_best_model_at_end", "false")
     with pytest.raises(ValueError, match="it holds a whole model"):
