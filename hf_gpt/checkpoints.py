@@ -39,8 +39,8 @@ def checkpoint_problems(folder: Path, has_deepspeed: bool = False) -> list[str]:
 
     Args:
         folder (`Path`): the checkpoint.
-        has_deepspeed (`bool`, *optional*, defaults to `False`): the run shards its optimizer with DeepSpeed, which
-            neither reads nor writes the files of others.
+        has_deepspeed (`bool`, *optional*, defaults to `False`): the run trains with DeepSpeed, which keeps model and
+            optimizer in files of its own and reads no others.
 
     Returns:
         `list[str]`: one sentence each; empty for a whole checkpoint. The random states are `rng_problem`'s business.
@@ -55,11 +55,10 @@ def checkpoint_problems(folder: Path, has_deepspeed: bool = False) -> list[str]:
         problems.append(f"{TRAINER_STATE_NAME} cannot be read ({type(error).__name__})")
     problems += _weight_problems(folder)
     if has_deepspeed:
-        return problems + _deepspeed_problems(folder)
+        problems += _deepspeed_problems(folder)
     # Sharded checkpoints (FSDP) keep one folder for all ranks, whose index is written last.
-    optimizers = [OPTIMIZER_NAME, OPTIMIZER_NAME_BIN]
-    if not (folder / "optimizer_0" / ".metadata").is_file():
-        problems += _archive_problems(folder, *optimizers)
+    elif not (folder / "optimizer_0" / ".metadata").is_file():
+        problems += _archive_problems(folder, OPTIMIZER_NAME, OPTIMIZER_NAME_BIN)
     return problems + _archive_problems(folder, SCHEDULER_NAME)
 
 
@@ -69,9 +68,11 @@ def _deepspeed_problems(folder: Path) -> list[str]:
         states = folder / (folder / _DEEPSPEED_INDEX).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         return [f"{_DEEPSPEED_INDEX} is missing: it was saved without DeepSpeed"]
-    shards = [f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in range(len(_random_states(folder)))]
-    names = ["mp_rank_00_model_states.pt", *shards]
-    return [problem for name in names for problem in _archive_problems(states, name)]
+    problems = _archive_problems(states, "mp_rank_00_model_states.pt")
+    for rank in range(len(_random_states(folder))):
+        shard = f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
+        problems += _archive_problems(states, shard, f"bf16_{shard}")
+    return problems
 
 
 def _random_states(folder: Path) -> set[str]:

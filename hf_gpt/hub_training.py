@@ -22,6 +22,8 @@ from .model_card import is_hub_id
 SENDING = "sending"
 # Of a checkpoint, what is of use only to those who go on training; peft's own card names the base model's folder.
 _NOT_THE_MODEL = ["optimizer*", "scheduler.pt", "scaler.pt", "rng_state*", "trainer_state.json", "README.md"]
+# Those of DeepSpeed, and what the head of a frozen model reads.
+_NOT_THE_MODEL += ["global_step*", "latest", "zero_to_*.py", "head_layers.json"]
 
 
 class HubTrainer(WholeCheckpointTrainer):

@@ -180,32 +180,44 @@ class ReleaseAdam(Optimizer):
         # Parameters that were frozen for a while have counted fewer updates: one multi-tensor update per count.
         for step in sorted({state["step"] for state in states}):
             rate = group["lr"] * math.sqrt(1 - beta2**step) / (1 - beta1**step)
-            for part in _parts([index for index, state in enumerate(states) if state["step"] == step], parameters):
-                values = [parameters[index] for index in part]
-                gradients = [parameters[index].grad for index in part]
-                first = [states[index]["exp_avg"] for index in part]
-                second = [states[index]["exp_avg_sq"] for index in part]
+            pieces = []
+            for parameter, state in zip(parameters, states, strict=True):
+                if state["step"] == step:
+                    decays = bool(group["weight_decay"]) and (parameter.ndim >= 2 or group["decay_vectors"])
+                    tensors = (parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"])
+                    pieces += [(*piece, decays) for piece in _pieces(tensors)]
+            for part in _parts(pieces):
+                values, gradients, first, second, are_decayed = zip(*part, strict=True)
                 torch._foreach_lerp_(first, gradients, 1 - beta1)
                 torch._foreach_mul_(second, beta2)
                 torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
                 updates = torch._foreach_sqrt(second)
                 torch._foreach_add_(updates, group["eps"])
                 updates = torch._foreach_div(first, updates)
-                for value, update in zip(values, updates, strict=True):
-                    if group["weight_decay"] and (value.ndim >= 2 or group["decay_vectors"]):
+                for value, update, decays in zip(values, updates, are_decayed, strict=True):
+                    if decays:
                         update.add_(value, alpha=group["weight_decay"])
                 torch._foreach_add_(values, updates, alpha=-rate)
 
 
-def _parts(indices: list[int], parameters: list[torch.Tensor]) -> Iterator[list[int]]:
-    """Cut indices of parameters into runs of at most `_PART_ELEMENTS` elements, or else one parameter."""
+def _pieces(tensors: tuple[torch.Tensor, ...]) -> Iterable[tuple[torch.Tensor, ...]]:
+    """A parameter with its gradient and moments, in pieces of `_PART_ELEMENTS` elements where it has more."""
+    # A gradient that is a tensor of another kind belongs to a parameter that is sharded.
+    is_plain = type(tensors[1]) is torch.Tensor and all(tensor.is_contiguous() for tensor in tensors)
+    if tensors[0].numel() <= _PART_ELEMENTS or not is_plain:
+        return [tensors]
+    return zip(*(tensor.view(-1).split(_PART_ELEMENTS) for tensor in tensors), strict=True)
+
+
+def _parts(pieces: list[tuple]) -> Iterator[list[tuple]]:
+    """Runs of pieces that hold at most `_PART_ELEMENTS` elements together, or else one piece."""
     part, elements = [], 0
-    for index in indices:
-        size = parameters[index].numel()
+    for piece in pieces:
+        size = piece[0].numel()
         if part and elements + size > _PART_ELEMENTS:
             yield part
             part, elements = [], 0
-        part.append(index)
+        part.append(piece)
         elements += size
     if part:
         yield part

@@ -197,6 +197,11 @@ class LauncherArguments(TrainingArguments):
             if int(os.environ.get("WORLD_SIZE", "1")) > 1:
                 self.use_cpu = True
         super().__post_init__()
+        if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage > 2:
+            raise ValueError(
+                f"DeepSpeed's ZeRO stage {self.deepspeed_plugin.zero_stage} shards the parameters, which was not made "
+                "to work here: use stage 2 (scripts/configs/accelerate/zero2.yaml), or FSDP2 (fsdp2.yaml)."
+            )
 
 
 @dataclass
@@ -282,11 +287,6 @@ class FineTuningArguments(LauncherArguments):
                 stage_length(self.unfreeze_every)
         if self.save_strategy == "no":
             self.load_best_model_at_end = False
-        if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage > 2:
-            raise ValueError(
-                f"DeepSpeed's ZeRO stage {self.deepspeed_plugin.zero_stage} shards the parameters, which was not made "
-                "to work here: use stage 2 (scripts/configs/accelerate/zero2.yaml), or FSDP2 (fsdp2.yaml)."
-            )
 
 
 def check_adaptation(model_args: ModelArguments, args: FineTuningArguments) -> None:

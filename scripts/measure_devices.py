@@ -15,6 +15,7 @@ import importlib.util
 import itertools
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -54,6 +55,7 @@ SIZES = {"gpt1": {"n_layer": 12, "n_embd": 768, "n_head": 12}, "mini": {"n_layer
 COMMON = ["--task", "stories", "--logging_steps", "1", "--disable_tqdm", "true", "--max_eval_rows", "8"]
 COMMON += ["--save_strategy", "no", "--eval_strategy", "no", "--overwrite_output_dir", "true"]
 STEP = "{'loss'"
+LAUNCHER = "accelerate.commands.launch"
 
 
 @dataclass
@@ -65,7 +67,7 @@ class MeasureArguments:
     steps: int = field(default=10, metadata={"help": "Steps of each layout; at least 3."})
     size: str = field(default="gpt1", metadata={"help": f"Size of the model: {', '.join(SIZES)}."})
     threads: int = field(
-        default=2, metadata={"help": "Threads of a layout in all: two processes have half of them each."}
+        default=2, metadata={"help": "Threads of a layout in all, even: two processes have half of them each."}
     )
 
 
@@ -78,27 +80,29 @@ def chosen_layouts(args: MeasureArguments) -> list[str]:
         sys.exit(f"measure_devices.py: unknown size {args.size}; choose of {', '.join(SIZES)}.")
     if args.steps < 3:
         sys.exit("measure_devices.py: --steps must be at least 3, as the first is not counted.")
-    if args.threads < 2:
-        sys.exit("measure_devices.py: --threads must be at least 2, one for each process.")
-    chosen = list(args.layouts or LAYOUTS)
-    if importlib.util.find_spec("deepspeed") is None:
-        without = [name for name in chosen if "ZeRO" not in name]
-        if without != chosen:
-            print('deepspeed is not installed (pip install -e ".[deepspeed]"): ZeRO-2 is left out.', file=sys.stderr)
-        return without
-    return chosen
+    if args.threads < 2 or args.threads % 2:
+        sys.exit("measure_devices.py: --threads must be even, so that each of two processes has half of them.")
+    if importlib.util.find_spec("deepspeed") is not None:
+        return list(args.layouts or LAYOUTS)
+    remedy = 'deepspeed is not installed (pip install -e ".[deepspeed]")'
+    if any("ZeRO" in name for name in args.layouts or ()):
+        sys.exit(f"measure_devices.py: {remedy}.")
+    if not args.layouts:
+        print(f"{remedy}: ZeRO-2 is not measured.", file=sys.stderr)
+    return [name for name in args.layouts or LAYOUTS if "ZeRO" not in name]
 
 
 def save_model(folder: Path, size: str) -> Path:
-    """A model of random weights with gpt-mini's tokenizer."""
-    if (folder / "model.safetensors").is_file():
+    """A model of random weights with gpt-mini's tokenizer, made once; whole or not there."""
+    if folder.is_dir():
         return folder
-    mini = REPOSITORY / "model_cards" / "gpt-mini"
+    mini, unfinished = REPOSITORY / "model_cards" / "gpt-mini", folder.with_suffix(".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
     set_seed(0)
     config = GPTConfig.from_pretrained(mini, n_positions=512, **SIZES[size])
-    GPTForCausalLM(config).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(mini).save_pretrained(folder)
-    return folder
+    GPTForCausalLM(config).save_pretrained(unfinished)
+    AutoTokenizer.from_pretrained(mini).save_pretrained(unfinished)
+    return unfinished.rename(folder)
 
 
 class _Memory(threading.Thread):
@@ -118,8 +122,8 @@ class _Memory(threading.Thread):
             for process in family:
                 try:
                     # The launcher imports torch, too, but trains nothing.
-                    command = " ".join(process.cmdline()[:4])
-                    if "scripts/finetune.py" in command and "accelerate" not in command:
+                    command = process.cmdline()
+                    if "scripts/finetune.py" in command and LAUNCHER not in command:
                         info = process.memory_info()
                         own = info.rss - getattr(info, "shared", 0)
                         self.peaks[process.pid] = max(self.peaks.get(process.pid, 0), own)
@@ -135,14 +139,16 @@ def measure(name: str, model: Path, args: MeasureArguments) -> dict:
     processes = 1
     if launcher:
         configuration, *overrides = launcher
-        command += ["-m", "accelerate.commands.launch", "--config_file"]
+        command += ["-m", LAUNCHER, "--config_file"]
         command += [f"scripts/configs/accelerate/{configuration}", *overrides]
         processes = 2
     else:
         flags = [*flags, "--use_cpu", "true"]
     command += ["scripts/finetune.py", *COMMON, "--model_name_or_path", str(model), "--max_steps", str(args.steps)]
     command += [*flags, "--output_dir", str(output.resolve())]
-    environment = os.environ | {"OMP_NUM_THREADS": str(args.threads // processes), "PYTHONUNBUFFERED": "1"}
+    threads = {"OMP_NUM_THREADS": str(args.threads // processes), "PYTHONUNBUFFERED": "1"}
+    # DeepSpeed would take a GPU if there was one.
+    environment = os.environ | threads | {"CUDA_VISIBLE_DEVICES": ""}
     times, lines = [], []
     running = subprocess.Popen(
         command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -160,15 +166,18 @@ def measure(name: str, model: Path, args: MeasureArguments) -> dict:
         for process in _family(running.pid):
             process.kill()
     memory.join()
-    if code or len(times) != args.steps or len(memory.peaks) != processes:
-        sys.exit(f"measure_devices.py: {name} failed:\n{''.join(lines[-30:])}")
+    # A process that is just being started by another looks like it for a moment.
+    peaks = sorted(memory.peaks.values())[-processes:]
+    if code or len(times) != args.steps or len(peaks) != processes:
+        found = f"exit status {code}, {len(times)} of {args.steps} steps, {len(peaks)} of {processes} processes"
+        sys.exit(f"measure_devices.py: {name} failed ({found}):\n{''.join(lines[-30:])}")
     seconds = [later - earlier for earlier, later in itertools.pairwise(times)]
     (output / "model.safetensors").unlink()
     return {
         "processes": processes,
         "seconds of the steps": seconds,
         "rows a second": GLOBAL_BATCH / statistics.median(seconds),
-        "peak bytes": sorted(memory.peaks.values()),
+        "peak bytes": peaks,
     }
 
 
@@ -205,6 +214,7 @@ def main() -> None:
         if results["settings"] != settings:
             sys.exit(f"measure_devices.py: {folder} holds runs with other settings: name another --output_dir.")
     folder.mkdir(parents=True, exist_ok=True)
+    write_json(file, results)
     model = save_model(folder / "model", args.size).resolve()
     for name in tqdm([name for name in names if name not in results["layouts"]], desc="layouts"):
         results["layouts"][name] = measure(name, model, args)

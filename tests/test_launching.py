@@ -127,6 +127,12 @@ def test_deepspeed_gives_the_numbers_of_one_process(whole, model, tmp_path):
     shutil.copytree(tmp_path / "whole" / "checkpoint-10", resumed)
     zero2(tmp_path / "resumed", "--resume_from_checkpoint", "last")
     assert_same(tmp_path / "resumed/model.safetensors", tmp_path / "whole/model.safetensors", torch.equal)
+    command = launch_command("zero2", *flags, *small, "--output_dir", tmp_path / "three")
+    place = command.index("scripts/finetune.py")
+    command[place:place] = ["--num_processes", "1", "--mixed_precision", "no", "--zero_stage", "3"]
+    assert start_launch(tmp_path / "three.log", command).wait(timeout=300)
+    assert "stage 3 shards the parameters, which was not made to work" in (tmp_path / "three.log").read_text()
+    assert not (tmp_path / "three").exists()
     # Its optimizer is of no use to a run without DeepSpeed, which must not start with an empty one.
     assert checkpoint_problems(resumed) == ["optimizer.pt is missing"]
     with pytest.raises(ValueError, match=r"not a whole checkpoint: optimizer\.pt is missing"):

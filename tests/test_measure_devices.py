@@ -53,7 +53,7 @@ def test_every_layout_has_the_same_global_batch(script):
         (["--layouts", "three processes"], "unknown layout 'three processes'"),
         (["--size", "huge"], "unknown size huge"),
         (["--steps", "2"], "at least 3"),
-        (["--threads", "1"], "at least 2"),
+        (["--threads", "3"], "must be even"),
     ],
 )
 def test_wrong_arguments(measure, tmp_path, flags, message):

@@ -178,18 +178,23 @@ def test_decay_groups_survive_flattening(decay_vectors):
 
 
 def test_an_update_in_parts_gives_the_same_bits(monkeypatch):
-    """Memory is bounded by working on some parameters at a time, whatever their sizes."""
-    shapes = [(2,), (2, 2), (7,), (1, 3), (1,), (6,), (2, 3)]
+    """Memory is bounded by working on some elements at a time, however they are shared out."""
+    shapes = [(2,), (2, 2), (7,), (1, 3), (1,), (6,), (5, 3)]
     whole = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
+    # A matrix whose elements do not lie in order cannot be cut.
+    whole.append(torch.nn.Parameter(torch.randn(3, 4).t()))
     parts = copy.deepcopy(whole)
-    gradients = [torch.randn(shape) for shape in shapes]
-    assert [index for part in optimization._parts([0, 2, 3], whole) for index in part] == [0, 2, 3]
+    gradients = [torch.randn(value.shape) for value in whole]
+    sizes = {}
     for values, elements in ((whole, 2**23), (parts, 6)):
         monkeypatch.setattr(optimization, "_PART_ELEMENTS", elements)
-        assert len(list(optimization._parts(list(range(7)), whole))) == (1 if elements == 2**23 else 5)
         optimizer = ReleaseAdam(values, lr=0.1, weight_decay=0.1)
         for _ in range(3):
             for value, gradient in zip(values, gradients, strict=True):
                 value.grad = gradient.clone()
             optimizer.step()
+        tensors = [(value, value.grad) for value in values]
+        pieces = [piece for each in tensors for piece in optimization._pieces(each)]
+        sizes[elements] = [sum(piece[0].numel() for piece in part) for part in optimization._parts(pieces)]
     assert all(map(torch.equal, whole, parts))
+    assert sizes == {2**23: [50], 6: [6, 6, 5, 6, 6, 6, 3, 12]}

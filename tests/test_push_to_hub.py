@@ -13,6 +13,7 @@ import pytest
 import torch
 from datasets import load_dataset
 from huggingface_hub import ModelCard
+from huggingface_hub.utils import filter_repo_objects
 from peft import get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, TrainingArguments
@@ -21,7 +22,7 @@ from hf_gpt import GPTConfig, GPTForMultipleChoice, GPTForSequenceClassification
 from hf_gpt.feature_shards import FeatureArguments, extract
 from hf_gpt.hub import code_files, download, push
 from hf_gpt.hub_card import HEADING, OWN_METHODS
-from hf_gpt.hub_training import SENDING, HubTrainer
+from hf_gpt.hub_training import _NOT_THE_MODEL, SENDING, HubTrainer
 
 from .fine_tuning_runs import REPOSITORY, save_tiny_model
 from .local_hub import Fault, LocalHub
@@ -339,6 +340,13 @@ def test_pushing_while_training(hub, folder, tmp_path):
     assert "README.md" in repository.files()
     assert not list((tmp_path / "run" / SENDING).glob("*"))
     assert download("alice/run").is_dir()
+
+
+def test_what_deepspeed_keeps_is_not_the_model():
+    state = ["global_step4/mp_rank_00_model_states.pt", "global_step4/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"]
+    state += ["latest", "zero_to_fp32.py", "zero_to_torch.py", "rng_state_1.pth", "scheduler.pt", "trainer_state.json"]
+    model = ["config.json", "model.safetensors", "modeling_gpt.py", "tokenizer.json"]
+    assert list(filter_repo_objects([*state, *model], ignore_patterns=_NOT_THE_MODEL)) == model
 
 
 def test_a_checkpoint_that_cannot_be_sent_is_said_and_training_goes_on(hub, folder, tmp_path, capsys):

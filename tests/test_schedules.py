@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from hf_gpt.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassificati
 from hf_gpt.optimization import ReleaseAdam
 from hf_gpt.schedules import level_of, planned_updates, scale_by_level, unfreezing_plan, unfreezing_stages
 from hf_gpt.trainer import GPTTrainer
-from hf_gpt.training_args import FineTuningArguments
+from hf_gpt.training_args import FineTuningArguments, ModelArguments, check_adaptation
 
 from .fine_tuning_runs import (
     assert_same,
@@ -290,6 +291,16 @@ def test_sharded_models_are_refused(base, tmp_path, monkeypatch):
     monkeypatch.setenv("FSDP_VERSION", "2")
     with pytest.raises(ValueError, match="not with sharded ones"):
         finetune("--model_name_or_path", base, "--output_dir", tmp_path / "out", *FLAGS, "--unfreeze", "gradual")
+
+
+@pytest.mark.parametrize("flags", [{"unfreeze": "gradual"}, {"adaptation": "frozen"}], ids=["unfreeze", "frozen"])
+def test_deepspeed_is_refused(flags, tmp_path):
+    args = FineTuningArguments(str(tmp_path), use_cpu=True, unfreeze=flags.get("unfreeze", "none"))
+    model = ModelArguments(adaptation=flags.get("adaptation", "full"))
+    check_adaptation(model, args)
+    args.deepspeed_plugin = SimpleNamespace(zero_stage=2)
+    with pytest.raises(ValueError, match="not with sharded ones"):
+        check_adaptation(model, args)
 
 
 @pytest.mark.slow
