@@ -196,6 +196,11 @@ class LauncherArguments(TrainingArguments):
             self.dataloader_pin_memory = False
             if int(os.environ.get("WORLD_SIZE", "1")) > 1:
                 self.use_cpu = True
+        # DeepSpeed wants to hear of the precision that the launcher chose from the Trainer, too.
+        precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        has_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
+        if has_deepspeed and precision in ("bf16", "fp16") and not (self.bf16 or self.fp16):
+            setattr(self, precision, True)
         super().__post_init__()
         if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage > 2:
             raise ValueError(

@@ -105,38 +105,47 @@ def test_two_machines_give_the_numbers_of_one(whole, tmp_path):
     assert_same_training(tmp_path / "out", output)
 
 
+def launch_zero2(output: Path, *flags, overrides=()) -> int:
+    """Exit status of ZeRO stage 2 on two CPU processes; what it printed is in a file beside the output folder."""
+    small = ("--per_device_train_batch_size", 4, "--gradient_accumulation_steps", 2)
+    command = launch_command("zero2", *flags, *small, "--output_dir", output)
+    place = command.index("scripts/finetune.py")
+    command[place:place] = ["--num_processes", "2", "--main_process_port", "0", *overrides]
+    output.parent.mkdir(exist_ok=True)
+    return start_launch(output.with_suffix(".log"), command).wait(timeout=600)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("whole", ["group_by_length"], indirect=True)
-def test_deepspeed_gives_the_numbers_of_one_process(whole, model, tmp_path):
-    """ZeRO stage 2 on two CPU processes, with a decay that would be missed; resumed, it gives the same bits."""
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_deepspeed_gives_the_numbers_of_one_process(whole, precision, tmp_path):
+    """In fp32 those of one process, with a decay that would be missed; resumed, the same bits in bf16, too."""
     pytest.importorskip("deepspeed")
     _, _, flags = whole
     flags = [*flags, "--weight_decay", "1"]
-    finetune(*flags, "--output_dir", tmp_path / "one", "--per_device_train_batch_size", 16)
-    small = ("--per_device_train_batch_size", 4, "--gradient_accumulation_steps", 2)
-
-    def zero2(output: Path, *more) -> None:
-        command = launch_command("zero2", *flags, *small, "--output_dir", output, *more)
-        place = command.index("scripts/finetune.py")
-        command[place:place] = ["--num_processes", "2", "--mixed_precision", "no", "--main_process_port", "0"]
-        finish(start_launch(output.with_suffix(".log"), command), output.with_suffix(".log"))
-
-    zero2(tmp_path / "whole")
-    assert_same_training(tmp_path / "whole", tmp_path / "one")
+    overrides = ["--mixed_precision", precision]
+    assert launch_zero2(tmp_path / "whole", *flags, overrides=overrides) == 0
+    if precision == "no":
+        finetune(*flags, "--output_dir", tmp_path / "one", "--per_device_train_batch_size", 16)
+        assert_same_training(tmp_path / "whole", tmp_path / "one")
     resumed = tmp_path / "resumed" / "checkpoint-10"
     shutil.copytree(tmp_path / "whole" / "checkpoint-10", resumed)
-    zero2(tmp_path / "resumed", "--resume_from_checkpoint", "last")
+    last = ("--resume_from_checkpoint", "last")
+    assert launch_zero2(tmp_path / "resumed", *flags, *last, overrides=overrides) == 0
     assert_same(tmp_path / "resumed/model.safetensors", tmp_path / "whole/model.safetensors", torch.equal)
-    command = launch_command("zero2", *flags, *small, "--output_dir", tmp_path / "three")
-    place = command.index("scripts/finetune.py")
-    command[place:place] = ["--num_processes", "1", "--mixed_precision", "no", "--zero_stage", "3"]
-    assert start_launch(tmp_path / "three.log", command).wait(timeout=300)
-    assert "stage 3 shards the parameters, which was not made to work" in (tmp_path / "three.log").read_text()
-    assert not (tmp_path / "three").exists()
     # Its optimizer is of no use to a run without DeepSpeed, which must not start with an empty one.
     assert checkpoint_problems(resumed) == ["optimizer.pt is missing"]
     with pytest.raises(ValueError, match=r"not a whole checkpoint: optimizer\.pt is missing"):
         finetune(*flags, "--output_dir", tmp_path / "one", "--resume_from_checkpoint", resumed)
+
+
+@pytest.mark.slow
+def test_deepspeed_that_shards_parameters_is_refused(model, tmp_path):
+    pytest.importorskip("deepspeed")
+    overrides = ["--mixed_precision", "no", "--zero_stage", "3"]
+    assert launch_zero2(tmp_path / "out", "--model_name_or_path", model, *UNEVEN, overrides=overrides)
+    assert "stage 3 shards the parameters, which was not made to work" in (tmp_path / "out.log").read_text()
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGURATIONS.glob("*.yaml")), ids=lambda path: path.stem)
