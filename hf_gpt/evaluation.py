@@ -1,6 +1,7 @@
-"""Measuring a fine-tuned model, or a language model without training, on a split of a task."""
+"""Measuring a fine-tuned model, or a language model without training, on a split of a task; or its answers alone."""
 
 import json
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from .data_collator import TokenTreeCollator
 from .fine_tuning import input_transform, is_unlabelled, limited, load_task_data, predict_split, write_json
 from .metrics import compute_metrics_for
 from .model_loading import check_ids, head_class, load_model, load_tokenizer
-from .modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
+from .modeling_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTPreTrainedModel
 from .task_encoding import encode_split
 from .task_report import write_predictions
 from .task_spec import SPLITS, TaskSpec
@@ -61,6 +62,9 @@ def evaluate(
     """
     Measure a model on one split of a task; writes `metrics.json` and `predictions.tsv` into `args.output_dir`.
 
+    Own files (`--task custom`) without a training file have the classes of the model; rows without labels are
+    predicted, not measured.
+
     Returns:
         `dict`: what `metrics.json` holds.
 
@@ -75,10 +79,13 @@ def evaluate(
     if output.is_dir() and any(output.iterdir()) and not args.overwrite_output_dir:
         raise ValueError(f"{output} is not empty: name another --output_dir or add --overwrite_output_dir.")
     with args.main_process_first(desc="reading the data"):
-        task = load_task_data(data, custom)
+        task = _load_task(model_args, data, custom, args)
         if args.split not in task.splits:
             raise ValueError(f"{task.spec.name} has no split {args.split!r}, only {', '.join(task.splits)}.")
         tokenizer = load_tokenizer(model_args)
+    if args.process_index == 0:
+        for warning in task.warnings:
+            print(f"WARNING: {warning}", file=sys.stderr)
     measure = _measure_zero_shot if args.zero_shot else _measure_head
     record = measure(task, tokenizer, model_args, data, args)
     if args.process_index == 0:
@@ -86,6 +93,21 @@ def evaluate(
         print(json.dumps(record, indent=2))
         print(f"metrics.json and predictions.tsv are in {output}")
     return record
+
+
+def _load_task(
+    model_args: ModelArguments, data: DataArguments, custom: CustomTaskArguments, args: EvaluationArguments
+) -> TaskData:
+    """The rows; of own files without a training file only the split that is measured, with the model's classes."""
+    if data.task != "custom" or custom.train_file is not None:
+        return load_task_data(data, custom)
+    name, revision = model_args.model_name_or_path, model_args.revision
+    if not (args.zero_shot or is_release(name)):
+        is_adapted = is_adapter(name, revision)
+        config = adapted_config(name, revision) if is_adapted else AutoConfig.from_pretrained(name, revision=revision)
+        if GPTForSequenceClassification.__name__ in (config.architectures or ()):
+            custom = custom.with_labels_of(config)
+    return load_task_data(data, custom, splits=(args.split,))
 
 
 def _measure_head(

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +91,9 @@ def check_output_dir(args: FineTuningArguments) -> str | None:
     return None
 
 
-def load_task_data(data: DataArguments, custom: CustomTaskArguments) -> TaskData:
+def load_task_data(data: DataArguments, custom: CustomTaskArguments, splits: Sequence[str] | None = None) -> TaskData:
     """
-    Rows of the task that the arguments name.
+    Rows of the task that the arguments name, of all splits or of these only.
 
     Raises:
         ValueError, FileNotFoundError: for an unknown task, or files and rows that are not as they should be.
@@ -105,10 +106,10 @@ def load_task_data(data: DataArguments, custom: CustomTaskArguments) -> TaskData
     if not data.task:
         raise ValueError("Name a task with --task; --list_tasks prints all.")
     if data.task != "custom":
-        return load_task(data.task, data.data_dir)
-    if custom.train_file is None:
+        return load_task(data.task, data.data_dir, splits=splits)
+    if custom.train_file is None and splits is None:
         raise ValueError("--task custom needs --train_file and the names of its columns.")
-    return load_task(custom_task(**custom.task_options()))
+    return load_task(custom_task(**custom.task_options()), data.data_dir, splits=splits)
 
 
 def input_transform(data: DataArguments, spec: TaskSpec, config: GPTConfig, reserved: int = 0) -> InputTransform:
@@ -240,6 +241,7 @@ def run(
         "train_seconds": result.metrics["train_runtime"],
         "steps": trainer.state.global_step,
         "resumed": checkpoint is not None,
+        "warnings": list(task.warnings),
     }
     if is_main:
         card = card_of_run(record, spec, model_args, args, trainer)
@@ -329,6 +331,7 @@ def card_of_run(
         chance=record.get("chance"),
         resumed=record["resumed"],
         max_length=record.get("max_length"),
+        limits=record["warnings"],
     )
     fill_in(card, args, trainer.state, trainer.model)
     known = {
@@ -351,7 +354,8 @@ def _report(record, spec: TaskSpec, encoded, output: Path) -> None:
             print(f"{split} {name}: {value:.4f}")
     minutes, seconds = divmod(round(record["train_seconds"]), 60)
     print(f"training took {minutes} min {seconds} s, {record['steps']} steps")
-    print(f"model, card (README.md), metrics.json and predictions.tsv are in {output}")
+    others = ", metrics.json and predictions.tsv" if "test" in encoded else " and metrics.json"
+    print(f"model, card (README.md){others} are in {output}")
     score = record["metrics"].get("validation", {}).get(spec.main_metric)
     warning = None if score is None else chance_warning(spec, encoded["train"][0], encoded["validation"][0], score)
     if warning:

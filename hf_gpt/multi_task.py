@@ -149,7 +149,7 @@ def run_tasks(
     for task, splits in encoded.items():
         trainer.measure(task)
         metrics = evaluate_splits(trainer, splits, specs[task], output / task, is_whole=data.max_eval_rows is None)
-        records[task] = _record(trainer, task, splits, metrics) | shared
+        records[task] = _record(trainer, task, splits, metrics) | shared | {"warnings": list(loaded[task].warnings)}
     record = {"tasks": records, "main_metric": MEAN_METRIC, "metrics": _means(records), **shared}
     if is_main:
         for task, spec in specs.items():
@@ -240,7 +240,9 @@ def _report(record, specs: Mapping[str, TaskSpec], encoded: Mapping[str, Encoded
         print(f"{split} {MEAN_METRIC}: {values[MEAN_METRIC]:.4f}")
     minutes, seconds = divmod(round(record["train_seconds"]), 60)
     print(f"training took {minutes} min {seconds} s, {record['steps']} steps")
-    print(f"each task's model, card, metrics.json and predictions.tsv are in {output}/TASK, all metrics in {output}")
+    tested = [task for task, splits in encoded.items() if "test" in splits]
+    predictions = f", predictions.tsv of {' and '.join(tested)}" if tested else ""
+    print(f"each task's model, card and metrics.json{predictions} are in {output}/TASK, all metrics in {output}")
     for task, spec in specs.items():
         score = record["tasks"][task]["metrics"].get("validation", {}).get(spec.main_metric)
         train, validation = encoded[task]["train"][0], encoded[task]["validation"][0]

@@ -1,8 +1,11 @@
 """From a `TaskSpec` to data sets: finding the files or the Hub's copy, reading them into an Arrow cache, cutting."""
 
+import difflib
 import hashlib
 import json
+import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,11 +16,24 @@ import datasets
 import numpy as np
 from datasets.exceptions import DatasetGenerationError
 
-from .task_readers import Record, find_files, input_error, read_by_suffix
-from .task_spec import SPLITS, Cut, Layout, RowReader, TaskSpec, separate_labels, written_label
+from .task_readers import BadRowError, Record, find_files, input_error, read_by_suffix
+from .task_spec import (
+    LABEL_SEPARATORS,
+    MULTI_LABEL,
+    SPLITS,
+    Cut,
+    Layout,
+    RowReader,
+    TaskSpec,
+    field_of,
+    is_empty,
+    labels_in,
+)
 
 # Part of every cache key: raise it when the normalised rows themselves change.
 ROW_FORMAT = 1
+# So many classes, with hardly two rows each, are a column of something else.
+_MANY_CLASSES = 10
 
 
 @dataclass(frozen=True)
@@ -29,11 +45,13 @@ class TaskData:
         spec (`TaskSpec`): the task, with the label names that were inferred where it declared none.
         splits (`datasets.DatasetDict`): `train`, `validation` and, unless its file is missing, `test`.
         notes (`dict` of `str` to `str`): for each split, a sentence on how it was made.
+        warnings (tuple of `str`): sentences on what is likely to be wrong with the data.
     """
 
     spec: TaskSpec
     splits: datasets.DatasetDict
     notes: dict[str, str]
+    warnings: tuple[str, ...] = ()
 
 
 def load_spec(
@@ -70,22 +88,26 @@ def load_spec(
         sources, cuts = _file_sources(spec, Path(directory).expanduser(), wanted, required=splits is not None)
     else:
         sources, cuts = _hub_sources(spec, wanted, cache_dir)
+    warnings: list[str] = []
     if spec.infers_labels:
-        multiple = spec.problem_type == "multi_label_classification"
-        spec = replace(spec, label_names=_inferred_labels(sources["train"], multiple))
+        labels, warnings = _inferred_labels(spec, sources["train"])
+        spec = replace(spec, label_names=labels)
 
     parts, notes = {}, {}
     for split, source in sources.items():
         parts[split], notes[split] = _read_split(spec, source, split, cache_dir)
     if "train" in parts:
         for split, cut in cuts.items():
-            _cut_off(split, cut, parts, notes, seed)
+            _cut_off(split, cut, parts, notes, seed, spec)
     if "test" in wanted and "test" not in parts:
         names = " or ".join(spec.files["test"])
         notes["test"] = f"left out: there is no {names}" if names else "left out: none was named"
     ordered = {split: parts[split] for split in SPLITS if split in wanted and split in parts}
     kept = {split: notes[split] for split in SPLITS if split in wanted and split in notes}
-    return TaskData(spec, datasets.DatasetDict(ordered), kept)
+    if "train" in ordered:
+        given = {split: rows for split, rows in ordered.items() if split not in cuts}
+        warnings += _shared_texts(spec, given) if len(given) > 1 else []
+    return TaskData(spec, datasets.DatasetDict(ordered), kept, tuple(warnings))
 
 
 @dataclass(frozen=True)
@@ -113,9 +135,12 @@ def _file_sources(
     found["train"] = train
     for split in wanted:
         can_be_cut = split in cuts and train is not None
-        if found.get(split) is None and not can_be_cut and (split != "test" or required):
-            named = split if spec.files[split] else "train"
+        can_be_left_out = split == "test" and not required and not (spec.reads_own_files and spec.files[split])
+        if found.get(split) is None and not can_be_cut and not can_be_left_out:
+            named = split if spec.files[split] or spec.reads_own_files else "train"
             raise FileNotFoundError(_missing_file_message(spec, directory, named))
+    if spec.infers_labels and train is None:
+        raise FileNotFoundError(_missing_file_message(spec, directory, "train"))
     if not ("train" in wanted or spec.infers_labels or cuts.keys() & set(wanted)):
         found["train"] = None
     read = {split: found.get(split) for split in SPLITS if split in wanted or split == "train"}
@@ -152,16 +177,27 @@ def _records_of_files(read: Callable[[Path], Iterator[Record]], paths: Sequence[
 
 
 def _missing_file_message(spec: TaskSpec, directory: Path, split: str) -> str:
-    expected = " or ".join(spec.files[split]) or "none: the task has no such file"
-    if directory.is_dir():
-        names = sorted(path.name for path in directory.iterdir())
+    if not spec.files[split]:
+        classes = ", which the classes are taken from, or name them with --class_names" if spec.infers_labels else ""
+        return f"{spec.name}: no {split} file was named. Give --{split}_file{classes if split == 'train' else ''}."
+    # A name may have folders in it.
+    folder = (directory / spec.files[split][0]).parent if spec.reads_own_files else directory
+    expected = " or ".join(Path(name).name if spec.reads_own_files else name for name in spec.files[split])
+    guess = ""
+    if folder.is_dir():
+        names = sorted(path.name for path in folder.iterdir())
         found = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "nothing"
+        near = [name for one in spec.files[split] for name in difflib.get_close_matches(Path(one).name, names, n=1)]
+        guess = f" Did you mean {near[0]}?" if near else ""
     else:
         found = "no such folder"
+    remedy = f"Get it from {spec.source or 'its publisher'} and name its folder with --data_dir, or ask only for the "
+    remedy += "splits that are there."
+    if spec.reads_own_files:
+        remedy = f"Correct --{split}_file, or name the folder that it is relative to with --data_dir."
     return (
-        f"{spec.name}: the {split} file is missing in {directory}. Expected: {expected} "
-        f"(.gz or .xz after the name is fine). Found: {found}. Get it from {spec.source or 'its publisher'} and name "
-        "its folder with --data_dir, or ask only for the splits that are there."
+        f"{spec.name}: the {split} file is missing: there is no {expected} in {folder.absolute()} (.gz or .xz after "
+        f"the name is fine).{guess} Found: {found}. {remedy}"
     )
 
 
@@ -211,30 +247,114 @@ def _records_of_dataset(rows: datasets.Dataset, name: str, decode: bool) -> Iter
         yield Record(name, number, fields, "row")
 
 
-def _inferred_labels(source: _Source, multiple: bool) -> tuple[str, ...]:
-    """The labels that the training file uses, sorted: as numbers where all are whole numbers."""
+def _inferred_labels(spec: TaskSpec, source: _Source) -> tuple[tuple[str, ...], list[str]]:
+    """
+    The labels that the training file uses, sorted (as numbers where all are whole numbers), and warnings about them.
+
+    Raises:
+        `ValueError`: for fewer than two, and for what looks like scores, several labels in one, or another column.
+    """
     column = source.layout.columns["label"]
-    labels: set[str] = set()
+    labels: Counter[str] = Counter()
+    records = several = 0
+    bad: BadRowError | None = None
     for record in source.records():
-        if column not in record.fields:
-            raise input_error(
-                record.where,
-                f"there is no column {column!r}.",
-                f"The columns there are: {', '.join(record.fields)}.",
-            )
-        label = record.fields[column]
-        listed = separate_labels(label) if multiple else [label]
-        labels.update(written_label(one) for one in listed if one is not None)
-    labels.discard("")
+        records += 1
+        raw = field_of(record, column)
+        if is_empty(raw):
+            continue
+        try:
+            found = labels_in(record, raw, spec, source.layout)
+        except BadRowError as error:  # all of them are counted when the rows are read
+            bad = bad or error
+            continue
+        several += len(found) != 1
+        labels.update(found)
+    if not records:
+        raise _no_rows(source, "train", records)
+    if bad is not None and not labels:
+        raise bad
     if len(labels) < 2:
-        found = f"only the label {labels.pop()!r}" if labels else "no label"
+        only = f"only the label {next(iter(labels))!r}" if labels else "no label"
         raise input_error(
             source.name,
-            f"{found} was found, at least 2 were expected.",
-            "Check the label column, or give label_names.",
+            f"{only} was found in {column!r}, at least 2 were expected.",
+            "Check --label_column, or name all classes with --class_names (in Python label_names).",
         )
-    numbers = all(label.lstrip("-").isdecimal() for label in labels)
-    return tuple(sorted(labels, key=int if numbers else str))
+    if spec.problem_type == MULTI_LABEL:
+        warnings = _check_several_labels(source, labels, several)
+    else:
+        warnings = _check_classes(source, labels)
+    whole = all(label.lstrip("-").isdecimal() and _number(label) is not None for label in labels)
+    return tuple(sorted(labels, key=int if whole else str)), warnings
+
+
+def _check_classes(source: _Source, labels: Counter[str]) -> list[str]:
+    """Raise a `ValueError` where the one label of each row looks like a score, or like no label; else warnings."""
+    way_out = "If these are classes, name them all with --class_names (in Python label_names)."
+    numbers = [number for number in map(_number, labels) if number is not None]
+    are_numbers = len(numbers) == len(labels)
+    decimal = next((label for label in labels if are_numbers and not _number(label).is_integer()), None)
+    is_scattered = len(labels) >= _MANY_CLASSES and 2 * len(labels) > labels.total()
+    if decimal is not None or is_scattered:
+        found = f"{len(labels):,} different labels in {labels.total():,} rows"
+        if decimal is not None:
+            found = f"the labels are numbers with decimals, such as {decimal}"
+        question = "Did you mean --problem_type regression?" if are_numbers else "Is --label_column the right one?"
+        raise input_error(source.name, f"{found}.", f"{question} {way_out}")
+    joined = _joined_labels(labels)
+    if joined is None:
+        return []
+    return [
+        f"{joined[0]!r} is a class of its own. If it stands for several labels, add --problem_type {MULTI_LABEL} "
+        f"--label_separator {joined[1]!r}."
+    ]
+
+
+def _check_several_labels(source: _Source, labels: Counter[str], several: int) -> list[str]:
+    """Raise a `ValueError` where a label of multi-label rows looks like several in one; else warnings."""
+    joined = _joined_labels(labels)
+    if joined is None and not several:
+        joined = next(((label, mark) for mark in LABEL_SEPARATORS[:3] for label in labels if mark in label), None)
+    if joined is not None:
+        raise input_error(
+            source.name,
+            f"the label {joined[0]!r} looks like several labels with {joined[1]!r} between them.",
+            f"Add --label_separator {joined[1]!r}. If it is one label, name all with --class_names.",
+        )
+    if several:
+        return []
+    return [
+        f"Every row of {source.name} has exactly one label. If that is always so, leave out --problem_type "
+        f"{MULTI_LABEL}; if not, say what stands between labels (--label_separator)."
+    ]
+
+
+def _joined_labels(labels: Iterable[str]) -> tuple[str, str] | None:
+    """A label that consists of others, or shares a part with another, and what stands between its parts."""
+    alone = set(labels)
+    for separator in LABEL_SEPARATORS:
+        parts = {label: [part.strip() for part in label.split(separator)] for label in labels if separator in label}
+        counts = Counter(part for label in parts for part in set(parts[label]))
+        for label, pieces in parts.items():
+            if all(pieces) and any(part in alone or counts[part] > 1 for part in pieces):
+                return label, separator
+    return None
+
+
+def _number(label: str) -> float | None:
+    try:
+        number = float(label)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _no_rows(source: _Source, split: str, records: int) -> ValueError:
+    why = f"none of its {records:,} records is one" if records else "it is empty, but for a header at most"
+    return input_error(
+        source.name, f"no rows were found for the {split} split: {why}.", "Check that it is the right file."
+    )
 
 
 def _read_split(
@@ -248,10 +368,9 @@ def _read_split(
         reader = RowReader(spec, source.layout, split)
         yield from reader.rows(source.records())
         if not reader.counts["rows"]:
-            raise input_error(
-                source.name, f"no rows were found for the {split} split.", "The file may be empty or the wrong one."
-            )
-        _write_whole(counts_file, json.dumps(reader.counts))
+            raise reader.bad_rows[0] if reader.bad_rows else _no_rows(source, split, reader.counts["records"])
+        bad_rows = [error.summary for error in reader.bad_rows]
+        _write_whole(counts_file, json.dumps(reader.counts | {"bad_rows": bad_rows}))
 
     try:
         # Our own fingerprint: hashing the generator would hash code objects, which differ between Python versions,
@@ -274,6 +393,9 @@ def _read_split(
         note = f"{source.name} stands for the whole data set: {rows.num_rows:,} rows"
     if counts.get("empty"):
         note += f", {counts['empty']:,} more left out for an empty text"
+    if counts.get("bad"):
+        more = "; and so on" if counts["bad"] > len(counts["bad_rows"]) else ""
+        note += f", {counts['bad']:,} more left out as they are wrong ({'; '.join(counts['bad_rows'])}{more})"
     if counts.get("skipped"):
         note += f", {counts['skipped']:,} more left out for want of a gold label"
     if counts.get("unlabelled"):
@@ -315,21 +437,27 @@ def _write_whole(path: Path, text: str) -> None:
 
 
 def _cut_off(
-    split: str, cut: Cut, parts: dict[str, datasets.Dataset], notes: dict[str, str], seed: int | None
+    split: str,
+    cut: Cut,
+    parts: dict[str, datasets.Dataset],
+    notes: dict[str, str],
+    seed: int | None,
+    spec: TaskSpec,
 ) -> None:
     """Moves the rows that a rule picks from `train` to another split, and says so in the notes."""
     train = parts["train"]
     seed = cut.seed if seed is None else seed
-    held_out = _held_out(train, cut, seed, split, notes["train"])
+    held_out = _held_out(train, cut, seed, split, notes["train"], spec)
     parts[split] = train.select(np.flatnonzero(held_out))
     parts["train"] = train.select(np.flatnonzero(~held_out))
     size = int(held_out.sum())
     together = f", rows with the same {' and '.join(cut.group_by)} kept together" if cut.group_by else ""
+    together += ", whatever their case and white space" if cut.group_by and cut.folded else ""
     notes[split] = f"{size:,} rows cut from the training part (seed {seed}{together})"
     notes["train"] += f"; {size:,} cut off for {split}, {parts['train'].num_rows:,} left"
 
 
-def _held_out(train: datasets.Dataset, cut: Cut, seed: int, split: str, name: str) -> np.ndarray:
+def _held_out(train: datasets.Dataset, cut: Cut, seed: int, split: str, name: str, spec: TaskSpec) -> np.ndarray:
     """
     Which rows to hold out, as a boolean array.
 
@@ -338,17 +466,16 @@ def _held_out(train: datasets.Dataset, cut: Cut, seed: int, split: str, name: st
     used for Story Cloze.
     """
     rows = train.num_rows
-    size = int(cut.size) if cut.size >= 1 else max(1, round(cut.size * rows))
-    if not (cut.size > 0 and size < rows):
+    size = 0
+    if 0 < cut.size < math.inf:
+        size = int(cut.size) if cut.size >= 1 else max(1, round(cut.size * rows))
+    if not 0 < size < rows:
         raise ValueError(f"{name}: {size} rows cannot be held out of {rows} for {split}. Provide more rows.")
     groups = np.arange(rows)
     if cut.group_by:
-        numbers: dict[bytes, int] = {}
-        batches = train.select_columns(list(cut.group_by)).iter(batch_size=1000)
-        keys = (key for batch in batches for key in zip(*(batch[name] for name in cut.group_by), strict=True))
-        groups = np.fromiter(
-            (numbers.setdefault(hashlib.md5(repr(key).encode()).digest(), len(numbers)) for key in keys), int, rows
-        )
+        keys = _text_keys(train, cut.group_by, cut.folded, spec.family == "similarity")
+        _, first_rows, groups = np.unique(keys, return_index=True, return_inverse=True)
+        groups = np.argsort(np.argsort(first_rows))[groups]  # numbered as they come
     counts = np.bincount(groups)
     chosen = np.zeros(len(counts), dtype=bool)
     room = size
@@ -361,6 +488,45 @@ def _held_out(train: datasets.Dataset, cut: Cut, seed: int, split: str, name: st
     if not chosen.any():
         raise ValueError(
             f"{name}: no group of rows with the same {' and '.join(cut.group_by)} is as small as the {size} rows to "
-            f"hold out. Hold out more rows, or provide a {split} file."
+            f"hold out. Hold out more rows (with --task custom, --validation_size), or provide a {split} file."
         )
     return chosen[groups]
+
+
+def _text_keys(rows: datasets.Dataset, columns: Sequence[str], folded: bool, in_any_order: bool) -> np.ndarray:
+    """
+    A number for the texts of each row, so that rows with the same texts have the same (but once in 2**64 cases).
+
+    Args:
+        rows (`datasets.Dataset`): normalised rows.
+        columns (`Sequence[str]`): names of text columns; the choices of a row are compared in any order.
+        folded (`bool`): whether case and white space do not count.
+        in_any_order (`bool`): whether two texts mean the same in either order.
+    """
+
+    def fold(text: str) -> str:
+        return " ".join(text.split()).casefold() if folded else text
+
+    def key(texts: Iterable[str | list[str]]) -> int:
+        parts = [sorted(map(fold, text)) if isinstance(text, list) else fold(text) for text in texts]
+        digest = hashlib.blake2b(repr(sorted(parts) if in_any_order else parts).encode(), digest_size=8).digest()
+        return int.from_bytes(digest)
+
+    batches = rows.select_columns(list(columns)).iter(batch_size=1000)
+    keys = (key(texts) for batch in batches for texts in zip(*(batch[name] for name in columns), strict=True))
+    return np.fromiter(keys, np.uint64, rows.num_rows)
+
+
+def _shared_texts(spec: TaskSpec, parts: dict[str, datasets.Dataset]) -> Iterator[str]:
+    """A warning for each part some of whose rows have the texts of training rows."""
+    keys = {
+        split: _text_keys(rows, spec.text_columns, folded=True, in_any_order=spec.family == "similarity")
+        for split, rows in parts.items()
+    }
+    for split in ("validation", "test"):
+        count = int(np.isin(keys[split], keys["train"]).sum()) if split in keys else 0
+        if count:
+            yield (
+                f"{count:,} of the {len(keys[split]):,} {split} rows have texts that training rows have too (apart "
+                "from case and white space): their scores say little about new texts."
+            )

@@ -23,6 +23,8 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 UTF8_MARK = b"\xef\xbb\xbf"
 # csv's own limit of 131,072 characters is shorter than some documents.
 LONGEST_FIELD = 2**27
+# What may separate columns, and how a message and a command line write it.
+DELIMITERS = {",": "','", ";": "';'", "\t": r"'\t'", "|": "'|'"}
 
 
 class Record(NamedTuple):
@@ -68,6 +70,20 @@ def find_files(directory: Path, pattern: str) -> list[Path]:
     return []
 
 
+class BadRowError(ValueError):
+    """
+    One row is wrong, in a file that can be read on behind it.
+
+    Args:
+        record (`Record`): the row.
+        problem, remedy (`str`): a sentence each, as for `input_error`.
+    """
+
+    def __init__(self, record: Record, problem: str, remedy: str) -> None:
+        super().__init__(str(input_error(record.where, problem, remedy)))
+        self.summary = f"{record.unit} {record.number}: {problem.rstrip('.')}"
+
+
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
     """Opens a plain, gzip or xz file for reading bytes; damage found while reading becomes a named error."""
@@ -96,7 +112,7 @@ def read_text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, 
                 raise input_error(
                     place(path, number),
                     f"byte {line[error.start]:#04x} at offset {error.start} is not valid {encoding}.",
-                    "Save the file as UTF-8, or name its encoding where the reader takes one.",
+                    "Save the file as UTF-8, or with --task custom name its encoding (--encoding).",
                 ) from error
             yield number, text.rstrip("\r\n")
 
@@ -124,7 +140,10 @@ def read_delimited(
         encoding (`str`, defaults to `"utf-8"`): how the text is encoded.
     """
     path_name = str(path)
-    for number, row in _delimited_rows(path, delimiter, quoted, encoding):
+    lines = read_text_lines(path, encoding)
+    if names is None:
+        lines = _with_checked_header(path, lines, delimiter)
+    for number, row in _delimited_rows(path, lines, delimiter, quoted):
         if names is None:
             names = [name.strip() for name in row]
             repeated = {name for name in names if names.count(name) > 1}
@@ -151,8 +170,26 @@ def read_delimited(
         yield Record(path_name, number, dict(zip(names, row, strict=False)))
 
 
-def _delimited_rows(path: Path, delimiter: str, quoted: bool, encoding: str) -> Iterator[tuple[int, list[str]]]:
-    lines = read_text_lines(path, encoding)
+def _with_checked_header(path: Path, lines: Iterator[tuple[int, str]], delimiter: str) -> Iterator[tuple[int, str]]:
+    """The lines, unless the first that is not blank is separated by something else than the delimiter."""
+    is_header = True
+    for number, line in lines:
+        if is_header and line.strip():
+            is_header = False
+            found = max(DELIMITERS, key=line.count)
+            if delimiter not in line and found in line:
+                expected = DELIMITERS.get(delimiter, repr(delimiter))
+                raise input_error(
+                    place(path, number),
+                    f"the columns seem to be separated by {DELIMITERS[found]}, {expected} was expected.",
+                    f"With --task custom add --delimiter {DELIMITERS[found]}, or write the file with {expected}.",
+                )
+        yield number, line
+
+
+def _delimited_rows(
+    path: Path, lines: Iterator[tuple[int, str]], delimiter: str, quoted: bool
+) -> Iterator[tuple[int, list[str]]]:
     if not quoted:
         yield from ((number, line.split(delimiter)) for number, line in lines if line.strip())
         return
@@ -169,7 +206,7 @@ def _delimited_rows(path: Path, delimiter: str, quoted: bool, encoding: str) -> 
         raise input_error(
             place(path, number),
             f"the quotes of this row do not match ({error}).",
-            'Double a quote inside a quoted field (""), or read the file without quoting (quoted=False).',
+            'Double a quote inside a quoted field (""), or with --task custom take quotes as text (--quoted false).',
         ) from error
 
 
@@ -181,7 +218,7 @@ def read_jsonl(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
             continue
         try:
             fields = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # a ValueError of its own for integers of thousands of digits
             raise input_error(
                 place(path, number),
                 f"this is not valid JSON ({error}).",
@@ -203,7 +240,7 @@ def read_json(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
         return
     try:
         items = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise input_error(
             path, f"this is not valid JSON ({error}).", "Correct the file or download it again."
         ) from error
@@ -307,9 +344,12 @@ def read_parquet(path: Path) -> Iterator[Record]:
                 for fields in batch.to_pylist():
                     number += 1
                     yield Record(path_name, number, fields, "row")
-    except pyarrow.ArrowInvalid as error:
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the file system's, which names the file itself
+            raise
+        where = place(path, number + 1, "row") if number else path
         raise input_error(
-            path, f"this is not a readable Parquet file ({error}).", "Download or write it again."
+            where, f"this is not a readable Parquet file ({error}).", "Download or write it again."
         ) from error
 
 

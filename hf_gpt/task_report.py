@@ -28,6 +28,7 @@ def describe_task(
         lines.append(f"  {split}: {statistics}")
         if task.notes.get(split):
             lines.append(f"    {task.notes[split]}")
+    lines += [f"  WARNING: {warning}" for warning in task.warnings]
     train = encoded["train"][0]
     if task.spec.label_names:
         counts = Counter(train["label"]) if not isinstance(train[0]["label"], list) else {}
@@ -43,7 +44,10 @@ def describe_task(
                 f"{task.spec.label_names[most]}"
             )
     first = train[0]
-    lines.append(f"First training example ({first['id']}), label {first['label']}:")
+    label = f"label {_written_label(first['label'], task.spec)}"
+    if task.spec.family == "multiple-choice":
+        label = f"right choice {first['label'] + 1} of {len(first['path_ends'])}"
+    lines.append(f"First training example ({first['id']}), {label}:")
     for end in first["path_ends"]:
         indices = [end]
         while first["parent_index"][indices[-1]] != indices[-1]:
@@ -139,6 +143,6 @@ def _written_label(label: Any, spec: TaskSpec) -> str:
         return "|".join(name for name, chosen in zip(spec.label_names, label, strict=True) if chosen > 0)
     if label != label or (label == IGNORED_LABEL and not spec.has_scores):
         return ""
-    if spec.has_scores:
-        return f"{label:.6g}"
+    if spec.has_scores:  # as short as it can be told from its neighbours, which is how the file had it
+        return np.format_float_positional(np.float32(label), trim="-")
     return spec.label_names[label] if spec.label_names else str(label)

@@ -14,14 +14,14 @@ The rows of one data set may have different numbers of choices.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from datasets import Features, List, Value
 
-from .task_readers import Record, input_error
+from .task_readers import BadRowError, Record, input_error
 
 SPLITS = ("train", "validation", "test")
 TEXT_COLUMNS = {
@@ -33,10 +33,17 @@ TEXT_COLUMNS = {
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression", "ordinal")
 UNLABELLED = -1
 LABEL_SEPARATOR = "|"
+# What else people write between the labels of a row, the likeliest first.
+LABEL_SEPARATORS = (";", "|", ",", "/", "+", "&", "\t")
+# `Layout.first_choice` where the file writes the right choice's text.
+CHOICE_TEXT = "text"
+# Bad rows that a message names.
+_NAMED_ROWS = 3
 # The parquet copies that the Hub makes of data sets whose own repository holds only a loading script.
 PARQUET_COPY = "refs/convert/parquet"
 GLUE = "nyu-mll/glue"
 SINGLE_LABEL = "single_label_classification"
+MULTI_LABEL = "multi_label_classification"
 CARRIED_DATA = Path(__file__).resolve().parent.parent / "scripts" / "data"
 
 
@@ -49,11 +56,14 @@ class Cut:
         size (`float`): the number of rows where it is 1 or more, else the share of the rows.
         group_by (tuple of `str`): rows that agree in these normalised columns stay on one side.
         seed (`int`, defaults to 0): used unless the caller gives one.
+        folded (`bool`, defaults to `False`): whether texts that differ in case and white space alone agree, as the
+            tokenizer reads them alike. The declared data sets compare texts as they are, which keeps their parts.
     """
 
     size: float
     group_by: tuple[str, ...] = ()
     seed: int = 0
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,8 @@ class Layout:
     Args:
         columns (mapping of `str` to `str` or tuple of `str`): the file's field for each normalised column. A tuple
             joins fields by a space for a text, and lists them for `choices`, where empty fields at the end mean that
-            the row has fewer choices. Without `id`, rows are numbered; without `question`, it is empty.
+            the row has fewer choices; for `label` it names one column of 0 and 1 for each label of a multi-label
+            task. Without `id`, rows are numbered; without `question`, it is empty.
         train, validation, test (`str`, *optional*): file name or glob pattern below the data folder.
         read (reader, *optional*): how a file becomes records; chosen by the file's name when left out.
         prepare (function, *optional*): from one record's fields to the fields of one or more items, for files that
@@ -74,7 +85,10 @@ class Layout:
         skip_labels (tuple of `str`): rows with these labels are left out and counted; `""` stands for no label.
         skip_empty (`bool`, defaults to `False`): whether rows with an empty text are left out and counted, for data
             sets that were published with some. Test rows are kept as they are: scores are over all of them.
-        first_choice (`int` or `str`, defaults to 0): how the file writes the first choice's index: 0, 1 or "A".
+        skip_bad_rows (`bool`, defaults to `False`): whether rows that are wrong are left out and counted, too.
+        label_separator (`str`, defaults to `"|"`): what stands between the labels of a row that has several.
+        first_choice (`int` or `str`, defaults to 0): how the file writes the first choice's index: 0, 1 or "A"; "text"
+            where it writes the right choice's text instead of an index.
         split_field (`str`, *optional*): the field that names a row's split, where one file holds all splits.
         many (`bool`, defaults to `False`): whether a pattern may stand for several files, read in order.
         cut (`Cut`, *optional*): for a file that stands for the whole data set: where the training rows are this
@@ -90,6 +104,8 @@ class Layout:
     labels: tuple[str, ...] | None = None
     skip_labels: tuple[str, ...] = ()
     skip_empty: bool = False
+    skip_bad_rows: bool = False
+    label_separator: str = LABEL_SEPARATOR
     first_choice: int | str = 0
     split_field: str | None = None
     many: bool = False
@@ -151,7 +167,10 @@ class TaskSpec:
             raise ValueError(f"Unknown task family {self.family!r}; it must be one of {', '.join(TEXT_COLUMNS)}.")
         if self.family == "multiple-choice":
             if self.problem_type is not None or self.label_names is not None:
-                raise ValueError("A multiple-choice task has no problem_type and no label_names: leave them out.")
+                raise ValueError(
+                    "A multiple-choice task has no problem_type and no label_names: leave them out (as flags "
+                    "--problem_type, --class_names, --label_columns and --label_separator)."
+                )
         elif self.problem_type not in PROBLEM_TYPES:
             raise ValueError(
                 f"A {self.family} task needs a problem_type out of {', '.join(PROBLEM_TYPES)}, "
@@ -163,7 +182,7 @@ class TaskSpec:
                 raise ValueError(
                     "An ordinal task has a bin for each whole score from 0 up, which is not so for "
                     f"score_range={self.score_range}. Shift the scores so that the lowest is 0, or use "
-                    "problem_type='regression'."
+                    "--problem_type regression."
                 )
 
     @property
@@ -173,6 +192,11 @@ class TaskSpec:
     @property
     def hub_id(self) -> str | None:
         return self.hub.id if self.hub else None
+
+    @property
+    def reads_own_files(self) -> bool:
+        """Whether the files are a user's own, named one by one, and not a publisher's."""
+        return self.default_dir == Path()
 
     @property
     def text_columns(self) -> tuple[str, ...]:
@@ -225,7 +249,7 @@ class TaskSpec:
         text = {name: Value("string") for name in ("id", *self.text_columns)}
         if "choices" in text:
             text["choices"] = List(Value("string"))
-        if self.problem_type == "multi_label_classification":
+        if self.problem_type == MULTI_LABEL:
             label = List(Value("float32"))
         else:
             label = Value("float32" if self.has_scores else "int64")
@@ -234,14 +258,15 @@ class TaskSpec:
     @property
     def unlabelled(self) -> int | float | list[float]:
         """The label of a row that has none."""
-        if self.problem_type == "multi_label_classification":
+        if self.problem_type == MULTI_LABEL:
             return [float(UNLABELLED)] * len(self.label_names or ())
         return math.nan if self.has_scores else UNLABELLED
 
 
 class RowReader:
     """
-    Turns the records of one split into normalised rows, and counts what it leaves out.
+    Turns the records of one split into normalised rows, and counts what it leaves out (`counts`; `bad_rows` are the
+    first that are wrong).
 
     Args:
         spec (`TaskSpec`): the task.
@@ -251,7 +276,8 @@ class RowReader:
 
     def __init__(self, spec: TaskSpec, layout: Layout, split: str) -> None:
         self.spec, self.layout, self.split = spec, layout, split
-        self.counts = {"rows": 0, "skipped": 0, "empty": 0, "unlabelled": 0}
+        self.counts = {"records": 0, "rows": 0, "skipped": 0, "empty": 0, "unlabelled": 0, "bad": 0}
+        self.bad_rows: list[BadRowError] = []
         raw_labels = layout.labels or spec.label_names or ()
         self.label_ids = {label: index for index, label in enumerate(raw_labels)}
 
@@ -261,35 +287,59 @@ class RowReader:
 
         Raises:
             `ValueError`: naming file and line, for a missing column, an empty text, fewer than two choices, or a
-            label outside the label set.
+            label outside the label set. From the first bad row on the others are only counted, unless bad rows are
+            skipped.
         """
         for record in records:
+            self.counts["records"] += 1
             for item in self._items(record):
                 if self.layout.split_field and self._split_of(item) != self.split:
                     continue
                 if self.layout.skip_empty and self.split != "test" and self._has_empty_text(item):
                     self.counts["empty"] += 1
                     continue
-                row = self._row(item)
+                try:
+                    row = self._row(item)
+                except BadRowError as error:
+                    self.counts["bad"] += 1
+                    if len(self.bad_rows) < _NAMED_ROWS:
+                        self.bad_rows.append(error)
+                    continue
                 if row is None:
                     self.counts["skipped"] += 1
                     continue
                 self.counts["rows"] += 1
-                yield row
+                if self.layout.skip_bad_rows or not self.bad_rows:
+                    yield row
+        if self.bad_rows and not self.layout.skip_bad_rows:
+            raise self._bad_rows_error()
+
+    def _bad_rows_error(self) -> ValueError:
+        """The first bad row in full, how many there are, and the next ones in short."""
+        first, *others = self.bad_rows
+        bad, good = self.counts["bad"], self.counts["rows"]
+        text = str(first)
+        if others:
+            more = "; and so on" if bad > len(self.bad_rows) else ""
+            text += f" {bad:,} of the {bad + good:,} rows are wrong, the next: "
+            text += f"{'; '.join(error.summary for error in others)}{more}."
+        if self.spec.reads_own_files and good:
+            text += f" --skip_bad_rows leaves {'them' if others else 'such rows'} out."
+        return ValueError(text)
 
     def _has_empty_text(self, record: Record) -> bool:
         for name in self.spec.text_columns:
             column = self.layout.columns.get(name)
             if column is None or name == "question":
                 continue
-            values = [self._field(record, part) for part in (column if isinstance(column, tuple) else (column,))]
+            values = [field_of(record, part) for part in (column if isinstance(column, tuple) else (column,))]
             texts = values[0] if name == "choices" and isinstance(values[0], list) else values
-            if any(map(_is_empty, texts)):
+            if any(map(is_empty, texts)):
                 return True
         return False
 
     def _split_of(self, record: Record) -> str:
-        split = self._field(record, self.layout.split_field)
+        split = field_of(record, self.layout.split_field)
         if split not in SPLITS:
             raise input_error(
                 record.where, f"the split is {split!r}.", f"Write one of {', '.join(SPLITS)} in that field."
@@ -303,7 +353,7 @@ class RowReader:
         try:
             for fields in self.layout.prepare(record.fields):
                 yield record._replace(fields=fields)
-        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
             raise input_error(
                 record.where,
                 f"the record is not laid out as {self.spec.name} publishes it ({type(error).__name__}: {error}).",
@@ -317,11 +367,11 @@ class RowReader:
             return None
         row: dict[str, Any] = {"id": f"{self.split}-{record.number}"}
         if "id" in columns:
-            row["id"] = str(self._field(record, columns["id"]))
+            row["id"] = _encodable(record, str(field_of(record, columns["id"])))
         for name in self.spec.text_columns:
             if name == "choices":
                 row[name] = self._choices(record)
-            elif name == "question" and not (name in columns and self._field(record, columns[name])):
+            elif name == "question" and not (name in columns and field_of(record, columns[name])):
                 row[name] = ""
             else:
                 row[name] = self._text(record, columns[name])
@@ -329,57 +379,43 @@ class RowReader:
             self.counts["unlabelled"] += 1
             row["label"] = self.spec.unlabelled
         else:
-            row["label"] = self._label(record, raw_label, len(row.get("choices", ())))
+            row["label"] = self._label(record, raw_label, row.get("choices", ()))
         return row
-
-    def _field(self, record: Record, column: str) -> Any:
-        try:
-            return record.fields[column]
-        except KeyError:
-            raise input_error(
-                record.where,
-                f"there is no column {column!r}.",
-                f"The columns there are: {', '.join(map(str, record.fields))}.",
-            ) from None
 
     def _text(self, record: Record, column: str | tuple[str, ...]) -> str:
         if isinstance(column, tuple):
             return " ".join(self._text(record, part) for part in column)
-        return self._checked_text(record, column, self._field(record, column))
+        return self._checked_text(record, column, field_of(record, column))
 
     def _checked_text(self, record: Record, column: str, value: Any) -> str:
-        if self.layout.skip_empty and _is_empty(value):
+        if self.layout.skip_empty and is_empty(value):
             return ""
         if not isinstance(value, str):
             found = "nothing" if value is None else f"a {type(value).__name__}"
-            raise input_error(record.where, f"{column!r} holds {found}, a text was expected.", "Correct the row.")
+            raise BadRowError(record, f"{column!r} holds {found}, a text was expected.", "Correct the row.")
         if not value.strip():
-            raise input_error(record.where, f"the text of {column!r} is empty.", "Fill it in or leave the row out.")
-        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            raise input_error(
-                record.where, f"the text of {column!r} holds half of a surrogate pair.", "Write the whole character."
-            )
-        return value.strip()
+            raise BadRowError(record, f"the text of {column!r} is empty.", "Fill it in or leave the row out.")
+        return _encodable(record, value.strip())
 
     def _choices(self, record: Record) -> list[str]:
         column = self.layout.columns["choices"]
         if isinstance(column, tuple):
-            values = [self._field(record, part) for part in column]
+            values = [field_of(record, part) for part in column]
             while values and (values[-1] is None or not str(values[-1]).strip()):
                 values.pop()
             names = column
         else:
-            values = self._field(record, column)
+            values = field_of(record, column)
             if not isinstance(values, list | tuple):
-                raise input_error(
-                    record.where,
+                raise BadRowError(
+                    record,
                     f"{column!r} holds a {type(values).__name__}, a list of choices was expected.",
-                    "Where each choice has a column of its own, name those columns (choice_columns).",
+                    "Where each choice has a column of its own, name those columns (--choice_columns).",
                 )
             names = [f"{column}[{index}]" for index in range(len(values))]
         if len(values) < 2:
-            raise input_error(
-                record.where,
+            raise BadRowError(
+                record,
                 f"{len(values)} choice{'s' * (len(values) != 1)} where at least 2 were expected.",
                 "Complete the choices or leave the row out.",
             )
@@ -388,13 +424,17 @@ class RowReader:
     def _raw_label(self, record: Record) -> Any:
         """The label as the file has it; None for a test row that has no gold label."""
         column = self.layout.columns["label"]
+        if isinstance(column, tuple):
+            if self.split == "test" and all(is_empty(record.fields.get(name)) for name in column):
+                return None
+            return [name for name in column if _is_marked(record, name)]
         if self.split != "test":
-            label = self._field(record, column)
-            if label is None or (isinstance(label, str) and not label.strip()):
+            label = field_of(record, column)
+            if is_empty(label):
                 if "" in self.layout.skip_labels:
                     return ""
-                raise input_error(
-                    record.where, f"the label in {column!r} is empty.", "Only test rows can do without a gold label."
+                raise BadRowError(
+                    record, f"the label in {column!r} is empty.", "Only test rows can do without a gold label."
                 )
             return label
         label = record.fields.get(column)
@@ -404,53 +444,81 @@ class RowReader:
         missing = not written or (written == str(UNLABELLED) and not can_be_a_label)
         return None if missing else label
 
-    def _label(self, record: Record, raw: Any, choices: int) -> int | float | list[float]:
+    def _label(self, record: Record, raw: Any, choices: Sequence[str]) -> int | float | list[float]:
         if self.spec.family == "multiple-choice":
             return self._choice_index(record, raw, choices)
         if self.spec.has_scores:
             return self._score(record, raw)
-        if self.spec.problem_type == "multi_label_classification":
-            chosen = [self._class_index(record, label) for label in separate_labels(raw)]
+        chosen = [self._class_index(record, label) for label in labels_in(record, raw, self.spec, self.layout)]
+        if self.spec.problem_type == MULTI_LABEL:
             return [float(index in chosen) for index in range(len(self.label_ids))]
-        return self._class_index(record, raw)
+        return chosen[0]
 
-    def _class_index(self, record: Record, raw: Any) -> int:
-        written = written_label(raw)
+    def _class_index(self, record: Record, label: str) -> int:
         try:
-            return self.label_ids[written]
+            return self.label_ids[label]
         except KeyError:
-            raise input_error(
-                record.where,
-                f"the label {written!r} is not one of {', '.join(self.label_ids)}.",
-                "Correct the row, or name all labels (label_names).",
-            ) from None
+            pass
+        separator = separator_between(label, self.label_ids)
+        remedy = "Correct the row, or with --task custom name all classes (--class_names, in Python label_names)."
+        if separator is not None:
+            kind = "" if self.spec.problem_type == MULTI_LABEL else f" --problem_type {MULTI_LABEL}"
+            remedy = f"Its parts are: did you mean{kind} --label_separator {separator!r}?"
+        raise BadRowError(record, f"the label {label!r} is not one of {', '.join(self.label_ids)}.", remedy)
 
     def _score(self, record: Record, raw: Any) -> float:
         low, high = self.spec.score_range or (-math.inf, math.inf)
         try:
             score = float(raw)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             score = math.nan
         if not math.isfinite(score) or not low <= score <= high:
             between = f" from {low:g} to {high:g}" if self.spec.score_range else ""
-            raise input_error(record.where, f"the score {raw!r} is not a number{between}.", "Correct the row.")
+            raise BadRowError(record, f"the score {raw!r} is not a number{between}.", "Correct the row.")
         return score
 
-    def _choice_index(self, record: Record, raw: Any, choices: int) -> int:
+    def _choice_index(self, record: Record, raw: Any, choices: Sequence[str]) -> int:
         first = self.layout.first_choice
         written = written_label(raw)
         try:
-            index = ord(written) - ord(first) if isinstance(first, str) else int(written) - first
+            if first == CHOICE_TEXT:
+                index = choices.index(written) if choices.count(written) == 1 else None
+            else:
+                index = ord(written) - ord(first) if isinstance(first, str) else int(written) - first
         except (TypeError, ValueError):
             index = None
-        if index is None or not 0 <= index < choices:
-            last = chr(ord(first) + choices - 1) if isinstance(first, str) else first + choices - 1
-            raise input_error(
-                record.where,
-                f"the answer {written!r} is not one of the row's {choices} choices, counted {first} to {last}.",
-                f"Correct the row, or say how the file writes the first choice (first_choice, now {first!r}).",
+        if index is None or not 0 <= index < len(choices):
+            counted = "by its text"
+            if first != CHOICE_TEXT:
+                last = chr(ord(first) + len(choices) - 1) if isinstance(first, str) else first + len(choices) - 1
+                counted = f"counted {first} to {last}"
+            guess = _likely_first_choice(written, choices)
+            remedy = "Correct the row, or say how the file writes the first choice (--first_choice)."
+            if guess not in (None, str(first)):
+                remedy = f"Did you mean --first_choice {guess}? It says how the file writes the first choice."
+            raise BadRowError(
+                record,
+                f"the answer {written!r} is not one of the row's {len(choices)} choices, {counted}.",
+                remedy,
             )
         return index
+
+
+def field_of(record: Record, column: str) -> Any:
+    """
+    A field of a record.
+
+    Raises:
+        `ValueError`: if there is no such column, naming those there are.
+    """
+    try:
+        return record.fields[column]
+    except KeyError:
+        raise input_error(
+            record.where,
+            f"there is no column {column!r}.",
+            f"The columns there are: {', '.join(map(str, record.fields))}.",
+        ) from None
 
 
 def written_label(raw: Any) -> str:
@@ -460,12 +528,61 @@ def written_label(raw: Any) -> str:
     return str(raw).strip()
 
 
-def _is_empty(text: Any) -> bool:
+def _encodable(record: Record, text: str) -> str:
+    """A text as it is, if it can be written as UTF-8."""
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise BadRowError(record, f"{text[:40]!r} holds half of a surrogate pair.", "Write the whole character.")
+    return text
+
+
+def is_empty(text: Any) -> bool:
+    """Whether a field has nothing in it."""
     return text is None or (isinstance(text, str) and not text.strip())
 
 
-def separate_labels(raw: Any) -> list[Any]:
-    """The labels of a multi-label cell: a list, or text with `|` between labels; none at all is allowed in a list."""
-    if isinstance(raw, str):
-        return raw.split(LABEL_SEPARATOR)
-    return list(raw) if isinstance(raw, list | tuple) else [raw]
+def _is_marked(record: Record, column: str) -> bool:
+    """Whether a row has the label that a column of 0 and 1 stands for."""
+    value = field_of(record, column)
+    marks = {"": False, "1": True, "1.0": True, "true": True} | dict.fromkeys(("0", "0.0", "false"), False)
+    mark = marks.get("" if value is None else written_label(value).lower())
+    if mark is None:
+        raise BadRowError(record, f"{column!r} holds {value!r}, 0 or 1 was expected.", "Correct the row.")
+    return mark
+
+
+def _likely_first_choice(answer: str, choices: Sequence[str]) -> str | None:
+    """How a file seems to write the first choice that has this answer."""
+    if choices.count(answer) == 1:
+        return CHOICE_TEXT
+    if len(answer) == 1 and answer.isascii() and answer.isalpha():
+        return "A" if answer.isupper() else "a"
+    return "1" if answer == str(len(choices)) else None
+
+
+def labels_in(record: Record, raw: Any, spec: TaskSpec, layout: Layout) -> list[str]:
+    """
+    The labels of a cell, as text: one, or where rows may have several as many as a list or the separator says.
+
+    Raises:
+        `ValueError`: for a list where one label is expected, or one of anything but labels.
+    """
+    multiple = spec.problem_type == MULTI_LABEL
+    labels = [raw]
+    if multiple and isinstance(raw, str):
+        labels = [part for part in raw.split(layout.label_separator) if part.strip()]
+    elif multiple and isinstance(raw, list | tuple):
+        labels = list(raw)
+    for label in labels:
+        if label is None or isinstance(label, list | tuple | dict):
+            remedy = "Correct the row." if multiple else f"Did you mean --problem_type {MULTI_LABEL}?"
+            raise BadRowError(record, f"a label was expected, a {type(label).__name__} was found.", remedy)
+    return [_encodable(record, written_label(label)) for label in labels]
+
+
+def separator_between(label: str, known: Container[str]) -> str | None:
+    """The separator by which a label falls into several that are known."""
+    for separator in LABEL_SEPARATORS:
+        parts = [part.strip() for part in label.split(separator)]
+        if len(parts) > 1 and all(part in known for part in parts):
+            return separator
+    return None

@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 
 from .classification_tasks import CLASSIFICATION_TASKS
-from .custom_task import custom_task
+from .custom_task import CUSTOM_ROW, custom_task
 from .multiple_choice_tasks import MULTIPLE_CHOICE_TASKS
 from .pair_tasks import PAIR_TASKS
 from .task_loading import TaskData, load_spec
@@ -46,15 +46,18 @@ def get_task(name: str) -> TaskSpec:
     if name in TASKS:
         return TASKS[name]
     if name == "custom":
-        raise ValueError("The task 'custom' needs its files and columns: build it with custom_task(...).")
+        raise ValueError(
+            "The task 'custom' needs its files and columns: build it with custom_task(...), or on the command line "
+            "with --task custom --train_file FILE --text_column NAME --label_column NAME."
+        )
     near = difflib.get_close_matches(name.lower(), TASKS, n=1)
     guess = f" Did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"There is no task {name!r}.{guess} Known tasks: {', '.join(sorted(TASKS))}, custom.")
 
 
 def task_table() -> list[dict[str, str]]:
-    """One row of printable fields for each task, in the order of the registry."""
-    return [
+    """One row of printable fields for each task, in the order of the registry; the last is `custom`."""
+    declared = [
         {
             "task": spec.name,
             "family": spec.family,
@@ -68,6 +71,7 @@ def task_table() -> list[dict[str, str]]:
         }
         for spec in TASKS.values()
     ]
+    return [*declared, CUSTOM_ROW]
 
 
 def load_task(

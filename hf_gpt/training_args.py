@@ -13,6 +13,7 @@ import yaml
 from transformers import HfArgumentParser, TrainingArguments
 
 from .adapters import METHODS
+from .configuration_gpt import GPTConfig
 from .input_transforms import TRUNCATION_RULES
 from .optimization import SCHEDULES
 from .schedules import KINDS, stage_length
@@ -124,12 +125,18 @@ class DataArguments:
 class CustomTaskArguments:
     """The columns of your own data (`--task custom`); see `hf_gpt.tasks.custom_task`."""
 
-    task_family: str = field(
-        default="classification",
-        metadata={"help": "classification, entailment, similarity or multiple-choice."},
+    task_family: str | None = field(
+        default=None,
+        metadata={
+            "help": "classification, entailment, similarity or multiple-choice; by default the one that takes the "
+            "columns that are named (of pairs entailment)."
+        },
     )
     train_file: str | None = field(default=None, metadata={"help": "CSV, TSV, JSONL or Parquet file."})
     validation_file: str | None = field(default=None, metadata={"help": "By default cut from the training rows."})
+    validation_size: float = field(
+        default=0.1, metadata={"help": "Rows, or below 1 their share, that are cut from the training rows."}
+    )
     test_file: str | None = field(default=None, metadata={"help": "May lack labels."})
     text_column: str | None = field(default=None, metadata={"help": "Text to classify."})
     premise_column: str | None = field(default=None, metadata={"help": "First text of a pair."})
@@ -139,22 +146,54 @@ class CustomTaskArguments:
     choices_column: str | None = field(default=None, metadata={"help": "Column that holds a list of choices."})
     choice_columns: list[str] | None = field(default=None, metadata={"help": "One column per choice."})
     label_column: str = field(default="label", metadata={"help": "Class, score, or index of the right choice."})
+    label_separator: str | None = field(
+        default=None, metadata={"help": "What stands between labels where a row may have several, such as ';'."}
+    )
+    label_columns: list[str] | None = field(
+        default=None, metadata={"help": "Where a row may have several labels: one column of 0 and 1 for each label."}
+    )
+    id_column: str | None = field(
+        default=None, metadata={"help": "What predictions.tsv calls a row; by default its number in the file."}
+    )
     class_names: list[str] | None = field(default=None, metadata={"help": "All classes; by default those found."})
     problem_type: str | None = field(
         default=None,
-        metadata={"help": "single_label_classification, multi_label_classification or regression."},
+        metadata={"help": "single_label_classification, multi_label_classification, regression or ordinal."},
     )
-    first_choice: str = field(default="0", metadata={"help": "How the file writes the first choice: 0, 1 or A."})
+    score_range: list[float] | None = field(
+        default=None, metadata={"help": "With --problem_type ordinal: the lowest score, which is 0, and the highest."}
+    )
+    first_choice: str = field(
+        default="0",
+        metadata={"help": "How the file writes the first choice: 0, 1 or A; text if it has the right choice's text."},
+    )
+    skip_bad_rows: bool = field(
+        default=False, metadata={"help": "Leave out rows without a text or a known label instead of stopping."}
+    )
+    delimiter: str | None = field(
+        default=None, metadata={"help": r"What separates columns, such as ';' or '\t'; by default as the name says."}
+    )
+    quoted: bool = field(default=True, metadata={"help": "Whether double quotes enclose fields."})
+    encoding: str = field(default="utf-8", metadata={"help": "Encoding of text files."})
 
     def task_options(self) -> dict[str, Any]:
         """The arguments that were given, as `custom_task` takes them."""
         options = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
-        options["family"] = options.pop("task_family")
+        options["family"] = options.pop("task_family", None)
         if "class_names" in options:
             options["label_names"] = options.pop("class_names")
         first = options["first_choice"]
         options["first_choice"] = int(first) if first.isdecimal() else first
         return options
+
+    def with_labels_of(self, config: GPTConfig) -> "CustomTaskArguments":
+        """The same with the kind of label and the classes of a fine-tuned model, where they are not given."""
+        known: dict[str, Any] = {"problem_type": config.problem_type}
+        if config.problem_type == "ordinal":
+            known["score_range"] = [0.0, config.num_labels - 1.0]
+        elif config.problem_type != "regression" and self.label_columns is None:
+            known["class_names"] = list(config.id2label.values())
+        return dataclasses.replace(self, **{name: getattr(self, name) or value for name, value in known.items()})
 
 
 def check_launch() -> None:

@@ -5,6 +5,10 @@ Measure a model on a split of a task: a fine-tuned one, or a language model with
         --output_dir outputs/questions_test
     accelerate launch scripts/evaluate_task.py --zero_shot --model_name_or_path model_cards/gpt-mini --task stories \
         --output_dir outputs/stories_zero_shot
+    accelerate launch scripts/evaluate_task.py --model_name_or_path outputs/tickets --task custom \
+        --test_file new.csv --text_column message --output_dir outputs/new
+
+The last predicts new rows without labels: where no training file is named, the classes are the model's.
 
 An adapter is loaded on the base model that it names, or on `--base_model`.
 

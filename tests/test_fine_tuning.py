@@ -1,6 +1,7 @@
 """Fine-tuning from arguments to files: results, refusals, the paper's experiments."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -193,13 +194,40 @@ def test_custom_file_truncation_and_random_weights(tiny_model, tmp_path, capsys)
     )
     printed = capsys.readouterr().out
     assert "1 rows were truncated by 186 tokens in all" in printed
-    assert "First training example (" in printed
+    assert re.search(r"First training example \(train-\d+\), label (LOC|NUM):", printed)
+    assert printed.splitlines()[-1].startswith("model, card (README.md) and metrics.json are in")
+    assert not (tmp_path / "out" / "predictions.tsv").exists()
     assert "_start_" in printed
     assert "_classify_" in printed
     assert "0 LOC (" in printed
     assert "rows a device are" in printed
     assert record["random_weights"]
     assert "random weights" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_what_is_wrong_with_the_data_is_said_and_recorded(tiny_model, tmp_path, capsys):
+    file = write_csv(tmp_path / "train.csv")
+    record = finetune(
+        *("--model_name_or_path", tiny_model, "--task", "custom", "--train_file", file, "--text_column", "text"),
+        *("--output_dir", tmp_path / "out", "--max_steps", 1, "--test_file", file, "--validation_size", 4),
+    )
+    warning = "20 of the 24 test rows have texts that training rows have too"
+    printed = capsys.readouterr().out
+    assert f"WARNING: {warning}" in printed
+    assert printed.index(warning) < printed.index("First training example")
+    assert "metrics.json and predictions.tsv are in" in printed
+    assert record["warnings"][0].startswith(warning)
+    assert warning in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_score_is_printed_as_the_file_has_it(tiny_model, tmp_path, capsys):
+    file = tmp_path / "train.csv"
+    file.write_text("text,label\n" + "".join(f"text {n},2.068\n" for n in range(12)), encoding="utf-8")
+    finetune(
+        *("--model_name_or_path", tiny_model, "--task", "custom", "--train_file", file, "--text_column", "text"),
+        *("--output_dir", tmp_path / "out", "--max_steps", 1, "--problem_type", "regression"),
+    )
+    assert re.search(r"First training example \(train-\d+\), label 2\.068:", capsys.readouterr().out)
 
 
 REFUSALS = {

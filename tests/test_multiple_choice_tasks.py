@@ -202,6 +202,7 @@ def hellaswag_lines(text):
 @pytest.mark.parametrize(
     ("name", "files", "message"),
     [
+        ("race", {"RACE/train/high/1.txt": "[" * 100_000}, r"1\.txt, item 1: the record .* as race .*RecursionError"),
         ("race", {"RACE/train/high/1.txt": "{"}, r"1\.txt, item 1: the record is not laid out as race .*JSONDecode"),
         ("race", {"RACE/train/high/1.txt": passage("x", "E")}, "item 1: the answer 'E'.*counted A to D"),
         (
@@ -228,6 +229,7 @@ def hellaswag_lines(text):
         ("swag", {"train.csv": "startphrase,label\nHe,1\n"}, r"train\.csv, line 2: there is no column 'ending0'"),
     ],
     ids=[
+        "race-deep-json",
         "race-json",
         "race-answer",
         "race-keys",

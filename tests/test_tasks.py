@@ -285,7 +285,7 @@ WRONG_FILES = {
     "half-a-surrogate-pair": (
         "questions",
         {"questions.jsonl": jsonl(OWN_QUESTIONS[0] | {"text": "Who \ud83d ?"})},
-        ["questions.jsonl, line 1: the text of 'text' holds half of a surrogate pair"],
+        ["questions.jsonl, line 1: 'Who \\ud83d ?' holds half of a surrogate pair"],
     ),
     "unknown-split": (
         "questions",
@@ -293,6 +293,26 @@ WRONG_FILES = {
         ["line 1: the split is 'dev'", "train, validation, test"],
     ),
     "bad-json": ("openbookqa", {"train.jsonl": '{"id": "7-1",\n'}, ["train.jsonl, line 1: this is not valid JSON"]),
+    "json-of-a-huge-integer": (
+        "openbookqa",
+        {"train.jsonl": f'{{"id": {"9" * 5000}}}\n'},
+        ["train.jsonl, line 1: this is not valid JSON"],
+    ),
+    "json-too-deep": ("openbookqa", {"train.jsonl": "[" * 100_000 + "\n"}, ["train.jsonl, line 1: this is not valid"]),
+    "several-bad-rows": (
+        "sst2",
+        {"train.tsv": "sentence\tlabel\n\t1\nx\t\ny\t2\nz\t1\n"},
+        [
+            "train.tsv, line 2: the text",
+            "3 of the 4 rows are wrong, the next: line 3: the label",
+            "line 4: the label '2'",
+        ],
+    ),
+    "comma-for-a-tab": (
+        "sst2",
+        {"train.tsv": "sentence,label\nx,1\n"},
+        ["train.tsv, line 1: the columns", "',', '\\t'"],
+    ),
     "json-list": ("openbookqa", {"train.jsonl": "[1, 2]\n"}, ["line 1: a JSON object was expected, a list"]),
     "json-of-another-shape": (
         "openbookqa",
@@ -392,7 +412,8 @@ def test_wrong_file_is_named_with_line_and_remedy(case, tmp_path):
 
 def test_missing_file_lists_what_is_expected_and_what_is_there(tmp_path):
     write(tmp_path, {"README": "x", "trian.tsv": "x"})
-    with pytest.raises(FileNotFoundError, match=r"train\.tsv .*Found: README, trian\.tsv.*--data_dir"):
+    message = r"no train\.tsv in .*Did you mean trian\.tsv\?.*Found: README, trian\.tsv.*--data_dir"
+    with pytest.raises(FileNotFoundError, match=message):
         load_task("sst2", tmp_path)
     with pytest.raises(FileNotFoundError, match="no such folder"):
         load_task("sst2", tmp_path / "nowhere")
@@ -473,6 +494,13 @@ def test_cut_that_no_group_fits_is_an_error(tmp_path):
         load_task("trec", tmp_path)
 
 
+def test_published_parts_that_share_texts_are_told(tmp_path):
+    write(tmp_path, {"train.csv": GOOD_CSV + "C.,D.,entailment\n", "dev.csv": GOOD_CSV.lower(), "test.csv": GOOD_CSV})
+    (tmp_path / "test.csv").write_text(GOOD_CSV.replace("A.", "Z."), encoding="utf-8")
+    (warning,) = load_task("snli", tmp_path).warnings
+    assert warning.startswith("1 of the 1 validation rows have texts that training rows have too")
+
+
 # The cache.
 
 
@@ -533,7 +561,7 @@ def test_unknown_task_lists_the_known_and_guesses():
 
 def test_task_table_has_a_printable_row_for_each_task():
     table = task_table()
-    assert [row["task"] for row in table] == list(TASKS)
+    assert [row["task"] for row in table] == [*TASKS, "custom"]
     assert all(value and isinstance(value, str) and "\n" not in value for row in table for value in row.values())
 
 

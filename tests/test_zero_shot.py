@@ -147,7 +147,7 @@ def test_zero_shot_choices_and_words(tiny, tmp_path):
 
 def test_zero_shot_threshold(tiny, tmp_path, monkeypatch):
     """The threshold comes from the training rows; here long sentences of common words against letters."""
-    texts = [("she went to the house", "good") if index % 2 else ("x q z j", "bad") for index in range(40)]
+    texts = [(f"she went to house {n}", "good") if n % 2 else (f"x q z j {n}", "bad") for n in range(40)]
     file = tmp_path / "train.csv"
     file.write_text("\n".join(["text,label", *(f"{text},{label}" for text, label in texts)]), encoding="utf-8")
     monkeypatch.setitem(RULES, "custom", ZeroShotRule("threshold"))
@@ -174,12 +174,57 @@ def test_a_fine_tuned_model_is_measured_as_after_training(tiny, tmp_path):
     with pytest.raises(ValueError, match=r"holds GPTForSequenceClassification; stories needs a GPTForMultipleChoice"):
         run_evaluation(tmp_path / "trained", tmp_path / "other", "--task", "stories")
     two_classes = tmp_path / "train.csv"
-    two_classes.write_text("text,label\n" + "a b,LOC\nc d,NUM\n" * 10, encoding="utf-8")
+    lines = [f"a b {number},LOC\nc d {number},NUM\n" for number in range(10)]
+    two_classes.write_text("".join(["text,label\n", *lines]), encoding="utf-8")
     with pytest.raises(ValueError, match="evaluate it on the task that it was trained on"):
         run_evaluation(
             *(tmp_path / "trained", tmp_path / "other", "--task", "custom", "--text_column", "text"),
             *("--train_file", two_classes, "--split", "train"),
         )
+
+
+# Flags of training, the files' columns, and what a new row is.
+NEW_ROWS = {
+    "classes": (["--text_column", "text"], "text,label", lambda n: f"text {n},{'xy'[n % 2]}", "x"),
+    "several-labels": (
+        ["--text_column", "text", "--label_separator", ";"],
+        "text,label",
+        lambda n: f"text {n},{'x;y' if n % 2 else 'x'}",
+        "p(y)",
+    ),
+    "scores": (
+        ["--text_column", "text", "--problem_type", "regression"],
+        "text,label",
+        lambda n: f"t {n},{n}",
+        "score",
+    ),
+    "choices": (
+        ["--context_column", "text", "--choice_columns", "a", "b"],
+        "text,a,b,label",
+        lambda n: f"text {n},one,two,{n % 2}",
+        "p(1)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEW_ROWS)
+def test_new_rows_without_labels_and_training_file_are_predicted(name, tiny, tmp_path):
+    flags, header, row, told = NEW_ROWS[name]
+    train, new = tmp_path / "train.csv", tmp_path / "new.csv"
+    train.write_text("\n".join([header, *map(row, range(20))]) + "\n", encoding="utf-8")
+    lines = [line.rpartition(",")[0] for line in (header, *map(row, range(30, 36)))]
+    new.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    finetune(
+        *("--model_name_or_path", tiny, "--task", "custom", "--train_file", train, *flags),
+        *("--output_dir", tmp_path / "trained", "--max_steps", 1),
+    )
+    flags = [flag for flag in flags if flag not in ("--label_separator", ";", "--problem_type", "regression")]
+    record = run_evaluation(tmp_path / "trained", tmp_path / "out", "--task", "custom", "--test_file", new, *flags)
+    assert (record["rows"], record["metrics"]) == (6, {})
+    table = [line.split("\t") for line in (tmp_path / "out" / "predictions.tsv").read_text().splitlines()]
+    assert [line[0] for line in table[1:]] == [f"test-{number}" for number in range(2, 8)]
+    assert all(line[1] == "" and line[2] is not None for line in table[1:])
+    assert told in " ".join(table[0])
 
 
 def test_a_language_model_has_no_head_to_measure(tiny, tmp_path):
