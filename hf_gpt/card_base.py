@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
+from .files import write_text
+
 CARD, FACTS = "README.md", "card.yaml"
 _KINDS: dict[str, type["Card"]] = {}
 
@@ -90,13 +92,6 @@ def read_template(kind: str) -> str:
 def cell(value: Any) -> str:
     """A value as the text of a table's cell."""
     return " ".join(str(value).split()).replace("|", "\\|")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8", newline="")
-    temporary.replace(path)
 
 
 def _default(item: dataclasses.Field) -> Any:

@@ -7,7 +7,6 @@ What a Trainer knows for a model card, and a callback that writes the card where
 """
 
 import csv
-import json
 import time
 from numbers import Real
 from pathlib import Path
@@ -22,8 +21,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from . import __version__
 from .adapters import HEAD_CONFIG, head_config
-from .card_base import write_text
 from .data_collator import FilledRows
+from .files import write_json
 from .model_card import FineTunedCard
 
 # codecarbon's own name; the Trainer's CodeCarbonCallback has it write into the output folder.
@@ -106,7 +105,7 @@ class ModelCardCallback(TrainerCallback):
         if state.is_world_process_zero:
             folder.mkdir(parents=True, exist_ok=True)
             if isinstance(model, PeftModel):
-                write_text(folder / HEAD_CONFIG, json.dumps(head_config(model), indent=2) + "\n")
+                write_json(folder / HEAD_CONFIG, head_config(model))
             self.card.save(folder)
 
 

@@ -1,7 +1,7 @@
 """Checkpoints that are whole or not there: how they are written and thrown away, and which one a run goes on from."""
 
 import json
-import os
+import math
 import re
 import shutil
 import zipfile
@@ -13,11 +13,11 @@ from accelerate.utils import gather_object
 from safetensors import SafetensorError, safe_open
 from transformers import Trainer, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, OPTIMIZER_NAME_BIN, SCHEDULER_NAME, TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, TrainOutput
 from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
-# Folder of an output folder that holds what is being written and what is being deleted, never anything whole.
-UNFINISHED = "unfinished"
+from .files import UNFINISHED, check_space, sync
+
 # File of DeepSpeed's that names the folder of its newest states.
 _DEEPSPEED_INDEX = "latest"
 _NAME = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
@@ -182,8 +182,7 @@ def publish(staged: Path, final: Path) -> None:
     """
     for path in staged.rglob("*"):
         if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
+            sync(path)
     if final.is_dir():
         discard(final)
     staged.rename(final)
@@ -212,17 +211,60 @@ class WholeCheckpointTrainer(Trainer):
     gets its name when all ranks have written their part, and only then do older ones go.
 
     The newest checkpoint stays beside the best one after training, too, so that a run that is killed while it is
-    evaluated does not train again.
+    evaluated does not train again; nor does a run that goes on from its last step. Training that diverges ends with a
+    `ValueError`, and nothing of it is saved.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._staging: Path | None = None
 
+    def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
+        """As the Trainer does, provided that a checkpoint fits on the disk."""
+        if self.args.should_save and self.args.save_strategy != SaveStrategy.NO:
+            trained = sum(value.nbytes for value in self.model.parameters() if value.requires_grad)
+            # The optimizer keeps as much, or twice that.
+            needed = trained if self.args.save_only_model else 2 * trained
+            check_space(Path(self.args.output_dir), needed, "A checkpoint")
+        return super().train(*args, **kwargs)
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        # The Trainer asks only after a step whether it was the last one.
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*args, **kwargs)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """As the Trainer does; a loss that is not finite ends the run, in all processes alike."""
+        super().log(logs, start_time)
+        # A scaler (fp16) leaves out steps that overflow: there, the weights alone tell.
+        if not math.isfinite(logs.get("loss", 0.0)) and self.accelerator.scaler is None:
+            raise self.divergence(f"the loss is {logs['loss']}")
+
+    def refuse_diverged_weights(self) -> None:
+        """A `ValueError`, in all processes, if a trained weight is not finite."""
+        trained = [value for value in self.model.parameters() if value.requires_grad]
+        # Of sharded weights, each process has its part.
+        parts = [value.to_local() if hasattr(value, "to_local") else value for value in trained]
+        broken = [~part.detach().isfinite().all() for part in parts]
+        count = torch.stack(broken).sum() if broken else torch.zeros((), device=self.args.device)
+        if self.accelerator.reduce(count, reduction="sum"):
+            raise self.divergence("weights are not finite")
+
+    def divergence(self, what: str) -> ValueError:
+        """The error that ends a run that has diverged."""
+        return ValueError(
+            f"Training has diverged: {what} at step {self.state.global_step}, and nothing of that is saved. Lower the "
+            f"--learning_rate ({self.args.learning_rate:g}), warm up for longer, or clip gradients (--max_grad_norm, "
+            f"now {self.args.max_grad_norm:g}); then start again with --overwrite_output_dir."
+        )
+
     def _get_output_dir(self, trial: Any) -> str:
         return super()._get_output_dir(trial) if self._staging is None else str(self._staging)
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+        self.refuse_diverged_weights()
         output = Path(self._get_output_dir(trial))
         name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         staging = output / UNFINISHED
@@ -258,6 +300,7 @@ class WholeCheckpointTrainer(Trainer):
 
     def save_whole_model(self) -> None:
         """Write the model and its tokenizer into the output folder, each file whole or not at all."""
+        self.refuse_diverged_weights()
         output = Path(self.args.output_dir)
         staging = output / UNFINISHED
         if self.args.should_save:

@@ -1,5 +1,6 @@
 """Configuration of the original GPT."""
 
+import math
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -88,8 +89,8 @@ class GPTConfig(PreTrainedConfig):
             the model learns as probabilities of whole scores); by default inferred from labels.
 
     Raises:
-        ValueError: if `n_embd` is not a multiple of `n_head`, a probability lies outside [0, 1), a special id lies
-            outside the vocabulary, or there is no layer `head_layers`.
+        ValueError: if `n_embd` is not a multiple of `n_head`, a probability lies outside [0, 1), `lm_coef` is
+            negative, a special id lies outside the vocabulary, or there is no layer `head_layers`.
     """
 
     model_type = "hf_gpt"
@@ -136,6 +137,17 @@ class GPTConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)
+        self._check_values()
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs) -> Any:
+        """As in transformers, which sets `kwargs` behind the checks: here, those hold for them, too."""
+        found = super().from_dict(config_dict, **kwargs)
+        (found[0] if isinstance(found, tuple) else found)._check_values()
+        return found
+
+    def _check_values(self) -> None:
+        """Raise a `ValueError` for a field that is out of its range or does not go with another."""
         for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}.")
@@ -144,6 +156,8 @@ class GPTConfig(PreTrainedConfig):
         for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, not {getattr(self, name)}.")
+        if not 0 <= self.lm_coef < math.inf:
+            raise ValueError(f"lm_coef must be at least 0 and finite, not {self.lm_coef}.")
         if isinstance(self.head_layers, int) and not 0 <= self.head_layers <= self.n_layer:
             raise ValueError(f"head_layers is {self.head_layers}; the layers are 0 to {self.n_layer}.")
         for name in ("pad", "bos", "start", "delimiter", "classify"):

@@ -55,22 +55,8 @@ def write_checkpoint(
         _write_stock(checkpoint, folder, to, special_tokens, seed)
 
 
-def check_output(output: Path, overwrite: bool) -> None:
-    """A `ValueError` if a folder is there, not empty, and not to be overwritten."""
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"{output} already exists and is not a folder: name another.")
-    if output.exists() and any(output.iterdir()) and not overwrite:
-        raise ValueError(f"{output} already exists and is not empty: name another folder, or give --overwrite.")
-
-
-def write_folder(output: Path, overwrite: bool, write: Callable[[Path], None]) -> None:
-    """
-    Call `write` with an empty folder beside `output`, and give that its name when all is written.
-
-    Raises:
-        ValueError: see `check_output`.
-    """
-    check_output(output, overwrite)
+def write_folder(output: Path, write: Callable[[Path], None]) -> None:
+    """Call `write` with an empty folder beside `output`, and give that its name when all is written."""
     temporary = output.with_name(f".{output.name}.partial")
     replaced = output.with_name(f".{output.name}.replaced")
     shutil.rmtree(temporary, ignore_errors=True)

@@ -14,7 +14,8 @@ from .adapters import adapted_config, is_adapter, load_adapter
 from .configuration_gpt import GPTConfig
 from .conversion import is_release, load_release
 from .data_collator import TokenTreeCollator
-from .fine_tuning import input_transform, is_unlabelled, limited, load_task_data, predict_split, write_json
+from .files import METRICS, PREDICTIONS, check_empty, in_output_folder, write_json
+from .fine_tuning import input_transform, is_unlabelled, limited, load_task_data, predict_split
 from .metrics import compute_metrics_for
 from .model_loading import check_ids, head_class, load_model, load_tokenizer
 from .modeling_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTPreTrainedModel
@@ -28,7 +29,7 @@ from .training_args import CustomTaskArguments, DataArguments, LauncherArguments
 from .virtual_tokens import virtual_tokens
 from .zero_shot import ZeroShotScorer, best_threshold, threshold_logits, zero_shot_rule, zero_shot_transform
 
-RESULT_FILES = ("metrics.json", "predictions.tsv")
+RESULT_FILES = (METRICS, PREDICTIONS)
 
 
 @dataclass
@@ -51,11 +52,9 @@ class EvaluationArguments(LauncherArguments):
     per_device_eval_batch_size: int = field(default=64, metadata={"help": "Rows of a step and device."})
     report_to: str = field(default="none", metadata={"help": "Trackers, such as tensorboard."})
     remove_unused_columns: bool = field(default=False, metadata={"help": "The collator reads all columns."})
-    overwrite_output_dir: bool = field(
-        default=False, metadata={"help": "Replace what an earlier run left in --output_dir."}
-    )
 
 
+@in_output_folder
 def evaluate(
     model_args: ModelArguments, data: DataArguments, custom: CustomTaskArguments, args: EvaluationArguments
 ) -> dict[str, Any]:
@@ -76,8 +75,7 @@ def evaluate(
     if model_args.adaptation != "full":
         raise ValueError("A folder says by itself how its model was adapted: leave out --adaptation.")
     output = Path(args.output_dir)
-    if output.is_dir() and any(output.iterdir()) and not args.overwrite_output_dir:
-        raise ValueError(f"{output} is not empty: name another --output_dir or add --overwrite_output_dir.")
+    check_empty(output, args.overwrite_output_dir)
     with args.main_process_first(desc="reading the data"):
         task = _load_task(model_args, data, custom, args)
         if args.split not in task.splits:
@@ -89,7 +87,7 @@ def evaluate(
     measure = _measure_zero_shot if args.zero_shot else _measure_head
     record = measure(task, tokenizer, model_args, data, args)
     if args.process_index == 0:
-        write_json(output / "metrics.json", record)
+        write_json(output / METRICS, record)
         print(json.dumps(record, indent=2))
         print(f"metrics.json and predictions.tsv are in {output}")
     return record
@@ -251,10 +249,9 @@ def _finish(
     """Write the predictions; what there is to record."""
     output = Path(args.output_dir)
     if trainer.is_world_process_zero():
-        output.mkdir(parents=True, exist_ok=True)
         for name in RESULT_FILES:
             (output / name).unlink(missing_ok=True)
-        write_predictions(output / "predictions.tsv", rows, logits, spec)
+        write_predictions(output / PREDICTIONS, rows, logits, spec)
     return {
         "task": spec.name,
         "split": args.split,

@@ -36,17 +36,17 @@ from .features import (
     keep_lowest_blocks,
     resolve_layers,
 )
-from .fine_tuning import write_json
+from .files import UNFINISHED, check_empty, output_folder, write_json, write_text
 from .model_loading import check_ids, load_tokenizer
 from .modeling_gpt import GPTModel
 from .task_readers import COMPRESSIONS, Record, input_error, read_by_suffix, read_text_lines
-from .training_args import ModelArguments
+from .training_args import ModelArguments, check_ranges
 
 FORMATS = ("parquet", "arrow", "npy", "safetensors")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SETTINGS, RESULT, CARD = "feature_settings.json", "features.json", "README.md"
-# Folders of the output folder: whole shards, and what is being written together with a record of each whole shard.
-DATA, UNFINISHED = "data", "unfinished"
+# Folder of whole shards; `UNFINISHED` holds what is being written, and a record of each whole shard.
+DATA = "data"
 # The columns of the rows that are read, and of those that are written.
 TEXT, PAIR = "_text", "_pair"
 ROW_COLUMNS = ("row", "tokens", "truncated")
@@ -119,6 +119,7 @@ class FeatureArguments:
     )
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         check_pooling(self.pooling, self.unit, self.word_pooling)
         for name, known in (("format", FORMATS), ("dtype", tuple(DTYPES))):
             if getattr(self, name) not in known:
@@ -132,9 +133,6 @@ class FeatureArguments:
         taken = {*ROW_COLUMNS, *TOKEN_COLUMNS, *WORD_COLUMNS} & set(self.keep_columns or ())
         if taken:
             raise ValueError(f"--keep_columns {', '.join(sorted(taken))}: the features have a column of that name.")
-        for name in ("rows_per_shard", "tokens_per_batch"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"--{name} {getattr(self, name)}: at least 1 is needed.")
 
     @property
     def shard_size(self) -> int:
@@ -156,6 +154,13 @@ def extract(args: FeatureArguments) -> dict[str, Any]:
             written.
     """
     state = PartialState(cpu=args.use_cpu or not torch.accelerator.is_available(), timeout=_PATIENCE)
+    # Two commands may share the work; none may throw away what another is writing.
+    is_shared = not args.overwrite_output_dir
+    with output_folder(Path(args.output_dir), state.process_index, state.num_processes, shared=is_shared):
+        return _extract(args, state)
+
+
+def _extract(args: FeatureArguments, state: PartialState) -> dict[str, Any]:
     output = Path(args.output_dir)
     with state.main_process_first():
         rows = read_rows(args)
@@ -358,8 +363,6 @@ def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> N
     Raises:
         ValueError: if the folder is a file, holds something else, or features of other settings.
     """
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"--output_dir {output} is a file; name a folder.")
     file = output / SETTINGS
     if file.is_file():
         earlier = json.loads(file.read_text(encoding="utf-8"))
@@ -377,9 +380,8 @@ def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> N
         shutil.rmtree(output / UNFINISHED, ignore_errors=True)
         for shard in (output / DATA).glob("features-*-of-*"):
             shard.unlink()
-    elif output.is_dir() and {path.name for path in output.iterdir()} - {file.with_suffix(".tmp").name}:
-        raise ValueError(f"{output} holds something else than features: name another --output_dir.")
-    output.mkdir(parents=True, exist_ok=True)
+    else:
+        check_empty(output, remedy="It holds something else than features: name another --output_dir.")
     write_json(file, settings)
 
 
@@ -468,9 +470,7 @@ class Shards:
             records = [json.loads(self._record(index).read_text(encoding="utf-8")) for index in range(self.count)]
             totals = {name: sum(record[name] for record in records) for name in records[0]}
             record = settings | {"shards": self.count} | totals
-            temporary = self.output / UNFINISHED / CARD
-            temporary.write_text(card_text(record), encoding="utf-8")
-            temporary.replace(self.output / CARD)
+            write_text(self.output / CARD, card_text(record))
             write_json(result, record)
         shutil.rmtree(self.output / UNFINISHED, ignore_errors=True)
         return record

@@ -1,6 +1,5 @@
 """Fine-tuning on a task, from checked arguments to metrics, predictions and a card."""
 
-import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -13,9 +12,10 @@ from datasets import Dataset
 from .adapters import HEAD_CONFIG, head_config, resumption_problem
 from .card_base import FACTS
 from .card_callback import EMISSIONS, fill_in
-from .checkpoints import UNFINISHED, checkpoint_problems, checkpoints_in, discard, last_checkpoint
+from .checkpoints import checkpoint_problems, checkpoints_in, discard, last_checkpoint
 from .configuration_gpt import GPTConfig
 from .data_collator import IGNORED_LABEL, TokenTreeCollator
+from .files import METRICS, PREDICTIONS, PRETRAINING, UNFINISHED, check_empty, contents, in_output_folder, write_json
 from .frozen_features import (
     FOLDER,
     FrozenFeatureHead,
@@ -40,7 +40,7 @@ from .trainer import GPTTrainer
 from .training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments, check_adaptation
 from .virtual_tokens import virtual_tokens
 
-RESULT_FILES = ("metrics.json", "predictions.tsv", "README.md", *(name for name, _ in GLUE_FILES.values()))
+RESULT_FILES = (METRICS, PREDICTIONS, PRETRAINING, "README.md", *(name for name, _ in GLUE_FILES.values()))
 RESULT_FILES += (STORY_CLOZE_FILE, FACTS, EMISSIONS)
 # A whole model and an adapter in one folder would be taken for each other.
 MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors")
@@ -65,15 +65,13 @@ def check_output_dir(args: FineTuningArguments) -> str | None:
         ValueError: if the folder is not empty and neither flag allows that, or the checkpoint is not whole.
     """
     output = Path(args.output_dir)
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"--output_dir {output} is a file; name a folder.")
     resume = args.resume_from_checkpoint
-    names = {path.name for path in output.iterdir()} if output.is_dir() else set()
+    only_leftovers = False
     if resume == "last":
         found = last_checkpoint(output, args)
         if found is not None:
             return str(found)
-        names -= {UNFINISHED, TRACKER_LOGS, FOLDER}
+        only_leftovers = contents(output) <= {UNFINISHED, TRACKER_LOGS, FOLDER}
         if args.process_index == 0:
             print(f"{output} holds no checkpoint yet: training starts at the beginning.", flush=True)
     elif resume is not None:
@@ -83,11 +81,12 @@ def check_output_dir(args: FineTuningArguments) -> str | None:
         if problems:
             raise ValueError(f"--resume_from_checkpoint {resume} is not a whole checkpoint: {'; '.join(problems)}.")
         return resume
-    if names and not args.overwrite_output_dir:
-        raise ValueError(
-            f"{output} is not empty. Name another --output_dir, replace what is there with --overwrite_output_dir, or "
-            "go on with --resume_from_checkpoint last."
-        )
+    check_empty(
+        output,
+        args.overwrite_output_dir or only_leftovers,
+        "Name another --output_dir, replace what is there with --overwrite_output_dir, or go on with "
+        "--resume_from_checkpoint last.",
+    )
     return None
 
 
@@ -151,6 +150,7 @@ def limited(rows: Dataset, limit: int | None) -> Dataset:
     return rows.select(np.sort(np.random.default_rng(0).permutation(len(rows))[:limit]))
 
 
+@in_output_folder
 def run(
     model_args: ModelArguments, data: DataArguments, custom: CustomTaskArguments, args: FineTuningArguments
 ) -> dict[str, Any]:
@@ -247,7 +247,7 @@ def run(
         card = card_of_run(record, spec, model_args, args, trainer)
         card.save(output)
         remove_features(output)
-        write_json(output / "metrics.json", record)
+        write_json(output / METRICS, record)
         _report(record, spec, encoded, output)
     if args.push_to_hub:
         trainer.push_to_hub()
@@ -272,8 +272,7 @@ def evaluate_splits(
         rows = encoded[split][0]
         logits, metrics[split] = predict_split(trainer, rows, spec)
         if split == "test" and trainer.is_world_process_zero():
-            output.mkdir(parents=True, exist_ok=True)
-            write_predictions(output / "predictions.tsv", rows, logits, spec)
+            write_predictions(output / PREDICTIONS, rows, logits, spec)
             ids = rows["id"][:]
             if is_whole and can_submit(spec, ids):
                 print(f"For the judges: {write_submission(spec, ids, predictions_from_logits(logits, spec), output)}")
@@ -309,13 +308,6 @@ def remove_earlier_results(output: Path) -> None:
     for path in checkpoints_in(output).values():
         discard(path)
     shutil.rmtree(output / UNFINISHED, ignore_errors=True)
-
-
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a JSON file whole or not at all."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
 
 
 def card_of_run(

@@ -33,6 +33,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from .configuration_gpt import GPTConfig
 from .data_collator import FilledRows
 from .features import length_sorted_batches
+from .files import check_space, write_json
 from .modeling_gpt import GPTTaskModel, GPTTaskOutput
 from .task_encoding import TREE_FEATURES
 from .trainer import GPTTrainer
@@ -174,8 +175,7 @@ class FrozenFeatureTrainer(GPTTrainer):
         if self.args.should_save and isinstance(self.model, FrozenFeatureHead):
             # The parameters do not tell which layer a head reads.
             layers = {"layers": self.model.config.layers_of_head}
-            file = Path(self.args.output_dir if output_dir is None else output_dir) / HEAD_LAYERS
-            file.write_text(json.dumps(layers) + "\n", encoding="utf-8")
+            write_json(Path(self.args.output_dir if output_dir is None else output_dir) / HEAD_LAYERS, layers)
 
     def save_whole_model(self) -> None:
         """Write the whole model and its tokenizer into the output folder, each file whole or not at all."""
@@ -392,6 +392,8 @@ class _FileStore:
         self.is_whole: bool = is_same and noted["is_whole"]
         if not is_same:
             file.unlink(missing_ok=True)  # another run may still read it
+            # The system kills a process that writes to a memory map for which the disk has no room.
+            check_space(folder, 4 * math.prod(shape), "The cache of frozen features")
         self._map = np.memmap(file, np.float32, "r+" if is_same else "w+", shape=shape)
         self.states = torch.from_numpy(self._map)
 
@@ -401,9 +403,7 @@ class _FileStore:
             return
         self.finished, self.is_whole = finished, is_whole
         self._map.flush()
-        temporary = self._file_of_note.with_suffix(".tmp")
-        temporary.write_text(json.dumps({"digest": self._digest, "finished": finished, "is_whole": is_whole}))
-        temporary.replace(self._file_of_note)
+        write_json(self._file_of_note, {"digest": self._digest, "finished": finished, "is_whole": is_whole})
 
 
 def _exchange(store: _MemoryStore | _FileStore, own: np.ndarray, args: TrainingArguments) -> None:

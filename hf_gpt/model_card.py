@@ -19,7 +19,8 @@ from typing import Any, ClassVar, Self
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from .card_base import CARD, Card, cell, write_text
+from .card_base import CARD, Card, cell
+from .files import write_text
 from .metrics import METRICS
 from .pretrained_card import PretrainedCard
 from .task_spec import TaskSpec

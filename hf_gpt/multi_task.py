@@ -13,6 +13,7 @@ import numpy as np
 from safetensors import safe_open
 from transformers.utils import SAFE_WEIGHTS_NAME
 
+from .files import METRICS, in_output_folder, write_json
 from .fine_tuning import (
     card_of_run,
     check_output_dir,
@@ -21,7 +22,6 @@ from .fine_tuning import (
     input_transform,
     load_task_data,
     remove_earlier_results,
-    write_json,
 )
 from .model_loading import load_model, load_tokenizer
 from .multi_task_model import HEADS, MEAN_METRIC, EncodedSplits, MultiTaskModel, MultiTaskTrainer
@@ -53,8 +53,6 @@ def tasks_of(model_args: ModelArguments, data: DataArguments, args: FineTuningAr
             "--task and --data_dir are of a single task: leave them out, or --tasks. With --tasks the folders of data "
             "sets are named by --data_dirs trec=FOLDER sst2=FOLDER."
         )
-    if data.task_rows_cap is not None and data.task_rows_cap < 1:
-        raise ValueError(f"--task_rows_cap {data.task_rows_cap}: a task needs at least 1 row an epoch.")
     if model_args.adaptation != "full":
         raise ValueError(
             f"--adaptation {model_args.adaptation}: several tasks share a transformer that is trained as a whole. "
@@ -89,6 +87,7 @@ def _folders(entries: Sequence[str], tasks: Sequence[str]) -> dict[str, str]:
     return folders
 
 
+@in_output_folder
 def run_tasks(
     model_args: ModelArguments, data: DataArguments, custom: CustomTaskArguments, args: FineTuningArguments
 ) -> dict[str, Any]:
@@ -156,8 +155,8 @@ def run_tasks(
             card = card_of_run(records[task], spec, model_args, args, trainer)
             card.hyperparameters |= _mixture_settings(records[task])
             card.save(output / task)
-            write_json(output / task / "metrics.json", records[task])
-        write_json(output / "metrics.json", record)
+            write_json(output / task / METRICS, records[task])
+        write_json(output / METRICS, record)
         _report(record, specs, encoded, output)
     return record
 

@@ -10,8 +10,8 @@ import torch
 from datasets import Dataset
 from torch import nn
 
-from .checkpoints import UNFINISHED
 from .configuration_gpt import GPTConfig
+from .files import UNFINISHED
 from .metrics import compute_metrics_for
 from .modeling_gpt import GPTPreTrainedModel, GPTTaskModel, GPTTaskOutput
 from .task_encoding import EncodingStatistics
@@ -215,6 +215,7 @@ class MultiTaskTrainer(GPTTrainer):
 
     def save_whole_model(self) -> None:
         """Write each task's model with its tokenizer into a folder of its own, each file whole or not at all."""
+        self.refuse_diverged_weights()
         output = Path(self.args.output_dir)
         staging = output / UNFINISHED
         if self.is_fsdp_enabled:

@@ -12,16 +12,18 @@ from typing import Any
 from accelerate.utils import broadcast_object_list
 
 from .card_base import FACTS, Card
-from .fine_tuning import run, write_json
+from .files import METRICS, atomic, check_empty, in_output_folder, write_json
+from .fine_tuning import run
 from .training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
 
 SETTINGS, RESULTS, PLOT = "settings.json", "results.json", "results.png"
 # What may differ between two calls that belong to the same runs: where, how they are shown, and on what machine.
 _FREE = {"output_dir", "seed", "seeds", "plot", "resume_from_checkpoint", "overwrite_output_dir", "disable_tqdm"}
 _FREE |= {"logging_dir", "run_name", "report_to", "log_level", "log_level_replica", "dataloader_num_workers"}
-_FREE |= {"metric_for_best_model", "greater_is_better", "local_rank", "num_proc"}
+_FREE |= {"metric_for_best_model", "greater_is_better", "local_rank", "num_proc", "logging_nan_inf_filter"}
 
 
+@in_output_folder
 def run_seeds(
     model_args: ModelArguments, data: DataArguments, custom: CustomTaskArguments, args: FineTuningArguments
 ) -> dict[str, Any]:
@@ -39,8 +41,6 @@ def run_seeds(
         ValueError: for wrong input, if the folder holds something else or runs with other settings, or if the picture
             is wanted and matplotlib is missing; before anything is trained or overwritten.
     """
-    if args.seeds < 1:
-        raise ValueError(f"--seeds {args.seeds}: at least 1 run is needed.")
     if args.resume_from_checkpoint not in (None, "last"):
         raise ValueError("--seeds goes on by itself where it was stopped: leave out --resume_from_checkpoint.")
     if args.plot and importlib.util.find_spec("matplotlib") is None:
@@ -88,7 +88,7 @@ def _tell_cards(results: dict[str, Any], folders: list[Path]) -> None:
 
 
 def _finished_record(folder: Path) -> dict[str, Any] | None:
-    file = folder / "metrics.json"
+    file = folder / METRICS
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
@@ -102,8 +102,6 @@ def _settings(model_args, data, custom, args: FineTuningArguments) -> dict[str, 
 
 def _check_folder(output: Path, settings: dict[str, Any], args: FineTuningArguments) -> None:
     """Make the folder new runs go into, or make sure that it holds runs of the same settings."""
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"--output_dir {output} is a file; name a folder.")
     file = output / SETTINGS
     if file.is_file() and not args.overwrite_output_dir:
         earlier = json.loads(file.read_text(encoding="utf-8"))
@@ -114,14 +112,12 @@ def _check_folder(output: Path, settings: dict[str, Any], args: FineTuningArgume
                 "--output_dir, or start again with --overwrite_output_dir."
             )
         return
-    if output.is_dir() and any(output.iterdir()) and not args.overwrite_output_dir:
-        raise ValueError(f"{output} is not empty. Name another --output_dir, or add --overwrite_output_dir.")
+    check_empty(output, args.overwrite_output_dir)
     if args.process_index == 0:
         for folder in output.glob("seed-*"):
             # Without this file the seed is not finished, however far the deletion comes.
-            (folder / "metrics.json").unlink(missing_ok=True)
+            (folder / METRICS).unlink(missing_ok=True)
             shutil.rmtree(folder)
-        output.mkdir(parents=True, exist_ok=True)
         for name in (RESULTS, PLOT):
             (output / name).unlink(missing_ok=True)
         write_json(file, settings)
@@ -189,6 +185,5 @@ def draw(results: dict[str, Any], path: Path) -> None:
     axes.set_xlim(-0.6, len(splits) - 0.4)
     axes.set_ylabel(name)
     axes.set_title(f"{results['task']}, {len(results['seeds'])} seeds, median as a bar")
-    temporary = path.with_suffix(".tmp")
-    figure.savefig(temporary, format="png", dpi=150)
-    temporary.replace(path)
+    with atomic(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=150)

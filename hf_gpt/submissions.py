@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from .files import write_text
 from .task_spec import TaskSpec
 
 INFERENCE = ("entailment", "neutral", "contradiction")
@@ -82,10 +83,7 @@ def write_submission(
     """Writes `submission_text` into `folder`, under the name that the task's judges want; whole or not at all."""
     text = submission_text(spec, ids, predictions)
     path = Path(folder) / (STORY_CLOZE_FILE if spec.name == STORY_CLOZE else GLUE_FILES[spec.name][0])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
+    write_text(path, text)
     return path
 
 

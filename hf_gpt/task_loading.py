@@ -16,6 +16,7 @@ import datasets
 import numpy as np
 from datasets.exceptions import DatasetGenerationError
 
+from .files import write_text
 from .task_readers import BadRowError, Record, find_files, input_error, read_by_suffix
 from .task_spec import (
     LABEL_SEPARATORS,
@@ -370,7 +371,7 @@ def _read_split(
         if not reader.counts["rows"]:
             raise reader.bad_rows[0] if reader.bad_rows else _no_rows(source, split, reader.counts["records"])
         bad_rows = [error.summary for error in reader.bad_rows]
-        _write_whole(counts_file, json.dumps(reader.counts | {"bad_rows": bad_rows}))
+        write_text(counts_file, json.dumps(reader.counts | {"bad_rows": bad_rows}))
 
     try:
         # Our own fingerprint: hashing the generator would hash code objects, which differ between Python versions,
@@ -427,13 +428,6 @@ def _describe(value: Any) -> Any:
     if callable(value):
         return f"{value.__module__}.{value.__qualname__}"
     return dict(value)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
 
 
 def _cut_off(

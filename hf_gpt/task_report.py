@@ -10,6 +10,7 @@ import torch
 from datasets import Dataset
 
 from .data_collator import IGNORED_LABEL
+from .files import atomic
 from .metrics import TRAINER_PADDING, predictions_from_logits
 from .task_encoding import EncodingStatistics
 from .tasks import TaskData, TaskSpec
@@ -128,14 +129,12 @@ def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: Ta
         labels = spec.label_names or range(logits.shape[1])
         predictions = [labels[index] for index in logits.argmax(-1)]
         names = [f"p({name})" for name in labels]
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
+    with atomic(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         file.write("\t".join(["id", "label", "prediction", *names]) + "\n")
         for row, prediction, numbers in zip(encoded.select_columns(["id", "label"]), predictions, values, strict=True):
             label = _written_label(row["label"], spec)
             written = f"{prediction:.6g}" if spec.has_scores else str(prediction)
             file.write("\t".join([row["id"], label, written, *(f"{number:.6g}" for number in numbers)]) + "\n")
-    temporary.replace(path)
 
 
 def _written_label(label: Any, spec: TaskSpec) -> str:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import math
+import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +19,51 @@ from .configuration_gpt import GPTConfig
 from .input_transforms import TRUNCATION_RULES
 from .optimization import SCHEDULES
 from .schedules import KINDS, stage_length
+
+_COMPARISONS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
+_COMPARISONS["other than"] = operator.ne
+_COUNT, _AMOUNT, _POSITIVE, _SHARE = {"at least": 1}, {"at least": 0}, {"above": 0}, {"at least": 0, "below": 1}
+_SEED = {"at least": 0, "below": 2**32}
+# What the numbers of all commands may be, the Trainer's own among them.
+RANGES: dict[str, dict[str, float]] = {
+    # data
+    "hold_out_every": {"at least": 0, "other than": 1},
+    **dict.fromkeys(("max_eval_rows", "max_length", "max_train_rows", "num_proc", "task_rows_cap"), _COUNT),
+    **dict.fromkeys(("rows_per_shard", "tokens_per_batch", "validation_rows"), _COUNT),
+    # model
+    **dict.fromkeys(("adapter_size", "n_embd", "n_head", "n_layer"), _COUNT),
+    "dropout": _SHARE,
+    "lm_coef": _AMOUNT,
+    "n_positions": {"at least": 2},
+    "transfer_layers": _AMOUNT,
+    # training
+    **dict.fromkeys(("adam_beta1", "adam_beta2", "label_smoothing_factor", "warmup"), _SHARE),
+    **dict.fromkeys(("adam_epsilon", "learning_rate", "max_grad_norm", "warmup_steps", "weight_decay"), _AMOUNT),
+    **dict.fromkeys(("dataloader_num_workers", "eval_delay"), _AMOUNT),
+    **dict.fromkeys(("dataloader_prefetch_factor", "eval_accumulation_steps", "gradient_accumulation_steps"), _COUNT),
+    **dict.fromkeys(("per_device_eval_batch_size", "per_device_train_batch_size", "seeds"), _COUNT),
+    **dict.fromkeys(("eval_steps", "logging_steps", "num_train_epochs", "save_steps"), _POSITIVE),
+    "data_seed": _SEED,
+    "layer_decay": {"above": 0, "at most": 1},
+    "max_steps": {"at least": -1, "other than": 0},
+    "seed": _SEED,
+}
+
+
+def check_ranges(arguments: Any) -> None:
+    """
+    Compare the numbers of an argument dataclass with `RANGES`.
+
+    Raises:
+        ValueError: naming the flag and its range, for the first number outside, NaN and infinity among them.
+    """
+    for name in [item.name for item in dataclasses.fields(arguments) if item.name in RANGES]:
+        value, bounds = getattr(arguments, name), RANGES[name]
+        if value is None or isinstance(value, str):
+            continue
+        if not math.isfinite(value) or not all(_COMPARISONS[word](value, bound) for word, bound in bounds.items()):
+            wanted = " and ".join(f"{word} {bound}" for word, bound in bounds.items())
+            raise ValueError(f"--{name} {value}: the number must be {wanted}.")
 
 
 @dataclass
@@ -82,6 +129,9 @@ class ModelArguments:
     use_dora: bool = field(default=False, metadata={"help": "With --adaptation lora: DoRA."})
     use_rslora: bool = field(default=False, metadata={"help": "With --adaptation lora: rank-stabilised LoRA."})
 
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
 
 @dataclass
 class DataArguments:
@@ -119,6 +169,9 @@ class DataArguments:
     )
     max_eval_rows: int | None = field(default=None, metadata={"help": "Evaluate on so many rows only."})
     num_proc: int | None = field(default=None, metadata={"help": "Processes that tokenize."})
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 @dataclass
@@ -230,7 +283,15 @@ def check_launch() -> None:
 class LauncherArguments(TrainingArguments):
     """The Trainer's own arguments; processes that a launcher starts where there is no accelerator stay on the CPU."""
 
+    logging_nan_inf_filter: bool = field(
+        default=False, metadata={"help": "Leave losses that are not finite out of the log, which would end the run."}
+    )
+    overwrite_output_dir: bool = field(
+        default=False, metadata={"help": "Replace what an earlier run left in --output_dir."}
+    )
+
     def __post_init__(self) -> None:
+        check_ranges(self)
         if not torch.accelerator.is_available():
             self.dataloader_pin_memory = False
             if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -309,9 +370,6 @@ class FineTuningArguments(LauncherArguments):
         default=True, metadata={"help": "What the saved configuration says; training has no cache."}
     )
     remove_unused_columns: bool = field(default=False, metadata={"help": "The collator reads all columns."})
-    overwrite_output_dir: bool = field(
-        default=False, metadata={"help": "Replace what an earlier run left in --output_dir."}
-    )
     seeds: int | None = field(
         default=None,
         metadata={"help": "Train so many times, with seeds counted up from --seed, in folders of --output_dir."},
@@ -320,10 +378,6 @@ class FineTuningArguments(LauncherArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.warmup < 1:
-            raise ValueError(f"--warmup is a share of the updates, from 0 to below 1, not {self.warmup}.")
-        if not 0 < self.layer_decay <= 1:
-            raise ValueError(f"--layer_decay is a factor above 0 and at most 1, not {self.layer_decay}.")
         if self.unfreeze_every is not None:
             if self.unfreeze == "none":
                 raise ValueError("--unfreeze_every is the length of a stage: say which with --unfreeze.")

@@ -38,6 +38,7 @@ from benchmarking.workloads import PADDING, SUITES, Files, epoch_padding, make_w
 from transformers import HfArgumentParser
 
 from hf_gpt import GPTTokenizer
+from hf_gpt.files import write_json, write_text
 
 # Suites that are not shapes and files: what they need of --data_dir.
 OTHER_SUITES = {
@@ -133,14 +134,8 @@ def tokenize(data_dir: Path, seed: int, folder: Path) -> dict:
 
 def write(folder: Path, record: dict, results: dict) -> None:
     """Replace results.json and results.md."""
-    texts = {
-        "results.json": json.dumps({**record, "results": results}, indent=2) + "\n",
-        "results.md": "\n\n".join(text for text in (each(results) for each in TABLES) if text) + "\n",
-    }
-    for name, text in texts.items():
-        temporary = folder / f"{name}.tmp"
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(folder / name)
+    write_json(folder / "results.json", {**record, "results": results})
+    write_text(folder / "results.md", "\n\n".join(text for text in (each(results) for each in TABLES) if text) + "\n")
 
 
 def main() -> None:

@@ -33,6 +33,7 @@ from tokenizers import pre_tokenizers
 from tqdm import tqdm
 from transformers import HfArgumentParser, OpenAIGPTTokenizer
 
+from hf_gpt.files import write_json, write_text
 from hf_gpt.text_files import iter_texts, unwrap_paragraphs
 from hf_gpt.tokenization_gpt import GPTTokenizer
 from hf_gpt.word_splitting import WordSplitter, fix_text, word_splitter
@@ -309,11 +310,8 @@ def main(arguments: list[str] | None = None) -> None:
     print(text)
     if args.output_dir is not None:
         output = Path(args.output_dir)
-        output.mkdir(parents=True, exist_ok=True)
-        for name, content in (("results.json", json.dumps(results, indent=2) + "\n"), ("results.md", text)):
-            partial = output / f"{name}.partial"
-            partial.write_text(content, encoding="utf-8")
-            partial.replace(output / name)
+        write_json(output / "results.json", results)
+        write_text(output / "results.md", text)
 
 
 if __name__ == "__main__":

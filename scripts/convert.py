@@ -17,7 +17,9 @@ from transformers import HfArgumentParser
 
 from hf_gpt.conversion import HEADS
 from hf_gpt.conversion_sources import KINDS, SourceOptions, read_checkpoint
-from hf_gpt.conversion_targets import FORMATS, SPECIAL_TOKENS_CHOICES, check_output, write_checkpoint, write_folder
+from hf_gpt.conversion_targets import FORMATS, SPECIAL_TOKENS_CHOICES, write_checkpoint, write_folder
+from hf_gpt.files import check_empty, output_folder
+from hf_gpt.training_args import check_ranges
 
 
 @dataclass
@@ -47,15 +49,19 @@ class ConversionArguments:
     seed: int = field(default=0, metadata={"help": "Of the special tokens' rows and of a new head."})
     overwrite: bool = field(default=False, metadata={"help": "Replace an output folder that is not empty."})
 
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
 
 def main() -> None:
     """Check everything, convert, write; wrong input ends with one line and exit status 2."""
     parser = HfArgumentParser(ConversionArguments, description=__doc__.strip().splitlines()[0])
     parser.add_argument("source", help="File, folder or Hub id to read.")
     parser.add_argument("output", help="Folder to write.")
-    args, places = parser.parse_args_into_dataclasses()
     try:
-        convert(places.source, Path(places.output), args)
+        args, places = parser.parse_args_into_dataclasses()
+        with output_folder(Path(places.output), beside=True):
+            convert(places.source, Path(places.output), args)
     except (ValueError, OSError) as error:
         print(f"convert.py: {error}", file=sys.stderr)
         sys.exit(2)
@@ -65,7 +71,7 @@ def convert(source: str, output: Path, args: ConversionArguments) -> None:
     """Write the model that the arguments describe."""
     if Path(source).exists() and output.resolve() in (Path(source).resolve(), *Path(source).resolve().parents):
         raise ValueError(f"{output} holds the source: name another folder to write.")
-    check_output(output, args.overwrite)
+    check_empty(output, args.overwrite, "Name another folder, or give --overwrite.")
     names = SourceOptions.__dataclass_fields__
     options = SourceOptions(**{name: value for name, value in asdict(args).items() if name in names})
     checkpoint = read_checkpoint(source, options)
@@ -74,7 +80,6 @@ def convert(source: str, output: Path, args: ConversionArguments) -> None:
     print(f"{source} is {KINDS[checkpoint.kind]}: {parameters:,} parameters, {dtype}, head {checkpoint.head}.")
     write_folder(
         output,
-        args.overwrite,
         lambda folder: write_checkpoint(checkpoint, folder, args.to, args.special_tokens, args.seed),
     )
     print("\n".join([*checkpoint.notes, f"Written as {args.to} to {output}."]))

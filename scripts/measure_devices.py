@@ -30,7 +30,7 @@ from tqdm import tqdm
 from transformers import AutoTokenizer, HfArgumentParser, set_seed
 
 from hf_gpt import GPTConfig, GPTForCausalLM
-from hf_gpt.fine_tuning import write_json
+from hf_gpt.files import write_json, write_text
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 GLOBAL_BATCH = 16
@@ -220,7 +220,7 @@ def main() -> None:
         results["layouts"][name] = measure(name, model, args)
         results["layouts"] = {name: results["layouts"][name] for name in LAYOUTS if name in results["layouts"]}
         write_json(file, results)
-        (folder / "results.md").write_text(table(results) + "\n", encoding="utf-8")
+        write_text(folder / "results.md", table(results) + "\n")
     print(table(results))
 
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from tqdm import tqdm
 from transformers import HfArgumentParser
 
-from hf_gpt.fine_tuning import run, write_json
+from hf_gpt.files import write_json, write_text
+from hf_gpt.fine_tuning import run
 from hf_gpt.training_args import (
     CustomTaskArguments,
     DataArguments,
@@ -189,7 +190,7 @@ def main() -> None:
         scores = results.setdefault(name, {**summary, "scores": {}})["scores"]
         scores.setdefault(setting, []).append(record["metrics"][split][record["main_metric"]])
         write_json(folder / "results.json", results)
-        (folder / "results.md").write_text(table(results) + "\n", encoding="utf-8")
+        write_text(folder / "results.md", table(results) + "\n")
     print(table(results))
 
 

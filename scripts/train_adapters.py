@@ -33,7 +33,8 @@ from transformers import AutoConfig, HfArgumentParser
 from hf_gpt.adapters import METHODS as ADAPTERS
 from hf_gpt.adapters import adapter_config
 from hf_gpt.configuration_gpt import GPTConfig
-from hf_gpt.fine_tuning import ADAPTER_FILES, MODEL_FILES, input_transform, load_task_data, run, write_json
+from hf_gpt.files import atomic, write_json, write_text
+from hf_gpt.fine_tuning import ADAPTER_FILES, MODEL_FILES, input_transform, load_task_data, run
 from hf_gpt.model_loading import head_class, load_tokenizer
 from hf_gpt.task_spec import TaskSpec
 from hf_gpt.training_args import (
@@ -367,9 +368,8 @@ def draw(results: dict[str, Any], path: Path) -> None:
         axes.margins(x=0.15)
         axes.set(xlabel="trained parameters", ylabel=f"{result['split']} {result['metric']}", title=task)
         axes.grid(alpha=0.3)
-    temporary = path.with_suffix(".tmp")
-    figure.savefig(temporary, format="png", dpi=150)
-    temporary.replace(path)
+    with atomic(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=150)
 
 
 def write_results(folder: Path, plot: bool) -> str:
@@ -377,7 +377,7 @@ def write_results(folder: Path, plot: bool) -> str:
     results = collect(folder)
     write_json(folder / "results.json", results)
     text = table(results)
-    (folder / "results.md").write_text(text + "\n", encoding="utf-8")
+    write_text(folder / "results.md", text + "\n")
     if plot:
         draw(results, folder / "results.png")
     return text

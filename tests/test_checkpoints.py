@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from hf_gpt.checkpoints import UNFINISHED, checkpoint_problems, checkpoints_in, last_checkpoint, rotate
+from hf_gpt.checkpoints import checkpoint_problems, checkpoints_in, last_checkpoint, rotate
+from hf_gpt.files import UNFINISHED
 from hf_gpt.training_args import FineTuningArguments
 
 from .fine_tuning_runs import (
@@ -172,6 +174,68 @@ def test_resuming_inside_an_epoch_and_before_the_evaluation_at_its_end(model, tm
         ours, theirs = (folder / "checkpoint-10" for folder in (resumed, tmp_path / "whole"))
         assert_same(ours / "model.safetensors", theirs / "model.safetensors", torch.equal)
         assert training_lines(ours) == training_lines(theirs)
+
+
+def results_of(output: Path) -> dict:
+    """What a run left, but for its time and that it went on from a checkpoint."""
+    record = json.loads((output / "metrics.json").read_text())
+    kept = {name: value for name, value in record.items() if name not in ("train_seconds", "resumed")}
+    return {
+        "record": kept,
+        "predictions": (output / "predictions.tsv").read_text(),
+        "steps": {*checkpoints_in(output)},
+    }
+
+
+LAST_STEP = {
+    "full": [],
+    "epochs": ["--max_steps", "-1", "--num_train_epochs", "0.7"],
+    "lora": ["--adaptation", "lora"],
+    "frozen": ["--adaptation", "frozen"],
+    "accumulation": ["--gradient_accumulation_steps", "2", "--per_device_train_batch_size", "4"],
+}
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
+@pytest.mark.parametrize("flags", LAST_STEP.values(), ids=LAST_STEP)
+def test_a_run_that_has_ended_inside_an_epoch_trains_no_further(flags, model, tmp_path):
+    output = tmp_path / "out"
+    flags = ["--model_name_or_path", model, *FLAGS, "--schedule", "warmup_constant", "--max_steps", "5", *flags]
+    finetune(*flags, "--output_dir", output)
+    first = results_of(output)
+    assert first["record"]["steps"] == max(first["steps"]) == 5
+    weights = next(output.glob("*model.safetensors"))
+    before = shutil.copy(weights, tmp_path / "before.safetensors")
+    for _ in range(2):
+        finetune(*flags, "--output_dir", output, "--resume_from_checkpoint", "last")
+        assert results_of(output) == first
+        assert_same(weights, before, torch.equal)
+
+
+DIVERGING = ["--learning_rate", "1e30", "--max_grad_norm", "0", "--warmup", "0", "--optimizer", "trainer"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--logging_steps", "1", "--save_strategy", "no"],
+        ["--logging_strategy", "no", "--save_steps", "1"],
+        ["--logging_strategy", "no", "--save_strategy", "no"],
+        ["--logging_strategy", "no", "--save_strategy", "no", "--adaptation", "frozen"],
+    ],
+    ids=["logging", "saving", "the end", "frozen features"],
+)
+def test_a_run_that_diverges_ends_and_saves_nothing_of_it(flags, model, tmp_path):
+    output = tmp_path / "out"
+    without_evaluation = ["--eval_strategy", "no", "--max_steps", "4"]
+    with pytest.raises(ValueError, match=r"diverged|not numbers"):
+        finetune(
+            *("--model_name_or_path", model, "--output_dir", output),
+            *(*FLAGS, *DIVERGING, *without_evaluation, *flags),
+        )
+    assert not list(output.glob("*.safetensors"))
+    for checkpoint in checkpoints_in(output).values():
+        assert all(value.isfinite().all() for value in load_file(checkpoint / "model.safetensors").values())
 
 
 def cut(path: Path, share: float = 0.6) -> None:

@@ -21,8 +21,9 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTModel, GPTTokenizer
-from hf_gpt.feature_shards import RESULT, SETTINGS, UNFINISHED, FeatureArguments, extract, load_extractor
+from hf_gpt.feature_shards import RESULT, SETTINGS, FeatureArguments, extract, load_extractor
 from hf_gpt.features import FeatureExtractor, keep_lowest_blocks, length_sorted_batches, resolve_layers, word_spans
+from hf_gpt.files import UNFINISHED
 from hf_gpt.training_args import parse_arguments
 
 from .fine_tuning_runs import REPOSITORY, finish, save_tiny_model, start_launch
@@ -316,7 +317,7 @@ def test_formats_of_texts_are_read_alike(suffix, folder, text_file, tmp_path):
         (["--format", "pickle"], "--format pickle is unknown"),
         (["--dtype", "int8"], "--dtype int8 is unknown"),
         (["--max_length", "65"], "max_length 65: give 8 to the model's context of 64"),
-        (["--rows_per_shard", "0"], "--rows_per_shard 0: at least 1"),
+        (["--rows_per_shard", "0"], "--rows_per_shard 0: the number must be at least 1"),
         (["--pooling", "classify", "--task_template", "false"], "need the task template"),
         (["--input_files", "missing.txt"], "missing.txt does not exist"),
         (["--model_name_or_path", "no/such"], "No tokenizer could be loaded from no/such"),

@@ -27,10 +27,11 @@ from transformers import (
 
 from hf_gpt import adapter_config
 from hf_gpt.adapters import HEAD_CONFIG, head_config
-from hf_gpt.card_base import FACTS, read_template, write_text
+from hf_gpt.card_base import FACTS, read_template
 from hf_gpt.card_callback import ModelCardCallback, hardware, measured, read_emissions
 from hf_gpt.data_collator import TokenTreeCollator
 from hf_gpt.feature_card import card_text
+from hf_gpt.files import write_text
 from hf_gpt.fine_tuning import encode_task, input_transform, load_task_data
 from hf_gpt.metrics import compute_metrics_for
 from hf_gpt.model_card import CARD, Card, FineTunedCard, PretrainedCard, main

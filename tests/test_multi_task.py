@@ -463,7 +463,7 @@ REFUSALS = {
     "seeds": (["--seeds", "2"], "one run for each --seed"),
     "unfreezing": (["--unfreeze", "gradual"], "is for a single task"),
     "order": (["--train_sampling_strategy", "sequential"], "group_by_length or random"),
-    "cap": (["--task_rows_cap", "0"], "at least 1 row"),
+    "cap": (["--task_rows_cap", "0"], "at least 1"),
     "model": (["--model_name_or_path", ""], "--model_name_or_path"),
 }
 

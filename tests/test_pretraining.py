@@ -1,13 +1,14 @@
 """Documents -> packed rows: literal rows, nothing lost but the end, held-out documents, the cached data set."""
 
-import zlib
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_gpt import GPTTokenizer, pretraining
-from hf_gpt.pretraining import encode_document, is_held_out, pack_documents, packed_dataset
+from hf_gpt.pretraining import HeldOut, encode_document, pack_documents, packed_dataset, perplexity
+from hf_gpt.text_files import iter_texts
 
 documents = st.lists(st.lists(st.integers(0, 9), max_size=12), max_size=6)
 
@@ -95,24 +96,19 @@ def test_task_template_adds_nothing_to_documents(tokenizer):
     assert encode_document("a b\nc", with_template) == encode_document("a b\nc", tokenizer)
 
 
-@pytest.mark.parametrize("every", [1, 2, 10])
-def test_held_out_share(every):
-    names = [f"{number}.txt" for number in range(2000)]
-    held_out = [name for name in names if is_held_out(name, every)]
-    assert len(held_out) == pytest.approx(2000 / every, rel=0.2)
-    assert held_out == [name for name in names if zlib.crc32(name.encode()) % every == 0]
+@pytest.mark.parametrize("count", [50, 74, 76, 2000])
+def test_held_out_share(count):
+    texts = [f"document {number}" for number in range(count)]
+    held_out = HeldOut.of(texts, 50)
+    chosen = [text for text in texts if held_out.divide(text) == ([], [text])]
+    assert len(chosen) == held_out.chosen == round(count / 50)
+    # Neither order nor copies change it.
+    assert HeldOut.of(reversed([*texts, *texts]), 50) == held_out
 
 
-def test_none_is_held_out():
-    assert not any(is_held_out(f"{number}.txt", 0) for number in range(100))
-
-
-def test_file_name_alone_tells_what_is_held_out():
-    names = [f"{number}.txt" for number in range(20)]
-    held_out = [is_held_out(name, 2) for name in names]
-    assert {True, False} == set(held_out)
-    for folder in ("/data/books", "books.tar.xz/folder"):
-        assert [is_held_out(f"{folder}/{name}", 2) for name in names] == held_out
+@pytest.mark.parametrize(("loss", "value"), [(0.0, 1.0), (1.0, math.e), (709.0, math.exp(709)), (710.0, math.inf)])
+def test_perplexity(loss, value):
+    assert perplexity(loss) == value
 
 
 @pytest.fixture
@@ -144,12 +140,37 @@ def test_lines_are_kept_if_asked_for(books, tokenizer, tmp_path):
 
 
 def test_held_out_files(books, tokenizer, tmp_path):
-    parts = [read(books, tokenizer, tmp_path, held_out=held_out, hold_out_every=3) for held_out in (False, True)]
-    letters = [{token for row in part for token in row["input_ids"]} - {NEWLINE} for part in parts]
-    held_out = [number for number in range(6) if is_held_out(f"{number}.txt", 3)]
-    assert 0 < len(held_out) < 6
-    assert letters[1] == {piece for number in held_out for piece in word(LETTERS[number] * 2)}
-    assert not letters[0] & letters[1]
+    def letters(folder):
+        held_out = HeldOut.of((text for _, text in iter_texts(folder)), 3)
+        assert str(held_out) == "2 of 6 documents, chosen by their texts"
+        parts = [read(folder, tokenizer, tmp_path, held_out=held_out, validation=part) for part in (False, True)]
+        return [{token for row in part for token in row["input_ids"]} - {NEWLINE} for part in parts]
+
+    training, validation = letters(books)
+    assert len(validation) == 2 * 2
+    assert not training & validation
+    # Names do not matter.
+    for number in range(6):
+        (books / f"{number}.txt").rename(books / f"renamed_{5 - number}.txt")
+    assert letters(books) == [training, validation]
+
+
+@pytest.mark.parametrize("gap", ["\n\n", "\n", " ", ""], ids=["paragraphs", "lines", "words", "one word"])
+def test_the_middle_of_a_few_documents_is_held_out(gap):
+    text = gap.join(f"{number:05d}" for number in range(2000))
+    held_out = HeldOut.of([text, text, "another"], 50)
+    assert str(held_out) == "the middle 1/50 of each document (2 in all, too few to hold out whole ones)"
+    (before, after), (middle,) = held_out.divide(text)
+    assert before + middle + after == text
+    assert abs(len(middle) - len(text) / 50) < 20
+    assert abs(len(before) - len(after)) < 200
+    assert not gap or (before.endswith(gap) and middle.endswith(gap))
+
+
+@given(st.text(alphabet="ab \n", max_size=200), st.integers(2, 60))
+def test_no_text_is_lost_or_in_both_parts(text, every):
+    (before, after), (middle,) = HeldOut(every, 1).divide(text)
+    assert before + middle + after == text
 
 
 def test_rows_are_cached_until_a_file_changes(books, tokenizer, tmp_path):
@@ -209,8 +230,8 @@ def test_unusable_files(books, tokenizer, tmp_path, damage):
 
 
 def test_nothing_held_out(books, tokenizer, tmp_path):
-    with pytest.raises(ValueError, match="less held-out text than one row of 5 tokens"):
-        read(books, tokenizer, tmp_path, held_out=True)
+    with pytest.raises(ValueError, match=r"less held-out text than one row of 5 tokens.*--hold_out_every \(50\)"):
+        read(books, tokenizer, tmp_path, held_out=HeldOut(50, 6), validation=True)
 
 
 def test_two_processes(books, tokenizer, tmp_path):

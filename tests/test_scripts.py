@@ -174,6 +174,74 @@ def test_pretraining_resumes_and_refuses(book, tmp_path, command):
     assert all(torch.equal(straight[key]["exp_avg"], resumed[key]["exp_avg"]) for key in straight)
 
 
+@pytest.fixture(scope="module")
+def small_pretraining(tmp_path_factory) -> list:
+    """Flags of a tiny pretraining run on one small file."""
+    rows = (REPOSITORY / "scripts/data/stories.jsonl").read_text().splitlines()
+    file = tmp_path_factory.mktemp("text") / "all.txt"
+    file.write_text("\n\n".join(json.loads(row)["story"] for row in rows), encoding="utf-8")
+    flags = ["--text_files", file, "--tokenizer", REPOSITORY / "model_cards/gpt-mini", "--n_layer", 1, "--n_embd", 32]
+    flags += ["--n_head", 2, "--n_positions", 32, "--per_device_train_batch_size", 2, "--use_cpu", "true"]
+    return [*flags, "--validation_rows", 4, "--disable_tqdm", "true", "--save_steps", 100]
+
+
+def test_pretraining_on_one_file(small_pretraining, tmp_path, command):
+    """Both parts come from the one file; a run that has ended inside an epoch trains no further."""
+    (tmp_path / "shape.yaml").write_text("max_steps: 3\nlr_scheduler_type: constant\nwarmup_steps: 0\n")
+    flags = [*small_pretraining, "--config", tmp_path / "shape.yaml", "--output_dir", tmp_path / "out"]
+    status, printed, errors = command("pretrain.py", *flags)
+    assert status == 0, errors
+    assert "Held out: the middle 1/50 of each document (1 in all" in printed
+    record = json.loads((tmp_path / "out" / "pretraining.json").read_text())
+    assert record["steps"] == 3
+    assert record["validation_tokens"] > 0
+    weights = (tmp_path / "out" / "model.safetensors").read_bytes()
+    for _ in range(2):
+        status, _, errors = command("pretrain.py", *flags, "--resume_from_checkpoint", "last")
+        assert status == 0, errors
+        again = json.loads((tmp_path / "out" / "pretraining.json").read_text())
+        assert again | {"train_runtime_s": 0} == record | {"train_runtime_s": 0}
+        assert (tmp_path / "out" / "model.safetensors").read_bytes() == weights
+    assert [path.name for path in (tmp_path / "out").glob("checkpoint-*")] == ["checkpoint-3"]
+    status, _, errors = command("pretrain.py", *flags, "--max_steps", 1, "--overwrite_output_dir")
+    assert status == 0, errors
+    assert [path.name for path in (tmp_path / "out").glob("checkpoint-*")] == ["checkpoint-1"]
+
+
+DIVERGED = ["--max_steps", 12, "--max_grad_norm", 0, "--warmup_steps", 0, "--lr_scheduler_type", "constant"]
+
+
+@pytest.mark.parametrize("flags", [[], ["--hold_out_every", 0, "--save_strategy", "no"]], ids=["saving", "the end"])
+def test_pretraining_that_diverges_saves_nothing(flags, small_pretraining, tmp_path, command):
+    flags = [*small_pretraining, *DIVERGED, *flags, "--learning_rate", 1e30, "--output_dir", tmp_path / "out"]
+    status, _, errors = command("pretrain.py", *flags)
+    assert status == 2
+    assert errors.splitlines()[-1].startswith("pretrain.py: Training has diverged: ")
+    assert not list((tmp_path / "out").rglob("*.safetensors"))
+    assert not list((tmp_path / "out").rglob("pretraining.json"))
+
+
+def test_pretraining_with_a_huge_loss(small_pretraining, tmp_path, command):
+    flags = [*small_pretraining, *DIVERGED, "--learning_rate", 50, "--output_dir", tmp_path / "out"]
+    status, _, errors = command("pretrain.py", *flags)
+    assert status == 0, errors
+    assert "far above that of guessing" in errors
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    record = json.loads((tmp_path / "out" / "pretraining.json").read_text(), parse_constant=refuse)
+    assert record["validation_loss"] > 710
+    assert record["validation_perplexity"] is None
+
+
+def test_pretraining_checks_the_model_before_the_texts(small_pretraining, tmp_path, command):
+    flags = [*small_pretraining, "--text_files", tmp_path / "no.txt", "--output_dir", tmp_path / "out"]
+    status, _, errors = command("pretrain.py", *flags, "--n_head", 5)
+    assert status == 2
+    assert "n_embd (32) must be a multiple of n_head (5)" in errors
+
+
 def test_pretraining_names_missing_texts(tmp_path, command):
     flags = ["--text_files", tmp_path / "no.txt", "--tokenizer", REPOSITORY / "model_cards/gpt-mini"]
     status, _, errors = command("pretrain.py", *flags, "--output_dir", tmp_path / "out", "--use_cpu", "true")
