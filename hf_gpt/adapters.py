@@ -12,6 +12,7 @@ Importing this module registers `HOULSBY`, `BITFIT` and the task type `GPT_TASK`
 import json
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,19 +30,18 @@ from peft.mapping import PEFT_TYPE_TO_PREFIX_MAPPING
 from peft.utils import ModulesToSaveWrapper, constants
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.utils import cached_file
 
 from .adapter_methods import BitFitConfig, HoulsbyConfig
 from .configuration_gpt import GPTConfig
-from .hub_download import checked_revision
+from .hub_checks import HEAD_CONFIG, RepositoryError
+from .hub_download import local_folder
 from .modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
 from .virtual_tokens import GPT_TASK
+from .weight_loading import load_weights
 
 # The head of both task models: drawn anew for a task, so it is trained and saved whole.
 HEAD = "score"
 LINEAR_MODULES = ("c_attn", "c_proj", "c_fc")
-# Beside peft's own files in an adapter's folder: the configuration of the base model with the head of the task.
-HEAD_CONFIG = "head_config.json"
 _MODEL_CLASSES = {
     model.__name__: model for model in (GPTForMultipleChoice, GPTForSequenceClassification, GPTForCausalLM)
 }
@@ -106,6 +106,7 @@ _BUILDERS: dict[str, Callable[..., PeftConfig]] = {
     "ln": _ln,
 }
 METHODS = tuple(_BUILDERS)
+_PEFT_TYPES = ("LORA", "IA3", "PREFIX_TUNING", "PROMPT_TUNING", "HOULSBY", "BITFIT", "LN_TUNING")
 _SIZED = ("lora", "prefix", "prompt", "houlsby")
 _TRAINS_TOKEN_ROWS = ("lora", "houlsby", "bitfit")
 
@@ -172,17 +173,17 @@ def head_config(model: PeftModel) -> dict[str, Any]:
     return json.loads(base.config.to_json_string(use_diff=False)) | {"architectures": [type(base).__name__]}
 
 
-def is_adapter(folder: str, revision: str | None = None) -> bool:
-    """Whether a folder or Hub id is an adapter's: it has an `adapter_config.json`."""
-    return _file_of(folder, constants.CONFIG_NAME, revision) is not None
+def is_adapter(folder: str | os.PathLike) -> bool:
+    """Whether a folder is an adapter's: it has an `adapter_config.json`."""
+    return (Path(folder) / constants.CONFIG_NAME).is_file()
 
 
-def adapted_config(folder: str, revision: str | None = None) -> GPTConfig:
+def adapted_config(folder: str | os.PathLike, revision: str | None = None) -> GPTConfig:
     """
     The configuration of the adapted model: its head (`architectures`), labels and loss.
 
     Args:
-        folder (`str`): folder or Hub id of an adapter of `scripts/finetune.py`.
+        folder (`str` or `PathLike`): folder or Hub id of an adapter of `scripts/finetune.py`.
         revision (`str`, *optional*): branch, tag or commit on the Hub.
 
     Returns:
@@ -191,8 +192,8 @@ def adapted_config(folder: str, revision: str | None = None) -> GPTConfig:
     Raises:
         ValueError: if there is no adapter with a head's configuration.
     """
-    path = _file_of(folder, HEAD_CONFIG, revision)
-    if path is None:
+    path = local_folder(folder, revision) / HEAD_CONFIG
+    if not path.is_file():
         raise ValueError(
             f"{folder} has no {HEAD_CONFIG}, so its head is not known: load the base model with the right head and "
             "use peft.PeftModel.from_pretrained(model, folder)."
@@ -201,14 +202,36 @@ def adapted_config(folder: str, revision: str | None = None) -> GPTConfig:
         return GPTConfig.from_dict(json.load(file))
 
 
-def _file_of(folder: str, name: str, revision: str | None) -> str | None:
-    quiet = {f"_raise_exceptions_for_{reason}": False for reason in ("missing_entries", "connection_errors")}
-    return cached_file(folder, name, revision=revision, **quiet)
+def base_folder(folder: str | os.PathLike, base_model: str | os.PathLike | None = None) -> tuple[str, Path]:
+    """
+    The name of an adapter's base model, and its folder.
+
+    Args:
+        folder (`str` or `PathLike`): of the adapter.
+        base_model (`str` or `PathLike`, *optional*): folder or Hub id, by default what the adapter names.
+
+    Raises:
+        ValueError: if there is none, or it is an adapter itself.
+    """
+    adapter = PeftConfig.from_pretrained(folder)
+    name = os.fspath(base_model or adapter.base_model_name_or_path or "")
+    try:
+        found = local_folder(name, adapter.revision if base_model is None else None)
+    except RepositoryError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{folder}: no base model {name} ({error}) Say where it is with base_model=.") from error
+    if is_adapter(found):
+        raise ValueError(
+            f"{folder}: its base model {name} is an adapter itself. Merge that one first (scripts/convert.py {name} "
+            "MERGED), and name the result with base_model=."
+        )
+    return name, found
 
 
 def load_adapter(
-    folder: str,
-    base_model: str | None = None,
+    folder: str | os.PathLike,
+    base_model: str | os.PathLike | None = None,
     is_trainable: bool = False,
     revision: str | None = None,
     adapter_name: str = "default",
@@ -218,8 +241,9 @@ def load_adapter(
     An adapter of `scripts/finetune.py` on its base model.
 
     Args:
-        folder (`str`): folder or Hub id of the adapter.
-        base_model (`str`, *optional*): folder or Hub id of the base model, by default the one that the adapter names.
+        folder (`str` or `PathLike`): folder or Hub id of the adapter.
+        base_model (`str` or `PathLike`, *optional*): folder or Hub id of the base model, by default the one that the
+            adapter names.
         is_trainable (`bool`, *optional*, defaults to `False`): go on training it; not for prefix and prompt.
         revision (`str`, *optional*): branch, tag or commit of the adapter on the Hub.
         adapter_name (`str`, *optional*, defaults to `"default"`): what it is called in the model.
@@ -233,25 +257,29 @@ def load_adapter(
 
     Adapters that other code saved load as usual: `PeftModel.from_pretrained(model, folder)`.
     """
-    revision = checked_revision(folder, revision)
-    config = adapted_config(folder, revision)
-    adapter = PeftConfig.from_pretrained(folder, revision=revision)
-    name = base_model or adapter.base_model_name_or_path
-    settings = {"dtype": torch.float32, "revision": adapter.revision if base_model is None else None}
+    folder = local_folder(folder, revision)
+    config = adapted_config(folder)
+    _check_method(folder)
+    name, base = base_folder(folder, base_model)
+    model_class = _MODEL_CLASSES[config.architectures[0]]
     try:
-        model = _MODEL_CLASSES[config.architectures[0]].from_pretrained(
-            name, config=config, **{key: value for key, value in settings.items() if value} | kwargs
-        )
+        model = load_weights(model_class, base, config, new_head=True, **{"dtype": torch.float32} | kwargs)
     except OSError as error:
         raise ValueError(f"{folder}: no base model {name} ({error}). Say where it is with base_model=.") from error
-    adapted = PeftModel.from_pretrained(
-        model, folder, adapter_name=adapter_name, is_trainable=is_trainable, revision=revision
-    )
+    model.name_or_path = model.config.name_or_path = name
+    adapted = PeftModel.from_pretrained(model, folder, adapter_name=adapter_name, is_trainable=is_trainable)
     adapted.register_forward_pre_hook(_check_mixed_batch, with_kwargs=True)
     return adapted
 
 
-def load_adapters(folders: Mapping[str, str], base_model: str | None = None, **kwargs: Any) -> PeftModel:
+def _check_method(folder: Path) -> None:
+    """Of peft's other methods, some fetch further adapters or read files of torch's by names in the settings."""
+    method = PeftConfig.from_pretrained(folder).peft_type
+    if method not in _PEFT_TYPES:
+        raise ValueError(f"{folder} is an adapter of the method {method}; hf_gpt loads {', '.join(METHODS)}.")
+
+
+def load_adapters(folders: Mapping[str, str], base_model: str | os.PathLike | None = None, **kwargs: Any) -> PeftModel:
     """
     Several adapters of `scripts/finetune.py` on one base model, each with its own head; the first one is active.
 
@@ -261,7 +289,8 @@ def load_adapters(folders: Mapping[str, str], base_model: str | None = None, **k
 
     Args:
         folders (mapping of `str` to `str`): folder or Hub id of each adapter, by the name that it gets in the model.
-        base_model (`str`, *optional*): folder or Hub id of the base model, by default the one that all adapters name.
+        base_model (`str` or `PathLike`, *optional*): folder or Hub id of the base model, by default the one that all
+            adapters name.
         kwargs: arguments of the base model's `from_pretrained`, such as `attn_implementation`.
 
     Returns:
@@ -274,6 +303,7 @@ def load_adapters(folders: Mapping[str, str], base_model: str | None = None, **k
     """
     if not folders:
         raise ValueError("Name at least one adapter: load_adapters({name: folder}).")
+    folders = {name: local_folder(folder) for name, folder in folders.items()}
     adapters = {name: PeftConfig.from_pretrained(folder) for name, folder in folders.items()}
     configs = {name: adapted_config(folder) for name, folder in folders.items()}
     first, *others = folders
@@ -302,7 +332,7 @@ def load_adapters(folders: Mapping[str, str], base_model: str | None = None, **k
     return model.eval()
 
 
-def _base_of(adapter: PeftConfig, base_model: str | None) -> str:
+def _base_of(adapter: PeftConfig, base_model: str | os.PathLike | None) -> str:
     return base_model or f"{adapter.base_model_name_or_path} {adapter.revision or ''}".strip()
 
 

@@ -5,20 +5,20 @@ numbers as they are stored. No pickle is loaded; every name, shape and number is
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
+from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig
 
-from .adapters import load_adapter, merged
+from .adapters import base_folder, load_adapter, merged
 from .configuration_gpt import GPTConfig
 from .conversion import HEADS, block_shapes, block_state_dict, is_release, load_release, release_config
 from .conversion_tokenizers import find_tokenizer, read_vocabulary
+from .hub_download import local_folder
 from .joblib_arrays import read_arrays
 from .stock_checkpoints import (
     HEAD_CLASSES,
@@ -89,16 +89,9 @@ class SourceOptions:
 
 
 def locate(source: str) -> Path:
-    """The path of a source; a Hub id that is no path is downloaded. A `ValueError` if it is neither."""
+    """The path of a source; a Hub id that is no path is downloaded and checked. A `ValueError` if it is neither."""
     path = Path(source)
-    if path.exists():
-        return path
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", source):
-        raise ValueError(f"{source}: no such file or folder.")
-    try:
-        return Path(snapshot_download(source, allow_patterns=["*.json", "*.txt", "*.safetensors", "pytorch_model*"]))
-    except (OSError, ValueError, HfHubHTTPError) as error:
-        raise ValueError(f"{source}: no such file or folder, and the Hub does not give it ({error}).") from error
+    return path if path.exists() else local_folder(source, stock_pickles=True)
 
 
 def recognise(path: Path) -> str:
@@ -132,7 +125,7 @@ def _kind_of_config(path: Path) -> str:
     config = read_json(path)
     kind = stock_type(config) or config.get("model_type")
     if kind not in KINDS:
-        raise ValueError(f"{path} is of a model of the type {kind!r}; hf_gpt, openai-gpt and gpt2 can be converted.")
+        raise ValueError(f"{path} is of a model of the type {kind!r}; hf_gpt, openai-gpt and gpt2 are known here.")
     return kind
 
 
@@ -154,9 +147,14 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
     options = options or SourceOptions()
     path = locate(source)
     kind = recognise(path)
+    if kind == "adapter":
+        name, base = base_folder(path, options.base_model)
+        options = replace(options, base_model=str(base))
     if options.n_head is not None and kind not in ("tf-release", "best-params"):
         raise ValueError(f"--n_head: {path} is {KINDS[kind]}, whose configuration says how many heads it has.")
     checkpoint = _READERS[kind](path, options)
+    if kind == "adapter":
+        checkpoint.notes.append(f"The adapter was merged into {name}.")
     _with_positions(checkpoint, options.n_positions)
     _with_head(checkpoint, options.head or checkpoint.head, options.seed)
     _check(checkpoint, path)
@@ -177,7 +175,7 @@ def _tokenizer_folder(checkpoint: Checkpoint, path: Path, options: SourceOptions
         return locate(options.tokenizer_source)
     folder = path if path.is_dir() else path.parent
     if checkpoint.kind == "adapter" and not (folder / "tokenizer.json").is_file():
-        return locate(options.base_model or read_json(path / "adapter_config.json")["base_model_name_or_path"])
+        return Path(options.base_model)
     return folder
 
 
@@ -246,17 +244,13 @@ def _vocabulary(folder: Path, options: SourceOptions) -> int | None:
 
 
 def _read_adapter(path: Path, options: SourceOptions) -> Checkpoint:
-    adapted = load_adapter(str(path), base_model=options.base_model, dtype="auto")
-    base = adapted.peft_config["default"].base_model_name_or_path
-    model = merged(adapted)
+    model = merged(load_adapter(path, base_model=options.base_model, dtype="auto"))
     head = next(head for head, model_class in HEADS.items() if type(model) is model_class)
-    checkpoint = Checkpoint("adapter", model.config, head, own_parameters(model.state_dict(), model.config))
-    checkpoint.notes.append(f"The adapter was merged into {options.base_model or base}.")
-    return checkpoint
+    return Checkpoint("adapter", model.config, head, own_parameters(model.state_dict(), model.config))
 
 
 def _read_own(path: Path, options: SourceOptions) -> Checkpoint:
-    config = _config(path)
+    config = read_config(path)
     tensors = read_tensors(path)
     head = _head_of(config, path, options)
     return Checkpoint("hf_gpt", config, head, own_parameters(tensors, config), generation_config=_generation(path))
@@ -265,7 +259,7 @@ def _read_own(path: Path, options: SourceOptions) -> Checkpoint:
 def _read_stock(path: Path, options: SourceOptions) -> Checkpoint:
     theirs = read_json(path / "config.json")
     kind = stock_type(theirs)
-    config = _config(path)
+    config = read_config(path)
     head = _head_of(config, path, options)
     if head == "multiple-choice":
         _check_summary(theirs, path)
@@ -296,9 +290,10 @@ _READERS = {
 }
 
 
-def _config(path: Path) -> GPTConfig:
+def read_config(path: Path, **changes: Any) -> GPTConfig:
+    """The configuration in a folder with other settings; a `ValueError` names the file that is wrong."""
     try:
-        return GPTConfig.from_pretrained(path)
+        return GPTConfig.from_pretrained(path, **changes)
     except (TypeError, ValueError, StrictDataclassError) as error:
         raise ValueError(f"{path / 'config.json'}: {' '.join(str(error).split())}") from error
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, set_seed
+from transformers import PreTrainedModel, set_seed
 
-from .adapters import adapted_config, is_adapter, load_adapter
 from .configuration_gpt import GPTConfig
 from .data_collator import TokenTreeCollator
 from .input_transforms import InputTransform, SpecialIds
+from .loading import open_source
 from .modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTPreTrainedModel
 from .tokenization_gpt import GPTTokenizer
 from .virtual_tokens import virtual_tokens
@@ -129,10 +129,10 @@ class LanguageModelDemo:
         Raises:
             ValueError: if it is no language model of ours.
         """
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
-        if not isinstance(model, GPTForCausalLM):
-            raise ValueError(f"{name} is a {type(model).__name__}; the demonstration shows a GPTForCausalLM.")
-        return cls(model, _load_tokenizer(name))
+        source = open_source(name)
+        if source.kind == "adapter":
+            raise ValueError(f"{name} is an adapter; the language model of the demonstration is a whole model.")
+        return cls(source.model(GPTForCausalLM), source.tokenizer())
 
     @torch.no_grad()
     def continuations(
@@ -237,15 +237,15 @@ class HeadDemo:
         Raises:
             ValueError: if it has no head of this kind.
         """
-        adapted = is_adapter(name)
-        config = adapted_config(name) if adapted else GPTConfig.from_pretrained(name)
+        source = open_source(name)
+        config = source.config()
         if cls.model_class.__name__ not in (config.architectures or ()):
             found = ", ".join(config.architectures or ("no architecture",))
             raise ValueError(
                 f"{name} holds {found}; a {cls.model_class.__name__} of scripts/finetune.py is needed here."
             )
-        model = load_adapter(name) if adapted else cls.model_class.from_pretrained(name, dtype=torch.float32)
-        return cls(model, _load_tokenizer(name))
+        model = source.adapted() if source.kind == "adapter" else source.model(cls.model_class)
+        return cls(model, source.tokenizer())
 
     @torch.no_grad()
     def _logits(self, family: str, row: Mapping[str, Any]) -> torch.Tensor:
@@ -312,13 +312,6 @@ class ClassifierDemo(HeadDemo):
         is_multi_label = problem_type == "multi_label_classification"
         probabilities = logits.sigmoid() if is_multi_label else logits.softmax(-1)
         return dict(zip(self.label_names, probabilities.tolist(), strict=True))
-
-
-def _load_tokenizer(name: str) -> GPTTokenizer:
-    tokenizer = AutoTokenizer.from_pretrained(name)
-    if not isinstance(tokenizer, GPTTokenizer):
-        raise ValueError(f"{name} has a {type(tokenizer).__name__}; a GPTTokenizer is needed.")
-    return tokenizer
 
 
 def _tokens(tokenizer: GPTTokenizer, text: str, what: str) -> list[int]:

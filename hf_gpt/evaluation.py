@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 from peft import PeftModel
-from transformers import AutoConfig, AutoModelForCausalLM, EvalPrediction
+from transformers import EvalPrediction
 
-from .adapters import adapted_config, is_adapter, load_adapter
-from .configuration_gpt import GPTConfig
-from .conversion import is_release, load_release
 from .data_collator import TokenTreeCollator
 from .files import METRICS, PREDICTIONS, check_empty, in_output_folder, write_json
 from .fine_tuning import input_transform, is_unlabelled, limited, load_task_data, predict_split
+from .loading import check_ids, load_tokenizer
 from .metrics import compute_metrics_for
-from .model_loading import check_ids, head_class, load_model, load_tokenizer
+from .model_loading import load_model, other_head
 from .modeling_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTPreTrainedModel
 from .task_encoding import encode_split
 from .task_report import write_predictions
@@ -99,10 +97,8 @@ def _load_task(
     """The rows; of own files without a training file only the split that is measured, with the model's classes."""
     if data.task != "custom" or custom.train_file is not None:
         return load_task_data(data, custom)
-    name, revision = model_args.model_name_or_path, model_args.revision
-    if not (args.zero_shot or is_release(name)):
-        is_adapted = is_adapter(name, revision)
-        config = adapted_config(name, revision) if is_adapted else AutoConfig.from_pretrained(name, revision=revision)
+    if not (args.zero_shot or model_args.source.kind == "tf-release"):
+        config = model_args.source.config()
         if GPTForSequenceClassification.__name__ in (config.architectures or ()):
             custom = custom.with_labels_of(config)
     return load_task_data(data, custom, splits=(args.split,))
@@ -111,17 +107,17 @@ def _load_task(
 def _measure_head(
     task: TaskData, tokenizer: GPTTokenizer, model_args: ModelArguments, data: DataArguments, args: EvaluationArguments
 ) -> dict[str, Any]:
-    spec = task.spec
-    name = model_args.model_name_or_path
-    if is_release(name):
+    spec, source = task.spec, model_args.source
+    name = source.name
+    if source.kind == "tf-release":
         raise ValueError(f"{name} is OpenAI's release, which has no head: fine-tune it first, or add --zero_shot.")
-    if is_adapter(name, model_args.revision):
+    if source.kind == "adapter":
         model = _load_adapted_model(model_args, spec, tokenizer, args.base_model)
     else:
         if args.base_model is not None:
             raise ValueError(f"--base_model belongs to an adapter, and {name} is none: leave it out.")
-        _check_head(name, AutoConfig.from_pretrained(name, revision=model_args.revision), spec)
-        model = load_model(model_args, spec, tokenizer, args.seed)
+        _check_head(model_args, spec)
+        model = load_model(model_args, spec, tokenizer, args.seed, keep_head=True)
     trainer = _trainer(model, tokenizer, spec, args)
     transform = input_transform(data, spec, model.config, virtual_tokens(model))
     rows = _encoded(task, args.split, data, tokenizer, transform, args)
@@ -137,30 +133,22 @@ def _load_adapted_model(
         raise ValueError(
             f"{name} is an adapter, measured as it was trained: no --random_weights, no --transfer_layers."
         )
-    _check_head(name, adapted_config(name, model_args.revision), spec)
+    _check_head(model_args, spec)
     try:
-        model = load_adapter(
-            name, base_model, revision=model_args.revision, attn_implementation=model_args.attn_implementation
-        )
+        model = model_args.source.adapted(base_model, attn_implementation=model_args.attn_implementation)
     except ValueError as error:
         raise ValueError(f"{error} On the command line: --base_model.") from error
     check_ids(model.config, tokenizer, name)
     return model
 
 
-def _check_head(name: str, config: GPTConfig, spec: TaskSpec) -> None:
+def _check_head(model_args: ModelArguments, spec: TaskSpec) -> None:
     """Raise a `ValueError` where the model would be given a new head, or one for other labels."""
-    wanted = head_class(spec)
-    if wanted.__name__ not in (config.architectures or ()):
-        found = ", ".join(config.architectures or ("no architecture",))
+    problem = other_head(model_args.source, spec)
+    if problem is not None:
         raise ValueError(
-            f"{name} holds {found}; {spec.name} needs a {wanted.__name__}. Fine-tune it first (scripts/finetune.py), "
-            "or add --zero_shot."
-        )
-    if spec.label_names and list(config.id2label.values()) != list(spec.label_names):
-        raise ValueError(
-            f"{name} knows the labels {', '.join(map(str, config.id2label.values()))}, {spec.name} has "
-            f"{', '.join(spec.label_names)}: evaluate it on the task that it was trained on."
+            f"{problem}: evaluate it on the task that it was trained on, fine-tune it first (scripts/finetune.py), or "
+            "add --zero_shot."
         )
 
 
@@ -195,21 +183,14 @@ def _measure_zero_shot(
 
 
 def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) -> GPTPreTrainedModel:
-    name = model_args.model_name_or_path
-    if is_adapter(name, model_args.revision):
-        raise ValueError(f"{name} is an adapter of a task head: --zero_shot wants a language model, such as its base.")
-    if is_release(name):
-        model = load_release(name, GPTForCausalLM, n_head=model_args.n_head)
-        if model_args.attn_implementation is not None:
-            model.set_attn_implementation(model_args.attn_implementation)
-    else:
-        model = AutoModelForCausalLM.from_pretrained(
-            name, revision=model_args.revision, attn_implementation=model_args.attn_implementation
+    source, attention = model_args.source, model_args.attn_implementation
+    if source.kind == "adapter":
+        raise ValueError(
+            f"{source.name} is an adapter of a task head: --zero_shot wants a language model, such as its base."
         )
-    if not isinstance(model, GPTForCausalLM):
-        raise ValueError(f"{name} is a {type(model).__name__}; zero-shot scores are made for a GPTForCausalLM.")
-    check_ids(model.config, tokenizer, name)
-    return model.float()
+    model = source.model(GPTForCausalLM, n_head=model_args.n_head, attn_implementation=attention)
+    check_ids(model.config, tokenizer, source.name)
+    return model
 
 
 def _trainer(

@@ -21,11 +21,8 @@ from datasets.exceptions import DatasetGenerationError
 from pyarrow import parquet
 from safetensors.torch import save_file
 from tqdm.auto import tqdm
-from transformers import AutoModel
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
-from transformers.utils import cached_file
 
-from .conversion import is_release, load_release
 from .feature_card import card_text, describe_rows
 from .features import (
     TOKEN_COLUMNS,
@@ -37,10 +34,10 @@ from .features import (
     resolve_layers,
 )
 from .files import UNFINISHED, check_empty, output_folder, write_json, write_text
-from .model_loading import check_ids, load_tokenizer
+from .loading import NamesModel, Source, check_ids, load_tokenizer
 from .modeling_gpt import GPTModel
 from .task_readers import COMPRESSIONS, Record, input_error, read_by_suffix, read_text_lines
-from .training_args import ModelArguments, check_ranges
+from .training_args import check_ranges
 
 FORMATS = ("parquet", "arrow", "npy", "safetensors")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -55,7 +52,7 @@ _PATIENCE = timedelta(days=7)
 
 
 @dataclass
-class FeatureArguments:
+class FeatureArguments(NamesModel):
     """What to read, which states to keep, and how to write them."""
 
     model_name_or_path: str = field(
@@ -280,25 +277,12 @@ def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtra
         ValueError, FileNotFoundError: if they cannot be loaded or do not belong together, or for a layer or length
             that the model does not have.
     """
-    name = args.model_name_or_path
-    tokenizer = load_tokenizer(
-        ModelArguments(model_name_or_path=name, tokenizer_name=args.tokenizer_name, revision=args.revision)
-    )
+    tokenizer = load_tokenizer(args)
     tokenizer.task_template = _uses_template(args)
-    if is_release(name):
-        model = load_release(name, GPTModel, n_head=args.n_head).to(DTYPES[args.dtype])
-        if args.attn_implementation is not None:
-            model.set_attn_implementation(args.attn_implementation)
-    else:
-        model = AutoModel.from_pretrained(
-            name,
-            revision=args.revision,
-            dtype=DTYPES[args.dtype],
-            attn_implementation=args.attn_implementation,
-        )
-    if not isinstance(model, GPTModel):
-        raise ValueError(f"{name} is a {type(model).__name__}; features are extracted from a GPTModel.")
-    check_ids(model.config, tokenizer, name)
+    model = args.source.model(
+        GPTModel, n_head=args.n_head, dtype=DTYPES[args.dtype], attn_implementation=args.attn_implementation
+    )
+    check_ids(model.config, tokenizer, args.model_name_or_path)
     layers = resolve_layers(args.layers, len(model.h))
     keep_lowest_blocks(model, layers[-1])
     return FeatureExtractor(
@@ -318,7 +302,7 @@ def _uses_template(args: FeatureArguments) -> bool:
         return args.task_template
     if args.pooling == "classify" or args.pair_column is not None:
         return True
-    saved = get_tokenizer_config(args.tokenizer_name or args.model_name_or_path, revision=args.revision)
+    saved = get_tokenizer_config(args.tokenizer_source.folder)
     return bool(saved.get("task_template", False))
 
 
@@ -326,10 +310,8 @@ def _settings(args: FeatureArguments, rows: Dataset, extractor: FeatureExtractor
     """What has to be the same for shards that belong together, as JSON has it."""
     free = ("output_dir", "tokens_per_batch", "attn_implementation", "use_cpu", "overwrite_output_dir")
     given = {name: value for name, value in dataclasses.asdict(args).items() if name not in free}
-    model_files = []
-    for name in (args.model_name_or_path, args.tokenizer_name):
-        if name:
-            model_files += _model_stamps(name, args.revision)
+    sources = [args.source, *([args.tokenizer_source] if args.tokenizer_name else [])]
+    model_files = [stamp for source in sources for stamp in _model_stamps(source)]
     return given | {
         "layers": extractor.layers,
         "task_template": extractor.tokenizer.task_template,
@@ -342,12 +324,13 @@ def _settings(args: FeatureArguments, rows: Dataset, extractor: FeatureExtractor
     }
 
 
-def _model_stamps(name: str, revision: str) -> list[Any]:
-    """The files of a model's folder; of a model on the Hub the commit, which names its folder in the cache."""
-    folder = Path(name)
-    if not folder.is_dir():
-        return [[name, Path(cached_file(name, "tokenizer_config.json", revision=revision)).parent.name]]
-    files = sorted(file for file in folder.iterdir() if file.suffix in (".safetensors", ".json", ".npy", ".bpe"))
+def _model_stamps(source: Source) -> list[Any]:
+    """The files of a model's folder; of a model on the Hub the commit."""
+    if source.commit is not None:
+        return [[source.name, source.commit]]
+    files = sorted(
+        file for file in source.folder.iterdir() if file.suffix in (".safetensors", ".json", ".npy", ".bpe")
+    )
     return [_stamp(file) for file in files]
 
 

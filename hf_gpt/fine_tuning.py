@@ -27,9 +27,10 @@ from .frozen_features import (
     remove_features,
 )
 from .input_transforms import InputTransform, SpecialIds
+from .loading import load_tokenizer
 from .metrics import compute_metrics_for, predictions_from_logits
 from .model_card import FineTunedCard
-from .model_loading import load_model, load_tokenizer
+from .model_loading import describe_start, load_model
 from .schedules import planned_updates, unfreezing_plan
 from .submissions import GLUE_FILES, STORY_CLOZE_FILE, can_submit, write_submission
 from .task_encoding import EncodingStatistics, encode_split
@@ -190,6 +191,7 @@ def run(
         updates = planned_updates(len(train), args)
         unfreezing = unfreezing_plan(args.unfreeze, args.unfreeze_every, model.config.n_layer, *updates)
     if is_main:
+        print(f"Starts from {describe_start(model_args)}.", flush=True)
         print(describe_task(task, encoded, tokenizer), flush=True)
         if is_frozen:
             print(describe_frozen(model.config, trained_parameters, model_args.lm_coef), flush=True)
@@ -232,6 +234,7 @@ def run(
         "chance": chance_level(spec, train, encoded["validation"][0]),
         "rows": {split: len(rows) for split, (rows, _) in encoded.items()},
         "model": model_args.model_name_or_path,
+        "starts_from": describe_start(model_args),
         "random_weights": model_args.random_weights,
         "transfer_layers": model_args.transfer_layers,
         "adaptation": model_args.adaptation,
@@ -327,6 +330,7 @@ def card_of_run(
     )
     fill_in(card, args, trainer.state, trainer.model)
     known = {
+        "starts from": record["starts_from"],
         "pretrained layers": model_args.transfer_layers,
         "learning rate from layer to layer": None if args.layer_decay == 1 else f"times {args.layer_decay}",
         "unfreezing": None if args.unfreeze == "none" else args.unfreeze,

@@ -20,7 +20,7 @@ from transformers.utils import ADAPTER_CONFIG_NAME
 
 from .hub_checks import RepositoryError, check_names, check_repository
 from .hub_code import add_code, code_files, register_for_hub
-from .hub_download import checked_revision, download
+from .hub_download import download
 from .hub_staging import Staged, stage
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "add_code",
     "check_names",
     "check_repository",
-    "checked_revision",
     "code_files",
     "download",
     "push",

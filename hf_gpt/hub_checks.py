@@ -1,28 +1,108 @@
 """What is refused in a repository, whoever sent it: pickles, foreign code, files that are cut short or lie outside."""
 
+import functools
+import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
+from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
+from transformers.utils import (
+    ADAPTER_CONFIG_NAME,
+    ADAPTER_SAFE_WEIGHTS_NAME,
+    CONFIG_NAME,
+    GENERATION_CONFIG_NAME,
+    SAFE_WEIGHTS_INDEX_NAME,
+    SAFE_WEIGHTS_NAME,
+)
 
-from .hub_code import TOKENIZER_AUTO_MAP, code_files
+from .hub_code import RELEASED_CODE, TOKENIZER_AUTO_MAP, code_files
 
+# Beside peft's own files in an adapter's folder: the configuration of the base model with the head of the task.
+HEAD_CONFIG = "head_config.json"
+FEATURES, FEATURE_DATA = "features.json", "data"
+TOKENIZER_FILES = (
+    *("tokenizer.json", TOKENIZER_CONFIG_FILE, "vocab.json", "merges.txt"),
+    *("special_tokens_map.json", "added_tokens.json"),
+)
+# What is read to load a model that others published (stock openai-gpt and gpt2).
+STOCK_FILES = (CONFIG_NAME, GENERATION_CONFIG_NAME, SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, *TOKENIZER_FILES)
+# With shards and the modules of `code_files`, all that is uploaded, and all that is fetched, of any repository.
+KNOWN_FILES = (
+    *(*STOCK_FILES, ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME, HEAD_CONFIG, FEATURES, "README.md"),
+    *("LICENSE", "LICENSE.md", "LICENSE.txt", "NOTICE", "NOTICE.md", "NOTICE.txt"),
+    *("metrics.json", "all_results.json", "train_results.json", "eval_results.json", "pretraining.json"),
+)
+_NUMBER = r"\d{5}-of-\d{5}"
+_WEIGHT_SHARD = re.compile(rf"model-{_NUMBER}\.safetensors")
+_FEATURE_SHARD = re.compile(rf"{FEATURE_DATA}/features-{_NUMBER}(\.rows)?\.(parquet|arrow|npy|safetensors)")
+# Weights that only `scripts/convert.py` reads, through torch's `weights_only`, and of stock models alone.
+_STOCK_PICKLE = re.compile(rf"pytorch_model(-{_NUMBER})?\.bin(\.index\.json)?")
+# What a Trainer keeps in a checkpoint to go on from; nobody who loads a model reads it.
+_CHECKPOINT = re.compile(r"(last-checkpoint|checkpoint-\d+)/")
+_TRAINING_STATE = re.compile(
+    r"(optimizer|scheduler|scaler)\.(pt|bin)|rng_state(_\d+)?\.pth|trainer_state\.json|head_layers\.json|latest|"
+    r"global_step\d+/[\w.-]+\.pt|(optimizer|pytorch_model_fsdp)_\d+/(\.metadata|[\w.-]+\.distcp)|"
+    r"pytorch_model_fsdp\.bin"
+)
+_LEFT_BY_TRAINERS = re.compile(r"training_args\.bin|([\w.-]+/)*events\.out\.tfevents\.[\w.-]+")
 # Loading a file of these runs what it says.
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".dill")
-# Pickles that a Trainer leaves, and that nobody who loads a model reads.
-TRAINING_STATE = re.compile(r"training_args\.bin|(last-checkpoint|checkpoint-\d+)/[\w.-]+\.(pt|pth|bin)")
-_CHECKPOINT = re.compile(r"(last-checkpoint|checkpoint-\d+)/")
+# What may lie beside the known files: it is not fetched, and reading it would run nothing.
+_HARMLESS_SUFFIXES = (
+    *(".json", ".jsonl", ".yaml", ".yml", ".txt", ".md", ".csv", ".tsv", ".bpe"),
+    *(".safetensors", ".parquet", ".arrow", ".npy"),
+    *(".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".pdf"),
+)
+_HARMLESS_NAMES = (".gitattributes", ".gitignore", "LICENSE", "NOTICE")
+# Their strings are pieces of words and names of weights.
+NO_SETTINGS = ("tokenizer.json", "vocab.json", "added_tokens.json", SAFE_WEIGHTS_INDEX_NAME)
 # peft imports the package that an adapter names.
-_PARENT_LIBRARIES = re.compile(r"(hf_gpt|transformers|transformers_modules)(\.[\w.]+)?")
+_PARENT_LIBRARIES = re.compile(r"(hf_gpt|transformers|peft)(\.\w+)*")
 _OWN_CLASS = re.compile(r"(?P<module>\w+)\.GPT\w*")
 
 
 class RepositoryError(ValueError):
     """A repository or folder that is not taken as it is."""
+
+
+def is_known(name: str) -> bool:
+    """Whether a file of a repository is one of those that are uploaded and fetched."""
+    shards = (_WEIGHT_SHARD, _FEATURE_SHARD)
+    return name in KNOWN_FILES or name in _own_code() or any(shard.fullmatch(name) for shard in shards)
+
+
+def is_stock_file(name: str) -> bool:
+    """Whether a file is one of those that are read of a stock model."""
+    return name in STOCK_FILES or _WEIGHT_SHARD.fullmatch(name) is not None
+
+
+def is_weights(name: str) -> bool:
+    """Whether a file holds weights of a model, or says where they are."""
+    return name in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME) or _WEIGHT_SHARD.fullmatch(name) is not None
+
+
+def is_stock_pickle(name: str) -> bool:
+    """Whether a file holds weights of a stock model in torch's own format."""
+    return _STOCK_PICKLE.fullmatch(name) is not None
+
+
+def is_training_state(name: str) -> bool:
+    """Whether a file of a checkpoint is there to go on from."""
+    return _TRAINING_STATE.fullmatch(name) is not None
+
+
+@functools.cache
+def _own_code() -> dict[str, set[str]]:
+    """SHA-256 of the modules of hf_gpt, as installed and as earlier versions uploaded them."""
+    hashes = {name: set(released) for name, released in RELEASED_CODE.items()}
+    for file in code_files():
+        hashes.setdefault(file.name, set()).add(hashlib.sha256(file.read_bytes()).hexdigest())
+    return hashes
 
 
 def check_names(names: Iterable[str], where: str) -> None:
@@ -34,23 +114,32 @@ def check_names(names: Iterable[str], where: str) -> None:
         where (`str`): what to call it in the message.
 
     Raises:
-        RepositoryError: for names that lead outside, pickles, and code that is not hf_gpt's.
+        RepositoryError: for names that lead outside, pickles, code that is not hf_gpt's, and files of a kind that is
+            not known to be harmless.
     """
-    own = {file.name for file in code_files()}
-    problems = []
-    for name in names:
-        path = PurePosixPath(name)
-        inside = path.parts[1:] if _CHECKPOINT.match(name) else path.parts
-        if path.is_absolute() or ".." in path.parts or re.search(r"[\\:\x00-\x1f]", name):
-            problems.append(f"{name!r} lies outside the folder")
-        elif path.suffix in PICKLES and not TRAINING_STATE.fullmatch(name):
-            problems.append(f"{name} is a pickle, which runs code when it is loaded; safetensors is wanted")
-        elif path.suffix == ".py" and (len(inside) > 1 or path.name not in own):
-            problems.append(f"{name} is code that is not hf_gpt's")
-    _refuse(where, problems)
+    _refuse(where, [problem for name in names if (problem := _name_problem(name)) is not None])
 
 
-def check_repository(folder: str | Path, where: str | None = None, home: Path | None = None) -> None:
+def _name_problem(name: str) -> str | None:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or re.search(r"[\\:\x00-\x1f]", name):
+        return f"{name!r} lies outside the folder"
+    inside = _CHECKPOINT.sub("", name, count=1)
+    if is_known(inside) or _LEFT_BY_TRAINERS.fullmatch(inside) or (inside != name and is_training_state(inside)):
+        return None
+    suffix = path.suffix.lower()
+    if suffix in PICKLES:
+        return f"{name} is a pickle, which runs code when it is loaded; safetensors is wanted"
+    if suffix in (".py", ".pyc", ".so"):
+        return f"{name} is code that is not hf_gpt's"
+    if suffix not in _HARMLESS_SUFFIXES and path.name not in _HARMLESS_NAMES:
+        return f"{name} is of a kind that is not known to be harmless"
+    return None
+
+
+def check_repository(
+    folder: str | Path, where: str | None = None, home: Path | None = None, names: Iterable[str] | None = None
+) -> None:
     """
     Look at the files of a repository on the disk. Nothing is executed, and no weights are read.
 
@@ -58,19 +147,25 @@ def check_repository(folder: str | Path, where: str | None = None, home: Path | 
         folder (`str` or `Path`): as it was downloaded, or is to be uploaded.
         where (`str`, *optional*): what to call it in the message, by default the folder.
         home (`Path`, *optional*): another folder that links may lead to.
+        names (`Iterable[str]`, *optional*): the files that will be read, by default all.
 
     Raises:
-        RepositoryError: for what `check_names` refuses, links that lead outside, JSON and safetensors that cannot be
-            read or are cut short, arrays of objects, and configurations that name other code.
+        RepositoryError: for what `check_names` refuses, links that lead outside, code that differs from hf_gpt's,
+            JSON and safetensors that cannot be read or are cut short, arrays of objects, and configurations that name
+            other code.
     """
     folder = Path(folder)
     where = where or str(folder)
-    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    check_names(files, where)
+    if names is None:
+        files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+        check_names(files, where)
+    else:
+        files = {name: folder / name for name in sorted(names)}
     problems = []
     # In the cache of the Hub, files are links into the folder `blobs`.
-    bases = [base.resolve() for base in (folder, home) if base is not None]
-    homes = [*bases, *(base.parent.parent / "blobs" for base in bases)]
+    homes = [folder.resolve(), *([home.resolve()] if home is not None else [])]
+    if folder.parent.name == "snapshots":
+        homes.append(folder.parent.parent.resolve() / "blobs")
     for name, path in files.items():
         if not any(path.resolve().is_relative_to(home) for home in homes):
             problems.append(f"{name} is a link that leads outside the folder")
@@ -80,6 +175,8 @@ def check_repository(folder: str | Path, where: str | None = None, home: Path | 
             problems += _array_problems(name, path)
         elif path.suffix == ".json":
             problems += _json_problems(name, path)
+        elif path.suffix == ".py":
+            problems += _code_problems(name, path)
     _refuse(where, problems)
 
 
@@ -105,6 +202,15 @@ def _array_problems(name: str, path: Path) -> list[str]:
     return []
 
 
+def _code_problems(name: str, path: Path) -> list[str]:
+    if hashlib.sha256(path.read_bytes()).hexdigest() in _own_code()[path.name]:
+        return []
+    return [
+        f"{name} is no {path.name} that this hf_gpt knows: with trust_remote_code=True it would run foreign code (if "
+        "a newer version of hf_gpt wrote it, install that one)"
+    ]
+
+
 def _json_problems(name: str, path: Path) -> list[str]:
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
@@ -112,19 +218,44 @@ def _json_problems(name: str, path: Path) -> list[str]:
         return [f"{name} is not JSON ({error})"]
     if not isinstance(settings, dict):
         return [f"{name} holds no settings"]
-    problems = [
-        f"{name}: {auto_class} names {problem}"
-        for auto_class, value in _entries(settings.get("auto_map"))
-        if (problem := _foreign_code(value)) is not None
-    ]
-    parent = (settings.get("auto_mapping") or {}).get("parent_library")
-    if parent is not None and not _PARENT_LIBRARIES.fullmatch(str(parent)):
-        problems.append(f"{name}: auto_mapping names the package {parent}")
+    problems = []
     shards = settings.get("weight_map")
     if isinstance(shards, dict):
         outside = sorted({str(shard) for shard in shards.values() if PurePosixPath(str(shard)).name != shard})
         problems += [f"{name}: {shard!r} lies outside the folder" for shard in outside]
-    return problems
+    if path.name in NO_SETTINGS:
+        return problems
+    return problems + [f"{name}: {problem}" for key, value in _nested(settings) for problem in _foreign(key, value)]
+
+
+def _nested(settings: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All keys with their values, at any depth."""
+    waiting: list[Any] = [settings]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            yield from value.items()
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+
+
+def _foreign(key: str, value: Any) -> list[str]:
+    """What a setting names that is not hf_gpt's, and that transformers or peft would fetch, import or run."""
+    if key == "auto_map":
+        entries = _entries(value)
+        return [f"{auto} names {found}" for auto, entry in entries if (found := _foreign_code(entry)) is not None]
+    if key == "custom_pipelines" and value:
+        return ["custom_pipelines names pipelines of its own, whose code would be run"]
+    if key == "parent_library" and value is not None and not _PARENT_LIBRARIES.fullmatch(str(value)):
+        return [f"auto_mapping names the package {value}"]
+    if key.endswith("attn_implementation") and "/" in json.dumps(value):
+        return [f"{key} names a kernel of the Hub, {json.dumps(value)}, whose code would be run"]
+    if key == "trust_remote_code" and value:
+        return ["trust_remote_code is switched on"]
+    if key == "transformers_weights" and value is not None and not is_weights(str(value)):
+        return [f"transformers_weights names other weights, {value}"]
+    return []
 
 
 def _entries(auto_map: Any) -> list[tuple[str, str]]:
@@ -140,6 +271,6 @@ def _foreign_code(reference: str) -> str | None:
     if "--" in reference:
         return f"code of another repository, {reference.split('--')[0]}"
     match = _OWN_CLASS.fullmatch(reference)
-    if match is None or f"{match['module']}.py" not in {file.name for file in code_files()}:
+    if match is None or f"{match['module']}.py" not in _own_code():
         return f"code that is not hf_gpt's, {reference}"
     return None

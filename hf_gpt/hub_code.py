@@ -16,6 +16,19 @@ from .modeling_gpt import GPTPreTrainedModel
 from .tokenization_gpt import GPTTokenizer
 
 TOKENIZER_AUTO_MAP = {"AutoTokenizer": ["tokenization_gpt.GPTTokenizer", None]}
+# SHA-256 of the modules that earlier versions uploaded with their models; a release adds those it changed.
+RELEASED_CODE: dict[str, tuple[str, ...]] = {
+    "attention.py": ("d7699644cf6b4a4eb34e47118c50a134714eb2a36b27b355c83304915563a8e6",),
+    "blocks.py": ("21183a8c98c74c37480dd7574bf4a369453d7d99fde608b774a4a9ff243bdb9b",),
+    "configuration_gpt.py": ("d20da6275c2144c67cd663b41b7db9780219666080644a941ebf65d70ace4d3d",),
+    "dropout.py": ("c91437b10f56df14b6f94791462b6e5d5f32c1c444607f44232eed25424690b1",),
+    "fast_splitting.py": ("8bc8c14b6a72cf8613ac2d435d5ed97b3744a2690858b5ce10ff6869ed988fca",),
+    "losses.py": ("9fba86d904c69179d06228e89aac7b838ed23a7eb017bbcb24dedf4d9e187ad6",),
+    "modeling_gpt.py": ("d29e7959349679a61040c4efc39b39cda056ca5019a6e9b30130327467f1399a",),
+    "stock_checkpoints.py": ("19fe854c9c3061878dfa8581e1b6fdc61746ef50034d93726d795531b7e5ff1d",),
+    "tokenization_gpt.py": ("8db955e8d0e7131489cbc111fcde7dad51a4a7340d1e6e3bd412cabb492d3e97",),
+    "word_splitting.py": ("2dafc6823cdb41e7308b5b194f6d7c283ef6f83f55e89a0b7b276962024748e2",),
+}
 
 
 def code_files(*owners: type) -> list[Path]:

@@ -10,20 +10,29 @@ from typing import Any
 import torch
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
-from transformers.utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME, CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME, CONFIG_NAME
 
 from . import modeling_gpt
-from .adapters import HEAD_CONFIG
 from .card_base import CARD
 from .configuration_gpt import AUTO_MAP, GPTConfig
 from .hub_card import is_machine_path, render_card
-from .hub_checks import RepositoryError, check_repository
+from .hub_checks import (
+    FEATURE_DATA,
+    FEATURES,
+    HEAD_CONFIG,
+    NO_SETTINGS,
+    RepositoryError,
+    check_repository,
+    is_known,
+    is_training_state,
+)
 from .hub_code import add_code
 
-FEATURES, UNFINISHED_FEATURES, FEATURE_DATA = "features.json", "feature_settings.json", "data"
+UNFINISHED_FEATURES = "feature_settings.json"
 # Whose presence tells what a folder holds, in the order of looking.
 CONFIGURATIONS = {
     "adapter": ADAPTER_CONFIG_NAME,
@@ -31,11 +40,15 @@ CONFIGURATIONS = {
     "tokenizer": TOKENIZER_CONFIG_FILE,
     "features": FEATURES,
 }
-_SUFFIXES = (".json", ".md", ".txt", ".safetensors")
-_LEFT_OUT = ("trainer_state.json", UNFINISHED_FEATURES)
-_FEATURE_SUFFIXES = (".parquet", ".arrow", ".npy", ".safetensors")
-# Their strings are pieces of words and names of weights.
-_NO_SETTINGS = ("tokenizer.json", "vocab.json", SAFE_WEIGHTS_INDEX_NAME)
+# What nobody else should see: tokens of the Hub, GitHub, OpenAI and AWS, settings that hold one, private keys.
+_SECRET = re.compile(
+    r"\b(hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{30,}|sk-[\w-]{30,}|AKIA[0-9A-Z]{16})\b"
+    r"|[\"']?\b((hub|hf|access|auth|api|bearer|refresh)[_-]?)?token[\"']?\s*[:=]\s*[\"'][^\s\"'<>]{8,}[\"']"
+    r"|[\"']?\b(api[_-]?key|(client[_-]?)?secret|password)[\"']?\s*[:=]\s*[\"'][^\s\"'<>]{8,}[\"']"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----",
+    re.IGNORECASE,
+)
+_TEXTS = (".json", ".md", ".txt", "")
 
 
 @dataclass
@@ -111,7 +124,8 @@ def stage(
     """
     staged = Staged(target, kind_of(folder))
     _gather(folder, staged)
-    _clean_settings(staged)
+    check_secrets(target, folder)
+    staged.notes += clean_settings(target)
     if staged.kind == "adapter":
         base_model = _set_base_model(target, base_model)
     if staged.kind != "features":
@@ -133,18 +147,29 @@ def _gather(folder: Path, staged: Staged) -> None:
         if path.is_dir() and path.name == FEATURE_DATA and staged.kind == "features":
             (staged.folder / FEATURE_DATA).mkdir()
             for shard in sorted(path.iterdir()):
-                if shard.suffix in _FEATURE_SUFFIXES:
-                    (staged.folder / FEATURE_DATA / shard.name).symlink_to(shard.resolve())
-                else:
-                    staged.left_out.append(f"{FEATURE_DATA}/{shard.name}")
-        elif path.is_dir():
-            staged.left_out.append(f"{path.name}/")
-        elif path.name.startswith(".") or path.name in _LEFT_OUT:
-            staged.left_out.append(path.name)
-        elif path.suffix in _SUFFIXES or path.name.startswith("LICENSE"):
-            (staged.folder / path.name).symlink_to(path.resolve())
+                _link(shard, f"{FEATURE_DATA}/{shard.name}", staged)
         elif path.suffix != ".py":  # the code that is uploaded is that of hf_gpt as it is installed
-            staged.left_out.append(path.name)
+            _link(path, f"{path.name}/" if path.is_dir() else path.name, staged)
+
+
+def _link(path: Path, name: str, staged: Staged) -> None:
+    if is_known(name):
+        (staged.folder / name).symlink_to(path.resolve())
+    else:
+        staged.left_out.append(name)
+
+
+def checkpoint_files(folder: Path) -> tuple[list[str], list[str]]:
+    """
+    Of a Trainer's checkpoint, the files that are the model, and those and the state to go on from; of a card nothing,
+    as that of peft names the base model's folder.
+
+    Args:
+        folder (`Path`): the checkpoint.
+    """
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    model = [name for name in names if is_known(name) and name != CARD]
+    return model, model + [name for name in names if is_training_state(name)]
 
 
 def _replace(path: Path, text: str) -> None:
@@ -153,10 +178,22 @@ def _replace(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _clean_settings(staged: Staged) -> None:
-    """Take the paths of this machine out of all settings."""
-    for path in sorted(staged.folder.glob("*.json")):
-        if path.name in _NO_SETTINGS:
+def clean_settings(folder: Path) -> list[str]:
+    """
+    Take the paths of this machine out of all settings of a folder.
+
+    Args:
+        folder (`Path`): is to be uploaded; what its files are links to stays as it is.
+
+    Returns:
+        `list[str]`: what was shortened, for people.
+
+    Raises:
+        RepositoryError: for a file that is not JSON.
+    """
+    notes = []
+    for path in sorted(folder.glob("*.json")):
+        if path.name in NO_SETTINGS:
             continue
         try:
             settings = json.loads(path.read_text(encoding="utf-8"))
@@ -164,8 +201,50 @@ def _clean_settings(staged: Staged) -> None:
             raise RepositoryError(f"{path.resolve()} is not JSON: {error}.") from error
         shortened: list[str] = []
         cleaned = _without_paths(settings, shortened)
+        if path.name == TRAINER_STATE_NAME and cleaned.get("best_model_checkpoint"):
+            # Whether or not it is absolute, it is a folder of this machine.
+            cleaned["best_model_checkpoint"] = Path(cleaned["best_model_checkpoint"]).name
         _replace(path, json.dumps(cleaned, indent=2, ensure_ascii=False) + "\n")
-        staged.notes += [f"{path.name}: {found} is written as {Path(found).name}." for found in shortened]
+        notes += [f"{path.name}: {found} is written as {Path(found).name}." for found in shortened]
+    return notes
+
+
+def check_secrets(folder: Path, source: Path) -> None:
+    """
+    Raise a `RepositoryError` if a text that is to be uploaded holds what looks like a token, a password or a private
+    key.
+
+    Args:
+        folder (`Path`): with the files that would be uploaded.
+        source (`Path`): where they are from.
+    """
+    problems = []
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file() or path.name in NO_SETTINGS:
+            continue
+        if path.suffix in _TEXTS:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        elif path.suffix == ".safetensors":
+            text = _header(path)
+        else:
+            continue
+        name = path.relative_to(folder).as_posix()
+        found = (number for number, line in enumerate(text.splitlines(), start=1) if _SECRET.search(line))
+        problems += [f"{name}, line {number}" for number in found]
+    if problems:
+        raise RepositoryError(
+            f"{source} is not pushed: {'; '.join(problems)} {'holds' if len(problems) == 1 else 'hold'} what looks "
+            "like a token, a password or a private key. Take it out; if it was ever published, revoke it."
+        )
+
+
+def _header(path: Path) -> str:
+    """The texts of a safetensors file: names, and what somebody wrote beside them."""
+    try:
+        with safe_open(path, framework="np") as tensors:
+            return "\n".join(f'"{name}": "{value}"' for name, value in (tensors.metadata() or {}).items())
+    except SafetensorError:  # `check_repository` says what is wrong with it
+        return ""
 
 
 def _without_paths(value: Any, shortened: list[str]) -> Any:

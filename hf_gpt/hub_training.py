@@ -16,14 +16,11 @@ from transformers.utils import PushInProgress
 from .checkpoints import WholeCheckpointTrainer
 from .hub import push
 from .hub_code import add_code
+from .hub_staging import check_secrets, checkpoint_files, clean_settings
 from .model_card import is_hub_id
 
 # Folder of an output folder with links to what is being sent.
 SENDING = "sending"
-# Of a checkpoint, what is of use only to those who go on training; peft's own card names the base model's folder.
-_NOT_THE_MODEL = ["optimizer*", "scheduler.pt", "scaler.pt", "rng_state*", "trainer_state.json", "README.md"]
-# Those of DeepSpeed, and what the head of a frozen model reads.
-_NOT_THE_MODEL += ["global_step*", "latest", "zero_to_*.py", "head_layers.json"]
 
 
 class HubTrainer(WholeCheckpointTrainer):
@@ -33,7 +30,7 @@ class HubTrainer(WholeCheckpointTrainer):
 
     - Checkpoints hold the code and a complete `auto_map`, so that one who has no hf_gpt goes on from them.
     - A checkpoint is sent once it is whole, from links, so it may be deleted meanwhile; nothing unfinished is sent,
-      and no pickle beside the state of training.
+      no file that is not known, no path of this machine, and no pickle beside the state of training.
     - What could not be sent is said; the next checkpoint is the next try.
     - The end of training is pushed by `push_to_hub()`, when model, card and metrics stand in the output folder; it
       checks them as `hf_gpt.hub.push` does.
@@ -86,16 +83,19 @@ class HubTrainer(WholeCheckpointTrainer):
     def _upload_checkpoint(self, links: Path, message: str) -> None:
         where = {"repo_id": self.hub_model_id, "folder_path": links, "revision": self.args.hub_revision}
         try:
+            clean_settings(links)
+            check_secrets(links, links)
+            model, whole = checkpoint_files(links)
             if self.args.hub_revision is not None:
                 self._hub.create_branch(self.hub_model_id, branch=self.args.hub_revision, exist_ok=True)
-            self._hub.upload_folder(**where, commit_message=message, ignore_patterns=[*_NOT_THE_MODEL])
+            self._hub.upload_folder(**where, commit_message=message, allow_patterns=model)
             if self.args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
                 is_last = self.args.hub_strategy == HubStrategy.CHECKPOINT
                 self._hub.upload_folder(
                     **where,
                     path_in_repo="last-checkpoint" if is_last else links.name,
                     commit_message=f"{message}, checkpoint",
-                    ignore_patterns=["README.md"],
+                    allow_patterns=whole,
                 )
         finally:
             shutil.rmtree(links, ignore_errors=True)

@@ -1,47 +1,19 @@
-"""The model and tokenizer that a run starts from."""
+"""The model that a run starts from: with the head of its task, and with what is to be trained."""
 
-from pathlib import Path
 from typing import Any
 
-import torch
 from peft import PeftModel, get_peft_model
-from transformers import AutoConfig, AutoTokenizer, set_seed
+from transformers import set_seed
 
 from .adapters import adapter_config
 from .configuration_gpt import GPTConfig
-from .conversion import default_generation_config, is_release, load_release, read_release, release_config
-from .hub_download import checked_revision
+from .conversion import default_generation_config
+from .loading import Source, check_ids
 from .modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification, GPTPreTrainedModel
-from .stock_checkpoints import stock_type_at
 from .tasks import TaskSpec
 from .tokenization_gpt import GPTTokenizer
 from .training_args import ModelArguments
-
-
-def load_tokenizer(args: ModelArguments) -> GPTTokenizer:
-    """
-    The tokenizer of a model, with the task template switched on.
-
-    Raises:
-        ValueError: if there is none, or it is not a `GPTTokenizer`.
-    """
-    name = args.tokenizer_name or args.model_name_or_path
-    if is_release(name) and not (Path(name) / "tokenizer_config.json").is_file():
-        return GPTTokenizer.from_release(name, task_template=True)
-    # The class that transformers has for a stock openai-gpt splits words in another way.
-    stock = stock_type_at(name, args.revision)
-    tokenizer_class = GPTTokenizer if stock == "openai-gpt" else AutoTokenizer
-    try:
-        revision = checked_revision(name, args.revision) if stock is None else args.revision
-        tokenizer = tokenizer_class.from_pretrained(name, revision=revision, task_template=True)
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"No tokenizer could be loaded from {name} ({error}). Name one with --tokenizer_name: a folder with "
-            "tokenizer.json, or the release's folder with encoder_bpe_40000.json and vocab_40000.bpe."
-        ) from error
-    if not isinstance(tokenizer, GPTTokenizer):
-        raise ValueError(f"{name} has a {type(tokenizer).__name__}; a GPTTokenizer is needed (see --tokenizer_name).")
-    return tokenizer
+from .weight_loading import draw_head
 
 
 def head_class(spec: TaskSpec) -> type[GPTPreTrainedModel]:
@@ -50,7 +22,7 @@ def head_class(spec: TaskSpec) -> type[GPTPreTrainedModel]:
 
 
 def load_model(
-    args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, seed: int
+    args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, seed: int, keep_head: bool | None = None
 ) -> GPTPreTrainedModel | PeftModel:
     """
     The model with the head of a task, in float32; with `args.adaptation`, with a new adapter, or with only its head
@@ -61,71 +33,113 @@ def load_model(
         spec (`TaskSpec`): the task.
         tokenizer (`GPTTokenizer`): its ids must be those of the model.
         seed (`int`): of newly drawn weights.
+        keep_head (`bool`, *optional*): keep the head that the model has, by default as `args.keep_head` says.
 
     Raises:
-        ValueError: if model and tokenizer do not belong together, the model is none of ours, or `transfer_layers`,
-            `layers` or the adapter does not fit it.
+        ValueError: if model and tokenizer do not belong together, the model is none of ours, its head is to be kept
+            and is one of another task, or `transfer_layers`, `layers` or the adapter does not fit it.
         FileNotFoundError: if a file of the release is missing.
     """
     _check_adaptation(args)
-    model_class = head_class(spec)
-    settings: dict[str, Any] = {"lm_coef": args.lm_coef, "release_quirks": args.release_quirks}
-    if args.dropout is not None:
-        settings |= dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"), args.dropout)
-    if spec.family != "multiple-choice":
-        settings["problem_type"] = spec.problem_type
-        if spec.label_names:
-            settings["id2label"] = dict(enumerate(spec.label_names))
-            settings["label2id"] = {name: index for index, name in enumerate(spec.label_names)}
-        else:
-            settings["num_labels"] = spec.num_labels
-    if args.adaptation == "frozen":
-        # The language model's loss would change nothing that is trained.
-        settings |= {"lm_coef": 0.0, "head_layers": _head_layers(args)}
+    source, model_class = args.source, head_class(spec)
+    keep_head = args.keep_head if keep_head is None else keep_head
+    if args.keep_head:
+        _check_kept_head(args, spec)
+    settings = _settings(args, spec, keep_head)
     set_seed(seed)
-    name = args.model_name_or_path
-    if is_release(name):
-        if args.random_weights:
-            config = release_config(read_release(name), n_head=args.n_head, **settings)
-            model = model_class(config)
-        else:
-            model = load_release(name, model_class, n_head=args.n_head, seed=seed, **settings)
-        if args.attn_implementation is not None:
-            model.set_attn_implementation(args.attn_implementation)
+    if args.random_weights:
+        config = source.config(n_head=args.n_head, **settings)
+        config._attn_implementation = args.attn_implementation
+        model = model_class(config)
     else:
-        is_stock = stock_type_at(name, args.revision) is not None
-        revision = args.revision if is_stock else checked_revision(name, args.revision)
-        config = (GPTConfig if is_stock else AutoConfig).from_pretrained(name, revision=revision, **settings)
-        if not isinstance(config, GPTConfig):
-            raise ValueError(
-                f"{name} is a {config.model_type} model; hf_gpt fine-tunes its own, OpenAI's release and the stock "
-                "openai-gpt."
-            )
-        if args.random_weights:
-            config._attn_implementation = args.attn_implementation
-            model = model_class(config)
-        else:
-            model = model_class.from_pretrained(
-                name,
-                config=config,
-                revision=revision,
-                dtype=torch.float32,
-                attn_implementation=args.attn_implementation,
-            )
-    check_ids(model.config, tokenizer, name)
+        model = source.model(
+            model_class,
+            new_head=not keep_head,
+            n_head=args.n_head,
+            seed=seed,
+            attn_implementation=args.attn_implementation,
+            **settings,
+        )
+        if not keep_head and source.kind != "tf-release":
+            set_seed(seed)
+            draw_head(model)
+    check_ids(model.config, tokenizer, source.name)
     if args.transfer_layers is not None:
         _draw_upper_layers(model, args, seed)
     model.generation_config = default_generation_config(model.config)
     if args.adaptation != "frozen" and args.lm_coef == 0 and isinstance(model.config.head_layers, int):
         raise ValueError(
-            f"The head of {name} reads layer {model.config.head_layers}, so without the language-model loss nothing "
-            "would train the layers above: keep --lm_coef above 0, or add --adaptation frozen."
+            f"The head of {source.name} reads layer {model.config.head_layers}, so without the language-model loss "
+            "nothing would train the layers above: keep --lm_coef above 0, or add --adaptation frozen."
         )
     if args.adaptation == "frozen":
         for parameter in model.base_model.parameters():
             parameter.requires_grad_(False)
         return model
     return model if args.adaptation == "full" else _with_adapter(model, args)
+
+
+def _settings(args: ModelArguments, spec: TaskSpec, keep_head: bool) -> dict[str, Any]:
+    """What the task and the arguments change in the configuration."""
+    settings: dict[str, Any] = {"lm_coef": args.lm_coef, "release_quirks": args.release_quirks}
+    if args.dropout is not None:
+        settings |= dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"), args.dropout)
+    if not keep_head:
+        # What a head before it may have left.
+        settings |= {"head_layers": None, "problem_type": None}
+    is_choice = spec.family == "multiple-choice"
+    if not is_choice:
+        settings["problem_type"] = spec.problem_type
+    if not (is_choice and keep_head):
+        names = spec.label_names if not is_choice else None
+        plain = GPTConfig() if is_choice else GPTConfig(num_labels=spec.num_labels)
+        settings["id2label"] = dict(enumerate(names)) if names else plain.id2label
+        settings["label2id"] = {name: index for index, name in settings["id2label"].items()}
+    if args.adaptation == "frozen":
+        # The language model's loss would change nothing that is trained.
+        settings["lm_coef"] = 0.0
+        if args.layers is not None or not keep_head:
+            settings["head_layers"] = _head_layers(args)
+    return settings
+
+
+def describe_start(args: ModelArguments) -> str:
+    """What a run starts from, and what is drawn anew, for people."""
+    if args.random_weights:
+        return "random weights"
+    found = "the release" if args.source.kind == "tf-release" else described_head(args.source.config())
+    if args.source.kind == "adapter":
+        found += ", an adapter merged into its base model"
+    return f"{found}; its head is kept" if args.keep_head else f"{found}; the head is drawn anew"
+
+
+def described_head(config: GPTConfig) -> str:
+    """The class of a model, and how many labels its head knows."""
+    name = (config.architectures or ["no architecture"])[0]
+    return f"{name} with {config.num_labels} labels" if name == GPTForSequenceClassification.__name__ else name
+
+
+def other_head(source: Source, spec: TaskSpec) -> str | None:
+    """Why the head of a model is not that of a task: it is of another kind, or for other labels."""
+    config, wanted = source.config(), head_class(spec).__name__
+    if wanted not in (config.architectures or ()):
+        found = ", ".join(config.architectures or ("no architecture",))
+        return f"{source.name} holds {found}; {spec.name} needs a {wanted}"
+    ours = list(spec.label_names or ())
+    theirs = [str(name) for name in config.id2label.values()]
+    if ours and theirs != ours:
+        return f"{source.name} knows the labels {', '.join(theirs)}, {spec.name} has {', '.join(ours)}"
+    if spec.family != "multiple-choice" and not ours and config.num_labels != spec.num_labels:
+        return f"{source.name} has {config.num_labels} outputs, {spec.name} needs {spec.num_labels}"
+    return None
+
+
+def _check_kept_head(args: ModelArguments, spec: TaskSpec) -> None:
+    if args.random_weights or args.source.kind == "tf-release":
+        raise ValueError("--keep_head keeps the head of a fine-tuned model: leave it out, or name such a model.")
+    problem = other_head(args.source, spec)
+    if problem is not None:
+        raise ValueError(f"--keep_head: {problem}. Leave it out, and the head is drawn anew.")
 
 
 def _check_adaptation(args: ModelArguments) -> None:
@@ -138,13 +152,10 @@ def _check_adaptation(args: ModelArguments) -> None:
 
 def _head_layers(args: ModelArguments) -> int | str | None:
     """`GPTConfig.head_layers` of what `--layers` says."""
-    layers, name = args.layers or "last", args.model_name_or_path
+    layers = args.layers or "last"
     if layers in ("last", "mix"):
         return None if layers == "last" else layers
-    if is_release(name):
-        top = release_config(read_release(name), n_head=args.n_head).n_layer
-    else:
-        top = AutoConfig.from_pretrained(name, revision=args.revision).num_hidden_layers
+    top = args.source.config(n_head=args.n_head).num_hidden_layers
     if not layers.removeprefix("-").isdecimal() or not -top - 1 <= int(layers) <= top:
         raise ValueError(
             f"--layers {layers}: give last, mix, or a number from 0 (output of the embedding) to {top}; negative ones "
@@ -156,10 +167,16 @@ def _head_layers(args: ModelArguments) -> int | str | None:
 
 def _check_base_of_adapter(args: ModelArguments) -> None:
     """An adapter is saved without its base model, which must be there as it was whenever the adapter is loaded."""
-    if is_release(args.model_name_or_path):
+    if args.source.kind == "tf-release":
         raise ValueError(
             f"--adaptation {args.adaptation}: an adapter needs a base model that loads by itself. Convert the release "
             "with scripts/convert.py and name the result."
+        )
+    if args.source.kind == "adapter":
+        raise ValueError(
+            f"--adaptation {args.adaptation}: an adapter needs a base model that loads by itself, and "
+            f"{args.model_name_or_path} is an adapter. Merge it first (scripts/convert.py {args.model_name_or_path} "
+            "MERGED) and name the result."
         )
     if args.random_weights or args.transfer_layers is not None:
         raise ValueError(
@@ -192,22 +209,3 @@ def _draw_upper_layers(model: GPTPreTrainedModel, args: ModelArguments, seed: in
         blocks[index].load_state_dict(drawn.h[index].state_dict())
     if model.config.final_norm:
         model.transformer.ln_f.load_state_dict(drawn.ln_f.state_dict())
-
-
-def check_ids(config: GPTConfig, tokenizer: GPTTokenizer, name: str) -> None:
-    """Raise a `ValueError` unless the model `name` and the tokenizer number their tokens alike."""
-    pairs = {
-        "_start_": (config.start_token_id, tokenizer.bos_token_id),
-        "_delimiter_": (config.delimiter_token_id, tokenizer.sep_token_id),
-        "_classify_": (config.classify_token_id, tokenizer.cls_token_id),
-        "<pad>": (config.pad_token_id, tokenizer.pad_token_id),
-    }
-    wrong = [
-        f"{token} is {ours} in the model and {theirs} in the tokenizer"
-        for token, (ours, theirs) in pairs.items()
-        if ours != theirs
-    ]
-    if len(tokenizer) > config.vocab_size:
-        wrong.append(f"the model has {config.vocab_size} rows and the tokenizer {len(tokenizer)} tokens")
-    if wrong:
-        raise ValueError(f"The tokenizer does not belong to {name}: {'; '.join(wrong)}.")

@@ -23,7 +23,8 @@ from .fine_tuning import (
     load_task_data,
     remove_earlier_results,
 )
-from .model_loading import load_model, load_tokenizer
+from .loading import load_tokenizer
+from .model_loading import describe_start, load_model
 from .multi_task_model import HEADS, MEAN_METRIC, EncodedSplits, MultiTaskModel, MultiTaskTrainer
 from .task_report import chance_level, chance_warning, describe_batches, describe_task
 from .tasks import TaskData, TaskSpec, get_task
@@ -128,6 +129,7 @@ def run_tasks(
 
     trainer = MultiTaskTrainer(model, args, specs, encoded, tokenizer, data.task_rows_cap)
     if is_main:
+        print(f"Starts from {describe_start(model_args)}.", flush=True)
         for task, splits in encoded.items():
             print(describe_task(loaded[task], splits, tokenizer), flush=True)
         print(describe_mixture(trainer), flush=True)
@@ -135,6 +137,7 @@ def run_tasks(
     trainer.save_whole_model()
     shared = {
         "model": model_args.model_name_or_path,
+        "starts_from": describe_start(model_args),
         "random_weights": model_args.random_weights,
         "transfer_layers": model_args.transfer_layers,
         "adaptation": model_args.adaptation,

@@ -11,7 +11,7 @@ from typing import Any
 from datasets import Dataset, Features, Value
 from datasets import Sequence as SequenceFeature
 from datasets.exceptions import DatasetGenerationError
-from transformers import AutoTokenizer, set_seed
+from transformers import set_seed
 from transformers.trainer_utils import IntervalStrategy
 
 from .checkpoints import WholeCheckpointTrainer
@@ -20,6 +20,7 @@ from .conversion import default_generation_config
 from .data_collator import PackedRowCollator
 from .files import PRETRAINING, in_output_folder, write_json
 from .fine_tuning import check_output_dir, remove_earlier_results
+from .loading import open_source
 from .modeling_gpt import GPTForCausalLM
 from .text_files import iter_texts, unwrap_paragraphs
 from .tokenization_gpt import GPTTokenizer
@@ -299,7 +300,7 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
     if not texts.hold_out_every:
         args.eval_strategy = IntervalStrategy.NO
     set_seed(args.seed)
-    tokenizer = AutoTokenizer.from_pretrained(texts.tokenizer)
+    tokenizer = open_source(texts.tokenizer, weights=False).tokenizer()
     config = new_config(shape, tokenizer)
     with args.main_process_first(desc="packing"):
         train, validation, held_out = _packed_parts(texts, tokenizer, shape.n_positions)

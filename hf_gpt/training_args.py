@@ -17,6 +17,7 @@ from transformers import HfArgumentParser, TrainingArguments
 from .adapters import METHODS
 from .configuration_gpt import GPTConfig
 from .input_transforms import TRUNCATION_RULES
+from .loading import NamesModel
 from .optimization import SCHEDULES
 from .schedules import KINDS, stage_length
 
@@ -67,17 +68,24 @@ def check_ranges(arguments: Any) -> None:
 
 
 @dataclass
-class ModelArguments:
+class ModelArguments(NamesModel):
     """Which model to start from."""
 
     model_name_or_path: str | None = field(
         default=None,
-        metadata={"help": "Model to start from: an hf_gpt folder or Hub id, or the folder of the OpenAI release."},
+        metadata={
+            "help": "Model to start from: an hf_gpt folder or Hub id (fine-tuned ones and adapters too: their head is "
+            "drawn anew), or the folder of the OpenAI release."
+        },
     )
     tokenizer_name: str | None = field(
         default=None, metadata={"help": "Folder or Hub id of the tokenizer; by default the model's own."}
     )
     revision: str = field(default="main", metadata={"help": "Branch, tag or commit of a model on the Hub."})
+    keep_head: bool = field(
+        default=False,
+        metadata={"help": "Go on with the head of a fine-tuned model, whose labels must be the task's."},
+    )
     random_weights: bool = field(
         default=False, metadata={"help": "Keep the model's shape but draw its weights anew: no pretraining."}
     )

@@ -28,14 +28,15 @@ from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import AutoConfig, HfArgumentParser
+from transformers import HfArgumentParser
 
 from hf_gpt.adapters import METHODS as ADAPTERS
 from hf_gpt.adapters import adapter_config
 from hf_gpt.configuration_gpt import GPTConfig
 from hf_gpt.files import atomic, write_json, write_text
 from hf_gpt.fine_tuning import ADAPTER_FILES, MODEL_FILES, input_transform, load_task_data, run
-from hf_gpt.model_loading import head_class, load_tokenizer
+from hf_gpt.loading import load_tokenizer, open_source
+from hf_gpt.model_loading import head_class
 from hf_gpt.task_spec import TaskSpec
 from hf_gpt.training_args import (
     CustomTaskArguments,
@@ -195,12 +196,9 @@ def model_config(name: str) -> GPTConfig:
         ValueError: if there is no such model, or it is none of ours.
     """
     try:
-        config = AutoConfig.from_pretrained(name)
+        return open_source(name).config()
     except (OSError, ValueError) as error:
         raise ValueError(f"--model {name}: no model could be loaded ({error}).") from error
-    if not isinstance(config, GPTConfig):
-        raise ValueError(f"--model {name} is a {config.model_type} model; an hf_gpt model is needed.")
-    return config
 
 
 def whole_size(config: GPTConfig, spec: TaskSpec) -> int:

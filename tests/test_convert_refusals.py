@@ -103,7 +103,7 @@ def test_damaged_checkpoints(name, tmp_path, convert):
     ("source", "flags", "message"),
     [
         ("no such folder", (), "no such file or folder"),
-        ("nobody/nothing", (), "the Hub does not give it"),
+        ("nobody/nothing", (), "its cache holds no copy"),
         (RELEASE / "params_0.npy", (), "name the folder"),
         (RELEASE, ("--to", "tf-release", "--special_tokens", "keep", "--n_head", 4), "holds no rows"),
         (RELEASE, ("--n_positions", 41, "--n_head", 4), "n_positions is 41"),

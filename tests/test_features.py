@@ -320,7 +320,7 @@ def test_formats_of_texts_are_read_alike(suffix, folder, text_file, tmp_path):
         (["--rows_per_shard", "0"], "--rows_per_shard 0: the number must be at least 1"),
         (["--pooling", "classify", "--task_template", "false"], "need the task template"),
         (["--input_files", "missing.txt"], "missing.txt does not exist"),
-        (["--model_name_or_path", "no/such"], "No tokenizer could be loaded from no/such"),
+        (["--model_name_or_path", "no/such"], "no/such: there is no such file or folder here"),
     ],
     ids=lambda value: " ".join(value).replace("--", "") if isinstance(value, list) else "",
 )

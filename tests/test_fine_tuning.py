@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from hf_gpt.evaluation import EvaluationArguments
-from hf_gpt.model_loading import load_model, load_tokenizer
+from hf_gpt.loading import load_tokenizer
+from hf_gpt.model_loading import load_model
 from hf_gpt.task_report import chance_warning, describe_batches
 from hf_gpt.tasks import get_task
 from hf_gpt.training_args import ModelArguments, check_launch, parse_arguments

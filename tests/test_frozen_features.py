@@ -249,7 +249,7 @@ def test_fine_tuning_goes_on_from_a_frozen_model(frozen_run, tmp_path):
     """First the head, then everything (the mix is trained, too): Kumar et al. (2022)."""
     output, _ = frozen_run("stories, mix")
     flags = ["--task", "stories", "--max_train_rows", 16, "--max_eval_rows", 8, "--learning_rate", 1e-3]
-    flags += ["--per_device_train_batch_size", 8]
+    flags += ["--per_device_train_batch_size", 8, "--keep_head", "true"]
     finetune("--model_name_or_path", output, "--output_dir", tmp_path / "out", *flags)
     before, after = (load_file(folder / "model.safetensors") for folder in (output, tmp_path / "out"))
     assert before.keys() == after.keys()
@@ -347,7 +347,7 @@ def test_a_head_on_a_lower_layer_is_not_fine_tuned_without_the_language_model(fr
     with pytest.raises(ValueError, match="nothing would train the layers above"):
         finetune(
             *("--model_name_or_path", output, "--task", "questions", "--output_dir", tmp_path / "out"),
-            *("--lm_coef", 0),
+            *("--lm_coef", 0, "--keep_head", "true"),
         )
 
 

@@ -11,7 +11,8 @@ from huggingface_hub import HfApi, snapshot_download
 from safetensors.torch import load_file
 
 from hf_gpt import GPTForCausalLM
-from hf_gpt.hub import RepositoryError, checked_revision, download, push
+from hf_gpt.hub import RepositoryError, download, push
+from hf_gpt.loading import open_source
 
 from .fine_tuning_runs import REPOSITORY, save_tiny_model
 from .local_hub import TOKEN, Fault, LocalHub
@@ -190,13 +191,13 @@ def test_tampered_repositories_are_refused(pushed, tmp_path, how):
     marker = Marker(tmp_path / "ran")
     pushed.put("alice/tiny", change(pushed.repository("alice/tiny"), marker))
     with pytest.raises(RepositoryError, match=message) as error:
-        checked_revision("alice/tiny")
+        download("alice/tiny")
     assert str(error.value).startswith("alice/tiny is refused: ")
     assert not marker.path.exists()
     assert not (tmp_path / "evil.json").exists()
-    # Pickles and names are seen before anything is fetched.
+    # Pickles and names are seen before anything is fetched but what says whose model it is.
     if "pickle beside" in how or "path" in how:
-        assert pushed.sent("GET .*/resolve/") == 0
+        assert pushed.sent("GET .*/resolve/(?!.*/config.json)") == 0
 
 
 def test_the_state_of_training_is_neither_refused_nor_fetched(pushed):
@@ -214,16 +215,17 @@ def test_a_wrong_hash_is_refused_and_forgotten(pushed, model_folder):
     assert_pulls_same(model_folder)
 
 
-def test_models_load_at_the_checked_revision(pushed, model_folder, monkeypatch):
-    commit = checked_revision("alice/tiny", "main")
-    assert commit == pushed.repository("alice/tiny").find("main")
+def test_models_load_from_the_commit_that_was_checked(pushed, model_folder, monkeypatch):
+    source = open_source("alice/tiny", "main")
+    assert source.commit == pushed.repository("alice/tiny").find("main")
     fetched = pushed.sent("GET .*/resolve/")
-    GPTForCausalLM.from_pretrained("alice/tiny", revision=commit)
-    assert pushed.sent("GET .*/resolve/.*(safetensors|config.json)") <= fetched
-    assert checked_revision(str(model_folder), "main") == "main"
+    model = source.model(GPTForCausalLM)
+    assert pushed.sent("GET .*/resolve/") == fetched
+    assert model.name_or_path == model.config.name_or_path == "alice/tiny"
+    own = open_source(model_folder)
+    assert (own.folder, own.commit, own.kind) == (model_folder, None, "hf_gpt")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert checked_revision("alice/tiny", "main") == "main"
-    assert checked_revision("alice/never-seen", "main") == "main"
+    assert open_source("alice/tiny").commit == source.commit
 
 
 def test_a_damaged_cache_is_noticed_offline(pushed, monkeypatch):
@@ -232,7 +234,7 @@ def test_a_damaged_cache_is_noticed_offline(pushed, monkeypatch):
     file.chmod(0o644)
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(RepositoryError, match="is cut short"):
-        checked_revision("alice/tiny")
+        open_source("alice/tiny")
 
 
 @pytest.mark.slow

@@ -33,9 +33,10 @@ from hf_gpt.data_collator import TokenTreeCollator
 from hf_gpt.feature_card import card_text
 from hf_gpt.files import write_text
 from hf_gpt.fine_tuning import encode_task, input_transform, load_task_data
+from hf_gpt.loading import load_tokenizer
 from hf_gpt.metrics import compute_metrics_for
 from hf_gpt.model_card import CARD, Card, FineTunedCard, PretrainedCard, main
-from hf_gpt.model_loading import load_model, load_tokenizer
+from hf_gpt.model_loading import load_model
 from hf_gpt.seeds import summarise
 from hf_gpt.tasks import get_task
 from hf_gpt.trainer import GPTTrainer

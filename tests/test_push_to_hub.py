@@ -13,7 +13,6 @@ import pytest
 import torch
 from datasets import load_dataset
 from huggingface_hub import ModelCard
-from huggingface_hub.utils import filter_repo_objects
 from peft import get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, TrainingArguments
@@ -22,7 +21,9 @@ from hf_gpt import GPTConfig, GPTForMultipleChoice, GPTForSequenceClassification
 from hf_gpt.feature_shards import FeatureArguments, extract
 from hf_gpt.hub import code_files, download, push
 from hf_gpt.hub_card import HEADING, OWN_METHODS
-from hf_gpt.hub_training import _NOT_THE_MODEL, SENDING, HubTrainer
+from hf_gpt.hub_checks import is_known
+from hf_gpt.hub_staging import checkpoint_files
+from hf_gpt.hub_training import SENDING, HubTrainer
 
 from .fine_tuning_runs import REPOSITORY, save_tiny_model
 from .local_hub import Fault, LocalHub
@@ -95,6 +96,47 @@ def test_a_model_goes_with_code_map_and_card_and_nothing_else(hub, folder):
     assert json.loads(files["metrics.json"].data) == metrics | {"model": "tiny"}
     assert all(str(folder).encode() not in blob.data for blob in files.values())
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+PLANTED = ("credentials.json", "client_secret.json", "hf_token.txt", "settings.json", "notes.md", "LICENSE_KEY")
+PLANTED += ("card.yaml", "id_rsa", "config.json.bak", "Config.json", "model-1.safetensors")
+
+
+def test_only_known_names_are_sent(hub, folder, capsys):
+    for name in PLANTED:
+        (folder / name).write_text('{"token": "abcdefghijkl"}')
+    (folder / "LICENSE").write_text("Free.")
+    push(folder, "alice/tiny", dry_run=True)
+    left = re.search(r"^Not uploaded: (.*)\.$", capsys.readouterr().out, flags=re.MULTILINE)[1].split(", ")
+    assert sorted(left) == sorted(PLANTED)
+    push(folder, "alice/tiny")
+    assert hub.repository("alice/tiny").files().keys() == MODEL_FILES | CODE | {"LICENSE"}
+    assert all(is_known(name) for name in hub.repository("alice/tiny").files())
+
+
+SECRETS = {
+    "token of the Hub": ("README.md", "# Mine\n\nUse hf_" + "aB3" * 11 + ".\n", 3),
+    "setting": ("metrics.json", '{\n  "rows": 1,\n  "hub_token": "abcdefghijkl"\n}', 3),
+    "nested": ("generation_config.json", json.dumps({"a": [{"token": "abcdefghijkl"}]}, indent=1), 4),
+    "private key": ("LICENSE", "Free.\n-----BEGIN OPENSSH PRIVATE KEY-----\n", 2),
+    "assignment": ("README.md", "# Mine\n\n    login(token='abcdefghijkl')\n", 3),
+}
+
+
+@pytest.mark.parametrize("what", SECRETS)
+def test_what_looks_like_a_secret_is_not_sent(hub, folder, what):
+    name, text, line = SECRETS[what]
+    (folder / name).write_text(text)
+    with pytest.raises(ValueError, match=rf"is not pushed: {name}, line {line} holds what looks like a token"):
+        push(folder, "alice/tiny")
+    assert hub.requests == []
+
+
+def test_a_secret_in_the_metadata_of_weights_is_not_sent(hub, folder):
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt", "note": "hf_" + "aB3" * 11})
+    with pytest.raises(ValueError, match=r"model\.safetensors, line"):
+        push(folder, "alice/tiny")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +223,7 @@ def make_adapter_too(folder: Path) -> None:
 
 def link_elsewhere(folder: Path) -> None:
     (folder.parent / "secret.txt").write_text("x")
-    (folder / "notes.txt").symlink_to(folder.parent / "secret.txt")
+    (folder / "LICENSE.txt").symlink_to(folder.parent / "secret.txt")
 
 
 def empty(folder: Path) -> None:
@@ -209,7 +251,7 @@ WRONG = {
         lambda folder: (folder / "README.md").write_text("# Mine\n\nFrom /home/me/gpt1.\n"),
         "path of this machine, /home/me/gpt1",
     ),
-    "link": (link_elsewhere, "notes.txt is a link that leads outside"),
+    "link": (link_elsewhere, "LICENSE.txt is a link that leads outside"),
     "unfinished features": (
         lambda folder: (empty(folder), (folder / "feature_settings.json").write_text("{}")),
         "are not finished",
@@ -318,13 +360,16 @@ def train(folder: Path, output: Path, steps: int, **options):
     settings |= {"learning_rate": 1e-2, "lr_scheduler_type": "constant"}
     arguments = TrainingArguments(str(output), **settings, **options)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    trainer = HubTrainer(model, arguments, train_dataset=Rows(model.config), processing_class=tokenizer)
+    rows = Rows(model.config)
+    trainer = HubTrainer(model, arguments, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer)
     trainer.train()
     return trainer
 
 
 def test_pushing_while_training(hub, folder, tmp_path):
-    trainer = train(folder, tmp_path / "run", 4, push_to_hub=True, hub_model_id="alice/run", hub_strategy="checkpoint")
+    best = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss", "load_best_model_at_end": True}
+    options = {"push_to_hub": True, "hub_model_id": "alice/run", "hub_strategy": "checkpoint"}
+    trainer = train(folder, tmp_path / "run", 4, **options, **best)
     repository = hub.repository("alice/run")
     titles = [repository.titles[sha] for sha in repository.commits]
     assert "Training in progress, step 2" in titles
@@ -334,6 +379,12 @@ def test_pushing_while_training(hub, folder, tmp_path):
     assert "training_args.bin" not in last
     assert {path for path in files if "/" not in path} - {".gitattributes"} >= CODE | {"model.safetensors"}
     assert not {path for path in files if "unfinished" in path or SENDING in path or path == "optimizer.pt"}
+    # Nothing of this machine goes along, and the run's own files stay as they are.
+    state = json.loads(files["last-checkpoint/trainer_state.json"].data)
+    assert state["best_model_checkpoint"] == "checkpoint-2"
+    assert all(str(tmp_path).encode() not in blob.data for blob in files.values())
+    kept = json.loads((tmp_path / "run" / "checkpoint-4" / "trainer_state.json").read_text())
+    assert kept["best_model_checkpoint"] == str(tmp_path / "run" / "checkpoint-2")
     trainer.save_whole_model()
     trainer.push_to_hub()
     assert repository.titles[repository.branches["main"]] == "End of training"
@@ -342,11 +393,14 @@ def test_pushing_while_training(hub, folder, tmp_path):
     assert download("alice/run").is_dir()
 
 
-def test_what_deepspeed_keeps_is_not_the_model():
+def test_what_deepspeed_keeps_is_not_the_model(tmp_path):
     state = ["global_step4/mp_rank_00_model_states.pt", "global_step4/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"]
-    state += ["latest", "zero_to_fp32.py", "zero_to_torch.py", "rng_state_1.pth", "scheduler.pt", "trainer_state.json"]
+    state += ["latest", "rng_state_1.pth", "scheduler.pt", "trainer_state.json"]
     model = ["config.json", "model.safetensors", "modeling_gpt.py", "tokenizer.json"]
-    assert list(filter_repo_objects([*state, *model], ignore_patterns=_NOT_THE_MODEL)) == model
+    for name in (*state, *model, "zero_to_fp32.py", "zero_to_torch.py", "README.md", "hf_token.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert checkpoint_files(tmp_path) == (model, [*model, *sorted(state)])
 
 
 def test_a_checkpoint_that_cannot_be_sent_is_said_and_training_goes_on(hub, folder, tmp_path, capsys):

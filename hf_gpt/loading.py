@@ -1,0 +1,215 @@
+"""
+The one door to models: what a name stands for (a folder, a Hub id, OpenAI's release, a stock checkpoint, an adapter)
+is decided here once, checked once, and loaded from exactly the files that were checked.
+
+    source = open_source("user/questions")
+    tokenizer, model = source.tokenizer(), source.model(GPTForSequenceClassification)
+"""
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from transformers import AutoTokenizer
+from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
+from transformers.utils import CONFIG_NAME
+
+from .adapters import adapted_config, base_folder, load_adapter, merged
+from .configuration_gpt import GPTConfig
+from .conversion import load_release, read_release, release_config
+from .conversion_sources import KINDS, read_config, recognise
+from .hub_download import local_folder
+from .modeling_gpt import GPTPreTrainedModel
+from .tokenization_gpt import GPTTokenizer
+from .weight_loading import load_weights
+
+
+@dataclass(frozen=True)
+class Source:
+    """
+    What a name stands for.
+
+    Args:
+        name (`str`): as it was given.
+        folder (`Path`): with the files: the user's own, or the checked copy of one commit of a repository.
+    """
+
+    name: str
+    folder: Path
+
+    @cached_property
+    def kind(self) -> str:
+        """`str`: a key of `hf_gpt.conversion_sources.KINDS`; a `ValueError` where it is none that can be loaded."""
+        kind = recognise(self.folder)
+        if kind == "best-params":
+            raise ValueError(f"{self.name} holds {KINDS[kind]}: convert it first (scripts/convert.py).")
+        return kind
+
+    @property
+    def commit(self) -> str | None:
+        """`str` or `None`: of a repository on the Hub."""
+        return None if self.folder == Path(self.name) else self.folder.name
+
+    def config(self, n_head: int | None = None, **changes: Any) -> GPTConfig:
+        """The configuration, of an adapter that of the adapted model, with other settings; `n_head` is a release's."""
+        if self.kind == "tf-release":
+            return release_config(read_release(self.folder), n_head=n_head, **changes)
+        if self.kind == "adapter":
+            return GPTConfig.from_dict(adapted_config(self.folder).to_dict(), **changes)
+        return read_config(self.folder, **changes)
+
+    def tokenizer(self, **settings: Any) -> GPTTokenizer:
+        """
+        The tokenizer, of an adapter without one that of its base model.
+
+        Raises:
+            ValueError: if there is none, or it is not a `GPTTokenizer`.
+        """
+        is_own = (self.folder / TOKENIZER_CONFIG_FILE).is_file() and not (self.folder / CONFIG_NAME).is_file()
+        kind = None if is_own else self.kind
+        if kind == "tf-release":
+            return GPTTokenizer.from_release(self.folder, **settings)
+        if kind == "adapter":
+            return Source(*base_folder(self.folder)).tokenizer(**settings)
+        # The class that transformers has for a stock openai-gpt splits words in another way.
+        tokenizer_class = GPTTokenizer if kind == "openai-gpt" else AutoTokenizer
+        try:
+            tokenizer = tokenizer_class.from_pretrained(self.folder, **settings)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"No tokenizer could be loaded from {self.name} ({error}).") from error
+        if not isinstance(tokenizer, GPTTokenizer):
+            raise ValueError(f"{self.name} has a {type(tokenizer).__name__}; a GPTTokenizer is needed.")
+        tokenizer.name_or_path = self.name
+        return tokenizer
+
+    def model(
+        self,
+        model_class: type[GPTPreTrainedModel],
+        *,
+        new_head: bool = False,
+        n_head: int | None = None,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        attn_implementation: str | None = None,
+        **changes: Any,
+    ) -> GPTPreTrainedModel:
+        """
+        The model, in evaluation mode; of an adapter the one that it is merged into.
+
+        Args:
+            model_class (`type`): with the head that is wanted.
+            new_head (`bool`, *optional*, defaults to `False`): the source may lack the head, or have one for other
+                labels; it is drawn anew then.
+            n_head, seed (*optional*): see `hf_gpt.conversion.load_release`.
+            dtype (`torch.dtype`, *optional*, defaults to `torch.float32`): of the weights.
+            attn_implementation (`str`, *optional*): see `GPTConfig`.
+            changes: settings of the configuration to change.
+
+        Raises:
+            ValueError, FileNotFoundError: if there is no such model, or its files are not as they should be.
+        """
+        if self.kind == "tf-release":
+            model = load_release(self.folder, model_class, n_head=n_head, seed=seed, **changes).to(dtype)
+            if attn_implementation is not None:
+                model.set_attn_implementation(attn_implementation)
+            return model
+        config = self.config(**changes)
+        settings = {"new_head": new_head, "dtype": dtype, "attn_implementation": attn_implementation}
+        if self.kind == "adapter":
+            state = self._merged().state_dict()
+            model = load_weights(model_class, None, config, state_dict=state, **settings)
+        else:
+            model = load_weights(model_class, self.folder, config, **settings)
+        # Not the place of the copy: an adapter is saved with the name of its base model.
+        model.name_or_path = model.config.name_or_path = self.name
+        return model
+
+    def adapted(self, base_model: str | None = None, **kwargs: Any) -> PeftModel:
+        """The adapter on its base model; see `hf_gpt.load_adapter`."""
+        return load_adapter(self.folder, base_model, **kwargs)
+
+    def _merged(self) -> GPTPreTrainedModel:
+        base, _ = base_folder(self.folder)
+        try:
+            return merged(self.adapted())
+        except ValueError as error:
+            raise ValueError(
+                f"{self.name} is an adapter, which has to be merged into its base model here: {error} Or start from "
+                f"the base model: --model_name_or_path {base}."
+            ) from error
+
+
+def open_source(name: str | os.PathLike, revision: str | None = None, weights: bool = True) -> Source:
+    """
+    What a name stands for; of a Hub id the commit that its revision is now.
+
+    Args:
+        name (`str` or `PathLike`): folder or Hub id.
+        revision (`str`, *optional*): branch, tag or commit of a repository.
+        weights (`bool`, *optional*, defaults to `True`): false where the tokenizer alone is wanted.
+
+    Raises:
+        ValueError: if there is no such folder, and the Hub does not give it; `RepositoryError` (one of these) for a
+            repository that is not taken as it is.
+    """
+    return Source(os.fspath(name), local_folder(name, revision, weights=weights))
+
+
+class NamesModel:
+    """Arguments that name a model and its tokenizer: what the names stand for is looked up once for a whole run."""
+
+    model_name_or_path: str | None
+    tokenizer_name: str | None
+    revision: str
+
+    @cached_property
+    def source(self) -> Source:
+        """`Source`: of the model."""
+        return open_source(self.model_name_or_path, self.revision)
+
+    @cached_property
+    def tokenizer_source(self) -> Source:
+        """`Source`: of the tokenizer, by default the model's."""
+        if self.tokenizer_name is None:
+            return self.source
+        return open_source(self.tokenizer_name, self.revision, weights=False)
+
+
+def load_tokenizer(args: NamesModel) -> GPTTokenizer:
+    """
+    The tokenizer of a model, with the task template switched on.
+
+    Raises:
+        ValueError: if there is none, or it is not a `GPTTokenizer`.
+    """
+    source = args.tokenizer_source
+    try:
+        return source.tokenizer(task_template=True)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} Name one with --tokenizer_name: a folder with tokenizer.json, or the release's folder with "
+            "encoder_bpe_40000.json and vocab_40000.bpe."
+        ) from error
+
+
+def check_ids(config: GPTConfig, tokenizer: GPTTokenizer, name: str) -> None:
+    """Raise a `ValueError` unless the model `name` and the tokenizer number their tokens alike."""
+    pairs = {
+        "_start_": (config.start_token_id, tokenizer.bos_token_id),
+        "_delimiter_": (config.delimiter_token_id, tokenizer.sep_token_id),
+        "_classify_": (config.classify_token_id, tokenizer.cls_token_id),
+        "<pad>": (config.pad_token_id, tokenizer.pad_token_id),
+    }
+    wrong = [
+        f"{token} is {ours} in the model and {theirs} in the tokenizer"
+        for token, (ours, theirs) in pairs.items()
+        if ours != theirs
+    ]
+    if len(tokenizer) > config.vocab_size:
+        wrong.append(f"the model has {config.vocab_size} rows and the tokenizer {len(tokenizer)} tokens")
+    if wrong:
+        raise ValueError(f"The tokenizer does not belong to {name}: {'; '.join(wrong)}.")

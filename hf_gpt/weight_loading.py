@@ -1,0 +1,79 @@
+"""The weights of a folder in a model: what is missing is an error, and what is meant to be new is no news."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+
+def load_weights(
+    model_class: type[PreTrainedModel],
+    folder: str | os.PathLike | None,
+    config: PreTrainedConfig,
+    *,
+    new_head: bool = False,
+    **kwargs: Any,
+) -> PreTrainedModel:
+    """
+    `model_class.from_pretrained` without its report, but for weights that are missing or do not fit.
+
+    Args:
+        model_class (`type`): a class of ours.
+        folder (`str` or `PathLike`, *optional*): the checkpoint; `None` with a `state_dict`.
+        config (`PreTrainedConfig`): of the model.
+        new_head (`bool`, *optional*, defaults to `False`): the head of the model need not be in the checkpoint, and
+            may have another shape there; it is drawn anew then.
+        kwargs: further arguments of `from_pretrained`.
+
+    Returns:
+        `PreTrainedModel`: in evaluation mode.
+
+    Raises:
+        ValueError: if the checkpoint lacks a weight, or has it in another shape.
+    """
+    with _without_reports():
+        model, found = model_class.from_pretrained(
+            folder, config=config, ignore_mismatched_sizes=True, output_loading_info=True, **kwargs
+        )
+    lost = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
+    if new_head:
+        lost -= head_parameters(model).keys()
+    if lost:
+        names = ", ".join(sorted(lost)[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+        raise ValueError(
+            f"{folder} lacks {names}, or has them in other shapes than its configuration says: copy it again, or "
+            "name a folder that holds the whole model."
+        )
+    return model
+
+
+def head_parameters(model: PreTrainedModel) -> dict[str, torch.nn.Parameter]:
+    """The parameters of a model that are not of its transformer, by name."""
+    prefix = f"{model.base_model_prefix}."
+    if model.base_model is model:
+        return {}
+    return {name: value for name, value in model.named_parameters() if not name.startswith(prefix)}
+
+
+def draw_head(model: PreTrainedModel) -> None:
+    """Draw the head of a model anew, in place."""
+    for parameter in head_parameters(model).values():
+        # What transformers tells loaded weights by, and leaves alone.
+        parameter._is_hf_initialized = False
+    for child in model.children():
+        if child is not model.base_model:
+            child.apply(model._init_weights)
+
+
+@contextlib.contextmanager
+def _without_reports() -> Iterator[None]:
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
