@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .dropout import drop, has_cheap_noise, keep_mask
 
@@ -108,7 +108,8 @@ def blockwise_attention_forward(
     **kwargs,
 ) -> tuple[torch.Tensor, None]:
     """
-    Attention block by block, in the form of transformers' attention interface (`attn_implementation="blockwise"`).
+    Attention block by block, in the form of transformers' attention interface: what both `"sdpa"`, the default, and
+    `"blockwise"` do in our models.
 
     torch's SDPA has no kernel on a CPU for attention dropout: it holds all scores several times, computes what the
     mask hides, and draws its noise one number per element. Here a block of queries meets only the keys from the first
@@ -138,7 +139,7 @@ def blockwise_attention_forward(
         and (causal if attention_mask is None else attention_mask.dtype == torch.bool)
     )
     if not wins:
-        return sdpa_attention_forward(
+        return ALL_ATTENTION_FUNCTIONS["sdpa"](
             module,
             query,
             key,

@@ -1,16 +1,59 @@
-"""Parts of the model: attention, feed-forward, blocks, and the mix of layers."""
+"""Parts of the model: attention, feed-forward, blocks, the mix of layers, and the check of keyword arguments."""
 
-from collections.abc import Callable
+import difflib
+import inspect
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
 from transformers import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils import TransformersKwargs
 
-from .attention import eager_attention_forward
+from .attention import blockwise_attention_forward, eager_attention_forward
 from .configuration_gpt import GPTConfig
 from .dropout import Dropout
+
+# Keyword arguments of a forward pass that have no parameter of their own: those of all models of transformers, of
+# paged attention (`generate_batch`), of FlexAttention, of older callers, and what TRL's reward trainer passes through.
+PASSED_ON = frozenset(
+    (
+        *TransformersKwargs.__annotations__,
+        *("cache", "block_table", "read_index", "write_index", "logits_indices", "logits_processor_args"),
+        *("kernel_options", "cache_position", "return_dict", "shift_labels", "margin"),
+    )
+)
+# They return no attention probabilities.
+_WITHOUT_PROBABILITIES = ("sdpa", "blockwise", "flex", "flash")
+
+
+def check_arguments(model: nn.Module, names: Iterable[str]) -> None:
+    """
+    Raise a `TypeError` for keyword arguments that nothing would read.
+
+    Args:
+        model (`PreTrainedModel`): what they were given to; an attention function of its own may name more.
+        names (`Iterable[str]`): of those beside the parameters of its `forward`.
+    """
+    unknown = [name for name in names if name not in PASSED_ON]
+    if not unknown:
+        return
+    attend = ALL_ATTENTION_FUNCTIONS.get(model.config._attn_implementation, eager_attention_forward)
+    own = inspect.signature(attend).parameters
+    known = sorted({*inspect.signature(type(model).forward).parameters, *PASSED_ON, *own} - {"self", "kwargs"})
+    for name in unknown:
+        if name not in own:
+            close = difflib.get_close_matches(name, known, n=1)
+            raise TypeError(
+                f"{type(model).__name__}.forward() got an unexpected keyword argument {name!r}"
+                + (f": did you mean {close[0]!r}?" if close else f"; it has {', '.join(known)}.")
+            )
+
+
+def has_probabilities(implementation: str) -> bool:
+    """Whether an attention implementation returns its probabilities (`output_attentions`)."""
+    return not any(name in implementation for name in _WITHOUT_PROBABILITIES)
 
 
 class GPTAttention(nn.Module):
@@ -32,17 +75,20 @@ class GPTAttention(nn.Module):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
+        implementation: str | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        implementation = implementation or self.config._attn_implementation
         by_head = (*hidden_states.shape[:-1], -1, self.head_dim)
         query, key, value = (
             part.view(by_head).transpose(1, 2) for part in self.c_attn(hidden_states).chunk(3, dim=-1)
         )  # (batch, head, seq, dim)
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
-        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention_forward
-        )
+        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        if implementation == "sdpa":
+            # Still SDPA wherever training on a CPU is not what is done.
+            attend = blockwise_attention_forward
         mixed, probabilities = attend(
             self,
             query,

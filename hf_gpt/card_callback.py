@@ -172,6 +172,7 @@ def hyperparameters(
         "largest gradient norm": args.max_grad_norm,
         "dropout": getattr(config, "resid_pdrop", None),
         "language-model coefficient": getattr(config, "lm_coef", None),
+        "label smoothing": args.label_smoothing_factor or None,
         "precision": precision,
         "context": getattr(config, "n_positions", None),
     }

@@ -4,7 +4,7 @@ import math
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
+from transformers import GenerationConfig, PreTrainedConfig
 
 from .stock_checkpoints import own_config
 
@@ -16,6 +16,8 @@ AUTO_MAP = {
     "AutoModelForMultipleChoice": "modeling_gpt.GPTForMultipleChoice",
     "AutoModelForSequenceClassification": "modeling_gpt.GPTForSequenceClassification",
 }
+
+SPECIAL_IDS = ("pad_token_id", "bos_token_id", "start_token_id", "delimiter_token_id", "classify_token_id")
 
 
 @strict
@@ -83,6 +85,10 @@ class GPTConfig(PreTrainedConfig):
             `_delimiter_`, between the two texts of a task input.
         classify_token_id (`int`, *optional*, defaults to 40480):
             `_classify_`, the last token of every task input, whose state a task head reads.
+        untrained_token_ids (`list[int]`, *optional*):
+            Rows of the token embedding that no language-model loss has trained, as the special tokens are before
+            fine-tuning: the language model gives them no probability. The joint loss of the task heads trains them,
+            and empties this list.
         problem_type (`str`, *optional*):
             Loss of `GPTForSequenceClassification`: `"single_label_classification"`,
             `"multi_label_classification"`, `"regression"` or `"ordinal"` (scores from 0 to `num_labels - 1`, which
@@ -93,6 +99,9 @@ class GPTConfig(PreTrainedConfig):
             negative, a special id lies outside the vocabulary, or there is no layer `head_layers`.
     """
 
+    # What FSDP2 shards apart. The embeddings stay with the root, whose weights are there for the whole forward pass:
+    # the losses and `release_quirks` read them outside of their modules.
+    base_model_fsdp_plan = {"h.*": "free_full_weight"}
     model_type = "hf_gpt"
     keys_to_ignore_at_inference = ["past_key_values", "hidden_states", "attentions", "task_loss", "lm_loss"]
     attribute_map = {
@@ -131,12 +140,15 @@ class GPTConfig(PreTrainedConfig):
     start_token_id: int | None = 40478
     delimiter_token_id: int | None = 40479
     classify_token_id: int | None = 40480
+    untrained_token_ids: list[int] | None = None
     problem_type: (
         Literal["regression", "single_label_classification", "multi_label_classification", "ordinal"] | None
     ) = None
 
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)
+        # TRL reads it of every class that is not in transformers.
+        self.auto_map = getattr(self, "auto_map", None) or {}
         self._check_values()
 
     @classmethod
@@ -160,13 +172,19 @@ class GPTConfig(PreTrainedConfig):
             raise ValueError(f"lm_coef must be at least 0 and finite, not {self.lm_coef}.")
         if isinstance(self.head_layers, int) and not 0 <= self.head_layers <= self.n_layer:
             raise ValueError(f"head_layers is {self.head_layers}; the layers are 0 to {self.n_layer}.")
-        for name in ("pad", "bos", "start", "delimiter", "classify"):
-            token_id = getattr(self, f"{name}_token_id")
+        for name in SPECIAL_IDS:
+            token_id = getattr(self, name)
             if token_id is not None and not 0 <= token_id < self.vocab_size:
                 raise ValueError(
-                    f"{name}_token_id is {token_id}, outside the vocabulary of {self.vocab_size} rows: "
+                    f"{name} is {token_id}, outside the vocabulary of {self.vocab_size} rows: "
                     f"set it together with vocab_size, or to None."
                 )
+        untrained = set(self.untrained_token_ids or ())
+        if not untrained <= set(range(self.vocab_size)) or len(untrained) == self.vocab_size:
+            raise ValueError(
+                f"untrained_token_ids is {self.untrained_token_ids}: name some, not all, of the vocabulary's "
+                f"{self.vocab_size} rows."
+            )
 
     @property
     def layers_of_head(self) -> list[int]:
@@ -181,6 +199,11 @@ class GPTConfig(PreTrainedConfig):
         config_dict, kwargs = super().get_config_dict(*args, **kwargs)
         return own_config(config_dict), kwargs
 
+    def to_dict(self) -> dict[str, Any]:
+        """As in transformers; `auto_map` only where there is one."""
+        fields = super().to_dict()
+        return fields if fields["auto_map"] else {name: value for name, value in fields.items() if name != "auto_map"}
+
     def save_pretrained(self, save_directory, *args, **kwargs) -> None:
         """As transformers does; where code is saved with it, `auto_map` names every class, not the saved one alone."""
         if self._auto_class is not None:
@@ -188,11 +211,44 @@ class GPTConfig(PreTrainedConfig):
         super().save_pretrained(save_directory, *args, **kwargs)
 
     @property
+    def eos_token_ids(self) -> list[int]:
+        """The end-of-text tokens (`list[int]`), of which there may be none, one or several."""
+        ids = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
+        return [token_id for token_id in ids if token_id is not None]
+
+    @property
     def excluded_token_id(self) -> int | None:
         """The padding id (`int` or `None`) if it is a row of its own: never a target, left out of every softmax."""
-        eos = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
-        used = [self.bos_token_id, self.start_token_id, self.delimiter_token_id, self.classify_token_id, *eos, 0]
-        return None if self.pad_token_id in used else self.pad_token_id
+        used = [self.bos_token_id, self.start_token_id, self.delimiter_token_id, self.classify_token_id, 0]
+        return None if self.pad_token_id in (*used, *self.eos_token_ids) else self.pad_token_id
+
+    def forget_ids_outside(self) -> list[str]:
+        """
+        After the vocabulary has shrunk: special tokens whose rows are gone become `None`.
+
+        Returns:
+            `list[str]`: the fields that changed.
+        """
+        before = self.to_dict()
+        for name in SPECIAL_IDS:
+            if (getattr(self, name) or 0) >= self.vocab_size:
+                setattr(self, name, None)
+        for name, ids in (("eos_token_id", self.eos_token_ids), ("untrained_token_ids", self.untrained_token_ids)):
+            kept = [token_id for token_id in ids or () if token_id < self.vocab_size]
+            if len(kept) < len(ids or ()):
+                setattr(self, name, kept or None)
+        return [name for name, value in self.to_dict().items() if value != before[name]]
+
+
+def default_generation_config(config: GPTConfig) -> GenerationConfig:
+    """Generation settings that keep the special tokens, which no language model was trained to emit, out of texts."""
+    specials = [config.start_token_id, config.delimiter_token_id, config.classify_token_id, config.pad_token_id]
+    return GenerationConfig(
+        bos_token_id=config.bos_token_id,
+        eos_token_id=config.eos_token_id,
+        pad_token_id=config.pad_token_id,
+        suppress_tokens=sorted(set(specials) - {None, *config.eos_token_ids}) or None,
+    )
 
 
 __all__ = ["GPTConfig"]

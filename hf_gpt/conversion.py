@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import GenerationConfig
 
-from .configuration_gpt import GPTConfig
+from .configuration_gpt import GPTConfig, default_generation_config
 from .modeling_gpt import (
     GPTForCausalLM,
     GPTForMultipleChoice,
@@ -173,7 +172,8 @@ def release_config(
     arrays: Mapping[str, np.ndarray], n_positions: int | None = None, n_head: int | None = None, **kwargs
 ) -> GPTConfig:
     """
-    Configuration of a model for the arrays of a release, with room for the special tokens and `<pad>`.
+    Configuration of a model for the arrays of a release, with room for the special tokens, which are untrained, and
+    `<pad>`.
 
     Args:
         arrays (`Mapping[str, np.ndarray]`): from `read_release`.
@@ -194,6 +194,7 @@ def release_config(
         if width % 64:
             raise ValueError(f"The width {width} is not a multiple of 64: give the number of heads (n_head).")
         n_head = width // 64
+    kwargs.setdefault("untrained_token_ids", [vocabulary, vocabulary + 1, vocabulary + 2])
     return GPTConfig(
         vocab_size=vocabulary + 4,
         n_positions=n_positions,
@@ -290,14 +291,3 @@ def load_release(
     model.base_model.load_state_dict(state_dict, strict=True)
     model.generation_config = default_generation_config(config)
     return model.eval()
-
-
-def default_generation_config(config: GPTConfig) -> GenerationConfig:
-    """Generation settings that keep the special tokens, which no language model was trained to emit, out of texts."""
-    specials = [config.start_token_id, config.delimiter_token_id, config.classify_token_id, config.pad_token_id]
-    return GenerationConfig(
-        bos_token_id=config.bos_token_id,
-        eos_token_id=config.eos_token_id,
-        pad_token_id=config.pad_token_id,
-        suppress_tokens=sorted({token for token in specials if token is not None}) or None,
-    )

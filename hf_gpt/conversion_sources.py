@@ -219,7 +219,7 @@ def _read_best_params(path: Path, options: SourceOptions) -> Checkpoint:
             "positions do not fit."
         )
     shown = {"positions": embedding[-positions:], "tokens": embedding[:vocabulary], **named}
-    config = release_config(shown, n_head=options.n_head)
+    config = release_config(shown, n_head=options.n_head, untrained_token_ids=None)
     rows = np.concatenate([embedding[: vocabulary + 3], np.zeros_like(embedding[:1])])
     parameters = {
         "embed_tokens.weight": torch.from_numpy(rows),

@@ -122,9 +122,6 @@ def _write_own(checkpoint: Checkpoint, folder: Path) -> None:
     model.tie_weights()
     model.generation_config = checkpoint.generation_config or default_generation_config(config)
     model.save_pretrained(folder)
-    if checkpoint.head in ("none", *TASK_HEADS):
-        # `save_pretrained` leaves it to models that generate; another head may be loaded from the same folder.
-        model.generation_config.save_pretrained(folder)
     _write_tokenizer(checkpoint, folder)
 
 
@@ -240,7 +237,7 @@ def stock_config(checkpoint: Checkpoint, to: str, vocabulary: int | None) -> Pre
         checkpoint.notes.append("Left out: problem_type ordinal, which stock models do not know.")
     if vocabulary is not None:
         fields |= {"vocab_size": vocabulary, "bos_token_id": None, "pad_token_id": None}
-        for name in ("start_token_id", "delimiter_token_id", "classify_token_id"):
+        for name in ("start_token_id", "delimiter_token_id", "classify_token_id", "untrained_token_ids"):
             del fields[name]
     activation = next(name for name, ours in ACTIVATIONS[to].items() if ours == config.afn)
     if to == "gpt2":

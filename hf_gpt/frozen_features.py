@@ -170,6 +170,10 @@ class FrozenFeatureTrainer(GPTTrainer):
             return super()._filled_rows()
         return _NumberedRows(self.train_dataset, self.args.train_batch_size * self.args.world_size)
 
+    def task_models(self) -> list[GPTTaskModel]:
+        """The whole model, whose task loss the head has."""
+        return [self.model.whole_model] if isinstance(self.model, FrozenFeatureHead) else super().task_models()
+
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         super()._save(output_dir, state_dict)
         if self.args.should_save and isinstance(self.model, FrozenFeatureHead):

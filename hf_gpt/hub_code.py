@@ -12,7 +12,7 @@ from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
 from transformers.utils import CONFIG_NAME
 
 from .configuration_gpt import AUTO_MAP, GPTConfig
-from .modeling_gpt import GPTPreTrainedModel
+from .modeling_gpt import GPTModel
 from .tokenization_gpt import GPTTokenizer
 
 TOKENIZER_AUTO_MAP = {"AutoTokenizer": ["tokenization_gpt.GPTTokenizer", None]}
@@ -39,7 +39,7 @@ def code_files(*owners: type) -> list[Path]:
         owners (`type`): classes, by default those of configuration, models and tokenizer.
     """
     files: dict[Path, None] = {}
-    for owner in owners or (GPTConfig, GPTPreTrainedModel, GPTTokenizer):
+    for owner in owners or (GPTConfig, GPTModel, GPTTokenizer):
         module = sys.modules[owner.__module__].__file__
         files |= dict.fromkeys(map(Path, (module, *sorted(get_relative_import_files(module)))))
     return list(files)
@@ -62,7 +62,7 @@ def add_code(folder: Path) -> None:
         owners.append(GPTTokenizer)
     if config.is_file():
         _set_auto_map(config, AUTO_MAP | tokenizer_map)
-        owners += [GPTConfig, GPTPreTrainedModel]
+        owners += [GPTConfig, GPTModel]
     for file in code_files(*owners) if owners else ():
         shutil.copyfile(file, folder / file.name)
 

@@ -1,9 +1,10 @@
-"""Cross-entropy of a linear layer that never holds all of its logits."""
+"""Losses: cross-entropy of a linear layer that never holds all of its logits, and those of the task heads."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
+from torch import nn
 
 # Logits held at a time. On a CPU a chunk should stay near the caches; a GPU wants large matrix products.
 _CHUNK_ELEMENTS = {"cpu": 2**23, "cuda": 2**27}
@@ -13,7 +14,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     """Sum of weighted cross-entropies; gradients are computed along with the loss, while a chunk's logits exist."""
 
     @staticmethod
-    def forward(ctx, hidden, rows, targets, weights, excluded_row, chunk_size, state_index, with_grad):
+    def forward(ctx, hidden, rows, targets, weights, excluded, chunk_size, state_index, with_grad):
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         grad_hidden = torch.empty_like(hidden) if with_grad and ctx.needs_input_grad[0] else None
@@ -30,8 +31,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 state = state_index[own] - part.start
                 state_weight = weight.new_zeros(len(states)).index_add_(0, state, weight)
             logits = torch.mm(states, output.t()).to(accumulate)  # (states, rows)
-            if excluded_row is not None:
-                logits[:, excluded_row] = float("-inf")
+            if excluded is not None:
+                logits.index_fill_(1, excluded, float("-inf"))
             highest = logits.amax(-1, keepdim=True)
             of_targets = logits[state, target] - highest[state, 0]
             exponentials = logits.sub_(highest).exp_()
@@ -91,7 +92,7 @@ def linear_cross_entropy(
     rows: torch.Tensor,
     targets: torch.Tensor,
     weights: torch.Tensor,
-    excluded_row: int | None = None,
+    excluded_row: int | Sequence[int] | None = None,
     chunk_size: int | None = None,
     state_index: torch.Tensor | None = None,
 ) -> torch.Tensor:
@@ -107,7 +108,7 @@ def linear_cross_entropy(
         rows (`torch.Tensor` of shape `(vocabulary, width)`): output matrix.
         targets (`torch.Tensor` of shape `(targets,)`): row that a state should have predicted.
         weights (`torch.Tensor` of shape `(targets,)`): factor of each cross-entropy; no gradient flows into it.
-        excluded_row (`int`, *optional*): row left out of the softmax (padding).
+        excluded_row (`int` or `Sequence[int]`, *optional*): row or rows left out of the softmax (padding).
         chunk_size (`int`, *optional*): states per chunk at most; by default a few million logits.
         state_index (`torch.Tensor` of shape `(targets,)`, *optional*): which state predicts each target, in
             ascending order; by default the states are as many as the targets and each predicts its own.
@@ -118,4 +119,55 @@ def linear_cross_entropy(
     if chunk_size is None:
         chunk_size = max(64, _CHUNK_ELEMENTS.get(hidden.device.type, 2**24) // rows.shape[0])
     with_grad = torch.is_grad_enabled()
-    return _LinearCrossEntropy.apply(hidden, rows, targets, weights, excluded_row, chunk_size, state_index, with_grad)
+    excluded = [] if excluded_row is None else [excluded_row] if isinstance(excluded_row, int) else list(excluded_row)
+    excluded = torch.tensor(excluded, device=hidden.device) if excluded else None
+    return _LinearCrossEntropy.apply(hidden, rows, targets, weights, excluded, chunk_size, state_index, with_grad)
+
+
+def single_label_loss(logits: torch.Tensor, labels: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
+    """
+    Sum of cross-entropies, of which label smoothing gives a share to all classes alike (Szegedy et al., 2016).
+
+    Args:
+        logits (`torch.Tensor` of shape `(batch, classes)`): -inf where an example has no such class (choice).
+        labels (`torch.Tensor` of shape `(batch,)`): the right class; -100: none.
+        smoothing (`float`, *optional*, defaults to 0.0): the share.
+    """
+    loss = nn.functional.cross_entropy(logits, labels, reduction="sum")
+    if not smoothing:
+        return loss
+    absent = logits.eq(float("-inf"))
+    log_probs = logits.log_softmax(-1).masked_fill(absent | labels.eq(-100).unsqueeze(-1), 0)
+    spread = log_probs.sum(-1) / (~absent).sum(-1).clamp(min=1)
+    return (1 - smoothing) * loss - smoothing * spread.sum()
+
+
+def classification_loss(
+    logits: torch.Tensor, labels: torch.Tensor, problem_type: str, smoothing: float = 0.0
+) -> torch.Tensor:
+    """
+    Sum of the losses of `GPTForSequenceClassification`, whose labels of -100 count nothing.
+
+    Args:
+        logits (`torch.Tensor` of shape `(batch, num_labels)`): scores.
+        labels (`torch.Tensor` of shape `(batch,)` or `(batch, num_labels)`): see `GPTTaskModel.forward`.
+        problem_type (`str`): see `GPTConfig`.
+        smoothing (`float`, *optional*, defaults to 0.0): see `single_label_loss`.
+
+    Raises:
+        ValueError: for smoothing of another problem than one right class.
+    """
+    if problem_type == "single_label_classification":
+        return single_label_loss(logits, labels, smoothing)
+    if smoothing:
+        raise ValueError(f"Labels are smoothed where one class or choice is right, not in {problem_type}.")
+    if problem_type == "ordinal":
+        # A score between two whole ones is shared between them (Tai et al., 2015, section 5.2); -100 is near none.
+        bins = torch.arange(logits.shape[-1], device=logits.device)
+        shares = (1 - (labels.float().unsqueeze(-1) - bins).abs()).clamp(min=0)
+        return -(shares * logits.log_softmax(-1)).sum()
+    if problem_type == "regression":
+        losses = nn.functional.mse_loss(logits.view_as(labels), labels.float(), reduction="none")
+    else:
+        losses = nn.functional.binary_cross_entropy_with_logits(logits, labels.float(), reduction="none")
+    return losses.masked_fill(labels.eq(-100), 0).sum()

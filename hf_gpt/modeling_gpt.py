@@ -1,100 +1,34 @@
 """The original GPT (Radford et al., 2018): blocks, language model, multiple-choice and classification heads."""
 
+import copy
 from dataclasses import dataclass
 
 import torch
 from torch import nn
-from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel, initialization
+from transformers import Cache, DynamicCache, GenerationMixin
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import ModelOutput, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+from transformers.utils.output_capturing import (
+    capture_outputs,
+    resolve_hidden_states_indices,
+    selected_hidden_states,
+)
 
-from .blocks import GPTAttention, GPTBlock, ScalarMix
-from .configuration_gpt import GPTConfig
+from .base_model import GPTPreTrainedModel
+from .blocks import GPTBlock, ScalarMix, check_arguments, has_probabilities
+from .configuration_gpt import GPTConfig, default_generation_config
 from .dropout import Dropout
-from .losses import linear_cross_entropy
-from .stock_checkpoints import load_pretrained_model
+from .losses import classification_loss, single_label_loss
 
-
-class GPTPreTrainedModel(PreTrainedModel):
-    """Base of all GPT models: initialisation, loading, and the language-model loss that the heads share."""
-
-    config_class = GPTConfig
-    base_model_prefix = "transformer"
-    supports_gradient_checkpointing = True
-    _no_split_modules = ["GPTBlock"]
-    _skip_keys_device_placement = ["past_key_values"]
-    _supports_sdpa = True
-    _supports_flex_attn = True
-    _supports_flash_attn = True
-    _supports_attention_backend = True
-    _can_compile_fullgraph = True
-    _can_record_outputs = {
-        "hidden_states": GPTBlock,
-        "attentions": OutputRecorder(GPTAttention, layer_name=".attn", index=1),
-    }
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, ScalarMix):
-            initialization.zeros_(module.scalars)
-            initialization.ones_(module.gamma)
-
-    # `from_pretrained` reads stock `openai-gpt` and `gpt2` checkpoints as well.
-    _load_pretrained_model = staticmethod(load_pretrained_model)
-
-    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """The implementation that was asked for; by default SDPA, and on machines without an accelerator blockwise."""
-        if requested_attention is None and not torch.accelerator.is_available():
-            return "blockwise"
-        return super().get_correct_attn_implementation(requested_attention, is_init_check)
-
-    def language_model_loss(
-        self,
-        hidden_states: torch.Tensor,
-        targets: torch.Tensor,
-        weights: torch.Tensor,
-        parent_index: torch.Tensor | None = None,
-        rows: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """
-        Weighted sum of the cross-entropies of tokens given the states of their parents.
-
-        Only the logits that a non-zero weight needs are computed.
-
-        Args:
-            hidden_states (`torch.Tensor` of shape `(batch, length, n_embd)`): last hidden states.
-            targets (`torch.Tensor` of shape `(batch, length)`): the tokens to predict.
-            weights (`torch.Tensor` of shape `(batch, length)`): weight of each token's loss; 0 leaves it out.
-            parent_index (`torch.Tensor` of shape `(batch, length)`, *optional*): index in the row of the token
-                before; by default the token to the left.
-            rows (`torch.Tensor` of shape `(vocabulary, n_embd)`, *optional*): output matrix, by default the token
-                embedding.
-
-        Returns:
-            `torch.Tensor`: a scalar, 0 where all weights are 0.
-        """
-        batch, length = targets.shape
-        row, column = weights.nonzero(as_tuple=True)
-        parent, state_index = row * length + column - 1, None
-        if parent_index is not None:
-            # Tokens that branch off the same parent are predicted by the same logits.
-            parent, order = (row * length + parent_index[row, column]).sort(stable=True)
-            row, column = row[order], column[order]
-            parent, state_index = parent.unique_consecutive(return_inverse=True)
-        if rows is None:
-            rows = self.get_input_embeddings().weight
-        return linear_cross_entropy(
-            hidden_states.reshape(batch * length, -1)[parent],
-            rows,
-            targets[row, column],
-            weights[row, column],
-            self.config.excluded_token_id,
-            state_index=state_index,
-        )
+# How far the logit of an excluded row stays below the mean of the others: its probability is 0 in float32.
+_EXCLUDED_GAP = 128.0
+_VIRTUAL_TOKENS = (
+    "For prefix and prompt tuning of a task head, take the settings that hf_gpt.adapter_config gives "
+    '(task_type="GPT_TASK"); peft\'s own "SEQ_CLS" cannot find the classify token.'
+)
 
 
 class GPTModel(GPTPreTrainedModel):
@@ -155,8 +89,8 @@ class GPTModel(GPTPreTrainedModel):
             use_cache (`bool`, *optional*, defaults to `config.use_cache`): return `past_key_values`.
             embedding_rows (`torch.Tensor` of shape `(vocab_size + n_positions, n_embd)`, *optional*): with
                 `config.release_quirks`, the matrix that the caller's softmax shares (`dropped_embedding_rows`).
-            kwargs: `output_hidden_states`, `output_attentions` (eager attention), `return_dict`, and arguments of
-                the attention implementation.
+            kwargs: `output_hidden_states`, `output_attentions` (computed by eager attention), `return_dict`, and
+                arguments of the attention implementation.
 
         Returns:
             `BaseModelOutputWithPast`: `last_hidden_state` of shape `(batch, length, n_embd)`; hidden states are
@@ -164,7 +98,9 @@ class GPTModel(GPTPreTrainedModel):
 
         Raises:
             ValueError: if a sequence is longer than `config.n_positions`, or arguments exclude each other.
+            TypeError: for a keyword argument that nothing reads.
         """
+        check_arguments(self, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give either input_ids or inputs_embeds.")
         if subtree_end is not None:
@@ -186,13 +122,26 @@ class GPTModel(GPTPreTrainedModel):
                 inputs_embeds = self.embed_tokens(input_ids)
             hidden_states = self.embd_dropout(inputs_embeds + self.embed_positions(position_ids))
 
+        config, wants_attentions = self.config, kwargs.get("output_attentions", self.config.output_attentions)
+        if wants_attentions and not has_probabilities(config._attn_implementation):
+            config = copy.copy(config)
+            config._attn_implementation = "eager"
         # Positions that were given may tell packed sequences, which transformers looks for where there is no cache.
-        mask = self._attention_mask(hidden_states, attention_mask, given_positions, subtree_end, past_key_values)
+        mask = self._attention_mask(
+            config, hidden_states, attention_mask, given_positions, subtree_end, past_key_values
+        )
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         for block in self.h:
             # The position ids of packed rows tell FlashAttention where sequences begin.
-            hidden_states = block(hidden_states, mask, past_key_values, position_ids=position_ids, **kwargs)
+            hidden_states = block(
+                hidden_states,
+                mask,
+                past_key_values,
+                implementation=config._attn_implementation,
+                position_ids=position_ids,
+                **kwargs,
+            )
         if self.config.final_norm:
             hidden_states = self.ln_f(hidden_states)
         return BaseModelOutputWithPast(
@@ -231,9 +180,9 @@ class GPTModel(GPTPreTrainedModel):
     def _too_long(self, length: int) -> str:
         return f"A sequence of {length} tokens is longer than the context of {self.config.n_positions}: truncate it."
 
-    def _attention_mask(self, hidden_states, attention_mask, position_ids, subtree_end, past_key_values):
+    def _attention_mask(self, config, hidden_states, attention_mask, position_ids, subtree_end, past_key_values):
         arguments = {
-            "config": self.config,
+            "config": config,
             "inputs_embeds": hidden_states,
             "attention_mask": attention_mask,
             "past_key_values": past_key_values,
@@ -258,7 +207,37 @@ class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
         super().__init__(config)
         self.transformer = GPTModel(config)
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.generation_config = default_generation_config(config)
         self.post_init()
+
+    @property
+    def excluded_token_ids(self) -> list[int]:
+        """Rows (`list[int]`) that have no probability: padding, and what no loss has trained."""
+        return sorted({self.config.excluded_token_id, *(self.config.untrained_token_ids or ())} - {None})
+
+    def token_logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """
+        Next-token logits of `(..., n_embd)` states. Those of `excluded_token_ids` follow the mean of the others at a
+        distance that leaves no probability, and keep sums of log-probabilities finite: smoothing the labels gives the
+        gradient that it has without these rows, and a constant more.
+        """
+        logits = self.lm_head(hidden_states)
+        if excluded := self.excluded_token_ids:
+            logits[..., excluded] = 0
+            mean = logits.sum(-1, keepdim=True, dtype=torch.float32) / (logits.shape[-1] - len(excluded))
+            logits[..., excluded] = (mean - _EXCLUDED_GAP).to(logits.dtype)
+        return logits
+
+    def _check_labels(self, labels):
+        untrained = self.config.untrained_token_ids
+        if untrained and not torch.compiler.is_compiling():
+            found = labels[torch.isin(labels, torch.tensor(untrained, device=labels.device))]
+            if found.numel():
+                raise ValueError(
+                    f"labels hold the token {int(found[0])}, whose row is untrained and takes no part in the softmax "
+                    "(untrained_token_ids of the configuration): put -100 there, or train it with "
+                    "model.config.untrained_token_ids = None."
+                )
 
     @can_return_tuple
     def forward(
@@ -289,16 +268,24 @@ class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
                 roots and padding. Where they are given, no logits are returned: the loss is computed without
                 ever holding all of them.
             labels (`torch.Tensor` of shape `(batch, length)`, *optional*): the tokens themselves (the shift is
-                made here), -100 or padding where no loss is wanted.
+                made here), -100 or padding where no loss is wanted. With `shift_labels` of the same shape among
+                `kwargs`, as under context and sequence parallelism, these are the targets, shifted already.
             logits_to_keep (`int` or `torch.Tensor`, *optional*, defaults to 0): compute only the last n logits of a
                 row, or those at given indices; 0 means all.
             num_items_in_batch (`int`, *optional*): what to divide the summed loss by; by default the number of
                 labels that are predicted, or the sum of `lm_weights`.
 
         Returns:
-            `CausalLMOutputWithPast`: `logits` of shape `(batch, length, vocab_size)`, the padding row at the
-            lowest finite value.
+            `CausalLMOutputWithPast`: `logits` of shape `(batch, length, vocab_size)`, see `token_logits`.
+
+        Raises:
+            ValueError: if labels hold a token of `config.untrained_token_ids`, or arguments exclude each other.
         """
+        check_arguments(self, kwargs)
+        # No parameter: the Trainer would take it for labels that every evaluation batch has to have.
+        shift_labels = kwargs.pop("shift_labels", None)
+        if shift_labels is not None and (parent_index is not None or lm_weights is not None):
+            raise ValueError("shift_labels are the targets of plain rows: leave out parent_index and lm_weights.")
         use_rows = self.config.release_quirks and inputs_embeds is None
         rows = self.transformer.dropped_embedding_rows() if use_rows else None
         outputs = self.transformer(
@@ -316,22 +303,24 @@ class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
         logits = None
         if lm_weights is None:
             kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-            logits = self.lm_head(hidden_states[:, kept])
-            if self.config.excluded_token_id is not None:
-                logits[..., self.config.excluded_token_id] = torch.finfo(logits.dtype).min
+            logits = self.token_logits(hidden_states[:, kept])
 
-        loss = None
-        if labels is not None:
-            excluded = self.config.excluded_token_id
-            weights = labels.ne(-100) & labels.ne(-100 if excluded is None else excluded)
-            if lm_weights is not None:
+        loss, targets = None, labels if shift_labels is None else shift_labels
+        if targets is not None:
+            self._check_labels(targets)
+            padding = self.config.excluded_token_id
+            weights = targets.ne(-100) & targets.ne(-100 if padding is None else padding)
+            own = torch.arange(targets.shape[1], device=targets.device)
+            if shift_labels is not None:
+                parent_index = own.expand_as(targets)  # whose state predicts the target at the same place
+            elif lm_weights is not None:
                 weights = weights * lm_weights
             else:
-                own = torch.arange(labels.shape[1], device=labels.device)
                 weights = weights & (own > 0 if parent_index is None else parent_index != own)
             items = weights.sum() if num_items_in_batch is None else num_items_in_batch
             rows = self.lm_head.weight if rows is None else rows
-            loss = self.language_model_loss(hidden_states, labels, weights, parent_index, rows) / items
+            excluded = self.config.untrained_token_ids or ()
+            loss = self.language_model_loss(hidden_states, targets, weights, parent_index, rows, excluded) / items
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
@@ -367,11 +356,15 @@ class GPTTaskModel(GPTPreTrainedModel):
     """What multiple choice and classification share: pooling, the auxiliary language model, the joint loss."""
 
     score_width: int | None = None
+    # Small, and drawn anew for a task: quantisers leave them alone, and in half precision they stay whole.
+    _keep_in_fp32_modules = ["score", "head_mix"]
 
     def __init__(self, config: GPTConfig):
         super().__init__(config)
         self.transformer = GPTModel(config)
         self.clf_dropout = Dropout(config.clf_pdrop)
+        # Share of the task's loss that label smoothing gives to all classes alike: a setting of training, not saved.
+        self.label_smoothing = 0.0
         if config.head_layers == "mix":
             self.head_mix = ScalarMix(config.n_layer + 1)
         self.score = nn.Linear(config.n_embd, self.score_width or config.num_labels)
@@ -389,6 +382,8 @@ class GPTTaskModel(GPTPreTrainedModel):
         classify_index: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
         return_lm_loss: bool | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs,
@@ -414,6 +409,8 @@ class GPTTaskModel(GPTPreTrainedModel):
                 together with `classify_index`; the language-model loss is then not available.
             labels (`torch.Tensor` of shape `(batch,)` or `(batch, num_labels)`, *optional*): index of the right
                 choice or class, a number (regression, ordinal), or one 0 or 1 per label (multi-label); -100: none.
+            past_key_values (*optional*): not supported; peft looks for it.
+            use_cache (`bool`, *optional*): of no effect, a head reads whole sequences; some callers pass it.
             return_lm_loss (`bool`, *optional*, defaults to `self.training`): compute the language-model term.
             num_items_in_batch (`int`, *optional*): number of labels over which both losses are averaged, where a
                 batch is a part of a larger one; by default those of this batch.
@@ -424,7 +421,11 @@ class GPTTaskModel(GPTPreTrainedModel):
 
         Raises:
             ValueError: if a conventional sequence has no classify token, or inputs contradict each other.
+            TypeError: for a keyword argument that nothing reads.
         """
+        check_arguments(self, kwargs)
+        if past_key_values is not None:
+            raise ValueError(f"A task head reads no past_key_values. {_VIRTUAL_TOKENS}")
         if return_lm_loss is None:
             return_lm_loss = self.training
         return_lm_loss = return_lm_loss and self.config.lm_coef > 0 and inputs_embeds is None
@@ -452,7 +453,7 @@ class GPTTaskModel(GPTPreTrainedModel):
             inputs_embeds=inputs_embeds,
             use_cache=False,
             embedding_rows=rows,
-            output_hidden_states=wants_states if self.config.head_layers is None else True,
+            output_hidden_states=self._captured_layers(wants_states),
             **kwargs,
         )
         hidden_states = outputs.last_hidden_state
@@ -465,6 +466,9 @@ class GPTTaskModel(GPTPreTrainedModel):
             items = items / (labels.numel() // labels.shape[0])
         lm_loss = None
         if return_lm_loss:
+            rows = self.get_input_embeddings().weight if rows is None else rows
+            if self.config.untrained_token_ids and torch.is_grad_enabled() and rows.requires_grad:
+                self.config.untrained_token_ids = None  # this loss trains them
             lm_loss = self.language_model_loss(hidden_states, input_ids, lm_weights, parent_index, rows) / items
         loss = None
         if task_loss is not None:
@@ -475,14 +479,16 @@ class GPTTaskModel(GPTPreTrainedModel):
             logits=logits,
             task_loss=task_loss,
             lm_loss=lm_loss,
-            hidden_states=outputs.hidden_states if wants_states else None,
+            hidden_states=self._asked_states(outputs.hidden_states, wants_states),
             attentions=outputs.attentions,
         )
 
     def _conventional_inputs(self, input_ids, attention_mask):
         """Flatten choices into rows and find each sequence's classify token (index into its row's choices)."""
         if input_ids is None:
-            raise ValueError("inputs_embeds needs classify_index: the position whose state is classified.")
+            raise ValueError(
+                f"inputs_embeds needs classify_index: the position whose state is classified. {_VIRTUAL_TOKENS}"
+            )
         *leading, length = input_ids.shape
         is_classify = input_ids.eq(-1 if self.config.classify_token_id is None else self.config.classify_token_id)
         present = torch.ones(leading, dtype=torch.bool, device=input_ids.device)
@@ -511,6 +517,21 @@ class GPTTaskModel(GPTPreTrainedModel):
         sequences = tokens.any(-1).view(batch, -1).sum(-1, keepdim=True).clamp(min=1)  # (batch, 1)
         return (per_sequence.view(batch, -1) / sequences).view_as(per_sequence)
 
+    def _captured_layers(self, asked):
+        """`output_hidden_states` of the transformer: what the caller asks for, and what the head reads."""
+        selected = selected_hidden_states(asked)
+        if self.config.head_layers is None or (selected is None and asked):
+            return asked
+        return [*self.config.layers_of_head, *(selected or ())]
+
+    def _asked_states(self, hidden_states, asked):
+        """Of the captured hidden states those that the caller asked for, as the transformer alone returns them."""
+        selected = selected_hidden_states(asked)
+        if selected is None:
+            return hidden_states if asked else None
+        kept = resolve_hidden_states_indices(self.transformer, selected)
+        return tuple(states if layer in kept else None for layer, states in enumerate(hidden_states))
+
     def classify_states(self, outputs: BaseModelOutputWithPast, classify_index: torch.Tensor) -> torch.Tensor:
         """
         What the head reads: `(batch, paths, layers, n_embd)` states of the classify tokens in the layers that
@@ -527,6 +548,9 @@ class GPTTaskModel(GPTPreTrainedModel):
     def head_logits(self, states: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
         """Logits of `classify_states`; `present` of shape `(batch, paths)` is False where there is no path."""
         pooled = self.head_mix(states) if self.config.head_layers == "mix" else states.squeeze(2)
+        weight = self.score.weight
+        if isinstance(weight, torch.Tensor) and weight.is_floating_point():  # a quantised one has its own way
+            pooled = pooled.to(weight.dtype)
         return self._scores(pooled, present)
 
     def _shared_dropout(self, states):
@@ -544,7 +568,7 @@ class GPTForMultipleChoice(GPTTaskModel):
         return logits.masked_fill(~present, float("-inf"))
 
     def _task_loss_sum(self, logits, labels):
-        return nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
+        return single_label_loss(logits.float(), labels, self.label_smoothing)
 
 
 class GPTForSequenceClassification(GPTTaskModel):
@@ -554,7 +578,6 @@ class GPTForSequenceClassification(GPTTaskModel):
         return self.score(self._shared_dropout(pooled.sum(1, keepdim=True))).squeeze(1)  # (batch, num_labels)
 
     def _task_loss_sum(self, logits, labels):
-        logits = logits.float()
         problem_type = self.config.problem_type
         if problem_type is None:
             if self.config.num_labels == 1:
@@ -563,19 +586,11 @@ class GPTForSequenceClassification(GPTTaskModel):
                 problem_type = "multi_label_classification"
             else:
                 problem_type = "single_label_classification"
-        if problem_type == "single_label_classification":
-            return nn.functional.cross_entropy(logits, labels, reduction="sum")
-        if problem_type == "ordinal":
-            # A score between two whole ones is shared between them (Tai et al., 2015, section 5.2); -100 is near none.
-            bins = torch.arange(logits.shape[-1], device=logits.device)
-            shares = (1 - (labels.float().unsqueeze(-1) - bins).abs()).clamp(min=0)
-            return -(shares * logits.log_softmax(-1)).sum()
-        if problem_type == "regression":
-            losses = nn.functional.mse_loss(logits.view_as(labels), labels.float(), reduction="none")
-        else:
-            losses = nn.functional.binary_cross_entropy_with_logits(logits, labels.float(), reduction="none")
-        return losses.masked_fill(labels.eq(-100), 0).sum()
+        return classification_loss(logits.float(), labels, problem_type, self.label_smoothing)
 
+
+# Trainer and pipelines tell by this table that a class is a language model, whose labels have to be shifted.
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.setdefault(GPTConfig.model_type, GPTForCausalLM.__name__)
 
 __all__ = [
     "GPTForCausalLM",

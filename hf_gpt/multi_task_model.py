@@ -135,6 +135,10 @@ class MultiTaskTrainer(GPTTrainer):
             processing_class=tokenizer,
         )
 
+    def task_models(self) -> list[GPTTaskModel]:
+        """Those of all tasks."""
+        return list(self.model.task_models.values())
+
     def _filled_rows(self) -> MultiTaskRows:
         return self.train_dataset
 

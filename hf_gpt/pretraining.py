@@ -359,6 +359,8 @@ def new_config(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTConfig:
         start_token_id=tokenizer.bos_token_id,
         delimiter_token_id=tokenizer.sep_token_id,
         classify_token_id=tokenizer.cls_token_id,
+        # No text holds them.
+        untrained_token_ids=[tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id],
         **dict.fromkeys(_DROPOUTS, shape.dropout),
     )
     config._attn_implementation = shape.attn_implementation

@@ -44,7 +44,10 @@ SHARED_FIELDS = (
     *("eos_token_id", "id2label", "label2id", "problem_type", "dtype"),
 )
 # Fields that stock classes do not know, but keep.
-OWN_FIELDS = ("start_token_id", "delimiter_token_id", "classify_token_id", "lm_coef", "release_quirks")
+OWN_FIELDS = (
+    *("start_token_id", "delimiter_token_id", "classify_token_id", "untrained_token_ids"),
+    *("lm_coef", "release_quirks"),
+)
 # The release's gelu is the tanh approximation, which gpt2 calls gelu_new; its "gelu" is another function.
 ACTIVATIONS: dict[str, dict[str, str]] = {
     "openai-gpt": {"gelu": "gelu", "relu": "relu", "swish": "swish", "silu": "swish"},
@@ -124,6 +127,7 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
         else:
             ours |= {"vocab_size": first + 4, "bos_token_id": first, "start_token_id": first}
             ours |= {"delimiter_token_id": first + 1, "classify_token_id": first + 2, "pad_token_id": first + 3}
+            ours["untrained_token_ids"] = [first, first + 1, first + 2]
     return ours
 
 

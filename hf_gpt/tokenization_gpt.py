@@ -612,6 +612,16 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             encoded["offset_mapping"] = offsets
         return encoded
 
+    def add_tokens(self, new_tokens, special_tokens: bool = False) -> int:
+        """As any tokenizer's, but a `ValueError` for what no text holds once it is split into lower-cased words."""
+        tokens = list(new_tokens) if isinstance(new_tokens, (list, tuple)) else [new_tokens] * bool(new_tokens)
+        for token in tokens if self.mode == "exact" and not special_tokens else ():
+            if not getattr(token, "special", False) and str(token) not in (words := word_splitter()(str(token))):
+                raise ValueError(
+                    f"{str(token)!r} would never be found, text becomes lower-cased words: add {words!r} instead."
+                )
+        return super().add_tokens(tokens, special_tokens=special_tokens)
+
     def _save_pretrained(self, *args, **kwargs) -> tuple[str, ...]:
         # The backend keeps those of the last call, which are no part of the tokenizer.
         self._tokenizer.no_truncation()

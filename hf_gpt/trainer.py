@@ -14,6 +14,7 @@ from transformers import TrainerCallback
 
 from .data_collator import FilledRows, LengthGroupedSampler
 from .hub_training import HubTrainer
+from .modeling_gpt import GPTForSequenceClassification, GPTTaskModel
 from .optimization import ReleaseAdam, decay_groups, get_release_schedule
 from .schedules import UnfreezingPlan, scale_by_level
 from .training_args import FineTuningArguments
@@ -40,13 +41,18 @@ class GPTTrainer(HubTrainer):
 
     The models average both loss terms over the examples of the whole global batch (`num_items_in_batch`), so that
     one process, several processes and gradient accumulation give the same numbers. The log holds `loss`,
-    `task_loss` and `lm_loss`, each the mean over the steps since the last line and over all ranks.
+    `task_loss` and `lm_loss`, each the mean over the steps since the last line and over all ranks. With
+    `label_smoothing_factor` the task's loss is smoothed, over the classes or the choices that an item has, and the
+    language-model term stays.
 
     Args:
         args (`FineTuningArguments`): settings.
         unfreezing (`UnfreezingPlan`, *optional*): which parameters are trained in which update; the others keep their
             values and their moments, and the gradient's norm is that of those that are trained. Not with sharding.
         kwargs: see `transformers.Trainer`.
+
+    Raises:
+        ValueError: for label smoothing of a task without one right class or choice.
     """
 
     args: FineTuningArguments
@@ -56,6 +62,30 @@ class GPTTrainer(HubTrainer):
         self.unfreezing = unfreezing
         self._term_sums: dict[str, torch.Tensor] = {}
         self._terms_since: int | None = None
+        if self.args.label_smoothing_factor:
+            self._smooth_task_losses(self.args.label_smoothing_factor)
+
+    def task_models(self) -> list[GPTTaskModel]:
+        """The models of ours whose joint loss is trained."""
+        return [module for module in self.model.modules() if isinstance(module, GPTTaskModel)]
+
+    def _smooth_task_losses(self, share: float) -> None:
+        """Have the models smooth: the Trainer's own smoother puts a loss of the logits alone for the joint one."""
+        if not 0 <= share < 1:
+            raise ValueError(f"--label_smoothing_factor {share}: give a share of at least 0 and less than 1.")
+        for model in self.task_models():
+            config = model.config
+            problem = config.problem_type or ("regression" if config.num_labels == 1 else None)
+            if isinstance(model, GPTForSequenceClassification) and problem not in (
+                None,
+                "single_label_classification",
+            ):
+                raise ValueError(
+                    f"--label_smoothing_factor {share}: labels are smoothed where one class or choice is right, not "
+                    f"in {problem}: leave it out."
+                )
+            model.label_smoothing = share
+            self.label_smoother = None
 
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
         """

@@ -106,8 +106,8 @@ class ModelArguments(NamesModel):
     attn_implementation: str | None = field(
         default=None,
         metadata={
-            "help": "blockwise (for training on a CPU), sdpa, eager or flex_attention; by default blockwise without "
-            "an accelerator and sdpa with one.",
+            "help": "sdpa (the default; training on a CPU has a kernel of ours, as with blockwise), eager or "
+            "flex_attention.",
             "choices": ["blockwise", "sdpa", "eager", "flex_attention"],
         },
     )

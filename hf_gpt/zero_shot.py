@@ -222,9 +222,7 @@ class ZeroShotScorer(nn.Module):
         log_probs = torch.zeros_like(lm_weights)
         for start in range(0, len(row), _CHUNK):
             part = slice(start, start + _CHUNK)
-            logits = self.model.lm_head(hidden_states[row[part], parent[part]]).float()
-            if self.model.config.excluded_token_id is not None:
-                logits[:, self.model.config.excluded_token_id] = float("-inf")
+            logits = self.model.token_logits(hidden_states[row[part], parent[part]]).float()
             targets = input_ids[row[part], column[part]]
             log_probs[row[part], column[part]] = logits.log_softmax(-1).gather(1, targets.unsqueeze(1)).squeeze(1)
         return log_probs

@@ -9,7 +9,16 @@ from pathlib import Path
 import peft
 import pytest
 import torch
-from peft import IA3Config, LNTuningConfig, LoraConfig, PeftModel, PromptTuningConfig, get_peft_model
+from peft import (
+    IA3Config,
+    LNTuningConfig,
+    LoraConfig,
+    PeftModel,
+    PrefixTuningConfig,
+    PromptEncoderConfig,
+    PromptTuningConfig,
+    get_peft_model,
+)
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import DynamicCache
@@ -560,3 +569,17 @@ def test_refusals_of_virtual_tokens(base):
         model.train()(**tree)
     with pytest.raises(ValueError, match="release_quirks"):
         adapted("prompt", "multiple-choice", base, release_quirks=True)(**tree)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [PrefixTuningConfig, PromptTuningConfig, PromptEncoderConfig],
+    ids=["prefix", "prompt", "p-tuning"],
+)
+def test_task_type_of_peft_says_what_to_take(base, config):
+    model = load_base("classification", base)
+    settings = {"encoder_hidden_size": 8} if config is PromptEncoderConfig else {}
+    model = get_peft_model(model, config(task_type="SEQ_CLS", num_virtual_tokens=4, **settings))
+    batch = padded_batch("classification") | {"labels": LABELS}
+    with pytest.raises(ValueError, match=r"hf_gpt\.adapter_config"):
+        model(**batch)

@@ -161,6 +161,19 @@ def test_seed():
     assert not torch.isclose(first, drawn(2)).any()
 
 
+@pytest.mark.parametrize("model_class", [GPTForCausalLM, GPTForSequenceClassification])
+def test_rows_of_special_tokens_are_untrained(model_class, tmp_path):
+    model = load_release(CHECKPOINT, model_class, n_head=HEADS)
+    first = model.config.start_token_id
+    assert model.config.untrained_token_ids == [first, first + 1, first + 2]
+    model.save_pretrained(tmp_path)
+    language_model = GPTForCausalLM.from_pretrained(tmp_path)
+    ids = torch.tensor([[5, 3, 1, 4]])
+    states = language_model.transformer(ids).last_hidden_state
+    expected = (states @ language_model.get_input_embeddings().weight[:first].T).softmax(-1)
+    torch.testing.assert_close(language_model(ids).logits.softmax(-1)[..., :first], expected)
+
+
 def test_special_tokens_are_kept_out_of_texts():
     model = load_release(CHECKPOINT, n_head=HEADS)
     assert model.generation_config.suppress_tokens == [TOKENS, TOKENS + 1, TOKENS + 2, TOKENS + 3]

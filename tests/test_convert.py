@@ -57,6 +57,7 @@ def own_model(model_class, fresh_special_tokens=False, **overrides):
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2 + (1.0 if is_gain else 0.0))
         if fresh_special_tokens:
             model.get_input_embeddings().weight[ROWS:] = drawn_special_tokens(WIDTH, 0.02)
+            model.config.untrained_token_ids = [ROWS, ROWS + 1, ROWS + 2]
     return model.eval()
 
 

@@ -10,7 +10,13 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
-from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    pipeline,
+)
 
 from hf_gpt.evaluation import EvaluationArguments
 from hf_gpt.loading import load_tokenizer
@@ -354,3 +360,50 @@ def test_chance_is_called_out():
     assert chance_warning(spec, labels, labels, 0.6) is None
     choices = Dataset.from_dict({"label": [0] * 200, "path_ends": [[3, 5]] * 200})
     assert chance_warning(get_task("stories"), choices, choices, 0.53)
+
+
+def smoothed_run(tiny_model: Path, output: Path, *flags) -> list[dict[str, float]]:
+    finetune(
+        *("--model_name_or_path", tiny_model, "--task", "stories", "--output_dir", output, "--dropout", 0),
+        *("--max_train_rows", 16, "--max_eval_rows", 8, "--learning_rate", 1e-2, "--num_train_epochs", 3),
+        *("--schedule", "warmup_constant", "--max_grad_norm", 0, *flags),
+    )
+    state = json.loads((output / "checkpoint-3" / "trainer_state.json").read_text())
+    return [line for line in state["log_history"] if "loss" in line]
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
+@pytest.mark.parametrize("adaptation", ["full", "lora", "frozen"])
+def test_smoothed_labels(tiny_model, tmp_path, adaptation):
+    """The language-model term stays, and parts of a batch add up to the whole."""
+    flags = ("--adaptation", adaptation, "--save_total_limit", 1, "--load_best_model_at_end", "false")
+    smoothing = (*flags, "--label_smoothing_factor", 0.4, "--seed", 1)
+    whole = smoothed_run(tiny_model, tmp_path / "whole", *smoothing, "--per_device_train_batch_size", 16)
+    accumulated = ("--per_device_train_batch_size", 4, "--gradient_accumulation_steps", 4)
+    parts = smoothed_run(tiny_model, tmp_path / "parts", *smoothing, *accumulated)
+    plain = smoothed_run(tiny_model, tmp_path / "plain", *flags, "--seed", 1, "--per_device_train_batch_size", 16)
+    assert len(whole) == len(parts) == 3
+    for line, part in zip(whole, parts, strict=True):
+        assert line["loss"] == pytest.approx(line["task_loss"] + 0.5 * line.get("lm_loss", 0), abs=1e-4)
+        assert ("lm_loss" in line) == (adaptation != "frozen")
+        assert part["loss"] == pytest.approx(line["loss"], abs=1e-3)
+    assert whole[-1]["task_loss"] > plain[-1]["task_loss"] + 1e-3
+    assert "label smoothing" in (tmp_path / "whole" / "README.md").read_text()
+
+
+def test_rows_of_special_tokens_are_trained(questions_run, tiny_model, tmp_path):
+    """A run with the language-model loss empties the list; and text of its language model holds no special token."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_model)
+    specials = [model.config.start_token_id, model.config.delimiter_token_id, model.config.classify_token_id]
+    model.config.untrained_token_ids = specials
+    model.save_pretrained(tmp_path / "model")
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "model")
+    for coefficient, listed in ((0.5, None), (0, specials)):
+        output = tmp_path / f"out-{coefficient}"
+        finetune(
+            *("--model_name_or_path", tmp_path / "model", "--task", "questions", "--output_dir", output),
+            *("--max_train_rows", 16, "--max_eval_rows", 8, "--lm_coef", coefficient),
+        )
+        loaded = AutoModelForCausalLM.from_pretrained(output)
+        assert loaded.config.untrained_token_ids == listed
+        assert set(specials) < set(loaded.generation_config.suppress_tokens)

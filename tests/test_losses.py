@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
-from hf_gpt.losses import linear_cross_entropy
+from hf_gpt.losses import classification_loss, linear_cross_entropy, single_label_loss
 
 WIDTH, ROWS = 5, 7
 
@@ -246,3 +246,36 @@ def test_under_torch_compile():
     torch.compiler.reset()
     found = torch.compile(loss, backend="aot_eager")(*inputs)
     assert_same(found, loss(*inputs), inputs[:2])
+
+
+@pytest.mark.parametrize("excluded", [[3], [0, 3, 6], []], ids=str)
+def test_several_excluded_rows(excluded):
+    hidden, rows, _, weights = example()
+    kept = [row for row in range(ROWS) if row not in excluded]
+    places = torch.randint(len(kept), (len(hidden),), generator=torch.Generator().manual_seed(0))
+    found = linear_cross_entropy(hidden, rows, torch.tensor(kept)[places], weights, excluded, chunk_size=4)
+    assert_same(found, plain(hidden, rows[kept], places, weights), (hidden, rows))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_smoothed_classes(smoothing):
+    logits = torch.randn(4, 3, requires_grad=True)
+    labels = torch.tensor([2, -100, 0, 1])
+    found = single_label_loss(logits, labels, smoothing)
+    assert_same(found, cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing), (logits,))
+
+
+def test_smoothed_choices_of_which_some_are_absent():
+    logits = torch.randn(3, 4, requires_grad=True)
+    absent = torch.tensor([[0, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]]).bool()  # the last one fills up a batch
+    labels = torch.tensor([1, 3, -100])
+    found = single_label_loss(logits.masked_fill(absent, float("-inf")), labels, 0.2)
+    terms = ((logits[:1, :3], labels[:1]), (logits[1:2], labels[1:2]))
+    expected = sum(cross_entropy(*term, reduction="sum", label_smoothing=0.2) for term in terms)
+    assert_same(found, expected, (logits,))
+
+
+@pytest.mark.parametrize("problem", ["regression", "ordinal", "multi_label_classification"])
+def test_what_cannot_be_smoothed(problem):
+    with pytest.raises(ValueError, match=f"one class or choice is right, not in {problem}"):
+        classification_loss(torch.randn(2, 3), torch.zeros(2, 3), problem, 0.1)

@@ -352,11 +352,14 @@ def assert_compiled_equals_eager(tiny_model, name, **kwargs):
     model, inputs = tiny_model(model_class), inputs()
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, **kwargs)
-    found, expected = compiled(**inputs), model(**inputs)
-    assert_close(found.logits, expected.logits)
-    # Without the logits of padding and of absent choices.
-    wanted = gradients(model, expected.logits[expected.logits > -1e9].square().sum())
-    gradient = gradients(model, found.logits[found.logits > -1e9].square().sum())
+    found, expected = compiled(**inputs).logits, model(**inputs).logits
+    if "attention_mask" in inputs:
+        # What padding that sees nothing gets is not the same in all kernels.
+        found, expected = (logits[inputs["attention_mask"].bool()] for logits in (found, expected))
+    assert_close(found, expected)
+    # Without the logits of the padding row and of absent choices.
+    wanted = gradients(model, expected[expected > -60].square().sum())
+    gradient = gradients(model, found[found > -60].square().sum())
     for parameter in wanted:
         assert_close(gradient[parameter], wanted[parameter], 1e-3)
 
@@ -446,7 +449,6 @@ def test_untied_output_matrix_is_the_one_that_is_trained(tiny_model):
 def test_padding_row_takes_no_part(tiny_model):
     model = tiny_model(GPTForCausalLM)
     before = model(IDS, labels=IDS)
-    assert (before.logits[..., PAD] == torch.finfo(torch.float32).min).all()
     assert before.logits.softmax(-1)[..., PAD].max() == 0
     with torch.no_grad():
         model.transformer.embed_tokens.weight[PAD] = 50.0
@@ -459,7 +461,7 @@ def test_padding_row_takes_no_part(tiny_model):
 def test_row_that_is_not_only_padding_stays_in_the_softmax(tiny_model, pad_token_id):
     model = tiny_model(GPTForCausalLM, pad_token_id=pad_token_id)
     assert model.config.excluded_token_id is None
-    assert (model(IDS).logits > torch.finfo(torch.float32).min).all()
+    assert (model(IDS).logits.softmax(-1) > 0).all()
 
 
 def test_quirk_position_rows_in_the_softmax(tiny_model):
@@ -561,7 +563,8 @@ def test_half_precision(tiny_model, attention, dtype):
     expected = exact(ids, attention_mask=mask).logits
     found = tiny_model(GPTForCausalLM, attention).to(dtype)(ids, attention_mask=mask).logits
     assert found.dtype == dtype
-    assert (found[..., PAD] == torch.finfo(dtype).min).all()
+    assert (found[..., PAD] < found[..., :PAD].amin(-1) - 50).all()
+    assert not found.softmax(-1)[..., PAD].any()
     torch.testing.assert_close(
         found.float()[..., :PAD][mask.bool()], expected[..., :PAD][mask.bool()], rtol=0.1, atol=0.3
     )

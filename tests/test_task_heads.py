@@ -9,6 +9,8 @@ from hf_gpt import GPTConfig, GPTForMultipleChoice, GPTForSequenceClassification
 from hf_gpt.data_collator import collate_trees
 from hf_gpt.metrics import soft_bins
 from hf_gpt.token_tree import TokenTree
+from hf_gpt.trainer import GPTTrainer
+from hf_gpt.training_args import FineTuningArguments
 
 from .conftest import CLASSIFY, DELIMITER, PAD, START
 
@@ -311,3 +313,42 @@ def test_configuration_without_classify_token(tiny_model):
     with torch.no_grad():
         given = model(TEXTS, classify_index=torch.full((3, 1), 5)).logits
         assert_close(given, tiny_model(GPTForSequenceClassification)(TEXTS).logits)
+
+
+def smoothing_arguments(folder, share):
+    never = dict.fromkeys(("eval_strategy", "save_strategy"), "no")
+    settings = {"use_cpu": True, "load_best_model_at_end": False, "label_smoothing_factor": share}
+    return FineTuningArguments(output_dir=str(folder), **never, **settings)
+
+
+@pytest.mark.parametrize("model_class", [GPTForMultipleChoice, GPTForSequenceClassification])
+def test_trainer_smooths_the_task_and_keeps_the_language_model(tiny_model, tmp_path, model_class):
+    inputs = {"input_ids": CHOICES if model_class is GPTForMultipleChoice else TEXTS, "labels": LABELS}
+    plain = tiny_model(model_class).train()(**inputs)
+    args = smoothing_arguments(tmp_path, 0.3)
+    trainer = GPTTrainer(model=tiny_model(model_class).train(), args=args)
+    loss, outputs = trainer.compute_loss(trainer.model, dict(inputs), return_outputs=True)
+    expected = nn.functional.cross_entropy(plain.logits, LABELS, label_smoothing=0.3)
+    assert_close(outputs.task_loss, expected)
+    assert_close(loss, expected + 0.5 * plain.lm_loss)
+    parts = [
+        trainer.compute_loss(trainer.model, {name: value[part] for name, value in inputs.items()}, False, 3)
+        for part in (slice(1), slice(1, 3))
+    ]
+    assert_close(sum(parts), loss)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "share", "message"),
+    [
+        ({"problem_type": "ordinal", "num_labels": 4}, 0.1, "not in ordinal"),
+        ({"problem_type": "regression"}, 0.1, "not in regression"),
+        ({"num_labels": 1}, 0.1, "not in regression"),
+        ({}, 1.0, "label_smoothing_factor 1.0: give a share"),
+    ],
+    ids=["ordinal", "regression", "one-output", "whole"],
+)
+def test_smoothing_that_makes_no_sense(tiny_model, tmp_path, overrides, share, message):
+    args = smoothing_arguments(tmp_path, share)
+    with pytest.raises(ValueError, match=message):
+        GPTTrainer(model=tiny_model(GPTForSequenceClassification, **overrides), args=args)

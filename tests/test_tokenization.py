@@ -13,7 +13,7 @@ import ftfy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer
 
 from hf_gpt import word_splitting
@@ -401,6 +401,22 @@ class TestSaving:
         loaded = GPTTokenizer.from_pretrained(tmp_path)
         assert "catdog" in loaded("a catdog").tokens()
         assert len(loaded) == len(tokenizer)
+
+    @pytest.mark.parametrize(
+        ("token", "words"), [("CatDog", "catdog"), ("cat-dog", "cat - dog"), ("<cat>", "< cat >")]
+    )
+    def test_added_tokens_that_would_never_be_found(self, tokenizer, token, words):
+        size = len(tokenizer)
+        for tokens in (token, ["catdog", AddedToken(token)]):
+            with pytest.raises(ValueError, match=f"'{token}' would never be found.*add '{words}' instead"):
+                tokenizer.add_tokens(tokens)
+        assert len(tokenizer) == size
+        tokenizer.add_tokens([words])
+        assert tokenizer(f"a {token}").tokens()[1:] == [words]
+
+    def test_added_special_tokens_are_taken_by_id(self, tokenizer):
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<CAT>"]})
+        assert tokenizer.convert_tokens_to_ids("<CAT>") == len(tokenizer) - 1
 
     @pytest.mark.parametrize(
         "clone", [copy.deepcopy, lambda original: pickle.loads(pickle.dumps(original))], ids=["deepcopy", "pickle"]

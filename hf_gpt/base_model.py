@@ -1,0 +1,109 @@
+"""What all models share: initialisation, loading, saving, resizing, and the loss of the language model."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel, initialization
+from transformers.utils import logging
+from transformers.utils.output_capturing import OutputRecorder
+
+from .blocks import GPTAttention, GPTBlock, ScalarMix
+from .configuration_gpt import GPTConfig, default_generation_config
+from .losses import linear_cross_entropy
+from .stock_checkpoints import load_pretrained_model
+
+logger = logging.get_logger(__name__)
+
+
+class GPTPreTrainedModel(PreTrainedModel):
+    """Base of all GPT models."""
+
+    config_class = GPTConfig
+    base_model_prefix = "transformer"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["GPTBlock"]
+    _skip_keys_device_placement = ["past_key_values"]
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_flash_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+    _can_record_outputs = {
+        "hidden_states": GPTBlock,
+        "attentions": OutputRecorder(GPTAttention, layer_name=".attn", index=1),
+    }
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, ScalarMix):
+            initialization.zeros_(module.scalars)
+            initialization.ones_(module.gamma)
+
+    # `from_pretrained` reads stock `openai-gpt` and `gpt2` checkpoints as well.
+    _load_pretrained_model = staticmethod(load_pretrained_model)
+
+    def save_pretrained(self, save_directory, is_main_process: bool = True, **kwargs) -> None:
+        """As transformers does; generation settings stand beside every head, for the language model within."""
+        super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+        if is_main_process and not self.can_generate():
+            settings = getattr(self, "generation_config", None) or default_generation_config(self.config)
+            settings.save_pretrained(save_directory)
+
+    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
+        """As transformers does; special tokens whose rows are cut off become `None` in the configuration."""
+        embeddings = super().resize_token_embeddings(*args, **kwargs)
+        if changed := self.config.forget_ids_outside():
+            logger.warning(f"{self.config.vocab_size} rows hold no row for {', '.join(changed)}: now without these.")
+            if self.can_generate():
+                fresh = default_generation_config(self.config)
+                names = ("bos_token_id", "eos_token_id", "pad_token_id", "suppress_tokens")
+                self.generation_config.update(**{name: getattr(fresh, name) for name in names})
+        return embeddings
+
+    def language_model_loss(
+        self,
+        hidden_states: torch.Tensor,
+        targets: torch.Tensor,
+        weights: torch.Tensor,
+        parent_index: torch.Tensor | None = None,
+        rows: torch.Tensor | None = None,
+        excluded: Sequence[int] = (),
+    ) -> torch.Tensor:
+        """
+        Weighted sum of the cross-entropies of tokens given the states of their parents.
+
+        Only the logits that a non-zero weight needs are computed.
+
+        Args:
+            hidden_states (`torch.Tensor` of shape `(batch, length, n_embd)`): last hidden states.
+            targets (`torch.Tensor` of shape `(batch, length)`): the tokens to predict.
+            weights (`torch.Tensor` of shape `(batch, length)`): weight of each token's loss; 0 leaves it out.
+            parent_index (`torch.Tensor` of shape `(batch, length)`, *optional*): index in the row of the token
+                before; by default the token to the left.
+            rows (`torch.Tensor` of shape `(vocabulary, n_embd)`, *optional*): output matrix, by default the token
+                embedding.
+            excluded (`Sequence[int]`, *optional*): rows left out of the softmax beside that of padding.
+
+        Returns:
+            `torch.Tensor`: a scalar, 0 where all weights are 0.
+        """
+        batch, length = targets.shape
+        row, column = weights.nonzero(as_tuple=True)
+        parent, state_index = row * length + column - 1, None
+        if parent_index is not None:
+            # Tokens that branch off the same parent are predicted by the same logits.
+            parent, order = (row * length + parent_index[row, column]).sort(stable=True)
+            row, column = row[order], column[order]
+            parent, state_index = parent.unique_consecutive(return_inverse=True)
+        if rows is None:
+            rows = self.get_input_embeddings().weight
+        return linear_cross_entropy(
+            hidden_states.reshape(batch * length, -1)[parent],
+            rows,
+            targets[row, column],
+            weights[row, column],
+            [*excluded, *({self.config.excluded_token_id} - {None})],
+            state_index=state_index,
+        )
