@@ -287,7 +287,7 @@ def test_refusals_before_training(name, base, tmp_path):
 
 
 def test_the_release_must_be_converted_first(tmp_path, monkeypatch, base):
-    monkeypatch.setattr("hf_gpt.model_loading.is_release", lambda name: True)
+    monkeypatch.setattr("hf_gpt.loading.recognise", lambda folder: "tf-release")
     with pytest.raises(ValueError, match=r"convert\.py"):
         finetune(
             *("--output_dir", tmp_path / "out", "--model_name_or_path", base, *FLAGS, "--adaptation", "lora"),
