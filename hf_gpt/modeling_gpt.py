@@ -357,7 +357,7 @@ class GPTTaskModel(GPTPreTrainedModel):
 
     score_width: int | None = None
     # Small, and drawn anew for a task: quantisers leave them alone, and in half precision they stay whole.
-    _keep_in_fp32_modules = ["score", "head_mix"]
+    _keep_in_fp32_modules = ["score"]
 
     def __init__(self, config: GPTConfig):
         super().__init__(config)
