@@ -286,10 +286,12 @@ def test_refusals_before_training(name, base, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_release_must_be_converted_first(tmp_path, monkeypatch, base):
-    monkeypatch.setattr("hf_gpt.loading.recognise", lambda folder: "tf-release")
+def test_the_release_must_be_converted_first(tmp_path, base):
+    release = tmp_path / "release"
+    release.mkdir()
+    (release / "params_shapes.json").touch()
     with pytest.raises(ValueError, match=r"convert\.py"):
         finetune(
-            *("--output_dir", tmp_path / "out", "--model_name_or_path", base, *FLAGS, "--adaptation", "lora"),
+            *("--output_dir", tmp_path / "out", "--model_name_or_path", release, *FLAGS, "--adaptation", "lora"),
             *("--tokenizer_name", base),
         )
