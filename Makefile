@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 DEMO_DIR ?= outputs/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format
+.PHONY: help setup demo test test-slow lint help-texts format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  \1\t/' | expand -t 14
@@ -20,9 +20,8 @@ $(STAMP): pyproject.toml constraints.txt
 setup: $(STAMP) ## Make .venv and install hf_gpt with its tests' needs
 
 demo: $(STAMP) ## Fine-tune gpt-mini on the questions that the repository carries, without network
-	HF_HUB_OFFLINE=1 $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no \
-		--dynamo_backend no --cpu scripts/finetune.py \
-		--config scripts/configs/questions.yaml --output_dir $(DEMO_DIR) --overwrite_output_dir
+	HF_HUB_OFFLINE=1 $(BIN)/python scripts/finetune.py --config scripts/configs/questions.yaml --use_cpu \
+		--output_dir $(DEMO_DIR) --overwrite_output_dir
 
 test: $(STAMP) ## Run the quick tests
 	$(BIN)/python -m pytest -q -m "not slow and not gpu and not network"
@@ -33,6 +32,9 @@ test-slow: $(STAMP) ## Run the long tests too
 lint: $(STAMP) ## Check style and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+help-texts: $(STAMP) ## Write what --help prints, scripts/help, anew
+	$(BIN)/python scripts/quick_start.py
 
 format: $(STAMP) ## Put style and formatting right
 	$(BIN)/ruff check --fix .

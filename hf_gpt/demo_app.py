@@ -66,7 +66,7 @@ Written by `scripts/demo.py --export_space` of hf_gpt, whose code is in `hf_gpt/
 _HOW_TO_GET_A_CLASSIFIER = """This page was started without a classifier. Fine-tune one and name its folder:
 
 ```bash
-accelerate launch scripts/finetune.py --config scripts/configs/questions.yaml --output_dir outputs/questions
+python scripts/finetune.py --config scripts/configs/questions.yaml --output_dir outputs/questions
 python scripts/demo.py --model_name_or_path {model} --classifier outputs/questions
 ```"""
 

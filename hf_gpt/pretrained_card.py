@@ -26,6 +26,8 @@ class PretrainedCard(Card):
         evaluation (`list[dict]`): arguments of `huggingface_hub.EvalResult`, all about text generation.
         results_note (`str`, *optional*): what `results` are.
         results (`list[dict]`): `task`, `weights` and `scores`, the test accuracies of several seeds.
+        fine_tuning_learning_rate (`float`, *optional*): with which the whole model was fine-tuned, where it is another
+            than the paper's.
         base_model (`str`, *optional*): Hub id of what it was converted from.
         folder (`str`, *optional*): what `code` loads.
         repo_id (`str`, *optional*): where the model is published; the code then loads it from there.
@@ -47,6 +49,7 @@ class PretrainedCard(Card):
     evaluation: list[dict[str, Any]] = field(default_factory=list)
     results_note: str = ""
     results: list[dict[str, Any]] = field(default_factory=list)
+    fine_tuning_learning_rate: float | None = None
     base_model: str | None = None
     folder: str = ""
     repo_id: str | None = None
@@ -79,3 +82,17 @@ class PretrainedCard(Card):
             "figures": [(cell(name), cell(value)) for name, value in self.figures.items()],
             "results": results,
         }
+
+
+def learning_rate_advice(model: str, learning_rate: float) -> str | None:
+    """What to say to a run whose learning rate is not the one that the card of its model, a folder, proposes."""
+    try:
+        proposed = getattr(Card.load(model), "fine_tuning_learning_rate", None)
+    except ValueError:  # no card, or none of ours: it is only advice
+        return None
+    if proposed is None or proposed == learning_rate:
+        return None
+    return (
+        f"{model} was fine-tuned with --learning_rate {proposed:g} (its card); this run takes {learning_rate:g}, the "
+        "paper's for a model of GPT-1's size."
+    )

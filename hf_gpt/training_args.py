@@ -1,25 +1,77 @@
-"""Arguments of fine-tuning: dataclasses, with defaults from YAML that flags override."""
+"""Arguments of fine-tuning."""
 
 import dataclasses
-import json
 import math
 import operator
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
-from transformers import HfArgumentParser, TrainingArguments
+from transformers import TrainingArguments
+from transformers.integrations import get_reporting_integration_callbacks
+from transformers.integrations.deepspeed import is_deepspeed_available
 
 from .adapters import METHODS
+from .command_line import parse_arguments
 from .configuration_gpt import GPTConfig
 from .input_transforms import TRUNCATION_RULES
 from .loading import NamesModel
 from .optimization import SCHEDULES
 from .schedules import KINDS, stage_length
+
+__all__ = [
+    "RANGES",
+    "CustomTaskArguments",
+    "DataArguments",
+    "FineTuningArguments",
+    "LauncherArguments",
+    "ModelArguments",
+    "check_adaptation",
+    "check_launch",
+    "check_ranges",
+    "parse_arguments",
+]
+
+# How the help text of scripts/finetune.py is grouped.
+FINE_TUNING_GROUPS = {
+    "Needed first": [
+        "task",
+        "data_dir",
+        "train_file",
+        "model_name_or_path",
+        "output_dir",
+        "learning_rate",
+        "num_train_epochs",
+        "per_device_train_batch_size",
+        "resume_from_checkpoint",
+    ],
+    "Optimization": [
+        "weight_decay",
+        "max_grad_norm",
+        "optimizer",
+        "optim",
+        "decay_vectors",
+        "schedule",
+        "warmup",
+        "layer_decay",
+        "unfreeze",
+        "unfreeze_every",
+        "train_sampling_strategy",
+    ],
+    "Evaluation, checkpoints and logs": [
+        "per_device_eval_batch_size",
+        "eval_strategy",
+        "save_strategy",
+        "save_total_limit",
+        "load_best_model_at_end",
+        "logging_steps",
+        "report_to",
+        "overwrite_output_dir",
+    ],
+    "Repeated runs": ["seeds", "plot"],
+}
+
 
 _COMPARISONS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 _COMPARISONS["other than"] = operator.ne
@@ -291,6 +343,11 @@ def check_launch() -> None:
 class LauncherArguments(TrainingArguments):
     """The Trainer's own arguments; processes that a launcher starts where there is no accelerator stay on the CPU."""
 
+    output_dir: str | None = field(default=None, metadata={"help": "Folder of the results (required)."})
+    resume_from_checkpoint: str | None = field(
+        default=None, metadata={"help": "Go on after a stop: last, or the folder of a checkpoint."}
+    )
+
     logging_nan_inf_filter: bool = field(
         default=False, metadata={"help": "Leave losses that are not finite out of the log, which would end the run."}
     )
@@ -299,6 +356,12 @@ class LauncherArguments(TrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        if not self.output_dir:
+            raise ValueError("Name a folder for the results with --output_dir.")
+        if self.resume_from_checkpoint is not None and self.resume_from_checkpoint.lower() in ("true", "false"):
+            self.resume_from_checkpoint = "last" if self.resume_from_checkpoint.lower() == "true" else None
+        if self.deepspeed and not is_deepspeed_available():
+            raise ValueError('--deepspeed: DeepSpeed is not installed: pip install -e ".[deepspeed]".')
         check_ranges(self)
         if not torch.accelerator.is_available():
             self.dataloader_pin_memory = False
@@ -310,6 +373,11 @@ class LauncherArguments(TrainingArguments):
         if has_deepspeed and precision in ("bf16", "fp16") and not (self.bf16 or self.fp16):
             setattr(self, precision, True)
         super().__post_init__()
+        try:
+            for tracker in get_reporting_integration_callbacks(self.report_to):
+                tracker()  # tells what is not installed, before the Trainer would do so behind the data
+        except (ImportError, RuntimeError) as error:
+            raise ValueError(f"--report_to: {error}") from error
         if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage > 2:
             raise ValueError(
                 f"DeepSpeed's ZeRO stage {self.deepspeed_plugin.zero_stage} shards the parameters, which was not made "
@@ -414,55 +482,3 @@ def check_adaptation(model_args: ModelArguments, args: FineTuningArguments) -> N
         raise ValueError(
             "Frozen features need no backward pass through the model: leave out --activation_checkpointing."
         )
-
-
-def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str]) -> tuple[Any, ...]:
-    """
-    Parse flags, with defaults from the YAML file that `--config` names.
-
-    Args:
-        dataclass_types (`Sequence[type]`): argument dataclasses.
-        argv (`Sequence[str]`): the command line without the program's name.
-
-    Returns:
-        One instance per dataclass.
-
-    Raises:
-        ValueError: if the file does not exist or is not a mapping, or if it holds a key that no dataclass has.
-        SystemExit: from `argparse`, for flags that are wrong.
-    """
-    argv = list(argv)
-    config = None
-    for index, flag in enumerate(argv):
-        if flag == "--config" or flag.startswith("--config="):
-            if "=" not in flag and index + 1 == len(argv):
-                raise ValueError("--config needs the path of a YAML file.")
-            config = flag.split("=", 1)[1] if "=" in flag else argv[index + 1]
-            del argv[index : index + (1 if "=" in flag else 2)]
-            break
-    defaults = [] if config is None else _flags_of(Path(config), dataclass_types)
-    parser = HfArgumentParser(dataclass_types, allow_abbrev=False)
-    return parser.parse_args_into_dataclasses(args=[*defaults, *argv])
-
-
-def _flags_of(path: Path, dataclass_types: Sequence[type]) -> list[str]:
-    """What a YAML file says, as flags; later flags override earlier ones."""
-    if not path.is_file():
-        raise ValueError(f"--config {path}: there is no such file.")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not valid YAML: {error}") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold `name: value` lines.")
-    known = {item.name for cls in dataclass_types for item in dataclasses.fields(cls) if item.init}
-    unknown = sorted(str(key) for key in values if key not in known)
-    if unknown:
-        raise ValueError(f"{path}: unknown setting {', '.join(unknown)}. --help lists all settings.")
-    flags = []
-    for key, value in values.items():
-        if value is None:
-            continue
-        items = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
-        flags += [f"--{key}", *(str(item) for item in items)]
-    return flags

@@ -19,6 +19,10 @@ this project, transformers' pipeline and sentence-transformers; `growth` is our 
 `profile` says which operators a RACE-shaped step spends its time in.
 """
 
+from quick_start import quick_start
+
+quick_start(__name__)
+
 import importlib.util
 import json
 import os
@@ -35,9 +39,9 @@ from benchmarking.measure import SIZES, measure
 from benchmarking.report import padding_table, plot_sweeps, sweep_growth, table
 from benchmarking.step_profile import profile_table, step_profile
 from benchmarking.workloads import PADDING, SUITES, Files, epoch_padding, make_workload
-from transformers import HfArgumentParser
 
 from hf_gpt import GPTTokenizer
+from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.files import write_json, write_text
 
 # Suites that are not shapes and files: what they need of --data_dir.
@@ -75,25 +79,23 @@ def check(args: BenchmarkArguments) -> None:
     known = [*SUITES, *OTHER_SUITES]
     unknown = [suite for suite in args.suites if suite not in known]
     if unknown:
-        sys.exit(f"benchmark.py: unknown suite {unknown[0]}; choose of {', '.join(known)}.")
+        raise ValueError(f"unknown suite {unknown[0]}; choose of {', '.join(known)}.")
     if args.rounds < 1:
-        sys.exit(f"benchmark.py: --rounds must be at least 1, not {args.rounds}.")
+        raise ValueError(f"--rounds must be at least 1, not {args.rounds}.")
     if "extraction" in args.suites and importlib.util.find_spec("sentence_transformers") is None:
-        sys.exit(
-            "benchmark.py: the suite extraction times sentence-transformers too: pip install sentence-transformers."
-        )
+        raise ValueError("the suite extraction times sentence-transformers too: pip install sentence-transformers.")
     if args.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("benchmark.py: --device cuda, but torch sees no GPU.")
+        raise ValueError("--device cuda, but torch sees no GPU.")
     if {"choices", "context"} & set(args.suites) and importlib.util.find_spec("matplotlib") is None:
-        sys.exit('benchmark.py: the sweeps are drawn by matplotlib: pip install "hf_gpt[analysis]".')
+        raise ValueError('the sweeps are drawn by matplotlib: pip install "hf_gpt[analysis]".')
     sources = [source for suite in args.suites for source in SUITES.get(suite, {}).values()]
     folders = [source.folder for source in sources if isinstance(source, Files)]
     folders += [folder for suite in args.suites for folder in OTHER_SUITES.get(suite, ())]
     if folders and args.data_dir is None:
-        sys.exit(f"benchmark.py: {folders[0]} is read from files: give the folder it is in with --data_dir.")
+        raise ValueError(f"{folders[0]} is read from files: give the folder it is in with --data_dir.")
     for folder in [*folders, *(["gpt_bpe"] if folders else [])]:
         if not (Path(args.data_dir) / folder).is_dir():
-            sys.exit(f"benchmark.py: {args.data_dir} has no folder {folder}.")
+            raise ValueError(f"{args.data_dir} has no folder {folder}.")
 
 
 def settings(args: BenchmarkArguments) -> dict:
@@ -117,9 +119,7 @@ def earlier_results(path: Path, record: dict) -> dict:
     found = json.loads(path.read_text(encoding="utf-8"))
     for name, value in record.items():
         if found.get(name) != value:
-            sys.exit(
-                f"benchmark.py: {path} was made with {name} {found.get(name)}, not {value}: choose another folder."
-            )
+            raise ValueError(f"{path} was made with {name} {found.get(name)}, not {value}: choose another folder.")
     return found["results"]
 
 
@@ -138,9 +138,10 @@ def write(folder: Path, record: dict, results: dict) -> None:
     write_text(folder / "results.md", "\n\n".join(text for text in (each(results) for each in TABLES) if text) + "\n")
 
 
+@command(resume="The same command goes on where it was stopped.")
 def main() -> None:
     """Run the suites, writing after each workload."""
-    (args,) = HfArgumentParser(BenchmarkArguments).parse_args_into_dataclasses()
+    (args,) = parse_arguments((BenchmarkArguments,), description=__doc__)
     check(args)
     folder = Path(args.output_dir)
     folder.mkdir(parents=True, exist_ok=True)

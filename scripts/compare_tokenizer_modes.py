@@ -1,7 +1,7 @@
-"""
+r"""
 Measures how far the tokenizer's mode `fast` agrees with mode `exact`, and how quick each way is.
 
-    python scripts/compare_tokenizer_modes.py --vocab_dir gpt_bpe --texts books/ more.tar.xz \\
+    python scripts/compare_tokenizer_modes.py --vocab_dir gpt_bpe --texts books/ more.tar.xz \
         --golden tokenizer.jsonl --output_dir outputs/tokenizer_modes
 
 Prints Markdown tables and writes them to `results.md`, and the numbers to `results.json`. `--golden` names a JSON
@@ -11,13 +11,16 @@ Each way is timed on three stretches of sentences drawn from all texts, in this 
 caches; as much new text, where caches fill as they go; and that new text once more.
 """
 
+from quick_start import quick_start
+
+quick_start(__name__)
+
 import copy
 import difflib
 import json
 import os
 import random
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -31,8 +34,9 @@ import ftfy
 import spacy
 from tokenizers import pre_tokenizers
 from tqdm import tqdm
-from transformers import HfArgumentParser, OpenAIGPTTokenizer
+from transformers import OpenAIGPTTokenizer
 
+from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.files import write_json, write_text
 from hf_gpt.text_files import iter_texts, unwrap_paragraphs
 from hf_gpt.tokenization_gpt import GPTTokenizer
@@ -44,6 +48,8 @@ BATCH = 1000
 
 @dataclass
 class CompareArguments:
+    """What to compare."""
+
     vocab_dir: str = field(metadata={"help": "The release's vocabulary and merges, or others of the same format."})
     texts: list[str] = field(default_factory=list, metadata={"help": "Text files, directories and archives of .txt."})
     golden: str | None = field(default=None, metadata={"help": "JSON Lines with text, source and ids."})
@@ -281,8 +287,10 @@ def tables(results: dict) -> str:
     return "\n".join(parts)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    args = HfArgumentParser(CompareArguments).parse_args_into_dataclasses(arguments)[0]
+@command()
+def main() -> None:
+    """Compare, time, print and write."""
+    (args,) = parse_arguments((CompareArguments,), description=__doc__)
     if not args.texts and args.golden is None:
         raise ValueError("nothing to compare: name texts with --texts or recorded results with --golden")
     golden = [] if args.golden is None else read_golden(args.golden)
@@ -315,7 +323,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except ValueError as error:
-        sys.exit(f"error: {error}")
+    main()

@@ -1,20 +1,22 @@
 """
 Convert a checkpoint into another format: hf_gpt, stock openai-gpt, stock gpt2, or the layout of OpenAI's release.
 
-    python scripts/convert.py finetune-transformer-lm/model gpt1
-    python scripts/convert.py gpt1 openai-gpt --to openai-gpt
+    python scripts/convert.py finetune-transformer-lm/model outputs/gpt1
+    python scripts/convert.py outputs/gpt1 outputs/openai-gpt --to openai-gpt
 
 What the source is, is told by its contents: OpenAI's TensorFlow release, its fine-tuned `best_params.jl`, stock
 `openai-gpt` and `gpt2` (safetensors or `.bin`), hf_gpt, or a peft adapter, which is merged into its base model. The
 output is written under another name and renamed when it is complete.
 """
 
-import sys
+from quick_start import quick_start
+
+quick_start(__name__)
+
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from transformers import HfArgumentParser
-
+from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.conversion import HEADS
 from hf_gpt.conversion_sources import KINDS, SourceOptions, read_checkpoint
 from hf_gpt.conversion_targets import FORMATS, SPECIAL_TOKENS_CHOICES, write_checkpoint, write_folder
@@ -53,18 +55,13 @@ class ConversionArguments:
         check_ranges(self)
 
 
+@command()
 def main() -> None:
-    """Check everything, convert, write; wrong input ends with one line and exit status 2."""
-    parser = HfArgumentParser(ConversionArguments, description=__doc__.strip().splitlines()[0])
-    parser.add_argument("source", help="File, folder or Hub id to read.")
-    parser.add_argument("output", help="Folder to write.")
-    try:
-        args, places = parser.parse_args_into_dataclasses()
-        with output_folder(Path(places.output), beside=True):
-            convert(places.source, Path(places.output), args)
-    except (ValueError, OSError) as error:
-        print(f"convert.py: {error}", file=sys.stderr)
-        sys.exit(2)
+    """Check everything, convert, write."""
+    positional = {"source": "File, folder or Hub id to read.", "output": "Folder to write."}
+    args, places = parse_arguments((ConversionArguments,), description=__doc__, positional=positional)
+    with output_folder(Path(places.output), beside=True):
+        convert(places.source, Path(places.output), args)
 
 
 def convert(source: str, output: Path, args: ConversionArguments) -> None:

@@ -10,11 +10,13 @@ It needs gradio (`pip install -e ".[demo]"`), answers on this machine alone, and
 `hf upload USER/SPACE outputs/space --repo-type space`.
 """
 
-import sys
+from quick_start import quick_start
+
+quick_start(__name__)
+
 from dataclasses import dataclass, field
 
-from transformers import HfArgumentParser
-
+from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.demo_app import Demos, build_app, export_space, import_gradio
 
 
@@ -36,21 +38,17 @@ class DemoArguments:
     )
 
 
+@command()
 def main() -> None:
-    """Parse arguments and run; wrong input ends with one line and exit status 2."""
-    parser = HfArgumentParser(DemoArguments, description=__doc__, allow_abbrev=False)
-    (args,) = parser.parse_args_into_dataclasses()
+    """Parse arguments and run."""
+    (args,) = parse_arguments((DemoArguments,), description=__doc__)
     models = (args.model_name_or_path, args.classifier, args.multiple_choice)
-    try:
-        if args.export_space is not None:
-            written = export_space(args.export_space, *models)
-            print(f"{len(written)} files are in {args.export_space}: app.py, requirements.txt, README.md and hf_gpt/")
-            return
-        import_gradio()  # before the models, which take longer
-        build_app(Demos.from_pretrained(*models)).launch(server_port=args.port)
-    except (ValueError, OSError) as error:
-        print(f"demo.py: {error}", file=sys.stderr)
-        sys.exit(2)
+    if args.export_space is not None:
+        written = export_space(args.export_space, *models)
+        print(f"{len(written)} files are in {args.export_space}: app.py, requirements.txt, README.md and hf_gpt/")
+        return
+    import_gradio()  # before the models, which take longer
+    build_app(Demos.from_pretrained(*models)).launch(server_port=args.port)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""
+r"""
 Measure a model on a split of a task: a fine-tuned one, or a language model without training.
 
-    accelerate launch scripts/evaluate_task.py --model_name_or_path outputs/questions --task questions --split test \
+    python scripts/evaluate_task.py --model_name_or_path outputs/questions --task questions --split test \
         --output_dir outputs/questions_test
-    accelerate launch scripts/evaluate_task.py --zero_shot --model_name_or_path model_cards/gpt-mini --task stories \
+    python scripts/evaluate_task.py --zero_shot --model_name_or_path model_cards/gpt-mini --task stories \
         --output_dir outputs/stories_zero_shot
-    accelerate launch scripts/evaluate_task.py --model_name_or_path outputs/tickets --task custom \
+    python scripts/evaluate_task.py --model_name_or_path outputs/tickets --task custom \
         --test_file new.csv --text_column message --output_dir outputs/new
 
 The last predicts new rows without labels: where no training file is named, the classes are the model's.
@@ -19,21 +19,23 @@ on the training rows; other classification tasks take `--zero_shot_words`. The o
 """
 
 # Not named evaluate.py: scripts find each other before libraries, and the metrics come from one of that name.
-import sys
+from quick_start import quick_start
 
+quick_start(__name__)
+
+from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
-from hf_gpt.training_args import CustomTaskArguments, DataArguments, ModelArguments, check_launch, parse_arguments
+from hf_gpt.training_args import CustomTaskArguments, DataArguments, ModelArguments, check_launch
+
+FIRST = ["task", "split", "data_dir", "model_name_or_path", "output_dir", "zero_shot", "per_device_eval_batch_size"]
 
 
+@command()
 def main() -> None:
-    """Parse arguments and run; wrong input ends with one line and exit status 2."""
-    try:
-        check_launch()
-        arguments = (ModelArguments, DataArguments, CustomTaskArguments, EvaluationArguments)
-        evaluate(*parse_arguments(arguments, sys.argv[1:]))
-    except (ValueError, OSError) as error:
-        print(f"evaluate_task.py: {error}", file=sys.stderr)
-        sys.exit(2)
+    """Parse arguments and run."""
+    check_launch()
+    kinds = (ModelArguments, DataArguments, CustomTaskArguments, EvaluationArguments)
+    evaluate(*parse_arguments(kinds, description=__doc__, groups={"Needed first": FIRST}))
 
 
 if __name__ == "__main__":

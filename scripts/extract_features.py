@@ -1,10 +1,10 @@
-"""
+r"""
 Write the hidden states of texts to files: of any layers, per text, word or token.
 
-    accelerate launch scripts/extract_features.py --model_name_or_path model_cards/gpt-mini \
+    python scripts/extract_features.py --model_name_or_path model_cards/gpt-mini \
         --input_files scripts/data/questions.jsonl --keep_columns id label --layers 0 5 --pooling mean \
         --output_dir outputs/features
-    accelerate launch scripts/extract_features.py --model_name_or_path outputs/questions \
+    python scripts/extract_features.py --model_name_or_path outputs/questions \
         --input_files scripts/data/questions.jsonl --pooling classify --format npy --output_dir outputs/classify_states
 
 `--config` gives defaults that flags override. Rows are cut into shards of equal size, which processes share; the same
@@ -12,21 +12,21 @@ command goes on after a stop, and every shard that was finished is kept. The out
 card (README.md) that says what was extracted and how to read it, and `features.json`, which is there when all is done.
 """
 
-import sys
+from quick_start import quick_start
 
+quick_start(__name__)
+
+from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.feature_shards import FeatureArguments, extract
-from hf_gpt.training_args import check_launch, parse_arguments
+from hf_gpt.training_args import check_launch
 
 
+@command(resume="The same command goes on where it was stopped.")
 def main() -> None:
-    """Parse arguments and run; wrong input ends with one line and exit status 2."""
-    try:
-        check_launch()
-        (args,) = parse_arguments((FeatureArguments,), sys.argv[1:])
-        extract(args)
-    except (ValueError, OSError) as error:
-        print(f"extract_features.py: {error}", file=sys.stderr)
-        sys.exit(2)
+    """Parse arguments and run."""
+    check_launch()
+    (args,) = parse_arguments((FeatureArguments,), description=__doc__)
+    extract(args)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""
+r"""
 Fine-tune a GPT on a task, with the language model as auxiliary objective (Radford et al., 2018).
 
-    accelerate launch scripts/finetune.py --config scripts/configs/questions.yaml --output_dir outputs/questions
-    accelerate launch scripts/finetune.py --task trec --data_dir path/to/trec \
+    python scripts/finetune.py --config scripts/configs/questions.yaml --output_dir outputs/questions
+    python scripts/finetune.py --task trec --data_dir path/to/trec \
         --model_name_or_path model_cards/gpt-mini --output_dir outputs/trec
-    accelerate launch scripts/finetune.py --config scripts/configs/experiments/multi_task.yaml \
+    python scripts/finetune.py --config scripts/configs/experiments/multi_task.yaml \
         --output_dir outputs/multi_task
     python scripts/finetune.py --list_tasks
 
@@ -17,36 +17,43 @@ one transformer is trained on several tasks, and each has a folder of its own in
 
 import sys
 
+from quick_start import quick_start
+
+quick_start(__name__)
+
+from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.fine_tuning import format_task_table, run
 from hf_gpt.multi_task import run_tasks
+from hf_gpt.pretrained_card import learning_rate_advice
 from hf_gpt.seeds import run_seeds
 from hf_gpt.training_args import (
+    FINE_TUNING_GROUPS,
     CustomTaskArguments,
     DataArguments,
     FineTuningArguments,
     ModelArguments,
     check_launch,
-    parse_arguments,
 )
 
 
+@command(resume="The same command with --resume_from_checkpoint last goes on from the last checkpoint.")
 def main() -> None:
-    """Parse arguments and run; wrong input ends with one line and exit status 2."""
+    """Parse arguments and run."""
     if "--list_tasks" in sys.argv[1:]:
         print(format_task_table())
         return
-    try:
-        check_launch()
-        arguments = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
-        parsed = parse_arguments(arguments, sys.argv[1:])
-        _, data, _, training = parsed
-        if data.tasks is not None:
-            run_tasks(*parsed)
-        else:
-            (run if training.seeds is None else run_seeds)(*parsed)
-    except (ValueError, OSError) as error:
-        print(f"finetune.py: {error}", file=sys.stderr)
-        sys.exit(2)
+    check_launch()
+    kinds = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
+    parsed = parse_arguments(kinds, description=__doc__, groups=FINE_TUNING_GROUPS)
+    model, data, _, training = parsed
+    if model.adaptation == "full" and training.learning_rate == FineTuningArguments.learning_rate:
+        advice = learning_rate_advice(model.model_name_or_path or "", training.learning_rate)
+        if advice and training.process_index == 0:
+            print(advice, flush=True)
+    if data.tasks is not None:
+        run_tasks(*parsed)
+    else:
+        (run if training.seeds is None else run_seeds)(*parsed)
 
 
 if __name__ == "__main__":

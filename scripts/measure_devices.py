@@ -11,6 +11,10 @@ and shared memory not counted, and that of the process that holds most. A finish
 the command goes on where it was stopped. Writes `results.json` and `results.md` after every layout.
 """
 
+from quick_start import quick_start
+
+quick_start(__name__)
+
 import importlib.util
 import itertools
 import json
@@ -27,9 +31,10 @@ from pathlib import Path
 import psutil
 import torch
 from tqdm import tqdm
-from transformers import AutoTokenizer, HfArgumentParser, set_seed
+from transformers import AutoTokenizer, set_seed
 
 from hf_gpt import GPTConfig, GPTForCausalLM
+from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.files import write_json, write_text
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -75,18 +80,18 @@ def chosen_layouts(args: MeasureArguments) -> list[str]:
     """Layouts that can be run; stops at what does not exist."""
     unknown = [name for name in args.layouts or () if name not in LAYOUTS]
     if unknown:
-        sys.exit(f"measure_devices.py: unknown layout {unknown[0]!r}; choose of: {'; '.join(LAYOUTS)}.")
+        raise ValueError(f"unknown layout {unknown[0]!r}; choose of: {'; '.join(LAYOUTS)}.")
     if args.size not in SIZES:
-        sys.exit(f"measure_devices.py: unknown size {args.size}; choose of {', '.join(SIZES)}.")
+        raise ValueError(f"unknown size {args.size}; choose of {', '.join(SIZES)}.")
     if args.steps < 3:
-        sys.exit("measure_devices.py: --steps must be at least 3, as the first is not counted.")
+        raise ValueError("--steps must be at least 3, as the first is not counted.")
     if args.threads < 2 or args.threads % 2:
-        sys.exit("measure_devices.py: --threads must be even, so that each of two processes has half of them.")
+        raise ValueError("--threads must be even, so that each of two processes has half of them.")
     if importlib.util.find_spec("deepspeed") is not None:
         return list(args.layouts or LAYOUTS)
     remedy = 'deepspeed is not installed (pip install -e ".[deepspeed]")'
     if any("ZeRO" in name for name in args.layouts or ()):
-        sys.exit(f"measure_devices.py: {remedy}.")
+        raise ValueError(f"{remedy}.")
     if not args.layouts:
         print(f"{remedy}: ZeRO-2 is not measured.", file=sys.stderr)
     return [name for name in args.layouts or LAYOUTS if "ZeRO" not in name]
@@ -170,7 +175,8 @@ def measure(name: str, model: Path, args: MeasureArguments) -> dict:
     peaks = sorted(memory.peaks.values())[-processes:]
     if code or len(times) != args.steps or len(peaks) != processes:
         found = f"exit status {code}, {len(times)} of {args.steps} steps, {len(peaks)} of {processes} processes"
-        sys.exit(f"measure_devices.py: {name} failed ({found}):\n{''.join(lines[-30:])}")
+        print("".join(lines[-30:]), file=sys.stderr)
+        raise ValueError(f"{name} failed ({found}).")
     seconds = [later - earlier for earlier, later in itertools.pairwise(times)]
     (output / "model.safetensors").unlink()
     return {
@@ -201,9 +207,10 @@ def table(results: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
+@command(resume="The same command goes on where it was stopped.")
 def main() -> None:
     """Measure what is missing, then print the table."""
-    (args,) = HfArgumentParser(MeasureArguments).parse_args_into_dataclasses()
+    (args,) = parse_arguments((MeasureArguments,), description=__doc__)
     names = chosen_layouts(args)
     folder = Path(args.output_dir)
     file = folder / "results.json"
@@ -212,7 +219,7 @@ def main() -> None:
     if file.is_file():
         results = json.loads(file.read_text(encoding="utf-8"))
         if results["settings"] != settings:
-            sys.exit(f"measure_devices.py: {folder} holds runs with other settings: name another --output_dir.")
+            raise ValueError(f"{folder} holds runs with other settings: name another --output_dir.")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(file, results)
     model = save_model(folder / "model", args.size).resolve()

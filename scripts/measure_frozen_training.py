@@ -9,14 +9,18 @@ epoch (without evaluation and saving) and of the features, which are computed on
 epoch takes without the cache.
 """
 
+from quick_start import quick_start
+
+quick_start(__name__)
+
 import json
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from transformers import HfArgumentParser, TrainerCallback
+from transformers import TrainerCallback
 
+from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.data_collator import TokenTreeCollator
 from hf_gpt.files import write_json
 from hf_gpt.fine_tuning import encode_task, input_transform, load_task_data
@@ -97,15 +101,13 @@ def measure(args: MeasureArguments) -> dict:
     }
 
 
+@command()
 def main() -> None:
     """Measure, print and write."""
-    (args,) = HfArgumentParser(MeasureArguments).parse_args_into_dataclasses()
+    (args,) = parse_arguments((MeasureArguments,), description=__doc__)
     if args.epochs < 2:
-        sys.exit("measure_frozen_training.py: --epochs must be at least 2, to have a later one.")
-    try:
-        record = measure(args)
-    except (ValueError, OSError) as error:
-        sys.exit(f"measure_frozen_training.py: {error}")
+        raise ValueError("--epochs must be at least 2, to have a later one.")
+    record = measure(args)
     folder = Path(args.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "frozen_training.json", record)

@@ -10,6 +10,10 @@ model, and from random weights, with the same settings. `--data_dir` holds the p
 the command goes on where it was stopped. Writes `results.json` and `results.md`, after every run.
 """
 
+from quick_start import quick_start
+
+quick_start(__name__)
+
 import json
 import statistics
 import sys
@@ -17,17 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tqdm import tqdm
-from transformers import HfArgumentParser
 
+from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.files import write_json, write_text
 from hf_gpt.fine_tuning import run
-from hf_gpt.training_args import (
-    CustomTaskArguments,
-    DataArguments,
-    FineTuningArguments,
-    ModelArguments,
-    parse_arguments,
-)
+from hf_gpt.training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
 
 CARRIED = Path(__file__).resolve().parent / "data"
 ENDINGS_ONLY = "stories, endings only"
@@ -90,9 +88,9 @@ def chosen_tasks(args: MeasureArguments) -> list[str]:
     """Tasks whose data is there; stops at names that do not exist."""
     unknown = [name for name in args.tasks or () if name not in FOLDERS]
     if unknown:
-        sys.exit(f"measure_tasks.py: unknown task {unknown[0]}; choose of {', '.join(FOLDERS)}.")
+        raise ValueError(f"unknown task {unknown[0]}; choose of {', '.join(FOLDERS)}.")
     if not (Path(args.model) / "config.json").is_file():
-        sys.exit(f"measure_tasks.py: --model {args.model} is no model's folder.")
+        raise ValueError(f"--model {args.model} is no model's folder.")
     found, missing = [], []
     for name in args.tasks or FOLDERS:
         folder = FOLDERS[name]
@@ -158,9 +156,10 @@ def table(results: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
+@command(resume="The same command goes on where it was stopped.")
 def main() -> None:
     """Run what is missing, then print the table."""
-    (args,) = HfArgumentParser(MeasureArguments).parse_args_into_dataclasses()
+    (args,) = parse_arguments((MeasureArguments,), description=__doc__)
     tasks = chosen_tasks(args)
     folder = Path(args.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
@@ -173,7 +172,7 @@ def main() -> None:
     }
     file = folder / "settings.json"
     if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != settings:
-        sys.exit(f"measure_tasks.py: {folder} holds runs with other settings: name another --output_dir.")
+        raise ValueError(f"{folder} holds runs with other settings: name another --output_dir.")
     write_json(file, settings)
     results: dict[str, dict] = {}
     # All tasks with one seed first: a run that is stopped has seen every task.

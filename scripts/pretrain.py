@@ -1,7 +1,7 @@
-"""
+r"""
 Pretrain a GPT language model from random weights on text files.
 
-    accelerate launch scripts/pretrain.py --text_files books/ --tokenizer my_tokenizer \
+    python scripts/pretrain.py --text_files books/ --tokenizer outputs/my_tokenizer \
         --output_dir outputs/pretrained --n_layer 5 --n_embd 192 --n_head 3 --n_positions 512 --max_steps 4000
 
 Texts are tokenized and packed into rows of `n_positions` tokens once; later runs find them in the cache of
@@ -11,20 +11,24 @@ last`. The final folder holds the model, its tokenizer and `pretraining.json`: t
 the held-out rows.
 """
 
-import sys
+from quick_start import quick_start
 
+quick_start(__name__)
+
+from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.pretraining import PretrainingArguments, ShapeArguments, TextArguments, pretrain
-from hf_gpt.training_args import check_launch, parse_arguments
+from hf_gpt.training_args import check_launch
+
+FIRST = ["text_files", "tokenizer", "output_dir", "n_layer", "n_embd", "n_head", "n_positions"]
+FIRST += ["learning_rate", "max_steps", "per_device_train_batch_size", "resume_from_checkpoint"]
 
 
+@command(resume="The same command with --resume_from_checkpoint last goes on from the last checkpoint.")
 def main() -> None:
-    """Parse arguments and run; wrong input ends with one line and exit status 2."""
-    try:
-        check_launch()
-        pretrain(*parse_arguments((TextArguments, ShapeArguments, PretrainingArguments), sys.argv[1:]))
-    except (ValueError, OSError) as error:
-        print(f"pretrain.py: {error}", file=sys.stderr)
-        sys.exit(2)
+    """Parse arguments and run."""
+    check_launch()
+    kinds = (TextArguments, ShapeArguments, PretrainingArguments)
+    pretrain(*parse_arguments(kinds, description=__doc__, groups={"Needed first": FIRST}))
 
 
 if __name__ == "__main__":

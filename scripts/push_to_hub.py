@@ -10,11 +10,13 @@ checked before anything is sent; `--dry_run` prints every file with its size and
 neither network nor token. After a failure the same command goes on where it stopped.
 """
 
-import sys
+from quick_start import quick_start
+
+quick_start(__name__)
+
 from dataclasses import dataclass, field
 
-from transformers import HfArgumentParser
-
+from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.hub import push
 
 
@@ -34,16 +36,11 @@ class PushArguments:
     )
 
 
+@command(resume="The same command goes on where it was stopped.")
 def main() -> None:
-    """Parse arguments and run; wrong input and broken uploads end with one line and exit status 2."""
-    parser = HfArgumentParser(PushArguments, description=__doc__, allow_abbrev=False)
-    parser.add_argument("folder", help="Folder to push.")
-    args, rest = parser.parse_args_into_dataclasses()
-    try:
-        address = push(rest.folder, **vars(args))
-    except (ValueError, OSError) as error:
-        print(f"push_to_hub.py: {error}", file=sys.stderr)
-        sys.exit(2)
+    """Parse arguments and push."""
+    args, rest = parse_arguments((PushArguments,), description=__doc__, positional={"folder": "Folder to push."})
+    address = push(rest.folder, **vars(args))
     if address is not None:
         print(f"Pushed: {address}")
 

@@ -7,6 +7,10 @@ Reads what the tests read: the recorded values in tests/data/golden, or all of t
 ids need the release's vocabulary (folder HF_GPT_DATA/gpt_bpe) and are left out without it.
 """
 
+from quick_start import quick_start
+
+quick_start(__name__)
+
 import json
 import os
 import sys
@@ -18,12 +22,13 @@ from tqdm import tqdm
 from transformers import OpenAIGPTTokenizer
 
 from hf_gpt import GPTTokenizer
+from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.optimization import ReleaseAdam, get_release_schedule
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from tests import golden  # noqa: E402  (after the path that makes it importable)
+from tests import golden
 
 
 def largest(ours, recorded) -> float:
@@ -110,8 +115,10 @@ def token_agreement() -> None:
         print(f"| {title} | {len(group):,} | {cells} |")
 
 
+@command()
 def main() -> None:
     """Print the two tables."""
+    parse_arguments((), description=__doc__)
     table = {name: model_differences(name) for name in golden.models()}
     print("Largest absolute difference (parameters: root mean square), fp32\n")
     print(f"| compared | {' | '.join(table)} |\n|---|{'---|' * len(table)}")

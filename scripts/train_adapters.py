@@ -1,4 +1,4 @@
-"""
+r"""
 Compare ways of adapting a model to a task: the metric against trained parameters, time and bytes on disk.
 
     python scripts/train_adapters.py --task questions --output_dir outputs/adapters
@@ -16,11 +16,14 @@ deleted once they are measured, adapters are kept. Seconds are given twice: thos
 run with reading, tokenizing and evaluation, where `frozen-*` runs the model once to compute its features.
 """
 
+from quick_start import quick_start
+
+quick_start(__name__)
+
 import copy
 import importlib.util
 import json
 import statistics
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,23 +31,17 @@ from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import HfArgumentParser
 
 from hf_gpt.adapters import METHODS as ADAPTERS
 from hf_gpt.adapters import adapter_config
+from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.configuration_gpt import GPTConfig
 from hf_gpt.files import atomic, write_json, write_text
 from hf_gpt.fine_tuning import ADAPTER_FILES, MODEL_FILES, input_transform, load_task_data, run
 from hf_gpt.loading import load_tokenizer, open_source
 from hf_gpt.model_loading import head_class
 from hf_gpt.task_spec import TaskSpec
-from hf_gpt.training_args import (
-    CustomTaskArguments,
-    DataArguments,
-    FineTuningArguments,
-    ModelArguments,
-    parse_arguments,
-)
+from hf_gpt.training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
 
 METHODS = {
     "full": ["--adaptation", "full"],
@@ -381,15 +378,12 @@ def write_results(folder: Path, plot: bool) -> str:
     return text
 
 
+@command(resume="The same command goes on where it was stopped.")
 def main() -> None:
-    """Run what is missing, then print the table; wrong input ends with one line and exit status 2."""
-    (args,) = HfArgumentParser(SweepArguments).parse_args_into_dataclasses()
-    try:
-        sizes = check(args)
-        folder = open_folder(args)
-    except (ValueError, OSError) as error:
-        print(f"train_adapters.py: {error}", file=sys.stderr)
-        sys.exit(2)
+    """Run what is missing, then print the table."""
+    (args,) = parse_arguments((SweepArguments,), description=__doc__)
+    sizes = check(args)
+    folder = open_folder(args)
     # All methods with one seed first: a sweep that is stopped has seen every method.
     jobs = [(task, method, seed) for seed in range(1, args.seeds + 1) for task in args.task for method in args.methods]
     missing = [job for job in jobs if not (folder / "-".join(map(str, job)) / RUN).is_file()]

@@ -1,11 +1,16 @@
-"""
+r"""
 Learns a BPE vocabulary behind the release's word splitting and writes it in the release's format.
 
-    python scripts/train_tokenizer.py --text_files books/ more_books.tar.xz --vocab_size 8000 --output_dir my-tokenizer
+    python scripts/train_tokenizer.py --text_files books/ more_books.tar.xz --vocab_size 8000 \
+        --output_dir outputs/my_tokenizer
 
 The output directory holds `encoder_bpe_8000.json` and `vocab_8000.bpe`, as the release's files are, and beside them
 what `AutoTokenizer.from_pretrained` loads.
 """
+
+from quick_start import quick_start
+
+quick_start(__name__)
 
 import json
 import os
@@ -20,8 +25,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tqdm import tqdm
-from transformers import HfArgumentParser
 
+from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.text_files import iter_texts, unwrap_paragraphs
 from hf_gpt.tokenization_gpt import END_OF_WORD, GPTTokenizer
 from hf_gpt.word_splitting import word_splitter
@@ -33,6 +38,8 @@ ASCII = {chr(code) for code in range(0x21, 0x7F)} - set(string.ascii_uppercase)
 
 @dataclass
 class TrainTokenizerArguments:
+    """What to read and to write."""
+
     text_files: list[str] = field(
         metadata={"help": "Text files, directories of .txt, and .xz, .gz, tar or zip files of .txt."}
     )
@@ -174,8 +181,8 @@ def write_tokenizer(
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    (args,) = HfArgumentParser(TrainTokenizerArguments).parse_args_into_dataclasses(arguments)
+def train(args: TrainTokenizerArguments) -> None:
+    """Count words, learn merges, write."""
     output_dir = Path(args.output_dir)
     if output_dir.exists() and not output_dir.is_dir():
         raise ValueError(f"--output_dir {output_dir} is a file; name a directory")
@@ -190,8 +197,11 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{words:,} words, {len(word_counts):,} distinct -> {len(vocab)} rows, {len(merges)} merges in {output_dir}")
 
 
+@command()
+def main() -> None:
+    """Parse arguments and train."""
+    train(*parse_arguments((TrainTokenizerArguments,), description=__doc__))
+
+
 if __name__ == "__main__":
-    try:
-        main()
-    except ValueError as error:
-        sys.exit(f"train_tokenizer.py: {error}")
+    main()

@@ -337,7 +337,7 @@ def test_configuration_file_gives_defaults_that_flags_override(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("taks: trec\n", "unknown setting taks"),
+        ("taks: trec\n", "there is no setting taks"),
         ("- a\n", "name: value"),
         ("a: [\n", "not valid YAML"),
         (None, "no such"),

@@ -83,6 +83,18 @@ def test_two_processes_give_the_numbers_of_one(whole, tmp_path):
     assert_same_training(tmp_path / "out", output)
 
 
+def test_the_launchers_report_ends_with_the_line(model, tmp_path):
+    flags = ["--task", "questions", "--model_name_or_path", model, "--output_dir", tmp_path / "out"]
+    command = launch_command("two_cpu_processes", *flags, "--adaptation", "frozen", "--layers", "7")
+    assert start_launch(tmp_path / "log", command).wait(timeout=600)
+    line = "finetune.py: --layers 7: give last, mix, or a number from 0"
+    log = (tmp_path / "log").read_text()
+    assert log.count(f"\n{line}") + log.startswith(line) == 1
+    report = log[log.index("Root Cause") :]
+    assert f"  traceback : {line}" in report
+    assert len(report.splitlines()) == 9
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("whole", ["group_by_length"], indirect=True)
 def test_two_machines_give_the_numbers_of_one(whole, tmp_path):

@@ -56,9 +56,10 @@ def test_every_layout_has_the_same_global_batch(script):
         (["--threads", "3"], "must be even"),
     ],
 )
-def test_wrong_arguments(measure, tmp_path, flags, message):
-    with pytest.raises(SystemExit, match=message):
+def test_wrong_arguments(measure, tmp_path, flags, message, capsys):
+    with pytest.raises(SystemExit):
         measure(*flags, "--output_dir", tmp_path / "out")
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -78,5 +79,6 @@ def test_layouts_are_measured_once(measure, tmp_path, capsys):
         # More than the weights, gradients and moments of 3.9 million parameters.
         assert all(size > 4 * 4 * 3.9e6 for size in result["peak bytes"])
     assert "| two processes, DDP |" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="holds runs with other settings"):
+    with pytest.raises(SystemExit):
         measure(*flags[:-4], "--steps", "4", "--output_dir", tmp_path / "out")
+    assert "holds runs with other settings" in capsys.readouterr().err

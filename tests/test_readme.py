@@ -5,9 +5,16 @@ import dataclasses
 import io
 import json
 import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_gpt.training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
@@ -44,6 +51,39 @@ def test_commands_name_what_exists(command):
         types = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
         known = {item.name for kind in types for item in dataclasses.fields(kind)} | {"config"}
         assert set(re.findall(r"--(\w+)", command.split("finetune.py")[1])) <= known
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if "scripts/" in line])
+def test_commands_write_into_the_ignored_folder(command):
+    written = re.findall(r"--output_dir (\S+)", command)
+    written += re.findall(r"convert\.py \S+ (\S+)", command)
+    assert all(folder.startswith("outputs/") for folder in written)
+
+
+def test_an_editable_install_is_a_path(tmp_path):
+    """setuptools' finder would lose to a folder of the package's name, such as the clone, in the working directory."""
+    pytest.importorskip("setuptools")
+    clone = tmp_path / "hf_gpt"
+    (clone / "hf_gpt").mkdir(parents=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE", "hf_gpt/__init__.py"):
+        shutil.copy(REPOSITORY / name, clone / name)
+    build = "import sys; from setuptools.build_meta import build_editable; build_editable(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=clone, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if "dist-info" not in name]
+        assert Path(archive.read(name).decode().strip()) == clone
+
+
+def test_lower_bounds_are_those_of_transformers():
+    """What transformers needs in a later version can never be as old as we said."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    wanted = {each.name: each for each in map(Requirement, requires("transformers")) if each.marker is None}
+    shared = [each for each in map(Requirement, project["dependencies"]) if each.name in wanted]
+    assert len(shared) >= 4
+    for each in shared:
+        (bound,) = [one.version for one in each.specifier if one.operator == ">="]
+        assert wanted[each.name].specifier.contains(bound), each
 
 
 @pytest.mark.parametrize("target", re.findall(r"^make ([\w-]+)", "\n".join(COMMANDS), flags=re.MULTILINE))

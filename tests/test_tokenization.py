@@ -17,6 +17,7 @@ from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer
 
 from hf_gpt import word_splitting
+from hf_gpt.command_line import parse_arguments
 from hf_gpt.tokenization_gpt import GPTTokenizer
 from hf_gpt.word_splitting import WordSplitter, align, fix_text, split_words, standardize_text, word_splitter
 
@@ -528,7 +529,7 @@ class TestTraining:
             texts.write_text(STORY, encoding="utf-8")
         output = tmp_path / name
         common = ["--text_files", str(texts), "--output_dir", str(output), "--vocab_size", str(vocab_size)]
-        train.main([*common, *arguments])
+        train.train(*parse_arguments((train.TrainTokenizerArguments,), [*common, *arguments]))
         return output
 
     def test_layout(self, train, tmp_path):

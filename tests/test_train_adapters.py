@@ -69,8 +69,9 @@ def test_a_sweep_goes_on_where_it_was_stopped(sweep, tmp_path, monkeypatch):
     train_adapters_run = train_adapters.run
     monkeypatch.setattr(train_adapters, "run", run_or_stop)
     flags = ("--methods", "full", "lora", "--seeds", 2, "--learning_rate", "lora=2e-3")
-    with pytest.raises(KeyboardInterrupt):
-        sweep(output, *flags)
+    status, _, errors = sweep(output, *flags)
+    assert status == 130
+    assert errors.endswith("train_adapters.py: stopped (SIGINT). The same command goes on where it was stopped.\n")
     # The first seed of every method comes before the second of any.
     assert started == ["questions-full-1", "questions-lora-1", "questions-full-2"]
     methods = json.loads((output / "results.json").read_text())["questions"]["methods"]
