@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 DEMO_DIR ?= outputs/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint help-texts format
+.PHONY: help setup demo test test-slow test-upstream lint help-texts format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  \1\t/' | expand -t 14
@@ -26,8 +26,12 @@ demo: $(STAMP) ## Fine-tune gpt-mini on the questions that the repository carrie
 test: $(STAMP) ## Run the quick tests
 	$(BIN)/python -m pytest -q -m "not slow and not gpu and not network"
 
-test-slow: $(STAMP) ## Run the long tests too
+test-slow: $(STAMP) ## Run the long tests too, test-upstream among them
 	$(BIN)/python -m pytest -q -m "not gpu and not network"
+	$(BIN)/python tests/upstream/run.py
+
+test-upstream: $(STAMP) ## Run transformers' and peft's own tests, which come from PyPI, on the classes of hf_gpt
+	$(BIN)/python tests/upstream/run.py
 
 lint: $(STAMP) ## Check style and formatting
 	$(BIN)/ruff check .

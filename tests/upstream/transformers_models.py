@@ -1,0 +1,93 @@
+"""transformers' common tests of models on hf_gpt's four classes, in three configurations."""
+
+import unittest
+
+import torch
+from tests.generation.test_utils import GenerationTesterMixin
+from tests.test_configuration_common import ConfigTester
+from tests.test_modeling_common import ModelTesterMixin, ids_tensor
+from tests.test_pipeline_mixin import PipelineTesterMixin
+from tests.test_training_mixin import TrainingTesterMixin
+from transformers.models.auto import modeling_auto
+from transformers.testing_utils import torch_device
+
+from hf_gpt import GPTConfig, GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
+
+# By these names the tests choose labels and inputs, as for a model inside transformers.
+for mapping, model_class in {
+    "MODEL_MAPPING_NAMES": GPTModel,
+    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES": GPTForCausalLM,
+    "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES": GPTForMultipleChoice,
+    "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES": GPTForSequenceClassification,
+}.items():
+    getattr(modeling_auto, mapping)[GPTConfig.model_type] = model_class.__name__
+
+
+class GPTModelTester:
+    """Makes the tiny configurations and inputs that the common tests ask for."""
+
+    base_model_class = GPTModel
+    causal_lm_class = GPTForCausalLM
+    sequence_classification_class = GPTForSequenceClassification
+    is_training = True
+    batch_size, seq_length, num_choices = 13, 7, 4
+    vocab_size, hidden_size, num_hidden_layers, num_attention_heads = 99, 32, 2, 4
+
+    def __init__(self, **config):
+        self.config = config
+
+    def get_config(self) -> GPTConfig:
+        values = {
+            "vocab_size": self.vocab_size,
+            "n_positions": 512,
+            "n_embd": self.hidden_size,
+            "n_layer": self.num_hidden_layers,
+            "n_head": self.num_attention_heads,
+            # Not among tokens 1 to 19, which the test of training repeats, nor at the end, which others cut off.
+            "bos_token_id": 20,
+            "start_token_id": 20,
+            "delimiter_token_id": 21,
+            "classify_token_id": 22,
+            "pad_token_id": 98,
+        }
+        return GPTConfig(**values | self.config)
+
+    def prepare_config_and_inputs_for_common(self):
+        """Random tokens and, where the task heads look for it, the classify token."""
+        config = self.get_config()
+        input_ids = 24 + ids_tensor([self.batch_size, self.seq_length], 70)
+        input_ids[:, -1] = config.classify_token_id
+        attention_mask = torch.ones_like(input_ids).to(torch_device)
+        return config, {"input_ids": input_ids, "attention_mask": attention_mask}
+
+
+class CommonTests(ModelTesterMixin, GenerationTesterMixin, PipelineTesterMixin, TrainingTesterMixin):
+    all_model_classes = (GPTModel, GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification)
+    pipeline_model_mapping = {
+        "feature-extraction": GPTModel,
+        "text-classification": GPTForSequenceClassification,
+        "text-generation": GPTForCausalLM,
+        "zero-shot": GPTForSequenceClassification,
+    }
+    model_tester = None
+    config = {}
+
+    def setUp(self):
+        self.model_tester = GPTModelTester(**self.config)
+
+    def test_config(self):
+        ConfigTester(self, config_class=GPTConfig, n_embd=36).run_common_tests()
+
+
+class Default(CommonTests, unittest.TestCase):
+    pass
+
+
+class NormFirstScalarMix(CommonTests, unittest.TestCase):
+    config = {"norm_first": True, "final_norm": True, "head_layers": "mix", "pad_token_id": 0, "eos_token_id": 23}
+
+
+class ReleaseQuirks(CommonTests, unittest.TestCase):
+    config = {"release_quirks": True}
+    # Dropout falls on the embedding matrix, and the gradient keeps its noise.
+    training_grad_norm_reduction_threshold = 0.5
