@@ -71,8 +71,6 @@ class GPTTrainer(HubTrainer):
 
     def _smooth_task_losses(self, share: float) -> None:
         """Have the models smooth: the Trainer's own smoother puts a loss of the logits alone for the joint one."""
-        if not 0 <= share < 1:
-            raise ValueError(f"--label_smoothing_factor {share}: give a share of at least 0 and less than 1.")
         for model in self.task_models():
             config = model.config
             problem = config.problem_type or ("regression" if config.num_labels == 1 else None)
