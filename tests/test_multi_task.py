@@ -228,9 +228,9 @@ def test_models_of_the_tasks_follow_the_mode():
 
 
 def test_one_task_gives_the_bits_of_training_it_alone(model, tmp_path, monkeypatch):
-    """With dropout and an incomplete last batch: the same losses, parameters, metrics and predictions."""
+    """With dropout, smoothed labels and an incomplete last batch: the same losses, parameters and predictions."""
     flags = ["--model_name_or_path", model, "--max_train_rows", 40, "--max_eval_rows", 20, *FLAGS]
-    flags += ["--per_device_train_batch_size", 16, "--num_train_epochs", 2]
+    flags += ["--per_device_train_batch_size", 16, "--num_train_epochs", 2, "--label_smoothing_factor", 0.2]
     alone = finetune(*flags, "--task", "questions", "--output_dir", tmp_path / "alone")
     monkeypatch.setattr(
         multi_task, "tasks_of", lambda _, data, args: {"questions": replace(data, tasks=None, task="questions")}

@@ -420,6 +420,9 @@ def test_pretraining_on_one_file(small_pretraining, tmp_path, command):
     record = json.loads((tmp_path / "out" / "pretraining.json").read_text())
     assert record["steps"] == 3
     assert record["validation_tokens"] > 0
+    # Of the special tokens, which no text holds.
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["untrained_token_ids"] == [8000, 8001, 8002]
     weights = (tmp_path / "out" / "model.safetensors").read_bytes()
     for _ in range(2):
         status, _, errors = command("pretrain.py", *flags, "--resume_from_checkpoint", "last")
