@@ -1,7 +1,7 @@
 """
 transformers' and peft's own tests on hf_gpt's classes.
 
-    python tests/upstream/run.py [--transformers_tests CLONE/tests] [arguments of pytest, such as -k test_resize]
+    python tests/upstream/run.py [--project transformers] [--transformers_tests CLONE/tests] [arguments of pytest]
 
 The source distributions of the installed versions come from PyPI, their tests are unpacked below `.upstream`, and
 pytest prints what each suite passed, failed, skipped, and what stands in `exceptions.py`. The source distribution of
