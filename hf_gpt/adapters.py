@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from peft import (
@@ -26,16 +26,17 @@ from peft import (
     PrefixTuningConfig,
     PromptTuningConfig,
 )
-from peft.mapping import PEFT_TYPE_TO_PREFIX_MAPPING
+from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING, PEFT_TYPE_TO_PREFIX_MAPPING
 from peft.utils import ModulesToSaveWrapper, constants
 from torch import nn
 from transformers import PreTrainedModel
 
 from .adapter_methods import BitFitConfig, HoulsbyConfig
 from .configuration_gpt import GPTConfig
-from .hub_checks import HEAD_CONFIG, RepositoryError
+from .hub_checks import HEAD_CONFIG, RepositoryError, adapter_problems
 from .hub_download import local_folder
 from .modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
+from .tensor_files import check_types, read_json
 from .virtual_tokens import GPT_TASK
 from .weight_loading import load_weights
 
@@ -198,8 +199,51 @@ def adapted_config(folder: str | os.PathLike, revision: str | None = None) -> GP
             f"{folder} has no {HEAD_CONFIG}, so its head is not known: load the base model with the right head and "
             "use peft.PeftModel.from_pretrained(model, folder)."
         )
-    with open(path, encoding="utf-8") as file:
-        return GPTConfig.from_dict(json.load(file))
+    settings = read_json(Path(path))
+    try:
+        config = GPTConfig.from_dict(settings)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not config.architectures or config.architectures[0] not in _MODEL_CLASSES:
+        raise ValueError(f"{path}: architectures must name one of {', '.join(_MODEL_CLASSES)}.")
+    return config
+
+
+def _adapter_settings(folder: str | os.PathLike) -> PeftConfig:
+    """What the `adapter_config.json` of a folder says, if it is what adapters of ours say."""
+    path = Path(folder) / constants.CONFIG_NAME
+    if not path.is_file():
+        raise ValueError(f"{folder} has no {constants.CONFIG_NAME}: it is no adapter.")
+    settings = read_json(path)
+    problems = adapter_problems(settings)
+    if problems:
+        raise ValueError(f"{path} is refused: {'; '.join(problems)}.")
+    method = settings.get("peft_type")
+    # Of peft's other methods, some fetch further adapters or read files of torch's by names in the settings.
+    if method not in list(_PEFT_TYPES):
+        raise ValueError(f"{folder} is an adapter of the method {method}; hf_gpt loads {', '.join(METHODS)}.")
+    # peft has None for the default of some numbers.
+    given = {name: value for name, value in settings.items() if value is not None}
+    check_types(path, given, get_type_hints(PEFT_TYPE_TO_CONFIG_MAPPING[method]))
+    try:
+        return PeftConfig.from_pretrained(folder)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _check_size(folder: str | os.PathLike, adapter: PeftConfig, config: GPTConfig) -> None:
+    """Raise a `ValueError` for an adapter that is not made for the model, or larger than the model."""
+    for name, ours in (("token_dim", "n_embd"), ("num_layers", "n_layer"), ("num_attention_heads", "n_head")):
+        found = getattr(adapter, name, None)
+        if found not in (None, getattr(config, ours)):
+            raise ValueError(f"{folder}: {name} is {found}, but {HEAD_CONFIG} has {getattr(config, ours)} ({ours}).")
+    sizes = {name: getattr(adapter, name, None) for name in ("r", "bottleneck_size", "encoder_hidden_size")}
+    sizes |= {f"rank_pattern of {name}": rank for name, rank in (getattr(adapter, "rank_pattern", None) or {}).items()}
+    sizes["num_virtual_tokens"] = getattr(adapter, "num_virtual_tokens", None)
+    for name, size in sizes.items():
+        most = config.n_positions - 1 if name == "num_virtual_tokens" else 4 * config.n_embd
+        if size is not None and (not isinstance(size, int) or not 1 <= size <= most):
+            raise ValueError(f"{folder}: {name} is {size}; for this model it is at least 1 and at most {most}.")
 
 
 def base_folder(folder: str | os.PathLike, base_model: str | os.PathLike | None = None) -> tuple[str, Path]:
@@ -213,7 +257,7 @@ def base_folder(folder: str | os.PathLike, base_model: str | os.PathLike | None 
     Raises:
         ValueError: if there is none, or it is an adapter itself.
     """
-    adapter = PeftConfig.from_pretrained(folder)
+    adapter = _adapter_settings(folder)
     name = os.fspath(base_model or adapter.base_model_name_or_path or "")
     try:
         found = local_folder(name, adapter.revision if base_model is None else None)
@@ -258,8 +302,8 @@ def load_adapter(
     Adapters that other code saved load as usual: `PeftModel.from_pretrained(model, folder)`.
     """
     folder = local_folder(folder, revision)
-    config = adapted_config(folder)
-    _check_method(folder)
+    config, adapter = adapted_config(folder), _adapter_settings(folder)
+    _check_size(folder, adapter, config)
     name, base = base_folder(folder, base_model)
     model_class = _MODEL_CLASSES[config.architectures[0]]
     try:
@@ -267,16 +311,15 @@ def load_adapter(
     except OSError as error:
         raise ValueError(f"{folder}: no base model {name} ({error}). Say where it is with base_model=.") from error
     model.name_or_path = model.config.name_or_path = name
-    adapted = PeftModel.from_pretrained(model, folder, adapter_name=adapter_name, is_trainable=is_trainable)
+    try:
+        adapted = PeftModel.from_pretrained(model, folder, adapter_name=adapter_name, is_trainable=is_trainable)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
+        why = " ".join(str(error).split())
+        raise ValueError(
+            f"{folder}: what {constants.CONFIG_NAME} says fits neither the weights beside it nor {name} ({why})."
+        ) from error
     adapted.register_forward_pre_hook(_check_mixed_batch, with_kwargs=True)
     return adapted
-
-
-def _check_method(folder: Path) -> None:
-    """Of peft's other methods, some fetch further adapters or read files of torch's by names in the settings."""
-    method = PeftConfig.from_pretrained(folder).peft_type
-    if method not in _PEFT_TYPES:
-        raise ValueError(f"{folder} is an adapter of the method {method}; hf_gpt loads {', '.join(METHODS)}.")
 
 
 def load_adapters(folders: Mapping[str, str], base_model: str | os.PathLike | None = None, **kwargs: Any) -> PeftModel:
@@ -304,11 +347,12 @@ def load_adapters(folders: Mapping[str, str], base_model: str | os.PathLike | No
     if not folders:
         raise ValueError("Name at least one adapter: load_adapters({name: folder}).")
     folders = {name: local_folder(folder) for name, folder in folders.items()}
-    adapters = {name: PeftConfig.from_pretrained(folder) for name, folder in folders.items()}
+    adapters = {name: _adapter_settings(folder) for name, folder in folders.items()}
     configs = {name: adapted_config(folder) for name, folder in folders.items()}
     first, *others = folders
     for name in folders:
         _check_name(name, adapters[name])
+        _check_size(folders[name], adapters[name], configs[name])
         for what, ours, theirs in (
             ("methods", adapters[name].peft_type.value, adapters[first].peft_type.value),
             ("heads", configs[name].architectures[0], configs[first].architectures[0]),
@@ -395,7 +439,7 @@ def resumption_problem(model: PreTrainedModel | PeftModel, checkpoint: str) -> s
         return "it holds an adapter: name its --adaptation" if has_adapter else None
     if not has_adapter:
         return "it holds no adapter: leave out --adaptation"
-    saved, ours = PeftConfig.from_pretrained(checkpoint).to_dict(), model.active_peft_config.to_dict()
+    saved, ours = _adapter_settings(checkpoint).to_dict(), model.active_peft_config.to_dict()
     free = {"auto_mapping", "base_model_name_or_path", "inference_mode", "peft_version", "revision"}
     other = sorted(name for name in (saved | ours).keys() - free if saved.get(name) != ours.get(name))
     return f"its adapter has another {', '.join(other)}" if other else None

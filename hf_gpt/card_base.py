@@ -5,12 +5,13 @@ import math
 import os
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
 from .files import write_text
+from .tensor_files import check_types, read_yaml
 
 CARD, FACTS = "README.md", "card.yaml"
 _KINDS: dict[str, type["Card"]] = {}
@@ -36,6 +37,9 @@ class Card:
     def values(self) -> dict[str, Any]:
         """What the template is filled in with."""
         raise NotImplementedError
+
+    def check_parts(self, path: Path) -> None:
+        """Raise a `ValueError` that names `path` if what stands within a fact cannot be rendered."""
 
     def save(self, folder: str | os.PathLike) -> None:
         """Write `card.yaml` and `README.md` into a folder, each whole or not at all."""
@@ -63,25 +67,20 @@ class Card:
         path = Path(folder) / FACTS
         if not path.is_file():
             raise ValueError(f"{folder} has no {FACTS}: there is nothing to render a card from.")
-        try:
-            facts = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            raise ValueError(f"{path} is not valid YAML: {error}") from error
-        kind = _KINDS.get(facts.pop("kind", None)) if isinstance(facts, dict) else None
+        facts = read_yaml(path)
+        name = facts.pop("kind", None)
+        kind = _KINDS.get(name) if isinstance(name, str) else None
         if kind is None:
             raise ValueError(f"{path} must hold `name: value` lines, with kind one of {', '.join(sorted(_KINDS))}.")
         known = {item.name: item for item in dataclasses.fields(kind)}
         unknown = sorted(str(name) for name in facts.keys() - known.keys())
         if unknown:
             raise ValueError(f"{path}: unknown {', '.join(unknown)}. Known are {', '.join(known)}.")
-        missing = [name for name, item in known.items() if name not in facts and _default(item) is dataclasses.MISSING]
-        if missing:
-            raise ValueError(f"{path}: {', '.join(missing)} must be there.")
-        for name, value in facts.items():
-            wanted = type(_default(known[name]))
-            if wanted in (list, dict) and not isinstance(value, wanted):
-                raise ValueError(f"{path}: {name} must be a {wanted.__name__}, not {value!r}.")
-        return kind(**facts)
+        required = [name for name, item in known.items() if _default(item) is dataclasses.MISSING]
+        check_types(path, facts, get_type_hints(kind), required)
+        card = kind(**facts)
+        card.check_parts(path)
+        return card
 
 
 def read_template(kind: str) -> str:

@@ -26,6 +26,8 @@ import yaml
 from huggingface_hub.errors import EntryNotFoundError, RevisionResolutionError, StrictDataclassError
 from transformers import HfArgumentParser, TrainingArguments
 
+from .tensor_files import read_yaml
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 # What libraries raise for a user's mistake, besides ValueError and OSError.
 _USER_ERRORS = (yaml.YAMLError, httpx.HTTPError, EntryNotFoundError, RevisionResolutionError, StrictDataclassError)
@@ -233,15 +235,9 @@ class CommandParser(HfArgumentParser):
         if not path.is_file():
             raise ValueError(f"--config {path}: there is no such file.")
         try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except UnicodeDecodeError as error:
-            raise ValueError(f"--config {path} is not UTF-8: {error}") from error
-        except RecursionError as error:
-            raise ValueError(f"--config {path} is nested too deeply.") from error
-        except yaml.YAMLError as error:
-            raise ValueError(f"--config {path} is not valid YAML: {error}") from error
-        if not isinstance(values, dict):
-            raise ValueError(f"--config {path} must hold `name: value` lines.")
+            values = read_yaml(path)
+        except ValueError as error:
+            raise ValueError(f"--config {error}") from error
         flags = []
         for key, value in values.items():
             if key not in self.fields:

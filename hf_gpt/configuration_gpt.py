@@ -3,10 +3,11 @@
 import math
 from typing import Any, Literal
 
+import torch
 from huggingface_hub.dataclasses import strict
 from transformers import GenerationConfig, PreTrainedConfig
 
-from .stock_checkpoints import own_config
+from .stock_checkpoints import UNREADABLE, own_config
 
 # The class of every Auto class, for repositories that carry their code; see `hf_gpt.hub_code`.
 AUTO_MAP = {
@@ -15,6 +16,27 @@ AUTO_MAP = {
     "AutoModelForCausalLM": "modeling_gpt.GPTForCausalLM",
     "AutoModelForMultipleChoice": "modeling_gpt.GPTForMultipleChoice",
     "AutoModelForSequenceClassification": "modeling_gpt.GPTForSequenceClassification",
+}
+# Far above what there are models of, and below what could not be built.
+LARGEST = {
+    "vocab_size": 1 << 24,
+    "n_positions": 1 << 20,
+    "n_embd": 1 << 16,
+    "n_layer": 1000,
+    "n_head": 1 << 16,
+    "n_inner": 1 << 18,
+    "num_labels": 100_000,
+}
+# What transformers takes beside the fields.
+_SETTINGS = {
+    **dict.fromkeys(("attn_implementation", "_attn_implementation"), (str, dict)),
+    **dict.fromkeys(("experts_implementation", "_experts_implementation"), (str, dict)),
+    "auto_map": dict,
+    "model_type": str,
+    "name_or_path": object,
+    "num_labels": int,
+    "output_attentions": bool,
+    "torch_dtype": (str, torch.dtype),
 }
 
 SPECIAL_IDS = ("pad_token_id", "bos_token_id", "start_token_id", "delimiter_token_id", "classify_token_id")
@@ -146,23 +168,21 @@ class GPTConfig(PreTrainedConfig):
     ) = None
 
     def __post_init__(self, **kwargs):
+        # First of all, as already transformers' own part makes a name for every label.
+        self._check_settings(kwargs)
         super().__post_init__(**kwargs)
+        if not isinstance(self.dtype, torch.dtype | None):
+            raise ValueError(f"dtype must be one of PyTorch's, such as float32, not {self.dtype!r}.")
         # TRL reads it of every class that is not in transformers.
         self.auto_map = getattr(self, "auto_map", None) or {}
         self._check_values()
 
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs) -> Any:
-        """As in transformers, which sets `kwargs` behind the checks: here, those hold for them, too."""
-        found = super().from_dict(config_dict, **kwargs)
-        (found[0] if isinstance(found, tuple) else found)._check_values()
-        return found
-
     def _check_values(self) -> None:
         """Raise a `ValueError` for a field that is out of its range or does not go with another."""
-        for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        for name, most in LARGEST.items():
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= most:
+                raise ValueError(f"{name} must be at least 1 and at most {most:,}, not {value}.")
         if self.n_embd % self.n_head:
             raise ValueError(f"n_embd ({self.n_embd}) must be a multiple of n_head ({self.n_head}).")
         for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"):
@@ -186,6 +206,29 @@ class GPTConfig(PreTrainedConfig):
                 f"{self.vocab_size} rows."
             )
 
+    def _check_settings(self, settings: dict[str, Any]) -> None:
+        """Raise a `ValueError` for what transformers would stumble over: sizes of no model, names and types."""
+        labels, most = settings.get("num_labels"), LARGEST["num_labels"]
+        if labels is not None and (not isinstance(labels, int) or not 1 <= labels <= most):
+            raise ValueError(f"num_labels must be at least 1 and at most {most:,}, not {labels}.")
+        # What is neither a field nor a setting of transformers would hide a method or property of this class.
+        for name in sorted(settings.keys() - _SETTINGS.keys() - self.attribute_map.keys()):
+            if hasattr(type(self), name):
+                raise ValueError(f"A configuration has no field {name}: leave it out.")
+        quantization = settings.get("quantization_config")
+        quantization = quantization.to_dict() if hasattr(quantization, "to_dict") else quantization
+        method = quantization.get("quant_method", "") if isinstance(quantization, dict) else ""
+        names = self.architectures
+        for name, value, kinds in (
+            *((name, settings.get(name), kinds) for name, kinds in _SETTINGS.items()),
+            ("quantization_config", quantization, dict),
+            ("quant_method", method, str),
+            ("architectures", names, list),
+            *(("architectures", item, str) for item in (names if isinstance(names, list) else ())),
+        ):
+            if value is not None and not isinstance(value, kinds):
+                raise ValueError(f"{name}: {value!r} is of a wrong type.")
+
     @property
     def layers_of_head(self) -> list[int]:
         """The layers (`list[int]`) whose states a task head reads, from 0, the output of the embedding."""
@@ -196,8 +239,33 @@ class GPTConfig(PreTrainedConfig):
     @classmethod
     def get_config_dict(cls, *args, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:
         """As in transformers; the configuration of a stock `openai-gpt` or `gpt2` becomes one of ours."""
-        config_dict, kwargs = super().get_config_dict(*args, **kwargs)
-        return own_config(config_dict), kwargs
+        try:
+            config_dict, kwargs = super().get_config_dict(*args, **kwargs)
+            return own_config(config_dict), kwargs
+        except UNREADABLE as error:
+            name = args[0] if args else kwargs.get("pretrained_model_name_or_path")
+            raise ValueError(f"config.json of {name}: {' '.join(str(error).split())}") from error
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> Any:
+        """As in transformers; the configuration knows its name, as one of `AutoConfig` does."""
+        kwargs.setdefault("name_or_path", str(pretrained_model_name_or_path))
+        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs) -> Any:
+        """
+        As in transformers, which sets `kwargs` behind the checks: here, those hold for them, too. Whatever is wrong is
+        a `ValueError`, which names the model where it can.
+        """
+        name = kwargs.get("name_or_path")
+        try:
+            found = super().from_dict(config_dict, **kwargs)
+            (found[0] if isinstance(found, tuple) else found)._check_values()
+            return found
+        except UNREADABLE as error:
+            where = f"config.json of {name}: " if name else ""
+            raise ValueError(where + " ".join(str(error).split())) from error
 
     def to_dict(self) -> dict[str, Any]:
         """As in transformers; `auto_map` only where there is one."""

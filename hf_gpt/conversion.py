@@ -22,6 +22,7 @@ from .modeling_gpt import (
     GPTPreTrainedModel,
 )
 from .stock_checkpoints import with_special_tokens
+from .tensor_files import read_json, read_npy
 
 RELEASE_PIECES = 10
 
@@ -111,13 +112,9 @@ def _read_shapes(path: Path) -> list[list[int]]:
             f"{path} is missing: the folder of the OpenAI release holds params_shapes.json, params_0.npy to "
             f"params_{RELEASE_PIECES - 1}.npy, encoder_bpe_40000.json and vocab_40000.bpe."
         )
-    try:
-        shapes = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid JSON ({error}): copy it again from the release.") from error
-    valid = isinstance(shapes, list) and all(
-        isinstance(shape, list) and shape and all(isinstance(size, int) and size > 0 for size in shape)
-        for shape in shapes
+    shapes = read_json(path, list)
+    valid = all(
+        isinstance(shape, list) and shape and all(type(size) is int and size > 0 for size in shape) for shape in shapes
     )
     if not valid:
         raise ValueError(f"{path} must hold a list of array shapes (lists of positive integers).")
@@ -145,14 +142,8 @@ def _read_piece(path: Path, size: int) -> np.ndarray:
     """One flat piece of `size` finite float32 numbers."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: the release has {RELEASE_PIECES} pieces; copy all of them.")
-    try:
-        piece = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise ValueError(
-            f"{path} is not a readable array of numbers ({error}): it is truncated or not from the release; "
-            "copy it again."
-        ) from error
-    if not isinstance(piece, np.ndarray) or piece.dtype != np.float32 or piece.ndim != 1:
+    piece = read_npy(path)
+    if piece.dtype != np.float32 or piece.ndim != 1:
         raise ValueError(f"{path} must be one flat array of float32 numbers.")
     if piece.size != size:
         raise ValueError(

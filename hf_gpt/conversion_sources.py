@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig
 
 from .adapters import base_folder, load_adapter, merged
@@ -30,7 +29,7 @@ from .stock_checkpoints import (
     stock_type,
     with_special_tokens,
 )
-from .tensor_files import progress, read_json, read_tensors
+from .tensor_files import check_types, progress, read_json, read_tensors
 from .tokenization_gpt import GPTTokenizer
 
 KINDS = {
@@ -123,6 +122,7 @@ def recognise(path: Path) -> str:
 
 def _kind_of_config(path: Path) -> str:
     config = read_json(path)
+    check_types(path, config, {"model_type": str | None, "architectures": list[str] | None})
     kind = stock_type(config) or config.get("model_type")
     if kind not in KINDS:
         raise ValueError(f"{path} is of a model of the type {kind!r}; hf_gpt, openai-gpt and gpt2 are known here.")
@@ -294,8 +294,8 @@ def read_config(path: Path, **changes: Any) -> GPTConfig:
     """The configuration in a folder with other settings; a `ValueError` names the file that is wrong."""
     try:
         return GPTConfig.from_pretrained(path, **changes)
-    except (TypeError, ValueError, StrictDataclassError) as error:
-        raise ValueError(f"{path / 'config.json'}: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise ValueError(f"{path / 'config.json'}: {error}") from error
 
 
 def _generation(path: Path) -> GenerationConfig | None:
@@ -390,8 +390,11 @@ def _with_head(checkpoint: Checkpoint, head: str, seed: int) -> None:
 
 def _check(checkpoint: Checkpoint, path: Path) -> None:
     """Every parameter that the model has is there, with its shape and finite numbers, and no other."""
-    with torch.device("meta"):
-        expected = own_names(HEADS[checkpoint.head](checkpoint.config).state_dict(), checkpoint.config)
+    try:
+        with torch.device("meta"):
+            expected = own_names(HEADS[checkpoint.head](checkpoint.config).state_dict(), checkpoint.config)
+    except ValueError as error:
+        raise ValueError(f"{path / 'config.json'} describes no model that can be built: {error}") from error
     found = checkpoint.parameters
     missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
     if missing:

@@ -8,6 +8,7 @@ from pathlib import Path
 from transformers import OpenAIGPTTokenizer
 
 from .configuration_gpt import GPTConfig
+from .tensor_files import read_json
 from .tokenization_gpt import GPTTokenizer
 
 TOKENIZER_FILES = (
@@ -49,7 +50,7 @@ def find_tokenizer(
 
 def _class_in(folder: Path) -> str | None:
     path = folder / "tokenizer_config.json"
-    return json.loads(path.read_text(encoding="utf-8")).get("tokenizer_class") if path.is_file() else None
+    return read_json(path).get("tokenizer_class") if path.is_file() else None
 
 
 def _read(folder: Path) -> GPTTokenizer:
@@ -117,6 +118,6 @@ def copy_tokenizer(files: Sequence[Path], folder: Path) -> None:
     for file in files:
         shutil.copyfile(file, folder / file.name)
     path = folder / "tokenizer_config.json"
-    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    config = read_json(path) if path.is_file() else {}
     if "tokenizer_class" not in config:
         path.write_text(json.dumps(config | {"tokenizer_class": "GPT2Tokenizer"}, indent=2) + "\n", encoding="utf-8")

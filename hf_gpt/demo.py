@@ -23,6 +23,10 @@ from .virtual_tokens import virtual_tokens
 from .zero_shot import ZeroShotScorer, ZeroShotTransform
 
 _END_OF_WORD = "</w>"
+# What a request may ask for: characters for each token of the context, and rows of work side by side.
+CHARACTERS_PER_TOKEN = 16
+MOST_CHOICES = 20
+MOST_BEAMS = 10
 # What a strategy's description leaves out.
 _SWITCHED_OFF = (("do_sample", False), ("do_sample", True), ("top_k", 0), ("top_p", 1.0))
 
@@ -150,7 +154,7 @@ class LanguageModelDemo:
         Raises:
             ValueError: if the prompt is empty, or does not fit into the context together with the new tokens.
         """
-        ids = _tokens(self.tokenizer, prompt, "prompt")
+        ids = _tokens(self.tokenizer, self.model.config, prompt, "prompt")
         _check_room(self.model.config, len(ids), new_tokens)
         inputs = torch.tensor([ids], device=self.model.device)
         results = []
@@ -182,7 +186,7 @@ class LanguageModelDemo:
         Raises:
             ValueError: if the prompt is empty or too long.
         """
-        ids = _tokens(self.tokenizer, prompt, "prompt")
+        ids = _tokens(self.tokenizer, self.model.config, prompt, "prompt")
         _check_room(self.model.config, len(ids))
         logits = self.model(torch.tensor([ids], device=self.model.device), logits_to_keep=1).logits[0, -1].float()
         logits[self.model.generation_config.suppress_tokens or []] = float("-inf")
@@ -201,7 +205,7 @@ class LanguageModelDemo:
         Raises:
             ValueError: if a text is missing or all together are too long.
         """
-        row = _choice_tokens(self.tokenizer, context, question, choices)
+        row = _choice_tokens(self.tokenizer, self.model.config, context, question, choices)
         transform = ZeroShotTransform("choices", self.model.config.n_positions)
         _check_uncut(transform, row, self.model.config)
         return self._scores(transform(row))
@@ -270,7 +274,7 @@ class MultipleChoiceDemo(HeadDemo):
         Raises:
             ValueError: if a text is missing or all together are too long.
         """
-        row = _choice_tokens(self.tokenizer, context, question, choices)
+        row = _choice_tokens(self.tokenizer, self.model.config, context, question, choices)
         return self._logits("multiple-choice", row).tolist()
 
 
@@ -296,13 +300,13 @@ class ClassifierDemo(HeadDemo):
         Raises:
             ValueError: if a text is missing or too long.
         """
-        first = _tokens(self.tokenizer, text, "text")
+        first = _tokens(self.tokenizer, self.model.config, text, "text")
         if not second.strip():
             if both_orders:
                 raise ValueError("Two orders need two texts: give the second one.")
             logits = self._logits("classification", {"text": first})
         else:
-            row = {"premise": first, "hypothesis": _tokens(self.tokenizer, second, "second text")}
+            row = {"premise": first, "hypothesis": _tokens(self.tokenizer, self.model.config, second, "second text")}
             logits = self._logits("similarity" if both_orders else "entailment", row)
         problem_type = self.model.config.problem_type
         if problem_type == "ordinal":
@@ -314,26 +318,42 @@ class ClassifierDemo(HeadDemo):
         return dict(zip(self.label_names, probabilities.tolist(), strict=True))
 
 
-def _tokens(tokenizer: GPTTokenizer, text: str, what: str) -> list[int]:
+def check_length(config: GPTConfig, text: str, what: str) -> None:
+    """Raise a `ValueError` for a text that cannot fit into the context, before anything is done with it."""
+    most = CHARACTERS_PER_TOKEN * config.n_positions
+    if len(text) > most:
+        raise ValueError(
+            f"The {what} has {len(text):,} characters; for a context of {config.n_positions} tokens at most {most:,} "
+            "are taken: shorten it."
+        )
+
+
+def _tokens(tokenizer: GPTTokenizer, config: GPTConfig, text: str, what: str) -> list[int]:
     """Token ids without special tokens, at least one."""
+    check_length(config, text or "", what)
     ids = tokenizer(text, add_special_tokens=False)["input_ids"] if text and text.strip() else []
     if not ids:
         raise ValueError(f"The {what} is empty: write something.")
     return ids
 
 
-def _choice_tokens(tokenizer: GPTTokenizer, context: str, question: str, choices: Sequence[str]) -> dict[str, Any]:
+def _choice_tokens(
+    tokenizer: GPTTokenizer, config: GPTConfig, context: str, question: str, choices: Sequence[str]
+) -> dict[str, Any]:
     """The row of an item; of context and question one may be empty."""
-    if len(choices) < 2:
-        raise ValueError("Give at least two choices, each on a line of its own.")
+    if not 2 <= len(choices) <= MOST_CHOICES:
+        raise ValueError(f"Give at least two choices and at most {MOST_CHOICES}, each on a line of its own.")
+    check_length(config, "".join((context, question, *choices)), "item")
     if not context.strip() and not question.strip():
         raise ValueError("Give a context, a question or both: choices are scored by what stands before them.")
     given = {
-        name: _tokens(tokenizer, text, name) if text.strip() else []
+        name: _tokens(tokenizer, config, text, name) if text.strip() else []
         for name, text in (("context", context), ("question", question))
     }
     numbered = enumerate(choices, start=1)
-    return given | {"choices": [_tokens(tokenizer, choice, f"choice number {number}") for number, choice in numbered]}
+    return given | {
+        "choices": [_tokens(tokenizer, config, choice, f"choice number {number}") for number, choice in numbered]
+    }
 
 
 def _check_room(config: GPTConfig, given: int, new: int = 0) -> None:

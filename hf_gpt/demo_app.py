@@ -20,12 +20,20 @@ from typing import TYPE_CHECKING, Any
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 from transformers.dynamic_module_utils import get_relative_import_files
 
-from .demo import ClassifierDemo, LanguageModelDemo, MultipleChoiceDemo, strategies
+from .demo import (
+    MOST_BEAMS,
+    ClassifierDemo,
+    LanguageModelDemo,
+    MultipleChoiceDemo,
+    check_length,
+    strategies,
+)
 
 if TYPE_CHECKING:
     from gradio import Blocks
 
 _BAR = 20
+_LONGEST_QUEUE = 32
 _EIGHTHS = ("", *"▏▎▍▌▋▊▉")
 _PACKAGE = "hf-gpt"
 _SPACE_PYTHON = "3.11"
@@ -121,6 +129,8 @@ class Demos:
         temperature: float,
     ) -> list[Any]:
         """The text of each strategy, then the rows of the table that compares them."""
+        if num_beams > MOST_BEAMS:
+            raise ValueError(f"{int(num_beams)} beams: at most {MOST_BEAMS} are searched here.")
         chosen = strategies(int(num_beams), int(top_k), float(top_p), float(temperature))
         results = self.language_model.continuations(prompt, int(new_tokens), chosen, int(seed or 0))
         table = [
@@ -148,6 +158,7 @@ class Demos:
 
     def score_choices(self, context: str, question: str, choices: str) -> tuple[str, list[list[Any]]]:
         """The best choice, and rows of choice, score, share and bar; `choices` has one on each line."""
+        check_length(self.language_model.model.config, choices, "text of the choices")
         texts = [line.strip() for line in choices.splitlines() if line.strip()]
         scorer = self.multiple_choice or self.language_model
         scores = scorer.score_choices(context, question, texts)
@@ -194,7 +205,8 @@ def build_app(demos: Demos) -> "Blocks":
             _choices_tab(gr, demos)
         with gr.Tab("Classification"):
             _classification_tab(gr, demos)
-    return app
+    # Who comes when so many wait is told so, instead of waiting behind them.
+    return app.queue(max_size=_LONGEST_QUEUE)
 
 
 def _generation_tab(gr: Any, demos: Demos) -> None:
@@ -203,7 +215,7 @@ def _generation_tab(gr: Any, demos: Demos) -> None:
     with gr.Row():
         settings = [
             gr.Slider(1, longest, min(40, longest), step=1, label="New tokens"),
-            gr.Slider(2, 10, 4, step=1, label="Beams"),
+            gr.Slider(2, MOST_BEAMS, 4, step=1, label="Beams"),
             gr.Number(0, precision=0, label="Seed"),
         ]
     with gr.Row():

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import numpy as np
 from safetensors import SafetensorError, safe_open
 from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
 from transformers.utils import (
@@ -21,6 +20,7 @@ from transformers.utils import (
 )
 
 from .hub_code import RELEASED_CODE, TOKENIZER_AUTO_MAP, code_files
+from .tensor_files import read_json, read_npy
 
 # Beside peft's own files in an adapter's folder: the configuration of the base model with the head of the task.
 HEAD_CONFIG = "head_config.json"
@@ -63,6 +63,15 @@ _HARMLESS_NAMES = (".gitattributes", ".gitignore", "LICENSE", "NOTICE")
 NO_SETTINGS = ("tokenizer.json", "vocab.json", "added_tokens.json", SAFE_WEIGHTS_INDEX_NAME)
 # peft imports the package that an adapter names.
 _PARENT_LIBRARIES = re.compile(r"(hf_gpt|transformers|peft)(\.\w+)*")
+# What an adapter may say in words of its own, and its settings that are given by names of modules.
+_FREE_TEXTS = (
+    *("auto_mapping", "base_model_name_or_path", "peft_version", "revision"),
+    *("tokenizer_name_or_path", "prompt_tuning_init_text"),
+)
+_BY_MODULE = ("rank_pattern", "alpha_pattern", "trainable_token_indices")
+# Ways to draw the weights of a new adapter that compute nothing and read nothing.
+_INITIALISATIONS = ("gaussian", "orthogonal", "zero")
+_LARGEST = 1 << 20
 _OWN_CLASS = re.compile(r"(?P<module>\w+)\.GPT\w*")
 
 
@@ -196,8 +205,8 @@ def _safetensors_problems(name: str, path: Path) -> list[str]:
 
 def _array_problems(name: str, path: Path) -> list[str]:
     try:
-        np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+        read_npy(path)
+    except ValueError as error:
         return [f"{name} is no array of numbers ({error})"]
     return []
 
@@ -213,14 +222,16 @@ def _code_problems(name: str, path: Path) -> list[str]:
 
 def _json_problems(name: str, path: Path) -> list[str]:
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = read_json(path)
     except ValueError as error:
-        return [f"{name} is not JSON ({error})"]
-    if not isinstance(settings, dict):
-        return [f"{name} holds no settings"]
+        return [f"{name} is not JSON, or holds no settings ({error})"]
     problems = []
+    if path.name == ADAPTER_CONFIG_NAME:
+        problems += [f"{name}: {problem}" for problem in adapter_problems(settings)]
     shards = settings.get("weight_map")
-    if isinstance(shards, dict):
+    if shards is not None and not isinstance(shards, dict):
+        problems.append(f"{name}: weight_map does not say what file each tensor is in")
+    elif shards is not None:
         outside = sorted({str(shard) for shard in shards.values() if PurePosixPath(str(shard)).name != shard})
         problems += [f"{name}: {shard!r} lies outside the folder" for shard in outside]
     if path.name in NO_SETTINGS:
@@ -256,6 +267,45 @@ def _foreign(key: str, value: Any) -> list[str]:
     if key == "transformers_weights" and value is not None and not is_weights(str(value)):
         return [f"transformers_weights names other weights, {value}"]
     return []
+
+
+def adapter_problems(settings: dict[str, Any]) -> list[str]:
+    """
+    What an `adapter_config.json` says that no adapter of ours does. peft takes names of modules for regular
+    expressions, computes new weights as the settings ask, and imports what they name: only plain names and numbers
+    are taken, of a size that adapters have.
+
+    Args:
+        settings (`dict[str, Any]`): its content.
+
+    Returns:
+        `list[str]`: a sentence for each.
+    """
+    problems = []
+    for name, value in settings.items():
+        if name in _FREE_TEXTS:
+            continue
+        if isinstance(value, dict):
+            # Of the methods that compute weights anew, and of the library that trains in parallel.
+            plain = not value or (name in _BY_MODULE and all(map(_is_plain, (*value, *value.values()))))
+        elif name.startswith("init_") and isinstance(value, str):
+            plain = value in _INITIALISATIONS
+        else:
+            plain = _is_plain(value)
+        if not plain:
+            shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:80]}..."
+            problems.append(f"{name} is {shown}; plain names of modules, and numbers up to {_LARGEST:,}, are taken")
+    if settings.get("prompt_tuning_init") == "TEXT":
+        problems.append("prompt_tuning_init is TEXT, for which peft loads another tokenizer")
+    return problems
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(not isinstance(item, list) and _is_plain(item) for item in value)
+    if isinstance(value, str):
+        return re.fullmatch(r"[\w.-]*", value) is not None
+    return value is None or (isinstance(value, (int, float)) and abs(value) <= _LARGEST)
 
 
 def _entries(auto_map: Any) -> list[tuple[str, str]]:

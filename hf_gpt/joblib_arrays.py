@@ -66,7 +66,7 @@ class _Array:
             padding = file.read(1)
             file.read(padding[0] if padding else 0)
         size = math.prod(shape) * dtype.itemsize
-        if size > os.fstat(file.fileno()).st_size - file.tell():
+        if size > _bytes_left(file):
             raise _NotArrays(f"it ends within an array of the shape {shape}: the file is truncated")
         array = np.frombuffer(file.read(size), dtype)
         array = array.reshape(shape) if self.order == "C" else array.reshape(shape[::-1]).T
@@ -79,6 +79,10 @@ _STAND_INS = {
     ("numpy", "ndarray"): _ArrayClass,
     ("numpy", "dtype"): _ArrayType,
 }
+
+
+def _bytes_left(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size - file.tell()
 
 
 # The unpickler written in Python, whose steps can be replaced, as joblib's own is.
@@ -111,6 +115,12 @@ class _Reader(pickle._Unpickler):
             raise _NotArrays("it holds objects other than arrays")
 
     dispatch[pickle.BUILD[0]] = load_build
+
+    def load_bytearray8(self) -> None:
+        # The only step that makes room for a length before it reads so much.
+        raise _NotArrays("it holds bytes that can be written to, which arrays are not made of")
+
+    dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
 
 
 def read_arrays(path: str | os.PathLike) -> list[np.ndarray]:

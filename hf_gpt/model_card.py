@@ -24,11 +24,14 @@ from .files import write_text
 from .metrics import METRICS
 from .pretrained_card import PretrainedCard
 from .task_spec import TaskSpec
+from .tensor_files import check_types
 
 __all__ = ["CARD", "Card", "FineTunedCard", "PretrainedCard", "is_hub_id"]
 
 PIPELINE_TAGS = {"multiple-choice": "multiple-choice", "language-model": "text-generation"}
 TEXT_CLASSIFICATION = "text-classification"
+_LOSSES = ("loss", "task_loss", "lm_loss")
+_SPREAD = ("median", "lowest", "highest")
 _CLASSES = {
     "multiple-choice": "AutoModelForMultipleChoice",
     "language-model": "AutoModelForCausalLM",
@@ -98,7 +101,7 @@ class FineTunedCard(Card):
     rows: dict[str, int] = field(default_factory=dict)
     main_metric: str | None = None
     chance: float | None = None
-    losses: list[dict[str, Any]] = field(default_factory=list)
+    losses: list[dict[str, str | float]] = field(default_factory=list)
     seed: int | None = None
     seeds: dict[str, Any] | None = None
     seconds: float | None = None
@@ -106,7 +109,7 @@ class FineTunedCard(Card):
     kept_step: int | None = None
     chosen_by: str | None = None
     hardware: str | None = None
-    emissions: dict[str, Any] | None = None
+    emissions: dict[str, str | float | None] | None = None
     versions: dict[str, str] = field(default_factory=dict)
     label_names: list[str] | None = None
     max_length: int | None = None
@@ -152,6 +155,18 @@ class FineTunedCard(Card):
     def pipeline_tag(self) -> str:
         return PIPELINE_TAGS.get(self.family, TEXT_CLASSIFICATION)
 
+    def check_parts(self, path: Path) -> None:
+        for line in self.losses:
+            check_types(path, line, {"part": str} | dict.fromkeys(_LOSSES, float), ("part",), "losses")
+        if self.emissions is not None:
+            types = {"grams": float, "seconds": float, "place": str | None}
+            check_types(path, self.emissions, types, ("grams", "seconds"), "emissions")
+        if self.seeds is not None:
+            types = {"seeds": list[int], "metrics": dict[str, dict[str, dict[str, float | list[float]]]]}
+            check_types(path, self.seeds, types, types, "seeds")
+            for spread in (spread for metrics in self.seeds["metrics"].values() for spread in metrics.values()):
+                check_types(path, spread, dict.fromkeys(_SPREAD, float), _SPREAD, "seeds, metrics")
+
     def metadata(self) -> ModelCardData:
         results = self.eval_results()
         derived = self.base_on_hub and not self.random_weights
@@ -185,7 +200,7 @@ class FineTunedCard(Card):
             arguments = options | ({} if self.seed is None else {"seed": self.seed})
             if spread is not None:
                 arguments |= {"seeds": self.seeds["seeds"]}
-                arguments |= {name: round(spread[name], 4) for name in ("median", "lowest", "highest")}
+                arguments |= {name: round(spread[name], 4) for name in _SPREAD}
             rows = self.rows.get(split)
             described = {"task": self.task, "version": self.task_version, "rows": rows}
             results.append(
@@ -219,7 +234,7 @@ class FineTunedCard(Card):
 
     def values(self) -> dict[str, Any]:
         auto_class = _CLASSES.get(self.family, "AutoModelForSequenceClassification")
-        losses = [name for name in ("loss", "task_loss", "lm_loss") if any(name in line for line in self.losses)]
+        losses = [name for name in _LOSSES if any(name in line for line in self.losses)]
         titles = {"loss": "loss", "task_loss": "task loss", "lm_loss": "language-model loss"}
         return {
             "card": self,
@@ -240,8 +255,7 @@ class FineTunedCard(Card):
                 for line in self.losses
             ],
             "loss_note": self._loss_note(losses),
-            "result_header": ["split", "metric", "value"]
-            + (["median", "lowest", "highest"] if self.seeds is not None else []),
+            "result_header": ["split", "metric", "value"] + (list(_SPREAD) if self.seeds is not None else []),
             "results": self._results(),
             "result_note": self._result_note(),
             "limits": self._limits(),
@@ -314,7 +328,7 @@ class FineTunedCard(Card):
             lines.append([split, cell(metric), f"{value:.4f}"])
             if self.seeds is not None:
                 spread = self._spread(split, metric)
-                numbers = [spread[name] for name in ("median", "lowest", "highest")] if spread else []
+                numbers = [spread[name] for name in _SPREAD] if spread else []
                 lines[-1] += [f"{number:.4f}" for number in numbers] or ["–"] * 3
         return lines
 

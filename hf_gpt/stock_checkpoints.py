@@ -5,15 +5,19 @@ Checkpoints of transformers' own `openai-gpt` and `gpt2`, read as they are: conf
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import safe_open
 from transformers import GPT2Config, OpenAIGPTConfig, PreTrainedConfig, PreTrainedModel
 from transformers.core_model_loading import ConversionOps, Transpose, WeightConverter, WeightRenaming, WeightTransform
 
+# What transformers' own readers of settings raise for a file that is damaged or has values of a wrong type.
+UNREADABLE = (StrictDataclassError, ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError)
 STOCK_CONFIGS: dict[str, type[PreTrainedConfig]] = {"openai-gpt": OpenAIGPTConfig, "gpt2": GPT2Config}
 # Their name -> ours, for what has another name; blocks, norms and the output matrix have the same.
 STOCK_NAMES: dict[str, dict[str, str]] = {
@@ -59,9 +63,18 @@ def stock_type(config: dict[str, Any]) -> str | None:
     """`"openai-gpt"` or `"gpt2"` if a `config.json` is of such a model, by its type or, in old files, its class."""
     model_type = config.get("model_type")
     if model_type is None:
-        names = config.get("architectures") or [""]
-        model_type = next((kind for kind, stem in _CLASS_STEMS.items() if str(names[0]).startswith(stem)), None)
+        name = str((_names_of_classes(config) or [""])[0])
+        model_type = next((kind for kind, stem in _CLASS_STEMS.items() if name.startswith(stem)), None)
+    if not isinstance(model_type, str | None):
+        raise ValueError(f"config.json: model_type must be a string, not {model_type!r}.")
     return model_type if model_type in STOCK_CONFIGS else None
+
+
+def _names_of_classes(config: dict[str, Any]) -> list[str]:
+    names = config.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"config.json: architectures must be a list of class names, not {names!r}.")
+    return names
 
 
 def stock_type_at(name: str, revision: str | None = None) -> str | None:
@@ -70,6 +83,10 @@ def stock_type_at(name: str, revision: str | None = None) -> str | None:
         config, _ = PreTrainedConfig.get_config_dict(name, revision=revision)
     except OSError:
         return None
+    except UNREADABLE as error:
+        raise ValueError(f"config.json of {name} cannot be read: {error}.") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"config.json of {name} must hold one JSON object.")
     return stock_type(config)
 
 
@@ -97,7 +114,10 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
     if model_type is None:
         return config
     # With the defaults of what the file leaves out.
-    theirs = STOCK_CONFIGS[model_type].from_dict(dict(config)).to_dict()
+    try:
+        theirs = STOCK_CONFIGS[model_type].from_dict(dict(config)).to_dict()
+    except UNREADABLE as error:
+        raise ValueError(f"config.json: {' '.join(str(error).split())}") from error
     is_gpt2 = model_type == "gpt2"
     activation = theirs["activation_function" if is_gpt2 else "afn"]
     if activation not in ACTIVATIONS[model_type]:
@@ -118,7 +138,7 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
         "norm_first": is_gpt2,
         "final_norm": is_gpt2,
         "n_inner": theirs.get("n_inner"),
-        "architectures": [own_class(name) for name in theirs.get("architectures") or []] or None,
+        "architectures": [own_class(name) for name in _names_of_classes(theirs)] or None,
     }
     if "start_token_id" not in config:
         first = theirs["vocab_size"]
@@ -152,6 +172,8 @@ def drawn_special_tokens(n_embd: int, initializer_range: float, seed: int = 0) -
 
 def with_special_tokens(rows: torch.Tensor, config: PreTrainedConfig, seed: int = 0) -> torch.Tensor:
     """An embedding of shape `(rows, n_embd)` with the four special rows behind it, where the model has these there."""
+    if rows.ndim != 2 or rows.shape[1] != config.n_embd:
+        return rows  # whoever compares shapes refuses it
     if config.start_token_id != rows.shape[0] or config.vocab_size != rows.shape[0] + 4:
         return rows
     return torch.cat([rows, drawn_special_tokens(config.n_embd, config.initializer_range, seed).to(rows)])
@@ -229,7 +251,12 @@ def load_pretrained_model(model, state_dict, checkpoint_files, load_config, expe
 
     A checkpoint is told by its tensors' names. Our own names alone are saved again.
     """
-    names = state_dict if state_dict is not None else _names(checkpoint_files or [])
+    if state_dict is None:
+        names = _sizes(checkpoint_files or [])
+        if names:
+            _check_size(model, sum(names.values()), checkpoint_files[0])
+    else:
+        names = state_dict
     conversions = stock_conversions(model, names)
     if not conversions:
         return PreTrainedModel._load_pretrained_model(model, state_dict, checkpoint_files, load_config, expected_keys)
@@ -241,15 +268,32 @@ def load_pretrained_model(model, state_dict, checkpoint_files, load_config, expe
     return loaded
 
 
-def _names(files: Iterable[str]) -> list[str]:
-    names = []
+def _sizes(files: Iterable[str]) -> dict[str, int]:
+    """The number of parameters that each tensor of a checkpoint can hold; two in a byte where they are quantised."""
+    sizes = {}
     for file in files:
         if str(file).endswith(".safetensors"):
             with safe_open(file, framework="pt") as tensors:
-                names += tensors.keys()
+                for name in tensors.keys():  # noqa: SIM118  it is no mapping
+                    rows = tensors.get_slice(name)
+                    packed = 1 if "F" in rows.get_dtype() else 16
+                    sizes[name] = packed * math.prod(rows.get_shape())
         else:
-            names += torch.load(file, map_location="meta", weights_only=True)
-    return names
+            for name, tensor in torch.load(file, map_location="meta", weights_only=True).items():
+                sizes[name] = tensor.numel() * (1 if tensor.is_floating_point() else 16)
+    return sizes
+
+
+def _check_size(model: PreTrainedModel, held: int, file: str) -> None:
+    """Raise a `ValueError` before memory is taken for a transformer that the checkpoint does not hold."""
+    config = model.config
+    needed = sum(parameter.numel() for parameter in model.base_model.parameters())
+    if needed > held + 4 * config.n_embd:  # the special tokens that stock models have no rows for
+        sizes = ", ".join(f"{name} {getattr(config, name):,}" for name in ("n_layer", "n_embd", "vocab_size"))
+        raise ValueError(
+            f"{file} holds {held:,} numbers, but its config.json asks for a transformer of {needed:,} ({sizes}): they "
+            "do not belong together."
+        )
 
 
 def is_stock_buffer(name: str) -> bool:

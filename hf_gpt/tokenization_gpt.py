@@ -18,7 +18,8 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 
 from .fast_splitting import NEWLINE_MARK, build_normalizer, build_pre_tokenizer
-from .word_splitting import ChunkIds, align, word_splitter
+from .stock_checkpoints import UNREADABLE
+from .word_splitting import ChunkIds, align, replace_surrogates, word_splitter
 
 MODES = ("exact", "fast")
 END_OF_WORD = "</w>"
@@ -131,7 +132,7 @@ def _prepare_given_word(word: str) -> str:
 
 
 def _mark_newline_word(word: str) -> str:
-    return NEWLINE_MARK if _is_newline_word(word) else word
+    return NEWLINE_MARK if _is_newline_word(word) else replace_surrogates(word)
 
 
 def _align_given_word(word: str) -> tuple[list[int], list[int]]:
@@ -210,6 +211,18 @@ def _read_utf8(path: Path) -> str:
     return text
 
 
+def _read_tokenizer(path: Path) -> Tokenizer:
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises no other kind
+        raise ValueError(f"{path}: not a tokenizer of the tokenizers library ({error})") from error
+    if not isinstance(tokenizer.model, models.BPE):
+        raise ValueError(f"{path}: expected a BPE, found {type(tokenizer.model).__name__}")
+    return tokenizer
+
+
 def _find_release_file(directory: Path, name: str, pattern: str, argument: str) -> Path:
     if (directory / name).is_file():
         return directory / name
@@ -281,6 +294,12 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         cls_token: str = "_classify_",
         **kwargs,
     ):
+        named = {"unk_token": unk_token, "pad_token": pad_token, "bos_token": bos_token, "sep_token": sep_token}
+        for name, token in (named | {"cls_token": cls_token}).items():
+            if not isinstance(token, str | AddedToken | None):
+                raise ValueError(f"{name} must be a string, not {token!r}")
+        if not isinstance(kwargs.get("model_max_length"), int | float | None):
+            raise ValueError(f"model_max_length must be a number, not {kwargs['model_max_length']!r}")
         if mode not in MODES:
             raise ValueError(f"mode={mode!r} is not one of the tokenizer's modes: {', '.join(map(repr, MODES))}")
         tokenizer_object = kwargs.pop("tokenizer_object", None)
@@ -292,7 +311,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         if tokenizer_object is not None:
             self._tokenizer = copy.deepcopy(tokenizer_object)
         elif tokenizer_file is not None:
-            self._tokenizer = Tokenizer.from_file(str(tokenizer_file))
+            self._tokenizer = _read_tokenizer(Path(tokenizer_file))
         elif vocab is not None and merges is not None:
             self._tokenizer = Tokenizer(
                 models.BPE(vocab=vocab, merges=merges, unk_token=str(unk_token), end_of_word_suffix=END_OF_WORD)
@@ -337,6 +356,16 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             # Otherwise the file is one of mode fast, and complete.
             backend.normalizer = build_normalizer()
             backend.pre_tokenizer = build_pre_tokenizer()
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> "GPTTokenizer":
+        """As in transformers; whatever is wrong in a file is a `ValueError` that says whose it is."""
+        try:
+            return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        except UNREADABLE as error:
+            raise ValueError(
+                f"tokenizer.json or tokenizer_config.json of {pretrained_model_name_or_path} cannot be read: {error}"
+            ) from error
 
     @classmethod
     def from_release(
@@ -459,6 +488,9 @@ class GPTTokenizer(PreTrainedTokenizerFast):
 
     def _encode_plus(self, text, text_pair=None, return_tensors=None, **kwargs) -> BatchEncoding:
         kwargs.pop("split_special_tokens", None)
+        if isinstance(text, (list, tuple)) and not text:
+            # The base class looks for a first text.
+            return BatchEncoding({name: [] for name in self.model_input_names}, tensor_type=return_tensors)
         if self.mode == "exact" and not any(value for name, value in kwargs.items() if name not in _IDS_ARGUMENTS):
             encoded = self._encode_ids(text, text_pair, return_tensors, **kwargs)
             if encoded is not None:
@@ -574,7 +606,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         **kwargs,
     ) -> BatchEncoding:
         if self.mode == "fast":
-            prepare = _mark_newline_word if is_split_into_words else str
+            prepare = _mark_newline_word if is_split_into_words else replace_surrogates
         else:
             prepare = _prepare_given_word if is_split_into_words else word_splitter()
         prepared_pair = _map_strings(prepare, text_pair)

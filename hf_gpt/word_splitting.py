@@ -22,6 +22,9 @@ _MAY_CHANGE_BUT_FOR_TYPOGRAPHY = re.compile("[^\t\n\x0c\x20-\x25\x27-\x7e\u2013\
 _MAY_CHANGE_BUT_FOR_LATIN_1 = re.compile(
     "[^\t\n\x0c\x20-\x25\x27-\x7e\xa1-\xff\u2013\u2014\u2018\u2019\u201c\u201d\u2026]"
 )
+# difflib's time may grow with the cube of a length, so longer texts are aligned by their places alone.
+_MOST_COMPARED = 256
+_SURROGATE = re.compile("[\ud800-\udfff]")
 # ftfy treats longer lines in pieces of this size.
 _FTFY_SEGMENT = 1_000_000
 
@@ -34,6 +37,9 @@ _PUNCTUATION_RUN = re.compile(r'([-~!";?+,)(/*\[\]}{|_])\1*')
 # Unless a special case says otherwise, spaCy takes these apart where the groups say: no prefix or infix begins with an
 # ASCII letter alone, the suffixes here are 's and a full stop behind a lower-case letter, and none of these is a URL.
 _PLAIN_PART = re.compile(r"([A-Za-z]+)('s)?|([A-Za-z]*[a-z])(\.)")
+# spaCy looks at all that is left of a chunk for every affix, and all its affixes but runs of full stops are short: of
+# a longer chunk, each affix is looked for in so many characters.
+_AFFIX_WINDOW = 16
 # Longer strings are seldom seen again.
 _LONGEST_CACHED = 64
 
@@ -81,6 +87,13 @@ def _straighten(text: str) -> str:
     for curly, straight in (("\u2018", "'"), ("\u2019", "'"), ("\u201c", '"'), ("\u201d", '"')):
         text = text.replace(curly, straight)  # much quicker than str.translate
     return text
+
+
+def replace_surrogates(text: str) -> str:
+    """A text with the characters that pairs of surrogates stand for, and the replacement character for lone ones."""
+    if _SURROGATE.search(text) is None:
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def standardize_text(text: str) -> str:
@@ -182,9 +195,14 @@ class WordSplitter:
     def _load_spacy(self) -> None:
         self.spacy_tokenizer = _libraries()[1].blank("en").tokenizer
         self._chunk_tokenizer = self._without_late_lookup(self.spacy_tokenizer)
-        self._late_cases, self._late_words = self._find_late_cases(self.spacy_tokenizer)
-        self._longest_late_case = max(map(len, self._late_cases))
-        self._special_cases = frozenset(self.spacy_tokenizer.rules)
+        orth = _libraries()[1].symbols.ORTH
+        rules = self.spacy_tokenizer.rules
+        self._special_cases = {case: tuple(part[orth] for part in parts) for case, parts in rules.items()}
+        self._longest_special_case = max(map(len, self._special_cases))
+        self._looked_up_late = self._find_late_cases(self.spacy_tokenizer)
+        self._late_words = {word.lower() for words in self._looked_up_late for word in words}
+        self._late_cases = {words for words, parts in self._looked_up_late.items() if words != parts}
+        self._longest_late_case = max(map(len, self._looked_up_late))
         self._may_hold_late_case = re.compile("|".join(re.escape("".join(words)) for words in self._late_cases)).search
 
     @staticmethod
@@ -203,9 +221,7 @@ class WordSplitter:
         loaded = True
         return copied
 
-    @staticmethod
-    def _find_late_cases(tokenizer) -> tuple[set[tuple[str, ...]], set[str]]:
-        orth = _libraries()[1].symbols.ORTH
+    def _find_late_cases(self, tokenizer) -> dict[tuple[str, ...], tuple[str, ...]]:
         affixes_only = type(tokenizer)(
             tokenizer.vocab,
             prefix_search=tokenizer.prefix_search,
@@ -214,33 +230,78 @@ class WordSplitter:
             token_match=tokenizer.token_match,
             url_match=tokenizer.url_match,
         )
-        found, found_words = set(), set()
-        for case, parts in tokenizer.rules.items():
-            looked_up_late = tokenizer.find_prefix(case) or tokenizer.find_infix(case) or tokenizer.find_suffix(case)
-            words = tuple(token.text for token in affixes_only(case))
-            if looked_up_late:
-                found_words.update(word.lower() for word in words)
-                if words != tuple(part[orth] for part in parts):
-                    found.add(words)
-        return found, found_words
+        return {
+            tuple(token.text for token in affixes_only(case)): parts
+            for case, parts in self._special_cases.items()
+            if tokenizer.find_prefix(case) or tokenizer.find_infix(case) or tokenizer.find_suffix(case)
+        }
+
+    def _spans(self, words: Sequence[str]) -> Iterable[tuple[int, int]]:
+        # All that may be a late case, by start and end.
+        for start in range(len(words)):
+            for end in range(start + 1, min(start + self._longest_late_case, len(words)) + 1):
+                yield start, end
 
     def _holds_late_case(self, words: Sequence[str]) -> bool:
-        return any(
-            tuple(words[start:end]) in self._late_cases
-            for start in range(len(words))
-            for end in range(start + 1, min(start + self._longest_late_case, len(words)) + 1)
-        )
+        return any(tuple(words[start:end]) in self._late_cases for start, end in self._spans(words))
+
+    def _look_up_late(self, parts: Iterable[Sequence[str]]) -> list[str]:
+        # What spaCy makes of the words of several parts at the end: of matches that overlap the longest counts, of
+        # those the first, though it may change nothing, as one across a space never does.
+        words = [word for part in parts for word in part]
+        spaces = set(itertools.accumulate(map(len, parts)))
+        matches = [
+            (start, end) for start, end in self._spans(words) if tuple(words[start:end]) in self._looked_up_late
+        ]
+        taken: set[int] = set()
+        ends = {}
+        for start, end in sorted(matches, key=lambda match: (match[0] - match[1], match[0])):
+            if start not in taken and end - 1 not in taken:
+                ends[start] = end
+            taken.update(range(start, end))
+        changed, position = [], 0
+        while position < len(words):
+            end = ends.get(position, position + 1)
+            found = words[position:end]
+            if position in ends and spaces.isdisjoint(range(position + 1, end)):
+                found = self._special_cases.get("".join(found), found)
+            changed += found
+            position = end
+        return changed
+
+    def _is_special_case(self, part: str, start: int, end: int) -> bool:
+        return end - start <= self._longest_special_case and part[start:end] in self._special_cases
+
+    def _words_of(self, part: str) -> list[str]:
+        # spaCy's own loop over affixes (`Tokenizer._split_affixes`), in a time that is linear in their number, until
+        # what is left is short; but for the late look-up.
+        prefixes, suffixes = [], []
+        start, end = 0, len(part)
+        while end - start > 8 * _AFFIX_WINDOW:
+            after_prefix = start + _affix_length(self.spacy_tokenizer.find_prefix, part, start, end)
+            if after_prefix > start:
+                prefixes.append(part[start:after_prefix])
+                if self._is_special_case(part, after_prefix, end):
+                    start = after_prefix
+                    break
+            before_suffix = end - _affix_length(self.spacy_tokenizer.find_suffix, part, after_prefix, end, at_end=True)
+            if before_suffix < end:
+                suffixes.append(part[before_suffix:end])
+            if (after_prefix, before_suffix) == (start, end):
+                break
+            start, end = after_prefix, before_suffix
+        middle = [token.text for token in self._chunk_tokenizer(part[start:end])]
+        return [*prefixes, *middle, *reversed(suffixes)]
 
     def _split_part(self, part: str) -> str | None:
         plain = _PLAIN_PART.fullmatch(part)
-        if plain and self._special_cases.isdisjoint((part, plain[1] or plain[3])):
+        if plain and self._special_cases.keys().isdisjoint((part, plain[1] or plain[3])):
             return " ".join(filter(None, plain.groups())).lower()
         if len(self.spacy_tokenizer.vocab.strings) >= self.max_strings:
             self._load_spacy()
-        if self._may_hold_late_case(part) is None:
-            return " ".join(token.text for token in self.spacy_tokenizer(part)).lower()
-        words = [token.text for token in self._chunk_tokenizer(part)]
-        return None if self._holds_late_case(words) else " ".join(words).lower()
+        words = self._words_of(part)
+        held = self._may_hold_late_case(part) is not None and self._holds_late_case(words)
+        return None if held else " ".join(words).lower()
 
     def split_chunk(self, chunk: str) -> str | None:
         """
@@ -290,8 +351,8 @@ class WordSplitter:
                 end += 1
             runs.append(slice(start, end))
         for run in reversed(runs):
-            text = " ".join(_clean_line(" ".join(chunks[run])).split())
-            found[run] = [convert(" ".join(token.text for token in self.spacy_tokenizer(text)).lower())]
+            parts = list(map(self._words_of, _clean_line(" ".join(chunks[run])).split()))
+            found[run] = [convert(" ".join(self._look_up_late(parts)).lower())]
 
     def _may_join_late_case(self, chunk: str) -> bool:
         # No match of the late look-up holds a word that no late case has, so neither does any that overlaps it.
@@ -308,6 +369,17 @@ class WordSplitter:
         """
         lines = (line.split() for line in fix_text(text).split("\n"))
         return " \n ".join(self.split_line(chunks) for chunks in lines if chunks)
+
+
+def _affix_length(find: Callable[[str], int], part: str, start: int, end: int, at_end: bool = False) -> int:
+    """What `find` says of `part[start:end]`, told by as many of its first, or last, characters as need be."""
+    size = _AFFIX_WINDOW
+    while True:
+        window = part[max(start, end - size) : end] if at_end else part[start : min(end, start + size)]
+        length = find(window)
+        if length < size // 2 or len(window) == end - start:
+            return length
+        size *= 2
 
 
 class ChunkIds:
@@ -428,4 +500,15 @@ def _spans_in(before: str, after: str) -> list[tuple[int, int]]:
 
 
 def _differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+    if max(len(before), len(after)) > _MOST_COMPARED:
+        return _rough_differences(before, after)
     return difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+
+
+def _rough_differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+    if len(before) == len(after):
+        pairs = enumerate(zip(before, after, strict=True))
+        return [("equal" if old == new else "replace", i, i + 1, i, i + 1) for i, (old, new) in pairs]
+    shorter = min(len(before), len(after))
+    same = next((i for i in range(shorter) if before[i] != after[i]), shorter)
+    return [("equal", 0, same, 0, same), ("replace", same, len(before), same, len(after))]

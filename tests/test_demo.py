@@ -132,6 +132,26 @@ def test_what_is_wrong_with_a_prompt(language_model):
     assert len(language_model.next_tokens("yes " * 64)) == 10
 
 
+def test_requests_are_bounded_before_anything_is_tokenized(demos, language_model, monkeypatch):
+    def fail(*args, **kwargs):
+        raise AssertionError("it was tokenized")
+
+    monkeypatch.setattr(type(language_model.tokenizer), "__call__", fail)
+    for ask in (
+        lambda: language_model.continuations("(" * 5000, 5),
+        lambda: language_model.next_tokens("(" * 5000),
+        lambda: demos.score_choices("It rained.", "", "a\n" * 5000),
+        lambda: demos.score_choices("'" * 5000, "", "a\nb"),
+        lambda: demos.classify("'" * 5000, "", False),
+    ):
+        with pytest.raises(ValueError, match=r"characters; .* at most 1,024 are taken: shorten"):
+            ask()
+    with pytest.raises(ValueError, match="at least two choices and at most 20"):
+        demos.score_choices("It rained.", "", "a\n" * 21)
+    with pytest.raises(ValueError, match="at most 10 are searched"):
+        demos.generate("yes", 5, 500, 0, 40, 0.9, 1.0)
+
+
 def test_choices_without_a_head(language_model):
     context, choices = "The rain fell all night.", ["The streets were wet.", "yes"]
     model, tokenizer = language_model.model, language_model.tokenizer

@@ -270,3 +270,52 @@ def test_wrong_configuration(tiny_config, overrides, message):
 def test_wrong_type_in_configuration(tiny_config, overrides):
     with pytest.raises(StrictDataclassFieldValidationError, match=next(iter(overrides))):
         tiny_config(**overrides)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        *({name: 1 << 31} for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "n_inner")),
+        {"num_labels": 1 << 31},
+        {"n_layer": 1001},
+    ],
+    ids="-".join,
+)
+def test_sizes_that_no_model_has(tiny_config, overrides):
+    with pytest.raises(ValueError, match=f"{next(iter(overrides))} must be at least 1 and at most"):
+        tiny_config(**overrides)
+
+
+def with_config(tiny_model, folder, overrides):
+    """A saved model whose configuration says something else."""
+    tiny_model(GPTForCausalLM).save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | overrides))
+    return folder
+
+
+@pytest.mark.parametrize("overrides", [{"n_layer": 900}, {"n_embd": 65536}, {"vocab_size": 1 << 24}], ids="-".join)
+def test_a_configuration_of_more_than_the_weights_file_holds(tiny_model, tmp_path, overrides):
+    with pytest.raises(ValueError, match=r"model.safetensors holds .* its config.json asks for"):
+        GPTForCausalLM.from_pretrained(with_config(tiny_model, tmp_path, overrides))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"to_dict": 5},
+        {"base_model_tp_plan": 5},
+        {"dtype": "../x"},
+        {"dtype": None, "torch_dtype": 5},
+        {"attn_implementation": 2.5},
+        {"quantization_config": "x"},
+        {"architectures": "GPTModel"},
+        {"id2label": [1]},
+        {"configuration_files": 7},
+        {"n_embd": "x"},
+    ],
+    ids="-".join,
+)
+def test_a_damaged_configuration_names_its_folder(tiny_model, tmp_path, overrides):
+    with pytest.raises(ValueError, match=f"config.json of {tmp_path}"):
+        GPTForCausalLM.from_pretrained(with_config(tiny_model, tmp_path, overrides))

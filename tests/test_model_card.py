@@ -233,6 +233,11 @@ def test_facts_give_the_same_card_again(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == [CARD, FACTS]
 
 
+MINIMAL = "kind: fine_tuned\ntask: t\nfamily: f\nbase_model: b\n"
+# Nine lists, each of which holds the one before it nine times.
+ALIASES = "{" + ", ".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}' if i else 'x'] * 9)}]" for i in range(9)) + "}"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -243,8 +248,19 @@ def test_facts_give_the_same_card_again(tmp_path, capsys):
         ("kind: fine_tuned\ntask: t\nfamily: f\nbase_model: b\nlicense: mit", "unknown license"),
         ("kind: fine_tuned\ntask: t", "family, base_model must be there"),
         ("kind: fine_tuned\ntask: t\nfamily: f\nbase_model: b\nlimits: none", "limits must be a list"),
+        ("kind: [fine_tuned]", "kind one of fine_tuned, pretrained"),
+        (f"{MINIMAL}metrics: {{test: {{accuracy: high}}}}", "card.yaml: metrics must be"),
+        (f"{MINIMAL}losses: [{{loss: 1.0}}]", "card.yaml: losses, part must be there"),
+        (f"{MINIMAL}emissions: {{grams: few, seconds: 1}}", "card.yaml: emissions, grams must be"),
+        (f"{MINIMAL}seeds: {{seeds: [1], metrics: {{test: {{f1: {{}}}}}}}}", "median, lowest, highest must be there"),
+        (f"{MINIMAL}tags: {'[' * 20000}", "card.yaml is not valid YAML: nested more than 50 levels"),
+        (f"{MINIMAL}tags: !!int ''", "card.yaml is not valid YAML: the tag"),
+        (f"{MINIMAL}hyperparameters: {ALIASES}", "refers to itself"),
     ],
-    ids=["no file", "no YAML", "no mapping", "kind", "unknown", "missing", "type"],
+    ids=[
+        *("no file", "no YAML", "no mapping", "kind", "unknown", "missing", "type", "kind of a wrong type", "metric"),
+        *("loss", "emissions", "seeds", "deep", "tag", "aliases of aliases"),
+    ],
 )
 def test_wrong_facts(text, message, tmp_path):
     if text is not None:

@@ -87,9 +87,45 @@ class TestWords:
         splitter = WordSplitter()
         splitter("say 'em.' but no more, please")
         sent = []
-        monkeypatch.setattr(splitter, "spacy_tokenizer", lambda line: sent.append(line) or [])
+        monkeypatch.setattr(splitter, "_words_of", lambda part: sent.append(part) or [])
         splitter.split_line(["say", "'em.'", "but", "no", "more,", "please"])
         assert sent == ["'em.'"]
+
+    def test_long_runs_of_affixes(self):
+        generator = random.Random(0)
+        cases = sorted(case for case in word_splitter()._special_cases if not case.isspace())
+        affixes = [
+            *"'\"():;<>=$%#&…”’—°é日^.!",
+            "..",
+            "...",
+            "'s",
+            "US$",
+            "km",
+            "9",
+            "9km",
+            "10°C.",
+            "AB.",
+            "a",
+            "Mr.",
+        ]
+        affixes += ["''", "o.O", "=D", "'em", "e.g.", "http://a.b", "x-y", "don't", "\ufffd", "\\n", " "]
+        for _ in range(300):
+            pool = [*generator.sample(affixes, generator.randint(1, 5)), generator.choice(cases)]
+            runs = (generator.choice(pool) * generator.choice([1, 1, 2, 3, 10, 60]) for _ in range(40))
+            text = "".join(runs)[: generator.choice([150, 300, 700])]
+            assert word_splitter()(text) == plain_words(text)
+
+    @pytest.mark.parametrize("affix", ["'", "(", "\ud800", "…", "'s", "$", "=D", "."], ids=ascii)
+    def test_work_is_linear_in_a_run(self, affix, monkeypatch):
+        # What is searched for affixes, all in all: with all that is left each time it would be 25 million characters.
+        affix_length, seen = word_splitting._affix_length, []
+
+        def counted(find, *arguments, **options):
+            return affix_length(lambda window: seen.append(len(window)) or find(window), *arguments, **options)
+
+        monkeypatch.setattr(word_splitting, "_affix_length", counted)
+        WordSplitter()(affix * 10000)
+        assert sum(seen) < 1_000_000
 
     def test_every_special_case_among_others(self):
         generator = random.Random(0)
@@ -330,3 +366,27 @@ def test_words_of_parts_are_shared():
     assert splitter("House, house; (House) house.") == "house , house ; ( house ) house ."
     assert word_splitting._PLAIN_PART.fullmatch("House")
     assert {"House", "house", ","} <= set(splitter._parts)
+
+
+def test_positions_in_a_long_run_that_ftfy_changes(tokenizer):
+    encoded = tokenizer("a" + "&amp;" * 3000 + " a", return_offsets_mapping=True)
+    assert encoded.offset_mapping[0][0] == 0
+    assert encoded.offset_mapping[-1] == (15002, 15003)
+    assert all(0 <= start < end <= 15001 for start, end in encoded.offset_mapping[:-1])
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_surrogates(release, mode):
+    tokenizer = GPTTokenizer.from_release(release, mode=mode)
+    exact = GPTTokenizer.from_release(release)
+    for text in ("a \ud800 b", "\ud83d", "\ude00\ud83d a", "a\ud83d\ud83d\ude00\ud83d", "\ud83d\ude00"):
+        assert tokenizer(text).input_ids == exact(ftfy.fixes.fix_surrogates(text)).input_ids
+        assert tokenizer([text], [text]).input_ids == exact([text], [text]).input_ids
+        assert tokenizer(text.split(), is_split_into_words=True).input_ids == tokenizer(text).input_ids
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+@pytest.mark.parametrize("arguments", [{}, {"return_tensors": "pt"}, {"padding": True}], ids=str)
+def test_an_empty_batch(release, mode, arguments):
+    encoded = GPTTokenizer.from_release(release, mode=mode)([], **arguments)
+    assert {name: len(values) for name, values in encoded.items()} == {"input_ids": 0, "attention_mask": 0}
