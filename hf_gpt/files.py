@@ -128,7 +128,8 @@ def output_folder(
         except FileExistsError:
             problem = [f"{folder} already exists and is a file; name a folder."]
         except OSError as error:
-            problem = [f"{folder} cannot be written to ({error.strerror}): name another folder, or make it writable."]
+            remedy = "make room" if error.errno == errno.ENOSPC else "make it writable"
+            problem = [f"{folder} cannot be written to ({error.strerror}): {remedy}, or name another folder."]
         except ValueError as error:
             problem = [str(error)]
     if world_size > 1:
@@ -213,18 +214,21 @@ def _free_bytes(folder: Path) -> int:
     return usage.free if usage.total else sys.maxsize  # some file systems do not say
 
 
-def _is_full(folder: Path, error: BaseException | None) -> bool:
+def _is_full(folder: Path, error: BaseException) -> bool:
     """Whether an error, or one that it came from, is that of a full disk."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        # safetensors and tokenizers have the text alone; torch says nothing of the disk.
-        if os.strerror(errno.ENOSPC) in str(error) or (
-            isinstance(error, RuntimeError) and _free_bytes(folder) < _FULL
-        ):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    chain = [error]
+    # An error that was raised again may be among its own causes.
+    while (error := error.__cause__ or error.__context__) and error not in chain:
+        chain.append(error)
+    return any(
+        _says_full(error) or (isinstance(error, RuntimeError) and _free_bytes(folder) < _FULL) for error in chain
+    )
+
+
+def _says_full(error: BaseException) -> bool:
+    # safetensors and tokenizers pass on the text alone; torch says nothing of the disk.
+    is_code = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return is_code or os.strerror(errno.ENOSPC) in str(error)
 
 
 def _full_disk(folder: Path) -> str:

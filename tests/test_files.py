@@ -149,7 +149,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_at_once(number, tmp_path,
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(ValueError, match=rf"out cannot be written to \({os.strerror(number)}\): name another"):
+    with pytest.raises(ValueError, match=rf"out cannot be written to \({os.strerror(number)}\): make [^\n]*$"):
         finetune("--task", "nothing", "--output_dir", tmp_path / "out")
 
 
@@ -197,3 +197,10 @@ def test_a_full_disk_is_said_whoever_met_it(name, is_cause, tmp_path, monkeypatc
 def test_other_errors_stay_what_they_are(tmp_path):
     with pytest.raises(RuntimeError, match="unexpected pos"), output_folder(tmp_path):
         raise FULL_DISK["torch"]
+
+
+def test_an_error_that_is_its_own_cause(tmp_path):
+    first, second = ValueError("first"), KeyError("second")
+    first.__cause__, second.__context__ = second, first
+    with pytest.raises(ValueError, match="first"), output_folder(tmp_path):
+        raise first
