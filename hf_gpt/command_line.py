@@ -94,14 +94,14 @@ def command(resume: str | None = None) -> Callable[[Callable[[], None]], Callabl
                     # After a stop a process may fail because another one is gone already.
                     if stopped or isinstance(error, KeyboardInterrupt):
                         number = stopped[0] if stopped else signal.SIGINT
-                        text, status = f"stopped ({signal.Signals(number).name}). {resume or ''}", 128 + number
+                        text, status = f"stopped ({signal.Signals(number).name}). {resume or ''}".strip(), 128 + number
                     elif isinstance(error, (ValueError, OSError, *_USER_ERRORS)):
                         text, status = _one_line(error), 2
                     else:
                         raise
-                # Without the error's frames a progress bar that was interrupted is closed, and the line is the last.
+                # Closes progress bars that only the error's frames held, so that nothing follows the line.
                 gc.collect()
-                _end(text.strip(), status)
+                _end(text, status)
 
         return run
 
@@ -140,7 +140,8 @@ def _end(text: str, status: int) -> NoReturn:
     # torchrun's, and so accelerate's: the launcher's report of the failure ends with what stands there.
     report = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if os.environ.get("LOCAL_RANK", "0") == "0" or (is_error and not report):
-        print(line, file=sys.stderr, flush=True)
+        # What was stopped may have left a bar, or ^C, in the terminal's line.
+        print(line if is_error else f"\n{line}", file=sys.stderr, flush=True)
     if is_error and report:
         Path(report).write_text(json.dumps({"message": line, "timestamp": int(time.time())}), encoding="utf-8")
     sys.exit(status)
