@@ -440,7 +440,14 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             pair = [self.bos_token, "$A:0", self.sep_token, "$B:1", self.cls_token]
             used = {token: self.convert_tokens_to_ids(token) for token in pair if not token.startswith("$")}
         else:
-            single, pair, used = ["$A:0"], ["$A:0", "$B:1"], {}
+            # As in transformers, a flag for a token that there is not is off.
+            self._add_bos_token = self.add_bos_token and self.bos_token is not None
+            self._add_eos_token = self.add_eos_token and self.eos_token is not None
+            before, after = [self.bos_token] * self._add_bos_token, [self.eos_token] * self._add_eos_token
+            single = [*before, "$A:0", *after]
+            pair = [*single, *(f"{token}:1" for token in before), "$B:1", *(f"{token}:1" for token in after)]
+            used = {token: self.convert_tokens_to_ids(token) for token in (*before, *after)}
+            self._outer_ids = [used[token] for token in before], [used[token] for token in after]
         self._tokenizer.post_processor = processors.TemplateProcessing(
             single=single, pair=pair, special_tokens=list(used.items())
         )
@@ -451,7 +458,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         self, token_ids_0: list[int], token_ids_1: list[int] | None = None
     ) -> list[int]:
         """
-        Adds the special tokens of the task template, or none without it.
+        Adds the special tokens of the task template, or without it those of `add_bos_token` and `add_eos_token`.
 
         Args:
             token_ids_0 (`list[int]`): ids of the first sequence.
@@ -462,7 +469,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         """
         second = token_ids_1 or []
         if not self._task_template:
-            return [*token_ids_0, *second]
+            before, after = self._outer_ids
+            return [*before, *token_ids_0, *after, *([] if token_ids_1 is None else [*before, *second, *after])]
         middle = [] if token_ids_1 is None else [self.sep_token_id]
         return [self.bos_token_id, *token_ids_0, *middle, *second, self.cls_token_id]
 
@@ -535,7 +543,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
                     return None
                 kept = slice(room) if self.truncation_side == "right" else slice(-room, None)
                 rows = [row[kept] for row in rows]
-            if add_special_tokens and self._task_template:
+            if add_special_tokens:
                 rows = list(map(self.build_inputs_with_special_tokens, rows))
         else:
             rows = list(zip(rows, map(ids_of_text, pairs), strict=True))

@@ -514,6 +514,22 @@ class TestErrors:
 STORY = "The cat sat on the mat.\nThe dog didn't sit; the dog ran — and the cat sang!\n\n" * 30
 
 
+def test_tokens_around_each_text_as_transformers_asks_for_them(tokenizer):
+    """`add_bos_token` and `add_eos_token`: by both ways of encoding, and off for a token that there is not."""
+    tokenizer.add_special_tokens({"eos_token": "<end>"})
+    tokenizer.add_bos_token = tokenizer.add_eos_token = True
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    one, two = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("the cat", "sat"))
+    assert tokenizer("the cat")["input_ids"] == [bos, *one, eos]
+    expected = [bos, *one, eos, bos, *two, eos]
+    assert tokenizer("the cat", "sat")["input_ids"] == expected
+    assert tokenizer("the cat", "sat", return_offsets_mapping=True)["input_ids"] == expected
+    tokenizer.eos_token = None
+    tokenizer.update_post_processor()
+    assert not tokenizer.add_eos_token
+    assert tokenizer("the cat")["input_ids"] == [bos, *one]
+
+
 @pytest.fixture(scope="module")
 def train():
     sys.path.insert(0, str(REPOSITORY))
