@@ -10,8 +10,8 @@ from transformers import (
 )
 
 from .adapters import adapter_config, load_adapter
-from .configuration_gpt import GPTConfig
-from .modeling_gpt import (
+from .model.configuration_gpt import GPTConfig
+from .model.modeling_gpt import (
     GPTForCausalLM,
     GPTForMultipleChoice,
     GPTForSequenceClassification,
@@ -19,7 +19,7 @@ from .modeling_gpt import (
     GPTPreTrainedModel,
     GPTTaskOutput,
 )
-from .tokenization_gpt import GPTTokenizer
+from .model.tokenization_gpt import GPTTokenizer
 
 __version__ = "0.1.0"
 

@@ -19,13 +19,13 @@ from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
 from transformers.utils import CONFIG_NAME
 
 from .adapters import adapted_config, base_folder, load_adapter, merged
-from .configuration_gpt import GPTConfig
-from .conversion import load_release, read_release, release_config
-from .conversion_sources import KINDS, read_config, recognise
-from .hub_download import local_folder
-from .modeling_gpt import GPTPreTrainedModel
-from .tokenization_gpt import GPTTokenizer
-from .weight_loading import load_weights
+from .conversion.release import load_release, read_release, release_config
+from .conversion.sources import KINDS, read_config, recognise
+from .hub.download import local_folder
+from .hub.weights import load_weights
+from .model.configuration_gpt import GPTConfig
+from .model.modeling_gpt import GPTPreTrainedModel
+from .model.tokenization_gpt import GPTTokenizer
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Source:
 
     @cached_property
     def kind(self) -> str:
-        """`str`: a key of `hf_gpt.conversion_sources.KINDS`; a `ValueError` where it is none that can be loaded."""
+        """`str`: a key of `hf_gpt.conversion.sources.KINDS`; a `ValueError` where it is none that can be loaded."""
         kind = recognise(self.folder)
         if kind == "best-params":
             raise ValueError(f"{self.name} holds {KINDS[kind]}: convert it first (scripts/convert.py).")
@@ -104,7 +104,7 @@ class Source:
             model_class (`type`): with the head that is wanted.
             new_head (`bool`, *optional*, defaults to `False`): the source may lack the head, or have one for other
                 labels; it is drawn anew then.
-            n_head, seed (*optional*): see `hf_gpt.conversion.load_release`.
+            n_head, seed (*optional*): see `hf_gpt.conversion.release.load_release`.
             dtype (`torch.dtype`, *optional*, defaults to `torch.float32`): of the weights.
             attn_implementation (`str`, *optional*): see `GPTConfig`.
             changes: settings of the configuration to change.

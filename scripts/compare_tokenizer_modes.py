@@ -38,9 +38,9 @@ from transformers import OpenAIGPTTokenizer
 
 from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.files import write_json, write_text
-from hf_gpt.text_files import iter_texts, unwrap_paragraphs
-from hf_gpt.tokenization_gpt import GPTTokenizer
-from hf_gpt.word_splitting import WordSplitter, fix_text, word_splitter
+from hf_gpt.model.tokenization_gpt import GPTTokenizer
+from hf_gpt.model.word_splitting import WordSplitter, fix_text, word_splitter
+from hf_gpt.training.text_files import iter_texts, unwrap_paragraphs
 
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)]*\s+")
 BATCH = 1000

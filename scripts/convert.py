@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.conversion import HEADS
-from hf_gpt.conversion_sources import KINDS, SourceOptions, read_checkpoint
-from hf_gpt.conversion_targets import FORMATS, SPECIAL_TOKENS_CHOICES, write_checkpoint, write_folder
+from hf_gpt.conversion.release import HEADS
+from hf_gpt.conversion.sources import KINDS, SourceOptions, read_checkpoint
+from hf_gpt.conversion.targets import FORMATS, SPECIAL_TOKENS_CHOICES, write_checkpoint, write_folder
 from hf_gpt.files import check_empty, output_folder
-from hf_gpt.training_args import check_ranges
+from hf_gpt.training.arguments import check_ranges
 
 
 @dataclass

@@ -17,7 +17,7 @@ quick_start(__name__)
 from dataclasses import dataclass, field
 
 from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.demo_app import Demos, build_app, export_space, import_gradio
+from hf_gpt.demo.page import Demos, build_app, export_space, import_gradio
 
 
 @dataclass

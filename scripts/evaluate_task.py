@@ -25,7 +25,7 @@ quick_start(__name__)
 
 from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
-from hf_gpt.training_args import CustomTaskArguments, DataArguments, ModelArguments, check_launch
+from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, ModelArguments, check_launch
 
 FIRST = ["task", "split", "data_dir", "model_name_or_path", "output_dir", "zero_shot", "per_device_eval_batch_size"]
 

@@ -17,8 +17,8 @@ from quick_start import quick_start
 quick_start(__name__)
 
 from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.feature_shards import FeatureArguments, extract
-from hf_gpt.training_args import check_launch
+from hf_gpt.features.shards import FeatureArguments, extract
+from hf_gpt.training.arguments import check_launch
 
 
 @command(resume="The same command goes on where it was stopped.")

@@ -21,12 +21,9 @@ from quick_start import quick_start
 
 quick_start(__name__)
 
+from hf_gpt.cards.pretrained import learning_rate_advice
 from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.fine_tuning import format_task_table, run
-from hf_gpt.multi_task import run_tasks
-from hf_gpt.pretrained_card import learning_rate_advice
-from hf_gpt.seeds import run_seeds
-from hf_gpt.training_args import (
+from hf_gpt.training.arguments import (
     FINE_TUNING_GROUPS,
     CustomTaskArguments,
     DataArguments,
@@ -34,6 +31,9 @@ from hf_gpt.training_args import (
     ModelArguments,
     check_launch,
 )
+from hf_gpt.training.fine_tuning import format_task_table, run
+from hf_gpt.training.multi_task import run_tasks
+from hf_gpt.training.seeds import run_seeds
 
 
 @command(resume="The same command with --resume_from_checkpoint last goes on from the last checkpoint.")

@@ -21,13 +21,13 @@ from pathlib import Path
 from transformers import TrainerCallback
 
 from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.data_collator import TokenTreeCollator
 from hf_gpt.files import write_json
-from hf_gpt.fine_tuning import encode_task, input_transform, load_task_data
-from hf_gpt.frozen_features import FrozenFeatureHead, FrozenFeatureTrainer, cache_features
 from hf_gpt.loading import load_tokenizer
-from hf_gpt.model_loading import load_model
-from hf_gpt.training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.training.fine_tuning import encode_task, input_transform, load_task_data
+from hf_gpt.training.frozen import FrozenFeatureHead, FrozenFeatureTrainer, cache_features
+from hf_gpt.training.loading import load_model
+from hf_gpt.trees.collators import TokenTreeCollator
 
 
 @dataclass

@@ -24,8 +24,8 @@ from tqdm import tqdm
 
 from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.files import write_json, write_text
-from hf_gpt.fine_tuning import run
-from hf_gpt.training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.training.fine_tuning import run
 
 CARRIED = Path(__file__).resolve().parent / "data"
 ENDINGS_ONLY = "stories, endings only"

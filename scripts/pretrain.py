@@ -16,8 +16,8 @@ from quick_start import quick_start
 quick_start(__name__)
 
 from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.pretraining import PretrainingArguments, ShapeArguments, TextArguments, pretrain
-from hf_gpt.training_args import check_launch
+from hf_gpt.training.arguments import check_launch
+from hf_gpt.training.pretraining import PretrainingArguments, ShapeArguments, TextArguments, pretrain
 
 FIRST = ["text_files", "tokenizer", "output_dir", "n_layer", "n_embd", "n_head", "n_positions"]
 FIRST += ["learning_rate", "max_steps", "per_device_train_batch_size", "resume_from_checkpoint"]

@@ -23,7 +23,7 @@ from transformers import OpenAIGPTTokenizer
 
 from hf_gpt import GPTTokenizer
 from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.optimization import ReleaseAdam, get_release_schedule
+from hf_gpt.training.optimization import ReleaseAdam, get_release_schedule
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))

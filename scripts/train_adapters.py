@@ -35,13 +35,13 @@ from tqdm import tqdm
 from hf_gpt.adapters import METHODS as ADAPTERS
 from hf_gpt.adapters import adapter_config
 from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.configuration_gpt import GPTConfig
 from hf_gpt.files import atomic, write_json, write_text
-from hf_gpt.fine_tuning import ADAPTER_FILES, MODEL_FILES, input_transform, load_task_data, run
 from hf_gpt.loading import load_tokenizer, open_source
-from hf_gpt.model_loading import head_class
-from hf_gpt.task_spec import TaskSpec
-from hf_gpt.training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.model.configuration_gpt import GPTConfig
+from hf_gpt.tasks.spec import TaskSpec
+from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.training.fine_tuning import ADAPTER_FILES, MODEL_FILES, input_transform, load_task_data, run
+from hf_gpt.training.loading import head_class
 
 METHODS = {
     "full": ["--adaptation", "full"],

@@ -27,9 +27,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tqdm import tqdm
 
 from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.text_files import iter_texts, unwrap_paragraphs
-from hf_gpt.tokenization_gpt import END_OF_WORD, GPTTokenizer
-from hf_gpt.word_splitting import word_splitter
+from hf_gpt.model.tokenization_gpt import END_OF_WORD, GPTTokenizer
+from hf_gpt.model.word_splitting import word_splitter
+from hf_gpt.training.text_files import iter_texts, unwrap_paragraphs
 
 UNKNOWN = "<unk>"
 NEWLINE = "\n" + END_OF_WORD

@@ -14,14 +14,14 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from hf_gpt import GPTConfig, GPTForCausalLM
-from hf_gpt.fine_tuning import run
-from hf_gpt.training_args import (
+from hf_gpt.training.arguments import (
     CustomTaskArguments,
     DataArguments,
     FineTuningArguments,
     ModelArguments,
     parse_arguments,
 )
+from hf_gpt.training.fine_tuning import run
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ARGUMENTS = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from hf_gpt import GPTConfig, GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
-from hf_gpt.conversion import BLOCK_ARRAYS, block_state_dict
+from hf_gpt.conversion.release import BLOCK_ARRAYS, block_state_dict
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CARRIED = REPOSITORY / "tests" / "data" / "golden"

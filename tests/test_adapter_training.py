@@ -14,9 +14,9 @@ from huggingface_hub import ModelCard
 from hf_gpt import GPTTokenizer, load_adapter
 from hf_gpt.adapters import HEAD_CONFIG, METHODS, merged
 from hf_gpt.evaluation import EvaluationArguments, evaluate
-from hf_gpt.fine_tuning import remove_earlier_results
 from hf_gpt.tasks import get_task
-from hf_gpt.training_args import CustomTaskArguments, DataArguments, ModelArguments
+from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, ModelArguments
+from hf_gpt.training.fine_tuning import remove_earlier_results
 
 from .fine_tuning_runs import (
     REPOSITORY,

@@ -24,7 +24,6 @@ from torch import nn
 from transformers import DynamicCache
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
-from hf_gpt.adapter_methods import BitFitConfig, HoulsbyConfig
 from hf_gpt.adapters import (
     HEAD_CONFIG,
     METHODS,
@@ -36,10 +35,11 @@ from hf_gpt.adapters import (
     load_adapters,
     merged,
 )
-from hf_gpt.data_collator import collate_trees
-from hf_gpt.hub_checks import adapter_problems, check_repository
-from hf_gpt.token_tree import TokenTree
-from hf_gpt.virtual_tokens import GPT_TASK, virtual_tokens
+from hf_gpt.adapters.methods import BitFitConfig, HoulsbyConfig
+from hf_gpt.adapters.virtual_tokens import GPT_TASK, virtual_tokens
+from hf_gpt.hub.checks import adapter_problems, check_repository
+from hf_gpt.trees.collators import collate_trees
+from hf_gpt.trees.token_tree import TokenTree
 
 from .conftest import CLASSIFY, DELIMITER, PAD, START
 

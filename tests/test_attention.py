@@ -4,17 +4,17 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-import hf_gpt.attention
+import hf_gpt.model.attention
 from hf_gpt import GPTConfig, GPTForSequenceClassification, GPTModel
-from hf_gpt.attention import blockwise_attention_forward
-from hf_gpt.dropout import Dropout, drop, keep_mask
+from hf_gpt.model.attention import blockwise_attention_forward
+from hf_gpt.model.dropout import Dropout, drop, keep_mask
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(hf_gpt.attention, "_QUERIES_PER_BLOCK", 4)
+    monkeypatch.setattr(hf_gpt.model.attention, "_QUERIES_PER_BLOCK", 4)
 
 
 class CausalLayer(torch.nn.Module):
@@ -104,9 +104,12 @@ def test_a_query_that_sees_nothing_is_finite():
 
 def test_model_uses_it_by_default_in_training_only(tiny_config, monkeypatch):
     used = []
-    apply = hf_gpt.attention._BlockwiseAttention.apply
+    apply = hf_gpt.model.attention._BlockwiseAttention.apply
     monkeypatch.setattr(
-        hf_gpt.attention._BlockwiseAttention, "apply", lambda *args: used.append(True) or apply(*args), raising=False
+        hf_gpt.model.attention._BlockwiseAttention,
+        "apply",
+        lambda *args: used.append(True) or apply(*args),
+        raising=False,
     )
     model = GPTModel(tiny_config())
     assert model.config._attn_implementation == "sdpa"

@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hf_gpt.checkpoints import checkpoint_problems, checkpoints_in, last_checkpoint, rotate
 from hf_gpt.files import UNFINISHED
-from hf_gpt.training_args import FineTuningArguments
+from hf_gpt.training.arguments import FineTuningArguments
+from hf_gpt.training.checkpoints import checkpoint_problems, checkpoints_in, last_checkpoint, rotate
 
 from .fine_tuning_runs import (
     assert_same,

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
-from hf_gpt.conversion import block_shapes, is_release, load_release, read_release
+from hf_gpt.conversion.release import block_shapes, is_release, load_release, read_release
 
 from .golden import CARRIED
 

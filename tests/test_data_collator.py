@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_gpt import GPTForSequenceClassification, GPTModel
-from hf_gpt.data_collator import FilledRows, LengthGroupedSampler, PackedRowCollator, TokenTreeCollator, collate_trees
-from hf_gpt.token_tree import TokenTree
+from hf_gpt.trees.collators import (
+    FilledRows,
+    LengthGroupedSampler,
+    PackedRowCollator,
+    TokenTreeCollator,
+    collate_trees,
+)
+from hf_gpt.trees.token_tree import TokenTree
 
 from .test_token_tree import sequences, share_limits
 

@@ -19,8 +19,8 @@ from transformers import AutoTokenizer
 
 from hf_gpt import GPTForMultipleChoice, GPTForSequenceClassification
 from hf_gpt.demo import ClassifierDemo, LanguageModelDemo, MultipleChoiceDemo, Strategy, strategies
-from hf_gpt.demo_app import Demos, build_app, export_space
-from hf_gpt.hub_code import add_code
+from hf_gpt.demo.page import Demos, build_app, export_space
+from hf_gpt.hub.code import add_code
 
 from .fine_tuning_runs import REPOSITORY, finetune, save_tiny_model
 

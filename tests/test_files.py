@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from hf_gpt import files
-from hf_gpt.feature_shards import FeatureArguments, extract
+from hf_gpt.features.shards import FeatureArguments, extract
 from hf_gpt.files import atomic, check_empty, check_space, contents, output_folder, write_json, write_text
-from hf_gpt.training_args import parse_arguments
+from hf_gpt.training.arguments import parse_arguments
 
 from .fine_tuning_runs import REPOSITORY, finetune, save_tiny_model
 

@@ -20,10 +20,10 @@ from transformers import (
 
 from hf_gpt.evaluation import EvaluationArguments
 from hf_gpt.loading import load_tokenizer
-from hf_gpt.model_loading import load_model
-from hf_gpt.task_report import chance_warning, describe_batches
 from hf_gpt.tasks import get_task
-from hf_gpt.training_args import ModelArguments, check_launch, parse_arguments
+from hf_gpt.tasks.report import chance_warning, describe_batches
+from hf_gpt.training.arguments import ModelArguments, check_launch, parse_arguments
+from hf_gpt.training.loading import load_model
 
 from .fine_tuning_runs import ARGUMENTS, REPOSITORY, finetune, save_tiny_model
 

@@ -13,14 +13,14 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
-from hf_gpt import frozen_features
-from hf_gpt.data_collator import TokenTreeCollator
 from hf_gpt.evaluation import EvaluationArguments, evaluate
-from hf_gpt.frozen_features import FOLDER, FrozenFeatureHead, cache_features, remove_features
-from hf_gpt.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
-from hf_gpt.task_encoding import TREE_FEATURES
-from hf_gpt.token_tree import TokenTree
-from hf_gpt.training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
+from hf_gpt.tasks.encoding import TREE_FEATURES
+from hf_gpt.training import frozen as frozen_features
+from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.training.frozen import FOLDER, FrozenFeatureHead, cache_features, remove_features
+from hf_gpt.trees.collators import TokenTreeCollator
+from hf_gpt.trees.token_tree import TokenTree
 
 from .conftest import CLASSIFY, DELIMITER, PAD, START
 from .fine_tuning_runs import assert_same, finetune, finish, launch_command, save_tiny_model, start_launch

@@ -14,16 +14,16 @@ from transformers import AutoTokenizer, OpenAIGPTLMHeadModel, PreTrainedModel
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, adapter_config, load_adapter
 from hf_gpt import hub_download as door
 from hf_gpt.adapters import HEAD_CONFIG, head_config, load_adapters
-from hf_gpt.conversion_sources import read_checkpoint
+from hf_gpt.conversion.sources import read_checkpoint
 from hf_gpt.demo import ClassifierDemo, LanguageModelDemo
 from hf_gpt.evaluation import EvaluationArguments, evaluate
-from hf_gpt.feature_shards import FeatureArguments, load_extractor
+from hf_gpt.features.shards import FeatureArguments, load_extractor
 from hf_gpt.hub import RepositoryError, download, push
-from hf_gpt.hub_checks import check_names, check_repository
+from hf_gpt.hub.checks import check_names, check_repository
 from hf_gpt.loading import load_tokenizer, open_source
-from hf_gpt.model_loading import load_model
 from hf_gpt.tasks import get_task
-from hf_gpt.training_args import CustomTaskArguments, DataArguments, ModelArguments
+from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, ModelArguments
+from hf_gpt.training.loading import load_model
 
 from .fine_tuning_runs import save_tiny_model
 from .local_hub import LocalHub

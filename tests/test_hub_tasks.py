@@ -6,8 +6,8 @@ import datasets
 import pytest
 from datasets import ClassLabel, Features, List, Value
 
-from hf_gpt import task_loading
 from hf_gpt.tasks import TASKS, load_task
+from hf_gpt.tasks import loading as task_loading
 
 from .task_files import rows_of
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_gpt.input_transforms import (
+from hf_gpt.trees.transforms import (
     FAMILIES,
     TRUNCATION_RULES,
     InputTransform,

@@ -14,11 +14,11 @@ from accelerate.commands.config.config_args import load_config_from_file
 from safetensors.torch import load_file
 from torch.distributed.fsdp import fully_shard
 
-from hf_gpt.checkpoints import checkpoint_problems
-from hf_gpt.data_collator import collate_trees
-from hf_gpt.modeling_gpt import GPTForMultipleChoice
-from hf_gpt.optimization import ReleaseAdam
-from hf_gpt.token_tree import TokenTree
+from hf_gpt.model.modeling_gpt import GPTForMultipleChoice
+from hf_gpt.training.checkpoints import checkpoint_problems
+from hf_gpt.training.optimization import ReleaseAdam
+from hf_gpt.trees.collators import collate_trees
+from hf_gpt.trees.token_tree import TokenTree
 
 from .conftest import CLASSIFY, DELIMITER, PAD, START, build_model
 from .fine_tuning_runs import (

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
-from hf_gpt.losses import classification_loss, linear_cross_entropy, single_label_loss
+from hf_gpt.model.losses import classification_loss, linear_cross_entropy, single_label_loss
 
 WIDTH, ROWS = 5, 7
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from transformers import EvalPrediction
 
-from hf_gpt.metrics import (
+from hf_gpt.tasks.metrics import (
     METRICS,
     compute_metrics_for,
     expected_score,
@@ -14,7 +14,7 @@ from hf_gpt.metrics import (
     predictions_from_logits,
     soft_bins,
 )
-from hf_gpt.task_spec import Layout, TaskSpec
+from hf_gpt.tasks.spec import Layout, TaskSpec
 
 # Two predicted as in the reference, one not: enough to tell every average apart.
 CLASS_LOGITS = np.eye(3)[[0, 1, 1, 2]]

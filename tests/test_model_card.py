@@ -27,20 +27,20 @@ from transformers import (
 
 from hf_gpt import adapter_config
 from hf_gpt.adapters import HEAD_CONFIG, head_config
-from hf_gpt.card_base import FACTS, read_template
-from hf_gpt.card_callback import ModelCardCallback, hardware, measured, read_emissions
-from hf_gpt.data_collator import TokenTreeCollator
-from hf_gpt.feature_card import card_text
+from hf_gpt.cards.base import FACTS, read_template
+from hf_gpt.cards.callback import ModelCardCallback, hardware, measured, read_emissions
+from hf_gpt.cards.features import card_text
+from hf_gpt.cards.fine_tuned import CARD, Card, FineTunedCard, PretrainedCard, main
 from hf_gpt.files import write_text
-from hf_gpt.fine_tuning import encode_task, input_transform, load_task_data
 from hf_gpt.loading import load_tokenizer
-from hf_gpt.metrics import compute_metrics_for
-from hf_gpt.model_card import CARD, Card, FineTunedCard, PretrainedCard, main
-from hf_gpt.model_loading import load_model
-from hf_gpt.seeds import summarise
 from hf_gpt.tasks import get_task
-from hf_gpt.trainer import GPTTrainer
-from hf_gpt.training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.tasks.metrics import compute_metrics_for
+from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.training.fine_tuning import encode_task, input_transform, load_task_data
+from hf_gpt.training.loading import load_model
+from hf_gpt.training.seeds import summarise
+from hf_gpt.training.trainer import GPTTrainer
+from hf_gpt.trees.collators import TokenTreeCollator
 
 from .fine_tuning_runs import REPOSITORY, save_tiny_model
 

@@ -21,7 +21,7 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 from transformers.trainer_pt_utils import LabelSmoother
 
 from hf_gpt import GPTConfig, GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
-from hf_gpt.zero_shot import ZeroShotScorer
+from hf_gpt.evaluation.zero_shot import ZeroShotScorer
 
 from .conftest import CLASSIFY, DELIMITER, PAD, START, VOCABULARY
 

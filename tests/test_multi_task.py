@@ -18,15 +18,15 @@ from datasets import Dataset
 from safetensors.torch import load_file
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from hf_gpt import multi_task
-from hf_gpt.data_collator import IGNORED_LABEL, LengthGroupedSampler, collate_trees
 from hf_gpt.evaluation import EvaluationArguments, evaluate
-from hf_gpt.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification
-from hf_gpt.multi_task import run_tasks
-from hf_gpt.multi_task_model import MultiTaskModel
-from hf_gpt.task_mixture import MultiTaskCollator, MultiTaskRows, MultiTaskSampler
-from hf_gpt.token_tree import TokenTree
-from hf_gpt.training_args import parse_arguments
+from hf_gpt.model.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification
+from hf_gpt.training import multi_task
+from hf_gpt.training.arguments import parse_arguments
+from hf_gpt.training.multi_task import run_tasks
+from hf_gpt.training.multi_task_model import MultiTaskModel
+from hf_gpt.trees.collators import IGNORED_LABEL, LengthGroupedSampler, collate_trees
+from hf_gpt.trees.mixture import MultiTaskCollator, MultiTaskRows, MultiTaskSampler
+from hf_gpt.trees.token_tree import TokenTree
 
 from .conftest import CLASSIFY, DELIMITER, PAD, START, build_model
 from .fine_tuning_runs import (

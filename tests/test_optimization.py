@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from hf_gpt import optimization
-from hf_gpt.optimization import SCHEDULES, ReleaseAdam, decay_groups, get_release_schedule
+from hf_gpt.training import optimization
+from hf_gpt.training.optimization import SCHEDULES, ReleaseAdam, decay_groups, get_release_schedule
 
 from .golden import arrays, as_release, golden_config, golden_directory, load_variables, models
 from .test_release_parity import with_recorded_weights

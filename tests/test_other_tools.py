@@ -12,8 +12,8 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, TorchAoConfig
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
-from hf_gpt.data_collator import TokenTreeCollator
-from hf_gpt.zero_shot import ZeroShotScorer, ZeroShotTransform
+from hf_gpt.evaluation.zero_shot import ZeroShotScorer, ZeroShotTransform
+from hf_gpt.trees.collators import TokenTreeCollator
 
 from .conftest import CLASSIFY, DELIMITER, PAD, START
 from .fine_tuning_runs import save_tiny_model

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_gpt import GPTTokenizer, pretraining
-from hf_gpt.pretraining import HeldOut, encode_document, pack_documents, packed_dataset, perplexity
-from hf_gpt.text_files import iter_texts
+from hf_gpt import GPTTokenizer
+from hf_gpt.training import pretraining
+from hf_gpt.training.pretraining import HeldOut, encode_document, pack_documents, packed_dataset, perplexity
+from hf_gpt.training.text_files import iter_texts
 
 documents = st.lists(st.lists(st.integers(0, 9), max_size=12), max_size=6)
 

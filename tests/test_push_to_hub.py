@@ -18,12 +18,12 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, TrainingArguments
 
 from hf_gpt import GPTConfig, GPTForMultipleChoice, GPTForSequenceClassification, adapter_config
-from hf_gpt.feature_shards import FeatureArguments, extract
+from hf_gpt.features.shards import FeatureArguments, extract
 from hf_gpt.hub import code_files, download, push
-from hf_gpt.hub_card import HEADING, OWN_METHODS
-from hf_gpt.hub_checks import is_known
-from hf_gpt.hub_staging import checkpoint_files
-from hf_gpt.hub_training import SENDING, HubTrainer
+from hf_gpt.hub.card import HEADING, OWN_METHODS
+from hf_gpt.hub.checks import is_known
+from hf_gpt.hub.staging import checkpoint_files
+from hf_gpt.training.pushing import SENDING, HubTrainer
 
 from .fine_tuning_runs import REPOSITORY, save_tiny_model
 from .local_hub import Fault, LocalHub

@@ -17,7 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hf_gpt.training_args import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")

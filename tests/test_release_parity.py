@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from hf_gpt.conversion import load_release
-from hf_gpt.modeling_gpt import GPTForMultipleChoice
+from hf_gpt.conversion.release import load_release
+from hf_gpt.model.modeling_gpt import GPTForMultipleChoice
 
 from .golden import (
     arrays,
@@ -135,8 +135,8 @@ def test_recorded_dropout_masks(monkeypatch):
         assert keep.shape == values.shape
         return values * keep / (1 - p)
 
-    monkeypatch.setattr("hf_gpt.dropout.drop", replay)  # of the modules
-    monkeypatch.setattr("hf_gpt.attention.drop", replay)
+    monkeypatch.setattr("hf_gpt.model.dropout.drop", replay)  # of the modules
+    monkeypatch.setattr("hf_gpt.model.attention.drop", replay)
     outputs = ours(**with_recorded_weights(batch), output_hidden_states=True)
     assert next(masks, None) is None
     for layer in range(ours.config.n_layer):

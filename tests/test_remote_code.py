@@ -24,8 +24,8 @@ from hf_gpt import (
     adapter_config,
 )
 from hf_gpt.adapters import HEAD_CONFIG, head_config
-from hf_gpt.configuration_gpt import AUTO_MAP
 from hf_gpt.hub import code_files, push, register_for_hub
+from hf_gpt.model.configuration_gpt import AUTO_MAP
 
 from .fine_tuning_runs import REPOSITORY, save_tiny_model
 from .local_hub import Fault, LocalHub

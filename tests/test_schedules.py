@@ -9,12 +9,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
-import hf_gpt.fine_tuning
-from hf_gpt.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification
-from hf_gpt.optimization import ReleaseAdam
-from hf_gpt.schedules import level_of, planned_updates, scale_by_level, unfreezing_plan, unfreezing_stages
-from hf_gpt.trainer import GPTTrainer
-from hf_gpt.training_args import FineTuningArguments, ModelArguments, check_adaptation
+import hf_gpt.training.fine_tuning
+from hf_gpt.model.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification
+from hf_gpt.training.arguments import FineTuningArguments, ModelArguments, check_adaptation
+from hf_gpt.training.optimization import ReleaseAdam
+from hf_gpt.training.trainer import GPTTrainer
+from hf_gpt.training.unfreezing import level_of, planned_updates, scale_by_level, unfreezing_plan, unfreezing_stages
 
 from .fine_tuning_runs import (
     assert_same,
@@ -213,7 +213,7 @@ def test_the_norm_is_that_of_what_is_trained(base, tmp_path, monkeypatch):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs, callbacks=[_Gradients()])
 
-    monkeypatch.setattr(hf_gpt.fine_tuning, "GPTTrainer", Watched)
+    monkeypatch.setattr(hf_gpt.training.fine_tuning, "GPTTrainer", Watched)
     finetune(
         *("--model_name_or_path", base, "--output_dir", tmp_path / "out", *FLAGS, "--save_strategy", "no"),
         *("--unfreeze", "head_first", "--unfreeze_every", 2, "--max_steps", 4, "--max_grad_norm", 1e-4),

@@ -22,7 +22,7 @@ from huggingface_hub.errors import RevisionResolutionError
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from hf_gpt.command_line import command as as_command
-from hf_gpt.training_args import parse_arguments
+from hf_gpt.training.arguments import parse_arguments
 
 from .fine_tuning_runs import ARGUMENTS, finetune, save_tiny_model
 from .golden import CARRIED
@@ -247,7 +247,7 @@ def test_bugs_keep_their_traceback():
 )
 def test_wrong_flags(flags, message, command, monkeypatch):
     monkeypatch.setattr(transformers.integrations.integration_utils, "is_wandb_available", lambda: False)
-    monkeypatch.setattr("hf_gpt.training_args.is_deepspeed_available", lambda: False)
+    monkeypatch.setattr("hf_gpt.training.arguments.is_deepspeed_available", lambda: False)
     status, _, errors = command("finetune.py", *flags)
     assert status == 2
     assert message in errors

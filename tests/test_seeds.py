@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hf_gpt.seeds import draw, format_results, run_seeds, summarise
-from hf_gpt.training_args import parse_arguments
+from hf_gpt.training.arguments import parse_arguments
+from hf_gpt.training.seeds import draw, format_results, run_seeds, summarise
 
 from .fine_tuning_runs import ARGUMENTS, finetune, save_tiny_model
 

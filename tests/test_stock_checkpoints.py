@@ -26,7 +26,7 @@ from hf_gpt import (
     GPTModel,
     GPTTokenizer,
 )
-from hf_gpt.stock_checkpoints import drawn_special_tokens
+from hf_gpt.model.stock_checkpoints import drawn_special_tokens
 
 from .stock_models import ROWS, WIDTH, save_old_bin, stock_model, write_vocabulary
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hf_gpt.submissions import GLUE_FILES, can_submit, submission_text, write_submission
 from hf_gpt.tasks import TASKS, get_task
+from hf_gpt.tasks.submissions import GLUE_FILES, can_submit, submission_text, write_submission
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import pytest
 from transformers import AutoTokenizer
 
 import hf_gpt  # noqa: F401 registers the tokenizer
-from hf_gpt.custom_task import custom_task
-from hf_gpt.input_transforms import InputTransform, SpecialIds
-from hf_gpt.task_encoding import encode_rows, encode_split
 from hf_gpt.tasks import TASKS, load_task
+from hf_gpt.tasks.custom import custom_task
+from hf_gpt.tasks.encoding import encode_rows, encode_split
+from hf_gpt.trees.transforms import InputTransform, SpecialIds
 
 from . import test_classification_tasks, test_multiple_choice_tasks, test_pair_tasks
 from .task_files import real_folder, write

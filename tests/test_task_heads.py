@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from hf_gpt import GPTConfig, GPTForMultipleChoice, GPTForSequenceClassification, GPTTaskOutput
-from hf_gpt.data_collator import collate_trees
-from hf_gpt.metrics import soft_bins
-from hf_gpt.token_tree import TokenTree
-from hf_gpt.trainer import GPTTrainer
-from hf_gpt.training_args import FineTuningArguments
+from hf_gpt.tasks.metrics import soft_bins
+from hf_gpt.training.arguments import FineTuningArguments
+from hf_gpt.training.trainer import GPTTrainer
+from hf_gpt.trees.collators import collate_trees
+from hf_gpt.trees.token_tree import TokenTree
 
 from .conftest import CLASSIFY, DELIMITER, PAD, START
 

@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from hf_gpt.text_files import iter_texts, unwrap_paragraphs
+from hf_gpt.training.text_files import iter_texts, unwrap_paragraphs
 
 
 def add_member(archive, name, data):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_gpt.token_tree import TokenTree
+from hf_gpt.trees.token_tree import TokenTree
 
 # Few different tokens, so that random sequences often share beginnings, repeat and hold one another.
 sequences = st.lists(st.lists(st.integers(1, 3), max_size=6), min_size=1, max_size=5)

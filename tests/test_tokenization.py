@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer
 
-from hf_gpt import word_splitting
 from hf_gpt.command_line import parse_arguments
-from hf_gpt.tokenization_gpt import GPTTokenizer
-from hf_gpt.word_splitting import WordSplitter, align, fix_text, split_words, standardize_text, word_splitter
+from hf_gpt.model import word_splitting
+from hf_gpt.model.tokenization_gpt import GPTTokenizer
+from hf_gpt.model.word_splitting import WordSplitter, align, fix_text, split_words, standardize_text, word_splitter
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RELEASE = Path(os.environ.get("HF_GPT_DATA", REPOSITORY.parent / "shared" / "data")) / "gpt_bpe"

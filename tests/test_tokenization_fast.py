@@ -10,10 +10,10 @@ import pytest
 from tokenizers import Tokenizer, normalizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from hf_gpt import fast_splitting
-from hf_gpt.fast_splitting import build_charsmap, build_normalizer, build_pre_tokenizer
-from hf_gpt.tokenization_gpt import GPTTokenizer
-from hf_gpt.word_splitting import word_splitter
+from hf_gpt.model import fast_splitting
+from hf_gpt.model.fast_splitting import build_charsmap, build_normalizer, build_pre_tokenizer
+from hf_gpt.model.tokenization_gpt import GPTTokenizer
+from hf_gpt.model.word_splitting import word_splitter
 
 from .test_tokenization import ALL_GOLDEN, CARRIED_GOLDEN, as_backend_text, read_golden, write_release
 
@@ -192,7 +192,7 @@ class TestSaving:
             from transformers import PreTrainedTokenizerFast
             print(Tokenizer.from_file({str(saved / "tokenizer.json")!r}).encode({text!r}).ids)
             print(PreTrainedTokenizerFast.from_pretrained({str(saved)!r})({text!r})["input_ids"])
-            from hf_gpt.tokenization_gpt import GPTTokenizer
+            from hf_gpt.model.tokenization_gpt import GPTTokenizer
             print(GPTTokenizer.from_pretrained({str(saved)!r})({text!r})["input_ids"])
         """
         done = subprocess.run(

@@ -18,9 +18,9 @@ from tokenizers import processors
 from transformers import BatchEncoding
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 
-from hf_gpt import word_splitting
-from hf_gpt.tokenization_gpt import GPTTokenizer
-from hf_gpt.word_splitting import StringCache, WordSplitter, fix_text, split_words, word_splitter
+from hf_gpt.model import word_splitting
+from hf_gpt.model.tokenization_gpt import GPTTokenizer
+from hf_gpt.model.word_splitting import StringCache, WordSplitter, fix_text, split_words, word_splitter
 
 from .test_tokenization import CARRIED_GOLDEN, TRICKY, as_backend_text, read_golden, write_release
 

@@ -4,9 +4,8 @@ import pytest
 
 from hf_gpt import GPTConfig
 from hf_gpt.evaluation import EvaluationArguments
-from hf_gpt.feature_shards import FeatureArguments
-from hf_gpt.pretraining import PretrainingArguments, ShapeArguments, TextArguments
-from hf_gpt.training_args import (
+from hf_gpt.features.shards import FeatureArguments
+from hf_gpt.training.arguments import (
     RANGES,
     CustomTaskArguments,
     DataArguments,
@@ -14,6 +13,7 @@ from hf_gpt.training_args import (
     ModelArguments,
     parse_arguments,
 )
+from hf_gpt.training.pretraining import PretrainingArguments, ShapeArguments, TextArguments
 
 COMMANDS = {
     "finetune": (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments),

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
-from hf_gpt.data_collator import PackedRowCollator, TokenTreeCollator, collate_trees
-from hf_gpt.pretraining import pack_documents
-from hf_gpt.token_tree import TokenTree
+from hf_gpt.training.pretraining import pack_documents
+from hf_gpt.trees.collators import PackedRowCollator, TokenTreeCollator, collate_trees
+from hf_gpt.trees.token_tree import TokenTree
 
 from .conftest import CLASSIFY, DELIMITER, PAD, START
 from .test_token_tree import share_limits

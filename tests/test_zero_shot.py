@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from hf_gpt.data_collator import TokenTreeCollator
 from hf_gpt.evaluation import EvaluationArguments, evaluate
-from hf_gpt.modeling_gpt import GPTForCausalLM
-from hf_gpt.tasks import get_task
-from hf_gpt.training_args import parse_arguments
-from hf_gpt.zero_shot import (
+from hf_gpt.evaluation.zero_shot import (
     RULES,
     ZeroShotRule,
     ZeroShotScorer,
@@ -23,6 +19,10 @@ from hf_gpt.zero_shot import (
     zero_shot_rule,
     zero_shot_transform,
 )
+from hf_gpt.model.modeling_gpt import GPTForCausalLM
+from hf_gpt.tasks import get_task
+from hf_gpt.training.arguments import parse_arguments
+from hf_gpt.trees.collators import TokenTreeCollator
 
 from .conftest import PAD, build_model
 from .fine_tuning_runs import ARGUMENTS, finetune, save_tiny_model

@@ -17,8 +17,8 @@ from transformers import (
 )
 
 from hf_gpt import GPTConfig, GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
-from hf_gpt.data_collator import collate_trees
-from hf_gpt.token_tree import TokenTree
+from hf_gpt.trees.collators import collate_trees
+from hf_gpt.trees.token_tree import TokenTree
 
 from .workloads import PAD, Row, Workload
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from hf_gpt.token_tree import TokenTree
+from hf_gpt.trees.token_tree import TokenTree
 
 from .contenders import build, contenders, logits_difference
 from .workloads import Workload, padding_share, useful_flops

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from hf_gpt import GPTTokenizer
-from hf_gpt.data_collator import LengthGroupedSampler
-from hf_gpt.input_transforms import InputTransform, SpecialIds
-from hf_gpt.task_encoding import encode_rows
 from hf_gpt.tasks import load_task
-from hf_gpt.token_tree import TokenTree
+from hf_gpt.tasks.encoding import encode_rows
+from hf_gpt.trees.collators import LengthGroupedSampler
+from hf_gpt.trees.token_tree import TokenTree
+from hf_gpt.trees.transforms import InputTransform, SpecialIds
 
 VOCABULARY = 40478
 START, DELIMITER, CLASSIFY, PAD = range(VOCABULARY, VOCABULARY + 4)

@@ -1,0 +1,482 @@
+"""
+Parameter-efficient fine-tuning through peft: settings of every method, loading and merging.
+
+    model = get_peft_model(model, adapter_config("lora", model.config))
+    model = load_adapter("outputs/questions-lora")
+    model = load_adapters({"questions": "outputs/questions-lora", "trec": "outputs/trec-lora"})
+
+Importing this module registers `HOULSBY`, `BITFIT` and the task type `GPT_TASK` with peft, and tells it the modules of
+`hf_gpt` models that its methods adapt by default.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import torch
+from peft import (
+    IA3Config,
+    LNTuningConfig,
+    LoraConfig,
+    PeftConfig,
+    PeftModel,
+    PeftType,
+    PrefixTuningConfig,
+    PromptTuningConfig,
+)
+from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING, PEFT_TYPE_TO_PREFIX_MAPPING
+from peft.utils import ModulesToSaveWrapper, constants
+from torch import nn
+from transformers import PreTrainedModel
+
+from ..files.reading import check_types, read_json
+from ..hub.checks import HEAD_CONFIG, RepositoryError, adapter_problems
+from ..hub.download import local_folder
+from ..hub.weights import load_weights
+from ..model.configuration_gpt import GPTConfig
+from ..model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
+from .methods import BitFitConfig, HoulsbyConfig
+from .virtual_tokens import GPT_TASK
+
+# The head of both task models: drawn anew for a task, so it is trained and saved whole.
+HEAD = "score"
+LINEAR_MODULES = ("c_attn", "c_proj", "c_fc")
+_MODEL_CLASSES = {
+    model.__name__: model for model in (GPTForMultipleChoice, GPTForSequenceClassification, GPTForCausalLM)
+}
+
+
+def norm_modules(config: GPTConfig) -> list[str]:
+    """Names of the layer norms."""
+    return ["ln_1", "ln_2", "ln_f"] if config.final_norm else ["ln_1", "ln_2"]
+
+
+def special_token_rows(config: GPTConfig) -> list[int] | None:
+    """Embedding rows of `_start_`, `_delimiter_` and `_classify_`, which pretraining has not seen."""
+    ids = {config.start_token_id, config.delimiter_token_id, config.classify_token_id} - {None}
+    return sorted(ids) or None
+
+
+def _lora(config: GPTConfig, size: int | None, head: list[str] | None, **options: Any) -> PeftConfig:
+    rank = 8 if size is None else size
+    settings = {"r": rank, "lora_alpha": 2 * rank, "target_modules": list(LINEAR_MODULES), "modules_to_save": head}
+    return LoraConfig(**settings | options)
+
+
+def _ia3(config: GPTConfig, size: None, head: list[str] | None, **options: Any) -> PeftConfig:
+    # One vector scales the fused query, key and value: the paper's has no part for the query.
+    settings = {"target_modules": ["c_attn", "mlp.c_proj"], "feedforward_modules": ["mlp.c_proj"]}
+    return IA3Config(**settings | {"modules_to_save": head} | options)
+
+
+def _ln(config: GPTConfig, size: None, head: list[str] | None, **options: Any) -> PeftConfig:
+    return LNTuningConfig(**{"target_modules": norm_modules(config), "modules_to_save": head} | options)
+
+
+def _bitfit(config: GPTConfig, size: None, head: list[str] | None, **options: Any) -> PeftConfig:
+    targets = [*LINEAR_MODULES, *norm_modules(config)]
+    return BitFitConfig(**{"target_modules": targets, "modules_to_save": head} | options)
+
+
+def _houlsby(config: GPTConfig, size: int | None, head: list[str] | None, **options: Any) -> PeftConfig:
+    settings = {"bottleneck_size": 32 if size is None else size, "target_modules": ["attn", "mlp"]}
+    # The paper trains the layer norms, too (section 2.1).
+    return HoulsbyConfig(**settings | {"modules_to_save": [*(head or []), *norm_modules(config)]} | options)
+
+
+def _virtual(config_class: type[PeftConfig], **defaults: Any) -> Callable[..., PeftConfig]:
+    def build(config: GPTConfig, size: int | None, head: list[str] | None, **options: Any) -> PeftConfig:
+        settings = {"num_virtual_tokens": 20 if size is None else size, "modules_to_save": head}
+        if settings["num_virtual_tokens"] >= config.n_positions:
+            raise ValueError(f"{size} virtual tokens leave no room in a context of {config.n_positions}.")
+        return config_class(**defaults | settings | options)
+
+    return build
+
+
+_BUILDERS: dict[str, Callable[..., PeftConfig]] = {
+    "lora": _lora,
+    "ia3": _ia3,
+    "prefix": _virtual(PrefixTuningConfig),
+    # Lester et al. (2021), section 3.2: prompts that start as words of the vocabulary learn better.
+    "prompt": _virtual(PromptTuningConfig, prompt_tuning_init="SAMPLE_VOCAB"),
+    "houlsby": _houlsby,
+    "bitfit": _bitfit,
+    "ln": _ln,
+}
+METHODS = tuple(_BUILDERS)
+_PEFT_TYPES = ("LORA", "IA3", "PREFIX_TUNING", "PROMPT_TUNING", "HOULSBY", "BITFIT", "LN_TUNING")
+_SIZED = ("lora", "prefix", "prompt", "houlsby")
+_TRAINS_TOKEN_ROWS = ("lora", "houlsby", "bitfit")
+
+
+def adapter_config(
+    method: str,
+    model_config: GPTConfig,
+    size: int | None = None,
+    train_special_tokens: bool | None = None,
+    task_type: str | None = None,
+    **options: Any,
+) -> PeftConfig:
+    """
+    Settings of an adapter for a GPT model, to be given to `peft.get_peft_model`.
+
+    | method | what is trained beside the head | source |
+    |---|---|---|
+    | `lora` | a product of two thin matrices for every matrix of the blocks | Hu et al. (2021) |
+    | `ia3` | factors of query, key and value and of the inner feed-forward states | Liu et al. (2022) |
+    | `prefix` | keys and values of virtual tokens in every block | Li and Liang (2021) |
+    | `prompt` | embeddings of virtual tokens | Lester et al. (2021) |
+    | `houlsby` | two bottlenecks per block, and the layer norms | Houlsby et al. (2019) |
+    | `bitfit` | the biases of the blocks | Ben Zaken et al. (2022) |
+    | `ln` | the layer norms | Zhao et al. (2023) |
+
+    Args:
+        method (`str`): one of `METHODS`.
+        model_config (`GPTConfig`): of the model to adapt.
+        size (`int`, *optional*): rank of LoRA (8), number of virtual tokens (20), width of a bottleneck (32).
+        train_special_tokens (`bool`, *optional*): train the embedding rows of the special tokens, too; by default
+            wherever the method can (lora, houlsby, bitfit).
+        task_type (`str`, *optional*): by default that of both task heads; `"CAUSAL_LM"` for the language model.
+        options: settings of the method's configuration class, such as `use_dora`, `use_rslora`, `lora_dropout` or
+            `modules_to_save`; they override those above.
+
+    Returns:
+        `PeftConfig`
+
+    Raises:
+        ValueError: for an unknown method, a size or special tokens that the method does not have, or more virtual
+            tokens than the context holds.
+    """
+    if method not in _BUILDERS:
+        raise ValueError(f"Unknown adapter method {method!r}; choose one of {', '.join(METHODS)}.")
+    if size is not None and (method not in _SIZED or size < 1):
+        raise ValueError(f"size {size}: {', '.join(_SIZED)} have a size, of at least 1; {method} was asked for.")
+    can_train_rows = method in _TRAINS_TOKEN_ROWS
+    if train_special_tokens and not can_train_rows:
+        raise ValueError(f"{method} cannot train embedding rows; {', '.join(_TRAINS_TOKEN_ROWS)} can.")
+    if can_train_rows and train_special_tokens is not False:
+        options = {"trainable_token_indices": special_token_rows(model_config)} | options
+    head = [HEAD] if task_type is None else None
+    if task_type is None and method in ("prefix", "prompt"):
+        task_type = GPT_TASK
+    return _BUILDERS[method](model_config, size, head, task_type=task_type, **options)
+
+
+def head_config(model: PeftModel) -> dict[str, Any]:
+    """
+    What `HEAD_CONFIG` holds: the configuration of the adapted model with its head, labels and loss, none of which
+    the base model knows.
+    """
+    base = model.get_base_model()
+    return json.loads(base.config.to_json_string(use_diff=False)) | {"architectures": [type(base).__name__]}
+
+
+def is_adapter(folder: str | os.PathLike) -> bool:
+    """Whether a folder is an adapter's: it has an `adapter_config.json`."""
+    return (Path(folder) / constants.CONFIG_NAME).is_file()
+
+
+def adapted_config(folder: str | os.PathLike, revision: str | None = None) -> GPTConfig:
+    """
+    The configuration of the adapted model: its head (`architectures`), labels and loss.
+
+    Args:
+        folder (`str` or `PathLike`): folder or Hub id of an adapter of `scripts/finetune.py`.
+        revision (`str`, *optional*): branch, tag or commit on the Hub.
+
+    Returns:
+        `GPTConfig`
+
+    Raises:
+        ValueError: if there is no adapter with a head's configuration.
+    """
+    path = local_folder(folder, revision) / HEAD_CONFIG
+    if not path.is_file():
+        raise ValueError(
+            f"{folder} has no {HEAD_CONFIG}, so its head is not known: load the base model with the right head and "
+            "use peft.PeftModel.from_pretrained(model, folder)."
+        )
+    settings = read_json(Path(path))
+    try:
+        config = GPTConfig.from_dict(settings)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not config.architectures or config.architectures[0] not in _MODEL_CLASSES:
+        raise ValueError(f"{path}: architectures must name one of {', '.join(_MODEL_CLASSES)}.")
+    return config
+
+
+def _adapter_settings(folder: str | os.PathLike) -> PeftConfig:
+    """What the `adapter_config.json` of a folder says, if it is what adapters of ours say."""
+    path = Path(folder) / constants.CONFIG_NAME
+    if not path.is_file():
+        raise ValueError(f"{folder} has no {constants.CONFIG_NAME}: it is no adapter.")
+    settings = read_json(path)
+    problems = adapter_problems(settings)
+    if problems:
+        raise ValueError(f"{path} is refused: {'; '.join(problems)}.")
+    method = settings.get("peft_type")
+    # Of peft's other methods, some fetch further adapters or read files of torch's by names in the settings.
+    if method not in list(_PEFT_TYPES):
+        raise ValueError(f"{folder} is an adapter of the method {method}; hf_gpt loads {', '.join(METHODS)}.")
+    # peft has None for the default of some numbers.
+    given = {name: value for name, value in settings.items() if value is not None}
+    check_types(path, given, get_type_hints(PEFT_TYPE_TO_CONFIG_MAPPING[method]))
+    try:
+        return PeftConfig.from_pretrained(folder)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _check_size(folder: str | os.PathLike, adapter: PeftConfig, config: GPTConfig) -> None:
+    """Raise a `ValueError` for an adapter that is not made for the model, or larger than the model."""
+    for name, ours in (("token_dim", "n_embd"), ("num_layers", "n_layer"), ("num_attention_heads", "n_head")):
+        found = getattr(adapter, name, None)
+        if found not in (None, getattr(config, ours)):
+            raise ValueError(f"{folder}: {name} is {found}, but {HEAD_CONFIG} has {getattr(config, ours)} ({ours}).")
+    sizes = {name: getattr(adapter, name, None) for name in ("r", "bottleneck_size", "encoder_hidden_size")}
+    sizes |= {f"rank_pattern of {name}": rank for name, rank in (getattr(adapter, "rank_pattern", None) or {}).items()}
+    sizes["num_virtual_tokens"] = getattr(adapter, "num_virtual_tokens", None)
+    for name, size in sizes.items():
+        most = config.n_positions - 1 if name == "num_virtual_tokens" else 4 * config.n_embd
+        if size is not None and (not isinstance(size, int) or not 1 <= size <= most):
+            raise ValueError(f"{folder}: {name} is {size}; for this model it is at least 1 and at most {most}.")
+
+
+def base_folder(folder: str | os.PathLike, base_model: str | os.PathLike | None = None) -> tuple[str, Path]:
+    """
+    The name of an adapter's base model, and its folder.
+
+    Args:
+        folder (`str` or `PathLike`): of the adapter.
+        base_model (`str` or `PathLike`, *optional*): folder or Hub id, by default what the adapter names.
+
+    Raises:
+        ValueError: if there is none, or it is an adapter itself.
+    """
+    adapter = _adapter_settings(folder)
+    name = os.fspath(base_model or adapter.base_model_name_or_path or "")
+    try:
+        found = local_folder(name, adapter.revision if base_model is None else None)
+    except RepositoryError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{folder}: no base model {name} ({error}) Say where it is with base_model=.") from error
+    if is_adapter(found):
+        raise ValueError(
+            f"{folder}: its base model {name} is an adapter itself. Merge that one first (scripts/convert.py {name} "
+            "MERGED), and name the result with base_model=."
+        )
+    return name, found
+
+
+def load_adapter(
+    folder: str | os.PathLike,
+    base_model: str | os.PathLike | None = None,
+    is_trainable: bool = False,
+    revision: str | None = None,
+    adapter_name: str = "default",
+    **kwargs: Any,
+) -> PeftModel:
+    """
+    An adapter of `scripts/finetune.py` on its base model.
+
+    Args:
+        folder (`str` or `PathLike`): folder or Hub id of the adapter.
+        base_model (`str` or `PathLike`, *optional*): folder or Hub id of the base model, by default the one that the
+            adapter names.
+        is_trainable (`bool`, *optional*, defaults to `False`): go on training it; not for prefix and prompt.
+        revision (`str`, *optional*): branch, tag or commit of the adapter on the Hub.
+        adapter_name (`str`, *optional*, defaults to `"default"`): what it is called in the model.
+        kwargs: arguments of the base model's `from_pretrained`, such as `attn_implementation`.
+
+    Returns:
+        `PeftModel`: in evaluation mode, float32 unless `dtype` says otherwise.
+
+    Raises:
+        ValueError: if there is no adapter with a head's configuration, or no base model.
+
+    Adapters that other code saved load as usual: `PeftModel.from_pretrained(model, folder)`.
+    """
+    folder = local_folder(folder, revision)
+    config, adapter = adapted_config(folder), _adapter_settings(folder)
+    _check_size(folder, adapter, config)
+    name, base = base_folder(folder, base_model)
+    model_class = _MODEL_CLASSES[config.architectures[0]]
+    try:
+        model = load_weights(model_class, base, config, new_head=True, **{"dtype": torch.float32} | kwargs)
+    except OSError as error:
+        raise ValueError(f"{folder}: no base model {name} ({error}). Say where it is with base_model=.") from error
+    model.name_or_path = model.config.name_or_path = name
+    try:
+        adapted = PeftModel.from_pretrained(model, folder, adapter_name=adapter_name, is_trainable=is_trainable)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
+        why = " ".join(str(error).split())
+        raise ValueError(
+            f"{folder}: what {constants.CONFIG_NAME} says fits neither the weights beside it nor {name} ({why})."
+        ) from error
+    adapted.register_forward_pre_hook(_check_mixed_batch, with_kwargs=True)
+    return adapted
+
+
+def load_adapters(folders: Mapping[str, str], base_model: str | os.PathLike | None = None, **kwargs: Any) -> PeftModel:
+    """
+    Several adapters of `scripts/finetune.py` on one base model, each with its own head; the first one is active.
+
+    `model.set_adapter(name)` switches. Adapters of LoRA (without DoRA) whose heads have as many outputs also answer
+    different rows of one batch: `model(**batch, adapter_names=[...])` with a name for each row (`"__base__"`: no
+    adapter). Items of multiple choice are then token trees, one row each, as `TokenTreeCollator` makes them.
+
+    Args:
+        folders (mapping of `str` to `str`): folder or Hub id of each adapter, by the name that it gets in the model.
+        base_model (`str` or `PathLike`, *optional*): folder or Hub id of the base model, by default the one that all
+            adapters name.
+        kwargs: arguments of the base model's `from_pretrained`, such as `attn_implementation`.
+
+    Returns:
+        `PeftModel`: in evaluation mode. Its `config` is the first adapter's; `adapted_config(folder)` has the labels
+        of the others.
+
+    Raises:
+        ValueError: if there is nothing to load, a name does not do, or adapters do not go together: they are of
+            different methods or base models, or some are for multiple choice and some for classification.
+    """
+    if not folders:
+        raise ValueError("Name at least one adapter: load_adapters({name: folder}).")
+    folders = {name: local_folder(folder) for name, folder in folders.items()}
+    adapters = {name: _adapter_settings(folder) for name, folder in folders.items()}
+    configs = {name: adapted_config(folder) for name, folder in folders.items()}
+    first, *others = folders
+    for name in folders:
+        _check_name(name, adapters[name])
+        _check_size(folders[name], adapters[name], configs[name])
+        for what, ours, theirs in (
+            ("methods", adapters[name].peft_type.value, adapters[first].peft_type.value),
+            ("heads", configs[name].architectures[0], configs[first].architectures[0]),
+            ("base models", _base_of(adapters[name], base_model), _base_of(adapters[first], base_model)),
+        ):
+            if ours != theirs:
+                raise ValueError(
+                    f"Adapters on one model have one method, kind of head and base model, but {first} and {name} have "
+                    f"different {what}: {theirs} and {ours}. Load them apart (or, if it is one base model in two "
+                    "places, name it with base_model=)."
+                )
+    model = load_adapter(folders[first], base_model, adapter_name=first, **kwargs)
+    head = model.get_base_model().get_submodule(HEAD)
+    own = head.original_module
+    for name in others:
+        if configs[name].architectures[0] == GPTForSequenceClassification.__name__:
+            # peft copies the first adapter's head before it reads the weights: it must have as many outputs.
+            head.original_module = nn.Linear(own.in_features, configs[name].num_labels).to(own.weight)
+        model.load_adapter(folders[name], adapter_name=name)
+        head.original_module = own
+    return model.eval()
+
+
+def _base_of(adapter: PeftConfig, base_model: str | os.PathLike | None) -> str:
+    return base_model or f"{adapter.base_model_name_or_path} {adapter.revision or ''}".strip()
+
+
+def _check_name(name: str, adapter: PeftConfig) -> None:
+    """peft finds modules by the ends of their names, of which an adapter's name becomes a part."""
+    lists = (getattr(adapter, kind, None) or () for kind in ("modules_to_save", "target_modules"))
+    modules = {HEAD, *(module for names in lists if not isinstance(names, str) for module in names)}
+    prefix = PEFT_TYPE_TO_PREFIX_MAPPING.get(adapter.peft_type) or ""
+    if not name or "." in name or name in prefix or name.endswith(tuple(modules)):
+        raise ValueError(
+            f"An adapter cannot be called {name!r}: peft would take it for a part of the model. Take a name without "
+            f"dots that does not end like {', '.join(sorted(modules))}{prefix and f' and is not found in {prefix}'}."
+        )
+
+
+def _check_mixed_batch(model: PeftModel, args: tuple, kwargs: dict[str, Any]) -> None:
+    """
+    Raise a `ValueError` for `adapter_names` that peft would drop without a word, or break off at: then it leaves its
+    hooks behind, and the model cannot be used any more.
+    """
+    names = kwargs.get("adapter_names")
+    if names is None:
+        return
+    configs = [model.peft_config[name] for name in names if name in model.peft_config]
+    if model.peft_type != PeftType.LORA or any(config.use_dora for config in configs):
+        raise ValueError(
+            "Only LoRA (not DoRA) mixes adapters within a batch: leave out adapter_names, use set_adapter."
+        )
+    ids = kwargs.get("input_ids", args[0] if args else None)
+    if ids is not None and ids.dim() == 3:
+        raise ValueError(
+            "adapter_names has a name for each row, which choices are here: give token trees (TokenTreeCollator), "
+            "one row per item, or use set_adapter."
+        )
+    if ids is not None and len(ids) != len(names):
+        raise ValueError(f"adapter_names has {len(names)} names for a batch of {len(ids)} rows: give one for each.")
+    wrapper = model.get_base_model().get_submodule(HEAD)
+    heads = {name: wrapper.modules_to_save[name] for name in names if name in wrapper.modules_to_save}
+    if "__base__" in names:
+        heads["__base__"] = wrapper.original_module
+    outputs = {name: head.out_features for name, head in heads.items()}
+    if len(set(outputs.values())) > 1:
+        raise ValueError(f"Heads of {outputs} outputs cannot answer rows of one batch: use set_adapter.")
+
+
+def resumption_problem(model: PreTrainedModel | PeftModel, checkpoint: str) -> str | None:
+    """
+    Why training cannot go on from a checkpoint with a model: one has an adapter that the other does not have. peft
+    itself would leave out what does not fit.
+
+    Args:
+        model (`PreTrainedModel` or `PeftModel`): as it was made for the run.
+        checkpoint (`str`): folder.
+
+    Returns:
+        `str` or `None`
+    """
+    has_adapter = os.path.isfile(os.path.join(checkpoint, constants.CONFIG_NAME))
+    if not isinstance(model, PeftModel):
+        return "it holds an adapter: name its --adaptation" if has_adapter else None
+    if not has_adapter:
+        return "it holds no adapter: leave out --adaptation"
+    saved, ours = _adapter_settings(checkpoint).to_dict(), model.active_peft_config.to_dict()
+    free = {"auto_mapping", "base_model_name_or_path", "inference_mode", "peft_version", "revision"}
+    other = sorted(name for name in (saved | ours).keys() - free if saved.get(name) != ours.get(name))
+    return f"its adapter has another {', '.join(other)}" if other else None
+
+
+def merged(model: PeftModel) -> PreTrainedModel:
+    """
+    The plain model that equals an adapted one: its `save_pretrained` writes a folder that needs no peft.
+
+    Args:
+        model (`PeftModel`): with the adapter to merge active; it is used up.
+
+    Returns:
+        `PreTrainedModel`
+
+    Raises:
+        ValueError: for methods that are no change of weights: prefix, prompt, and bottleneck adapters.
+    """
+    if model.active_peft_config.is_prompt_learning:
+        raise ValueError(
+            "Virtual tokens cannot be merged: they are an input of the model, no change of its weights. Keep the "
+            "adapter, or take one that merges (lora, ia3, ln, bitfit)."
+        )
+    plain = model.merge_and_unload()
+    # peft's LN tuning leaves the head in its wrapper.
+    for name, module in list(plain.named_modules()):
+        if isinstance(module, ModulesToSaveWrapper):
+            own = module.unload_and_optionally_merge_module(merge=True, safe_merge=False, adapter_names=None)
+            plain.set_submodule(name, own)
+    return plain
+
+
+def _add_default_targets() -> None:
+    """Our blocks have the module names of GPT-2's, so what peft adapts there by default it adapts here."""
+    for name, table in vars(constants).items():
+        if name.startswith("TRANSFORMERS_MODELS_TO_") and isinstance(table, dict) and "gpt2" in table:
+            table.setdefault(GPTConfig.model_type, table["gpt2"])
+
+
+_add_default_targets()

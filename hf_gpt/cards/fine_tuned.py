@@ -1,0 +1,384 @@
+"""
+Model cards: what was trained on what, what was measured, and code that runs.
+
+A card is a dataclass. `save` writes it twice: `card.yaml` has its facts, `README.md` is what a template of
+`hf_gpt/templates` makes of them. After facts were corrected or added by hand,
+
+    python -m hf_gpt.cards.fine_tuned FOLDER
+
+renders README.md again.
+"""
+
+import json
+import math
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from huggingface_hub import EvalResult, ModelCardData
+
+from ..files import write_text
+from ..files.reading import check_types
+from ..tasks.metrics import METRICS
+from ..tasks.spec import TaskSpec
+from .base import CARD, Card, cell
+from .pretrained import PretrainedCard
+
+__all__ = ["CARD", "Card", "FineTunedCard", "PretrainedCard", "is_hub_id"]
+
+PIPELINE_TAGS = {"multiple-choice": "multiple-choice", "language-model": "text-generation"}
+TEXT_CLASSIFICATION = "text-classification"
+_LOSSES = ("loss", "task_loss", "lm_loss")
+_SPREAD = ("median", "lowest", "highest")
+_CLASSES = {
+    "multiple-choice": "AutoModelForMultipleChoice",
+    "language-model": "AutoModelForCausalLM",
+}
+
+
+@dataclass
+class FineTunedCard(Card):
+    """
+    The card of a fine-tuned model or an adapter. `hf_gpt.cards.callback` fills in what a Trainer knows.
+
+    Args:
+        task (`str`): name of the task.
+        family (`str`): its family (see `TaskSpec`), or `language-model`.
+        base_model (`str`): folder or Hub id of the model that training started from.
+        name (`str`, *optional*): title; by default base model and task.
+        description (`str`, *optional*): what the task asks.
+        problem_type (`str`, *optional*): see `TaskSpec`.
+        random_weights (`bool`, *optional*, defaults to `False`): whether the base model's weights were drawn anew.
+        base_on_hub (`bool`, *optional*): whether `base_model` is a Hub id; by default, if there is no such folder.
+        data_licence, data_source (`str`, *optional*): what the publisher says of the data, and where it is.
+        dataset_id, dataset_config, dataset_revision (`str`, *optional*): its place on the Hub.
+        task_version (`int`, *optional*): see `TaskSpec`.
+        hyperparameters (`dict`): settings, in the order to print.
+        metrics (`dict[str, dict[str, float]]`): measured values by split and metric.
+        rows (`dict[str, int]`): number of rows by split.
+        main_metric (`str`, *optional*), chance (`float`, *optional*): the metric that counts, and what it is on the
+            validation rows without reading the texts.
+        losses (`list[dict]`): `part` (what was measured), and of `loss`, `task_loss` and `lm_loss` those known.
+        seed (`int`, *optional*): of the run.
+        seeds (`dict`, *optional*): the same run with other seeds, as `hf_gpt.training.seeds.summarise` returns it.
+        seconds (`float`, *optional*): duration of training.
+        resumed (`bool`, *optional*, defaults to `False`): whether `seconds` counts from where a run went on.
+        kept_step (`int`, *optional*), chosen_by (`str`, *optional*): the step that the weights are of, and the metric
+            that chose it.
+        hardware (`str`, *optional*): what it was trained on.
+        emissions (`dict`, *optional*): `grams` of CO2 equivalents, `seconds` and `place`, as codecarbon recorded them.
+        versions (`dict[str, str]`): of the packages.
+        label_names (`list[str]`, *optional*): classes.
+        max_length (`int`, *optional*): longest sequence in tokens.
+        adaptation (`str`, *optional*, defaults to `"full"`): `frozen` if the head alone was trained, or the method of
+            an adapter, which is saved without its base model.
+        repo_id (`str`, *optional*): where the model is published; the code then loads it from there.
+        licence (`str`, *optional*): of the weights, as the Hub writes it, such as `apache-2.0`.
+        limits (`list[str]`): known limits beside those that follow from the facts.
+        tags (`list[str]`): for the Hub's search.
+    """
+
+    kind: ClassVar[str] = "fine_tuned"
+
+    task: str
+    family: str
+    base_model: str
+    name: str = ""
+    description: str = ""
+    problem_type: str | None = None
+    random_weights: bool = False
+    base_on_hub: bool | None = None
+    data_licence: str = ""
+    data_source: str = ""
+    dataset_id: str | None = None
+    dataset_config: str | None = None
+    dataset_revision: str | None = None
+    task_version: int | None = None
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    main_metric: str | None = None
+    chance: float | None = None
+    losses: list[dict[str, str | float]] = field(default_factory=list)
+    seed: int | None = None
+    seeds: dict[str, Any] | None = None
+    seconds: float | None = None
+    resumed: bool = False
+    kept_step: int | None = None
+    chosen_by: str | None = None
+    hardware: str | None = None
+    emissions: dict[str, str | float | None] | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    label_names: list[str] | None = None
+    max_length: int | None = None
+    adaptation: str = "full"
+    repo_id: str | None = None
+    licence: str | None = None
+    limits: list[str] = field(default_factory=list)
+    tags: list[str] = field(default_factory=lambda: ["gpt", "hf_gpt"])
+
+    def __post_init__(self) -> None:
+        self.name = self.name or f"{self.base_name}-{self.task}"
+        if self.base_on_hub is None:
+            # Told now: the folder may be gone, or be another machine's, when the card is rendered again.
+            self.base_on_hub = is_hub_id(self.base_model)
+
+    @classmethod
+    def for_task(cls, spec: TaskSpec, base_model: str, **facts: Any) -> Self:
+        """The card of a declared task, with what the task knows; `facts` are further arguments and override it."""
+        hub = spec.hub
+        known = {
+            "description": spec.description,
+            "problem_type": spec.problem_type,
+            "data_licence": spec.licence,
+            "data_source": spec.source,
+            "dataset_id": hub and hub.id,
+            "dataset_config": hub and hub.config,
+            "dataset_revision": hub and hub.revision,
+            "task_version": spec.version,
+            "main_metric": spec.main_metric,
+            "label_names": list(spec.label_names) if spec.label_names else None,
+        }
+        return cls(task=spec.name, family=spec.family, base_model=base_model, **known | facts)
+
+    @property
+    def is_adapter(self) -> bool:
+        return self.adaptation not in ("full", "frozen")
+
+    @property
+    def base_name(self) -> str:
+        return Path(self.base_model.rstrip("/")).name
+
+    @property
+    def pipeline_tag(self) -> str:
+        return PIPELINE_TAGS.get(self.family, TEXT_CLASSIFICATION)
+
+    def check_parts(self, path: Path) -> None:
+        for line in self.losses:
+            check_types(path, line, {"part": str} | dict.fromkeys(_LOSSES, float), ("part",), "losses")
+        if self.emissions is not None:
+            types = {"grams": float, "seconds": float, "place": str | None}
+            check_types(path, self.emissions, types, ("grams", "seconds"), "emissions")
+        if self.seeds is not None:
+            types = {"seeds": list[int], "metrics": dict[str, dict[str, dict[str, float | list[float]]]]}
+            check_types(path, self.seeds, types, types, "seeds")
+            for spread in (spread for metrics in self.seeds["metrics"].values() for spread in metrics.values()):
+                check_types(path, spread, dict.fromkeys(_SPREAD, float), _SPREAD, "seeds, metrics")
+
+    def metadata(self) -> ModelCardData:
+        results = self.eval_results()
+        derived = self.base_on_hub and not self.random_weights
+        carbon = self.emissions and {
+            "emissions": self.emissions["grams"],
+            "source": "codecarbon",
+            "training_type": "fine-tuning",
+            "geographical_location": self.emissions.get("place"),
+            "hardware_used": self.hardware,
+        }
+        return ModelCardData(
+            language="en",
+            license=self.licence,
+            library_name="peft" if self.is_adapter else "transformers",
+            tags=[*self.tags, self.adaptation] if self.is_adapter else self.tags,
+            pipeline_tag=self.pipeline_tag,
+            base_model=self.base_model if derived else None,
+            base_model_relation=("adapter" if self.is_adapter else "finetune") if derived else None,
+            datasets=[self.dataset_id] if self.dataset_id else None,
+            model_name=self.name if results else None,
+            eval_results=results or None,
+            co2_eq_emissions=carbon and {name: value for name, value in carbon.items() if value is not None},
+        )
+
+    def eval_results(self) -> list[EvalResult]:
+        """The measured values as `model-index` has them; with several seeds, each says how the others did."""
+        results = []
+        for split, metric, value in self._values():
+            module, options = METRICS.get(metric, (metric, {}))
+            spread = self._spread(split, metric)
+            arguments = options | ({} if self.seed is None else {"seed": self.seed})
+            if spread is not None:
+                arguments |= {"seeds": self.seeds["seeds"]}
+                arguments |= {name: round(spread[name], 4) for name in _SPREAD}
+            rows = self.rows.get(split)
+            described = {"task": self.task, "version": self.task_version, "rows": rows}
+            results.append(
+                EvalResult(
+                    task_type=self.pipeline_tag,
+                    dataset_type=self.dataset_id or self.task,
+                    dataset_name=self.task,
+                    dataset_config=self.dataset_config,
+                    dataset_revision=self.dataset_revision,
+                    dataset_split=split,
+                    dataset_args={name: item for name, item in described.items() if item is not None},
+                    metric_type=module,
+                    metric_name=metric,
+                    metric_value=round(value, 4),
+                    metric_args=arguments or None,
+                )
+            )
+        return results
+
+    def _values(self) -> list[tuple[str, str, float]]:
+        """Split, metric and value; undefined values (a correlation of constant predictions) are no result."""
+        return [
+            (split, metric, value)
+            for split, values in self.metrics.items()
+            for metric, value in values.items()
+            if math.isfinite(value)
+        ]
+
+    def _spread(self, split: str, metric: str) -> dict[str, Any] | None:
+        return None if self.seeds is None else self.seeds["metrics"].get(split, {}).get(metric)
+
+    def values(self) -> dict[str, Any]:
+        auto_class = _CLASSES.get(self.family, "AutoModelForSequenceClassification")
+        losses = [name for name in _LOSSES if any(name in line for line in self.losses)]
+        titles = {"loss": "loss", "task_loss": "task loss", "lm_loss": "language-model loss"}
+        return {
+            "card": self,
+            "base_name": self.base_name,
+            "summary": self._summary(),
+            "folder": f"folder = {json.dumps(self.repo_id)}" if self.repo_id else 'folder = "."  # this repository',
+            "is_pair": self.family in ("entailment", "similarity"),
+            "has_scores": self.problem_type == "regression",
+            "package": "The package `hf_gpt` has the architecture and the adapter methods, which are methods of peft."
+            if self.is_adapter
+            else f"Importing the package `hf_gpt` registers the model with `{auto_class}` and `AutoTokenizer`.",
+            "data": self._data(),
+            "settings": [(cell(name), cell(value)) for name, value in self.hyperparameters.items()],
+            "training_note": self._training_note(),
+            "loss_header": ["", *(titles[name] for name in losses)],
+            "losses": [
+                [cell(line["part"]), *(f"{line[name]:.4f}" if name in line else "–" for name in losses)]
+                for line in self.losses
+            ],
+            "loss_note": self._loss_note(losses),
+            "result_header": ["split", "metric", "value"] + (list(_SPREAD) if self.seeds is not None else []),
+            "results": self._results(),
+            "result_note": self._result_note(),
+            "limits": self._limits(),
+        }
+
+    def _summary(self) -> str:
+        start = f"`{self.base_model if self.base_on_hub else self.base_name}`"
+        if self.is_adapter:
+            head = "" if self.family == "language-model" else ", with the head of the task"
+            text = f"An adapter (`{self.adaptation}`{head}) for the original GPT {start}, trained on the task "
+            text += f"`{self.task}`."
+        else:
+            how = "with its head alone trained" if self.adaptation == "frozen" else "fine-tuned"
+            origin = f"the architecture of {start} with random weights" if self.random_weights else start
+            text = f"The original GPT (Radford et al., 2018) {how} on the task `{self.task}`, starting from {origin}."
+        if self.description:
+            text += f" {self.description.rstrip('.')}."
+        if self.label_names:
+            text += f" Classes: {', '.join(f'`{name}`' for name in self.label_names)}."
+        return text
+
+    def _data(self) -> str:
+        version = "" if self.task_version is None else f" (version {self.task_version} of the task)"
+        text = f"`{self.task}`{version}, from {self.data_source or 'files of the user'}; "
+        text += f"licence: {self.data_licence or 'not stated'}."
+        if self.dataset_id:
+            config = f" (`{self.dataset_config}`)" if self.dataset_config else ""
+            text += f" On the Hub: [{self.dataset_id}](https://huggingface.co/datasets/{self.dataset_id}){config}."
+        if self.rows:
+            text += f" Rows: {', '.join(f'{split} {count:,}' for split, count in self.rows.items())}."
+        return text
+
+    def _training_note(self) -> str:
+        sentences = []
+        if self.seconds is not None:
+            since = " since it was last resumed" if self.resumed else ""
+            place = f" on {self.hardware}" if self.hardware else ""
+            sentences.append(f"Training took {self.seconds:.0f} s{since}{place}.")
+        elif self.hardware:
+            sentences.append(f"Trained on {self.hardware}.")
+        if self.kept_step is not None:
+            chosen = f", the best on the validation rows by {self.chosen_by}" if self.chosen_by else ""
+            sentences.append(f"The weights are those of step {self.kept_step:,}{chosen}.")
+        if self.emissions is not None:
+            place = f", {self.emissions['place']}" if self.emissions.get("place") else ""
+            sentences.append(
+                f"Emissions as codecarbon recorded them: {self.emissions['grams']:.3g} g of CO2 equivalents over "
+                f"{self.emissions['seconds']:.0f} seconds{place}."
+            )
+        if self.versions:
+            sentences.append(f"Versions: {', '.join(f'{name} {value}' for name, value in self.versions.items())}.")
+        return " ".join(sentences)
+
+    def _loss_note(self, names: list[str]) -> str:
+        if "task_loss" not in names:
+            return "Mean negative log-likelihood per token, as the model and its collator weight tokens."
+        note = "A training line is the mean over the steps since the log line before it, with dropout"
+        if "lm_loss" not in names:
+            return f"{note}."
+        coefficient = self.hyperparameters.get("language-model coefficient")
+        weight = "" if coefficient is None else f" (here {coefficient})"
+        return (
+            f"The joint loss is task loss + coefficient{weight} * language-model loss. {note}; – stands for a term "
+            "that was not computed, as the language-model term is not in evaluation."
+        )
+
+    def _results(self) -> list[list[str]]:
+        lines = []
+        for split, metric, value in self._values():
+            lines.append([split, cell(metric), f"{value:.4f}"])
+            if self.seeds is not None:
+                spread = self._spread(split, metric)
+                numbers = [spread[name] for name in _SPREAD] if spread else []
+                lines[-1] += [f"{number:.4f}" for number in numbers] or ["–"] * 3
+        return lines
+
+    def _result_note(self) -> str:
+        run = "One run" if self.seed is None else f"One run with the seed {self.seed}"
+        if self.seeds is not None:
+            all_seeds = ", ".join(map(str, self.seeds["seeds"]))
+            run = f"`value` is that of these weights (seed {self.seed}), the others are over the seeds {all_seeds}"
+        if not self.metrics:
+            run = "Nothing was measured"
+        if self.chance and self.main_metric:
+            run += f". Without reading the texts, validation {self.main_metric} would be {self.chance:.4f}"
+        return f"{run}."
+
+    def _limits(self) -> list[str]:
+        limits = list(self.limits)
+        if self.seeds is None and self.metrics:
+            limits.append("The figures are those of one seed; other seeds differ.")
+        if self.chosen_by and "validation" in self.metrics:
+            limits.append("The checkpoint was chosen on the validation rows, so their figures flatter it.")
+        score = self.metrics.get("validation", {}).get(self.main_metric)
+        if self.chance and score is not None and score <= self.chance:
+            limits.append(f"Its validation {self.main_metric} is no better than without reading the texts.")
+        if not self.data_licence:
+            limits.append("The licence of the data was not stated: find out before you publish or sell.")
+        if self.max_length is not None:
+            limits.append(f"Texts are cut to {self.max_length:,} tokens.")
+        return [
+            *limits,
+            "English only; all text is lower-cased.",
+            "Nobody tested it on other texts than those of the data set.",
+            "The model repeats the biases of the texts that it was pretrained and fine-tuned on.",
+        ]
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a name is a repository id rather than a folder."""
+    return not os.path.exists(name) and name.count("/") <= 1 and not name.startswith((".", "/", "~"))
+
+
+def main(folders: list[str]) -> None:
+    """Render the cards of folders again; wrong input ends with one line."""
+    if not folders:
+        sys.exit("Name folders with a card.yaml: python -m hf_gpt.cards.fine_tuned FOLDER ...")
+    try:
+        for folder in folders:
+            write_text(Path(folder) / CARD, str(Card.load(folder).render()))
+    except ValueError as error:
+        sys.exit(f"model_card: {error}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

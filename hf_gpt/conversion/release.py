@@ -1,0 +1,284 @@
+"""The OpenAI TensorFlow release: reading it into hf_gpt models, and writing it.
+
+The release is a folder with `params_shapes.json` and ten flat float32 pieces `params_0.npy` ... `params_9.npy`
+(openai/finetune-transformer-lm): positions, token embedding, then twelve arrays per block.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ..files.reading import read_json, read_npy
+from ..model.configuration_gpt import GPTConfig, default_generation_config
+from ..model.modeling_gpt import (
+    GPTForCausalLM,
+    GPTForMultipleChoice,
+    GPTForSequenceClassification,
+    GPTModel,
+    GPTPreTrainedModel,
+)
+from ..model.stock_checkpoints import with_special_tokens
+
+RELEASE_PIECES = 10
+
+HEADS: dict[str, type[GPTPreTrainedModel]] = {
+    "none": GPTModel,
+    "causal-lm": GPTForCausalLM,
+    "multiple-choice": GPTForMultipleChoice,
+    "sequence-classification": GPTForSequenceClassification,
+}
+
+# Arrays of a block in the release's order -> parameter of hf_gpt, and whether it is a matrix. The release stores a
+# matrix input-by-output with a leading axis of 1; `nn.Linear` stores it output-by-input.
+BLOCK_ARRAYS: dict[str, tuple[str, bool]] = {
+    "attn/c_attn/w": ("attn.c_attn.weight", True),
+    "attn/c_attn/b": ("attn.c_attn.bias", False),
+    "attn/c_proj/w": ("attn.c_proj.weight", True),
+    "attn/c_proj/b": ("attn.c_proj.bias", False),
+    "ln_1/g": ("ln_1.weight", False),
+    "ln_1/b": ("ln_1.bias", False),
+    "mlp/c_fc/w": ("mlp.c_fc.weight", True),
+    "mlp/c_fc/b": ("mlp.c_fc.bias", False),
+    "mlp/c_proj/w": ("mlp.c_proj.weight", True),
+    "mlp/c_proj/b": ("mlp.c_proj.bias", False),
+    "ln_2/g": ("ln_2.weight", False),
+    "ln_2/b": ("ln_2.bias", False),
+}
+
+
+def block_shapes(width: int) -> dict[str, list[int]]:
+    """Shapes of a block's arrays in the release, by name, for hidden states of `width`."""
+    return {
+        "attn/c_attn/w": [1, width, 3 * width],
+        "attn/c_attn/b": [3 * width],
+        "attn/c_proj/w": [1, width, width],
+        "attn/c_proj/b": [width],
+        "ln_1/g": [width],
+        "ln_1/b": [width],
+        "mlp/c_fc/w": [1, width, 4 * width],
+        "mlp/c_fc/b": [4 * width],
+        "mlp/c_proj/w": [1, 4 * width, width],
+        "mlp/c_proj/b": [width],
+        "ln_2/g": [width],
+        "ln_2/b": [width],
+    }
+
+
+def is_release(path: str | os.PathLike) -> bool:
+    """Whether a path is a folder of the OpenAI release (told by its `params_shapes.json`)."""
+    return (Path(path) / "params_shapes.json").is_file()
+
+
+def read_release(directory: str | os.PathLike) -> dict[str, np.ndarray]:
+    """
+    Read and check the arrays of the OpenAI release.
+
+    Args:
+        directory (`str` or `os.PathLike`): folder with `params_shapes.json` and `params_0.npy` ... `params_9.npy`.
+
+    Returns:
+        `dict[str, np.ndarray]`: `positions` (positions, width), `tokens` (vocabulary, width) and per block
+        `model/h<i>/<name>` with the names and shapes of `block_shapes`; float32.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if a piece is not what the shapes say, or a number is not finite; the file is named.
+    """
+    directory = Path(directory)
+    shapes = _read_shapes(directory / "params_shapes.json")
+    sizes = [math.prod(shape) for shape in shapes]
+    total = sum(sizes)
+    # numpy.array_split: the first pieces are one longer.
+    base, longer = divmod(total, RELEASE_PIECES)
+    pieces = [
+        _read_piece(directory / f"params_{index}.npy", base + (index < longer)) for index in range(RELEASE_PIECES)
+    ]
+    flat = np.concatenate(pieces)
+    arrays = np.split(flat, np.cumsum(sizes)[:-1])
+    names = ["positions", "tokens"]
+    names += [f"model/h{layer}/{name}" for layer in range((len(shapes) - 2) // 12) for name in BLOCK_ARRAYS]
+    return {name: array.reshape(shape) for name, array, shape in zip(names, arrays, shapes, strict=True)}
+
+
+def _read_shapes(path: Path) -> list[list[int]]:
+    """The list of shapes, checked against the layout of the release."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} is missing: the folder of the OpenAI release holds params_shapes.json, params_0.npy to "
+            f"params_{RELEASE_PIECES - 1}.npy, encoder_bpe_40000.json and vocab_40000.bpe."
+        )
+    shapes = read_json(path, list)
+    valid = all(
+        isinstance(shape, list) and shape and all(type(size) is int and size > 0 for size in shape) for shape in shapes
+    )
+    if not valid:
+        raise ValueError(f"{path} must hold a list of array shapes (lists of positive integers).")
+    if len(shapes) < 14 or (len(shapes) - 2) % 12:
+        raise ValueError(
+            f"{path} lists {len(shapes)} arrays; a release has 2 embeddings and 12 arrays per block (2 + 12 n)."
+        )
+    if len(shapes[0]) != 2 or len(shapes[1]) != 2 or shapes[0][1] != shapes[1][1]:
+        raise ValueError(
+            f"{path} begins with the shapes {shapes[0]} and {shapes[1]}; expected [positions, width] and "
+            "[vocabulary, width] with the same width."
+        )
+    expected = list(block_shapes(shapes[0][1]).items())
+    for index, shape in enumerate(shapes[2:]):
+        name, wanted = expected[index % 12]
+        if shape != wanted:
+            raise ValueError(
+                f"{path}: array {index + 2} (block {index // 12}, {name}) has the shape {shape}; expected {wanted} "
+                f"for the width {shapes[0][1]} that the position embedding has."
+            )
+    return shapes
+
+
+def _read_piece(path: Path, size: int) -> np.ndarray:
+    """One flat piece of `size` finite float32 numbers."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: the release has {RELEASE_PIECES} pieces; copy all of them.")
+    piece = read_npy(path)
+    if piece.dtype != np.float32 or piece.ndim != 1:
+        raise ValueError(f"{path} must be one flat array of float32 numbers.")
+    if piece.size != size:
+        raise ValueError(
+            f"{path} holds {piece.size:,} numbers; params_shapes.json asks for {size:,}. The file is truncated or "
+            "belongs to another release."
+        )
+    broken = np.flatnonzero(~np.isfinite(piece))
+    if broken.size:
+        raise ValueError(
+            f"{path} holds {broken.size:,} numbers that are NaN or infinite, the first at index {broken[0]:,}: "
+            "these weights cannot be used; copy the file again."
+        )
+    return piece
+
+
+def release_config(
+    arrays: Mapping[str, np.ndarray], n_positions: int | None = None, n_head: int | None = None, **kwargs
+) -> GPTConfig:
+    """
+    Configuration of a model for the arrays of a release, with room for the special tokens, which are untrained, and
+    `<pad>`.
+
+    Args:
+        arrays (`Mapping[str, np.ndarray]`): from `read_release`.
+        n_positions (`int`, *optional*): context length, at most what the release has; by default all of it.
+        n_head (`int`, *optional*, defaults to width / 64): attention heads.
+        kwargs: further fields of `GPTConfig`.
+
+    Raises:
+        ValueError: if `n_positions` or `n_head` do not fit.
+    """
+    available, width = arrays["positions"].shape
+    vocabulary = arrays["tokens"].shape[0]
+    if n_positions is None:
+        n_positions = available
+    if not 1 <= n_positions <= available:
+        raise ValueError(f"n_positions is {n_positions}; the release has {available} positions, so give 1 to that.")
+    if n_head is None:
+        if width % 64:
+            raise ValueError(f"The width {width} is not a multiple of 64: give the number of heads (n_head).")
+        n_head = width // 64
+    kwargs.setdefault("untrained_token_ids", [vocabulary, vocabulary + 1, vocabulary + 2])
+    return GPTConfig(
+        vocab_size=vocabulary + 4,
+        n_positions=n_positions,
+        n_embd=width,
+        n_layer=sum(name.endswith("ln_2/b") for name in arrays),
+        n_head=n_head,
+        bos_token_id=vocabulary,
+        start_token_id=vocabulary,
+        delimiter_token_id=vocabulary + 1,
+        classify_token_id=vocabulary + 2,
+        pad_token_id=vocabulary + 3,
+        **kwargs,
+    )
+
+
+def block_state_dict(arrays: Mapping[str, np.ndarray], n_layer: int) -> dict[str, torch.Tensor]:
+    """Parameters `h.<i>....` of `n_layer` blocks from arrays named `model/h<i>/...` as the release names them."""
+    state_dict = {}
+    for layer in range(n_layer):
+        for source, (target, is_matrix) in BLOCK_ARRAYS.items():
+            array = arrays[f"model/h{layer}/{source}"]
+            tensor = torch.from_numpy(np.array(array[0].T if is_matrix else array, order="C"))
+            state_dict[f"h.{layer}.{target}"] = tensor
+    return state_dict
+
+
+def release_arrays(parameters: Mapping[str, torch.Tensor], n_layer: int) -> dict[str, np.ndarray]:
+    """
+    The arrays of a release, as `read_release` gives them, of a transformer's parameters.
+
+    Args:
+        parameters (`Mapping[str, torch.Tensor]`): named as those of `GPTModel`, float32, with the rows of the
+            vocabulary alone in `embed_tokens.weight`.
+        n_layer (`int`): blocks.
+    """
+    arrays = {
+        "positions": parameters["embed_positions.weight"].numpy(),
+        "tokens": parameters["embed_tokens.weight"].numpy(),
+    }
+    for layer in range(n_layer):
+        for name, (source, is_matrix) in BLOCK_ARRAYS.items():
+            array = parameters[f"h.{layer}.{source}"].numpy()
+            arrays[f"model/h{layer}/{name}"] = array.T[None] if is_matrix else array
+    return arrays
+
+
+def write_release(directory: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write `params_shapes.json` and the ten pieces of a release, byte for byte as the publisher did."""
+    directory = Path(directory)
+    shapes = [list(array.shape) for array in arrays.values()]
+    (directory / "params_shapes.json").write_text(json.dumps(shapes), encoding="utf-8")
+    flat = np.concatenate([array.ravel() for array in arrays.values()])
+    for index, piece in enumerate(np.array_split(flat, RELEASE_PIECES)):
+        np.save(directory / f"params_{index}.npy", piece)
+
+
+def load_release(
+    directory: str | os.PathLike,
+    model_class: type[GPTPreTrainedModel] = GPTForCausalLM,
+    n_positions: int | None = None,
+    n_head: int | None = None,
+    seed: int = 0,
+    **kwargs,
+) -> GPTPreTrainedModel:
+    """
+    Build a model from a folder of the OpenAI release.
+
+    The rows of the special tokens, and a task head, are drawn anew from a normal distribution of standard deviation
+    `initializer_range`, as the release does; the row of `<pad>`, which no loss ever touches, is 0.
+
+    Args:
+        directory (`str` or `os.PathLike`): the release.
+        model_class (`type`, *optional*, defaults to `GPTForCausalLM`): class of the model.
+        n_positions, n_head, kwargs: see `release_config`.
+        seed (`int`, *optional*, defaults to 0): of the newly drawn rows and head.
+
+    Returns:
+        `GPTPreTrainedModel`: float32, in evaluation mode.
+
+    Raises:
+        FileNotFoundError, ValueError: see `read_release` and `release_config`.
+    """
+    arrays = read_release(directory)
+    config = release_config(arrays, n_positions, n_head, **kwargs)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = model_class(config)
+    state_dict = {
+        "embed_tokens.weight": with_special_tokens(torch.from_numpy(np.array(arrays["tokens"])), config, seed),
+        "embed_positions.weight": torch.from_numpy(np.array(arrays["positions"][: config.n_positions])),
+        **block_state_dict(arrays, config.n_layer),
+    }
+    # Strict: every array of the release has its parameter and every parameter of the transformer its array.
+    model.base_model.load_state_dict(state_dict, strict=True)
+    model.generation_config = default_generation_config(config)
+    return model.eval()

@@ -1,0 +1,424 @@
+"""
+Reading every kind of checkpoint that `scripts/convert.py` recognises into one form: our names, our orientation, the
+numbers as they are stored. No pickle is loaded; every name, shape and number is checked.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import GenerationConfig
+
+from ..adapters import base_folder, load_adapter, merged
+from ..files.reading import check_types, progress, read_json, read_tensors
+from ..hub.download import local_folder
+from ..model.configuration_gpt import GPTConfig
+from ..model.stock_checkpoints import (
+    HEAD_CLASSES,
+    STOCK_HEAD,
+    STOCK_MATRICES,
+    STOCK_NAMES,
+    is_stock_buffer,
+    own_class,
+    stock_type,
+    with_special_tokens,
+)
+from ..model.tokenization_gpt import GPTTokenizer
+from .joblib_arrays import read_arrays
+from .release import HEADS, block_shapes, block_state_dict, is_release, load_release, release_config
+from .tokenizers import find_tokenizer, read_vocabulary
+
+KINDS = {
+    "tf-release": "the OpenAI TensorFlow release",
+    "best-params": "parameters fine-tuned by OpenAI's code (best_params.jl)",
+    "adapter": "a peft adapter",
+    "hf_gpt": "an hf_gpt model",
+    "openai-gpt": "a stock openai-gpt model",
+    "gpt2": "a stock gpt2 model",
+}
+TASK_HEADS = ("multiple-choice", "sequence-classification")
+_LOOKED_FOR = (
+    "params_shapes.json (OpenAI's release), best_params.jl (fine-tuned by OpenAI's code), adapter_config.json (a peft "
+    "adapter), or config.json with model.safetensors or pytorch_model.bin (hf_gpt, openai-gpt, gpt2)"
+)
+
+
+@dataclass
+class Checkpoint:
+    """
+    A model in the form that all formats are converted through.
+
+    Args:
+        kind (`str`): the key of `KINDS` that it was read as.
+        config (`GPTConfig`): of the model.
+        head (`str`): one of `HEADS`.
+        parameters (`dict[str, torch.Tensor]`): named as in the model, without `transformer.`; a tied output matrix
+            is left out.
+        tokenizer (`GPTTokenizer`, *optional*): of the model.
+        tokenizer_files (`list[Path]`): files of another tokenizer (that of GPT-2), which are copied.
+        generation_config (`GenerationConfig`, *optional*): if the source has one.
+        notes (`list[str]`): what the user should know of the conversion.
+    """
+
+    kind: str
+    config: GPTConfig
+    head: str
+    parameters: dict[str, torch.Tensor]
+    tokenizer: GPTTokenizer | None = None
+    tokenizer_files: list[Path] = field(default_factory=list)
+    generation_config: GenerationConfig | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class SourceOptions:
+    """What may be said of a source; see the flags of `scripts/convert.py`."""
+
+    head: str | None = None
+    n_positions: int | None = None
+    n_head: int | None = None
+    tokenizer_source: str | None = None
+    no_tokenizer: bool = False
+    base_model: str | None = None
+    seed: int = 0
+
+
+def locate(source: str) -> Path:
+    """The path of a source; a Hub id that is no path is downloaded and checked. A `ValueError` if it is neither."""
+    path = Path(source)
+    return path if path.exists() else local_folder(source, stock_pickles=True)
+
+
+def recognise(path: Path) -> str:
+    """
+    What a file or folder holds, told by its contents.
+
+    Returns:
+        `str`: a key of `KINDS`
+
+    Raises:
+        ValueError: if it is none of them; the message says what was found and what was looked for.
+    """
+    if path.is_file():
+        if path.suffix == ".jl":
+            return "best-params"
+        raise ValueError(f"{path} is a file: name the folder that holds it, or a best_params.jl.")
+    if (path / "adapter_config.json").is_file():
+        return "adapter"
+    if (path / "config.json").is_file():
+        return _kind_of_config(path / "config.json")
+    if is_release(path) or any(path.glob("params_[0-9].npy")):
+        return "tf-release"
+    if (path / "best_params.jl").is_file():
+        return "best-params"
+    names = sorted(entry.name for entry in path.iterdir())
+    found = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "nothing"
+    raise ValueError(f"{path} holds no checkpoint that is known. Looked for: {_LOOKED_FOR}. Found: {found}.")
+
+
+def _kind_of_config(path: Path) -> str:
+    config = read_json(path)
+    check_types(path, config, {"model_type": str | None, "architectures": list[str] | None})
+    kind = stock_type(config) or config.get("model_type")
+    if kind not in KINDS:
+        raise ValueError(f"{path} is of a model of the type {kind!r}; hf_gpt, openai-gpt and gpt2 are known here.")
+    return kind
+
+
+def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkpoint:
+    """
+    Read any checkpoint that is recognised.
+
+    Args:
+        source (`str`): file, folder or Hub id.
+        options (`SourceOptions`, *optional*): what may be said of it.
+
+    Returns:
+        `Checkpoint`
+
+    Raises:
+        ValueError: if it is not recognised, broken, or an option does not fit it.
+        FileNotFoundError: if a file is missing.
+    """
+    options = options or SourceOptions()
+    path = locate(source)
+    kind = recognise(path)
+    if kind == "adapter":
+        name, base = base_folder(path, options.base_model)
+        options = replace(options, base_model=str(base))
+    if options.n_head is not None and kind not in ("tf-release", "best-params"):
+        raise ValueError(f"--n_head: {path} is {KINDS[kind]}, whose configuration says how many heads it has.")
+    checkpoint = _READERS[kind](path, options)
+    if kind == "adapter":
+        checkpoint.notes.append(f"The adapter was merged into {name}.")
+    _with_positions(checkpoint, options.n_positions)
+    _with_head(checkpoint, options.head or checkpoint.head, options.seed)
+    _check(checkpoint, path)
+    if not options.no_tokenizer:
+        folder = _tokenizer_folder(checkpoint, path, options)
+        given = options.tokenizer_source is not None
+        checkpoint.tokenizer, checkpoint.tokenizer_files = find_tokenizer(folder, checkpoint.config, kind, given)
+        if checkpoint.tokenizer is not None:
+            if kind not in ("hf_gpt", "adapter") or options.head is not None:
+                checkpoint.tokenizer.task_template = checkpoint.head in TASK_HEADS
+            checkpoint.tokenizer.model_max_length = checkpoint.config.n_positions
+    return checkpoint
+
+
+def _tokenizer_folder(checkpoint: Checkpoint, path: Path, options: SourceOptions) -> Path:
+    """The folder that was named; else that of the source, or of the adapter's base model."""
+    if options.tokenizer_source is not None:
+        return locate(options.tokenizer_source)
+    folder = path if path.is_dir() else path.parent
+    if checkpoint.kind == "adapter" and not (folder / "tokenizer.json").is_file():
+        return Path(options.base_model)
+    return folder
+
+
+def _read_release(path: Path, options: SourceOptions) -> Checkpoint:
+    head = options.head or "causal-lm"
+    model = load_release(path, HEADS[head], options.n_positions, options.n_head, options.seed)
+    return Checkpoint("tf-release", model.config, head, own_parameters(model.state_dict(), model.config))
+
+
+def _read_best_params(path: Path, options: SourceOptions) -> Checkpoint:
+    file = path if path.is_file() else path / "best_params.jl"
+    arrays = read_arrays(file)
+    blocks, rest = divmod(len(arrays) - 1, 12)
+    if blocks < 1 or rest not in (0, 2) or arrays[0].ndim != 2:
+        raise ValueError(
+            f"{file} holds {len(arrays)} arrays; expected one embedding matrix, 12 per block and the head's two."
+        )
+    embedding = arrays[0]
+    width = embedding.shape[1]
+    named: dict[str, np.ndarray] = {}
+    for index, array in enumerate(arrays[1 : 1 + 12 * blocks]):
+        name, shape = list(block_shapes(width).items())[index % 12]
+        if list(array.shape) != shape:
+            raise ValueError(
+                f"{file}: array {index + 1} (block {index // 12}, {name}) has the shape {list(array.shape)}; expected "
+                f"{shape}."
+            )
+        named[f"model/h{index // 12}/{name}"] = array
+    vocabulary = _vocabulary(file.parent, options)
+    if vocabulary is None:
+        if options.n_positions is None:
+            raise ValueError(
+                f"{file} has {len(embedding):,} rows of tokens, special tokens and positions in one matrix: say where "
+                "the vocabulary is (--tokenizer_source), or how many positions there are (--n_positions)."
+            )
+        vocabulary = len(embedding) - 3 - options.n_positions
+    positions = len(embedding) - 3 - vocabulary
+    if vocabulary < 1 or positions < 1:
+        raise ValueError(
+            f"{file} has {len(embedding):,} rows; a vocabulary of {vocabulary:,}, 3 special tokens and {positions:,} "
+            "positions do not fit."
+        )
+    shown = {"positions": embedding[-positions:], "tokens": embedding[:vocabulary], **named}
+    config = release_config(shown, n_head=options.n_head, untrained_token_ids=None)
+    rows = np.concatenate([embedding[: vocabulary + 3], np.zeros_like(embedding[:1])])
+    parameters = {
+        "embed_tokens.weight": torch.from_numpy(rows),
+        "embed_positions.weight": torch.from_numpy(np.array(embedding[-positions:])),
+        **block_state_dict(named, blocks),
+    }
+    head = "causal-lm"
+    if rest:
+        weight, bias = arrays[-2:]
+        head = "multiple-choice" if bias.size == 1 else "sequence-classification"
+        if head == "sequence-classification":
+            config.num_labels = bias.size
+        parameters |= {"score.weight": torch.from_numpy(np.array(weight.T, order="C"))}
+        parameters |= {"score.bias": torch.from_numpy(bias)}
+    return Checkpoint("best-params", config, head, parameters)
+
+
+def _vocabulary(folder: Path, options: SourceOptions) -> int | None:
+    if options.no_tokenizer:
+        return None
+    return read_vocabulary(locate(options.tokenizer_source) if options.tokenizer_source else folder)
+
+
+def _read_adapter(path: Path, options: SourceOptions) -> Checkpoint:
+    model = merged(load_adapter(path, base_model=options.base_model, dtype="auto"))
+    head = next(head for head, model_class in HEADS.items() if type(model) is model_class)
+    return Checkpoint("adapter", model.config, head, own_parameters(model.state_dict(), model.config))
+
+
+def _read_own(path: Path, options: SourceOptions) -> Checkpoint:
+    config = read_config(path)
+    tensors = read_tensors(path)
+    head = _head_of(config, path, options)
+    return Checkpoint("hf_gpt", config, head, own_parameters(tensors, config), generation_config=_generation(path))
+
+
+def _read_stock(path: Path, options: SourceOptions) -> Checkpoint:
+    theirs = read_json(path / "config.json")
+    kind = stock_type(theirs)
+    config = read_config(path)
+    head = _head_of(config, path, options)
+    if head == "multiple-choice":
+        _check_summary(theirs, path)
+    names = STOCK_NAMES[kind]
+    parameters = {}
+    for name, tensor in own_parameters(read_tensors(path), config, names).items():
+        if is_stock_buffer(name):
+            continue
+        if name in STOCK_NAMES[kind].values() or name == "lm_head.weight":
+            is_rows = name != "embed_positions.weight"
+            tensor = with_special_tokens(tensor, config, options.seed) if is_rows else tensor
+        elif name.startswith("h.") and name.endswith(STOCK_MATRICES):
+            tensor = tensor.t().contiguous()
+        parameters[name.replace(STOCK_HEAD, "score")] = tensor
+    if head == "sequence-classification" and "score.weight" in parameters:
+        parameters["score.bias"] = parameters["score.weight"].new_zeros(len(parameters["score.weight"]))
+    generation = _generation(path) if kind == "gpt2" else None
+    return Checkpoint(kind, config, head, parameters, generation_config=generation)
+
+
+_READERS = {
+    "tf-release": _read_release,
+    "best-params": _read_best_params,
+    "adapter": _read_adapter,
+    "hf_gpt": _read_own,
+    "openai-gpt": _read_stock,
+    "gpt2": _read_stock,
+}
+
+
+def read_config(path: Path, **changes: Any) -> GPTConfig:
+    """The configuration in a folder with other settings; a `ValueError` names the file that is wrong."""
+    try:
+        return GPTConfig.from_pretrained(path, **changes)
+    except ValueError as error:
+        raise ValueError(f"{path / 'config.json'}: {error}") from error
+
+
+def _generation(path: Path) -> GenerationConfig | None:
+    return GenerationConfig.from_pretrained(path) if (path / "generation_config.json").is_file() else None
+
+
+def _head_of(config: GPTConfig, path: Path, options: SourceOptions) -> str:
+    """The head that the configuration names, or, where that is none of ours, the one that was asked for."""
+    names = config.architectures or [HEAD_CLASSES["causal-lm"][0]]
+    for head, classes in HEAD_CLASSES.items():
+        if own_class(names[0]) == classes[0]:
+            return head
+    if options.head is None:
+        raise ValueError(
+            f"{path} is a {names[0]}, a head that hf_gpt does not have: --head none or --head causal-lm takes the "
+            "transformer alone."
+        )
+    return names[0]
+
+
+def _check_summary(theirs: Mapping[str, Any], path: Path) -> None:
+    """The stock multiple-choice head has variants that ours has not."""
+    ours = {"summary_type": "cls_index", "summary_use_proj": True, "summary_activation": None}
+    for name, value in ours.items():
+        if theirs.get(name, value) != value:
+            raise ValueError(
+                f"{path / 'config.json'}: {name} is {theirs[name]!r}; the multiple-choice head of hf_gpt is the one "
+                f"with {value!r}. --head causal-lm leaves the head out."
+            )
+
+
+def own_parameters(
+    tensors: Mapping[str, torch.Tensor], config: GPTConfig, names: Mapping[str, str] | None = None
+) -> dict[str, torch.Tensor]:
+    """
+    Parameters without `transformer.` and without a tied output matrix, which must equal the token embedding.
+
+    Args:
+        tensors (`Mapping[str, torch.Tensor]`): of a checkpoint.
+        config (`GPTConfig`): of the model.
+        names (`Mapping[str, str]`, *optional*): names to change, without `transformer.`.
+    """
+    parameters = {}
+    for name, tensor in tensors.items():
+        name = name.removeprefix("transformer.")
+        parameters[(names or {}).get(name, name)] = tensor.detach()
+    if config.tie_word_embeddings and "lm_head.weight" in parameters:
+        output = parameters.pop("lm_head.weight")
+        if not torch.equal(output, parameters.setdefault("embed_tokens.weight", output)):
+            raise ValueError(
+                "lm_head.weight is not the token embedding, although the configuration says so "
+                "(tie_word_embeddings): set it to false in config.json if the output matrix is one of its own."
+            )
+    return parameters
+
+
+def _with_positions(checkpoint: Checkpoint, n_positions: int | None) -> None:
+    """Cut the context."""
+    rows = checkpoint.parameters.get("embed_positions.weight")
+    if n_positions is None or rows is None or n_positions == len(rows):
+        return
+    if not 1 <= n_positions <= len(rows):
+        raise ValueError(f"--n_positions {n_positions}: the model has {len(rows)} positions, so give 1 to that.")
+    checkpoint.parameters["embed_positions.weight"] = rows[:n_positions].clone()
+    checkpoint.config.n_positions = n_positions
+
+
+def _with_head(checkpoint: Checkpoint, head: str, seed: int) -> None:
+    """Leave out the head, or draw another."""
+    if head == checkpoint.head:
+        return
+    config, parameters = checkpoint.config, checkpoint.parameters
+    is_base = re.compile(r"(embed_tokens|embed_positions|ln_f|h\.\d+)\.")
+    kept = ("lm_head.weight",) if head == "causal-lm" else ()
+    left_out = sorted(name for name in parameters if not is_base.match(name) and name not in kept)
+    for name in left_out:
+        del parameters[name]
+    if left_out:
+        checkpoint.notes.append(f"Left out: {', '.join(left_out)} of the head {checkpoint.head}.")
+    config.head_layers = None
+    if head == "causal-lm" and not config.tie_word_embeddings and "lm_head.weight" not in parameters:
+        raise ValueError("The source has no output matrix of its own, though tie_word_embeddings is false.")
+    if head in TASK_HEADS:
+        rows = 1 if head == "multiple-choice" else config.num_labels
+        dtype = parameters["embed_tokens.weight"].dtype
+        drawn = torch.randn(rows, config.n_embd, generator=torch.Generator().manual_seed(seed))
+        parameters["score.weight"] = (drawn * config.initializer_range).to(dtype)
+        parameters["score.bias"] = torch.zeros(rows, dtype=dtype)
+        checkpoint.notes.append(f"The head {head} is drawn anew.")
+    checkpoint.head = head
+
+
+def _check(checkpoint: Checkpoint, path: Path) -> None:
+    """Every parameter that the model has is there, with its shape and finite numbers, and no other."""
+    try:
+        with torch.device("meta"):
+            expected = own_names(HEADS[checkpoint.head](checkpoint.config).state_dict(), checkpoint.config)
+    except ValueError as error:
+        raise ValueError(f"{path / 'config.json'} describes no model that can be built: {error}") from error
+    found = checkpoint.parameters
+    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
+    if missing:
+        raise ValueError(f"{path} lacks {_listed(missing)}, which its configuration asks for.")
+    if extra:
+        raise ValueError(f"{path} holds {_listed(extra)}, which its configuration does not ask for.")
+    for name in progress(sorted(found), "checking"):
+        if found[name].shape != expected[name].shape:
+            raise ValueError(
+                f"{path}: {name} has the shape {list(found[name].shape)}; its configuration asks for "
+                f"{list(expected[name].shape)}."
+            )
+        if not found[name].is_floating_point():
+            raise ValueError(f"{path}: {name} holds {found[name].dtype}, not floating-point numbers.")
+        if not found[name].isfinite().all():
+            count = int((~found[name].isfinite()).sum())
+            raise ValueError(f"{path}: {name} holds {count:,} numbers that are NaN or infinite; copy the file again.")
+
+
+def own_names(state: Mapping[str, torch.Tensor], config: GPTConfig) -> dict[str, torch.Tensor]:
+    """A model's state without `transformer.` and without a tied output matrix, by name."""
+    names = {name.removeprefix("transformer."): tensor for name, tensor in state.items()}
+    return {name: t for name, t in names.items() if name != "lm_head.weight" or not config.tie_word_embeddings}
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

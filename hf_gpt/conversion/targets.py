@@ -1,0 +1,248 @@
+"""Writing a checkpoint as hf_gpt, stock `openai-gpt`, stock `gpt2` or OpenAI's release; see `conversion_sources`."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from transformers import PreTrainedConfig
+
+from ..model.stock_checkpoints import (
+    ACTIVATIONS,
+    HEAD_CLASSES,
+    OWN_FIELDS,
+    SHARED_FIELDS,
+    STOCK_CONFIGS,
+    STOCK_HEAD,
+    STOCK_MATRICES,
+    STOCK_NAMES,
+    drawn_special_tokens,
+)
+from .release import HEADS, default_generation_config, release_arrays, write_release
+from .sources import TASK_HEADS, Checkpoint, progress
+from .tokenizers import copy_tokenizer, write_stock_tokenizer, write_vocabulary
+
+FORMATS = ("hf_gpt", "openai-gpt", "tf-release", "gpt2")
+SPECIAL_TOKENS_CHOICES = ("auto", "keep", "drop")
+
+
+def write_checkpoint(
+    checkpoint: Checkpoint, folder: Path, to: str, special_tokens: str = "auto", seed: int = 0
+) -> None:
+    """
+    Write a checkpoint into an empty folder.
+
+    Args:
+        checkpoint (`Checkpoint`): from `read_checkpoint`; what is left out is added to its notes.
+        folder (`Path`): empty, existing.
+        to (`str`): one of `FORMATS`.
+        special_tokens (`str`, *optional*, defaults to `"auto"`): what becomes of the rows of `_start_`, `_delimiter_`,
+            `_classify_` and `<pad>`, which neither OpenAI's release nor its stock version has: `"keep"`, `"drop"`, or
+            `"auto"`, which drops them where they are still as they were drawn with `seed` when the model was
+            converted, so that they come back with the next conversion.
+        seed (`int`, *optional*, defaults to 0): see `special_tokens`.
+
+    Raises:
+        ValueError: if the format cannot hold the model; the message says what is in the way.
+    """
+    _check_fit(checkpoint, to)
+    if to == "hf_gpt":
+        _write_own(checkpoint, folder)
+    elif to == "tf-release":
+        _write_release(checkpoint, folder, special_tokens, seed)
+    else:
+        _write_stock(checkpoint, folder, to, special_tokens, seed)
+
+
+def write_folder(output: Path, write: Callable[[Path], None]) -> None:
+    """Call `write` with an empty folder beside `output`, and give that its name when all is written."""
+    temporary = output.with_name(f".{output.name}.partial")
+    replaced = output.with_name(f".{output.name}.replaced")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        write(temporary)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    if output.exists():
+        shutil.rmtree(replaced, ignore_errors=True)
+        output.rename(replaced)
+    temporary.rename(output)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _check_fit(checkpoint: Checkpoint, to: str) -> None:
+    """A `ValueError` if the format has no place for something of the model."""
+    config, head = checkpoint.config, checkpoint.head
+    if to not in FORMATS:
+        raise ValueError(f"--to {to}: choose one of {', '.join(FORMATS)}.")
+    if to == "hf_gpt":
+        return
+    norms = {"openai-gpt": (False, False), "tf-release": (False, False), "gpt2": (True, True)}[to]
+    problems = []
+    if (config.norm_first, config.final_norm) != norms:
+        place = "behind" if to != "gpt2" else "before"
+        problems.append(
+            f"it normalises {place} attention and feed-forward layers (norm_first={norms[0]}, final_norm={norms[1]}), "
+            f"and the model has norm_first={config.norm_first}, final_norm={config.final_norm}"
+        )
+    if not config.is_causal:
+        problems.append("it sees only tokens that stand before (the model has is_causal=False)")
+    if to != "gpt2" and config.n_inner not in (None, 4 * config.n_embd):
+        problems.append(f"its feed-forward layers have 4 times the width (the model has n_inner={config.n_inner})")
+    if head in TASK_HEADS and config.head_layers is not None:
+        problems.append(f"its head reads the last layer (the model has head_layers={config.head_layers!r})")
+    if to == "tf-release":
+        if head in TASK_HEADS:
+            problems.append("it has no task head: --head causal-lm leaves the head out")
+        if config.afn != "gelu" or config.layer_norm_epsilon != 1e-5:
+            problems.append("it has no configuration: the activation is gelu, the epsilon of norms 1e-05")
+        if not config.tie_word_embeddings and "lm_head.weight" in checkpoint.parameters:
+            problems.append("its output matrix is the token embedding (the model has tie_word_embeddings=False)")
+    elif head == "sequence-classification" and checkpoint.parameters["score.bias"].any():
+        problems.append("its classification head has no bias: --head causal-lm leaves the head out")
+    if to == "gpt2" and checkpoint.tokenizer is not None:
+        problems.append("its tokenizer works on bytes, and cannot be made of this one: --no_tokenizer does without")
+    if problems:
+        raise ValueError(f"The format {to} cannot hold this model: {'; '.join(problems)}.")
+
+
+def _write_own(checkpoint: Checkpoint, folder: Path) -> None:
+    config = checkpoint.config
+    with torch.device("meta"):
+        model = HEADS[checkpoint.head](config)
+    prefix = "" if checkpoint.head == "none" else "transformer."
+    base = {name for name, _ in model.base_model.named_parameters()}
+    state = {(prefix if name in base else "") + name: value for name, value in checkpoint.parameters.items()}
+    if "lm_head.weight" in model.state_dict():
+        state.setdefault("lm_head.weight", state["transformer.embed_tokens.weight"])
+    model.load_state_dict(state, strict=True, assign=True)
+    model.tie_weights()
+    model.generation_config = checkpoint.generation_config or default_generation_config(config)
+    model.save_pretrained(folder)
+    _write_tokenizer(checkpoint, folder)
+
+
+def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
+    if checkpoint.tokenizer is not None:
+        checkpoint.tokenizer.save_pretrained(folder)
+    elif checkpoint.tokenizer_files:
+        copy_tokenizer(checkpoint.tokenizer_files, folder)
+
+
+def _vocabulary_rows(checkpoint: Checkpoint, seed: int) -> tuple[int | None, bool]:
+    """Rows before the special tokens, where these are the last four, and whether those are as they were drawn."""
+    config, rows = checkpoint.config, checkpoint.parameters["embed_tokens.weight"]
+    ids = [config.start_token_id, config.delimiter_token_id, config.classify_token_id, config.pad_token_id]
+    first = config.vocab_size - 4
+    if ids != list(range(first, first + 4)):
+        return None, False
+    drawn = drawn_special_tokens(config.n_embd, config.initializer_range, seed).to(rows)
+    output = checkpoint.parameters.get("lm_head.weight", rows)
+    return first, torch.equal(rows[first:], drawn) and torch.equal(output[first:], drawn)
+
+
+def _write_release(checkpoint: Checkpoint, folder: Path, special_tokens: str, seed: int) -> None:
+    config, parameters = checkpoint.config, dict(checkpoint.parameters)
+    if special_tokens == "keep":
+        raise ValueError("--special_tokens keep: OpenAI's release holds no rows of special tokens.")
+    first, is_drawn = _vocabulary_rows(checkpoint, seed)
+    if first is None and config.start_token_id is not None:
+        raise ValueError("The special tokens are not the last four rows, where OpenAI's code expects them.")
+    if first is not None:
+        if not is_drawn and special_tokens != "drop":
+            raise ValueError(
+                "OpenAI's release holds no rows of _start_, _delimiter_, _classify_ and <pad>, and the model's are "
+                f"not those that a conversion draws with seed {seed}: --special_tokens drop leaves them out for good."
+            )
+        parameters["embed_tokens.weight"] = parameters["embed_tokens.weight"][:first]
+        how = "the next conversion draws the same again" if is_drawn else "what was in them is lost"
+        checkpoint.notes.append(f"Left out: the rows of the special tokens; {how}.")
+    kinds = {tensor.dtype for tensor in parameters.values()}
+    if kinds != {torch.float32}:
+        if torch.float64 in kinds:
+            raise ValueError("OpenAI's release is float32, and the model float64.")
+        checkpoint.notes.append("The numbers are stored as float32, as OpenAI's release is; none changes.")
+    if config.n_embd != 64 * config.n_head:
+        checkpoint.notes.append(
+            f"The release does not say that there are {config.n_head} heads: read it with --n_head."
+        )
+    write_release(folder, release_arrays({name: t.float() for name, t in parameters.items()}, config.n_layer))
+    if checkpoint.tokenizer is not None:
+        write_vocabulary(checkpoint.tokenizer, folder / "encoder_bpe_40000.json", folder / "vocab_40000.bpe")
+
+
+def _write_stock(checkpoint: Checkpoint, folder: Path, to: str, special_tokens: str, seed: int) -> None:
+    config, parameters = checkpoint.config, dict(checkpoint.parameters)
+    first, is_drawn = _vocabulary_rows(checkpoint, seed)
+    drops = special_tokens == "drop" or (special_tokens == "auto" and to == "openai-gpt" and is_drawn)
+    drops = drops and config.start_token_id is not None
+    if drops:
+        if first is None:
+            raise ValueError("--special_tokens drop: the special tokens are not the last four rows.")
+        if checkpoint.head in TASK_HEADS and special_tokens == "drop":
+            checkpoint.notes.append("Its task head reads _classify_, which is left out.")
+        for name in ("embed_tokens.weight", "lm_head.weight"):
+            if name in parameters:
+                parameters[name] = parameters[name][:first].clone()
+        how = "the next conversion draws the same again" if is_drawn else "what was in them is lost"
+        checkpoint.notes.append(f"Left out: the rows of the special tokens; {how}.")
+    theirs = {ours: name for name, ours in STOCK_NAMES[to].items()}
+    stores_output = to == "openai-gpt" and checkpoint.head == "multiple-choice" and config.tie_word_embeddings
+    prefix = "" if checkpoint.head == "none" else "transformer."
+    tensors = {}
+    for name in progress(sorted(parameters), "converting"):
+        tensor = parameters[name]
+        if name.startswith("score."):
+            stock_name = name.replace("score", STOCK_HEAD) if checkpoint.head == "multiple-choice" else name
+        elif name == "lm_head.weight" or (name == "embed_tokens.weight" and stores_output):
+            # The stock class stores the tied pair under the output's name.
+            stock_name = "lm_head.weight"
+        else:
+            stock_name = prefix + theirs.get(name, name)
+        is_matrix = name.startswith("h.") and name.endswith(STOCK_MATRICES)
+        tensors[stock_name] = tensor.t().contiguous() if is_matrix else tensor.contiguous()
+    if checkpoint.head == "sequence-classification":
+        del tensors["score.bias"]
+    stock_config(checkpoint, to, first if drops else None).save_pretrained(folder)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    if checkpoint.generation_config is not None and to == "gpt2":
+        checkpoint.generation_config.save_pretrained(folder)
+    if checkpoint.tokenizer is not None:
+        write_stock_tokenizer(checkpoint.tokenizer, folder, not drops)
+        checkpoint.notes.append(
+            "Stock openai-gpt splits words in its own way, so that its ids are not always those of hf_gpt's tokenizer."
+        )
+    elif checkpoint.tokenizer_files:
+        copy_tokenizer(checkpoint.tokenizer_files, folder)
+
+
+def stock_config(checkpoint: Checkpoint, to: str, vocabulary: int | None) -> PreTrainedConfig:
+    """
+    The stock configuration of a model, with what only hf_gpt knows beside it.
+
+    Args:
+        checkpoint (`Checkpoint`): of the model.
+        to (`str`): `"openai-gpt"` or `"gpt2"`.
+        vocabulary (`int`, *optional*): rows that are left where those of the special tokens were dropped.
+    """
+    config = checkpoint.config
+    fields = {name: getattr(config, name) for name in (*SHARED_FIELDS, *OWN_FIELDS)}
+    fields["dtype"] = checkpoint.parameters["embed_tokens.weight"].dtype
+    fields["summary_first_dropout"] = config.clf_pdrop
+    if config.problem_type == "ordinal":
+        fields["problem_type"] = None
+        checkpoint.notes.append("Left out: problem_type ordinal, which stock models do not know.")
+    if vocabulary is not None:
+        fields |= {"vocab_size": vocabulary, "bos_token_id": None, "pad_token_id": None}
+        for name in ("start_token_id", "delimiter_token_id", "classify_token_id", "untrained_token_ids"):
+            del fields[name]
+    activation = next(name for name, ours in ACTIVATIONS[to].items() if ours == config.afn)
+    if to == "gpt2":
+        fields |= {"activation_function": activation, "n_inner": config.n_inner}
+    else:
+        fields["afn"] = activation
+    index = 1 + list(STOCK_CONFIGS).index(to)
+    return STOCK_CONFIGS[to](architectures=[HEAD_CLASSES[checkpoint.head][index]], **fields)

@@ -1,0 +1,371 @@
+"""
+What the demonstration shows, as functions of text: continuations by several strategies, next words, choices, classes.
+
+`hf_gpt.demo.page` puts a page in front of them. Everything that is wrong with a text is a `ValueError` that says what
+to do about it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from peft import PeftModel
+from transformers import PreTrainedModel, set_seed
+
+from ..adapters.virtual_tokens import virtual_tokens
+from ..evaluation.zero_shot import ZeroShotScorer, ZeroShotTransform
+from ..loading import open_source
+from ..model.configuration_gpt import GPTConfig
+from ..model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTPreTrainedModel
+from ..model.tokenization_gpt import GPTTokenizer
+from ..trees.collators import TokenTreeCollator
+from ..trees.transforms import InputTransform, SpecialIds
+
+_END_OF_WORD = "</w>"
+# What a request may ask for: characters for each token of the context, and rows of work side by side.
+CHARACTERS_PER_TOKEN = 16
+MOST_CHOICES = 20
+MOST_BEAMS = 10
+# What a strategy's description leaves out.
+_SWITCHED_OFF = (("do_sample", False), ("do_sample", True), ("top_k", 0), ("top_p", 1.0))
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """
+    A way to choose the next tokens.
+
+    Args:
+        name (`str`): what people call it.
+        settings (mapping): arguments of `model.generate`.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the seed matters."""
+        return bool(self.settings.get("do_sample"))
+
+    def __str__(self) -> str:
+        shown = [f"{name}={value}" for name, value in self.settings.items() if (name, value) not in _SWITCHED_OFF]
+        return f"{self.name} ({', '.join(shown)})" if shown else self.name
+
+
+def strategies(num_beams: int = 4, top_k: int = 40, top_p: float = 0.9, temperature: float = 1.0) -> list[Strategy]:
+    """
+    The strategies that are compared.
+
+    Args:
+        num_beams (`int`, *optional*, defaults to 4): continuations that beam search keeps; it repeats no pair of
+            tokens, as it would else go round in circles.
+        top_k (`int`, *optional*, defaults to 40): the likeliest tokens that top-k sampling draws from.
+        top_p (`float`, *optional*, defaults to 0.9): probability of the likeliest tokens that nucleus sampling draws
+            from.
+        temperature (`float`, *optional*, defaults to 1.0): what logits are divided by before drawing.
+
+    Raises:
+        ValueError: for settings that `generate` could do nothing with.
+    """
+    if num_beams < 2 or top_k < 1 or not 0 < top_p <= 1 or temperature <= 0:
+        raise ValueError(
+            f"{num_beams} beams, top-k {top_k}, top-p {top_p}, temperature {temperature}: give 2 beams or more, top-k "
+            "from 1, top-p above 0 and up to 1, and a temperature above 0."
+        )
+    return [
+        Strategy("Greedy", {"do_sample": False}),
+        Strategy("Beam search", {"do_sample": False, "num_beams": num_beams, "no_repeat_ngram_size": 2}),
+        Strategy("Top-k sampling", {"do_sample": True, "top_k": top_k, "top_p": 1.0, "temperature": temperature}),
+        Strategy("Nucleus sampling", {"do_sample": True, "top_k": 0, "top_p": top_p, "temperature": temperature}),
+    ]
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """
+    What one strategy made of a prompt.
+
+    Args:
+        strategy (`Strategy`): the strategy.
+        text (`str`): the prompt as the model reads it, and what follows.
+        new_tokens (`int`): number of tokens behind the prompt.
+        mean_log_probability (`float`): of the new tokens, under the model itself.
+        distinct (`float`): share of the new tokens that are there for the first time; low where a text repeats itself.
+    """
+
+    strategy: Strategy
+    text: str
+    new_tokens: int
+    mean_log_probability: float
+    distinct: float
+
+
+@dataclass(frozen=True)
+class NextToken:
+    """A token that may come next: its text, whether it ends a word, and its probability."""
+
+    text: str
+    ends_word: bool
+    probability: float
+
+
+class LanguageModelDemo:
+    """
+    A language model with its tokenizer.
+
+    Args:
+        model (`GPTForCausalLM`): the model.
+        tokenizer (`GPTTokenizer`): its tokenizer, used without special tokens.
+    """
+
+    def __init__(self, model: GPTForCausalLM, tokenizer: GPTTokenizer):
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.scorer = ZeroShotScorer(model, "choices").eval()
+
+    @classmethod
+    def from_pretrained(cls, name: str) -> "LanguageModelDemo":
+        """
+        Load a folder or Hub id.
+
+        Raises:
+            ValueError: if it is no language model of ours.
+        """
+        source = open_source(name)
+        if source.kind == "adapter":
+            raise ValueError(f"{name} is an adapter; the language model of the demonstration is a whole model.")
+        return cls(source.model(GPTForCausalLM), source.tokenizer())
+
+    @torch.no_grad()
+    def continuations(
+        self, prompt: str, new_tokens: int, chosen: Sequence[Strategy] | None = None, seed: int = 0
+    ) -> list[Continuation]:
+        """
+        A prompt continued by each strategy, side by side.
+
+        Args:
+            prompt (`str`): at least one token.
+            new_tokens (`int`): how many tokens to add.
+            chosen (`Sequence[Strategy]`, *optional*): by default `strategies()`.
+            seed (`int`, *optional*, defaults to 0): set before each strategy, so that the order does not matter.
+
+        Raises:
+            ValueError: if the prompt is empty, or does not fit into the context together with the new tokens.
+        """
+        ids = _tokens(self.tokenizer, self.model.config, prompt, "prompt")
+        _check_room(self.model.config, len(ids), new_tokens)
+        inputs = torch.tensor([ids], device=self.model.device)
+        results = []
+        for strategy in strategies() if chosen is None else chosen:
+            set_seed(seed)
+            output = self.model.generate(
+                input_ids=inputs,
+                attention_mask=torch.ones_like(inputs),
+                max_new_tokens=new_tokens,
+                **strategy.settings,
+            )
+            results.append(self._continuation(strategy, output[0].tolist(), len(ids)))
+        return results
+
+    def _continuation(self, strategy: Strategy, ids: list[int], given: int) -> Continuation:
+        new = ids[given:]
+        rows = ZeroShotTransform("choices", len(ids))({"context": ids[:given], "question": [], "choices": [new]})
+        score = self._scores(rows)[0] if new else 0.0
+        return Continuation(
+            strategy, self.tokenizer.decode(ids), len(new), score, len(set(new)) / len(new) if new else 1.0
+        )
+
+    @torch.no_grad()
+    def next_tokens(self, prompt: str, count: int = 10) -> list[NextToken]:
+        """
+        The likeliest tokens behind a prompt, with their probabilities as `generate` has them: tokens that the model's
+        generation configuration suppresses (its special tokens) are left out.
+
+        Raises:
+            ValueError: if the prompt is empty or too long.
+        """
+        ids = _tokens(self.tokenizer, self.model.config, prompt, "prompt")
+        _check_room(self.model.config, len(ids))
+        logits = self.model(torch.tensor([ids], device=self.model.device), logits_to_keep=1).logits[0, -1].float()
+        logits[self.model.generation_config.suppress_tokens or []] = float("-inf")
+        top = logits.softmax(-1).topk(min(count, len(self.tokenizer)))
+        tokens = self.tokenizer.convert_ids_to_tokens(top.indices.tolist())
+        return [
+            NextToken(token.removesuffix(_END_OF_WORD), token.endswith(_END_OF_WORD), probability)
+            for token, probability in zip(tokens, top.values.tolist(), strict=True)
+        ]
+
+    @torch.no_grad()
+    def score_choices(self, context: str, question: str, choices: Sequence[str]) -> list[float]:
+        """
+        Mean log-probability of each choice's tokens behind context and question (zero-shot).
+
+        Raises:
+            ValueError: if a text is missing or all together are too long.
+        """
+        row = _choice_tokens(self.tokenizer, self.model.config, context, question, choices)
+        transform = ZeroShotTransform("choices", self.model.config.n_positions)
+        _check_uncut(transform, row, self.model.config)
+        return self._scores(transform(row))
+
+    def _scores(self, tree) -> list[float]:
+        # A label is only there for the collator: no loss is asked for.
+        batch = TokenTreeCollator(self.tokenizer.pad_token_id)([vars(tree)])
+        batch = {name: value.to(self.model.device) for name, value in batch.items()}
+        with torch.no_grad():
+            return self.scorer(**batch)["logits"][0].tolist()
+
+
+class HeadDemo:
+    """
+    A fine-tuned model with its tokenizer; base of the two kinds.
+
+    Args:
+        model (`GPTPreTrainedModel` or `PeftModel`): the model.
+        tokenizer (`GPTTokenizer`): its tokenizer; the special tokens are placed here.
+    """
+
+    model_class: type[GPTPreTrainedModel]
+
+    def __init__(self, model: PreTrainedModel | PeftModel, tokenizer: GPTTokenizer):
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+
+    @classmethod
+    def from_pretrained(cls, name: str) -> "HeadDemo":
+        """
+        Load a folder or Hub id of `scripts/finetune.py`; an adapter is loaded on the base model that it names.
+
+        Raises:
+            ValueError: if it has no head of this kind.
+        """
+        source = open_source(name)
+        config = source.config()
+        if cls.model_class.__name__ not in (config.architectures or ()):
+            found = ", ".join(config.architectures or ("no architecture",))
+            raise ValueError(
+                f"{name} holds {found}; a {cls.model_class.__name__} of scripts/finetune.py is needed here."
+            )
+        model = source.adapted() if source.kind == "adapter" else source.model(cls.model_class)
+        return cls(model, source.tokenizer())
+
+    @torch.no_grad()
+    def _logits(self, family: str, row: Mapping[str, Any]) -> torch.Tensor:
+        config = self.model.config
+        special = SpecialIds(config.start_token_id, config.delimiter_token_id, config.classify_token_id)
+        transform = InputTransform(family, special, config.n_positions - virtual_tokens(self.model))
+        _check_uncut(transform, row, config)
+        batch = TokenTreeCollator(self.tokenizer.pad_token_id)([vars(transform(row))])
+        device = next(self.model.parameters()).device
+        return self.model(**{name: value.to(device) for name, value in batch.items()}).logits[0].float()
+
+
+class MultipleChoiceDemo(HeadDemo):
+    """A fine-tuned `GPTForMultipleChoice`."""
+
+    model_class = GPTForMultipleChoice
+
+    def score_choices(self, context: str, question: str, choices: Sequence[str]) -> list[float]:
+        """
+        The head's logit of each choice.
+
+        Raises:
+            ValueError: if a text is missing or all together are too long.
+        """
+        row = _choice_tokens(self.tokenizer, self.model.config, context, question, choices)
+        return self._logits("multiple-choice", row).tolist()
+
+
+class ClassifierDemo(HeadDemo):
+    """A fine-tuned `GPTForSequenceClassification`."""
+
+    model_class = GPTForSequenceClassification
+
+    @property
+    def label_names(self) -> list[str]:
+        """The labels, in the order of the logits."""
+        return [self.model.config.id2label[index] for index in range(self.model.config.num_labels)]
+
+    def classify(self, text: str, second: str = "", both_orders: bool = False) -> dict[str, float]:
+        """
+        The probability of every label; for regression and ordinal tasks, the score under the name `score`.
+
+        Args:
+            text (`str`): the text, or the first of a pair.
+            second (`str`, *optional*): second text of a pair, for models that were trained on pairs.
+            both_orders (`bool`, *optional*, defaults to `False`): the pair has no order (similarity tasks).
+
+        Raises:
+            ValueError: if a text is missing or too long.
+        """
+        first = _tokens(self.tokenizer, self.model.config, text, "text")
+        if not second.strip():
+            if both_orders:
+                raise ValueError("Two orders need two texts: give the second one.")
+            logits = self._logits("classification", {"text": first})
+        else:
+            row = {"premise": first, "hypothesis": _tokens(self.tokenizer, self.model.config, second, "second text")}
+            logits = self._logits("similarity" if both_orders else "entailment", row)
+        problem_type = self.model.config.problem_type
+        if problem_type == "ordinal":
+            return {"score": float(logits.softmax(-1) @ torch.arange(len(logits), dtype=torch.float))}
+        if problem_type == "regression" or len(logits) == 1:
+            return {"score": logits[0].item()}
+        is_multi_label = problem_type == "multi_label_classification"
+        probabilities = logits.sigmoid() if is_multi_label else logits.softmax(-1)
+        return dict(zip(self.label_names, probabilities.tolist(), strict=True))
+
+
+def check_length(config: GPTConfig, text: str, what: str) -> None:
+    """Raise a `ValueError` for a text that cannot fit into the context, before anything is done with it."""
+    most = CHARACTERS_PER_TOKEN * config.n_positions
+    if len(text) > most:
+        raise ValueError(
+            f"The {what} has {len(text):,} characters; for a context of {config.n_positions} tokens at most {most:,} "
+            "are taken: shorten it."
+        )
+
+
+def _tokens(tokenizer: GPTTokenizer, config: GPTConfig, text: str, what: str) -> list[int]:
+    """Token ids without special tokens, at least one."""
+    check_length(config, text or "", what)
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"] if text and text.strip() else []
+    if not ids:
+        raise ValueError(f"The {what} is empty: write something.")
+    return ids
+
+
+def _choice_tokens(
+    tokenizer: GPTTokenizer, config: GPTConfig, context: str, question: str, choices: Sequence[str]
+) -> dict[str, Any]:
+    """The row of an item; of context and question one may be empty."""
+    if not 2 <= len(choices) <= MOST_CHOICES:
+        raise ValueError(f"Give at least two choices and at most {MOST_CHOICES}, each on a line of its own.")
+    check_length(config, "".join((context, question, *choices)), "item")
+    if not context.strip() and not question.strip():
+        raise ValueError("Give a context, a question or both: choices are scored by what stands before them.")
+    given = {
+        name: _tokens(tokenizer, config, text, name) if text.strip() else []
+        for name, text in (("context", context), ("question", question))
+    }
+    numbered = enumerate(choices, start=1)
+    return given | {
+        "choices": [_tokens(tokenizer, config, choice, f"choice number {number}") for number, choice in numbered]
+    }
+
+
+def _check_room(config: GPTConfig, given: int, new: int = 0) -> None:
+    if given + new > config.n_positions:
+        more = f" and {new} new ones are asked for" if new else ""
+        raise ValueError(
+            f"The prompt has {given} tokens{more}, more than the context of {config.n_positions}: shorten the prompt"
+            f"{' or ask for fewer new tokens' if new else ''}."
+        )
+
+
+def _check_uncut(transform: InputTransform | ZeroShotTransform, row: Mapping[str, Any], config: GPTConfig) -> None:
+    cut = transform.cut_tokens(row)
+    if cut:
+        raise ValueError(f"The text is too long for the context of {config.n_positions} tokens: shorten it by {cut}.")

@@ -1,0 +1,399 @@
+"""
+The demonstration as a page of Gradio (`build_app`) and as the folder of a Space (`export_space`).
+
+    build_app(Demos.from_pretrained("model_cards/gpt-mini")).launch()
+
+gradio is only imported when a page is built: `pip install -e ".[demo]"`.
+"""
+
+import functools
+import importlib
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import requires, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+from . import (
+    MOST_BEAMS,
+    ClassifierDemo,
+    LanguageModelDemo,
+    MultipleChoiceDemo,
+    check_length,
+    strategies,
+)
+
+if TYPE_CHECKING:
+    from gradio import Blocks
+
+_BAR = 20
+_LONGEST_QUEUE = 32
+_EIGHTHS = ("", *"▏▎▍▌▋▊▉")
+_PACKAGE = "hf-gpt"
+_PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
+_SPACE_PYTHON = "3.11"
+
+_APP = '''"""The demonstration of {title}; hf_gpt/ is a copy of the package that made it."""
+
+from hf_gpt.demo.page import Demos, build_app
+
+demos = Demos.from_pretrained({names})
+app = build_app(demos)
+
+if __name__ == "__main__":
+    app.launch()
+'''
+
+_CARD = """---
+title: {title}
+emoji: 📖
+colorFrom: indigo
+colorTo: gray
+sdk: gradio
+sdk_version: {gradio}
+python_version: "{python}"
+app_file: app.py
+license: apache-2.0
+models:
+{models}
+---
+
+# {title}
+
+The original GPT (Radford et al., 2018) at work: generation strategies side by side, the next token with its
+probabilities, multiple choice and classification. Made with {links}.
+
+Written by `scripts/demo.py --export_space` of hf_gpt, whose code is in `hf_gpt/`.
+"""
+
+_HOW_TO_GET_A_CLASSIFIER = """This page was started without a classifier. Fine-tune one and name its folder:
+
+```bash
+python scripts/finetune.py --config scripts/configs/questions.yaml --output_dir outputs/questions
+python scripts/demo.py --model_name_or_path {model} --classifier outputs/questions
+```"""
+
+
+@dataclass(frozen=True)
+class Demos:
+    """
+    The models of a page.
+
+    Args:
+        name (`str`): folder or Hub id of the language model.
+        language_model (`LanguageModelDemo`): for the first two tabs, and for choices without a head.
+        classifier (`ClassifierDemo`, *optional*): for the tab of classification.
+        multiple_choice (`MultipleChoiceDemo`, *optional*): scores choices instead of the language model.
+    """
+
+    name: str
+    language_model: LanguageModelDemo
+    classifier: ClassifierDemo | None = None
+    multiple_choice: MultipleChoiceDemo | None = None
+
+    @classmethod
+    def from_pretrained(
+        cls, model_name_or_path: str, classifier: str | None = None, multiple_choice: str | None = None
+    ) -> "Demos":
+        """
+        Load all models of a page.
+
+        Args:
+            model_name_or_path (`str`): folder or Hub id of a language model.
+            classifier (`str`, *optional*): folder or Hub id of a fine-tuned classifier, or of its adapter.
+            multiple_choice (`str`, *optional*): folder or Hub id of a model that was fine-tuned for multiple choice.
+
+        Raises:
+            ValueError: if a model is not of the kind that its place asks for.
+        """
+        return cls(
+            model_name_or_path,
+            LanguageModelDemo.from_pretrained(model_name_or_path),
+            ClassifierDemo.from_pretrained(classifier) if classifier else None,
+            MultipleChoiceDemo.from_pretrained(multiple_choice) if multiple_choice else None,
+        )
+
+    def generate(
+        self,
+        prompt: str,
+        new_tokens: float,
+        num_beams: float,
+        seed: float,
+        top_k: float,
+        top_p: float,
+        temperature: float,
+    ) -> list[Any]:
+        """The text of each strategy, then the rows of the table that compares them."""
+        if num_beams > MOST_BEAMS:
+            raise ValueError(f"{int(num_beams)} beams: at most {MOST_BEAMS} are searched here.")
+        chosen = strategies(int(num_beams), int(top_k), float(top_p), float(temperature))
+        results = self.language_model.continuations(prompt, int(new_tokens), chosen, int(seed or 0))
+        table = [
+            [
+                str(result.strategy),
+                result.new_tokens,
+                f"{result.mean_log_probability:.2f}",
+                f"{result.distinct:.0%}",
+                "yes" if result.strategy.is_random else "no",
+            ]
+            for result in results
+        ]
+        return [*(result.text for result in results), table]
+
+    def next_tokens(self, prompt: str) -> list[list[Any]]:
+        """Rows of rank, token, probability, running sum, and a bar that is full for the first."""
+        rows, total = [], 0.0
+        tokens = self.language_model.next_tokens(prompt)
+        for rank, token in enumerate(tokens, start=1):
+            total += token.probability
+            shown = _visible(token.text) + ("" if token.ends_word else "…")
+            bar = _bar(token.probability / tokens[0].probability)
+            rows.append([rank, shown, f"{token.probability:.2%}", f"{total:.2%}", bar])
+        return rows
+
+    def score_choices(self, context: str, question: str, choices: str) -> tuple[str, list[list[Any]]]:
+        """The best choice, and rows of choice, score, share and bar; `choices` has one on each line."""
+        check_length(self.language_model.model.config, choices, "text of the choices")
+        texts = [line.strip() for line in choices.splitlines() if line.strip()]
+        scorer = self.multiple_choice or self.language_model
+        scores = scorer.score_choices(context, question, texts)
+        largest = max(scores)
+        weights = [math.exp(score - largest) for score in scores]
+        shares = [weight / sum(weights) for weight in weights]
+        rows = [
+            [text, f"{score:.3f}", f"{share:.1%}", _bar(share)]
+            for text, score, share in zip(texts, scores, shares, strict=True)
+        ]
+        return texts[scores.index(largest)], rows
+
+    def classify(self, text: str, second: str, both_orders: bool) -> dict[str, float] | str:
+        """Probabilities by label, or the number of a regression."""
+        result = self.classifier.classify(text, second, both_orders)
+        return f"{result['score']:.3f}" if list(result) == ["score"] else result
+
+
+def build_app(demos: Demos) -> "Blocks":
+    """
+    The page, with a tab for everything that the models can do.
+
+    Args:
+        demos (`Demos`): the models.
+
+    Returns:
+        `gradio.Blocks`: call `launch()`.
+
+    Raises:
+        ValueError: if gradio is not installed.
+    """
+    gr = import_gradio()
+    config = demos.language_model.model.config
+    with gr.Blocks(title="hf_gpt", analytics_enabled=False) as app:
+        gr.Markdown(
+            f"# The original GPT\n`{Path(demos.name).name}`: {config.n_layer} blocks of width {config.n_embd}, a "
+            f"context of {config.n_positions} tokens. It reads and writes lower case."
+        )
+        with gr.Tab("Generation"):
+            _generation_tab(gr, demos)
+        with gr.Tab("Next token"):
+            _next_token_tab(gr, demos)
+        with gr.Tab("Multiple choice"):
+            _choices_tab(gr, demos)
+        with gr.Tab("Classification"):
+            _classification_tab(gr, demos)
+    # Who comes when so many wait is told so, instead of waiting behind them.
+    return app.queue(max_size=_LONGEST_QUEUE)
+
+
+def _generation_tab(gr: Any, demos: Demos) -> None:
+    longest = min(200, demos.language_model.model.config.n_positions - 1)
+    prompt = gr.Textbox("She opened the door and", label="Prompt", lines=2)
+    with gr.Row():
+        settings = [
+            gr.Slider(1, longest, min(40, longest), step=1, label="New tokens"),
+            gr.Slider(2, MOST_BEAMS, 4, step=1, label="Beams"),
+            gr.Number(0, precision=0, label="Seed"),
+        ]
+    with gr.Row():
+        settings += [
+            gr.Slider(1, 200, 40, step=1, label="Top-k"),
+            gr.Slider(0.05, 1, 0.9, step=0.05, label="Top-p (nucleus)"),
+            gr.Slider(0.1, 2, 1.0, step=0.1, label="Temperature"),
+        ]
+    button = gr.Button("Generate", variant="primary")
+    names = [strategy.name for strategy in strategies()]
+    texts = []
+    for pair in (names[:2], names[2:]):
+        with gr.Row(equal_height=True):
+            texts += [gr.Textbox(label=name, lines=5, max_lines=12, interactive=False) for name in pair]
+    table = gr.Dataframe(
+        headers=["Strategy", "New tokens", "Mean log-probability", "Distinct tokens", "Depends on the seed"],
+        label="Compared",
+        interactive=False,
+        wrap=True,
+        column_widths=["40%", "15%", "15%", "15%", "15%"],
+    )
+    inputs = [prompt, *settings]
+    triggers = [button.click, prompt.submit]
+    gr.on(triggers, _shown(gr, demos.generate), inputs, [*texts, table], api_name="generate")
+
+
+def _next_token_tab(gr: Any, demos: Demos) -> None:
+    prompt = gr.Textbox("She opened the door and", label="Prompt", lines=2)
+    button = gr.Button("Show the next token", variant="primary")
+    table = gr.Dataframe(
+        headers=["Rank", "Token", "Probability", "Together", ""],
+        label="The ten likeliest tokens (… goes on within the word)",
+        interactive=False,
+        column_widths=["10%", "25%", "15%", "15%", "35%"],
+    )
+    gr.on([button.click, prompt.submit], _shown(gr, demos.next_tokens), prompt, table, api_name="next_tokens")
+
+
+def _choices_tab(gr: Any, demos: Demos) -> None:
+    tuned = demos.multiple_choice is not None
+    gr.Markdown(
+        "A fine-tuned head scores the choices; the share is the softmax of its logits."
+        if tuned
+        else "Zero-shot: the score of a choice is the mean log-probability of its tokens behind context and question; "
+        "the share is a softmax over the scores. `--multiple_choice FOLDER` puts a fine-tuned model here."
+    )
+    context = gr.Textbox("The rain fell all night. In the morning the streets were", label="Context", lines=3)
+    question = gr.Textbox("", label="Question (may stay empty)")
+    choices = gr.Textbox("wet.\nmade of cheese.", label="Choices, one a line", lines=4)
+    button = gr.Button("Score", variant="primary")
+    best = gr.Textbox(label="Best choice", interactive=False)
+    table = gr.Dataframe(
+        headers=["Choice", "Logit" if tuned else "Mean log-probability", "Share", ""],
+        label="Choices",
+        interactive=False,
+        wrap=True,
+        column_widths=["40%", "20%", "10%", "30%"],
+    )
+    inputs = [context, question, choices]
+    button.click(_shown(gr, demos.score_choices), inputs, [best, table], api_name="score_choices")
+
+
+def _classification_tab(gr: Any, demos: Demos) -> None:
+    if demos.classifier is None:
+        gr.Markdown(_HOW_TO_GET_A_CLASSIFIER.format(model=demos.name))
+        return
+    gr.Markdown(f"Labels: {', '.join(demos.classifier.label_names)}.")
+    text = gr.Textbox("Who wrote the first novel?", label="Text", lines=3)
+    with gr.Accordion("For models of pairs", open=False):
+        second = gr.Textbox("", label="Second text (hypothesis)", lines=2)
+        both_orders = gr.Checkbox(False, label="The order does not matter (similarity)")
+    button = gr.Button("Classify", variant="primary")
+    result = gr.Label(label="Probabilities, or the score")
+    inputs = [text, second, both_orders]
+    button.click(_shown(gr, demos.classify), inputs, result, api_name="classify")
+
+
+def _shown(gr: Any, function: Callable) -> Callable:
+    """A function whose `ValueError`s the page shows as messages."""
+
+    @functools.wraps(function)
+    def shown(*inputs: Any) -> Any:
+        try:
+            return function(*inputs)
+        except ValueError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+
+    return shown
+
+
+def import_gradio() -> Any:
+    """
+    The package gradio.
+
+    Raises:
+        ValueError: with the command that installs it.
+    """
+    try:
+        return importlib.import_module("gradio")
+    except ImportError as error:
+        raise ValueError('The demonstration needs gradio: pip install -e ".[demo]"') from error
+
+
+def _bar(share: float) -> str:
+    """A bar of at most `_BAR` characters, in steps of an eighth of one."""
+    full, eighths = divmod(round(share * _BAR * 8), 8)
+    return "█" * full + _EIGHTHS[eighths]
+
+
+def _visible(text: str) -> str:
+    """A token on one line of a table."""
+    return text.replace("\n", "⏎")
+
+
+def export_space(
+    folder: str | Path, model_name_or_path: str, classifier: str | None = None, multiple_choice: str | None = None
+) -> list[Path]:
+    """
+    Write the folder of a Space: `app.py`, `requirements.txt`, `README.md` with the Space's metadata, and a copy
+    of hf_gpt. Nothing is downloaded or sent; `hf upload USER/SPACE FOLDER --repo-type space` sends it.
+
+    Args:
+        folder (`str` or `Path`): a folder that is empty or not there.
+        model_name_or_path, classifier, multiple_choice (`str`): Hub ids; see `Demos.from_pretrained`.
+
+    Returns:
+        `list[Path]`: what was written.
+
+    Raises:
+        ValueError: if a model is not named by a Hub id, or gradio's version cannot be told as it is not installed.
+        FileExistsError: if the folder is not empty.
+    """
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"{folder} is there already: name an empty folder, or one that does not exist.")
+    names = {"model_name_or_path": model_name_or_path, "classifier": classifier, "multiple_choice": multiple_choice}
+    names = {argument: name for argument, name in names.items() if name is not None}
+    for argument, name in names.items():
+        _check_hub_id(argument, name)
+    title = model_name_or_path.split("/")[-1]
+    card = _CARD.format(
+        title=title,
+        gradio=import_gradio().__version__,
+        python=_SPACE_PYTHON,
+        models="\n".join(f"- {name}" for name in names.values()),
+        links=", ".join(f"[{name}](https://huggingface.co/{name})" for name in names.values()),
+    )
+    arguments = ", ".join(f'{argument}="{name}"' for argument, name in names.items())
+    texts = {
+        "app.py": _APP.format(title=title, names=arguments),
+        "requirements.txt": "".join(f"{line}\n" for line in _requirements()),
+        "README.md": card,
+    }
+    shutil.copytree(_PACKAGE_FOLDER, folder / "hf_gpt", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _check_hub_id(argument: str, name: str) -> None:
+    try:
+        validate_repo_id(name)
+        is_hub_id = name.count("/") == 1 and not Path(name).exists()
+    except HFValidationError:
+        is_hub_id = False
+    if not is_hub_id:
+        raise ValueError(
+            f"--{argument} {name}: a Space loads its models from the Hub, so name one as USER/NAME "
+            "(scripts/push_to_hub.py puts it there)."
+        )
+
+
+def _requirements() -> list[str]:
+    """What hf_gpt depends on, at the versions that are installed here; the Space installs gradio by itself."""
+    names = [line.split(";")[0] for line in requires(_PACKAGE) or () if "extra ==" not in line]
+    names = sorted({_bare(name) for name in names})
+    return [f"{name}=={version(name).split('+')[0]}" for name in names]
+
+
+def _bare(requirement: str) -> str:
+    """The name of `name>=1,<2`."""
+    return requirement.split("<")[0].split(">")[0].split("=")[0].split("!")[0].split("~")[0].split("[")[0].strip()

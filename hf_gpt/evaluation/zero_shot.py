@@ -1,0 +1,251 @@
+"""
+Tasks answered by a language model without any training (Radford et al., 2018, section 5, "zero-shot behaviors").
+
+    multiple choice    the choice whose tokens have the highest mean log-probability behind context and question
+    sst2, imdb         "very" is appended; the likelier of the words "positive" and "negative" comes next
+    cola               sentences whose tokens have a mean log-probability above a threshold are acceptable; the
+                       threshold is the best one for the training rows
+
+Other classification tasks take a prompt and one word per class. No special token is used: the language model has
+never seen any.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..model.modeling_gpt import GPTForCausalLM
+from ..model.tokenization_gpt import GPTTokenizer
+from ..tasks.spec import TaskSpec
+from ..trees.token_tree import TokenTree
+from ..trees.transforms import TRUNCATION_RULES
+
+Ids = Sequence[int]
+_THRESHOLDS = 200
+# Vocabulary logits of this many tokens are held at a time.
+_CHUNK = 512
+
+
+@dataclass(frozen=True)
+class ZeroShotRule:
+    """
+    How a language model answers a task.
+
+    Args:
+        kind (`str`): `choices` (mean log-probability of each choice), `words` (log-probability of a word per class)
+            or `threshold` (mean log-probability of the text).
+        prompt (`str`): what is appended to the text, for `words`.
+        words (tuple of `str`): one per class, for `words`.
+    """
+
+    kind: str
+    prompt: str = ""
+    words: tuple[str, ...] = ()
+
+
+RULES = {
+    "sst2": ZeroShotRule("words", "very", ("negative", "positive")),
+    "imdb": ZeroShotRule("words", "very", ("negative", "positive")),
+    "cola": ZeroShotRule("threshold"),
+}
+
+
+def zero_shot_rule(spec: TaskSpec, prompt: str | None = None, words: Sequence[str] | None = None) -> ZeroShotRule:
+    """
+    The rule of a task.
+
+    Args:
+        spec (`TaskSpec`): the task.
+        prompt (`str`, *optional*): text to append instead of the rule's own.
+        words (`Sequence[str]`, *optional*): one word per class, in the order of the task's labels.
+
+    Raises:
+        ValueError: if the task has no rule and none was given, or the words do not fit its labels.
+    """
+    if spec.family == "multiple-choice":
+        if prompt is not None or words is not None:
+            raise ValueError(f"{spec.name} is answered by its choices: leave out --zero_shot_prompt and _words.")
+        return ZeroShotRule("choices")
+    rule = RULES.get(spec.name)
+    if words is None and rule is not None:
+        return rule if prompt is None else replace(rule, prompt=prompt)
+    single = spec.family == "classification" and spec.problem_type == "single_label_classification"
+    if not single:
+        raise ValueError(f"There is no zero-shot rule for {spec.name}: only texts with one class each have one.")
+    if words is None or len(words) != len(spec.label_names):
+        raise ValueError(
+            f"There is no zero-shot rule for {spec.name} yet: name one word for each of its classes, "
+            f"{', '.join(spec.label_names)}, with --zero_shot_words (and a --zero_shot_prompt to put before it)."
+        )
+    return ZeroShotRule("words", prompt or "", tuple(words))
+
+
+@dataclass(frozen=True)
+class ZeroShotTransform:
+    """
+    One row of a task -> the token tree of its candidate texts. `lm_weights` is 1 for the tokens whose
+    log-probabilities count, and 0 for the others.
+
+    Args:
+        kind (`str`): see `ZeroShotRule`.
+        max_length (`int`): longest sequence; what is too long loses its end, as in fine-tuning.
+        rule (`str`, *optional*, defaults to `"longest_first"`): a key of `TRUNCATION_RULES`, for choices.
+        prompt (tuple of `int`): token ids of the prompt.
+        words (tuple of tuple of `int`): token ids of the words.
+        share_prefix (`bool`, *optional*, defaults to `True`): compute what the candidates have in common once.
+    """
+
+    kind: str
+    max_length: int
+    rule: str = "longest_first"
+    prompt: tuple[int, ...] = ()
+    words: tuple[tuple[int, ...], ...] = ()
+    share_prefix: bool = True
+
+    def __call__(self, row: Mapping[str, Any]) -> TokenTree:
+        """
+        Args:
+            row (`Mapping`): token ids of the text columns of the task's family.
+
+        Returns:
+            `TokenTree`: one path per candidate.
+        """
+        given, candidates = self._parts(row)
+        tree = TokenTree.from_paths(
+            [[*given, *candidate] for candidate in candidates], share_limit=None if self.share_prefix else 0
+        )
+        # The first token of a text has nothing before it to be predicted from.
+        first = max(1, len(given))
+        return replace(tree, lm_weights=tuple(float(position >= first) for position in tree.position_ids))
+
+    def _parts(self, row: Mapping[str, Any]) -> tuple[list[int], list[Ids]]:
+        """The tokens that all candidates follow, and those of the candidates."""
+        if self.kind == "choices":
+            # The rules leave room for three special tokens, of which there are none.
+            first, seconds = TRUNCATION_RULES[self.rule](
+                row["context"], row["choices"], row["question"], self.max_length + 3
+            )
+            return first, seconds
+        if self.kind == "words":
+            room = self.max_length - len(self.prompt) - max(map(len, self.words))
+            return [*row["text"][:room], *self.prompt], list(self.words)
+        return [], [row["text"][: self.max_length]]
+
+    def cut_tokens(self, row: Mapping[str, Any]) -> int:
+        """How many tokens of a row's texts the truncation takes away."""
+        given, candidates = self._parts(row)
+        if self.kind == "choices":
+            texts = [row["context"], row["question"], *row["choices"]]
+            return sum(map(len, texts)) - len(given) - sum(map(len, candidates))
+        kept = len(given) - len(self.prompt) if self.kind == "words" else len(candidates[0])
+        return len(row["text"]) - kept
+
+
+def zero_shot_transform(
+    rule: ZeroShotRule, tokenizer: GPTTokenizer, max_length: int, truncation: str, share_prefix: bool
+) -> ZeroShotTransform:
+    """
+    The layout of a rule for a tokenizer.
+
+    Raises:
+        ValueError: if prompt and words do not leave room for a text.
+    """
+
+    def ids(text: str) -> tuple[int, ...]:
+        return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    prompt, words = ids(rule.prompt), tuple(ids(word) for word in rule.words)
+    if any(not word for word in words):
+        raise ValueError(f"A word of --zero_shot_words has no token: {', '.join(map(repr, rule.words))}.")
+    if rule.kind == "words" and len(prompt) + max(map(len, words)) >= max_length:
+        raise ValueError(f"--zero_shot_prompt {rule.prompt!r} fills the context of {max_length} tokens: shorten it.")
+    return ZeroShotTransform(rule.kind, max_length, truncation, prompt, words, share_prefix)
+
+
+class ZeroShotScorer(nn.Module):
+    """
+    A language model as a model with one logit per candidate text, for the Trainer's evaluation loop.
+
+    Args:
+        model (`GPTForCausalLM`): the language model.
+        kind (`str`): with `words` a candidate's logit is the sum of its tokens' log-probabilities, so that the softmax
+            is the model's own distribution restricted to the words; else it is their mean.
+    """
+
+    def __init__(self, model: GPTForCausalLM, kind: str):
+        super().__init__()
+        self.model = model
+        self.is_mean = kind != "words"
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        position_ids: torch.Tensor,
+        lm_weights: torch.Tensor,
+        classify_index: torch.Tensor,
+        subtree_end: torch.Tensor | None = None,
+        parent_index: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """
+        Args:
+            input_ids, position_ids, subtree_end, parent_index: see `GPTModel`.
+            lm_weights (`torch.Tensor` of shape `(batch, length)`): 1 for tokens that count.
+            classify_index (`torch.Tensor` of shape `(batch, paths)`): last token of each candidate, -1 for none.
+            labels (*optional*): passed through by the Trainer, which then asks for a loss; it is 0.
+
+        Returns:
+            `dict`: `logits` of shape `(batch, paths)`, -inf where there is no candidate, and `loss`.
+        """
+        hidden_states = self.model.transformer(
+            input_ids, position_ids=position_ids, subtree_end=subtree_end, use_cache=False
+        ).last_hidden_state
+        log_probs = self._token_log_probs(hidden_states, input_ids, lm_weights, parent_index)
+        end = classify_index.clamp(min=0).unsqueeze(-1)  # (batch, paths, 1)
+        on_path = torch.arange(input_ids.shape[1], device=input_ids.device) <= end  # (batch, paths, length)
+        if subtree_end is not None:
+            on_path = on_path & (end < subtree_end.unsqueeze(1))
+        counted = on_path * lm_weights.unsqueeze(1)
+        scores = (counted * log_probs.unsqueeze(1)).sum(-1)
+        if self.is_mean:
+            scores = scores / counted.sum(-1).clamp(min=1)
+        return {"loss": scores.new_zeros(()), "logits": scores.masked_fill(classify_index < 0, float("-inf"))}
+
+    def _token_log_probs(self, hidden_states, input_ids, lm_weights, parent_index) -> torch.Tensor:
+        """Log-probability of every token that counts, given its parent's state; 0 elsewhere."""
+        row, column = lm_weights.nonzero(as_tuple=True)
+        parent = column - 1 if parent_index is None else parent_index[row, column]
+        log_probs = torch.zeros_like(lm_weights)
+        for start in range(0, len(row), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            logits = self.model.token_logits(hidden_states[row[part], parent[part]]).float()
+            targets = input_ids[row[part], column[part]]
+            log_probs[row[part], column[part]] = logits.log_softmax(-1).gather(1, targets.unsqueeze(1)).squeeze(1)
+        return log_probs
+
+
+def best_threshold(scores: np.ndarray, measure: Callable[[np.ndarray], float]) -> float:
+    """
+    The threshold above which rows are best taken for the second class.
+
+    Args:
+        scores (`np.ndarray` of shape `(rows,)`): of the training rows.
+        measure (`Callable`): from two columns of logits to the task's main metric.
+
+    Returns:
+        `float`: the best of the scores' quantiles, the middle one of equally good ones.
+    """
+    candidates = np.unique(np.quantile(scores, np.linspace(0, 1, _THRESHOLDS + 2)[1:-1]))
+    values = np.array([measure(threshold_logits(scores, candidate)) for candidate in candidates])
+    best = np.flatnonzero(values == values.max())
+    return float(candidates[best[len(best) // 2]])
+
+
+def threshold_logits(scores: np.ndarray, threshold: float) -> np.ndarray:
+    """Scores as logits of two classes, of which the second wins above the threshold."""
+    scores = np.asarray(scores, dtype=np.float64).reshape(-1)
+    return np.stack([np.zeros_like(scores), scores - threshold], axis=1)

@@ -1,0 +1,291 @@
+"""Hidden states as features: of any layers, per text, word or token."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..model.configuration_gpt import GPTConfig
+from ..model.modeling_gpt import GPTModel, GPTPreTrainedModel
+from ..model.tokenization_gpt import GPTTokenizer
+
+POOLINGS = ("none", "last", "mean", "classify")
+UNITS = ("token", "word")
+WORD_POOLINGS = ("mean", "last")
+# Small batches hold texts of more nearly the same length; beyond these a CPU's products get no faster.
+_CPU_TOKENS, _ACCELERATOR_TOKENS = 512, 8192
+# Beside the states: of each token its id; of each word the text of a pair that it is in, and its characters there.
+TOKEN_COLUMNS = ("input_ids",)
+WORD_COLUMNS = ("sequence", "word_start", "word_end")
+
+
+def check_pooling(pooling: str, unit: str, word_pooling: str) -> None:
+    """Raise a `ValueError` unless these are known and go together."""
+    for name, value, known in (
+        ("pooling", pooling, POOLINGS),
+        ("unit", unit, UNITS),
+        ("word_pooling", word_pooling, WORD_POOLINGS),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} {value} is unknown; choose one of {', '.join(known)}.")
+    if unit == "word" and pooling != "none":
+        raise ValueError(f"unit word gives a state per word, pooling {pooling} one per text: choose pooling none.")
+
+
+@dataclass
+class TextFeatures:
+    """
+    Features of some texts.
+
+    Args:
+        states (`dict[int, torch.Tensor]`): by layer, of shape `(units, n_embd)`; a unit is a text with pooling, else a
+            token or a word. NaN for a text without any token.
+        offsets (`np.ndarray` of shape `(texts + 1,)`): the units of text i are `offsets[i]` to `offsets[i + 1]`.
+        tokens (`np.ndarray` of shape `(texts,)`): how many tokens the model read.
+        cut_tokens (`np.ndarray` of shape `(texts,)`): how many were cut off before.
+        columns (`dict[str, np.ndarray]`): arrays of shape `(units,)`. Per token `input_ids`. Per word `sequence` (0,
+            or 1 for the second text of a pair) and `word_start`, `word_end`: its characters in the text as given.
+    """
+
+    states: dict[int, torch.Tensor]
+    offsets: np.ndarray
+    tokens: np.ndarray
+    cut_tokens: np.ndarray
+    columns: dict[str, np.ndarray]
+
+
+def resolve_layers(layers: Sequence[int | str] | str, n_layer: int) -> list[int]:
+    """
+    Layer indices, ascending, from 0 (output of the embedding) to `n_layer` (output of the last block).
+
+    Args:
+        layers (`Sequence` of `int` or `str`, or `"all"`): indices, negative ones from the end; or `all`.
+        n_layer (`int`): blocks of the model.
+
+    Raises:
+        ValueError: if there is none, or one that the model does not have.
+    """
+    if layers == "all" or list(layers) == ["all"]:
+        return list(range(n_layer + 1))
+    found = set()
+    for layer in layers:
+        try:
+            index = int(layer)
+        except ValueError as error:
+            raise ValueError(f"layers: {layer} is not a number; give numbers, or all for all layers.") from error
+        if not -n_layer - 1 <= index <= n_layer:
+            raise ValueError(f"layers: there is no {index}; the model has 0 (output of the embedding) to {n_layer}.")
+        found.add(index % (n_layer + 1))
+    if not found:
+        raise ValueError("layers: at least one is needed.")
+    return sorted(found)
+
+
+def keep_lowest_blocks(model: GPTModel, count: int) -> None:
+    """Drop the blocks of a model above the lowest `count`, in place: what they compute is not wanted."""
+    if count == len(model.h):
+        return
+    model.h = model.h[:count]
+    model.config.n_layer = count
+    if model.config.final_norm:
+        # It belongs behind the last block, which is gone.
+        model.config.final_norm = False
+        del model.ln_f
+
+
+class FeatureExtractor:
+    """
+    Hidden states of texts.
+
+    A text's features are those of `model(**tokenizer(text), output_hidden_states=True)`, computed in batches of texts
+    of like length.
+
+    Args:
+        model (`GPTPreTrainedModel`): in evaluation mode; of a model with a head its transformer is used.
+        tokenizer (`GPTTokenizer`): with its task template on or off.
+        layers (`Sequence[int]` or `"all"`, *optional*, defaults to `(-1,)`): see `resolve_layers`.
+        pooling (`str`, *optional*, defaults to `"mean"`): `"mean"` over all tokens (special tokens are some),
+            `"last"` token, `"classify"` token, or `"none"`.
+        unit (`str`, *optional*, defaults to `"token"`): with `pooling="none"`, states per `"token"` or per `"word"`
+            (the release's words; special tokens belong to none).
+        word_pooling (`str`, *optional*, defaults to `"mean"`): `"mean"` over a word's tokens, or their `"last"`.
+        max_length (`int`, *optional*, defaults to the model's context): longer texts are cut.
+        tokens_per_batch (`int`, *optional*, defaults to 512 on a CPU and to 8192 elsewhere): tokens of a batch, with
+            padding.
+
+    Raises:
+        ValueError: if an argument is unknown or contradicts another, the model is in training mode, a layer is out of
+            range, `max_length` does not fit, or the classify token is asked for without the task template.
+    """
+
+    def __init__(
+        self,
+        model: GPTPreTrainedModel,
+        tokenizer: GPTTokenizer,
+        layers: Sequence[int | str] | str = (-1,),
+        pooling: str = "mean",
+        unit: str = "token",
+        word_pooling: str = "mean",
+        max_length: int | None = None,
+        tokens_per_batch: int | None = None,
+    ):
+        check_pooling(pooling, unit, word_pooling)
+        if model.training:
+            raise ValueError("The model is in training mode, where dropout blurs features: call model.eval() first.")
+        if pooling == "classify" and not tokenizer.task_template:
+            raise ValueError("Pooling classify needs its token: set tokenizer.task_template = True.")
+        self.model: GPTModel = model.base_model
+        self.tokenizer = tokenizer
+        self.layers = resolve_layers(layers, len(self.model.h))
+        self.pooling = pooling
+        self.by_word = pooling == "none" and unit == "word"
+        self.word_pooling = word_pooling
+        self.max_length = checked_max_length(max_length, model.config)
+        on_cpu = self.model.device.type == "cpu"
+        self.tokens_per_batch = tokens_per_batch or (_CPU_TOKENS if on_cpu else _ACCELERATOR_TOKENS)
+
+    def __call__(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        progress: Callable[[int], Any] = lambda texts: None,
+    ) -> TextFeatures:
+        """
+        Args:
+            texts (`Sequence[str]`): the texts.
+            pairs (`Sequence[str]`, *optional*): the second text of each.
+            progress (`Callable`, *optional*): called with the number of texts of each finished batch.
+
+        Returns:
+            `TextFeatures`: in the order of the texts.
+        """
+        input_ids, cut_tokens, encodings = self._encode(list(texts), None if pairs is None else list(pairs))
+        lengths = np.array([len(ids) for ids in input_ids], dtype=np.int64)
+        spans, columns = self._spans(input_ids, encodings)
+        offsets = np.concatenate([[0], np.cumsum([len(span) for span in spans], dtype=np.int64)])
+        shape = (int(offsets[-1]), self.model.config.n_embd)
+        states = {layer: torch.full(shape, float("nan"), dtype=self.model.dtype) for layer in self.layers}
+        for rows in length_sorted_batches(lengths, self.tokens_per_batch):
+            units = np.concatenate([np.arange(offsets[row], offsets[row + 1]) for row in rows])
+            width = lengths[rows[0]]
+            flat_spans = np.concatenate([spans[row] + place * width for place, row in enumerate(rows)])
+            pooled = self._pooled_states([input_ids[row] for row in rows], flat_spans)
+            for layer, values in pooled.items():
+                states[layer][units] = values
+            progress(len(rows))
+        progress(int((lengths == 0).sum()))
+        return TextFeatures(states, offsets, lengths, cut_tokens, columns)
+
+    def _encode(self, texts: list[str], pairs: list[str] | None) -> tuple[list[list[int]], np.ndarray, Any]:
+        """Token ids, how many tokens were cut off, and, where words are wanted, the library's encodings."""
+        settings = {"return_attention_mask": False, "verbose": False}
+        encoded = self.tokenizer(texts, pairs, **settings)
+        input_ids = encoded["input_ids"]
+        encodings = list(encoded.encodings) if self.by_word else None
+        lengths = np.array([len(ids) for ids in input_ids], dtype=np.int64)
+        too_long = np.flatnonzero(lengths > self.max_length)
+        if len(too_long):
+            some = ([whole[row] for row in too_long] if whole is not None else None for whole in (texts, pairs))
+            shorter = self.tokenizer(*some, truncation=True, max_length=self.max_length, **settings)
+            for place, row in enumerate(too_long):
+                input_ids[row] = shorter["input_ids"][place]
+                if self.by_word:
+                    encodings[row] = shorter.encodings[place]
+        return input_ids, lengths - [len(ids) for ids in input_ids], encodings
+
+    def _spans(self, input_ids: list[list[int]], encodings: Any) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
+        """For each text the tokens of its units, `(units, 2)` starts and ends; and the columns of the units."""
+        if self.by_word:
+            words = [word_spans(encoding) for encoding in encodings]
+            table = np.concatenate(words) if words else np.empty((0, 5), dtype=np.int64)
+            columns = dict(zip(WORD_COLUMNS, np.ascontiguousarray(table[:, 2:].T), strict=True))
+            spans = [word[:, :2].copy() for word in words]
+            if self.word_pooling == "last":
+                for span in spans:
+                    span[:, 0] = span[:, 1] - 1
+            return spans, columns
+        if self.pooling == "none":
+            flat = np.fromiter((token for ids in input_ids for token in ids), dtype=np.int64)
+            return [np.arange(len(ids))[:, None] + [0, 1] for ids in input_ids], {"input_ids": flat}
+        ends = [len(ids) for ids in input_ids]
+        if self.pooling == "classify":
+            ends = [ids.index(self.tokenizer.cls_token_id) + 1 for ids in input_ids]
+        starts = [0 if self.pooling == "mean" else max(0, end - 1) for end in ends]
+        return [np.array([span]) for span in zip(starts, ends, strict=True)], {}
+
+    @torch.inference_mode()
+    def _pooled_states(self, rows: list[list[int]], spans: np.ndarray) -> dict[int, torch.Tensor]:
+        """States of a batch's units, on the CPU. The first row is the longest; spans count through padded rows."""
+        width, device = len(rows[0]), self.model.device
+        filler = self.model.config.pad_token_id or 0
+        batch = torch.tensor([row + [filler] * (width - len(row)) for row in rows], device=device)
+        mask = None
+        if not self.model.config.is_causal:
+            # A causal model does not see the padding on the right.
+            mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=device)
+        top = len(self.model.h)
+        kept = [layer for layer in self.layers if layer < top]
+        outputs = self.model(batch, attention_mask=mask, use_cache=False, output_hidden_states=kept)
+        sizes = spans[:, 1] - spans[:, 0]
+        bags = np.cumsum(sizes) - sizes
+        index = torch.from_numpy(np.repeat(spans[:, 0] - bags, sizes) + np.arange(sizes.sum())).to(device)
+        pooled = {}
+        for layer in self.layers:
+            states = (outputs.last_hidden_state if layer == top else outputs.hidden_states[layer]).flatten(0, 1)
+            if len(index) == len(spans):
+                states = states[index]
+            else:
+                # The mean of rows of a matrix, picked by index: an embedding bag.
+                starts = torch.from_numpy(bags).to(device)
+                states = nn.functional.embedding_bag(index, states.float(), starts, mode="mean").to(states.dtype)
+            pooled[layer] = states.cpu()
+        return pooled
+
+
+def checked_max_length(max_length: int | None, config: GPTConfig) -> int:
+    """The longest sequence; a `ValueError` where the model's context is shorter, or nothing would be left of texts."""
+    if max_length is None:
+        return config.n_positions
+    if not 8 <= max_length <= config.n_positions:
+        raise ValueError(f"max_length {max_length}: give 8 to the model's context of {config.n_positions}.")
+    return max_length
+
+
+def length_sorted_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:
+    """
+    Rows of like length, the longest first, at most `tokens_per_batch` tokens with padding or else one row.
+
+    Rows without tokens are left out.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    order = order[lengths[order] > 0]
+    start = 0
+    while start < len(order):
+        count = max(1, tokens_per_batch // int(lengths[order[start]]))
+        yield order[start : start + count]
+        start += count
+
+
+def word_spans(encoding: Any) -> np.ndarray:
+    """
+    The words of an encoded text.
+
+    Args:
+        encoding (`tokenizers.Encoding` or `AlignedEncoding`): of a text or a pair.
+
+    Returns:
+        `np.ndarray` of shape `(words, 5)`: first token, end of the tokens, sequence (0 or 1), first character and end
+        of the characters. Special tokens belong to no word.
+    """
+    words, previous = [], None
+    pieces = zip(encoding.sequence_ids, encoding.word_ids, encoding.offsets, strict=True)
+    for index, (sequence, word, (start, end)) in enumerate(pieces):
+        if word is not None and (sequence, word) == previous:
+            words[-1][1], words[-1][4] = index + 1, end
+        elif word is not None:
+            words.append([index, index + 1, sequence, start, end])
+        previous = None if word is None else (sequence, word)
+    return np.array(words, dtype=np.int64).reshape(-1, 5)

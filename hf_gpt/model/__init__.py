@@ -1,0 +1,5 @@
+"""
+The model and its tokenizer: configuration, blocks, attention, losses, heads, word splitting.
+
+These files are uploaded side by side with every published model, so they import siblings only (`from .x import y`).
+"""

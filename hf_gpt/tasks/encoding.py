@@ -1,0 +1,149 @@
+"""Rows of a task -> rows of token trees, tokenized once and kept in the cache of `datasets`."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from datasets import Dataset, Features, Value
+from datasets import Sequence as SequenceFeature
+
+from ..model.tokenization_gpt import GPTTokenizer
+from ..trees.collators import IGNORED_LABEL
+from ..trees.transforms import InputTransform
+from .spec import UNLABELLED
+
+TREE_FEATURES = {
+    "input_ids": SequenceFeature(Value("int32")),
+    "position_ids": SequenceFeature(Value("int32")),
+    "subtree_end": SequenceFeature(Value("int32")),
+    "parent_index": SequenceFeature(Value("int32")),
+    "lm_weights": SequenceFeature(Value("float32")),
+    "path_ends": SequenceFeature(Value("int32")),
+}
+
+
+@dataclass(frozen=True)
+class EncodingStatistics:
+    """
+    What tokenization made of a split.
+
+    Args:
+        rows (`int`): rows.
+        tokens (`int`): tokens of the laid out rows; what sequences share counts once.
+        unshared_tokens (`int`): tokens of the same sequences one by one.
+        longest (`int`): tokens of the longest row.
+        cut_rows (`int`): rows whose text was truncated.
+        cut_tokens (`int`): tokens that truncation took away.
+    """
+
+    rows: int
+    tokens: int
+    unshared_tokens: int
+    longest: int
+    cut_rows: int
+    cut_tokens: int
+
+    def __str__(self) -> str:
+        text = f"{self.rows:,} rows, {self.tokens / max(1, self.rows):.1f} tokens a row, the longest {self.longest}"
+        if self.unshared_tokens > self.tokens:
+            text += f"; shared beginnings save {1 - self.tokens / self.unshared_tokens:.0%} of the tokens"
+        if self.cut_rows:
+            text += f"; {self.cut_rows:,} rows were truncated by {self.cut_tokens:,} tokens in all"
+        return text
+
+
+def encode_rows(
+    rows: dict[str, list[Any]], columns: Sequence[str], tokenizer: GPTTokenizer, transform: InputTransform
+) -> dict[str, list[Any]]:
+    """
+    Token trees of a batch of rows.
+
+    Args:
+        rows (`dict[str, list]`): columns of texts (a list of texts for `choices`) and `label`.
+        columns (`Sequence[str]`): names of the text columns.
+        tokenizer (`GPTTokenizer`): adds no special tokens here.
+        transform (`InputTransform`): lays the sequences out.
+
+    Returns:
+        `dict[str, list]`: the columns of `TREE_FEATURES`, `length`, `unshared_length`, `cut_tokens`, and `label`
+        with -100 for rows without a gold class or choice.
+    """
+    ids = {name: _tokenized(rows[name], tokenizer) for name in columns}
+    encoded: dict[str, list[Any]] = {name: [] for name in (*TREE_FEATURES, "length", "unshared_length", "cut_tokens")}
+    for index in range(len(rows[columns[0]])):
+        row = {name: values[index] for name, values in ids.items()}
+        tree = transform(row)
+        for name, value in asdict(tree).items():
+            encoded[name].append(value)
+        encoded["length"].append(len(tree))
+        encoded["unshared_length"].append(sum(tree.position_ids[end] + 1 for end in tree.path_ends))
+        encoded["cut_tokens"].append(transform.cut_tokens(row))
+    # A score may be -1; one that is not known is NaN.
+    encoded["label"] = [
+        IGNORED_LABEL if label == UNLABELLED and isinstance(label, int) else label for label in rows["label"]
+    ]
+    return encoded
+
+
+def _tokenized(texts: list[str] | list[list[str]], tokenizer: GPTTokenizer) -> list[Any]:
+    if not texts:
+        return []
+    if isinstance(texts[0], str):
+        return tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+    flat = _tokenized([text for group in texts for text in group], tokenizer)
+    groups, start = [], 0
+    for group in texts:
+        groups.append(flat[start : start + len(group)])
+        start += len(group)
+    return groups
+
+
+def encode_split(
+    dataset: Dataset,
+    columns: Sequence[str],
+    tokenizer: GPTTokenizer,
+    transform: InputTransform,
+    num_proc: int | None = None,
+    desc: str = "tokenizing",
+) -> tuple[Dataset, EncodingStatistics]:
+    """
+    Token trees of a split.
+
+    Args:
+        dataset (`datasets.Dataset`): normalised rows (see `hf_gpt.tasks.spec`).
+        columns, tokenizer, transform: see `encode_rows`.
+        num_proc (`int`, *optional*): processes.
+        desc (`str`, *optional*, defaults to `"tokenizing"`): label of the progress bar.
+
+    Returns:
+        The encoded rows, with their `id`, and statistics.
+    """
+    features = Features(
+        {
+            "id": dataset.features["id"],
+            **TREE_FEATURES,
+            "length": Value("int32"),
+            "unshared_length": Value("int32"),
+            "cut_tokens": Value("int32"),
+            "label": dataset.features["label"],
+        }
+    )
+    encoded = dataset.map(
+        partial(encode_rows, columns=tuple(columns), tokenizer=tokenizer, transform=transform),
+        batched=True,
+        remove_columns=[name for name in dataset.column_names if name != "id"],
+        features=features,
+        num_proc=num_proc,
+        desc=desc,
+    )
+    lengths, cut = encoded.with_format("numpy")["length"][:], encoded.with_format("numpy")["cut_tokens"][:]
+    statistics = EncodingStatistics(
+        rows=len(encoded),
+        tokens=int(lengths.sum()),
+        unshared_tokens=int(encoded.with_format("numpy")["unshared_length"][:].sum()),
+        longest=int(lengths.max(initial=0)),
+        cut_rows=int((cut > 0).sum()),
+        cut_tokens=int(cut.sum()),
+    )
+    return encoded, statistics

@@ -1,0 +1,145 @@
+"""From a task to the Trainer's `compute_metrics`, over `evaluate` modules that lie in this package: no network."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..trees.collators import IGNORED_LABEL
+from .spec import UNLABELLED, TaskSpec
+
+if TYPE_CHECKING:
+    import evaluate
+    from transformers import EvalPrediction
+
+
+METRIC_MODULES = Path(__file__).resolve().parent / "metric_modules"
+# What a task calls a metric -> the module, and what its `compute` is told. Names and module keys are the Hub's own.
+METRICS: dict[str, tuple[str, dict[str, Any]]] = {
+    "accuracy": ("accuracy", {}),
+    "f1": ("f1", {"average": "binary"}),
+    "f1_macro": ("f1", {"average": "macro"}),
+    "f1_micro": ("f1", {"average": "micro"}),
+    "matthews_correlation": ("matthews_correlation", {}),
+    "pearsonr": ("pearsonr", {}),
+    "spearmanr": ("spearmanr", {}),
+}
+# The Trainer fills up the rows of narrower batches with this, where batches differ in their number of choices.
+TRAINER_PADDING = -100
+
+
+def load_metric(name: str, config_name: str | None = None) -> "evaluate.EvaluationModule":
+    """
+    One of the package's own `evaluate` modules, loaded by path.
+
+    Args:
+        name (`str`): a folder of `metric_modules`.
+        config_name (`str`, *optional*): "multilabel" for lists of labels, where the module knows it.
+    """
+    # `evaluate` takes seconds to import and is wanted only here.
+    import evaluate
+
+    return evaluate.load(str(METRIC_MODULES / name), config_name, keep_in_memory=True)
+
+
+def compute_metrics_for(spec: TaskSpec) -> Callable[["EvalPrediction"], dict[str, float]]:
+    """
+    The `compute_metrics` function that a `Trainer` calls with all logits and labels of an evaluation.
+
+    Args:
+        spec (`TaskSpec`): says which metrics, and through its `problem_type` how logits become predictions.
+
+    Returns:
+        A function from `EvalPrediction` to the metrics by name. Rows without a gold label are left out; where no row
+        has one, the result is empty. Logits of choices that an item does not have are -inf, or the Trainer's padding.
+
+    Raises:
+        `ValueError`: for an unknown metric; from the returned function, for logits that are not numbers.
+    """
+    unknown = [name for name in spec.metrics if name not in METRICS]
+    if unknown:
+        raise ValueError(f"There is no metric {unknown[0]!r}. Known metrics: {', '.join(METRICS)}.")
+    config_name = "multilabel" if spec.problem_type == "multi_label_classification" else None
+    modules = {name: load_metric(METRICS[name][0], config_name) for name in spec.metrics}
+
+    def compute_metrics(prediction: "EvalPrediction") -> dict[str, float]:
+        logits, labels = prediction.predictions, np.asarray(prediction.label_ids)
+        # A model that returns more than its logits arrives here as a tuple with the logits first.
+        logits = np.asarray(logits[0] if isinstance(logits, tuple) else logits)
+        labelled = _labelled(labels, spec)
+        if not labelled.any():
+            return {}
+        predictions = predictions_from_logits(logits[labelled], spec)
+        references = labels[labelled].astype(predictions.dtype)
+        scores = {}
+        for name, module in modules.items():
+            key, options = METRICS[name]
+            scores[name] = module.compute(predictions=predictions, references=references, **options)[key]
+        return scores
+
+    return compute_metrics
+
+
+def soft_bins(scores: np.ndarray, bins: int) -> np.ndarray:
+    """
+    Scores as distributions over whole scores (Tai et al., 2015): each score lies between two neighbouring bins, and
+    gives to either what it is nearer, so that the mean over the bins is the score.
+
+    Args:
+        scores (`np.ndarray` of shape `(rows,)`): from 0 to `bins - 1`.
+        bins (`int`): how many.
+
+    Returns:
+        `np.ndarray` of shape `(rows, bins)`.
+
+    Raises:
+        `ValueError`: for a score outside the bins.
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    outside = ~((scores >= 0) & (scores <= bins - 1))
+    if outside.any():
+        raise ValueError(
+            f"The score {scores[outside][0]:g} is not from 0 to {bins - 1}. Correct it, or use more bins."
+        )
+    return np.maximum(0, 1 - np.abs(scores[:, None] - np.arange(bins)))
+
+
+def expected_score(probabilities: np.ndarray) -> np.ndarray:
+    """Means of distributions over the whole scores from 0 up, `(rows, bins)` -> `(rows,)`."""
+    return probabilities @ np.arange(probabilities.shape[-1])
+
+
+def _labelled(labels: np.ndarray, spec: TaskSpec) -> np.ndarray:
+    """Which rows have a gold label: a score that is not NaN, or a class that is neither -1 nor -100 (encoded rows)."""
+    missing = np.isnan(labels) if spec.has_scores else np.isin(labels, (UNLABELLED, IGNORED_LABEL))
+    return ~missing.reshape(len(labels), -1).all(axis=1)
+
+
+def predictions_from_logits(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
+    """
+    What the logits say, per row: a class, a choice, 0 or 1 for each of several labels, or a score.
+
+    Args:
+        logits (`np.ndarray` of shape `(rows, classes)`): one column for regression. For an ordinal task the columns
+            are the whole scores from 0 up, and the prediction is the mean over their probabilities.
+
+    Raises:
+        `ValueError`: for logits that are not numbers.
+    """
+    logits = logits.astype(np.float64)
+    if spec.family == "multiple-choice":
+        logits = np.where(logits == TRAINER_PADDING, -np.inf, logits)
+    if np.isnan(logits).any() or (logits == -np.inf).all(axis=-1).any():
+        raise ValueError(
+            "The model's logits are not numbers, so nothing can be measured: training has diverged. Lower the "
+            "learning rate, or train in fp32 or bf16 instead of fp16."
+        )
+    if spec.problem_type == "regression":
+        return logits.reshape(len(logits))
+    if spec.problem_type == "ordinal":
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return expected_score(weights / weights.sum(axis=1, keepdims=True))
+    if spec.problem_type == "multi_label_classification":
+        return (logits > 0).astype(np.int64)
+    return logits.argmax(axis=1)

@@ -1,0 +1,147 @@
+"""What people are shown of a task: its data before training, chance level and predictions after it."""
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+
+from ..files import atomic
+from ..model.tokenization_gpt import GPTTokenizer
+from ..trees.collators import IGNORED_LABEL
+from . import TaskData, TaskSpec
+from .encoding import EncodingStatistics
+from .metrics import TRAINER_PADDING, predictions_from_logits
+
+# From this ratio of the most frequent class to the rarest on, the data's imbalance is called out.
+_IMBALANCE = 4
+
+
+def describe_task(
+    task: TaskData, encoded: dict[str, tuple[Dataset, EncodingStatistics]], tokenizer: GPTTokenizer
+) -> str:
+    """Splits, statistics, labels and the first training example decoded, for the eye before training starts."""
+    lines = [f"Task {task.spec.name} ({task.spec.family}), version {task.spec.version}"]
+    for split, (_, statistics) in encoded.items():
+        lines.append(f"  {split}: {statistics}")
+        if task.notes.get(split):
+            lines.append(f"    {task.notes[split]}")
+    lines += [f"  WARNING: {warning}" for warning in task.warnings]
+    train = encoded["train"][0]
+    if task.spec.label_names:
+        counts = Counter(train["label"]) if not isinstance(train[0]["label"], list) else {}
+        names = [
+            f"{index} {name}" + (f" ({counts[index]:,})" if counts else "")
+            for index, name in enumerate(task.spec.label_names)
+        ]
+        lines.append(f"  labels: {', '.join(names)}")
+        if counts and max(counts.values()) >= _IMBALANCE * min(counts[index] for index in range(len(names))):
+            most = max(counts, key=counts.get)
+            lines.append(
+                f"  classes are uneven: {counts[most] / len(train):.0%} of the training rows are "
+                f"{task.spec.label_names[most]}"
+            )
+    first = train[0]
+    label = f"label {_written_label(first['label'], task.spec)}"
+    if task.spec.family == "multiple-choice":
+        label = f"right choice {first['label'] + 1} of {len(first['path_ends'])}"
+    lines.append(f"First training example ({first['id']}), {label}:")
+    for end in first["path_ends"]:
+        indices = [end]
+        while first["parent_index"][indices[-1]] != indices[-1]:
+            indices.append(first["parent_index"][indices[-1]])
+        lines.append("  " + tokenizer.decode([first["input_ids"][index] for index in reversed(indices)]))
+    return "\n".join(lines)
+
+
+def describe_batches(lengths: np.ndarray, order: np.ndarray, batch_size: int) -> str:
+    """
+    How much of the training batches is padding, in a given order and in a random one.
+
+    Args:
+        lengths (`np.ndarray` of shape `(rows,)`): tokens of each row.
+        order (`np.ndarray` of shape `(rows,)`): indices of the rows as the sampler gives them.
+        batch_size (`int`): rows of a step and device, which are padded to the longest of them.
+    """
+    random = np.random.default_rng(0).permutation(len(lengths))
+    ours, by_chance = (_padding_share(lengths[indices], batch_size) for indices in (order, random))
+    return f"  batches of {batch_size} rows a device are {ours:.1%} padding (in random order {by_chance:.1%})"
+
+
+def _padding_share(lengths: np.ndarray, batch_size: int) -> float:
+    starts = np.arange(0, len(lengths), batch_size)
+    longest = np.maximum.reduceat(lengths, starts)
+    laid_out = longest * np.diff(np.append(starts, len(lengths)))
+    return 1 - lengths.sum() / laid_out.sum()
+
+
+def chance_level(spec: TaskSpec, train: Dataset, evaluated: Dataset) -> float:
+    """
+    What answering without reading the text reaches in the main metric: the share of the most frequent training
+    class, or of one choice in those of an item; for F1 always answering with the second class; 0 for correlations.
+    """
+    if spec.main_metric == "f1":
+        share = float(np.mean([label == 1 for label in evaluated["label"]]))
+        return 2 * share / (1 + share)
+    if spec.main_metric != "accuracy":
+        return 0.0
+    if spec.family == "multiple-choice":
+        return float(np.mean([1 / len(ends) for ends in evaluated["path_ends"]]))
+    majority = Counter(train["label"]).most_common(1)[0][0]
+    return float(np.mean([label == majority for label in evaluated["label"]]))
+
+
+def chance_warning(spec: TaskSpec, train: Dataset, evaluated: Dataset, score: float) -> str | None:
+    """A warning if a score cannot be told from the level of chance (two standard errors), else `None`."""
+    chance = chance_level(spec, train, evaluated)
+    margin = 2 * math.sqrt(max(chance * (1 - chance), 0.25 * (chance == 0)) / max(1, len(evaluated)))
+    if score > chance + margin:
+        return None
+    return (
+        f"WARNING: {spec.main_metric} {score:.3f} cannot be told from chance ({chance:.3f} on {len(evaluated):,} "
+        "rows): the model has learnt nothing from these labels. Check the labels and the first example above, raise "
+        "--num_train_epochs, or try other --learning_rate and --seed values; small pretrained models need more "
+        "of both."
+    )
+
+
+def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> None:
+    """
+    A table of predictions: `id`, `label` (empty where there is none), `prediction`, and one probability (or score)
+    per class or choice; written whole or not at all.
+    """
+    logits = np.where(logits == TRAINER_PADDING, -np.inf, logits) if spec.family == "multiple-choice" else logits
+    if spec.problem_type == "regression":
+        values, predictions = logits.reshape(len(logits), 1), logits.reshape(-1)
+        names = ["score"]
+    elif spec.problem_type == "ordinal":
+        values, predictions = torch.tensor(logits).softmax(-1).numpy(), predictions_from_logits(logits, spec)
+        names = [f"p({score})" for score in range(logits.shape[1])]
+    elif spec.problem_type == "multi_label_classification":
+        values = 1 / (1 + np.exp(-logits))
+        predictions = ["|".join(np.asarray(spec.label_names)[row > 0.5]) for row in values]
+        names = [f"p({name})" for name in spec.label_names]
+    else:
+        values = torch.tensor(logits).softmax(-1).numpy()
+        labels = spec.label_names or range(logits.shape[1])
+        predictions = [labels[index] for index in logits.argmax(-1)]
+        names = [f"p({name})" for name in labels]
+    with atomic(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.write("\t".join(["id", "label", "prediction", *names]) + "\n")
+        for row, prediction, numbers in zip(encoded.select_columns(["id", "label"]), predictions, values, strict=True):
+            label = _written_label(row["label"], spec)
+            written = f"{prediction:.6g}" if spec.has_scores else str(prediction)
+            file.write("\t".join([row["id"], label, written, *(f"{number:.6g}" for number in numbers)]) + "\n")
+
+
+def _written_label(label: Any, spec: TaskSpec) -> str:
+    if isinstance(label, list):
+        return "|".join(name for name, chosen in zip(spec.label_names, label, strict=True) if chosen > 0)
+    if label != label or (label == IGNORED_LABEL and not spec.has_scores):
+        return ""
+    if spec.has_scores:  # as short as it can be told from its neighbours, which is how the file had it
+        return np.format_float_positional(np.float32(label), trim="-")
+    return spec.label_names[label] if spec.label_names else str(label)

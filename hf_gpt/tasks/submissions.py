@@ -1,0 +1,116 @@
+"""Predictions on test rows in the forms in which GLUE and the Story Cloze test take them."""
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..files import write_text
+from .spec import TaskSpec
+
+INFERENCE = ("entailment", "neutral", "contradiction")
+BINARY_INFERENCE = ("entailment", "not_entailment")
+BINARY = ("0", "1")
+# Task -> GLUE's file name and how GLUE writes the labels, in the order of the task's; None stands for scores.
+GLUE_FILES: dict[str, tuple[str, tuple[str, ...] | None]] = {
+    "cola": ("CoLA.tsv", BINARY),
+    "sst2": ("SST-2.tsv", BINARY),
+    "mrpc": ("MRPC.tsv", BINARY),
+    "qqp": ("QQP.tsv", BINARY),
+    "stsb": ("STS-B.tsv", None),
+    "mnli": ("MNLI-m.tsv", INFERENCE),
+    "mnli_mismatched": ("MNLI-mm.tsv", INFERENCE),
+    "qnli": ("QNLI.tsv", BINARY_INFERENCE),
+    "rte": ("RTE.tsv", BINARY_INFERENCE),
+}
+STORY_CLOZE = "rocstories"
+STORY_CLOZE_FILE = "story_cloze.csv"
+
+
+def can_submit(spec: TaskSpec, ids: Sequence[str]) -> bool:
+    """
+    Whether predictions for these rows can be handed in.
+
+    Args:
+        spec (`TaskSpec`): the task.
+        ids (sequence of `str`): ids of the test rows: for GLUE the index that GLUE's own test file gives each row,
+            which other publications of the same data set do not have.
+    """
+    if spec.name == STORY_CLOZE:
+        return True
+    return spec.name in GLUE_FILES and _glue_order(ids) is not None
+
+
+def submission_text(spec: TaskSpec, ids: Sequence[str], predictions: Sequence[int] | Sequence[float]) -> str:
+    """
+    The text of a submission file.
+
+    Args:
+        spec (`TaskSpec`): one of GLUE's tasks, or Story Cloze.
+        ids (sequence of `str`): ids of the test rows, all of them; see `can_submit`.
+        predictions (sequence of `int` or `float`): for each row the index of a class or choice, or a score.
+
+    Returns:
+        `str`: for GLUE lines of index, tab and prediction, by index; for Story Cloze rows of story id, comma and the
+        right ending, counted from 1. Both begin with a header.
+
+    Raises:
+        `ValueError`: for a task without such a form, ids that are not GLUE's, or a prediction that is no label.
+    """
+    if len(ids) != len(predictions):
+        raise ValueError(f"There are {len(ids)} ids and {len(predictions)} predictions: give one for each row.")
+    if spec.name == STORY_CLOZE:
+        return _story_cloze_text(ids, predictions)
+    if spec.name not in GLUE_FILES:
+        raise ValueError(
+            f"{spec.name} has no submission form. Those that have: {', '.join((*GLUE_FILES, STORY_CLOZE))}."
+        )
+    order = _glue_order(ids)
+    if order is None:
+        raise ValueError(
+            f"{spec.name}: the ids of the test rows are not GLUE's, 0 to {len(ids) - 1}. Predict all rows of the "
+            "test file from https://gluebenchmark.com/tasks, or of the Hub's nyu-mll/glue."
+        )
+    labels = GLUE_FILES[spec.name][1]
+    lines = [f"{number}\t{_glue_prediction(spec, labels, predictions[row])}" for number, row in enumerate(order)]
+    return "\n".join(["index\tprediction", *lines]) + "\n"
+
+
+def write_submission(
+    spec: TaskSpec, ids: Sequence[str], predictions: Sequence[int] | Sequence[float], folder: str | os.PathLike[str]
+) -> Path:
+    """Writes `submission_text` into `folder`, under the name that the task's judges want; whole or not at all."""
+    text = submission_text(spec, ids, predictions)
+    path = Path(folder) / (STORY_CLOZE_FILE if spec.name == STORY_CLOZE else GLUE_FILES[spec.name][0])
+    write_text(path, text)
+    return path
+
+
+def _glue_order(ids: Sequence[str]) -> list[int] | None:
+    """Which row has index 0, 1, ...; None where the ids are not all the indices from 0 up."""
+    rows = {row_id: row for row, row_id in enumerate(ids)}
+    order = [rows.get(str(number)) for number in range(len(ids))]
+    return None if None in order else order
+
+
+def _glue_prediction(spec: TaskSpec, labels: tuple[str, ...] | None, prediction: int | float) -> str:
+    if labels is None:
+        low, high = spec.score_range
+        return f"{min(max(float(prediction), low), high):.3f}"
+    return labels[_index_below(prediction, len(labels))]
+
+
+def _story_cloze_text(ids: Sequence[str], predictions: Sequence[int]) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(("InputStoryid", "AnswerRightEnding"))
+    writer.writerows((row_id, _index_below(choice, 2) + 1) for row_id, choice in zip(ids, predictions, strict=True))
+    return file.getvalue()
+
+
+def _index_below(prediction: int | float, count: int) -> int:
+    index = int(prediction)
+    if index != prediction or not 0 <= index < count:
+        raise ValueError(f"The prediction {prediction!r} is not an index from 0 to {count - 1}; give argmax indices.")
+    return index

@@ -1,0 +1,484 @@
+"""Arguments of fine-tuning."""
+
+import dataclasses
+import math
+import operator
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import TrainingArguments
+from transformers.integrations import get_reporting_integration_callbacks
+from transformers.integrations.deepspeed import is_deepspeed_available
+
+from ..adapters import METHODS
+from ..command_line import parse_arguments
+from ..loading import NamesModel
+from ..model.configuration_gpt import GPTConfig
+from ..trees.transforms import TRUNCATION_RULES
+from .optimization import SCHEDULES
+from .unfreezing import KINDS, stage_length
+
+__all__ = [
+    "RANGES",
+    "CustomTaskArguments",
+    "DataArguments",
+    "FineTuningArguments",
+    "LauncherArguments",
+    "ModelArguments",
+    "check_adaptation",
+    "check_launch",
+    "check_ranges",
+    "parse_arguments",
+]
+
+# How the help text of scripts/finetune.py is grouped.
+FINE_TUNING_GROUPS = {
+    "Needed first": [
+        "task",
+        "data_dir",
+        "train_file",
+        "model_name_or_path",
+        "output_dir",
+        "learning_rate",
+        "num_train_epochs",
+        "per_device_train_batch_size",
+        "resume_from_checkpoint",
+    ],
+    "Optimization": [
+        "weight_decay",
+        "max_grad_norm",
+        "optimizer",
+        "optim",
+        "decay_vectors",
+        "schedule",
+        "warmup",
+        "layer_decay",
+        "unfreeze",
+        "unfreeze_every",
+        "train_sampling_strategy",
+    ],
+    "Evaluation, checkpoints and logs": [
+        "per_device_eval_batch_size",
+        "eval_strategy",
+        "save_strategy",
+        "save_total_limit",
+        "load_best_model_at_end",
+        "logging_steps",
+        "report_to",
+        "overwrite_output_dir",
+    ],
+    "Repeated runs": ["seeds", "plot"],
+}
+
+
+_COMPARISONS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
+_COMPARISONS["other than"] = operator.ne
+_COUNT, _AMOUNT, _POSITIVE, _SHARE = {"at least": 1}, {"at least": 0}, {"above": 0}, {"at least": 0, "below": 1}
+_SEED = {"at least": 0, "below": 2**32}
+# What the numbers of all commands may be, the Trainer's own among them.
+RANGES: dict[str, dict[str, float]] = {
+    # data
+    "hold_out_every": {"at least": 0, "other than": 1},
+    **dict.fromkeys(("max_eval_rows", "max_length", "max_train_rows", "num_proc", "task_rows_cap"), _COUNT),
+    **dict.fromkeys(("rows_per_shard", "tokens_per_batch", "validation_rows"), _COUNT),
+    # model
+    **dict.fromkeys(("adapter_size", "n_embd", "n_head", "n_layer"), _COUNT),
+    "dropout": _SHARE,
+    "lm_coef": _AMOUNT,
+    "n_positions": {"at least": 2},
+    "transfer_layers": _AMOUNT,
+    # training
+    **dict.fromkeys(("adam_beta1", "adam_beta2", "label_smoothing_factor", "warmup"), _SHARE),
+    **dict.fromkeys(("adam_epsilon", "learning_rate", "max_grad_norm", "warmup_steps", "weight_decay"), _AMOUNT),
+    **dict.fromkeys(("dataloader_num_workers", "eval_delay"), _AMOUNT),
+    **dict.fromkeys(("dataloader_prefetch_factor", "eval_accumulation_steps", "gradient_accumulation_steps"), _COUNT),
+    **dict.fromkeys(("per_device_eval_batch_size", "per_device_train_batch_size", "seeds"), _COUNT),
+    **dict.fromkeys(("eval_steps", "logging_steps", "num_train_epochs", "save_steps"), _POSITIVE),
+    "data_seed": _SEED,
+    "layer_decay": {"above": 0, "at most": 1},
+    "max_steps": {"at least": -1, "other than": 0},
+    "seed": _SEED,
+}
+
+
+def check_ranges(arguments: Any) -> None:
+    """
+    Compare the numbers of an argument dataclass with `RANGES`.
+
+    Raises:
+        ValueError: naming the flag and its range, for the first number outside, NaN and infinity among them.
+    """
+    for name in [item.name for item in dataclasses.fields(arguments) if item.name in RANGES]:
+        value, bounds = getattr(arguments, name), RANGES[name]
+        if value is None or isinstance(value, str):
+            continue
+        if not math.isfinite(value) or not all(_COMPARISONS[word](value, bound) for word, bound in bounds.items()):
+            wanted = " and ".join(f"{word} {bound}" for word, bound in bounds.items())
+            raise ValueError(f"--{name} {value}: the number must be {wanted}.")
+
+
+@dataclass
+class ModelArguments(NamesModel):
+    """Which model to start from."""
+
+    model_name_or_path: str | None = field(
+        default=None,
+        metadata={
+            "help": "Model to start from: an hf_gpt folder or Hub id (fine-tuned ones and adapters too: their head is "
+            "drawn anew), or the folder of the OpenAI release."
+        },
+    )
+    tokenizer_name: str | None = field(
+        default=None, metadata={"help": "Folder or Hub id of the tokenizer; by default the model's own."}
+    )
+    revision: str = field(default="main", metadata={"help": "Branch, tag or commit of a model on the Hub."})
+    keep_head: bool = field(
+        default=False,
+        metadata={"help": "Go on with the head of a fine-tuned model, whose labels must be the task's."},
+    )
+    random_weights: bool = field(
+        default=False, metadata={"help": "Keep the model's shape but draw its weights anew: no pretraining."}
+    )
+    transfer_layers: int | None = field(
+        default=None,
+        metadata={"help": "Keep the embeddings and the lowest so many layers of the model; draw the others anew."},
+    )
+    n_head: int | None = field(
+        default=None, metadata={"help": "Attention heads of a release whose width is not 64 times their number."}
+    )
+    lm_coef: float = field(default=0.5, metadata={"help": "Weight of the language-model loss; 0 leaves it out."})
+    dropout: float | None = field(
+        default=None, metadata={"help": "All four dropout rates; by default those of the model's configuration."}
+    )
+    release_quirks: bool = field(
+        default=False, metadata={"help": "Train with the accidents of the release (see GPTConfig)."}
+    )
+    attn_implementation: str | None = field(
+        default=None,
+        metadata={
+            "help": "sdpa (the default; training on a CPU has a kernel of ours, as with blockwise), eager or "
+            "flex_attention.",
+            "choices": ["blockwise", "sdpa", "eager", "flex_attention"],
+        },
+    )
+    adaptation: str = field(
+        default="full",
+        metadata={
+            "help": "What is trained: everything (full), the head alone (frozen), or an adapter and the head (see "
+            "hf_gpt.adapters). The fewer parameters, the higher the learning rate that they want.",
+            "choices": ["full", "frozen", *METHODS],
+        },
+    )
+    layers: str | None = field(
+        default=None,
+        metadata={
+            "help": "With --adaptation frozen, what the head reads: last, the number of a layer (0 is the output of "
+            "the embedding, -1 the last), or mix, a learnt mix of all layers."
+        },
+    )
+    cache_features: bool = field(
+        default=True,
+        metadata={"help": "With --adaptation frozen: run the model once and train the head on what it gave."},
+    )
+    adapter_size: int | None = field(
+        default=None,
+        metadata={"help": "Rank of lora (8), virtual tokens of prefix and prompt (20), width of houlsby (32)."},
+    )
+    use_dora: bool = field(default=False, metadata={"help": "With --adaptation lora: DoRA."})
+    use_rslora: bool = field(default=False, metadata={"help": "With --adaptation lora: rank-stabilised LoRA."})
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@dataclass
+class DataArguments:
+    """Which task to train on, and how its rows are laid out."""
+
+    task: str | None = field(default=None, metadata={"help": "Name of the task; --list_tasks prints all."})
+    list_tasks: bool = field(default=False, metadata={"help": "Print the tasks and stop."})
+    data_dir: str | None = field(default=None, metadata={"help": "Folder of the data set's published files."})
+    tasks: list[str] | None = field(
+        default=None, metadata={"help": "Several tasks that are trained together, a head for each on one transformer."}
+    )
+    data_dirs: list[str] | None = field(
+        default=None, metadata={"help": "With --tasks: folders of published files, as trec=FOLDER sst2=FOLDER."}
+    )
+    task_rows_cap: int | None = field(
+        default=None,
+        metadata={"help": "With --tasks: so many rows of each an epoch at most; the next epochs go on with others."},
+    )
+    max_length: int | None = field(
+        default=None, metadata={"help": "Longest sequence in tokens; by default the model's context."}
+    )
+    truncation: str = field(
+        default="longest_first",
+        metadata={
+            "help": "What a text that is too long loses: longest_first cuts only what does not fit; half is the "
+            "release's rule, half the context for either side.",
+            "choices": list(TRUNCATION_RULES),
+        },
+    )
+    share_prefix: bool = field(
+        default=True, metadata={"help": "Compute what the sequences of a row have in common once."}
+    )
+    max_train_rows: int | None = field(
+        default=None, metadata={"help": "Train on so many rows only, drawn once for all."}
+    )
+    max_eval_rows: int | None = field(default=None, metadata={"help": "Evaluate on so many rows only."})
+    num_proc: int | None = field(default=None, metadata={"help": "Processes that tokenize."})
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@dataclass
+class CustomTaskArguments:
+    """The columns of your own data (`--task custom`); see `hf_gpt.tasks.custom_task`."""
+
+    task_family: str | None = field(
+        default=None,
+        metadata={
+            "help": "classification, entailment, similarity or multiple-choice; by default the one that takes the "
+            "columns that are named (of pairs entailment)."
+        },
+    )
+    train_file: str | None = field(default=None, metadata={"help": "CSV, TSV, JSONL or Parquet file."})
+    validation_file: str | None = field(default=None, metadata={"help": "By default cut from the training rows."})
+    validation_size: float = field(
+        default=0.1, metadata={"help": "Rows, or below 1 their share, that are cut from the training rows."}
+    )
+    test_file: str | None = field(default=None, metadata={"help": "May lack labels."})
+    text_column: str | None = field(default=None, metadata={"help": "Text to classify."})
+    premise_column: str | None = field(default=None, metadata={"help": "First text of a pair."})
+    hypothesis_column: str | None = field(default=None, metadata={"help": "Second text of a pair."})
+    context_column: str | None = field(default=None, metadata={"help": "What the choices follow."})
+    question_column: str | None = field(default=None, metadata={"help": "Question behind the context."})
+    choices_column: str | None = field(default=None, metadata={"help": "Column that holds a list of choices."})
+    choice_columns: list[str] | None = field(default=None, metadata={"help": "One column per choice."})
+    label_column: str = field(default="label", metadata={"help": "Class, score, or index of the right choice."})
+    label_separator: str | None = field(
+        default=None, metadata={"help": "What stands between labels where a row may have several, such as ';'."}
+    )
+    label_columns: list[str] | None = field(
+        default=None, metadata={"help": "Where a row may have several labels: one column of 0 and 1 for each label."}
+    )
+    id_column: str | None = field(
+        default=None, metadata={"help": "What predictions.tsv calls a row; by default its number in the file."}
+    )
+    class_names: list[str] | None = field(default=None, metadata={"help": "All classes; by default those found."})
+    problem_type: str | None = field(
+        default=None,
+        metadata={"help": "single_label_classification, multi_label_classification, regression or ordinal."},
+    )
+    score_range: list[float] | None = field(
+        default=None, metadata={"help": "With --problem_type ordinal: the lowest score, which is 0, and the highest."}
+    )
+    first_choice: str = field(
+        default="0",
+        metadata={"help": "How the file writes the first choice: 0, 1 or A; text if it has the right choice's text."},
+    )
+    skip_bad_rows: bool = field(
+        default=False, metadata={"help": "Leave out rows without a text or a known label instead of stopping."}
+    )
+    delimiter: str | None = field(
+        default=None, metadata={"help": r"What separates columns, such as ';' or '\t'; by default as the name says."}
+    )
+    quoted: bool = field(default=True, metadata={"help": "Whether double quotes enclose fields."})
+    encoding: str = field(default="utf-8", metadata={"help": "Encoding of text files."})
+
+    def task_options(self) -> dict[str, Any]:
+        """The arguments that were given, as `custom_task` takes them."""
+        options = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        options["family"] = options.pop("task_family", None)
+        if "class_names" in options:
+            options["label_names"] = options.pop("class_names")
+        first = options["first_choice"]
+        options["first_choice"] = int(first) if first.isdecimal() else first
+        return options
+
+    def with_labels_of(self, config: GPTConfig) -> "CustomTaskArguments":
+        """The same with the kind of label and the classes of a fine-tuned model, where they are not given."""
+        known: dict[str, Any] = {"problem_type": config.problem_type}
+        if config.problem_type == "ordinal":
+            known["score_range"] = [0.0, config.num_labels - 1.0]
+        elif config.problem_type != "regression" and self.label_columns is None:
+            known["class_names"] = list(config.id2label.values())
+        return dataclasses.replace(self, **{name: getattr(self, name) or value for name, value in known.items()})
+
+
+def check_launch() -> None:
+    """
+    Refuse launches that would silently do something else than asked: several GPUs without a launcher (the Trainer
+    would use `nn.DataParallel`), `accelerate launch --cpu --num_processes N`, which starts one process only, and FSDP
+    on CPUs, where accelerate does not shard.
+
+    Raises:
+        ValueError: with the command to use.
+    """
+    if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" and not torch.accelerator.is_available():
+        raise ValueError(
+            "FSDP was asked for, but there is no accelerator: accelerate would train with whole copies of the model. "
+            "Use `--config_file scripts/configs/accelerate/two_cpu_processes.yaml` on CPUs."
+        )
+    if "LOCAL_RANK" in os.environ:
+        return
+    if torch.cuda.device_count() > 1:
+        raise ValueError(
+            f"{torch.cuda.device_count()} GPUs are visible but there is no launcher. Start one process per GPU with "
+            "`accelerate launch scripts/finetune.py ...`, or choose one GPU with CUDA_VISIBLE_DEVICES=0."
+        )
+    of_mpirun = any(name in os.environ for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"))
+    if os.environ.get("ACCELERATE_USE_CPU") == "True" and "MASTER_ADDR" in os.environ and not of_mpirun:
+        raise ValueError(
+            "accelerate was asked for several CPU processes but started only this one (--cpu leaves the others to "
+            "mpirun). Use `accelerate launch --config_file scripts/configs/accelerate/two_cpu_processes.yaml "
+            "scripts/finetune.py ...`; --num_processes after it changes the number."
+        )
+
+
+@dataclass
+class LauncherArguments(TrainingArguments):
+    """The Trainer's own arguments; processes that a launcher starts where there is no accelerator stay on the CPU."""
+
+    output_dir: str | None = field(default=None, metadata={"help": "Folder of the results (required)."})
+    resume_from_checkpoint: str | None = field(
+        default=None, metadata={"help": "Go on after a stop: last, or the folder of a checkpoint."}
+    )
+
+    logging_nan_inf_filter: bool = field(
+        default=False, metadata={"help": "Leave losses that are not finite out of the log, which would end the run."}
+    )
+    overwrite_output_dir: bool = field(
+        default=False, metadata={"help": "Replace what an earlier run left in --output_dir."}
+    )
+
+    def __post_init__(self) -> None:
+        if not self.output_dir:
+            raise ValueError("Name a folder for the results with --output_dir.")
+        if self.resume_from_checkpoint is not None and self.resume_from_checkpoint.lower() in ("true", "false"):
+            self.resume_from_checkpoint = "last" if self.resume_from_checkpoint.lower() == "true" else None
+        if self.deepspeed and not is_deepspeed_available():
+            raise ValueError('--deepspeed: DeepSpeed is not installed: pip install -e ".[deepspeed]".')
+        check_ranges(self)
+        if not torch.accelerator.is_available():
+            self.dataloader_pin_memory = False
+            if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+                self.use_cpu = True
+        # DeepSpeed wants to hear of the precision that the launcher chose from the Trainer, too.
+        precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        has_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
+        if has_deepspeed and precision in ("bf16", "fp16") and not (self.bf16 or self.fp16):
+            setattr(self, precision, True)
+        super().__post_init__()
+        try:
+            for tracker in get_reporting_integration_callbacks(self.report_to):
+                tracker()  # tells what is not installed, before the Trainer would do so behind the data
+        except (ImportError, RuntimeError) as error:
+            raise ValueError(f"--report_to: {error}") from error
+        if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage > 2:
+            raise ValueError(
+                f"DeepSpeed's ZeRO stage {self.deepspeed_plugin.zero_stage} shards the parameters, which was not made "
+                "to work here: use stage 2 (scripts/configs/accelerate/zero2.yaml), or FSDP2 (fsdp2.yaml)."
+            )
+
+
+@dataclass
+class FineTuningArguments(LauncherArguments):
+    """
+    The Trainer's own arguments with the paper's settings for defaults (Radford et al., 2018, section 4.1).
+
+    `optimizer` and `schedule` choose the release's; `trainer` stands for what `--optim` and `--lr_scheduler_type` say.
+    """
+
+    learning_rate: float = field(default=6.25e-5, metadata={"help": "Highest learning rate."})
+    num_train_epochs: float = field(default=3.0, metadata={"help": "Passes over the training rows."})
+    per_device_train_batch_size: int = field(default=32, metadata={"help": "Rows of a step and device."})
+    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Rows of an evaluation step and device."})
+    weight_decay: float = field(default=0.01, metadata={"help": "Decay of matrices and embeddings."})
+    max_grad_norm: float = field(default=1.0, metadata={"help": "Gradients are scaled down to this norm."})
+    optim: str = field(default="adamw_torch_fused", metadata={"help": "With --optimizer trainer: its optimizer."})
+    optimizer: str = field(
+        default="release",
+        metadata={"help": "The release's Adam, or the Trainer's.", "choices": ["release", "trainer"]},
+    )
+    decay_vectors: bool = field(default=False, metadata={"help": "Decay gains and biases too (vector_l2)."})
+    schedule: str = field(
+        default="warmup_linear",
+        metadata={"help": "A schedule of the release, or the Trainer's.", "choices": [*SCHEDULES, "trainer"]},
+    )
+    warmup: float = field(default=0.002, metadata={"help": "Share of the updates that warm up (release schedules)."})
+    layer_decay: float = field(
+        default=1.0,
+        metadata={"help": "Factor of the learning rate from each layer to the one below; the head has it all."},
+    )
+    unfreeze: str = field(
+        default="none",
+        metadata={
+            "help": "Begin with the head alone, then train one more block from the top in each stage (gradual), "
+            "everything (head_first), or each block alone from the bottom and then everything (chain_thaw).",
+            "choices": ["none", *KINDS],
+        },
+    )
+    unfreeze_every: str | None = field(
+        default=None,
+        metadata={
+            "help": "Length of a stage of --unfreeze: epoch, a number of updates, or a share of all updates below 1; "
+            "by default all stages are equally long (head_first: 0.1)."
+        },
+    )
+    train_sampling_strategy: str = field(
+        default="group_by_length",
+        metadata={"help": "group_by_length: batches of rows of like length, in random order; random: no grouping."},
+    )
+    eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate."})
+    save_strategy: str = field(default="epoch", metadata={"help": "When to save a checkpoint."})
+    save_total_limit: int | None = field(default=1, metadata={"help": "Checkpoints kept beside the best."})
+    load_best_model_at_end: bool = field(default=True, metadata={"help": "Keep the best checkpoint's weights."})
+    logging_steps: float = field(default=10, metadata={"help": "Steps between log lines."})
+    report_to: str = field(default="none", metadata={"help": "Trackers, such as tensorboard."})
+    ddp_find_unused_parameters: bool | None = field(
+        default=False, metadata={"help": "Every parameter takes part in every step, so there is nothing to look for."}
+    )
+    use_cache: bool = field(
+        default=True, metadata={"help": "What the saved configuration says; training has no cache."}
+    )
+    remove_unused_columns: bool = field(default=False, metadata={"help": "The collator reads all columns."})
+    seeds: int | None = field(
+        default=None,
+        metadata={"help": "Train so many times, with seeds counted up from --seed, in folders of --output_dir."},
+    )
+    plot: bool = field(default=True, metadata={"help": "With --seeds: draw results.png, which needs matplotlib."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unfreeze_every is not None:
+            if self.unfreeze == "none":
+                raise ValueError("--unfreeze_every is the length of a stage: say which with --unfreeze.")
+            if self.unfreeze_every != "epoch":
+                stage_length(self.unfreeze_every)
+        if self.save_strategy == "no":
+            self.load_best_model_at_end = False
+
+
+def check_adaptation(model_args: ModelArguments, args: FineTuningArguments) -> None:
+    """
+    Refuse what does not go with the way in which the model is adapted.
+
+    Raises:
+        ValueError: with what to leave out.
+    """
+    is_sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" or args.fsdp or args.deepspeed_plugin
+    schedules = {"--unfreeze": args.unfreeze != "none", "--layer_decay": args.layer_decay < 1}
+    for name in [name for name, is_given in schedules.items() if is_given]:
+        if model_args.adaptation != "full":
+            raise ValueError(f"{name} is for training the whole model, not for --adaptation {model_args.adaptation}.")
+    if is_sharded and (args.unfreeze != "none" or model_args.adaptation == "frozen"):
+        name = "--unfreeze" if args.unfreeze != "none" else "--adaptation frozen"
+        raise ValueError(f"{name} goes with one process or several with whole models (DDP), not with sharded ones.")
+    if model_args.adaptation == "frozen" and args.activation_checkpointing:
+        raise ValueError(
+            "Frozen features need no backward pass through the model: leave out --activation_checkpointing."
+        )

@@ -1,0 +1,318 @@
+"""Checkpoints that are whole or not there: how they are written and thrown away, and which one a run goes on from."""
+
+import json
+import math
+import re
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from safetensors import SafetensorError, safe_open
+from transformers import Trainer, TrainingArguments
+from transformers.trainer import OPTIMIZER_NAME, OPTIMIZER_NAME_BIN, SCHEDULER_NAME, TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, TrainOutput
+from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+
+from ..files import UNFINISHED, check_space, sync
+
+# File of DeepSpeed's that names the folder of its newest states.
+_DEEPSPEED_INDEX = "latest"
+_NAME = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
+
+
+def checkpoints_in(output: Path) -> dict[int, Path]:
+    """The checkpoint folders of an output folder by their step, newest first."""
+    if not output.is_dir():
+        return {}
+    found = {
+        int(match[1]): path for path in output.iterdir() if path.is_dir() and (match := _NAME.fullmatch(path.name))
+    }
+    return dict(sorted(found.items(), reverse=True))
+
+
+def checkpoint_problems(folder: Path, has_deepspeed: bool = False) -> list[str]:
+    """
+    What keeps a run from going on from a checkpoint: files that are missing, cut short or garbled.
+
+    Args:
+        folder (`Path`): the checkpoint.
+        has_deepspeed (`bool`, *optional*, defaults to `False`): the run trains with DeepSpeed, which keeps model and
+            optimizer in files of its own and reads no others.
+
+    Returns:
+        `list[str]`: one sentence each; empty for a whole checkpoint. The random states are `rng_problem`'s business.
+    """
+    problems = []
+    try:
+        step = json.loads((folder / TRAINER_STATE_NAME).read_text(encoding="utf-8"))["global_step"]
+        named = _NAME.fullmatch(folder.name)
+        if named and int(named[1]) != step:
+            problems.append(f"{TRAINER_STATE_NAME} is that of step {step}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problems.append(f"{TRAINER_STATE_NAME} cannot be read ({type(error).__name__})")
+    problems += _weight_problems(folder)
+    if has_deepspeed:
+        problems += _deepspeed_problems(folder)
+    # Sharded checkpoints (FSDP) keep one folder for all ranks, whose index is written last.
+    elif not (folder / "optimizer_0" / ".metadata").is_file():
+        problems += _archive_problems(folder, OPTIMIZER_NAME, OPTIMIZER_NAME_BIN)
+    return problems + _archive_problems(folder, SCHEDULER_NAME)
+
+
+def _deepspeed_problems(folder: Path) -> list[str]:
+    """Problems of what DeepSpeed keeps: one archive of the model, one of the optimizer for each process."""
+    try:
+        states = folder / (folder / _DEEPSPEED_INDEX).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return [f"{_DEEPSPEED_INDEX} is missing: it was saved without DeepSpeed"]
+    problems = _archive_problems(states, "mp_rank_00_model_states.pt")
+    for rank in range(len(_random_states(folder))):
+        shard = f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
+        problems += _archive_problems(states, shard, f"bf16_{shard}")
+    return problems
+
+
+def _random_states(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("rng_state*.pth")}
+
+
+def _weight_problems(folder: Path) -> list[str]:
+    if (folder / "pytorch_model_fsdp_0" / ".metadata").is_file():
+        return []
+    names = [name for name in (SAFE_WEIGHTS_NAME, ADAPTER_SAFE_WEIGHTS_NAME) if (folder / name).is_file()]
+    if (folder / SAFE_WEIGHTS_INDEX_NAME).is_file():
+        try:
+            index = json.loads((folder / SAFE_WEIGHTS_INDEX_NAME).read_text(encoding="utf-8"))
+            names += sorted(set(index["weight_map"].values()))
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            return [f"{SAFE_WEIGHTS_INDEX_NAME} cannot be read ({type(error).__name__})"]
+    problems = [] if names else [f"{SAFE_WEIGHTS_NAME} is missing"]
+    for name in names:
+        try:
+            # Checks the header, and that the file is exactly as long as the header says.
+            with safe_open(folder / name, framework="pt"):
+                pass
+        except (OSError, SafetensorError) as error:
+            problems.append(f"{name} cannot be read ({error})")
+    return problems
+
+
+def _archive_problems(folder: Path, *names: str) -> list[str]:
+    """Problems of the first of these files that is there: archives of `torch.save`, whose checksums are compared."""
+    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    if path is None:
+        return [f"{names[0]} is missing"]
+    try:
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+    except (OSError, zipfile.BadZipFile) as error:
+        return [f"{path.name} cannot be read ({error})"]
+    return [f"{path.name} is damaged"] if broken else []
+
+
+def rng_problem(folder: Path, args: TrainingArguments) -> list[str]:
+    """Whether a checkpoint lacks this process's random state, without which dropout would draw other masks."""
+    name = "rng_state.pth" if args.world_size == 1 else f"rng_state_{args.process_index}.pth"
+    saved = _random_states(folder)
+    beyond = {"rng_state_0.pth"} if args.world_size == 1 else {"rng_state.pth", f"rng_state_{args.world_size}.pth"}
+    if saved & beyond:
+        return [f"it was saved by another number of processes than {args.world_size}"]
+    return _archive_problems(folder, name)
+
+
+def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
+    """
+    The newest checkpoint that every process can go on from to the same bits.
+
+    Args:
+        output (`Path`): folder of the run.
+        args (`TrainingArguments`): say which process this is, and of how many.
+
+    Returns:
+        `Path` or `None`: `None` where there is no checkpoint at all. Those passed over are printed with the reason.
+
+    Raises:
+        ValueError: if there are checkpoints, but none that is whole.
+    """
+    found = checkpoints_in(output)
+    problems = {
+        step: checkpoint_problems(path, args.deepspeed_plugin is not None) + rng_problem(path, args)
+        for step, path in found.items()
+    }
+    by_process = [problems]
+    if args.world_size > 1:
+        by_process = gather_object([problems])
+        # Without a common file system, a process sees the checkpoints of its own machine.
+        steps = [step for step in found if all(step in seen for seen in by_process)]
+        problems = {step: list(dict.fromkeys(text for seen in by_process for text in seen[step])) for step in steps}
+    for step, texts in problems.items():
+        if not texts:
+            return found[step]
+        if args.process_index == 0:
+            print(f"{found[step]} is passed over: {'; '.join(texts)}.", flush=True)
+    if any(by_process):
+        reasons = "; ".join(f"{found[step].name}: {texts[0]}" for step, texts in problems.items())
+        raise ValueError(
+            f"{output} holds no checkpoint to go on from to the same bits "
+            f"({reasons or 'the processes see different ones'}). Name one with --resume_from_checkpoint to go on from "
+            "it all the same, or start again with --overwrite_output_dir."
+        )
+    return None
+
+
+def discard(path: Path) -> None:
+    """Delete a checkpoint so that nobody takes a half deleted one for whole: it loses its name first."""
+    grave = path.parent / UNFINISHED / f"deleted-{path.name}"
+    shutil.rmtree(grave, ignore_errors=True)
+    grave.parent.mkdir(exist_ok=True)
+    path.rename(grave)
+    shutil.rmtree(grave, ignore_errors=True)
+
+
+def publish(staged: Path, final: Path) -> None:
+    """
+    Give a finished checkpoint its name: all bytes are on the disk before the name is.
+
+    Args:
+        staged (`Path`): what was written, on the same file system as `final`.
+        final (`Path`): a checkpoint's folder, which is replaced as a whole if it is there.
+    """
+    for path in staged.rglob("*"):
+        if path.is_file():
+            sync(path)
+    if final.is_dir():
+        discard(final)
+    staged.rename(final)
+
+
+def rotate(output: Path, limit: int | None, keep: set[Path]) -> None:
+    """
+    Delete the oldest checkpoints until `limit` are left.
+
+    Args:
+        output (`Path`): folder of the run.
+        limit (`int`, *optional*): how many stay; all without it.
+        keep (`set[Path]`): those that stay in any case (the newest and the best).
+    """
+    found = checkpoints_in(output)
+    if limit is None or limit <= 0:
+        return
+    surplus = len(found) - max(limit, len(keep))
+    for path in [path for path in reversed(found.values()) if path not in keep][: max(0, surplus)]:
+        discard(path)
+
+
+class WholeCheckpointTrainer(Trainer):
+    """
+    `transformers.Trainer` that can be killed at any moment: a checkpoint is written in the folder `unfinished` and
+    gets its name when all ranks have written their part, and only then do older ones go.
+
+    The newest checkpoint stays beside the best one after training, too, so that a run that is killed while it is
+    evaluated does not train again; nor does a run that goes on from its last step. Training that diverges ends with a
+    `ValueError`, and nothing of it is saved.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._staging: Path | None = None
+
+    def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
+        """As the Trainer does, provided that a checkpoint fits on the disk."""
+        if self.args.should_save and self.args.save_strategy != SaveStrategy.NO:
+            trained = sum(value.nbytes for value in self.model.parameters() if value.requires_grad)
+            # The optimizer keeps as much, or twice that.
+            needed = trained if self.args.save_only_model else 2 * trained
+            check_space(Path(self.args.output_dir), needed, "A checkpoint")
+        return super().train(*args, **kwargs)
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        # The Trainer asks only after a step whether it was the last one.
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*args, **kwargs)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """As the Trainer does; a loss that is not finite ends the run, in all processes alike."""
+        super().log(logs, start_time)
+        # A scaler (fp16) leaves out steps that overflow: there, the weights alone tell.
+        if not math.isfinite(logs.get("loss", 0.0)) and self.accelerator.scaler is None:
+            raise self.divergence(f"the loss is {logs['loss']}")
+
+    def refuse_diverged_weights(self) -> None:
+        """A `ValueError`, in all processes, if a trained weight is not finite."""
+        trained = [value for value in self.model.parameters() if value.requires_grad]
+        # Of sharded weights, each process has its part.
+        parts = [value.to_local() if hasattr(value, "to_local") else value for value in trained]
+        broken = [~part.detach().isfinite().all() for part in parts]
+        count = torch.stack(broken).sum() if broken else torch.zeros((), device=self.args.device)
+        if self.accelerator.reduce(count, reduction="sum"):
+            raise self.divergence("weights are not finite")
+
+    def divergence(self, what: str) -> ValueError:
+        """The error that ends a run that has diverged."""
+        return ValueError(
+            f"Training has diverged: {what} at step {self.state.global_step}, and nothing of that is saved. Lower the "
+            f"--learning_rate ({self.args.learning_rate:g}), warm up for longer, or clip gradients (--max_grad_norm, "
+            f"now {self.args.max_grad_norm:g}); then start again with --overwrite_output_dir."
+        )
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return super()._get_output_dir(trial) if self._staging is None else str(self._staging)
+
+    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+        self.refuse_diverged_weights()
+        output = Path(self._get_output_dir(trial))
+        name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        staging = output / UNFINISHED
+        if self.args.should_save:
+            shutil.rmtree(staging, ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+        self._staging = staging
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self._staging = None
+        # The Trainer looks for the best checkpoint in the folder that it writes to.
+        best = output / f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
+        if self.state.best_global_step and (best.name == name or best.is_dir()):
+            self.state.best_model_checkpoint = str(best)
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            self.state.save_to_json(str(staging / name / TRAINER_STATE_NAME))
+            # A pickle, of use to nobody who goes on from here.
+            (staging / name / "training_args.bin").unlink(missing_ok=True)
+            publish(staging / name, output / name)
+            rotate(output, self.args.save_total_limit, {output / name, best} & {*checkpoints_in(output).values()})
+            shutil.rmtree(staging, ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+
+    def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
+        # With a limit of 1 the Trainer would delete the newest checkpoint here, file by file.
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            return super()._finalize_training(*args, **kwargs)
+        finally:
+            self.args.save_total_limit = limit
+
+    def save_whole_model(self) -> None:
+        """Write the model and its tokenizer into the output folder, each file whole or not at all."""
+        self.refuse_diverged_weights()
+        output = Path(self.args.output_dir)
+        staging = output / UNFINISHED
+        if self.args.should_save:
+            shutil.rmtree(staging, ignore_errors=True)
+        if self.is_fsdp_enabled:
+            # Shards would be of use to nobody who loads the model.
+            self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
+        self.accelerator.wait_for_everyone()
+        self.save_model(str(staging))
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            (staging / "training_args.bin").unlink(missing_ok=True)
+            for path in sorted(staging.iterdir()):
+                path.replace(output / path.name)
+            shutil.rmtree(staging, ignore_errors=True)

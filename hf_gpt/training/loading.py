@@ -1,0 +1,211 @@
+"""The model that a run starts from: with the head of its task, and with what is to be trained."""
+
+from typing import Any
+
+from peft import PeftModel, get_peft_model
+from transformers import set_seed
+
+from ..adapters import adapter_config
+from ..conversion.release import default_generation_config
+from ..hub.weights import draw_head
+from ..loading import Source, check_ids
+from ..model.configuration_gpt import GPTConfig
+from ..model.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification, GPTPreTrainedModel
+from ..model.tokenization_gpt import GPTTokenizer
+from ..tasks import TaskSpec
+from .arguments import ModelArguments
+
+
+def head_class(spec: TaskSpec) -> type[GPTPreTrainedModel]:
+    """The model class with the head of a task's family."""
+    return GPTForMultipleChoice if spec.family == "multiple-choice" else GPTForSequenceClassification
+
+
+def load_model(
+    args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, seed: int, keep_head: bool | None = None
+) -> GPTPreTrainedModel | PeftModel:
+    """
+    The model with the head of a task, in float32; with `args.adaptation`, with a new adapter, or with only its head
+    to be trained.
+
+    Args:
+        args (`ModelArguments`): what to start from.
+        spec (`TaskSpec`): the task.
+        tokenizer (`GPTTokenizer`): its ids must be those of the model.
+        seed (`int`): of newly drawn weights.
+        keep_head (`bool`, *optional*): keep the head that the model has, by default as `args.keep_head` says.
+
+    Raises:
+        ValueError: if model and tokenizer do not belong together, the model is none of ours, its head is to be kept
+            and is one of another task, or `transfer_layers`, `layers` or the adapter does not fit it.
+        FileNotFoundError: if a file of the release is missing.
+    """
+    _check_adaptation(args)
+    source, model_class = args.source, head_class(spec)
+    keep_head = args.keep_head if keep_head is None else keep_head
+    if args.keep_head:
+        _check_kept_head(args, spec)
+    settings = _settings(args, spec, keep_head)
+    set_seed(seed)
+    if args.random_weights:
+        config = source.config(n_head=args.n_head, **settings)
+        config._attn_implementation = args.attn_implementation
+        model = model_class(config)
+    else:
+        model = source.model(
+            model_class,
+            new_head=not keep_head,
+            n_head=args.n_head,
+            seed=seed,
+            attn_implementation=args.attn_implementation,
+            **settings,
+        )
+        if not keep_head and source.kind != "tf-release":
+            set_seed(seed)
+            draw_head(model)
+    check_ids(model.config, tokenizer, source.name)
+    if args.transfer_layers is not None:
+        _draw_upper_layers(model, args, seed)
+    model.generation_config = default_generation_config(model.config)
+    if args.adaptation != "frozen" and args.lm_coef == 0 and isinstance(model.config.head_layers, int):
+        raise ValueError(
+            f"The head of {source.name} reads layer {model.config.head_layers}, so without the language-model loss "
+            "nothing would train the layers above: keep --lm_coef above 0, or add --adaptation frozen."
+        )
+    if args.adaptation == "frozen":
+        for parameter in model.base_model.parameters():
+            parameter.requires_grad_(False)
+        return model
+    return model if args.adaptation == "full" else _with_adapter(model, args)
+
+
+def _settings(args: ModelArguments, spec: TaskSpec, keep_head: bool) -> dict[str, Any]:
+    """What the task and the arguments change in the configuration."""
+    settings: dict[str, Any] = {"lm_coef": args.lm_coef, "release_quirks": args.release_quirks}
+    if args.dropout is not None:
+        settings |= dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"), args.dropout)
+    if not keep_head:
+        # What a head before it may have left.
+        settings |= {"head_layers": None, "problem_type": None}
+    is_choice = spec.family == "multiple-choice"
+    if not is_choice:
+        settings["problem_type"] = spec.problem_type
+    if not (is_choice and keep_head):
+        names = spec.label_names if not is_choice else None
+        plain = GPTConfig() if is_choice else GPTConfig(num_labels=spec.num_labels)
+        settings["id2label"] = dict(enumerate(names)) if names else plain.id2label
+        settings["label2id"] = {name: index for index, name in settings["id2label"].items()}
+    if args.adaptation == "frozen":
+        # The language model's loss would change nothing that is trained.
+        settings["lm_coef"] = 0.0
+        if args.layers is not None or not keep_head:
+            settings["head_layers"] = _head_layers(args)
+    return settings
+
+
+def describe_start(args: ModelArguments) -> str:
+    """What a run starts from, and what is drawn anew, for people."""
+    if args.random_weights:
+        return "random weights"
+    found = "the release" if args.source.kind == "tf-release" else described_head(args.source.config())
+    if args.source.kind == "adapter":
+        found += ", an adapter merged into its base model"
+    return f"{found}; its head is kept" if args.keep_head else f"{found}; the head is drawn anew"
+
+
+def described_head(config: GPTConfig) -> str:
+    """The class of a model, and how many labels its head knows."""
+    name = (config.architectures or ["no architecture"])[0]
+    return f"{name} with {config.num_labels} labels" if name == GPTForSequenceClassification.__name__ else name
+
+
+def other_head(source: Source, spec: TaskSpec) -> str | None:
+    """Why the head of a model is not that of a task: it is of another kind, or for other labels."""
+    config, wanted = source.config(), head_class(spec).__name__
+    if wanted not in (config.architectures or ()):
+        found = ", ".join(config.architectures or ("no architecture",))
+        return f"{source.name} holds {found}; {spec.name} needs a {wanted}"
+    ours = list(spec.label_names or ())
+    theirs = [str(name) for name in config.id2label.values()]
+    if ours and theirs != ours:
+        return f"{source.name} knows the labels {', '.join(theirs)}, {spec.name} has {', '.join(ours)}"
+    if spec.family != "multiple-choice" and not ours and config.num_labels != spec.num_labels:
+        return f"{source.name} has {config.num_labels} outputs, {spec.name} needs {spec.num_labels}"
+    return None
+
+
+def _check_kept_head(args: ModelArguments, spec: TaskSpec) -> None:
+    if args.random_weights or args.source.kind == "tf-release":
+        raise ValueError("--keep_head keeps the head of a fine-tuned model: leave it out, or name such a model.")
+    problem = other_head(args.source, spec)
+    if problem is not None:
+        raise ValueError(f"--keep_head: {problem}. Leave it out, and the head is drawn anew.")
+
+
+def _check_adaptation(args: ModelArguments) -> None:
+    if args.adaptation not in ("full", "frozen"):
+        _check_base_of_adapter(args)
+    if args.adaptation != "frozen" and (args.layers is not None or not args.cache_features):
+        name = "--layers" if args.layers is not None else "--cache_features"
+        raise ValueError(f"{name} belongs to --adaptation frozen, not {args.adaptation}: change one of them.")
+
+
+def _head_layers(args: ModelArguments) -> int | str | None:
+    """`GPTConfig.head_layers` of what `--layers` says."""
+    layers = args.layers or "last"
+    if layers in ("last", "mix"):
+        return None if layers == "last" else layers
+    top = args.source.config(n_head=args.n_head).num_hidden_layers
+    if not layers.removeprefix("-").isdecimal() or not -top - 1 <= int(layers) <= top:
+        raise ValueError(
+            f"--layers {layers}: give last, mix, or a number from 0 (output of the embedding) to {top}; negative ones "
+            "count from the end."
+        )
+    index = int(layers) % (top + 1)
+    return None if index == top else index
+
+
+def _check_base_of_adapter(args: ModelArguments) -> None:
+    """An adapter is saved without its base model, which must be there as it was whenever the adapter is loaded."""
+    if args.source.kind == "tf-release":
+        raise ValueError(
+            f"--adaptation {args.adaptation}: an adapter needs a base model that loads by itself. Convert the release "
+            "with scripts/convert.py and name the result."
+        )
+    if args.source.kind == "adapter":
+        raise ValueError(
+            f"--adaptation {args.adaptation}: an adapter needs a base model that loads by itself, and "
+            f"{args.model_name_or_path} is an adapter. Merge it first (scripts/convert.py {args.model_name_or_path} "
+            "MERGED) and name the result."
+        )
+    if args.random_weights or args.transfer_layers is not None:
+        raise ValueError(
+            f"--adaptation {args.adaptation}: an adapter is saved without its base model, and the weights that "
+            "--random_weights and --transfer_layers draw would be lost: leave these out."
+        )
+
+
+def _with_adapter(model: GPTPreTrainedModel, args: ModelArguments) -> PeftModel:
+    flags = {"use_dora": args.use_dora, "use_rslora": args.use_rslora}
+    chosen = {name: True for name, value in flags.items() if value}
+    if chosen and args.adaptation != "lora":
+        raise ValueError(f"--{' and --'.join(chosen)} belong to --adaptation lora, not {args.adaptation}.")
+    config = adapter_config(args.adaptation, model.config, args.adapter_size, **chosen)
+    return get_peft_model(model, config, revision=None if args.revision == "main" else args.revision)
+
+
+def _draw_upper_layers(model: GPTPreTrainedModel, args: ModelArguments, seed: int) -> None:
+    """Keep the embeddings and the lowest `args.transfer_layers` blocks; draw what is above them anew."""
+    count, blocks = args.transfer_layers, model.transformer.h
+    if args.random_weights:
+        raise ValueError("--transfer_layers says what to keep, --random_weights to keep nothing: leave one out.")
+    if not 0 <= count <= len(blocks):
+        raise ValueError(f"--transfer_layers {count}: {args.model_name_or_path} has {len(blocks)} layers.")
+    if count == len(blocks):
+        return
+    set_seed(seed)
+    drawn = type(model)(model.config).transformer
+    for index in range(count, len(blocks)):
+        blocks[index].load_state_dict(drawn.h[index].state_dict())
+    if model.config.final_norm:
+        model.transformer.ln_f.load_state_dict(drawn.ln_f.state_dict())

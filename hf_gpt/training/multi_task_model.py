@@ -1,0 +1,237 @@
+"""One transformer with a head for each of several tasks (Liu et al., 2019), and its Trainer."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import nn
+
+from ..files import UNFINISHED
+from ..model.configuration_gpt import GPTConfig
+from ..model.modeling_gpt import GPTPreTrainedModel, GPTTaskModel, GPTTaskOutput
+from ..model.tokenization_gpt import GPTTokenizer
+from ..tasks import TaskSpec
+from ..tasks.encoding import EncodingStatistics
+from ..tasks.metrics import compute_metrics_for
+from ..trees.mixture import MultiTaskCollator, MultiTaskRows, MultiTaskSampler
+from .arguments import FineTuningArguments
+from .trainer import GPTTrainer
+
+# What chooses the best checkpoint: the mean over the tasks of their main metrics.
+MEAN_METRIC = "task_mean"
+# What the names of the heads' parameters begin with, followed by the task.
+HEADS = "heads"
+# A task's encoded rows with their statistics, by split.
+EncodedSplits = dict[str, tuple[Dataset, EncodingStatistics]]
+
+
+class MultiTaskModel(nn.Module):
+    """
+    One transformer with the heads of several tasks, each on its own or all in turn.
+
+    The state dict holds the transformer once: `transformer.*` and `heads.TASK.*`.
+
+    Args:
+        task_models (`Mapping[str, GPTTaskModel]`): a model for each task, of which the first gives the transformer;
+            the others lose theirs to it. They stay whole models (`task_models`), and can be saved as such.
+    """
+
+    _no_split_modules = GPTPreTrainedModel._no_split_modules
+
+    def __init__(self, task_models: Mapping[str, GPTTaskModel]):
+        super().__init__()
+        self.transformer = next(iter(task_models.values())).transformer
+        heads = {}
+        for task, model in task_models.items():
+            model.transformer = self.transformer
+            heads[task] = nn.ModuleDict(
+                {name: child for name, child in model.named_children() if name != "transformer"}
+            )
+        self.heads = nn.ModuleDict(heads)
+        # In a dict of Python, so that torch does not find the shared parameters again in every model.
+        self.task_models = dict(task_models)
+
+    @property
+    def config(self) -> GPTConfig:
+        """The configuration of the transformer, which is that of the first task."""
+        return self.transformer.config
+
+    def train(self, mode: bool = True) -> "MultiTaskModel":
+        """As any module's; the tasks' models, whose modules these are, follow."""
+        super().train(mode)
+        for model in self.task_models.values():
+            model.train(mode)
+        return self
+
+    def gradient_checkpointing_enable(self, **kwargs: Any) -> None:
+        """As `PreTrainedModel`'s: compute the blocks again in the backward pass instead of keeping their states."""
+        self.transformer.gradient_checkpointing_enable(**kwargs)
+
+    def forward(self, task: str, labels: torch.Tensor | None = None, **inputs: Any) -> GPTTaskOutput:
+        """
+        Output of one task's model, whose inputs these are; see `GPTTaskModel`.
+
+        In training the other heads are part of the loss with the factor 0, so that every parameter has a gradient, as
+        `DistributedDataParallel` wants it.
+        """
+        outputs = self.task_models[task](labels=labels, **inputs)
+        if self.training and outputs.loss is not None:
+            outputs.loss = outputs.loss + 0 * sum(parameter.sum() for parameter in self.unused_parameters(task))
+        return outputs
+
+    def unused_parameters(self, task: str) -> list[nn.Parameter]:
+        """Parameters of all heads but one."""
+        return [value for name, head in self.heads.items() if name != task for value in head.parameters()]
+
+    def state_of(self, task: str, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The part of a state dict of this model that is one task's, under the names of that task's own model."""
+        prefix = f"{HEADS}.{task}."
+        own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+        return own | {name: value for name, value in state.items() if not name.startswith(f"{HEADS}.")}
+
+
+class MultiTaskTrainer(GPTTrainer):
+    """
+    `GPTTrainer` for a `MultiTaskModel`. A step's global batch is of one task on all ranks and in all accumulation
+    steps; a head moves only in steps of its own task. Evaluation goes over all tasks and adds the mean of their main
+    metrics; predictions are those of the task that `measure` chose. The log holds `task_loss_TASK`, too, the mean
+    over the task's own steps.
+
+    Args:
+        model (`MultiTaskModel`): what is trained.
+        args (`FineTuningArguments`): settings.
+        specs (`Mapping[str, TaskSpec]`): the tasks.
+        encoded (`Mapping[str, EncodedSplits]`): rows by task, `train` and `validation` among their splits.
+        tokenizer (`GPTTokenizer`): saved with checkpoints; its padding fills the batches.
+        rows_cap (`int`, *optional*): so many rows of a task an epoch at most.
+    """
+
+    model: MultiTaskModel
+
+    def __init__(
+        self,
+        model: MultiTaskModel,
+        args: FineTuningArguments,
+        specs: Mapping[str, TaskSpec],
+        encoded: Mapping[str, EncodedSplits],
+        tokenizer: GPTTokenizer,
+        rows_cap: int | None = None,
+    ):
+        self.specs = dict(specs)
+        self._metrics = {task: compute_metrics_for(spec) for task, spec in specs.items()}
+        self._measured: str | None = None
+        self._rows_cap = rows_cap
+        self._task_losses: dict[str, tuple[torch.Tensor, set[int]]] = {}
+        super().__init__(
+            model=model,
+            args=args,
+            train_dataset=MultiTaskRows({task: splits["train"][0] for task, splits in encoded.items()}),
+            eval_dataset={task: splits["validation"][0] for task, splits in encoded.items()},
+            data_collator=MultiTaskCollator(tokenizer.pad_token_id),
+            processing_class=tokenizer,
+        )
+
+    def task_models(self) -> list[GPTTaskModel]:
+        """Those of all tasks."""
+        return list(self.model.task_models.values())
+
+    def _filled_rows(self) -> MultiTaskRows:
+        return self.train_dataset
+
+    def _get_train_sampler(self, train_dataset: MultiTaskRows | None = None) -> MultiTaskSampler:
+        sampler = self.mixture()
+        self._follow_epochs(sampler)
+        return sampler
+
+    def mixture(self) -> MultiTaskSampler:
+        """The order of the training rows, from the first epoch on."""
+        args = self.args
+        return MultiTaskSampler(
+            [self._row_lengths(part.rows) for part in self.train_dataset.parts.values()],
+            args.train_batch_size * args.world_size * args.gradient_accumulation_steps,
+            seed=args.seed if args.data_seed is None else args.data_seed,
+            rows_cap=self._rows_cap,
+        )
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+        """The Trainer's own; the gradients of the heads that had no part in it go, so that no moment decays."""
+        task = inputs["task"]
+        loss = super().training_step(model, inputs, *args, **kwargs)
+        for parameter in self.model.unused_parameters(task):
+            parameter.grad = None
+        return loss
+
+    def note_terms(self, inputs: dict[str, Any], outputs: Any) -> None:
+        """Both terms, and the task loss for the task of the batch."""
+        super().note_terms(inputs, outputs)
+        if outputs.get("task_loss") is not None:
+            total, steps = self._task_losses.get(inputs["task"], (0, set()))
+            self._task_losses[inputs["task"]] = (
+                total + outputs["task_loss"].detach().float(),
+                steps | {self.state.global_step},
+            )
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the loss of each task to the training log lines."""
+        if "loss" in logs:
+            for task, (total, steps) in self._task_losses.items():
+                logs[f"task_loss_{task}"] = self.accelerator.reduce(total, reduction="sum").item() / len(steps)
+            self._task_losses = {}
+        super().log(logs, start_time)
+
+    def measure(self, task: str) -> None:
+        """From now on predictions are of this task."""
+        self._measured, self.compute_metrics = task, self._metrics[task]
+
+    def prediction_step(
+        self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+        """The Trainer's own, with the head of the task that is measured."""
+        return super().prediction_step(model, {**inputs, "task": self._measured}, *args, **kwargs)
+
+    def evaluate(
+        self,
+        eval_dataset: str | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """
+        Metrics of one task's validation rows; without a task, those of all tasks as `eval_TASK_METRIC`, and the mean
+        of their main metrics as `eval_task_mean`.
+
+        Args:
+            eval_dataset (`str`, *optional*): name of a task.
+            ignore_keys, metric_key_prefix (*optional*): see `transformers.Trainer.evaluate`.
+        """
+        if eval_dataset is not None:
+            self.measure(eval_dataset)
+            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        # Comes back to this method once for each task.
+        metrics = super().evaluate(None, ignore_keys, metric_key_prefix)
+        main = [metrics[f"{metric_key_prefix}_{task}_{spec.main_metric}"] for task, spec in self.specs.items()]
+        mean = {f"{metric_key_prefix}_{MEAN_METRIC}": float(np.mean(main))}
+        self.log(mean)
+        return metrics | mean
+
+    def save_whole_model(self) -> None:
+        """Write each task's model with its tokenizer into a folder of its own, each file whole or not at all."""
+        self.refuse_diverged_weights()
+        output = Path(self.args.output_dir)
+        staging = output / UNFINISHED
+        if self.is_fsdp_enabled:
+            self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
+        state = self.accelerator.get_state_dict(self.model)
+        for task, model in self.model.task_models.items() if self.args.should_save else ():
+            shutil.rmtree(staging, ignore_errors=True)
+            model.config.use_cache = self.args.use_cache
+            model.save_pretrained(staging, state_dict=self.model.state_of(task, state))
+            self.processing_class.save_pretrained(staging)
+            (output / task).mkdir(exist_ok=True)
+            for path in sorted(staging.iterdir()):
+                path.replace(output / task / path.name)
+            shutil.rmtree(staging)
+        self.accelerator.wait_for_everyone()

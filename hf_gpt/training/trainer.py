@@ -1,0 +1,231 @@
+"""The Trainer of the task heads: both loss terms in the log, the release's optimizer and schedules."""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader, Sampler, SequentialSampler
+from transformers import TrainerCallback
+
+from ..model.modeling_gpt import GPTForSequenceClassification, GPTTaskModel
+from ..trees.collators import FilledRows, LengthGroupedSampler
+from .arguments import FineTuningArguments
+from .optimization import ReleaseAdam, decay_groups, get_release_schedule
+from .pushing import HubTrainer
+from .unfreezing import UnfreezingPlan, scale_by_level
+
+LOSS_TERMS = ("task_loss", "lm_loss")
+
+
+class _TellSamplerEpoch(TrainerCallback):
+    """
+    Tells the sampler which epoch's order is wanted. accelerate does so too, but not through the two wrappers that
+    stand around the sampler when a run of several processes goes on in the middle of an epoch.
+    """
+
+    def __init__(self, sampler: LengthGroupedSampler):
+        self.sampler = sampler
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.sampler.set_epoch(int(state.epoch or 0))
+
+
+class GPTTrainer(HubTrainer):
+    """
+    `transformers.Trainer` with `FineTuningArguments` and checkpoints that are whole or not there.
+
+    The models average both loss terms over the examples of the whole global batch (`num_items_in_batch`), so that
+    one process, several processes and gradient accumulation give the same numbers. The log holds `loss`,
+    `task_loss` and `lm_loss`, each the mean over the steps since the last line and over all ranks. With
+    `label_smoothing_factor` the task's loss is smoothed, over the classes or the choices that an item has, and the
+    language-model term stays.
+
+    Args:
+        args (`FineTuningArguments`): settings.
+        unfreezing (`UnfreezingPlan`, *optional*): which parameters are trained in which update; the others keep their
+            values and their moments, and the gradient's norm is that of those that are trained. Not with sharding.
+        kwargs: see `transformers.Trainer`.
+
+    Raises:
+        ValueError: for label smoothing of a task without one right class or choice.
+    """
+
+    args: FineTuningArguments
+
+    def __init__(self, *args: Any, unfreezing: UnfreezingPlan | None = None, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.unfreezing = unfreezing
+        self._term_sums: dict[str, torch.Tensor] = {}
+        self._terms_since: int | None = None
+        if self.args.label_smoothing_factor:
+            self._smooth_task_losses(self.args.label_smoothing_factor)
+
+    def task_models(self) -> list[GPTTaskModel]:
+        """The models of ours whose joint loss is trained."""
+        return [module for module in self.model.modules() if isinstance(module, GPTTaskModel)]
+
+    def _smooth_task_losses(self, share: float) -> None:
+        """Have the models smooth: the Trainer's own smoother puts a loss of the logits alone for the joint one."""
+        for model in self.task_models():
+            config = model.config
+            problem = config.problem_type or ("regression" if config.num_labels == 1 else None)
+            if isinstance(model, GPTForSequenceClassification) and problem not in (
+                None,
+                "single_label_classification",
+            ):
+                raise ValueError(
+                    f"--label_smoothing_factor {share}: labels are smoothed where one class or choice is right, not "
+                    f"in {problem}: leave it out."
+                )
+            model.label_smoothing = share
+            self.label_smoother = None
+
+    def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
+        """
+        The release's Adam, or with `args.optimizer == "trainer"` the Trainer's own choice (`args.optim`); the rates of
+        layers differ with `args.layer_decay`.
+        """
+        is_new = self.optimizer is None
+        if is_new and self.args.optimizer == "release":
+            trained = [parameter for parameter in (model or self.model).parameters() if parameter.requires_grad]
+            # DeepSpeed lays the parameters of a group end to end, and then a matrix looks like a vector.
+            groups = decay_groups(trained, self.args.decay_vectors) if self.is_deepspeed_enabled else trained
+            # The Trainer clips by the global norm before the step, over all shards: not again in the optimizer.
+            self.optimizer = ReleaseAdam(
+                groups,
+                lr=self.args.learning_rate,
+                betas=(self.args.adam_beta1, self.args.adam_beta2),
+                eps=self.args.adam_epsilon,
+                weight_decay=self.args.weight_decay,
+                max_grad_norm=0,
+                decay_vectors=self.args.decay_vectors,
+            )
+        super().create_optimizer(model)
+        if is_new and self.args.layer_decay < 1:
+            scale_by_level(self.optimizer, model or self.model, self.args.layer_decay, self.model.config.n_layer)
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
+        """One of the release's schedules, or with `args.schedule == "trainer"` that of `args.lr_scheduler_type`."""
+        if self.lr_scheduler is None and self.args.schedule != "trainer":
+            self.lr_scheduler = get_release_schedule(
+                self.optimizer if optimizer is None else optimizer,
+                self.args.schedule,
+                num_training_steps,
+                self.args.warmup,
+            )
+            self._created_lr_scheduler = True
+        return super().create_scheduler(num_training_steps, optimizer)
+
+    def first_epoch_order(self) -> np.ndarray:
+        """Indices of the training rows in the order in which the first epoch reads them."""
+        rows = len(self.train_dataset)
+        order = np.fromiter(self._get_train_sampler(self._filled_rows()), dtype=np.int64)
+        return order[order < rows]
+
+    def _filled_rows(self) -> FilledRows:
+        return FilledRows(self.train_dataset, self.args.train_batch_size * self.args.world_size)
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Batches of rows of like length (or in random order, see `args.train_sampling_strategy`), filled up."""
+        return self._get_dataloader(
+            dataset=self._filled_rows(),
+            description="Training",
+            batch_size=self._train_batch_size,
+            sampler_fn=self._get_train_sampler,
+            is_training=True,
+        )
+
+    def _get_train_sampler(self, train_dataset: FilledRows | None = None) -> Sampler | None:
+        args = self.args
+        if train_dataset is None or args.train_sampling_strategy not in ("group_by_length", "random"):
+            return super()._get_train_sampler(train_dataset)
+        sampler = LengthGroupedSampler(
+            self._row_lengths(train_dataset.rows),
+            args.train_batch_size * args.world_size * args.gradient_accumulation_steps,
+            seed=args.seed if args.data_seed is None else args.data_seed,
+            fillers=train_dataset.fillers,
+        )
+        self._follow_epochs(sampler)
+        return sampler
+
+    def _row_lengths(self, rows: Dataset) -> np.ndarray:
+        """By what rows are grouped: their lengths, or with `train_sampling_strategy="random"` nothing."""
+        if self.args.train_sampling_strategy == "group_by_length":
+            return rows.with_format("numpy")[self.args.length_column_name][:]
+        return np.zeros(len(rows), dtype=np.int64)
+
+    def _follow_epochs(self, sampler: Sampler) -> None:
+        """From now on this sampler is told which epoch it is."""
+        self.remove_callback(_TellSamplerEpoch)
+        self.add_callback(_TellSamplerEpoch(sampler))
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """The Trainer's own; it leaves the random state alone, so that training goes the same way without it."""
+        with self._own_random_state():
+            return super().evaluation_loop(*args, **kwargs)
+
+    def _own_random_state(self) -> AbstractContextManager:
+        device = self.args.device
+        if device.type == "cpu":
+            return torch.random.fork_rng(devices=[])
+        return torch.random.fork_rng(devices=[device.index or 0], device_type=device.type)
+
+    def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
+        # The Trainer would group these by length too, and predictions would not come back in the order of the rows.
+        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        """Forward and backward pass; what is frozen in this update (`unfreezing`) has no gradient after it."""
+        if self.unfreezing is None:
+            return super().training_step(model, inputs, num_items_in_batch)
+        frozen = self.unfreezing.frozen_at(self.state.global_step, self.model.named_parameters())
+        # DDP waits for the gradient of every parameter; alone, the backward pass need not go through what is frozen.
+        is_alone = model is self.model and not self.args.activation_checkpointing
+        for parameter in frozen:
+            parameter.requires_grad_(not is_alone)
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        # Before clipping, which comes next, and the optimizer, which leaves alone what has no gradient.
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+            parameter.grad = None
+        return loss
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
+        """The joint loss; in training both of its terms are added up for the log."""
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        if model.training:
+            self.note_terms(inputs, outputs)
+        return (loss, outputs) if return_outputs else loss
+
+    def note_terms(self, inputs: dict[str, Any], outputs: Any) -> None:
+        """Add up both loss terms of a training batch for the log."""
+        if self._terms_since is None:
+            self._terms_since = self.state.global_step
+        for name in LOSS_TERMS:
+            term = outputs.get(name)
+            if term is not None:
+                self._term_sums[name] = self._term_sums.get(name, 0) + term.detach().float()
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the loss terms to the training log lines."""
+        if "loss" in logs and self._terms_since is not None:
+            steps = max(1, self.state.global_step - self._terms_since)
+            for name, total in self._term_sums.items():
+                # Each rank's term is its share of the global batch's mean.
+                logs[name] = self.accelerator.reduce(total, reduction="sum").item() / steps
+            self._term_sums, self._terms_since = {}, None
+        super().log(logs, start_time)

@@ -1,0 +1,215 @@
+"""Rows of token ids -> padded tensors; and which rows stand in a batch together."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Sampler
+
+from .token_tree import TokenTree
+
+# The label that no loss reads.
+IGNORED_LABEL = -100
+
+
+@dataclass
+class TokenTreeCollator:
+    """
+    Pads token trees to the longest of a batch.
+
+    A padding token is a root of its own: it sees itself and nothing sees it. Where every tree of a batch is a plain
+    sequence, `subtree_end` and `parent_index` are left out: causal attention hides the padding on the right, so that
+    the backend's causal fast path can be used.
+
+    Args:
+        pad_token_id (`int`): fills `input_ids`.
+    """
+
+    pad_token_id: int
+
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        """
+        Args:
+            features (`Sequence[Mapping]`): rows with the fields of a `TokenTree` and, optionally, a `label` (a
+                number, or a list of numbers for multi-label tasks); other columns are left alone.
+
+        Returns:
+            `dict[str, torch.Tensor]`: `input_ids`, `position_ids`, `lm_weights` and, where a tree branches,
+            `subtree_end` and `parent_index`, all `(batch, length)`; `classify_index` `(batch, paths)`, -1 where a
+            row has fewer paths than others; `labels`.
+        """
+        names = [field.name for field in fields(TokenTree)]
+        trees = [TokenTree(**{name: feature[name] for name in names}) for feature in features]
+        batch = collate_trees(trees, self.pad_token_id)
+        if "label" in features[0]:
+            batch["labels"] = torch.tensor([feature["label"] for feature in features])
+        return batch
+
+
+def collate_trees(trees: Sequence[TokenTree], pad_token_id: int) -> dict[str, torch.Tensor]:
+    """Tensors of a batch of trees, one a row; see `TokenTreeCollator`."""
+    length = max(len(tree) for tree in trees)
+    paths = max(len(tree.path_ends) for tree in trees)
+    batch = {
+        "input_ids": _padded([tree.input_ids for tree in trees], length, pad_token_id),
+        "position_ids": _padded([tree.position_ids for tree in trees], length, 0),
+        "lm_weights": _padded([tree.lm_weights for tree in trees], length, 0.0),
+        "classify_index": _padded([tree.path_ends for tree in trees], paths, -1),
+    }
+    own = torch.arange(length)
+    if all(tree.is_chain for tree in trees):
+        # Padding counts on: transformers would take a position of 0 for the start of a packed sequence.
+        batch["position_ids"] = own.repeat(len(trees), 1)
+    else:
+        batch["subtree_end"] = torch.stack([_filled(tree.subtree_end, own + 1) for tree in trees])
+        batch["parent_index"] = torch.stack([_filled(tree.parent_index, own) for tree in trees])
+    return batch
+
+
+def _padded(rows: Sequence[Sequence[float]], length: int, value: float) -> torch.Tensor:
+    return torch.tensor([[*row, *[value] * (length - len(row))] for row in rows])
+
+
+def _filled(row: Sequence[int], defaults: torch.Tensor) -> torch.Tensor:
+    filled = defaults.clone()
+    filled[: len(row)] = torch.tensor(row)
+    return filled
+
+
+@dataclass
+class PackedRowCollator:
+    """
+    Tensors of packed language-model rows of one length (see `hf_gpt.training.pretraining.pack_documents`).
+
+    Every token but the first of a document piece is predicted from the one before it, with weight 1.
+    """
+
+    def __call__(self, features: Sequence[dict[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
+        """
+        Args:
+            features (`Sequence[dict]`): rows with `input_ids` and `starts`, the indices where pieces begin.
+
+        Returns:
+            `dict[str, torch.Tensor]`: `input_ids`, `labels` (-100 where a piece begins), `position_ids`,
+            `lm_weights` and, where a row holds several pieces, `subtree_end`, all `(batch, length)`.
+        """
+        input_ids = torch.tensor([feature["input_ids"] for feature in features])
+        length = input_ids.shape[1]
+        is_start = torch.zeros_like(input_ids, dtype=torch.bool)
+        position_ids, subtree_end = torch.empty_like(input_ids), torch.empty_like(input_ids)
+        for row, feature in enumerate(features):
+            starts = list(feature["starts"])
+            is_start[row, starts] = True
+            for start, stop in zip(starts, [*starts[1:], length], strict=True):
+                position_ids[row, start:stop] = torch.arange(stop - start)
+                subtree_end[row, start:stop] = stop
+        batch = {
+            "input_ids": input_ids,
+            "position_ids": position_ids,
+            "labels": input_ids.masked_fill(is_start, -100),
+            "lm_weights": (~is_start).float(),
+        }
+        if is_start[:, 1:].any():
+            batch["subtree_end"] = subtree_end
+        return batch
+
+
+class FilledRows(torch.utils.data.Dataset):
+    """
+    Rows of token trees, followed by as many filler rows as make their number a multiple of `unit`.
+
+    A filler is one root with the label -100 and no language-model weight: it adds nothing to any loss and to no
+    count. With `unit` the rows of all ranks in a step, every rank gets as many batches as the others, and no row
+    twice, as accelerate would otherwise have it.
+
+    Args:
+        rows (`datasets.Dataset`): the fields of a `TokenTree`, and `label`.
+        unit (`int`): what the number of rows becomes a multiple of.
+    """
+
+    def __init__(self, rows: Any, unit: int):
+        self.rows = rows
+        self.fillers = -len(rows) % unit
+        label = rows[0]["label"]
+        self.filler = {
+            "input_ids": [0],
+            "position_ids": [0],
+            "subtree_end": [1],
+            "parent_index": [0],
+            "lm_weights": [0.0],
+            "path_ends": [0],
+            "label": [IGNORED_LABEL] * len(label) if isinstance(label, list) else IGNORED_LABEL,
+        }
+
+    def __len__(self) -> int:
+        return len(self.rows) + self.fillers
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        real = iter(self.rows.__getitems__([index for index in indices if index < len(self.rows)]))
+        return [next(real) if index < len(self.rows) else self.filler for index in indices]
+
+
+class LengthGroupedSampler(Sampler[int]):
+    """
+    A random order in which the rows of a global batch have nearly the same length, so that padding is rare. Filler
+    rows (see `FilledRows`) come last.
+
+    Rows are shuffled, cut into pools of many batches, sorted by length within a pool, cut into batches, and the
+    batches are shuffled. The order follows from seed and epoch alone, and batches are those of all ranks and
+    accumulation steps together: it is the same for one process and several, and after a resumption.
+    `transformers.trainer_pt_utils.LengthGroupedSampler` depends on the state of the global generator and on the
+    batch size of one device instead.
+
+    Args:
+        lengths (`Sequence[int]`): length of each row; all the same for an order that is random throughout.
+        batch_size (`int`): rows of a global batch.
+        seed (`int`, *optional*, defaults to 0): of the order.
+        batches_per_pool (`int`, *optional*, defaults to 50): the larger, the less padding and the less chance.
+        fillers (`int`, *optional*, defaults to 0): rows beyond `lengths`.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        batch_size: int,
+        seed: int = 0,
+        batches_per_pool: int = 50,
+        fillers: int = 0,
+    ):
+        if batch_size < 1 or batches_per_pool < 1:
+            raise ValueError(f"batch_size and batches_per_pool must be at least 1: {batch_size}, {batches_per_pool}.")
+        self.lengths = np.asarray(lengths)
+        self.batch_size = batch_size
+        self.seed = seed
+        self.pool_size = batch_size * batches_per_pool
+        self.fillers = fillers
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of an epoch (accelerate's data loaders call this)."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.lengths) + self.fillers
+
+    def __iter__(self) -> Iterator[int]:
+        random = np.random.default_rng([self.seed, self.epoch])
+        order = random.permutation(len(self.lengths))
+        batches = []
+        for start in range(0, len(order), self.pool_size):
+            pool = order[start : start + self.pool_size]
+            pool = pool[np.argsort(self.lengths[pool], kind="stable")]
+            batches += [pool[first : first + self.batch_size] for first in range(0, len(pool), self.batch_size)]
+        # Only the last batch may be incomplete: the loader cuts the flat order into batches again.
+        full = [batch for batch in batches if len(batch) == self.batch_size]
+        rest = [batch for batch in batches if len(batch) < self.batch_size]
+        for index in [*random.permutation(len(full))]:
+            yield from full[index].tolist()
+        for batch in rest:
+            yield from batch.tolist()
+        yield from range(len(self.lengths), len(self))
