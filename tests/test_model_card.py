@@ -27,11 +27,12 @@ from transformers import (
 
 from hf_gpt import adapter_config
 from hf_gpt.adapters import HEAD_CONFIG, head_config
+from hf_gpt.cards import Card, FineTunedCard, PretrainedCard
 from hf_gpt.cards.base import FACTS, read_template
 from hf_gpt.cards.callback import ModelCardCallback, hardware, measured, read_emissions
 from hf_gpt.cards.features import card_text
-from hf_gpt.cards.fine_tuned import CARD, Card, FineTunedCard, PretrainedCard, main
-from hf_gpt.files import write_text
+from hf_gpt.cards.fine_tuned import main
+from hf_gpt.files import CARD, write_text
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import get_task
 from hf_gpt.tasks.metrics import compute_metrics_for

@@ -3,3 +3,9 @@ Model cards: facts as YAML (`base`), one kind for each thing that has a card, an
 
 The text of a card is a Jinja template in `templates`.
 """
+
+from .base import Card
+from .fine_tuned import FineTunedCard
+from .pretrained import PretrainedCard
+
+__all__ = ["Card", "FineTunedCard", "PretrainedCard"]

@@ -10,10 +10,9 @@ from typing import Any, ClassVar, get_type_hints
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
-from ..files import write_text
+from ..files import CARD, FACTS, write_text
 from ..files.reading import check_types, read_yaml
 
-CARD, FACTS = "README.md", "card.yaml"
 _KINDS: dict[str, type["Card"]] = {}
 
 
@@ -61,9 +60,6 @@ class Card:
         Raises:
             ValueError: if there is no `card.yaml`, or it is not one.
         """
-        # Whoever imports this module alone has not registered the kinds yet.
-        from . import fine_tuned  # noqa: F401
-
         path = Path(folder) / FACTS
         if not path.is_file():
             raise ValueError(f"{folder} has no {FACTS}: there is nothing to render a card from.")

@@ -19,14 +19,11 @@ from typing import Any, ClassVar, Self
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from ..files import write_text
+from ..files import CARD, write_text
 from ..files.reading import check_types
 from ..tasks.metrics import METRICS
 from ..tasks.spec import TaskSpec
-from .base import CARD, Card, cell
-from .pretrained import PretrainedCard
-
-__all__ = ["CARD", "Card", "FineTunedCard", "PretrainedCard", "is_hub_id"]
+from .base import Card, cell
 
 PIPELINE_TAGS = {"multiple-choice": "multiple-choice", "language-model": "text-generation"}
 TEXT_CLASSIFICATION = "text-classification"

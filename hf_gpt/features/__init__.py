@@ -11,6 +11,7 @@ from torch import nn
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTModel, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
+from ..trees.collators import length_sorted_batches
 
 POOLINGS = ("none", "last", "mean", "classify")
 UNITS = ("token", "word")
@@ -252,21 +253,6 @@ def checked_max_length(max_length: int | None, config: GPTConfig) -> int:
     if not 8 <= max_length <= config.n_positions:
         raise ValueError(f"max_length {max_length}: give 8 to the model's context of {config.n_positions}.")
     return max_length
-
-
-def length_sorted_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:
-    """
-    Rows of like length, the longest first, at most `tokens_per_batch` tokens with padding or else one row.
-
-    Rows without tokens are left out.
-    """
-    order = np.argsort(-lengths, kind="stable")
-    order = order[lengths[order] > 0]
-    start = 0
-    while start < len(order):
-        count = max(1, tokens_per_batch // int(lengths[order[start]]))
-        yield order[start : start + count]
-        start += count
 
 
 def word_spans(encoding: Any) -> np.ndarray:

@@ -21,6 +21,7 @@ except ImportError:  # Windows, where nothing keeps two runs apart
     fcntl = None
 
 METRICS, PREDICTIONS, PRETRAINING = "metrics.json", "predictions.tsv", "pretraining.json"
+CARD, FACTS = "README.md", "card.yaml"
 # Folder of an output folder for what is being written or deleted, never anything whole.
 UNFINISHED = "unfinished"
 _LOCK, _TEMPORARY = ".lock", ".tmp"

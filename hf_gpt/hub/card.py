@@ -9,7 +9,7 @@ import yaml
 from huggingface_hub import DatasetCard, ModelCard, RepoCard
 from huggingface_hub.utils import yaml_dump
 
-from ..cards.base import CARD
+from ..files import CARD
 from ..model.configuration_gpt import AUTO_MAP
 
 HEADING = "## Load it from the Hub"

@@ -16,7 +16,7 @@ from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME, CONFIG_NAME
 
-from ..cards.base import CARD
+from ..files import CARD
 from ..model import modeling_gpt
 from ..model.configuration_gpt import AUTO_MAP, GPTConfig
 from .card import is_machine_path, render_card

@@ -12,9 +12,10 @@ from datasets import Dataset
 from ..files import atomic
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import IGNORED_LABEL
-from . import TaskData, TaskSpec
 from .encoding import EncodingStatistics
+from .loading import TaskData
 from .metrics import TRAINER_PADDING, predictions_from_logits
+from .spec import TaskSpec
 
 # From this ratio of the most frequent class to the rarest on, the data's imbalance is called out.
 _IMBALANCE = 4

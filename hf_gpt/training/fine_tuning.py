@@ -11,10 +11,19 @@ from datasets import Dataset
 
 from ..adapters import HEAD_CONFIG, head_config, resumption_problem
 from ..adapters.virtual_tokens import virtual_tokens
-from ..cards.base import FACTS
 from ..cards.callback import EMISSIONS, fill_in
 from ..cards.fine_tuned import FineTunedCard
-from ..files import METRICS, PREDICTIONS, PRETRAINING, UNFINISHED, check_empty, contents, in_output_folder, write_json
+from ..files import (
+    FACTS,
+    METRICS,
+    PREDICTIONS,
+    PRETRAINING,
+    UNFINISHED,
+    check_empty,
+    contents,
+    in_output_folder,
+    write_json,
+)
 from ..loading import load_tokenizer
 from ..model.configuration_gpt import GPTConfig
 from ..model.tokenization_gpt import GPTTokenizer

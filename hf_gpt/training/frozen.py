@@ -30,12 +30,11 @@ from tqdm import tqdm
 from transformers import TrainingArguments
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from ..features import length_sorted_batches
 from ..files import check_space, write_json
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTTaskModel, GPTTaskOutput
 from ..tasks.encoding import TREE_FEATURES
-from ..trees.collators import FilledRows
+from ..trees.collators import FilledRows, length_sorted_batches
 from .trainer import GPTTrainer
 
 # Larger caches are memory-mapped files in this folder of the output folder.

@@ -11,8 +11,8 @@ from typing import Any
 
 from accelerate.utils import broadcast_object_list
 
-from ..cards.base import FACTS, Card
-from ..files import METRICS, atomic, check_empty, in_output_folder, write_json
+from ..cards.base import Card
+from ..files import FACTS, METRICS, atomic, check_empty, in_output_folder, write_json
 from .arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
 from .fine_tuning import run
 

@@ -213,3 +213,18 @@ class LengthGroupedSampler(Sampler[int]):
         for batch in rest:
             yield from batch.tolist()
         yield from range(len(self.lengths), len(self))
+
+
+def length_sorted_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:
+    """
+    Rows of like length, the longest first, at most `tokens_per_batch` tokens with padding or else one row.
+
+    Rows without tokens are left out.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    order = order[lengths[order] > 0]
+    start = 0
+    while start < len(order):
+        count = max(1, tokens_per_batch // int(lengths[order[start]]))
+        yield order[start : start + count]
+        start += count

@@ -1,0 +1,102 @@
+"""The order of the rooms (README, map): data flow down through them, and so does what imports what."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "hf_gpt"
+# Each room imports from itself and from those before it. The package's own `__init__` registers; nobody imports it.
+ORDER = (
+    "files",
+    "command_line",
+    "model",
+    "trees",
+    "tasks",
+    "hub",
+    "adapters",
+    "conversion",
+    "cards",
+    "loading",
+    "training",
+    "features",
+    "evaluation",
+    "demo",
+)
+# Imports inside functions, and why they are not at the top of their file.
+LATE_IMPORTS: dict[tuple[str, str], str] = {}
+
+MODULES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if path != PACKAGE / "__init__.py"
+}
+
+
+def imports_of(module: str) -> Iterator[tuple[str, ast.AST, bool]]:
+    """Modules of hf_gpt that a module imports: name, syntax node, and whether the import stands in a function."""
+    path = MODULES[module]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    here = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+            yield from ((name, node, id(node) in inside) for name in names if name.split(".")[0] == "hf_gpt")
+        elif isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").split(".")[0] == "hf_gpt"):
+            base = here[: len(here) - node.level + 1] if node.level else []
+            target = [*base, *(node.module or "").removeprefix("hf_gpt").strip(".").split(".")]
+            dotted = ".".join(filter(None, target))
+            for alias in node.names:
+                deeper = f"{dotted}.{alias.name}".strip(".")
+                yield (deeper if deeper in MODULES else dotted), node, id(node) in inside
+
+
+def room(module: str) -> str:
+    return module.split(".")[0]
+
+
+def test_every_room_has_its_place():
+    assert {room(module) for module in MODULES} == set(ORDER)
+    assert len(ORDER) <= 16
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_up_the_list(module):
+    allowed = ORDER[: ORDER.index(room(module)) + 1]
+    for target, node, _ in imports_of(module):
+        assert room(target) in allowed, f"{MODULES[module]}:{node.lineno} imports {target}"
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if room(module) == "model"])
+def test_uploaded_files_import_siblings_only(module):
+    """They are copied side by side into published repositories, where there is nothing else of hf_gpt."""
+    for target, node, _ in imports_of(module):
+        is_sibling = isinstance(node, ast.ImportFrom) and node.level == 1 and node.module and "." not in node.module
+        assert is_sibling, f"{MODULES[module]}:{node.lineno} imports {target}"
+
+
+def test_no_circles():
+    graph = {module: {target for target, _, _ in imports_of(module)} for module in MODULES}
+    done: set[str] = set()
+
+    def visit(module: str, above: tuple[str, ...]) -> None:
+        assert module not in above, " -> ".join((*above, module))
+        if module not in done:
+            for target in graph[module] & graph.keys():
+                visit(target, (*above, module))
+            done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+def test_late_imports_have_a_reason():
+    late = {(module, target) for module in MODULES for target, _, is_late in imports_of(module) if is_late}
+    assert late == LATE_IMPORTS.keys()
