@@ -257,8 +257,8 @@ def test_wrong_flags(flags, message, command, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"task: \xff\xfe", "is not UTF-8"),
-        (b"task: " + b"[" * 5000, "is nested too deeply"),
+        (b"task: \xff\xfe", "not UTF-8"),
+        (b"task: " + b"[" * 5000, "levels deep"),
         (b"task: [", "is not valid YAML"),
         (b"- task", "must hold `name: value` lines"),
         (b"batch_size: 8", "no setting batch_size. Did you mean --per_device_train_batch_size?"),
