@@ -112,8 +112,8 @@ def _read_shapes(path: Path) -> list[list[int]]:
             f"{path} is missing: the folder of the OpenAI release holds params_shapes.json, params_0.npy to "
             f"params_{RELEASE_PIECES - 1}.npy, encoder_bpe_40000.json and vocab_40000.bpe."
         )
-    shapes = read_json(path, list)
-    valid = all(
+    shapes = read_json(path, object)
+    valid = isinstance(shapes, list) and all(
         isinstance(shape, list) and shape and all(type(size) is int and size > 0 for size in shape) for shape in shapes
     )
     if not valid:
@@ -142,7 +142,12 @@ def _read_piece(path: Path, size: int) -> np.ndarray:
     """One flat piece of `size` finite float32 numbers."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: the release has {RELEASE_PIECES} pieces; copy all of them.")
-    piece = read_npy(path)
+    try:
+        piece = read_npy(path)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} It is truncated or not from the release, each piece of which is one flat array of float32."
+        ) from error
     if piece.dtype != np.float32 or piece.ndim != 1:
         raise ValueError(f"{path} must be one flat array of float32 numbers.")
     if piece.size != size:

@@ -26,14 +26,14 @@ _DAMAGED_NPY = (OSError, ValueError, EOFError, TypeError, SyntaxError, tokenize.
 
 
 def read_json(path: Path, kind: type = dict) -> Any:
-    """A file that holds one JSON object, or a list where `kind` is that; a `ValueError` names it otherwise."""
+    """A file that holds one JSON object, or any value where `kind` is `object`; else a `ValueError` names it."""
     text = _read_text(path, _MOST_JSON_BYTES, "JSON")
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON ({error}): copy it again.") from error
     if not isinstance(content, kind):
-        raise ValueError(f"{path} must hold one JSON {'object' if kind is dict else 'list'}.")
+        raise ValueError(f"{path} must hold one JSON object.")
     _check_extent(path, content)
     return content
 
