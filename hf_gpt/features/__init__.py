@@ -1,6 +1,6 @@
 """Hidden states as features: of any layers, per text, word or token."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
