@@ -112,7 +112,8 @@ def test_next_tokens_leave_out_what_generation_suppresses(folder):
     language_model = LanguageModelDemo.from_pretrained(str(folder))
     first = language_model.next_tokens(PROMPT, 3)
     suppressed = language_model.tokenizer.convert_tokens_to_ids(first[0].text + "</w>" * first[0].ends_word)
-    language_model.model.generation_config.suppress_tokens = [suppressed]
+    settings = language_model.model.generation_config
+    settings.suppress_tokens = [*settings.suppress_tokens, suppressed]
     second = language_model.next_tokens(PROMPT, 2)
     assert [token.text for token in second] == [token.text for token in first[1:]]
     ratio = second[0].probability / first[1].probability
