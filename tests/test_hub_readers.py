@@ -12,13 +12,13 @@ from peft import get_peft_model
 from transformers import AutoTokenizer, OpenAIGPTLMHeadModel, PreTrainedModel
 
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, adapter_config, load_adapter
-from hf_gpt import hub_download as door
 from hf_gpt.adapters import HEAD_CONFIG, head_config, load_adapters
 from hf_gpt.conversion.sources import read_checkpoint
 from hf_gpt.demo import ClassifierDemo, LanguageModelDemo
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.features.shards import FeatureArguments, load_extractor
 from hf_gpt.hub import RepositoryError, download, push
+from hf_gpt.hub import downloads as door
 from hf_gpt.hub.checks import check_names, check_repository
 from hf_gpt.loading import load_tokenizer, open_source
 from hf_gpt.tasks import get_task

@@ -33,7 +33,7 @@ from transformers import PreTrainedModel
 
 from ..files.reading import check_types, read_json
 from ..hub.checks import HEAD_CONFIG, RepositoryError, adapter_problems
-from ..hub.download import local_folder
+from ..hub.downloads import local_folder
 from ..hub.weights import load_weights
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification

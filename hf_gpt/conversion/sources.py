@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 
 from ..adapters import base_folder, load_adapter, merged
 from ..files.reading import check_types, progress, read_json, read_tensors
-from ..hub.download import local_folder
+from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig
 from ..model.stock_checkpoints import (
     HEAD_CLASSES,

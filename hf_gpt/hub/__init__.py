@@ -20,7 +20,7 @@ from transformers.utils import ADAPTER_CONFIG_NAME
 
 from .checks import RepositoryError, check_names, check_repository
 from .code import add_code, code_files, register_for_hub
-from .download import download
+from .downloads import download
 from .staging import Staged, stage
 
 __all__ = [

@@ -9,7 +9,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 
 from .stock_checkpoints import UNREADABLE, own_config
 
-# The class of every Auto class, for repositories that carry their code; see `hf_gpt.hub_code`.
+# The class of every Auto class, for repositories that carry their code; see `hf_gpt.hub.code`.
 AUTO_MAP = {
     "AutoConfig": "configuration_gpt.GPTConfig",
     "AutoModel": "modeling_gpt.GPTModel",

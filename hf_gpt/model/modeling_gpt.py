@@ -33,7 +33,7 @@ _VIRTUAL_TOKENS = (
 
 class GPTModel(GPTPreTrainedModel):
     """
-    The transformer of GPT without a head. Reads conventional inputs and token trees (see `hf_gpt.token_tree`).
+    The transformer of GPT without a head. Reads conventional inputs and token trees (see `hf_gpt.trees.token_tree`).
 
     Source: Radford et al. (2018), section 3.1; `norm_first` and `final_norm` give GPT-2.
     """
