@@ -517,8 +517,8 @@ def test_commands_in_carried_cards_exist(folder):
 
 def test_templates_are_packaged():
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = settings["tool"]["setuptools"]["package-data"]["hf_gpt"]
-    package = REPOSITORY / "hf_gpt"
+    patterns = settings["tool"]["setuptools"]["package-data"]["hf_gpt.cards"]
+    package = REPOSITORY / "hf_gpt" / "cards"
     packaged = {path for pattern in patterns for path in package.glob(pattern)}
     templates = set((package / "templates").iterdir())
     assert templates <= packaged

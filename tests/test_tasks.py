@@ -438,7 +438,7 @@ def test_the_hub_out_of_reach_says_where_to_get_the_files():
 
 
 def test_hub_columns_map_to_the_same_rows(monkeypatch, tmp_path):
-    from hf_gpt import task_loading
+    from hf_gpt.tasks import loading as task_loading
 
     labels = datasets.ClassLabel(names=["DESC", "HUM"])  # another order than ours, on purpose
     rows = datasets.Dataset.from_dict(
