@@ -294,7 +294,9 @@ def with_config(tiny_model, folder, overrides):
     return folder
 
 
-@pytest.mark.parametrize("overrides", [{"n_layer": 900}, {"n_embd": 65536}, {"vocab_size": 1 << 24}], ids="-".join)
+@pytest.mark.parametrize(
+    "overrides", [{"n_layer": 900, "n_embd": 256}, {"n_embd": 65536}, {"vocab_size": 1 << 24}], ids="-".join
+)
 def test_a_configuration_of_more_than_the_weights_file_holds(tiny_model, tmp_path, overrides):
     with pytest.raises(ValueError, match=r"model.safetensors holds .* its config.json asks for"):
         GPTForCausalLM.from_pretrained(with_config(tiny_model, tmp_path, overrides))

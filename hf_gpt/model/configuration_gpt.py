@@ -248,9 +248,13 @@ class GPTConfig(PreTrainedConfig):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> Any:
-        """As in transformers; the configuration knows its name, as one of `AutoConfig` does."""
-        kwargs.setdefault("name_or_path", str(pretrained_model_name_or_path))
-        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        """As in transformers; an error names the model."""
+        try:
+            return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        except ValueError as error:
+            if str(pretrained_model_name_or_path) in str(error):
+                raise
+            raise ValueError(f"config.json of {pretrained_model_name_or_path}: {error}") from error
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs) -> Any:
