@@ -4,6 +4,7 @@ import atexit
 import os
 import runpy
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -113,6 +114,34 @@ def attention(request):
 def seeded():
     """Every test begins with the same random state, whichever ran before."""
     set_seed(0)
+
+
+@pytest.fixture(scope="session")
+def published_data(tmp_path_factory):
+    """
+    Real data sets under their publishers' file names, a folder each: HF_GPT_DATA, or ../shared/data laid out so. Tests
+    are skipped where there is neither.
+    """
+    if "HF_GPT_DATA" in os.environ:
+        return Path(os.environ["HF_GPT_DATA"])
+    script = Path(__file__).resolve().parents[2] / "shared" / "data" / "as_published.py"
+    if not script.is_file():
+        pytest.skip(f"no real data sets: there is no {script} (or set HF_GPT_DATA to a folder of published files)")
+    folder = tmp_path_factory.mktemp("published")
+    subprocess.run([sys.executable, str(script), str(folder)], check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def real_folder(published_data):
+    """`real_folder(name)`: the published files of one data set; the test is skipped where they are not there."""
+
+    def folder_of(name):
+        if not (published_data / name).is_dir():
+            pytest.skip(f"no published files in {published_data / name}")
+        return published_data / name
+
+    return folder_of
 
 
 @pytest.fixture

@@ -1,19 +1,14 @@
-"""Files of tests in the formats that publishers use, and where the real ones lie."""
+"""Files of tests in the formats that publishers use."""
 
 import gzip
 import io
 import json
 import lzma
-import os
 import tarfile
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from hf_gpt.tasks import load_task
-
-DATA = Path(os.environ.get("HF_GPT_DATA", Path(__file__).resolve().parent.parent.parent.joinpath("shared", "data")))
 
 
 def write(folder, files):
@@ -60,13 +55,6 @@ def check_format(name, folder, first, counts):
     if first:
         assert rows_of(data)[0] == first
     return data
-
-
-def real_folder(name):
-    """A folder of real files; the test is skipped where it is not there."""
-    if not (DATA / name).is_dir():
-        pytest.skip(f"no real files at {DATA / name} (set HF_GPT_DATA)")
-    return DATA / name
 
 
 def label_counts(data, *parts):

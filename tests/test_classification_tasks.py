@@ -1,10 +1,12 @@
 """Tasks of one text: CoLA, IMDb and AG News in each layout, and their real files."""
 
+import gzip
+
 import pytest
 
 from hf_gpt.tasks import load_task
 
-from .task_files import check_format, label_counts, real_folder, rows_of, tar, tsv, write
+from .task_files import check_format, label_counts, rows_of, tar, tsv, write
 
 pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
@@ -84,7 +86,7 @@ def test_wrong_archive(archive, message, tmp_path):
 def test_text_of_an_archive_that_is_not_utf8(tmp_path):
     archive = tar({"a/train/neg/0_1.txt": "x" * 9}, mode="w").replace(b"x" * 9, b"caf\xe9 xxxx")
     with pytest.raises(ValueError, match=r"0_1\.txt: byte 0xe9 at offset 3 is not valid utf-8"):
-        load_task("imdb", write(tmp_path, {"aclImdb_train.tar": archive}))
+        load_task("imdb", write(tmp_path, {"aclImdb_v1.tar.gz": gzip.compress(archive)}))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_text_of_an_archive_that_is_not_utf8(tmp_path):
     ],
     ids=["cola", "imdb", "ag_news"],
 )
-def test_real_files(name, folder, labels):
+def test_real_files(name, folder, labels, real_folder):
     data = load_task(name, real_folder(folder))
     assert set(data.splits) == {"train", "validation", "test"}
     for parts, counts in labels.items():

@@ -6,7 +6,7 @@ import pytest
 
 from hf_gpt.tasks import load_task
 
-from .task_files import check_format, jsonl, label_counts, real_folder, rows_of, tar, tsv, write
+from .task_files import check_format, jsonl, label_counts, rows_of, tar, tsv, write
 
 pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
@@ -159,46 +159,6 @@ def test_hidden_answers(tmp_path):
         assert rows_of(data, "test")[0]["label"] == -1
 
 
-def test_arc_as_instructions_is_cut_into_three_parts(tmp_path):
-    def instruction(number, *choices):
-        listed = " ".join(f"Answer{i}: {choice}" for i, choice in enumerate(choices, 1))
-        asked = f"Please choose the correct answer to the question: Is question: {number} easy?"
-        return {"instruction": f"{asked}\n\n{listed}\n\nAnswer format: answer1/answer2", "answer": "answer2"}
-
-    items = [instruction(number, "It is.", "Not at all.", "No") for number in range(20)]
-    data = load_task("arc_easy", write(tmp_path, {"ARC-Easy.train.json.gz": json.dumps(items, indent=2)}))
-    assert dict(data.splits.num_rows) == {"train": 16, "validation": 2, "test": 2}
-    assert load_task("arc_easy", tmp_path, splits=["validation"]).splits["validation"].num_rows == 2
-    rows = {row["id"]: row for part in data.splits for row in rows_of(data, part)}
-    assert rows["train-1"] == {
-        "id": "train-1",
-        "context": "Is question: 0 easy?",
-        "question": "",
-        "choices": ["It is.", "Not at all.", "No"],
-        "label": 1,
-    }
-
-
-def test_hellaswag_as_lines_is_cut_into_three_parts(tmp_path):
-    lines = "".join(f"Baking: Mix {i // 2}. then\n{i % 4}\na.\nb.\nc.\nd.\n" for i in range(40))
-    data = load_task("hellaswag", write(tmp_path, {"hellaswag_val_part.txt.xz": lines + "\n\n"}))
-    assert dict(data.splits.num_rows) == {"train": 32, "validation": 4, "test": 4}
-    contexts = [set(part["context"]) for part in data.splits.values()]
-    assert sum(map(len, contexts)) == len(set.union(*contexts)) == 20
-
-
-def test_swag_as_json_and_codah_by_fold(tmp_path):
-    items = [{"startphrase": f"He {i}", "choices": list("abcd"), "answer": i % 4} for i in range(20)]
-    data = load_task("swag", write(tmp_path, {"swag_val_part.jsonl": jsonl(*items)}))
-    assert dict(data.splits.num_rows) == {"train": 16, "validation": 2, "test": 2}
-    codah = load_task("codah", write(tmp_path, {f"fold_0.{name}.tsv.gz": CODAH for name in ("train", "dev", "test")}))
-    assert dict(codah.splits.num_rows) == {"train": 2, "validation": 2, "test": 2}
-
-
-def hellaswag_lines(text):
-    return {"hellaswag_val.txt": text}
-
-
 @pytest.mark.parametrize(
     ("name", "files", "message"),
     [
@@ -210,21 +170,16 @@ def hellaswag_lines(text):
             {"RACE/train/high/1.txt": "{}"},
             "item 1: the record is not laid out as race .*KeyError: 'questions'",
         ),
-        ("arc_easy", {"ARC-Easy.train.json": "{}"}, r"train\.json: a JSON list was expected, a dict was found"),
-        ("arc_easy", {"ARC-Easy.train.json": "[1]"}, r"train\.json, item 1: a JSON object was expected, a int"),
-        ("arc_easy", {"ARC-Easy.train.json": "["}, r"train\.json: this is not valid JSON"),
         (
-            "arc_easy",
-            {"ARC-Easy.train.json": '[{"instruction": "Why?"}]'},
-            "item 1: the record is not laid out as arc",
+            "hellaswag",
+            {"hellaswag_val.jsonl": jsonl(HELLASWAG | {"label": 4})},
+            r"val\.jsonl, line 1: the answer '4'.*counted 0 to 3",
         ),
         (
             "hellaswag",
-            hellaswag_lines("A.\n0\na\nb\nc\nd\nB.\n1\na\n"),
-            r"val\.txt, line 7: the file ends after 3 lines",
+            {"hellaswag_val.jsonl": jsonl(HELLASWAG | {"endings": ["a", " ", "c", "d"], "label": 0})},
+            r"line 1: the text of 'endings\[1\]' is empty",
         ),
-        ("hellaswag", hellaswag_lines("A.\n4\na\nb\nc\nd\n"), "line 1: the answer '4'.*counted 0 to 3"),
-        ("hellaswag", hellaswag_lines("A.\n1\na\n\nc\nd\n"), "line 1: the text of 'ending1' is empty"),
         ("codah", {"train.tsv": "i\tHe\ta\tb\tc\t1\n"}, r"train\.tsv, line 1: 6 fields where 7 were expected"),
         ("swag", {"train.csv": "startphrase,label\nHe,1\n"}, r"train\.csv, line 2: there is no column 'ending0'"),
     ],
@@ -233,11 +188,6 @@ def hellaswag_lines(text):
         "race-json",
         "race-answer",
         "race-keys",
-        "not-a-list",
-        "not-an-object",
-        "bad-json",
-        "not-an-instruction",
-        "item-cut-short",
         "answer",
         "empty-ending",
         "codah-fields",
@@ -245,7 +195,7 @@ def hellaswag_lines(text):
     ],
 )
 def test_wrong_file(name, files, message, tmp_path):
-    others = {} if name in ("arc_easy", "hellaswag") else FORMATS[name][0]
+    others = FORMATS[name][0]
     if name == "race":
         others = {path: text for path, text in RACE.items() if "train" not in path}
     with pytest.raises(ValueError, match=message):
@@ -264,6 +214,6 @@ def test_wrong_file(name, files, message, tmp_path):
     ],
     ids=["arc_easy", "arc_challenge", "commonsenseqa", "swag", "hellaswag", "codah"],
 )
-def test_real_files(name, folder, labels):
+def test_real_files(name, folder, labels, real_folder):
     data = load_task(name, real_folder(folder))
     assert label_counts(data, "train", "validation", "test") == labels

@@ -11,7 +11,7 @@ from hf_gpt.tasks.encoding import encode_rows, encode_split
 from hf_gpt.trees.transforms import InputTransform, SpecialIds
 
 from . import test_classification_tasks, test_multiple_choice_tasks, test_pair_tasks
-from .task_files import real_folder, write
+from .task_files import write
 
 pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
@@ -76,7 +76,7 @@ def test_every_format(name, tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("name", REAL_FOLDERS)
-def test_real_rows(name, tokenizer):
+def test_real_rows(name, tokenizer, real_folder):
     data = load_task(name, real_folder(REAL_FOLDERS[name]), splits=["train"])
     rows = data.splits["train"]
     some = rows.select(range(0, len(rows), max(1, len(rows) // 20)))

@@ -204,14 +204,6 @@ CLASSIFICATION_TASKS = (
                 labels=("neg", "pos"),
                 many=True,
             ),
-            Layout(
-                REVIEW_COLUMNS,
-                train="aclImdb_train*.tar",
-                read=partial(read_tar, pattern=REVIEW_FILES),
-                prepare=_review,
-                labels=("neg", "pos"),
-                cut=Cut(0.1, group_by=("text",)),
-            ),
         ),
         hub=Hub(
             "stanfordnlp/imdb",
@@ -235,10 +227,7 @@ CLASSIFICATION_TASKS = (
         licence="research, non-commercial",
         source="https://github.com/mhjabreel/CharCnn_Keras (data/ag_news_csv)",
         cut=Cut(0.05, group_by=("text",)),
-        layouts=(
-            NEWS_LAYOUT,
-            replace(NEWS_LAYOUT, train="test_0_*.csv", test=None, cut=Cut(0.1, group_by=("text",))),
-        ),
+        layouts=(NEWS_LAYOUT,),
         hub=Hub(
             "fancyzhx/ag_news",
             Layout({"text": "text", "label": "label"}, train="train", test="test", prepare=_news),

@@ -131,8 +131,6 @@ def _file_sources(
     train = None
     if "train" in wanted or spec.infers_labels or any(found[split] is None for split in wanted):
         train = _file_source(spec, directory, "train")
-    if train is not None and train.layout.cut is not None:
-        found, cuts = {}, dict.fromkeys(rules, train.layout.cut)
     found["train"] = train
     for split in wanted:
         can_be_cut = split in cuts and train is not None
@@ -390,8 +388,6 @@ def _read_split(
         raise
     counts = json.loads(counts_file.read_text(encoding="utf-8")) if counts_file.is_file() else {}
     note = f"{source.name}: {rows.num_rows:,} rows"
-    if source.layout.cut is not None:
-        note = f"{source.name} stands for the whole data set: {rows.num_rows:,} rows"
     if counts.get("empty"):
         note += f", {counts['empty']:,} more left out for an empty text"
     if counts.get("bad"):
@@ -406,7 +402,7 @@ def _read_split(
 
 def _fingerprint(spec: TaskSpec, source: _Source, split: str) -> str:
     """A key that changes with the files (path, size, time of change), the task's version, and how it is read."""
-    layout = {name: getattr(source.layout, name) for name in source.layout.__dataclass_fields__ if name != "cut"}
+    layout = {name: getattr(source.layout, name) for name in source.layout.__dataclass_fields__}
     identity = [
         ROW_FORMAT,
         split,

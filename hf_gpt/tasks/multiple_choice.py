@@ -9,9 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from .readers import (
-    read_json,
     read_jsonl,
-    read_line_groups,
     read_plain_tsv,
     read_tar,
     read_text_file,
@@ -47,14 +45,6 @@ def _letter(answer: str | None) -> str | None:
 
 def _hub_choices(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {**fields, "choices": fields["choices"]["text"], "answerKey": _letter(fields["answerKey"])}
-
-
-def _instruction(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """ARC as LLM-Adapters has it: question, choices and a format within one instruction."""
-    question, choices, _ = fields["instruction"].split("\n\n")
-    texts = re.split(r"(?:^| )Answer\d+: ", choices)[1:]
-    answer = int(fields["answer"].removeprefix("answer"))
-    yield {"stem": question.partition("question: ")[2], "choices": texts, "answer": answer}
 
 
 def _passage(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -109,8 +99,6 @@ CODAH_LAYOUT = Layout(
     {"context": "prompt", "choices": ENDINGS, "label": "answer"},
     read=partial(read_plain_tsv, names=("category", "prompt", *ENDINGS, "answer")),
 )
-# The same context can stand in several items.
-CONTEXT_CUT = Cut(0.1, group_by=("context",))
 
 
 def _race(name: str, level: str, description: str, paper_score: float) -> TaskSpec:
@@ -175,14 +163,6 @@ def _arc(name: str, part: str, description: str) -> TaskSpec:
                 train=f"{part}-Train.jsonl",
                 validation=f"{part}-Dev.jsonl",
                 test=f"{part}-Test.jsonl",
-            ),
-            Layout(
-                {"context": "stem", "choices": "choices", "label": "answer"},
-                train=f"{part}.train.json",
-                read=read_json,
-                prepare=_instruction,
-                first_choice=1,
-                cut=CONTEXT_CUT,
             ),
         ),
         hub=Hub(
@@ -310,7 +290,8 @@ MULTIPLE_CHOICE_TASKS = (
         metrics=("accuracy",),
         licence="MIT",
         source="https://www.tau-nlp.org/commonsenseqa",
-        test_cut=CONTEXT_CUT,
+        # The same question can stand in several items.
+        test_cut=Cut(0.1, group_by=("context",)),
         layouts=(
             replace(
                 LETTERED_LAYOUT,
@@ -318,7 +299,6 @@ MULTIPLE_CHOICE_TASKS = (
                 validation="dev_rand_split.jsonl",
                 test="test_rand_split_no_answers.jsonl",
             ),
-            replace(LETTERED_LAYOUT, train="train_data.jsonl", cut=CONTEXT_CUT),
         ),
         hub=Hub(
             "tau/commonsense_qa",
@@ -340,14 +320,7 @@ MULTIPLE_CHOICE_TASKS = (
         licence="MIT",
         source="https://github.com/rowanz/swagaf",
         test_cut=Cut(0.05, group_by=("context",)),
-        layouts=(
-            Layout(SWAG_COLUMNS, train="train.csv", validation="val.csv", test="test.csv"),
-            Layout(
-                {"context": "startphrase", "choices": "choices", "label": "answer"},
-                train="swag_val*.jsonl",
-                cut=CONTEXT_CUT,
-            ),
-        ),
+        layouts=(Layout(SWAG_COLUMNS, train="train.csv", validation="val.csv", test="test.csv"),),
         hub=Hub(
             "allenai/swag",
             Layout(SWAG_COLUMNS, train="train", validation="validation", test="test"),
@@ -362,15 +335,7 @@ MULTIPLE_CHOICE_TASKS = (
         licence="MIT",
         source="https://github.com/rowanz/hellaswag",
         test_cut=Cut(0.05, group_by=("context",)),
-        layouts=(
-            HELLASWAG_LAYOUT,
-            Layout(
-                {"context": "context", "choices": ENDINGS, "label": "label"},
-                train="hellaswag_val*.txt",
-                read=partial(read_line_groups, names=("context", "label", *ENDINGS)),
-                cut=CONTEXT_CUT,
-            ),
-        ),
+        layouts=(HELLASWAG_LAYOUT,),
         hub=Hub(
             "Rowan/hellaswag",
             replace(HELLASWAG_LAYOUT, train="train", validation="validation", test="test"),
@@ -384,10 +349,7 @@ MULTIPLE_CHOICE_TASKS = (
         metrics=("accuracy",),
         licence="ODC-BY 1.0",
         source="https://github.com/Websail-NU/CODAH (data/cv_split/fold_0)",
-        layouts=(
-            replace(CODAH_LAYOUT, train="train.tsv", validation="dev.tsv", test="test.tsv"),
-            replace(CODAH_LAYOUT, train="fold_0.train.tsv", validation="fold_0.dev.tsv", test="fold_0.test.tsv"),
-        ),
+        layouts=(replace(CODAH_LAYOUT, train="train.tsv", validation="dev.tsv", test="test.tsv"),),
         hub=Hub(
             "jaredfern/codah",
             Layout(

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from .readers import read_delimited, read_jsonl, read_plain_tsv, read_tsv
+from .readers import read_jsonl, read_plain_tsv, read_tsv
 from .spec import GLUE, SINGLE_LABEL, Cut, Hub, Layout, TaskSpec
 
 GLUE_SOURCE = "https://gluebenchmark.com/tasks"
@@ -18,8 +18,6 @@ PARAPHRASE_COLUMNS = {"premise": "#1 String", "hypothesis": "#2 String", "label"
 STS_FIELDS = ("genre", "file", "year", "number", "score", "sentence1", "sentence2")
 # One premise stands in several pairs.
 PREMISE_CUT = Cut(0.1, group_by=("premise",))
-# A part of a set that its publisher holds in other files (see `Layout.cut`).
-SHARE = Layout(PAIR_COLUMNS, train="dev.share.csv", read=read_delimited, cut=PREMISE_CUT)
 
 
 def _hub_splits(**columns: str) -> Layout:
@@ -31,7 +29,7 @@ def _glue_tsv(columns: dict[str, str], **options: Any) -> Layout:
     return Layout(columns, **(defaults | options))
 
 
-def _mnli(name: str, genre: str, paper_score: float, *shares: Layout) -> TaskSpec:
+def _mnli(name: str, genre: str, paper_score: float) -> TaskSpec:
     return TaskSpec(
         name=name,
         family="entailment",
@@ -58,7 +56,6 @@ def _mnli(name: str, genre: str, paper_score: float, *shares: Layout) -> TaskSpe
                 test=f"test_{genre}.tsv",
                 skip_labels=("-",),
             ),
-            *shares,
         ),
         hub=Hub(
             GLUE,
@@ -92,13 +89,10 @@ PAIR_TASKS = (
                 test="snli_1.0_test.jsonl",
                 skip_labels=("-",),
             ),
-            Layout(PAIR_COLUMNS, train="train.csv", validation="dev.csv", test="test.csv", skip_labels=("-",)),
-            Layout(PAIR_COLUMNS, train="dev.csv", skip_labels=("-",), cut=PREMISE_CUT),
         ),
         hub=Hub("stanfordnlp/snli", replace(_hub_splits(**PAIR_COLUMNS), skip_labels=("-1",))),
     ),
-    # The shared file mixes pairs of both kinds of genre, which it does not tell apart.
-    _mnli("mnli", "matched", 82.1, SHARE),
+    _mnli("mnli", "matched", 82.1),
     _mnli("mnli_mismatched", "mismatched", 81.4),
     TaskSpec(
         name="qnli",
@@ -111,10 +105,7 @@ PAIR_TASKS = (
         source=GLUE_SOURCE,
         paper_score=88.1,
         test_cut=Cut(0.05, group_by=("premise",)),
-        layouts=(
-            _glue_tsv({"id": "index", "premise": "question", "hypothesis": "sentence", "label": "label"}),
-            SHARE,
-        ),
+        layouts=(_glue_tsv({"id": "index", "premise": "question", "hypothesis": "sentence", "label": "label"}),),
         hub=Hub(
             GLUE,
             _hub_splits(id="idx", premise="question", hypothesis="sentence", label="label"),
@@ -147,8 +138,6 @@ PAIR_TASKS = (
                 test="scitail_1.0_test.txt",
                 read=read_jsonl,
             ),
-            # Here it is the hypothesis that stands in several pairs.
-            replace(SHARE, labels=BINARY_INFERENCE_LABELS, cut=Cut(0.1, group_by=("hypothesis",))),
         ),
         hub=Hub(
             "allenai/scitail",
@@ -213,6 +202,8 @@ PAIR_TASKS = (
         licence="non-commercial, Quora's terms of service (reported)",
         source=GLUE_SOURCE,
         paper_score=70.3,
+        # Quora's own file holds all rows, and no split.
+        cut=PREMISE_CUT,
         test_cut=Cut(0.02, group_by=("premise",)),
         layouts=(
             # Some rows of GLUE's file break off before the label, and some questions are empty.
@@ -229,7 +220,6 @@ PAIR_TASKS = (
                 read=read_tsv,
                 labels=("0", "1"),
                 skip_empty=True,
-                cut=PREMISE_CUT,
             ),
         ),
         hub=Hub(
@@ -252,12 +242,11 @@ PAIR_TASKS = (
         paper_score=82.0,
         test_cut=PREMISE_CUT,
         layouts=(
-            # sts-train.csv, or what is left of it without the parts that need Microsoft's terms.
             Layout(
                 {"premise": "sentence1", "hypothesis": "sentence2", "label": "score"},
-                train="sts-train*.csv",
-                validation="sts-dev*.csv",
-                test="sts-test*.csv",
+                train="sts-train.csv",
+                validation="sts-dev.csv",
+                test="sts-test.csv",
                 read=partial(read_plain_tsv, names=STS_FIELDS, extra_fields=True),
             ),
             _glue_tsv({"id": "index", "premise": "sentence1", "hypothesis": "sentence2", "label": "score"}),

@@ -233,52 +233,6 @@ def read_jsonl(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
         yield Record(path_name, number, fields)
 
 
-def read_json(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
-    """Objects of a JSON file that holds one list of them; the whole file is held in memory."""
-    text = "\n".join(line for _, line in read_text_lines(path, encoding))
-    if not text.strip():
-        return
-    try:
-        items = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise input_error(
-            path, f"this is not valid JSON ({error}).", "Correct the file or download it again."
-        ) from error
-    if not isinstance(items, list):
-        raise input_error(
-            path, f"a JSON list was expected, a {type(items).__name__} was found.", "Write one list of objects."
-        )
-    for number, fields in enumerate(items, 1):
-        if not isinstance(fields, dict):
-            raise input_error(
-                place(path, number, "item"),
-                f"a JSON object was expected, a {type(fields).__name__} was found.",
-                "Write one list of objects.",
-            )
-        yield Record(str(path), number, fields, "item")
-
-
-def read_line_groups(path: Path, names: Sequence[str], encoding: str = "utf-8") -> Iterator[Record]:
-    """Items of as many lines each as there are `names`, which name the lines; blank lines at the end do not count."""
-    group: list[str] = []
-    first = 1
-    for number, line in read_text_lines(path, encoding):
-        if not group:
-            first = number
-        group.append(line)
-        if len(group) == len(names):
-            if any(line.strip() for line in group):
-                yield Record(str(path), first, dict(zip(names, group, strict=True)))
-            group = []
-    if any(line.strip() for line in group):
-        raise input_error(
-            place(path, first),
-            f"the file ends after {len(group)} line{'s' * (len(group) != 1)} of an item of {len(names)} "
-            f"({', '.join(names)}).",
-            "Complete the item, or download the file again.",
-        )
-
-
 def read_text_file(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
     """A whole text file as one item with the fields `path` and `text`."""
     text = "\n".join(line for _, line in read_text_lines(path, encoding))

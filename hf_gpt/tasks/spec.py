@@ -91,8 +91,6 @@ class Layout:
             where it writes the right choice's text instead of an index.
         split_field (`str`, *optional*): the field that names a row's split, where one file holds all splits.
         many (`bool`, defaults to `False`): whether a pattern may stand for several files, read in order.
-        cut (`Cut`, *optional*): for a file that stands for the whole data set: where the training rows are this
-            file's, the validation and the test part are both cut from it, and no other file is read.
     """
 
     columns: Mapping[str, str | tuple[str, ...]]
@@ -109,7 +107,6 @@ class Layout:
     first_choice: int | str = 0
     split_field: str | None = None
     many: bool = False
-    cut: Cut | None = None
 
 
 @dataclass(frozen=True)
@@ -223,7 +220,7 @@ class TaskSpec:
             return "carried in scripts/data"
         published = self.layouts[0]
         # GLUE publishes its test part in a form of its own.
-        tests = [layout.test for layout in self.layouts if layout.test and layout.cut is None]
+        tests = [layout.test for layout in self.layouts if layout.test]
         names = dict.fromkeys(
             filter(None, (published.train, published.validation, published.test or next(iter(tests), None)))
         )
