@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import os
-from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
@@ -12,7 +11,10 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from ..files import CARD, FACTS, write_text
 from ..files.reading import check_types, read_yaml
+from ..files.templates import render_template
+from ..hub.card import name_repository
 
+TEMPLATES = Path(__file__).parent / "templates"
 _KINDS: dict[str, type["Card"]] = {}
 
 
@@ -20,14 +22,17 @@ class Card:
     """What the cards have in common: their facts as YAML, and rendering through a packaged template."""
 
     kind: ClassVar[str]
-    tags: list[str]
+    # Where the model is published, and what the card's code loads otherwise.
+    repo_id: str | None
+    folder: str
 
     def __init_subclass__(cls) -> None:
         _KINDS[cls.kind] = cls
 
     def render(self) -> ModelCard:
         """The card, its metadata checked by `huggingface_hub`."""
-        return ModelCard.from_template(self.metadata(), template_str=read_template(self.kind), **self.values())
+        text = render_template(TEMPLATES / f"{self.kind}.md", card_data=self.metadata().to_yaml(), **self.values())
+        return ModelCard(text if self.repo_id is None else name_repository(text, self.repo_id, self.folder))
 
     def metadata(self) -> ModelCardData:
         """The head of the card, which the Hub reads."""
@@ -35,7 +40,7 @@ class Card:
 
     def values(self) -> dict[str, Any]:
         """What the template is filled in with."""
-        raise NotImplementedError
+        return {"card": self}
 
     def check_parts(self, path: Path) -> None:
         """Raise a `ValueError` that names `path` if what stands within a fact cannot be rendered."""
@@ -77,16 +82,6 @@ class Card:
         card = kind(**facts)
         card.check_parts(path)
         return card
-
-
-def read_template(kind: str) -> str:
-    """The text of a packaged Jinja template."""
-    return resources.files(__package__).joinpath("templates", f"{kind}.md").read_text(encoding="utf-8")
-
-
-def cell(value: Any) -> str:
-    """A value as the text of a table's cell."""
-    return " ".join(str(value).split()).replace("|", "\\|")
 
 
 def _default(item: dataclasses.Field) -> Any:

@@ -52,41 +52,27 @@ class ModelCardCallback(TrainerCallback):
         self._started: float = 0.0
         self._trained = False
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._started, self._trained = time.time(), False
         self.card.metrics, self.card.resumed = {}, state.global_step > 0
         self._count("train", kwargs["train_dataloader"])
 
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
-    ) -> None:
+    def on_save(self, args, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
         if folder.is_dir():
-            self._write(folder, args, state, model)
+            self._write(folder, args, state, kwargs["model"])
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._trained = True
-        self._write(Path(args.output_dir), args, state, model)
+        self._write(Path(args.output_dir), args, state, kwargs["model"])
 
-    def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, float],
-        model: Any = None,
-        **kwargs: Any,
-    ) -> None:
-        scores = measured(metrics, "test_")
+    def on_evaluate(self, args, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        scores = measured(kwargs["metrics"], "test_")
         if scores:
             self.card.metrics["test"] = scores
         self._count("test" if scores else "validation", kwargs["eval_dataloader"])
         if self._trained:
-            self._write(Path(args.output_dir), args, state, model)
+            self._write(Path(args.output_dir), args, state, kwargs["model"])
 
     on_predict = on_evaluate
 
@@ -130,7 +116,7 @@ def fill_in(
     finished = next((line for line in reversed(state.log_history) if "train_runtime" in line), None)
     evaluation, kept = evaluation_line(args, state)
     if isinstance(model, PeftModel) and not card.is_adapter:
-        card.adaptation = adaptation_of(model)
+        card.adaptation = _plain(model.active_peft_config.peft_type).lower()
     card.hyperparameters = hyperparameters(args, state, model)
     card.seed = args.seed
     card.seconds = None if finished is None else finished["train_runtime"]
@@ -143,12 +129,6 @@ def fill_in(
     card.versions = {"hf_gpt": version("hf-gpt")} | {
         package.__name__: str(package.__version__) for package in packages
     }
-
-
-def adaptation_of(model: PeftModel) -> str:
-    """The name of an adapter's method."""
-    kind = model.active_peft_config.peft_type
-    return str(getattr(kind, "value", kind)).lower()
 
 
 def hyperparameters(

@@ -2,16 +2,14 @@
 Model cards: what was trained on what, what was measured, and code that runs.
 
 A card is a dataclass. `save` writes it twice: `card.yaml` has its facts, `README.md` is what a template of
-`hf_gpt/templates` makes of them. After facts were corrected or added by hand,
+`hf_gpt/cards/templates` makes of them. After facts were corrected or added by hand,
 
     python -m hf_gpt.cards.fine_tuned FOLDER
 
 renders README.md again.
 """
 
-import json
 import math
-import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,18 +19,15 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from ..files import CARD, write_text
 from ..files.reading import check_types
+from ..hub.card import PIPELINE_TAGS, THIS_REPOSITORY
+from ..hub.downloads import is_hub_id
 from ..tasks.metrics import METRICS
 from ..tasks.spec import TaskSpec
-from .base import Card, cell
+from .base import Card
 
-PIPELINE_TAGS = {"multiple-choice": "multiple-choice", "language-model": "text-generation"}
-TEXT_CLASSIFICATION = "text-classification"
 _LOSSES = ("loss", "task_loss", "lm_loss")
 _SPREAD = ("median", "lowest", "highest")
-_CLASSES = {
-    "multiple-choice": "AutoModelForMultipleChoice",
-    "language-model": "AutoModelForCausalLM",
-}
+_CLASSES = {"multiple-choice": "AutoModelForMultipleChoice", "language-model": "AutoModelForCausalLM"}
 
 
 @dataclass
@@ -78,6 +73,7 @@ class FineTunedCard(Card):
     """
 
     kind: ClassVar[str] = "fine_tuned"
+    folder: ClassVar[str] = "."
 
     task: str
     family: str
@@ -149,8 +145,9 @@ class FineTunedCard(Card):
         return Path(self.base_model.rstrip("/")).name
 
     @property
-    def pipeline_tag(self) -> str:
-        return PIPELINE_TAGS.get(self.family, TEXT_CLASSIFICATION)
+    def auto_class(self) -> str:
+        """`str`: the class of transformers that loads the model."""
+        return _CLASSES.get(self.family, "AutoModelForSequenceClassification")
 
     def check_parts(self, path: Path) -> None:
         for line in self.losses:
@@ -179,7 +176,7 @@ class FineTunedCard(Card):
             license=self.licence,
             library_name="peft" if self.is_adapter else "transformers",
             tags=[*self.tags, self.adaptation] if self.is_adapter else self.tags,
-            pipeline_tag=self.pipeline_tag,
+            pipeline_tag=PIPELINE_TAGS[self.auto_class],
             base_model=self.base_model if derived else None,
             base_model_relation=("adapter" if self.is_adapter else "finetune") if derived else None,
             datasets=[self.dataset_id] if self.dataset_id else None,
@@ -202,7 +199,7 @@ class FineTunedCard(Card):
             described = {"task": self.task, "version": self.task_version, "rows": rows}
             results.append(
                 EvalResult(
-                    task_type=self.pipeline_tag,
+                    task_type=PIPELINE_TAGS[self.auto_class],
                     dataset_type=self.dataset_id or self.task,
                     dataset_name=self.task,
                     dataset_config=self.dataset_config,
@@ -230,140 +227,33 @@ class FineTunedCard(Card):
         return None if self.seeds is None else self.seeds["metrics"].get(split, {}).get(metric)
 
     def values(self) -> dict[str, Any]:
-        auto_class = _CLASSES.get(self.family, "AutoModelForSequenceClassification")
-        losses = [name for name in _LOSSES if any(name in line for line in self.losses)]
         titles = {"loss": "loss", "task_loss": "task loss", "lm_loss": "language-model loss"}
-        return {
-            "card": self,
-            "base_name": self.base_name,
-            "summary": self._summary(),
-            "folder": f"folder = {json.dumps(self.repo_id)}" if self.repo_id else 'folder = "."  # this repository',
+        known = [name for name in _LOSSES if any(name in line for line in self.losses)]
+        return super().values() | {
+            "this_repository": THIS_REPOSITORY,
+            "auto_class": self.auto_class,
             "is_pair": self.family in ("entailment", "similarity"),
-            "has_scores": self.problem_type == "regression",
-            "package": "The package `hf_gpt` has the architecture and the adapter methods, which are methods of peft."
-            if self.is_adapter
-            else f"Importing the package `hf_gpt` registers the model with `{auto_class}` and `AutoTokenizer`.",
-            "data": self._data(),
-            "settings": [(cell(name), cell(value)) for name, value in self.hyperparameters.items()],
-            "training_note": self._training_note(),
-            "loss_header": ["", *(titles[name] for name in losses)],
+            "loss_header": ["", *(titles[name] for name in known)],
             "losses": [
-                [cell(line["part"]), *(f"{line[name]:.4f}" if name in line else "–" for name in losses)]
+                [line["part"], *(f"{line[name]:.4f}" if name in line else "–" for name in known)]
                 for line in self.losses
             ],
-            "loss_note": self._loss_note(losses),
-            "result_header": ["split", "metric", "value"] + (list(_SPREAD) if self.seeds is not None else []),
-            "results": self._results(),
-            "result_note": self._result_note(),
-            "limits": self._limits(),
+            "spread_names": list(_SPREAD),
+            "results": [self._result(*value) for value in self._values()],
         }
 
-    def _summary(self) -> str:
-        start = f"`{self.base_model if self.base_on_hub else self.base_name}`"
-        if self.is_adapter:
-            head = "" if self.family == "language-model" else ", with the head of the task"
-            text = f"An adapter (`{self.adaptation}`{head}) for the original GPT {start}, trained on the task "
-            text += f"`{self.task}`."
-        else:
-            how = "with its head alone trained" if self.adaptation == "frozen" else "fine-tuned"
-            origin = f"the architecture of {start} with random weights" if self.random_weights else start
-            text = f"The original GPT (Radford et al., 2018) {how} on the task `{self.task}`, starting from {origin}."
-        if self.description:
-            text += f" {self.description.rstrip('.')}."
-        if self.label_names:
-            text += f" Classes: {', '.join(f'`{name}`' for name in self.label_names)}."
-        return text
+    def _result(self, split: str, metric: str, value: float) -> list[str]:
+        line = [split, metric, f"{value:.4f}"]
+        if self.seeds is None:
+            return line
+        spread = self._spread(split, metric)
+        return line + [f"{spread[name]:.4f}" if spread else "–" for name in _SPREAD]
 
-    def _data(self) -> str:
-        version = "" if self.task_version is None else f" (version {self.task_version} of the task)"
-        text = f"`{self.task}`{version}, from {self.data_source or 'files of the user'}; "
-        text += f"licence: {self.data_licence or 'not stated'}."
-        if self.dataset_id:
-            config = f" (`{self.dataset_config}`)" if self.dataset_config else ""
-            text += f" On the Hub: [{self.dataset_id}](https://huggingface.co/datasets/{self.dataset_id}){config}."
-        if self.rows:
-            text += f" Rows: {', '.join(f'{split} {count:,}' for split, count in self.rows.items())}."
-        return text
-
-    def _training_note(self) -> str:
-        sentences = []
-        if self.seconds is not None:
-            since = " since it was last resumed" if self.resumed else ""
-            place = f" on {self.hardware}" if self.hardware else ""
-            sentences.append(f"Training took {self.seconds:.0f} s{since}{place}.")
-        elif self.hardware:
-            sentences.append(f"Trained on {self.hardware}.")
-        if self.kept_step is not None:
-            chosen = f", the best on the validation rows by {self.chosen_by}" if self.chosen_by else ""
-            sentences.append(f"The weights are those of step {self.kept_step:,}{chosen}.")
-        if self.emissions is not None:
-            place = f", {self.emissions['place']}" if self.emissions.get("place") else ""
-            sentences.append(
-                f"Emissions as codecarbon recorded them: {self.emissions['grams']:.3g} g of CO2 equivalents over "
-                f"{self.emissions['seconds']:.0f} seconds{place}."
-            )
-        if self.versions:
-            sentences.append(f"Versions: {', '.join(f'{name} {value}' for name, value in self.versions.items())}.")
-        return " ".join(sentences)
-
-    def _loss_note(self, names: list[str]) -> str:
-        if "task_loss" not in names:
-            return "Mean negative log-likelihood per token, as the model and its collator weight tokens."
-        note = "A training line is the mean over the steps since the log line before it, with dropout"
-        if "lm_loss" not in names:
-            return f"{note}."
-        coefficient = self.hyperparameters.get("language-model coefficient")
-        weight = "" if coefficient is None else f" (here {coefficient})"
-        return (
-            f"The joint loss is task loss + coefficient{weight} * language-model loss. {note}; – stands for a term "
-            "that was not computed, as the language-model term is not in evaluation."
-        )
-
-    def _results(self) -> list[list[str]]:
-        lines = []
-        for split, metric, value in self._values():
-            lines.append([split, cell(metric), f"{value:.4f}"])
-            if self.seeds is not None:
-                spread = self._spread(split, metric)
-                numbers = [spread[name] for name in _SPREAD] if spread else []
-                lines[-1] += [f"{number:.4f}" for number in numbers] or ["–"] * 3
-        return lines
-
-    def _result_note(self) -> str:
-        run = "One run" if self.seed is None else f"One run with the seed {self.seed}"
-        if self.seeds is not None:
-            all_seeds = ", ".join(map(str, self.seeds["seeds"]))
-            run = f"`value` is that of these weights (seed {self.seed}), the others are over the seeds {all_seeds}"
-        if not self.metrics:
-            run = "Nothing was measured"
-        if self.chance and self.main_metric:
-            run += f". Without reading the texts, validation {self.main_metric} would be {self.chance:.4f}"
-        return f"{run}."
-
-    def _limits(self) -> list[str]:
-        limits = list(self.limits)
-        if self.seeds is None and self.metrics:
-            limits.append("The figures are those of one seed; other seeds differ.")
-        if self.chosen_by and "validation" in self.metrics:
-            limits.append("The checkpoint was chosen on the validation rows, so their figures flatter it.")
+    @property
+    def is_at_chance(self) -> bool:
+        """`bool`: whether the model is no better on the validation rows than without reading the texts."""
         score = self.metrics.get("validation", {}).get(self.main_metric)
-        if self.chance and score is not None and score <= self.chance:
-            limits.append(f"Its validation {self.main_metric} is no better than without reading the texts.")
-        if not self.data_licence:
-            limits.append("The licence of the data was not stated: find out before you publish or sell.")
-        if self.max_length is not None:
-            limits.append(f"Texts are cut to {self.max_length:,} tokens.")
-        return [
-            *limits,
-            "English only; all text is lower-cased.",
-            "Nobody tested it on other texts than those of the data set.",
-            "The model repeats the biases of the texts that it was pretrained and fine-tuned on.",
-        ]
-
-
-def is_hub_id(name: str) -> bool:
-    """Whether a name is a repository id rather than a folder."""
-    return not os.path.exists(name) and name.count("/") <= 1 and not name.startswith((".", "/", "~"))
+        return bool(self.chance and score is not None and score <= self.chance)
 
 
 def main(folders: list[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, get_type_hints
 from huggingface_hub import EvalResult, ModelCardData
 
 from ..files.reading import check_types
-from .base import Card, cell
+from .base import Card
 
 _EVALUATION = get_type_hints(EvalResult)
 
@@ -88,18 +88,9 @@ class PretrainedCard(Card):
     def values(self) -> dict[str, Any]:
         results = []
         for line in self.results:
-            scores = line["scores"]
-            each = ", ".join(f"{score:.3f}" for score in scores)
-            results.append([cell(line["task"]), cell(line["weights"]), f"{statistics.median(scores):.3f}", each])
-        code = self.code
-        if self.repo_id:
-            code = code.replace(f'"{self.folder}"', f'"{self.repo_id}"')
-        return {
-            "card": self,
-            "code": code,
-            "figures": [(cell(name), cell(value)) for name, value in self.figures.items()],
-            "results": results,
-        }
+            each = ", ".join(f"{score:.3f}" for score in line["scores"])
+            results.append([line["task"], line["weights"], f"{statistics.median(line['scores']):.3f}", each])
+        return super().values() | {"results": results}
 
 
 def learning_rate_advice(model: str, learning_rate: float) -> str | None:

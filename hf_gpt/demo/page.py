@@ -16,8 +16,7 @@ from importlib.metadata import requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from huggingface_hub.utils import HFValidationError, validate_repo_id
-
+from ..hub.downloads import is_hub_id
 from . import (
     MOST_BEAMS,
     ClassifierDemo,
@@ -353,7 +352,11 @@ def export_space(
     names = {"model_name_or_path": model_name_or_path, "classifier": classifier, "multiple_choice": multiple_choice}
     names = {argument: name for argument, name in names.items() if name is not None}
     for argument, name in names.items():
-        _check_hub_id(argument, name)
+        if "/" not in name or not is_hub_id(name):
+            raise ValueError(
+                f"--{argument} {name}: a Space loads its models from the Hub, so name one as USER/NAME "
+                "(scripts/push_to_hub.py puts it there)."
+            )
     title = model_name_or_path.split("/")[-1]
     card = _CARD.format(
         title=title,
@@ -372,19 +375,6 @@ def export_space(
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _check_hub_id(argument: str, name: str) -> None:
-    try:
-        validate_repo_id(name)
-        is_hub_id = name.count("/") == 1 and not Path(name).exists()
-    except HFValidationError:
-        is_hub_id = False
-    if not is_hub_id:
-        raise ValueError(
-            f"--{argument} {name}: a Space loads its models from the Hub, so name one as USER/NAME "
-            "(scripts/push_to_hub.py puts it there)."
-        )
 
 
 def _requirements() -> list[str]:

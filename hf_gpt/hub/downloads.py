@@ -131,6 +131,15 @@ def _has_hash(path: Path, file: RepoFile) -> bool:
         return git_hash(content.read()) == file.blob_id
 
 
+def is_hub_id(name: str) -> bool:
+    """Whether a name is that of a repository, rather than a path; a few old ones have no `user/`."""
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return not os.path.exists(name)
+
+
 def local_folder(name: str | os.PathLike, revision: str | None = None, **options: bool) -> Path:
     """
     The folder that a name stands for.
@@ -151,10 +160,8 @@ def local_folder(name: str | os.PathLike, revision: str | None = None, **options
         return Path(name)
     if os.path.exists(name):
         raise ValueError(f"{name} is a file: name the folder that holds it.")
-    try:
-        validate_repo_id(name)
-    except HFValidationError as error:
-        raise ValueError(f"{name}: there is no such file or folder.") from error
+    if not is_hub_id(name):
+        raise ValueError(f"{name}: there is no such file or folder.")
     missing = f"{name}: there is no such file or folder here, and the Hub"
     try:
         return download(name, revision, **options)

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
@@ -31,6 +29,7 @@ from .checks import (
     is_training_state,
 )
 from .code import add_code
+from .downloads import is_hub_id
 
 UNFINISHED_FEATURES = "feature_settings.json"
 # Whose presence tells what a folder holds, in the order of looking.
@@ -263,12 +262,8 @@ def _set_base_model(target: Path, base_model: str | None) -> str:
     path = target / ADAPTER_CONFIG_NAME
     settings = json.loads(path.read_text(encoding="utf-8"))
     named = base_model or settings.get("base_model_name_or_path") or ""
-    try:
-        validate_repo_id(named)
-        is_id = "/" in named and (base_model is not None or not Path(named).exists())
-    except HFValidationError:
-        is_id = False
-    if not is_id:
+    # What the user says is an id, even where a folder has its name; `push` has looked at it.
+    if "/" not in named or (base_model is None and not is_hub_id(named)):
         raise ValueError(
             f"The adapter's base model is {named or 'not named'}, which nobody else has. Push that model first, then "
             "name its Hub id with --base_model user/name."

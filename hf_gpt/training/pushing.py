@@ -13,9 +13,9 @@ from peft import PeftModel
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy
 from transformers.utils import PushInProgress
 
-from ..cards.fine_tuned import is_hub_id
 from ..hub import push
 from ..hub.code import add_code
+from ..hub.downloads import is_hub_id
 from ..hub.staging import check_secrets, checkpoint_files, clean_settings
 from .checkpoints import WholeCheckpointTrainer
 
