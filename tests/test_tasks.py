@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from hf_gpt.tasks import TASKS, Cut, Layout, TaskSpec, custom_task, get_task, load_task, task_table
+from hf_gpt.tasks.families import text_task
 
 from . import test_classification_tasks, test_multiple_choice_tasks, test_pair_tasks
 from .task_files import check_format, jsonl, label_counts, rows_of, write
@@ -537,16 +538,7 @@ def test_cache_depends_on_the_tasks_version_and_mapping(tmp_path):
 
     def cached_at(version=1, column="a"):
         layout = Layout({"text": column, "label": "label"}, train="train.csv", validation="dev.csv")
-        task = TaskSpec(
-            name="mine",
-            family="classification",
-            description="",
-            metrics=("accuracy",),
-            layouts=(layout,),
-            problem_type="single_label_classification",
-            label_names=("no", "yes"),
-            version=version,
-        )
+        task = text_task("mine", "Whether it is so", ("no", "yes"), layout, version=version)
         return load_task(task, tmp_path).splits["train"].cache_files[0]["filename"]
 
     assert len({cached_at(), cached_at(version=2), cached_at(column="b")}) == 3

@@ -4,9 +4,9 @@
     data.splits["train"][0]   # {"id": "train-1", "text": "How did serfdom develop ...", "label": 1}
     data.notes["validation"]  # how that part was made
 
-A further data set is one more entry in `classification_tasks`, `pair_tasks` or `multiple_choice_tasks`: which fields
-of which files become which column. The rows' columns are described in `task_spec`, the file formats in
-`task_readers`, where rows come from in `task_loading`.
+A further data set is one more entry in `classification`, `pairs` or `multiple_choice`, by the constructors of
+`families`: which fields of which files become which column. The rows' columns are described in `spec`, the file
+formats in `readers`, where rows come from in `loading`.
 """
 
 import difflib

@@ -39,12 +39,8 @@ LABEL_SEPARATORS = (";", "|", ",", "/", "+", "&", "\t")
 CHOICE_TEXT = "text"
 # Bad rows that a message names.
 _NAMED_ROWS = 3
-# The parquet copies that the Hub makes of data sets whose own repository holds only a loading script.
-PARQUET_COPY = "refs/convert/parquet"
-GLUE = "nyu-mll/glue"
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
-CARRIED_DATA = Path(__file__).resolve().parents[2] / "scripts" / "data"
 
 
 @dataclass(frozen=True)
@@ -129,8 +125,9 @@ class TaskSpec:
         name (`str`): what `--task` calls it.
         family (`str`): `classification`, `entailment`, `similarity` or `multiple-choice`.
         description (`str`): one line on what is asked.
-        metrics (tuple of `str`): names known to `hf_gpt.tasks.metrics`; the first is the main one.
         layouts (tuple of `Layout`): the forms in which its files are read; the first that matches is used.
+        metrics (tuple of `str`, defaults to `("accuracy",)`): names known to `hf_gpt.tasks.metrics`, the main one
+            first.
         problem_type (`str`, *optional*): one of `PROBLEM_TYPES`; None for multiple choice.
         label_names (tuple of `str`, *optional*): the labels in the order of their indices.
         score_range (pair of `float`, *optional*): lowest and highest score of a regression or ordinal task.
@@ -145,8 +142,8 @@ class TaskSpec:
     name: str
     family: str
     description: str
-    metrics: tuple[str, ...]
     layouts: tuple[Layout, ...] = field(repr=False)
+    metrics: tuple[str, ...] = ("accuracy",)
     problem_type: str | None = None
     label_names: tuple[str, ...] | None = None
     score_range: tuple[float, float] | None = None
