@@ -24,10 +24,10 @@ from tqdm import tqdm
 
 from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.files import write_json, write_text
+from hf_gpt.tasks.families import CARRIED_DATA
 from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
 from hf_gpt.training.fine_tuning import run
 
-CARRIED = Path(__file__).resolve().parent / "data"
 ENDINGS_ONLY = "stories, endings only"
 # Task -> folder under --data_dir; None for data that the repository carries.
 FOLDERS = {
@@ -103,7 +103,7 @@ def chosen_tasks(args: MeasureArguments) -> list[str]:
 
 def endings_only(folder: Path) -> list[str]:
     """Flags of a custom task whose context says nothing: the two endings of each story stand alone."""
-    rows = [json.loads(line) for line in (CARRIED / "stories.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in (CARRIED_DATA / "stories.jsonl").read_text(encoding="utf-8").splitlines()]
     flags = ["--task", "custom", "--task_family", "multiple-choice", "--context_column", "context"]
     flags += ["--choice_columns", "ending1", "ending2"]
     for split in ("train", "validation", "test"):

@@ -58,7 +58,7 @@ def lora_run(base, tmp_path_factory) -> tuple[Path, dict]:
 
 
 def assert_predicts_what_was_written(model, output: Path) -> None:
-    lines = (REPOSITORY / "scripts/data/questions.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (REPOSITORY / "hf_gpt/tasks/data/questions.jsonl").read_text(encoding="utf-8").splitlines()
     texts = {row["id"]: row["text"] for row in map(json.loads, lines)}
     written = predictions(output)
     tokenizer = GPTTokenizer.from_pretrained(output)

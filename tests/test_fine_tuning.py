@@ -79,7 +79,7 @@ def test_both_loss_terms_are_logged(questions_run):
 
 def test_fine_tuned_model_predicts_through_a_pipeline(questions_run):
     output, _ = questions_run
-    rows = [json.loads(line) for line in (REPOSITORY / "scripts/data/questions.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (REPOSITORY / "hf_gpt/tasks/data/questions.jsonl").read_text().splitlines()]
     texts = {row["id"]: row["text"] for row in rows}
     written = [line.split("\t") for line in (output / "predictions.tsv").read_text().splitlines()[1:]]
     classify = pipeline("text-classification", model=str(output), device="cpu")

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is d
 TOKENIZER_FILES = {"tokenizer.json", "tokenizer_config.json"}
 MODEL_FILES = {"config.json", "generation_config.json", "model.safetensors", "README.md", *TOKENIZER_FILES}
 CODE = {file.name for file in code_files()}
-QUESTIONS = REPOSITORY / "scripts" / "data" / "questions.jsonl"
+QUESTIONS = REPOSITORY / "hf_gpt" / "tasks" / "data" / "questions.jsonl"
 
 
 @pytest.fixture(scope="session")

@@ -75,6 +75,25 @@ def test_an_editable_install_is_a_path(tmp_path):
         assert Path(archive.read(name).decode().strip()) == clone
 
 
+def test_a_wheel_holds_the_carried_data_and_the_templates(tmp_path):
+    pytest.importorskip("setuptools")
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, clone / name)
+    shutil.copytree(REPOSITORY / "hf_gpt", clone / "hf_gpt", ignore=shutil.ignore_patterns("__pycache__"))
+    build = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=clone, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if name.startswith("hf_gpt/")}
+    carried = {
+        path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "hf_gpt").rglob("*") if path.is_file()
+    }
+    assert packed == {name for name in carried if "__pycache__" not in name}
+    assert {"hf_gpt/tasks/data/questions.jsonl", "hf_gpt/py.typed"} <= packed
+
+
 def test_lower_bounds_are_those_of_transformers():
     """What transformers needs in a later version can never be as old as we said."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]

@@ -52,7 +52,7 @@ def command(monkeypatch, capsys):
 @pytest.fixture(scope="module")
 def book(tmp_path_factory) -> Path:
     """A text long enough for a few rows of 32 tokens, in two documents."""
-    rows = (REPOSITORY / "scripts/data/stories.jsonl").read_text().splitlines()
+    rows = (REPOSITORY / "hf_gpt/tasks/data/stories.jsonl").read_text().splitlines()
     stories = [json.loads(row)["story"] for row in rows[:120]]
     folder = tmp_path_factory.mktemp("books")
     for number in range(4):
@@ -402,7 +402,7 @@ def test_pretraining_resumes_and_refuses(book, tmp_path, command):
 @pytest.fixture(scope="module")
 def small_pretraining(tmp_path_factory) -> list:
     """Flags of a tiny pretraining run on one small file."""
-    rows = (REPOSITORY / "scripts/data/stories.jsonl").read_text().splitlines()
+    rows = (REPOSITORY / "hf_gpt/tasks/data/stories.jsonl").read_text().splitlines()
     file = tmp_path_factory.mktemp("text") / "all.txt"
     file.write_text("\n\n".join(json.loads(row)["story"] for row in rows), encoding="utf-8")
     flags = ["--text_files", file, "--tokenizer", REPOSITORY / "model_cards/gpt-mini", "--n_layer", 1, "--n_embd", 32]

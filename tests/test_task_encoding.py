@@ -5,12 +5,13 @@ import pytest
 from transformers import AutoTokenizer
 
 import hf_gpt  # noqa: F401 registers the tokenizer
-from hf_gpt.tasks import TASKS, load_task
+from hf_gpt.tasks import load_task
 from hf_gpt.tasks.custom import custom_task
 from hf_gpt.tasks.encoding import encode_rows, encode_split
 from hf_gpt.trees.transforms import InputTransform, SpecialIds
 
 from . import test_classification_tasks, test_multiple_choice_tasks, test_pair_tasks
+from .golden import REPOSITORY
 from .task_files import write
 
 pytestmark = pytest.mark.usefixtures("own_datasets_cache")
@@ -43,7 +44,7 @@ REAL_FOLDERS = {
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    folder = TASKS["questions"].default_dir.parent.parent / "model_cards" / "gpt-mini"
+    folder = REPOSITORY / "model_cards" / "gpt-mini"
     if not folder.is_dir():
         pytest.skip(f"no model in {folder}")
     return AutoTokenizer.from_pretrained(folder, task_template=True)

@@ -139,7 +139,7 @@ def test_an_unfinished_run_is_repeated(sweep, tmp_path):
 def test_several_tasks(sweep, tmp_path):
     """Each has a table of its own, and its data a folder of its own."""
     output = tmp_path / "out"
-    data = REPOSITORY / "scripts" / "data"
+    data = REPOSITORY / "hf_gpt" / "tasks" / "data"
     flags = ("--task", "questions", "stories", "--data_dir", f"questions={data}", "--methods", "ln", "--seeds", 1)
     status, printed, _ = sweep(output, *flags)
     assert status == 0

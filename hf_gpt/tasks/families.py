@@ -26,11 +26,11 @@ from .spec import SINGLE_LABEL, SPLITS, Hub, Layout, TaskSpec
 PARQUET_COPY = "refs/convert/parquet"
 GLUE_SOURCE = "https://gluebenchmark.com/tasks"
 GLUE_LICENCE = "none stated (GLUE card: CC BY 4.0)"
-CARRIED_DATA = Path(__file__).resolve().parents[2] / "scripts" / "data"
+CARRIED_DATA = Path(__file__).resolve().parent / "data"
 # What the data sets that were written for this project have in common.
 CARRIED: dict[str, Any] = {
     "licence": "Apache-2.0",
-    "source": "the project's repository, scripts/data",
+    "source": "the package, hf_gpt/tasks/data",
     "default_dir": CARRIED_DATA,
 }
 

@@ -214,7 +214,7 @@ class TaskSpec:
     def how_to_get(self) -> str:
         """Where a user finds the files, and their names in the publisher's own form, for the table of tasks."""
         if self.default_dir is not None:
-            return "carried in scripts/data"
+            return "carried in the package"
         published = self.layouts[0]
         # GLUE publishes its test part in a form of its own.
         tests = [layout.test for layout in self.layouts if layout.test]
