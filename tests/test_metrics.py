@@ -9,10 +9,8 @@ from transformers import EvalPrediction
 from hf_gpt.tasks.metrics import (
     METRICS,
     compute_metrics_for,
-    expected_score,
     load_metric,
     predictions_from_logits,
-    soft_bins,
 )
 from hf_gpt.tasks.spec import Layout, TaskSpec
 
@@ -134,31 +132,10 @@ def test_logits_that_are_not_numbers_are_an_error(bad):
         measure(spec("accuracy"), np.full((1, 3), bad), [0])
 
 
-@pytest.mark.parametrize(
-    ("score", "bins"),
-    [
-        (0, [1, 0, 0, 0, 0, 0]),
-        (3, [0, 0, 0, 1, 0, 0]),
-        (3.6, [0, 0, 0, 0.4, 0.6, 0]),
-        (4.75, [0, 0, 0, 0, 0.25, 0.75]),
-        (5, [0, 0, 0, 0, 0, 1]),
-    ],
-)
-def test_a_score_lies_between_two_bins_and_is_their_mean(score, bins):
-    (soft,) = soft_bins(np.array([score]), 6)
-    assert soft == pytest.approx(bins)
-    assert expected_score(soft) == pytest.approx(score)
-
-
-@pytest.mark.parametrize("score", [-0.1, 5.01, math.nan])
-def test_a_score_outside_the_bins_is_an_error(score):
-    with pytest.raises(ValueError, match="not from 0 to 5"):
-        soft_bins(np.array([1.0, score]), 6)
-
-
 def test_ordinal_predictions_are_scores():
     task = spec("pearsonr", problem_type="ordinal", score_range=(0, 5))
-    certain = np.log(soft_bins(np.array([4.2, 0.5]), 6) + 1e-30)
+    between = np.array([[0, 0, 0, 0, 0.8, 0.2], [0.5, 0.5, 0, 0, 0, 0]])
+    certain = np.log(between + 1e-30)
     assert predictions_from_logits(certain, task) == pytest.approx([4.2, 0.5])
 
 

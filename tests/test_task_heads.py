@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from hf_gpt import GPTConfig, GPTForMultipleChoice, GPTForSequenceClassification, GPTTaskOutput
-from hf_gpt.tasks.metrics import soft_bins
 from hf_gpt.training.arguments import FineTuningArguments
 from hf_gpt.training.trainer import GPTTrainer
 from hf_gpt.trees.collators import collate_trees
@@ -90,7 +89,8 @@ def test_multiple_choice_needs_one_unit(tiny_model):
 
 
 def ordinal_loss(logits, scores):
-    shares = torch.tensor(soft_bins(scores.numpy(), logits.shape[-1]), dtype=logits.dtype)
+    # Each score lies between two whole ones, and gives to either what it is nearer (Tai et al., 2015).
+    shares = (1 - (scores[:, None] - torch.arange(logits.shape[-1])).abs()).clamp(min=0)  # (batch, bins)
     return nn.functional.cross_entropy(logits, shares)
 
 

@@ -1,10 +1,11 @@
-"""From a task to the Trainer's `compute_metrics`, over `evaluate` modules that lie in this package: no network."""
+"""From a task to the Trainer's `compute_metrics`."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import softmax
 
 from ..trees.collators import IGNORED_LABEL
 from .spec import UNLABELLED, TaskSpec
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from transformers import EvalPrediction
 
 
-METRIC_MODULES = Path(__file__).resolve().parent / "metric_modules"
-# What a task calls a metric -> the module, and what its `compute` is told. Names and module keys are the Hub's own.
+# What a task calls a metric -> its name on the Hub, and what `compute` is told.
 METRICS: dict[str, tuple[str, dict[str, Any]]] = {
     "accuracy": ("accuracy", {}),
     "f1": ("f1", {"average": "binary"}),
@@ -29,18 +29,12 @@ METRICS: dict[str, tuple[str, dict[str, Any]]] = {
 TRAINER_PADDING = -100
 
 
-def load_metric(name: str, config_name: str | None = None) -> "evaluate.EvaluationModule":
-    """
-    One of the package's own `evaluate` modules, loaded by path.
-
-    Args:
-        name (`str`): a folder of `metric_modules`.
-        config_name (`str`, *optional*): "multilabel" for lists of labels, where the module knows it.
-    """
+def load_metric(name: str) -> "evaluate.EvaluationModule":
+    """One of the `FUNCTIONS` of `metric_module` as a module of `evaluate`."""
     # `evaluate` takes seconds to import and is wanted only here.
     import evaluate
 
-    return evaluate.load(str(METRIC_MODULES / name), config_name, keep_in_memory=True)
+    return evaluate.load(str(Path(__file__).with_name("metric_module.py")), name, keep_in_memory=True)
 
 
 def compute_metrics_for(spec: TaskSpec) -> Callable[["EvalPrediction"], dict[str, float]]:
@@ -60,8 +54,7 @@ def compute_metrics_for(spec: TaskSpec) -> Callable[["EvalPrediction"], dict[str
     unknown = [name for name in spec.metrics if name not in METRICS]
     if unknown:
         raise ValueError(f"There is no metric {unknown[0]!r}. Known metrics: {', '.join(METRICS)}.")
-    config_name = "multilabel" if spec.problem_type == "multi_label_classification" else None
-    modules = {name: load_metric(METRICS[name][0], config_name) for name in spec.metrics}
+    modules = {name: load_metric(METRICS[name][0]) for name in spec.metrics}
 
     def compute_metrics(prediction: "EvalPrediction") -> dict[str, float]:
         logits, labels = prediction.predictions, np.asarray(prediction.label_ids)
@@ -79,35 +72,6 @@ def compute_metrics_for(spec: TaskSpec) -> Callable[["EvalPrediction"], dict[str
         return scores
 
     return compute_metrics
-
-
-def soft_bins(scores: np.ndarray, bins: int) -> np.ndarray:
-    """
-    Scores as distributions over whole scores (Tai et al., 2015): each score lies between two neighbouring bins, and
-    gives to either what it is nearer, so that the mean over the bins is the score.
-
-    Args:
-        scores (`np.ndarray` of shape `(rows,)`): from 0 to `bins - 1`.
-        bins (`int`): how many.
-
-    Returns:
-        `np.ndarray` of shape `(rows, bins)`.
-
-    Raises:
-        `ValueError`: for a score outside the bins.
-    """
-    scores = np.asarray(scores, dtype=np.float64)
-    outside = ~((scores >= 0) & (scores <= bins - 1))
-    if outside.any():
-        raise ValueError(
-            f"The score {scores[outside][0]:g} is not from 0 to {bins - 1}. Correct it, or use more bins."
-        )
-    return np.maximum(0, 1 - np.abs(scores[:, None] - np.arange(bins)))
-
-
-def expected_score(probabilities: np.ndarray) -> np.ndarray:
-    """Means of distributions over the whole scores from 0 up, `(rows, bins)` -> `(rows,)`."""
-    return probabilities @ np.arange(probabilities.shape[-1])
 
 
 def _labelled(labels: np.ndarray, spec: TaskSpec) -> np.ndarray:
@@ -138,8 +102,7 @@ def predictions_from_logits(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
     if spec.problem_type == "regression":
         return logits.reshape(len(logits))
     if spec.problem_type == "ordinal":
-        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return expected_score(weights / weights.sum(axis=1, keepdims=True))
+        return softmax(logits, axis=1) @ np.arange(logits.shape[1])
     if spec.problem_type == "multi_label_classification":
         return (logits > 0).astype(np.int64)
     return logits.argmax(axis=1)
