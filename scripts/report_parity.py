@@ -28,7 +28,7 @@ from hf_gpt.training.optimization import ReleaseAdam, get_release_schedule
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from tests import golden
+from tests.support import golden
 
 
 def largest(ours, recorded) -> float:

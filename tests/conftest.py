@@ -25,7 +25,8 @@ import transformers.masking_utils  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 from transformers import set_seed  # noqa: E402
 
-from hf_gpt import GPTConfig  # noqa: E402
+from .support.runs import save_tiny_model  # noqa: E402
+from .support.tiny import build_config, build_model  # noqa: E402
 
 # Tiny models gain nothing from threads, and parallel test processes lose by them.
 torch.set_num_threads(1)
@@ -35,38 +36,6 @@ settings.register_profile(
     "repeatable", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
-
-# Of the tiny vocabulary: ordinary tokens are 0 to 19.
-START, DELIMITER, CLASSIFY, PAD, VOCABULARY = 20, 21, 22, 23, 24
-
-
-def build_config(**overrides) -> GPTConfig:
-    values = {
-        "vocab_size": VOCABULARY,
-        "n_positions": 32,
-        "n_embd": 32,
-        "n_layer": 2,
-        "n_head": 2,
-        "bos_token_id": START,
-        "start_token_id": START,
-        "delimiter_token_id": DELIMITER,
-        "classify_token_id": CLASSIFY,
-        "pad_token_id": PAD,
-        **dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"), 0.0),
-    }
-    return GPTConfig(**{**values, **overrides})
-
-
-def build_model(model_class, attention="sdpa", seed=0, **overrides):
-    config = build_config(**overrides)
-    config._attn_implementation = attention
-    model = model_class(config)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            is_gain = ".ln_" in name and name.endswith("weight")
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2 + (1.0 if is_gain else 0.0))
-    return model.eval()
 
 
 @pytest.fixture(scope="session")
@@ -82,6 +51,12 @@ def tiny_model():
     weights, biases among them, are large enough for a wrong mask or index to show.
     """
     return build_model
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory) -> Path:
+    """Folder of a random language model of width 32 with the tokenizer of gpt-mini; tests only read it."""
+    return save_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,313 @@
+"""`--adaptation`: what a run leaves behind, how it is loaded, resuming to the same bits, refusals."""
+
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import ModelCard
+
+from hf_gpt import GPTTokenizer, load_adapter
+from hf_gpt.adapters import HEAD_CONFIG, METHODS, merged
+from hf_gpt.evaluation import EvaluationArguments, evaluate
+from hf_gpt.tasks import get_task
+from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, ModelArguments
+from hf_gpt.training.fine_tuning import remove_earlier_results
+
+from ..support.runs import (
+    REPOSITORY,
+    assert_same,
+    finetune,
+    finish,
+    launch_command,
+    start_launch,
+    training_lines,
+)
+
+# peft 0.21 asks transformers 5.23 under an old name.
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+
+# 7 steps; the checkpoints stand inside the epoch.
+FLAGS = ["--task", "questions", "--max_train_rows", "52", "--max_eval_rows", "12", "--learning_rate", "1e-2"]
+FLAGS += ["--per_device_train_batch_size", "8"]
+IN_THE_EPOCH = ["--save_strategy", "steps", "--save_steps", "3", "--save_total_limit", "5"]
+# The methods whose runs are resumed here; the others are run once.
+RESUMED = ("lora", "prefix")
+IN_THE_EPOCH += ["--load_best_model_at_end", "false"]
+
+
+def predictions(output: Path) -> list[dict[str, str]]:
+    with (output / "predictions.tsv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+@pytest.fixture(scope="module")
+def lora_run(tiny_checkpoint, tmp_path_factory) -> tuple[Path, dict]:
+    output = tmp_path_factory.mktemp("lora") / "out"
+    return output, finetune(
+        "--model_name_or_path", tiny_checkpoint, "--output_dir", output, *FLAGS, "--adaptation", "lora"
+    )
+
+
+def assert_predicts_what_was_written(model, output: Path) -> None:
+    lines = (REPOSITORY / "hf_gpt/tasks/data/questions.jsonl").read_text(encoding="utf-8").splitlines()
+    texts = {row["id"]: row["text"] for row in map(json.loads, lines)}
+    written = predictions(output)
+    tokenizer = GPTTokenizer.from_pretrained(output)
+    inputs = tokenizer([texts[row["id"]] for row in written], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        probabilities = model(**inputs).logits.softmax(-1)
+    names = [name for name in written[0] if name.startswith("p(")]
+    expected = torch.tensor([[float(row[name]) for name in names] for row in written])
+    torch.testing.assert_close(probabilities, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if method not in RESUMED])
+def test_a_run_with_each_method(method, tiny_checkpoint, tmp_path):
+    output = tmp_path / "out"
+    record = finetune("--model_name_or_path", tiny_checkpoint, "--output_dir", output, *FLAGS, "--adaptation", method)
+    assert record["adaptation"] == method
+    assert 0 < record["trained_parameters"] < 30_000
+    assert not (output / "model.safetensors").exists()
+    assert_predicts_what_was_written(load_adapter(output), output)
+
+
+def test_a_run_with_lora(lora_run, tiny_checkpoint):
+    output, record = lora_run
+    names = {path.name for path in output.iterdir() if path.is_file()}
+    assert {"adapter_config.json", "adapter_model.safetensors", HEAD_CONFIG, "README.md", "metrics.json"} <= names
+    assert not names & {"config.json", "model.safetensors", "training_args.bin"}
+    model = load_adapter(output)
+    assert model.active_peft_config.base_model_name_or_path == str(tiny_checkpoint)
+    assert list(model.config.id2label.values()) == list(get_task("questions").label_names)
+    assert_predicts_what_was_written(model, output)
+    assert len(training_lines(output / f"checkpoint-{record['steps']}")) == 7
+
+
+def test_card_of_an_adapter(lora_run, tiny_checkpoint, monkeypatch, capsys):
+    output, _ = lora_run
+    card = ModelCard.load(output / "README.md")
+    assert card.data.library_name == "peft"
+    assert "lora" in card.data.tags
+    assert "An adapter (`lora`, with the head of the task) for the original GPT `model`" in card.text
+    assert "the task `questions`" in card.text
+    assert "| trained parameters |" in card.text
+    code = re.search(r"```python\n(.*?)```", card.text, re.DOTALL)[1]
+    monkeypatch.chdir(output)
+    exec(code, {})
+    assert "tensor([[" in capsys.readouterr().out
+
+
+def measure(model: Path, output: Path, task: str = "questions", rows: int = 12, **options) -> dict:
+    """`scripts/evaluate_task.py` in this process; options go to `EvaluationArguments`."""
+    return evaluate(
+        ModelArguments(str(model)),
+        DataArguments(task=task, max_eval_rows=rows),
+        CustomTaskArguments(),
+        EvaluationArguments(output_dir=str(output), use_cpu=True, disable_tqdm=True, **options),
+    )
+
+
+def test_merged_adapter_is_a_model_like_any_other(lora_run, tmp_path):
+    output, record = lora_run
+    merged(load_adapter(output)).save_pretrained(tmp_path / "merged")
+    GPTTokenizer.from_pretrained(output).save_pretrained(tmp_path / "merged")
+    assert measure(tmp_path / "merged", tmp_path / "measured")["metrics"] == record["metrics"]["test"]
+
+
+def test_an_adapter_is_measured_as_after_training(lora_run, tmp_path):
+    output, record = lora_run
+    measured = measure(output, tmp_path / "measured")
+    assert measured["metrics"] == record["metrics"]["test"]
+    assert predictions(tmp_path / "measured") == predictions(output)
+    measured = measure(output, tmp_path / "validation", split="validation")
+    assert measured["metrics"] == record["metrics"]["validation"]
+
+
+def test_a_prefix_is_measured_as_after_training(tiny_checkpoint, tmp_path):
+    """The stories are longer than the context that the virtual tokens leave: they are cut as in training."""
+    output = tmp_path / "out"
+    flags = [
+        "--model_name_or_path",
+        tiny_checkpoint,
+        "--task",
+        "stories",
+        "--max_train_rows",
+        "16",
+        "--max_eval_rows",
+        "24",
+    ]
+    flags += ["--per_device_train_batch_size", "8", "--adaptation", "prefix", "--learning_rate", "1e-2"]
+    record = finetune(*flags, "--output_dir", output)
+    assert measure(output, tmp_path / "measured", "stories", 24)["metrics"] == record["metrics"]["test"]
+    assert predictions(tmp_path / "measured") == predictions(output)
+
+
+def test_measuring_adapters_that_have_moved(lora_run, tiny_checkpoint, tmp_path):
+    output, record = lora_run
+    moved = tmp_path / "moved"
+    shutil.copytree(output, moved)
+    settings = json.loads((moved / "adapter_config.json").read_text())
+    (moved / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": "elsewhere"}))
+    with pytest.raises(ValueError, match=r"no base model elsewhere.*--base_model"):
+        measure(moved, tmp_path / "measured")
+    assert not (tmp_path / "measured").exists()
+    measured = measure(moved, tmp_path / "measured", base_model=str(tiny_checkpoint))
+    assert measured["metrics"] == record["metrics"]["test"]
+
+
+def test_adapters_that_are_not_measured(lora_run, tiny_checkpoint, tmp_path):
+    output, _ = lora_run
+    with pytest.raises(ValueError, match="needs a GPTForMultipleChoice"):
+        measure(output, tmp_path / "measured", "stories")
+    with pytest.raises(ValueError, match="adapter of a task head"):
+        measure(output, tmp_path / "measured", "stories", zero_shot=True)
+    with pytest.raises(ValueError, match="belongs to an adapter"):
+        measure(tiny_checkpoint, tmp_path / "measured", base_model=str(tiny_checkpoint))
+    with pytest.raises(ValueError, match="--random_weights"):
+        evaluate(
+            ModelArguments(str(output), random_weights=True),
+            DataArguments(task="questions"),
+            CustomTaskArguments(),
+            EvaluationArguments(output_dir=str(tmp_path / "measured"), use_cpu=True),
+        )
+    assert not (tmp_path / "measured").exists()
+
+
+@pytest.mark.parametrize("method", RESUMED)
+def test_resumed_runs_give_the_same_bits(method, tiny_checkpoint, tmp_path):
+    flags = ["--model_name_or_path", tiny_checkpoint, *FLAGS, *IN_THE_EPOCH, "--adaptation", method]
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    finetune(*flags, "--output_dir", whole)
+    shutil.copytree(whole / "checkpoint-3", resumed / "checkpoint-3")
+    record = finetune(*flags, "--output_dir", resumed, "--resume_from_checkpoint", "last")
+    assert record["resumed"]
+    for folder in (".", "checkpoint-6", "checkpoint-7"):
+        name = "adapter_model.safetensors"
+        assert_same(resumed / folder / name, whole / folder / name, torch.equal)
+    assert training_lines(resumed / "checkpoint-7") == training_lines(whole / "checkpoint-7")
+    assert predictions(resumed) == predictions(whole)
+    assert_predicts_what_was_written(load_adapter(resumed), resumed)
+    first, second = (
+        torch.load(path / "checkpoint-7" / "optimizer.pt", weights_only=True) for path in (whole, resumed)
+    )
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
+def test_a_checkpoint_of_another_adaptation_is_refused(lora_run, tiny_checkpoint):
+    output, record = lora_run
+    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", output, *FLAGS]
+    flags += ["--resume_from_checkpoint", output / f"checkpoint-{record['steps']}"]
+    for adaptation, message in (
+        (["full"], "name its --adaptation"),
+        (["ia3"], "another .*peft_type"),
+        (["lora", "--adapter_size", "4"], "another .*r"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            finetune(*flags, "--adaptation", *adaptation)
+
+
+def test_multiple_choice_with_virtual_tokens(tiny_checkpoint, tmp_path):
+    """Trees whose choices share their beginning; the context is shorter by the virtual tokens."""
+    output = tmp_path / "out"
+    flags = [
+        "--model_name_or_path",
+        tiny_checkpoint,
+        "--task",
+        "stories",
+        "--max_train_rows",
+        "16",
+        "--max_eval_rows",
+        "8",
+    ]
+    flags += ["--per_device_train_batch_size", "8", "--adaptation", "prefix", "--adapter_size", "30"]
+    with pytest.raises(ValueError, match="context of 34"):
+        finetune(*flags, "--output_dir", output, "--max_length", "35")
+    record = finetune(*flags, "--output_dir", output)
+    assert record["trained_parameters"] == 30 * 2 * 2 * 32 + 33
+    tokenizer = GPTTokenizer.from_pretrained(output)
+    inputs = tokenizer(["It rained."] * 2, ["She was wet.", "She was dry."], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = load_adapter(output)(**{name: value.unsqueeze(0) for name, value in inputs.items()}).logits
+    assert logits.shape == (1, 2)
+
+
+def test_an_adapter_replaces_a_model(tmp_path):
+    """Left side by side, one would be taken for the other."""
+    left = ("config.json", "model.safetensors", "adapter_config.json", "adapter_model.safetensors", HEAD_CONFIG)
+    for name in (*left, "notes.txt"):
+        (tmp_path / name).write_text("{}")
+    remove_earlier_results(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+# 4 steps, of which the last has 3 rows: the second process has none of its own there.
+SPREAD = ["--task", "questions", "--max_train_rows", "51", "--max_eval_rows", "12", "--learning_rate", "1e-2"]
+SPREAD += ["--dropout", "0", "--use_cpu", "true", "--num_train_epochs", "1", "--logging_steps", "1"]
+SPREAD += ["--disable_tqdm", "true"]
+EVERY_METHOD = {name: ["--adaptation", name] for name in METHODS}
+EVERY_METHOD["dora"] = ["--adaptation", "lora", "--use_dora", "true"]
+
+
+def finetune_with_each(base: str, root: str, batch_size: str) -> None:
+    """A run with every method, one after the other: what each of several launched processes does."""
+    for name, flags in EVERY_METHOD.items():
+        own = ("--output_dir", f"{root}/{name}", "--per_device_train_batch_size", batch_size)
+        finetune("--model_name_or_path", base, *SPREAD, *own, *flags)
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_numbers_of_one(tiny_checkpoint, tmp_path):
+    script = tmp_path / "runs.py"
+    script.write_text(
+        "import sys\n\n"
+        f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
+        f"from {finetune_with_each.__module__} import finetune_with_each\n\n"
+        "finetune_with_each(*sys.argv[1:])\n"
+    )
+    command = launch_command("two_cpu_processes")
+    command[command.index("scripts/finetune.py")] = str(script)
+    launched = start_launch(tmp_path / "log", [*command, str(tiny_checkpoint), str(tmp_path / "two"), "8"])
+    finetune_with_each(str(tiny_checkpoint), str(tmp_path / "one"), "16")
+    finish(launched, tmp_path / "log")
+    for name in EVERY_METHOD:
+        one, two = (tmp_path / kind / name for kind in ("one", "two"))
+        records = [json.loads((output / "metrics.json").read_text()) for output in (one, two)]
+        assert records[0]["steps"] == records[1]["steps"] == 4, name
+        assert records[0]["metrics"] == records[1]["metrics"], name
+        lines = [training_lines(output / "checkpoint-4") for output in (one, two)]
+        np.testing.assert_allclose(*lines, rtol=0, atol=1e-5, err_msg=name)
+
+
+REFUSALS = {
+    "random weights": (["lora", "--random_weights", "true"], "leave these out"),
+    "transferred layers": (["lora", "--transfer_layers", "1"], "leave these out"),
+    "DoRA": (["ia3", "--use_dora", "true"], "belong to --adaptation lora"),
+    "size": (["ln", "--adapter_size", "4"], "have a size"),
+    "too many virtual tokens": (["prompt", "--adapter_size", "64"], "context of 64"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusals_before_training(name, tiny_checkpoint, tmp_path):
+    flags, message = REFUSALS[name]
+    with pytest.raises(ValueError, match=message):
+        finetune(
+            "--output_dir", tmp_path / "out", "--model_name_or_path", tiny_checkpoint, *FLAGS, "--adaptation", *flags
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_release_must_be_converted_first(tmp_path, tiny_checkpoint):
+    release = tmp_path / "release"
+    release.mkdir()
+    (release / "params_shapes.json").touch()
+    with pytest.raises(ValueError, match=r"convert\.py"):
+        finetune(
+            *("--output_dir", tmp_path / "out", "--model_name_or_path", release, *FLAGS, "--adaptation", "lora"),
+            *("--tokenizer_name", tiny_checkpoint),
+        )

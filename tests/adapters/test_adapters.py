@@ -1,0 +1,673 @@
+"""Adapters of every method on both heads: saving, loading, merging, switching, what is trained, virtual tokens."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import peft
+import pytest
+import torch
+from peft import (
+    IA3Config,
+    LNTuningConfig,
+    LoraConfig,
+    PeftModel,
+    PrefixTuningConfig,
+    PromptEncoderConfig,
+    PromptTuningConfig,
+    get_peft_model,
+)
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import DynamicCache
+
+from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
+from hf_gpt.adapters import (
+    HEAD_CONFIG,
+    METHODS,
+    adapted_config,
+    adapter_config,
+    head_config,
+    is_adapter,
+    load_adapter,
+    load_adapters,
+    merged,
+)
+from hf_gpt.adapters.methods import BitFitConfig, HoulsbyConfig
+from hf_gpt.adapters.virtual_tokens import GPT_TASK, virtual_tokens
+from hf_gpt.hub.checks import adapter_problems, check_repository
+from hf_gpt.trees.collators import collate_trees
+from hf_gpt.trees.token_tree import TokenTree
+
+from ..support.tiny import CLASSIFY, DELIMITER, PAD, START
+
+# peft 0.21 asks transformers 5.23 under an old name.
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+
+HEADS = {
+    "multiple-choice": (GPTForMultipleChoice, {}),
+    "classification": (GPTForSequenceClassification, {"num_labels": 3}),
+}
+VARIANTS = {
+    "lora": ("lora", {"size": 4}),
+    "dora": ("lora", {"size": 4, "use_dora": True}),
+    "rslora": ("lora", {"size": 4, "use_rslora": True}),
+    "ia3": ("ia3", {}),
+    "prefix": ("prefix", {"size": 3}),
+    "prompt": ("prompt", {"size": 3}),
+    "houlsby": ("houlsby", {"size": 5}),
+    "bitfit": ("bitfit", {}),
+    "ln": ("ln", {}),
+}
+MERGING = ("lora", "dora", "rslora", "ia3", "bitfit", "ln")
+VIRTUAL = ("prefix", "prompt")
+
+# The items of a batch: the second has a choice less.
+ITEMS = [
+    [[START, 1, 2, DELIMITER, 3, CLASSIFY], [START, 1, 2, DELIMITER, 4, 5, CLASSIFY], [START, 1, 2, 6, CLASSIFY]],
+    [[START, 5, 6, DELIMITER, 7, CLASSIFY], [START, 5, 6, 7, 8, DELIMITER, 8, CLASSIFY]],
+]
+LABELS = torch.tensor([1, 0])
+
+
+def tree_batch(head: str) -> dict[str, torch.Tensor]:
+    items = ITEMS if head == "multiple-choice" else [item[:1] for item in ITEMS]
+    return collate_trees([TokenTree.from_paths(item) for item in items], PAD)
+
+
+def padded_batch(head: str) -> dict[str, torch.Tensor]:
+    """The same items as conventional tensors, `(items, choices, length)` or `(items, length)`."""
+    ids = torch.full((2, 3, 8), PAD)
+    for row, item in enumerate(ITEMS):
+        for column, path in enumerate(item):
+            ids[row, column, : len(path)] = torch.tensor(path)
+    if head == "classification":
+        ids = ids[:, 0]
+    return {"input_ids": ids, "attention_mask": ids.ne(PAD).long()}
+
+
+@pytest.fixture(scope="module")
+def base(tiny_model, tmp_path_factory) -> Path:
+    """A language model on disk, which every adapter starts from."""
+    folder = tmp_path_factory.mktemp("base")
+    tiny_model(GPTForCausalLM).save_pretrained(folder)
+    return folder
+
+
+def load_base(head: str, base: Path, **overrides) -> nn.Module:
+    model_class, settings = HEADS[head]
+    return model_class.from_pretrained(base, **settings | overrides)
+
+
+def adapted(variant: str, head: str, base: Path, seed: int = 0, **overrides) -> PeftModel:
+    """A model with an adapter that has moved away from where it starts."""
+    method, options = VARIANTS[variant]
+    model = load_base(head, base, **overrides)
+    model = get_peft_model(model, adapter_config(method, model.config, **options))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
+    return model.eval()
+
+
+@torch.no_grad()
+def logits_of(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    return model(**batch).logits
+
+
+def save_adapter(model: PeftModel, folder: Path) -> Path:
+    """A folder like those of `scripts/finetune.py`."""
+    model.save_pretrained(folder)
+    (folder / HEAD_CONFIG).write_text(json.dumps(head_config(model)))
+    return folder
+
+
+def assert_close(found, expected, tolerance=1e-5):
+    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+
+
+every_head = pytest.mark.parametrize("head", HEADS)
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def trained_parameters(variant: str, head: str) -> int:
+    width, inner, blocks, size = 32, 128, 2, VARIANTS[variant][1].get("size")
+    outputs = 1 if head == "multiple-choice" else 3
+    shapes = [(width, 3 * width), (width, width), (width, inner), (inner, width)]
+    lora = blocks * sum(size * (fan_in + fan_out) for fan_in, fan_out in shapes) if size else 0
+    token_rows, norms = 3 * width, blocks * 2 * 2 * width
+    beside_head = {
+        "lora": lora + token_rows,
+        "dora": lora + blocks * sum(fan_out for _, fan_out in shapes) + token_rows,
+        "rslora": lora + token_rows,
+        "ia3": blocks * (3 * width + inner),
+        "prefix": size and size * blocks * 2 * width,
+        "prompt": size and size * width,
+        "houlsby": size and blocks * 2 * (2 * width * size + size + width) + norms + token_rows,
+        "bitfit": blocks * (sum(fan_out for _, fan_out in shapes) + 2 * width) + token_rows,
+        "ln": norms,
+    }
+    return beside_head[variant] + outputs * (width + 1)
+
+
+@every_head
+@every_variant
+def test_saved_and_loaded(variant, head, base, tmp_path):
+    """The same logits to the bit, from files that hold the trained numbers and nothing else."""
+    model, batch = adapted(variant, head, base), tree_batch(head)
+    expected = logits_of(model, batch)
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    assert trained == model.get_nb_trainable_parameters()[0] == trained_parameters(variant, head)
+    model.save_pretrained(tmp_path)
+    saved = load_file(tmp_path / "adapter_model.safetensors")
+    assert sum(tensor.numel() for tensor in saved.values()) == trained
+    loaded = PeftModel.from_pretrained(load_base(head, base), tmp_path)
+    assert torch.equal(logits_of(loaded, batch), expected)
+    assert type(loaded) is type(model)
+    assert not any(parameter.requires_grad for parameter in loaded.get_base_model().parameters())
+    assert not torch.allclose(logits_of(load_base(head, base), batch), expected, atol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def saved_adapters(base, tmp_path_factory) -> dict[tuple[str, str], Path]:
+    """Folders like those of `scripts/finetune.py`."""
+    root, folders = tmp_path_factory.mktemp("adapters"), {}
+    for variant in VARIANTS:
+        for head in HEADS:
+            model = adapted(variant, head, base)
+            folders[variant, head] = folder = save_adapter(model, root / f"{variant}-{head}")
+            batch = tree_batch(head)
+            save_file(batch | {"expected": logits_of(model, batch)}, folder / "batch.safetensors")
+    return folders
+
+
+def test_loaded_in_a_fresh_process(saved_adapters):
+    code = (
+        "import sys, torch\n"
+        "from safetensors.torch import load_file, save_file\n"
+        "from hf_gpt import load_adapter\n"
+        "torch.set_num_threads(1)\n"
+        "for folder in sys.argv[1:]:\n"
+        "    batch = load_file(f'{folder}/batch.safetensors')\n"
+        "    expected = batch.pop('expected')\n"
+        "    with torch.no_grad():\n"
+        "        assert torch.equal(load_adapter(folder)(**batch).logits, expected), folder\n"
+        "print('all equal')\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, *map(str, saved_adapters.values())],
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert result.stdout.endswith("all equal\n"), result.stderr[-3000:]
+
+
+def test_one_line_knows_head_and_labels(saved_adapters, base, tmp_path):
+    model = load_adapter(saved_adapters["lora", "classification"], attn_implementation="eager")
+    assert isinstance(model.get_base_model(), GPTForSequenceClassification)
+    assert model.config.num_labels == 3
+    assert model.config._attn_implementation == "eager"
+    assert not model.training
+    trainable = load_adapter(saved_adapters["lora", "classification"], base_model=base, is_trainable=True)
+    assert trainable.get_nb_trainable_parameters()[0] == trained_parameters("lora", "classification")
+    with pytest.raises(ValueError, match=HEAD_CONFIG):
+        load_adapter(base)
+    with pytest.raises(ValueError, match="base_model="):
+        load_adapter(saved_adapters["lora", "classification"], base_model=tmp_path / "nowhere")
+
+
+@every_head
+@pytest.mark.parametrize("variant", MERGING)
+def test_merged_is_unmerged(variant, head, base, tmp_path):
+    model, batch = adapted(variant, head, base), tree_batch(head)
+    expected = logits_of(model, batch)
+    model.merge_adapter()
+    assert_close(logits_of(model, batch), expected)
+    model.unmerge_adapter()
+    assert_close(logits_of(model, batch), expected)
+    plain = merged(model)
+    assert type(plain) is HEADS[head][0]
+    assert plain.state_dict().keys() == load_base(head, base).state_dict().keys()
+    assert_close(logits_of(plain, batch), expected)
+    plain.save_pretrained(tmp_path)
+    assert_close(logits_of(HEADS[head][0].from_pretrained(tmp_path), batch), expected)
+
+
+@every_head
+@pytest.mark.parametrize(("variant", "message"), [("houlsby", "bitfit"), ("prefix", "Virtual"), ("prompt", "Virtual")])
+def test_what_cannot_be_merged_says_so(variant, message, head, base):
+    model, batch = adapted(variant, head, base), tree_batch(head)
+    expected = logits_of(model, batch)
+    with pytest.raises(ValueError, match=message):
+        merged(model)
+    if variant == "houlsby":
+        with pytest.raises(ValueError, match=message):
+            model.merge_adapter()
+    assert torch.equal(logits_of(model, batch), expected)
+
+
+@every_head
+@every_variant
+def test_switching_between_adapters(variant, head, base, tmp_path):
+    batch = tree_batch(head)
+    others = [adapted(variant, head, base, seed=seed) for seed in (1, 2)]
+    expected = [logits_of(other, batch) for other in others]
+    others[1].save_pretrained(tmp_path)
+    model = others[0]
+    without = load_base(head, base)
+    without.score.load_state_dict(model.get_base_model().score.original_module.state_dict())
+    with model.disable_adapter():
+        assert_close(logits_of(model, batch), logits_of(without, batch))
+    model.load_adapter(tmp_path, "second")
+    assert torch.equal(logits_of(model, batch), expected[0])
+    model.set_adapter("second")
+    assert torch.equal(logits_of(model, batch), expected[1])
+    model.set_adapter("default")
+    assert torch.equal(logits_of(model, batch), expected[0])
+    model.set_adapter("second")
+    model.delete_adapter("default")
+    assert torch.equal(logits_of(model, batch), expected[1])
+
+
+def two_adapters(variant: str, head: str, base: Path, root: Path, **others) -> tuple[dict[str, Path], dict]:
+    """Folders of two adapters, of which the second has settings of its own, and the logits of each alone."""
+    folders, expected = {}, {}
+    for seed, (name, overrides) in enumerate({"one": {}, "two": others}.items()):
+        model = adapted(variant, head, base, seed=seed, **overrides)
+        folders[name] = save_adapter(model, root / name)
+        expected[name] = logits_of(model, tree_batch(head))
+    return folders, expected
+
+
+@pytest.mark.parametrize(("head", "others"), [("multiple-choice", {}), ("classification", {"num_labels": 5})])
+@every_variant
+def test_several_adapters_on_one_base(variant, head, others, base, tmp_path):
+    """Each with its own head, which may have other labels."""
+    batch = tree_batch(head)
+    folders, expected = two_adapters(variant, head, base, tmp_path, **others)
+    model = load_adapters(folders)
+    assert not model.training
+    for name in ("one", "two", "one"):
+        model.set_adapter(name)
+        assert torch.equal(logits_of(model, batch), expected[name])
+    assert not torch.allclose(expected["one"][:, :2], expected["two"][:, :2], atol=1e-3)
+
+
+@every_head
+@pytest.mark.parametrize("variant", ["lora", "rslora"])
+def test_adapters_within_one_batch(variant, head, base, tmp_path):
+    """Every row is answered by its own matrices, token rows and head."""
+    folders, expected = two_adapters(variant, head, base, tmp_path)
+    model, batch = load_adapters(folders), tree_batch(head)
+    with model.disable_adapter():
+        expected["__base__"] = logits_of(model, batch)
+    for names in (["one", "two"], ["two", "one"], ["two", "two"], ["__base__", "one"]):
+        found = logits_of(model, {**batch, "adapter_names": names})
+        assert_close(found, torch.stack([expected[name][row] for row, name in enumerate(names)]))
+
+
+def test_what_cannot_be_mixed_says_so(base, tmp_path):
+    for variant in ("dora", "ia3", "prefix", "houlsby"):
+        folders, _ = two_adapters(variant, "multiple-choice", base, tmp_path / variant)
+        with pytest.raises(ValueError, match="Only LoRA"):
+            load_adapters(folders)(**tree_batch("multiple-choice"), adapter_names=["one", "two"])
+    folders, _ = two_adapters("lora", "multiple-choice", base, tmp_path / "choices")
+    with pytest.raises(ValueError, match="token trees"):
+        load_adapters(folders)(**padded_batch("multiple-choice"), adapter_names=["one", "two"])
+    folders, expected = two_adapters("lora", "classification", base, tmp_path / "labels", num_labels=5)
+    model, batch = load_adapters(folders), tree_batch("classification")
+    for names in (["one", "two"], ["__base__", "two"]):
+        with pytest.raises(ValueError, match="use set_adapter"):
+            model(**batch, adapter_names=names)
+    with pytest.raises(ValueError, match="one for each"):
+        model(**batch, adapter_names=["one"])
+    with pytest.raises(ValueError, match="non-existing"):
+        model(**batch, adapter_names=["one", "three"])
+    # Nothing of the refused calls is left.
+    model.set_adapter("two")
+    assert torch.equal(logits_of(model, batch), expected["two"])
+
+
+def test_adapters_that_do_not_go_together(saved_adapters, base, tmp_path):
+    lora, ia3 = (saved_adapters[name, "classification"] for name in ("lora", "ia3"))
+    assert is_adapter(lora)
+    assert not is_adapter(base)
+    assert adapted_config(lora).num_labels == 3
+    with pytest.raises(ValueError, match="different methods: LORA and IA3"):
+        load_adapters({"one": lora, "two": ia3})
+    with pytest.raises(ValueError, match="different heads"):
+        load_adapters({"one": lora, "two": saved_adapters["lora", "multiple-choice"]})
+    with pytest.raises(ValueError, match="at least one"):
+        load_adapters({})
+    for name in ("", "v1.0", "lora", "my-score", "c_attn"):
+        with pytest.raises(ValueError, match="cannot be called"):
+            load_adapters({"one": lora, name: lora})
+    moved = tmp_path / "moved"
+    shutil.copytree(lora, moved)
+    settings = json.loads((moved / "adapter_config.json").read_text())
+    (moved / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": "elsewhere"}))
+    with pytest.raises(ValueError, match=r"different base models.*base_model="):
+        load_adapters({"one": lora, "two": moved})
+    model = load_adapters({"one": lora, "two": moved}, base_model=base, attn_implementation="eager")
+    assert model.active_adapters == ["one"]
+    assert model.config._attn_implementation == "eager"
+
+
+@every_head
+@every_variant
+def test_what_is_trained_gets_a_gradient(variant, head, base):
+    model = adapted(variant, head, base, resid_pdrop=0.1).train()
+    before = {name: value.clone() for name, value in model.get_base_model().state_dict().items()}
+    outputs = model(**tree_batch(head), labels=LABELS)
+    assert outputs.lm_loss > 0
+    outputs.loss.backward()
+    for name, parameter in model.named_parameters():
+        assert (parameter.grad is not None) == parameter.requires_grad, name
+    torch.optim.SGD([value for value in model.parameters() if value.requires_grad], 0.1).step()
+    after = model.get_base_model().state_dict()
+    frozen = [name for name in before if name.endswith("base_layer.weight") or "embed_positions" in name]
+    assert frozen
+    assert all(torch.equal(before[name], after[name]) for name in frozen)
+
+
+@every_variant
+@every_head
+def test_trees_and_padded_inputs_agree(variant, head, base):
+    model = adapted(variant, head, base).train()
+    found = {}
+    for kind, batch in (("tree", tree_batch(head)), ("padded", padded_batch(head))):
+        model.zero_grad()
+        outputs = model(**batch, labels=LABELS)
+        outputs.loss.backward()
+        gradients = {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
+        found[kind] = outputs, gradients
+    tree, padded = found["tree"], found["padded"]
+    for term in ("logits", "task_loss", "lm_loss", "loss"):
+        assert_close(tree[0][term], padded[0][term])
+    for name, gradient in tree[1].items():
+        assert_close(gradient, padded[1][name], 1e-4)
+
+
+@pytest.mark.parametrize("variant", VIRTUAL)
+def test_left_padding_with_virtual_tokens(variant, base):
+    model = adapted(variant, "multiple-choice", base)
+    right = padded_batch("multiple-choice")
+    left = {"input_ids": torch.full_like(right["input_ids"], PAD)}
+    for row, item in enumerate(ITEMS):
+        for column, path in enumerate(item):
+            left["input_ids"][row, column, -len(path) :] = torch.tensor(path)
+    left["attention_mask"] = left["input_ids"].ne(PAD).long()
+    assert_close(logits_of(model, left), logits_of(model, right))
+
+
+def test_prefix_is_a_cache_of_keys_and_values(base):
+    """What peft hands to other models."""
+    model, batch = adapted("prefix", "classification", base), tree_batch("classification")
+    assert "subtree_end" not in batch
+    cache = model.get_prompt(batch_size=2)
+    assert isinstance(cache, DynamicCache)
+    plain = model.get_base_model()
+    with torch.no_grad():
+        states = plain.transformer(
+            batch["input_ids"], position_ids=batch["position_ids"] + 3, past_key_values=cache
+        ).last_hidden_state
+        expected = plain.score(states[torch.arange(2), batch["classify_index"][:, 0]])
+    assert_close(logits_of(model, batch), expected)
+
+
+def test_prompt_is_an_embedding_before_the_text(base):
+    model, batch = adapted("prompt", "classification", base), tree_batch("classification")
+    plain = model.get_base_model()
+    with torch.no_grad():
+        embeddings = torch.cat([model.get_prompt(2), plain.get_input_embeddings()(batch["input_ids"])], dim=1)
+        expected = plain(inputs_embeds=embeddings, classify_index=batch["classify_index"] + 3).logits
+    assert_close(logits_of(model, batch), expected)
+
+
+def test_position_of_bottlenecks(base):
+    """After attention and after the feed-forward layer, before the residual addition (Houlsby et al., figure 2)."""
+    model, batch = adapted("houlsby", "classification", base), tree_batch("classification")
+    states = model(**batch, output_hidden_states=True).hidden_states
+    block = model.get_base_model().transformer.h[1]
+
+    def through(layer, inputs):
+        return inputs + layer.houlsby_up["default"](nn.functional.gelu(layer.houlsby_down["default"](inputs)))
+
+    attended = through(block.attn, block.attn.base_layer(states[1])[0])
+    middle = block.ln_1(states[1] + attended)
+    assert_close(block.ln_2(middle + through(block.mlp, block.mlp.base_layer(middle))), states[2])
+    with torch.no_grad():
+        eager = load_base("classification", base, attn_implementation="eager")
+        eager = get_peft_model(eager, adapter_config("houlsby", eager.config))
+        assert len(eager(**batch, output_attentions=True).attentions) == 2
+
+
+def test_bottlenecks_start_near_the_model_without_them(base):
+    plain, batch = load_base("classification", base).eval(), tree_batch("classification")
+    expected = logits_of(plain, batch)
+    model = get_peft_model(plain, adapter_config("houlsby", plain.config, size=5)).eval()
+    assert_close(logits_of(model, batch), expected, 0.05)
+    weight = model.get_base_model().transformer.h[0].attn.houlsby_down["default"].weight
+    assert 0.005 < weight.std() < 0.01
+    assert weight.abs().max() <= 0.02
+    assert_close(logits_of(model.unload(), batch), expected)
+
+
+def test_bitfit_is_training_the_biases_themselves(base):
+    plain = load_base("classification", base)
+    model = load_base("classification", base)
+    model.score.load_state_dict(plain.score.state_dict())
+    model = get_peft_model(model, adapter_config("bitfit", model.config, train_special_tokens=False))
+    for name, parameter in plain.named_parameters():
+        parameter.requires_grad_((".h." in name and name.endswith(".bias")) or name.startswith("score"))
+    batch = tree_batch("classification") | {"labels": LABELS}
+    for each in (plain.train(), model.train()):
+        optimizer = torch.optim.Adam([value for value in each.parameters() if value.requires_grad], 1e-2)
+        for _ in range(3):
+            optimizer.zero_grad()
+            each(**batch).loss.backward()
+            optimizer.step()
+    theirs, ours = plain.state_dict(), merged(model).state_dict()
+    assert all(torch.equal(value, ours[name]) for name, value in theirs.items())
+
+
+def test_bitfit_merges_one_adapter_at_a_time(base, tmp_path):
+    model, batch = adapted("bitfit", "classification", base), tree_batch("classification")
+    expected = logits_of(model, batch)
+    adapted("bitfit", "classification", base, seed=1).save_pretrained(tmp_path)
+    model.load_adapter(tmp_path, "second")
+    with pytest.raises(ValueError, match="merge one adapter"):
+        model.get_base_model().transformer.h[0].ln_1.merge(adapter_names=["default", "second"])
+    model.merge_adapter()
+    model.unmerge_adapter()
+    assert torch.equal(logits_of(model, batch), expected)
+    with pytest.raises(TypeError, match="act"):
+        get_peft_model(load_base("classification", base), BitFitConfig(target_modules=["act"]))
+
+
+def test_default_targets(base):
+    """peft's own configuration classes know our modules without being told."""
+    expected = {
+        LoraConfig: {"c_attn"},
+        IA3Config: {"c_attn", "c_proj"},
+        LNTuningConfig: {"ln_1", "ln_2"},
+        HoulsbyConfig: {"attn", "mlp"},
+        BitFitConfig: {"c_attn", "c_proj", "c_fc", "ln_1", "ln_2"},
+        peft.AdaLoraConfig: {"c_attn"},
+    }
+    for config_class, names in expected.items():
+        options = {"total_step": 10} if config_class is peft.AdaLoraConfig else {}
+        model = get_peft_model(load_base("classification", base), config_class(**options))
+        assert {name.rpartition(".")[2] for name in model.targeted_module_names} == names
+
+
+def test_language_model_with_special_tokens(base, tmp_path):
+    model = GPTForCausalLM.from_pretrained(base)
+    model = get_peft_model(model, adapter_config("lora", model.config, task_type="CAUSAL_LM"))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    ids = torch.tensor([[START, 1, 2, DELIMITER, 3]])
+    expected = logits_of(model.eval(), {"input_ids": ids})
+    model.save_pretrained(tmp_path)
+    loaded = PeftModel.from_pretrained(GPTForCausalLM.from_pretrained(base), tmp_path)
+    assert torch.equal(logits_of(loaded, {"input_ids": ids}), expected)
+    plain = merged(loaded)
+    assert plain.lm_head.weight is plain.transformer.embed_tokens.weight
+    assert_close(logits_of(plain, {"input_ids": ids}), expected)
+
+
+def test_refusals(base):
+    model = load_base("classification", base)
+    for arguments, message in (
+        (("lore",), "lora, ia3"),
+        (("ia3", 4), "have a size"),
+        (("lora", 0), "at least 1"),
+        (("prefix", 32), "context of 32"),
+        (("ln", None, True), "cannot train embedding rows"),
+    ):
+        method, *rest = arguments
+        with pytest.raises(ValueError, match=message):
+            adapter_config(method, model.config, *rest)
+    with pytest.raises(ValueError, match="activation"):
+        HoulsbyConfig(activation="step")
+    with pytest.raises(ValueError, match="at least 1"):
+        HoulsbyConfig(bottleneck_size=0)
+    with pytest.raises(TypeError, match="CAUSAL_LM"):
+        get_peft_model(
+            GPTForCausalLM.from_pretrained(base), PromptTuningConfig(task_type=GPT_TASK, num_virtual_tokens=2)
+        )
+    assert set(METHODS) == {method for method, _ in VARIANTS.values()}
+
+
+def test_refusals_of_virtual_tokens(base):
+    tree = tree_batch("multiple-choice")
+    model = adapted("prefix", "multiple-choice", base)
+    assert virtual_tokens(model) == 3
+    assert (
+        virtual_tokens(adapted("lora", "multiple-choice", base))
+        == virtual_tokens(load_base("classification", base))
+        == 0
+    )
+    with pytest.raises(ValueError, match="input_ids"):
+        model(inputs_embeds=torch.zeros(2, 4, 32), classify_index=tree["classify_index"])
+    with pytest.raises(ValueError, match="whole"):
+        model(**{name: value for name, value in tree.items() if name != "classify_index"})
+    with pytest.raises(ValueError, match="whole"):
+        model(**tree, attention_mask=torch.ones_like(tree["input_ids"]))
+    with pytest.raises(ValueError, match="context of 32"):
+        model(input_ids=torch.tensor([[*[1] * 29, CLASSIFY]]))
+    model.get_base_model().activation_checkpointing_enable()
+    with pytest.raises(ValueError, match="gradient checkpointing"):
+        model.train()(**tree)
+    with pytest.raises(ValueError, match="release_quirks"):
+        adapted("prompt", "multiple-choice", base, release_quirks=True)(**tree)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [PrefixTuningConfig, PromptTuningConfig, PromptEncoderConfig],
+    ids=["prefix", "prompt", "p-tuning"],
+)
+def test_task_type_of_peft_says_what_to_take(base, config):
+    model = load_base("classification", base)
+    settings = {"encoder_hidden_size": 8} if config is PromptEncoderConfig else {}
+    model = get_peft_model(model, config(task_type="SEQ_CLS", num_virtual_tokens=4, **settings))
+    batch = padded_batch("classification") | {"labels": LABELS}
+    with pytest.raises(ValueError, match=r"hf_gpt\.adapter_config"):
+        model(**batch)
+
+
+# What the check of a repository finds in `adapter_config.json` without the model.
+FOREIGN = [
+    {"target_modules": "(.*.*)*!"},
+    {"target_modules": ["c_attn", "([a-z_.0-9]+)+!"]},
+    {"exclude_modules": ".*"},
+    {"modules_to_save": ["(a|a)*b"]},
+    {"layers_pattern": "(h+)+", "layers_to_transform": [0]},
+    {"rank_pattern": {"(.*.*)*!": 3}},
+    {"alpha_pattern": {"(.*.*)*!": 3}},
+    {"init_lora_weights": "pissa_niter_1000000"},
+    {"init_lora_weights": "eva"},
+    {"loftq_config": {"loftq_bits": 4}},
+    {"layer_replication": [[0, 1000000]]},
+    {"r": 1 << 31},
+]
+
+
+def with_settings(source: Path, target: Path, name: str, settings: dict) -> str:
+    """A copy of an adapter of which one file says something else."""
+    shutil.copytree(source, target)
+    path = target / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    return str(target)
+
+
+@pytest.mark.parametrize(
+    "settings", FOREIGN, ids=lambda settings: f"{'-'.join(settings)}-{next(iter(settings.values()))}"
+)
+def test_settings_that_no_adapter_of_ours_has(saved_adapters, settings, tmp_path):
+    source, name = saved_adapters["lora", "classification"], next(iter(settings))
+    folder = with_settings(source, tmp_path / "adapter", "adapter_config.json", settings)
+    for load in (
+        lambda: load_adapter(folder),
+        lambda: load_adapters({"first": str(source), "second": folder}),
+        lambda: check_repository(folder),
+    ):
+        with pytest.raises(ValueError, match=f"{folder}.*is refused: .*{name}"):
+            load()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rank_pattern": {"c_attn": "3"}}, "rank_pattern of c_attn is 3"),
+        ({"r": 100000}, "r is 100000; for this model it is at least 1 and at most 128"),
+        ({"r": "abc"}, "adapter_config.json: r must be a int"),
+        ({"lora_dropout": "a"}, "adapter_config.json: lora_dropout must be a float"),
+        ({"peft_type": ["LORA"]}, "is an adapter of the method"),
+        ({"auto_mapping": [1]}, "adapter_config.json: auto_mapping must be"),
+        ({"target_modules": ["attn"]}, "what adapter_config.json says fits neither"),
+        ({"base_model_name_or_path": None}, "no base model"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
+)
+def test_settings_that_do_not_fit(saved_adapters, settings, message, tmp_path):
+    source = saved_adapters["lora", "classification"]
+    folder = with_settings(source, tmp_path / "adapter", "adapter_config.json", settings)
+    with pytest.raises(ValueError, match=f"{folder}.*{message}"):
+        load_adapter(folder)
+
+
+def test_settings_that_are_plain(saved_adapters):
+    for folder in saved_adapters.values():
+        assert adapter_problems(json.loads((folder / "adapter_config.json").read_text())) == []
+    plain = {"init_lora_weights": "gaussian", "target_modules": "c_attn", "lora_alpha": 4, "lora_dropout": 0}
+    assert adapter_problems(plain | {"rank_pattern": {"h.0.attn.c_attn": 3}, "layers_to_transform": [0, 1]}) == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"n_layer": 1_000_000},
+        {"num_labels": 1 << 31},
+        {"architectures": []},
+        {"architectures": [["a"]]},
+        {"n_embd": "x"},
+    ],
+    ids="-".join,
+)
+def test_head_config_that_is_damaged(saved_adapters, settings, tmp_path):
+    if "num_labels" in settings:
+        settings = {"id2label": None, "label2id": None} | settings
+    folder = with_settings(saved_adapters["lora", "classification"], tmp_path / "adapter", HEAD_CONFIG, settings)
+    with pytest.raises(ValueError, match=f"{HEAD_CONFIG}: .*{list(settings)[-1]}"):
+        load_adapter(folder)

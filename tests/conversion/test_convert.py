@@ -1,0 +1,550 @@
+"""`scripts/convert.py`: both ways between all formats, bit for bit."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from peft import get_peft_model
+from safetensors.torch import load_file
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPT2DoubleHeadsModel,
+    GPT2ForSequenceClassification,
+    GPT2LMHeadModel,
+    GPT2Model,
+    GPT2Tokenizer,
+    OpenAIGPTDoubleHeadsModel,
+    OpenAIGPTForSequenceClassification,
+    OpenAIGPTLMHeadModel,
+    OpenAIGPTModel,
+)
+
+from hf_gpt import (
+    GPTForCausalLM,
+    GPTForMultipleChoice,
+    GPTForSequenceClassification,
+    GPTModel,
+    GPTTokenizer,
+    adapter_config,
+)
+from hf_gpt.adapters import HEAD_CONFIG, head_config
+from hf_gpt.conversion.joblib_arrays import read_arrays
+from hf_gpt.conversion.release import load_release, release_arrays, write_release
+from hf_gpt.model.stock_checkpoints import drawn_special_tokens
+
+from ..support.golden import CARRIED, arrays, golden_config, golden_directory, models, roc_inputs
+from ..support.stock_models import POSITIONS, ROWS, WIDTH, Trap, save_old_bin, stock_model, write_vocabulary
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RELEASE = CARRIED / "tiny_seed0" / "checkpoint"
+PLAIN = ("--no_tokenizer",)
+
+
+def own_model(model_class, fresh_special_tokens=False, **overrides):
+    """A model of ours with large random weights, biases among them, and the small vocabulary."""
+    config = {"vocab_size": ROWS + 4, "n_positions": POSITIONS, "n_embd": WIDTH, "n_layer": 2, "n_head": 2}
+    config |= {"bos_token_id": ROWS, "start_token_id": ROWS, "delimiter_token_id": ROWS + 1}
+    config |= {"classify_token_id": ROWS + 2, "pad_token_id": ROWS + 3}
+    model = model_class(model_class.config_class(**config | overrides))
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            is_gain = ".ln_" in name and name.endswith("weight")
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2 + (1.0 if is_gain else 0.0))
+        if fresh_special_tokens:
+            model.get_input_embeddings().weight[ROWS:] = drawn_special_tokens(WIDTH, 0.02)
+            model.config.untrained_token_ids = [ROWS, ROWS + 1, ROWS + 2]
+    return model.eval()
+
+
+def without_bias(model):
+    """A classifier that a stock model can hold."""
+    torch.nn.init.zeros_(model.score.bias)
+    return model
+
+
+def tensors(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def assert_same_model(first, second):
+    """Two folders of one format hold the same tensors, bit for bit, and the same configuration."""
+    ours, theirs = tensors(first), tensors(second)
+    assert set(ours) == set(theirs)
+    for name, tensor in ours.items():
+        assert tensor.dtype == theirs[name].dtype, name
+        assert torch.equal(tensor, theirs[name]), name
+    values = [json.loads((folder / "config.json").read_text()) for folder in (first, second)]
+    for config in values:
+        config.pop("transformers_version", None)
+    differing = {name for name in values[0].keys() & values[1].keys() if values[0][name] != values[1][name]}
+    assert not differing
+
+
+STOCK = {
+    "openai-gpt": OpenAIGPTLMHeadModel,
+    "openai-gpt, bare": OpenAIGPTModel,
+    "openai-gpt, choices": OpenAIGPTDoubleHeadsModel,
+    "openai-gpt, classes": OpenAIGPTForSequenceClassification,
+    "gpt2": GPT2LMHeadModel,
+    "gpt2, bare": GPT2Model,
+    "gpt2, choices": GPT2DoubleHeadsModel,
+    "gpt2, classes": GPT2ForSequenceClassification,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", STOCK)
+def test_stock_to_hf_gpt_and_back(name, dtype, tmp_path, converted):
+    theirs = stock_model(STOCK[name]).to(dtype)
+    theirs.save_pretrained(tmp_path / "a")
+    converted(tmp_path / "a", tmp_path / "b", *PLAIN)
+    assert {tensor.dtype for tensor in tensors(tmp_path / "b").values()} == {dtype}
+    converted(tmp_path / "b", tmp_path / "c", "--to", name.split(",")[0], *PLAIN)
+    assert_same_model(tmp_path / "a", tmp_path / "c")
+
+
+OWN = {
+    "language model": (lambda: own_model(GPTForCausalLM), "openai-gpt"),
+    "fresh special tokens": (lambda: own_model(GPTForCausalLM, fresh_special_tokens=True), "openai-gpt"),
+    "bare": (lambda: own_model(GPTModel, afn="swish", attn_pdrop=0.3), "openai-gpt"),
+    "choices": (lambda: own_model(GPTForMultipleChoice, lm_coef=0.25, clf_pdrop=0.2), "openai-gpt"),
+    "classes": (lambda: without_bias(own_model(GPTForSequenceClassification, num_labels=5)), "openai-gpt"),
+    "untied": (lambda: own_model(GPTForCausalLM, tie_word_embeddings=False), "openai-gpt"),
+    "bfloat16": (lambda: own_model(GPTForMultipleChoice).to(torch.bfloat16), "openai-gpt"),
+    "fresh to the release": (lambda: own_model(GPTForCausalLM, fresh_special_tokens=True), "tf-release"),
+    "gpt2": (lambda: own_model(GPTForCausalLM, norm_first=True, final_norm=True, n_inner=48), "gpt2"),
+    "gpt2, choices": (lambda: own_model(GPTForMultipleChoice, norm_first=True, final_norm=True), "gpt2"),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_hf_gpt_to_another_format_and_back(name, tmp_path, converted):
+    build, to = OWN[name]
+    build().save_pretrained(tmp_path / "a")
+    converted(tmp_path / "a", tmp_path / "b", "--to", to, *PLAIN)
+    heads = ("--n_head", 2) if to == "tf-release" else ()
+    converted(tmp_path / "b", tmp_path / "c", *heads, *PLAIN)
+    assert_same_model(tmp_path / "a", tmp_path / "c")
+
+
+def release_files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("through", ["hf_gpt", "openai-gpt"])
+def test_release_and_back_is_the_same_byte_for_byte(through, tmp_path, converted):
+    converted(RELEASE, tmp_path / "b", "--to", through, "--n_head", 4, *PLAIN)
+    converted(tmp_path / "b", tmp_path / "c", "--to", "tf-release", *PLAIN)
+    expected = {name: content for name, content in release_files(RELEASE).items() if name.startswith("params")}
+    assert release_files(tmp_path / "c") == expected
+
+
+def test_stock_through_the_release_and_back(tmp_path, converted):
+    stock_model(OpenAIGPTLMHeadModel).save_pretrained(tmp_path / "a")
+    printed = converted(tmp_path / "a", tmp_path / "b", "--to", "tf-release", *PLAIN)
+    assert "Left out: the rows of the special tokens" in printed
+    converted(tmp_path / "b", tmp_path / "c", "--to", "openai-gpt", "--n_head", 2, *PLAIN)
+    assert_same_model(tmp_path / "a", tmp_path / "c")
+
+
+@pytest.mark.parametrize("kind", ["openai-gpt", "gpt2"])
+def test_old_bin_equals_safetensors(kind, tmp_path, converted):
+    theirs = stock_model(STOCK[kind])
+    theirs.save_pretrained(tmp_path / "new")
+    save_old_bin(theirs, tmp_path / "old")
+    for name in ("new", "old"):
+        converted(tmp_path / name, tmp_path / f"from {name}", *PLAIN)
+    assert_same_model(tmp_path / "from new", tmp_path / "from old")
+
+
+@pytest.mark.parametrize("name", ["model", "pytorch_model"])
+def test_checkpoint_in_several_files(name, tmp_path, convert, converted):
+    theirs = stock_model(OpenAIGPTLMHeadModel)
+    whole, sharded = tmp_path / "whole", tmp_path / "sharded"
+    theirs.save_pretrained(whole)
+    theirs.save_pretrained(sharded, max_shard_size="20KB")
+    if name == "pytorch_model":
+        for file in sharded.glob("*.safetensors"):
+            torch.save(load_file(file), file.with_name(file.name.replace("model", name)).with_suffix(".bin"))
+            file.unlink()
+        index = json.loads((sharded / "model.safetensors.index.json").read_text())
+        index["weight_map"] = {
+            key: file.replace("model", name).replace("safetensors", "bin") for key, file in index["weight_map"].items()
+        }
+        (sharded / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+        (sharded / "model.safetensors.index.json").unlink()
+    converted(whole, tmp_path / "a", *PLAIN)
+    converted(sharded, tmp_path / "b", *PLAIN)
+    assert_same_model(tmp_path / "a", tmp_path / "b")
+    next(path for path in sharded.glob("*-00002-*")).unlink()
+    status, printed = convert(sharded, tmp_path / "c", *PLAIN)
+    assert status == 2
+    assert "-00002-" in printed
+    assert "is missing" in printed
+
+
+@torch.no_grad()
+def test_stock_transformers_loads_our_export(tmp_path, converted):
+    input_ids = torch.tensor([[3, 9, 4, ROWS, 17, ROWS + 2]])
+    ours = own_model(GPTForCausalLM)
+    ours.save_pretrained(tmp_path / "ours")
+    converted(tmp_path / "ours", tmp_path / "theirs", "--to", "openai-gpt", *PLAIN)
+    theirs, problems = OpenAIGPTLMHeadModel.from_pretrained(tmp_path / "theirs", output_loading_info=True)
+    assert not any(problems.values())
+    assert theirs.lm_head.weight is theirs.transformer.tokens_embed.weight
+    # Our padding row takes part in no softmax.
+    torch.testing.assert_close(
+        theirs(input_ids).logits[..., :-1], ours(input_ids).logits[..., :-1], atol=2e-5, rtol=1e-5
+    )
+    assert type(AutoModelForCausalLM.from_pretrained(tmp_path / "theirs")) is OpenAIGPTLMHeadModel
+
+
+@torch.no_grad()
+def test_stock_transformers_loads_our_heads(tmp_path, converted):
+    choices = torch.tensor([[[ROWS, 3, 9, ROWS + 2, ROWS + 3], [ROWS, 4, 1, 17, ROWS + 2]]])
+    ours = own_model(GPTForMultipleChoice)
+    ours.save_pretrained(tmp_path / "ours")
+    converted(tmp_path / "ours", tmp_path / "theirs", "--to", "openai-gpt", *PLAIN)
+    theirs, problems = OpenAIGPTDoubleHeadsModel.from_pretrained(tmp_path / "theirs", output_loading_info=True)
+    assert not any(problems.values())
+    logits = theirs(choices, mc_token_ids=torch.tensor([[3, 4]])).mc_logits
+    expected = ours(choices, attention_mask=choices.ne(ROWS + 3)).logits
+    torch.testing.assert_close(logits, expected, atol=2e-5, rtol=1e-5)
+
+    ours = without_bias(own_model(GPTForSequenceClassification, num_labels=3))
+    ours.save_pretrained(tmp_path / "classes")
+    converted(tmp_path / "classes", tmp_path / "their classes", "--to", "openai-gpt", *PLAIN)
+    theirs, problems = OpenAIGPTForSequenceClassification.from_pretrained(
+        tmp_path / "their classes", output_loading_info=True
+    )
+    assert not any(problems.values())
+    expected = ours(choices[0], attention_mask=choices[0].ne(ROWS + 3)).logits
+    torch.testing.assert_close(theirs(choices[0]).logits, expected, atol=2e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_stock_gpt2_loads_our_export(tmp_path, converted):
+    ours = own_model(GPTForCausalLM, norm_first=True, final_norm=True)
+    ours.save_pretrained(tmp_path / "ours")
+    converted(tmp_path / "ours", tmp_path / "theirs", "--to", "gpt2", *PLAIN)
+    theirs, problems = GPT2LMHeadModel.from_pretrained(tmp_path / "theirs", output_loading_info=True)
+    assert not any(problems.values())
+    input_ids = torch.tensor([[3, 9, 4, 17, 21]])
+    torch.testing.assert_close(
+        theirs(input_ids).logits[..., :-1], ours(input_ids).logits[..., :-1], atol=2e-5, rtol=1e-5
+    )
+
+
+# Tokenizers.
+
+
+def test_vocabulary_goes_along_byte_for_byte(tmp_path, converted):
+    model = own_model(GPTForCausalLM, fresh_special_tokens=True)
+    first, release = tmp_path / "a", tmp_path / "b"
+    model.save_pretrained(first)
+    files = tmp_path / "files"
+    files.mkdir()
+    write_vocabulary(files, "encoder_bpe_40000.json", "vocab_40000.bpe")
+    converted(first, release, "--to", "tf-release", "--tokenizer_source", files)
+    for name in ("encoder_bpe_40000.json", "vocab_40000.bpe"):
+        assert (release / name).read_bytes() == (files / name).read_bytes()
+    converted(release, tmp_path / "c", "--n_head", 2)
+    stock = tmp_path / "d"
+    converted(tmp_path / "c", stock, "--to", "openai-gpt")
+    assert (stock / "vocab.json").read_bytes() == (files / "encoder_bpe_40000.json").read_bytes()
+    assert (stock / "merges.txt").read_bytes() == (files / "vocab_40000.bpe").read_bytes()
+    assert len(AutoTokenizer.from_pretrained(stock)) == ROWS
+    converted(stock, tmp_path / "e")
+    ours, again = (AutoTokenizer.from_pretrained(tmp_path / name) for name in "ce")
+    assert type(again) is GPTTokenizer
+    assert again.model_max_length == POSITIONS
+    text = "The path, the other\npath isn't there."
+    assert again(text).input_ids == ours(text).input_ids == GPTTokenizer.from_release(files)(text).input_ids
+    converted(tmp_path / "e", tmp_path / "f", "--to", "tf-release")
+    assert release_files(tmp_path / "f") == release_files(release)
+
+
+def test_special_tokens_of_the_stock_tokenizer(tmp_path, converted):
+    own_model(GPTForMultipleChoice).save_pretrained(tmp_path / "a")
+    write_vocabulary(tmp_path / "a")
+    converted(tmp_path / "a", tmp_path / "b", "--to", "openai-gpt")
+    stock = AutoTokenizer.from_pretrained(tmp_path / "b")
+    assert stock.convert_tokens_to_ids(["_start_", "_delimiter_", "_classify_", "<pad>"]) == list(
+        range(ROWS, ROWS + 4)
+    )
+    converted(tmp_path / "b", tmp_path / "c")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "c")
+    assert tokenizer("the", "path").input_ids == [
+        ROWS,
+        *tokenizer.convert_tokens_to_ids(["the</w>"]),
+        ROWS + 1,
+        *tokenizer.convert_tokens_to_ids(["path</w>"]),
+        ROWS + 2,
+    ]
+
+
+def test_the_publishers_vocabulary(tmp_path, converted):
+    source = REPOSITORY.parent / "shared" / "data" / "gpt_bpe"
+    if not source.is_dir():
+        pytest.skip("the release's vocabulary is not at hand")
+    tokenizer = GPTTokenizer.from_release(source)
+    config = {"vocab_size": 40482, "n_embd": 8, "n_head": 1, "n_layer": 1, "n_positions": 4}
+    GPTForCausalLM(GPTForCausalLM.config_class(**config)).save_pretrained(tmp_path / "a")
+    tokenizer.save_pretrained(tmp_path / "a")
+    converted(tmp_path / "a", tmp_path / "b", "--to", "tf-release", "--special_tokens", "drop")
+    for name in ("encoder_bpe_40000.json", "vocab_40000.bpe"):
+        assert (tmp_path / "b" / name).read_bytes() == (source / name).read_bytes()
+
+
+def test_tokenizer_of_gpt2_is_kept(tmp_path, converted):
+    model = stock_model(GPT2LMHeadModel, vocab_size=300)
+    model.save_pretrained(tmp_path / "a")
+    vocabulary = {chr(code): index for index, code in enumerate(range(33, 127))}
+    GPT2Tokenizer(vocab=vocabulary, merges=[]).save_pretrained(tmp_path / "a")
+    converted(tmp_path / "a", tmp_path / "b")
+    assert type(AutoTokenizer.from_pretrained(tmp_path / "b")) is GPT2Tokenizer
+    converted(tmp_path / "b", tmp_path / "c", "--to", "gpt2")
+    assert_same_model(tmp_path / "a", tmp_path / "c")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "c" / name).read_bytes()
+
+
+@pytest.mark.parametrize("flags", [(), ("--tokenizer_source", REPOSITORY / "model_cards" / "gpt-mini")])
+def test_missing_and_foreign_tokenizers(flags, tmp_path, convert):
+    own_model(GPTForCausalLM).save_pretrained(tmp_path / "a")
+    status, printed = convert(tmp_path / "a", tmp_path / "b", *flags)
+    assert status == 2
+    assert "--no_tokenizer" in printed
+    assert ("do not belong together" in printed) == bool(flags)
+    assert not (tmp_path / "b").exists()
+
+
+# Heads and sizes.
+
+
+def test_another_head(tmp_path, converted):
+    stock_model(OpenAIGPTLMHeadModel).save_pretrained(tmp_path / "a")
+    flags = ("--head", "multiple-choice", "--n_positions", 8, *PLAIN)
+    printed = converted(tmp_path / "a", tmp_path / "b", *flags)
+    assert "drawn anew" in printed
+    model = GPTForMultipleChoice.from_pretrained(tmp_path / "b")
+    assert model.score.weight.any()
+    assert model.transformer.embed_positions.weight.shape == (8, WIDTH)
+    printed = converted(tmp_path / "b", tmp_path / "c", "--head", "causal-lm", *PLAIN)
+    assert "Left out: score.bias, score.weight" in printed
+    assert set(tensors(tmp_path / "c")) == {name for name in tensors(tmp_path / "b") if "score" not in name}
+
+
+def test_special_tokens_on_request(tmp_path, converted):
+    own_model(GPTForCausalLM).save_pretrained(tmp_path / "a")
+    printed = converted(tmp_path / "a", tmp_path / "b", "--to", "openai-gpt", "--special_tokens", "drop", *PLAIN)
+    assert "what was in them is lost" in printed
+    assert tensors(tmp_path / "b")["transformer.tokens_embed.weight"].shape == (ROWS, WIDTH)
+    own_model(GPTForCausalLM, fresh_special_tokens=True).save_pretrained(tmp_path / "c")
+    converted(tmp_path / "c", tmp_path / "d", "--to", "openai-gpt", "--special_tokens", "keep", *PLAIN)
+    assert tensors(tmp_path / "d")["transformer.tokens_embed.weight"].shape == (ROWS + 4, WIDTH)
+
+
+REFUSED = {
+    "gpt2 as openai-gpt": (
+        lambda: own_model(GPTForCausalLM, norm_first=True, final_norm=True),
+        "openai-gpt",
+        "normalises behind",
+    ),
+    "gpt2 as the release": (
+        lambda: own_model(GPTForCausalLM, norm_first=True, final_norm=True),
+        "tf-release",
+        "normalises behind",
+    ),
+    "gpt as gpt2": (lambda: own_model(GPTForCausalLM), "gpt2", "normalises before"),
+    "inner width": (lambda: own_model(GPTForCausalLM, n_inner=48), "openai-gpt", "n_inner=48"),
+    "masked model": (lambda: own_model(GPTForCausalLM, is_causal=False), "openai-gpt", "is_causal=False"),
+    "head of the release": (lambda: own_model(GPTForMultipleChoice), "tf-release", "--head causal-lm"),
+    "head with a bias": (lambda: own_model(GPTForSequenceClassification), "openai-gpt", "no bias"),
+    "layers of a head": (lambda: own_model(GPTForMultipleChoice, head_layers="mix"), "openai-gpt", "head_layers"),
+    "trained special tokens": (lambda: own_model(GPTForCausalLM), "tf-release", "--special_tokens drop"),
+    "activation of the release": (lambda: own_model(GPTForCausalLM, afn="relu"), "tf-release", "activation"),
+    "untied release": (lambda: own_model(GPTForCausalLM, tie_word_embeddings=False), "tf-release", "output matrix"),
+    "double precision": (
+        lambda: own_model(GPTForCausalLM, fresh_special_tokens=True).double(),
+        "tf-release",
+        "float64",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_formats_say_what_they_cannot_hold(name, tmp_path, convert):
+    build, to, message = REFUSED[name]
+    build().save_pretrained(tmp_path / "a")
+    status, printed = convert(tmp_path / "a", tmp_path / "b", "--to", to, *PLAIN)
+    assert status == 2
+    assert message in printed
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
+
+
+# Adapters.
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
+@pytest.mark.filterwarnings("ignore:Unsupported layer type:UserWarning")
+@torch.no_grad()
+def test_adapter_is_merged(tmp_path, converted):
+    base, folder = tmp_path / "base", tmp_path / "adapter"
+    own_model(GPTForCausalLM).save_pretrained(base)
+    write_vocabulary(base)
+    model = GPTForMultipleChoice.from_pretrained(base)
+    adapted = get_peft_model(model, adapter_config("lora", model.config, 2))
+    for name, parameter in adapted.named_parameters():
+        if "lora_B" in name or "score" in name:
+            parameter.normal_(std=0.3)
+    adapted.eval().save_pretrained(folder)
+    (folder / HEAD_CONFIG).write_text(json.dumps(head_config(adapted)))
+    printed = converted(folder, tmp_path / "merged")
+    assert "a peft adapter" in printed
+    assert f"merged into {base}" in printed
+    choices = torch.tensor([[[ROWS, 3, 9, ROWS + 2], [ROWS, 4, 1, ROWS + 2]]])
+    merged = GPTForMultipleChoice.from_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(merged(choices).logits, adapted(choices).logits, atol=1e-5, rtol=1e-5)
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "merged")) == ROWS + 4
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
+@pytest.mark.filterwarnings("ignore:Unsupported layer type:UserWarning")
+@torch.no_grad()
+def test_adapter_on_a_stock_model(tmp_path, converted):
+    base, folder = tmp_path / "base", tmp_path / "adapter"
+    stock_model(OpenAIGPTLMHeadModel).save_pretrained(base)
+    model = GPTForMultipleChoice.from_pretrained(base)
+    adapted = get_peft_model(model, adapter_config("ln", model.config))
+    adapted.eval().save_pretrained(folder)
+    (folder / HEAD_CONFIG).write_text(json.dumps(head_config(adapted)))
+    converted(folder, tmp_path / "merged", *PLAIN)
+    choices = torch.tensor([[[ROWS, 3, 9, ROWS + 2], [ROWS, 4, 1, ROWS + 2]]])
+    merged = GPTForMultipleChoice.from_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(merged(choices).logits, adapted(choices).logits, atol=1e-5, rtol=1e-5)
+
+
+# OpenAI's fine-tuned parameters.
+
+
+@pytest.mark.parametrize("model", models())
+@torch.no_grad()
+def test_fine_tuned_parameters_give_the_recorded_scores(model, tmp_path, converted):
+    joblib = pytest.importorskip("joblib")
+    recorded, variables = golden_config(model)["config"], arrays(model, "params")
+    path = tmp_path / "best_params.jl"
+    joblib.dump([variables[name] for name in variables["order"]], path)
+    flags = ("--n_positions", recorded["n_ctx"], "--n_head", recorded["n_head"], *PLAIN)
+    assert "fine-tuned by OpenAI's code" in converted(path, tmp_path / "ours", *flags)
+    ours = GPTForMultipleChoice.from_pretrained(tmp_path / "ours")
+    batch = arrays(model, "roc_eval")
+    logits = ours(**roc_inputs(batch)).logits
+    np.testing.assert_allclose(logits.numpy(), batch["clf_logits"], atol=1e-5)
+    # And on to the stock model and back.
+    converted(tmp_path / "ours", tmp_path / "theirs", "--to", "openai-gpt", *PLAIN)
+    converted(tmp_path / "theirs", tmp_path / "again", *PLAIN)
+    assert_same_model(tmp_path / "ours", tmp_path / "again")
+
+
+def test_six_classes_and_a_vocabulary(tmp_path, converted):
+    joblib = pytest.importorskip("joblib")
+    source = own_model(GPTForSequenceClassification, num_labels=6)
+    state = {name.removeprefix("transformer."): value for name, value in source.state_dict().items()}
+    blocks = list(release_arrays(state, 2).values())[2:]
+    rows = torch.cat([state["embed_tokens.weight"][: ROWS + 3], state["embed_positions.weight"]]).numpy()
+    head = [state["score.weight"].numpy().T, state["score.bias"].numpy()]
+    write_vocabulary(tmp_path, "encoder_bpe_40000.json", "vocab_40000.bpe")
+    joblib.dump([rows, *blocks, *head], tmp_path / "best_params.jl")
+    converted(tmp_path, tmp_path / "ours", "--n_head", 2)
+    found = GPTForSequenceClassification.from_pretrained(tmp_path / "ours").state_dict()
+    for name, value in source.state_dict().items():
+        rows = slice(ROWS + 3) if "embed_tokens" in name else slice(None)
+        assert torch.equal(found[name][rows], value[rows]), name
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "ours")) == ROWS + 4
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_arrays_of_joblib(protocol, tmp_path):
+    joblib = pytest.importorskip("joblib")
+    generator = np.random.default_rng(0)
+    given = [
+        generator.standard_normal((3, 4)).astype(np.float32),
+        np.asfortranarray(generator.standard_normal((2, 5))),
+        np.arange(7, dtype=np.int16),
+        np.arange(3, dtype=">f4"),
+        np.array(2, np.float32),
+        np.zeros((0, 3), np.float32),
+    ]
+    given.append(given[0])
+    joblib.dump(given, tmp_path / "arrays.jl", protocol=protocol)
+    found = read_arrays(tmp_path / "arrays.jl")
+    assert len(found) == len(given)
+    for ours, theirs in zip(found, given, strict=True):
+        assert ours.shape == theirs.shape
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def broken_joblib(joblib, folder):
+    good = [np.ones(5, np.float32)]
+    joblib.dump(good, folder / "good")
+    whole = (folder / "good").read_bytes()
+    trap = Trap(folder / "sprung")
+    yield "code", pickle.dumps([trap]), r"names .*open, and only arrays of numbers"
+    joblib.dump([np.array([trap], dtype=object)], folder / "objects")
+    yield "array of objects", (folder / "objects").read_bytes(), "no numbers"
+    yield "truncated in an array", whole[:-8], "truncated"
+    yield "truncated in between", whole[:20], "truncated"
+    yield "empty", b"", "truncated"
+    joblib.dump(good, folder / "compressed", compress=3)
+    yield "compressed", (folder / "compressed").read_bytes(), "compress=0"
+    yield "text", b"404: Not Found", "not a file of arrays that joblib wrote"
+    yield "no list", pickle.dumps({"a": 1}), "something else than a list"
+    yield "numbers alone", pickle.dumps([1, 2]), "something else than a list"
+    yield "numpy function", pickle.dumps([np.float32(1)]), "names numpy"
+
+
+def test_files_that_are_no_arrays_of_joblib(tmp_path):
+    joblib = pytest.importorskip("joblib")
+    for name, content, message in broken_joblib(joblib, tmp_path):
+        path = tmp_path / "broken.jl"
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=message) as caught:
+            read_arrays(path)
+        assert str(path) in str(caught.value), name
+        assert not (tmp_path / "sprung").exists(), name
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        read_arrays(tmp_path / "nothing.jl")
+
+
+def test_fine_tuned_parameters_that_do_not_fit(tmp_path, convert):
+    joblib = pytest.importorskip("joblib")
+    variables = arrays("tiny_seed0", "params")
+    given = [variables[name] for name in variables["order"]]
+    path = tmp_path / "best_params.jl"
+    for content, flags, message in (
+        (given, (), "--tokenizer_source"),
+        (given, ("--n_positions", 235), "do not fit"),
+        (given[:-1], ("--n_positions", 24), "one embedding matrix, 12 per block"),
+        ([*given[:2], given[3], given[2], *given[4:]], ("--n_positions", 24), "block 0, attn/c_attn/b"),
+    ):
+        joblib.dump(content, path)
+        status, printed = convert(path, tmp_path / "ours", "--n_head", 4, *flags, *PLAIN)
+        assert status == 2
+        assert message in printed
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize("model", models())
+def test_layout_of_the_publishers_files(model, tmp_path):
+    checkpoint = golden_directory() / model / "checkpoint"
+    source = load_release(checkpoint, GPTModel, n_head=golden_config(model)["config"]["n_head"])
+    rows = source.config.vocab_size - 4
+    state = source.state_dict() | {"embed_tokens.weight": source.embed_tokens.weight[:rows].detach()}
+    write_release(tmp_path, release_arrays(state, source.config.n_layer))
+    assert release_files(tmp_path) == release_files(checkpoint)

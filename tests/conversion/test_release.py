@@ -1,0 +1,348 @@
+"""The OpenAI release: every array in its place, and a clear refusal of every file that is not the release's."""
+
+import json
+import pickle
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
+from hf_gpt.conversion.release import block_shapes, is_release, load_release, read_release
+
+from ..support.golden import CARRIED
+
+CHECKPOINT = CARRIED / "tiny_seed0" / "checkpoint"
+POSITIONS, TOKENS, WIDTH, BLOCKS, HEADS = 40, 211, 48, 3, 4
+PIECES = [f"params_{index}.npy" for index in range(10)]
+
+
+@pytest.fixture
+def release(tmp_path):
+    """A copy of the small release."""
+    return Path(shutil.copytree(CHECKPOINT, tmp_path / "release"))
+
+
+def write_release(folder, positions, tokens, width, blocks):
+    """A release of random numbers in the publisher's format; returns them by name."""
+    shapes = [[positions, width], [tokens, width], *list(block_shapes(width).values()) * blocks]
+    generator = np.random.default_rng(0)
+    values = [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
+    folder.mkdir(exist_ok=True)
+    (folder / "params_shapes.json").write_text(json.dumps(shapes))
+    flat = np.concatenate([value.ravel() for value in values])
+    for name, piece in zip(PIECES, np.array_split(flat, len(PIECES)), strict=True):
+        np.save(folder / name, piece)
+    return values
+
+
+def test_arrays_of_the_release():
+    found = read_release(CHECKPOINT)
+    shapes = json.loads((CHECKPOINT / "params_shapes.json").read_text())
+    flat = np.concatenate([np.load(CHECKPOINT / name) for name in PIECES])
+    assert list(found)[:3] == ["positions", "tokens", "model/h0/attn/c_attn/w"]
+    assert list(found)[-1] == f"model/h{BLOCKS - 1}/ln_2/b"
+    assert len(found) == 2 + 12 * BLOCKS
+    start = 0
+    for array, shape in zip(found.values(), shapes, strict=True):
+        size = int(np.prod(shape))
+        np.testing.assert_array_equal(array, flat[start : start + size].reshape(shape))
+        assert array.dtype == np.float32
+        start += size
+    assert start == flat.size
+
+
+def test_every_parameter_is_the_releases():
+    arrays = read_release(CHECKPOINT)
+    model = load_release(CHECKPOINT, GPTModel, n_head=HEADS)
+    expected = {
+        "embed_positions.weight": arrays.pop("positions"),
+        "embed_tokens.weight": np.concatenate([arrays.pop("tokens"), model.embed_tokens.weight[TOKENS:].detach()]),
+    }
+    for block in range(BLOCKS):
+        for module in ("attn/c_attn", "attn/c_proj", "mlp/c_fc", "mlp/c_proj"):
+            name = f"h.{block}.{module.replace('/', '.')}"
+            expected[f"{name}.weight"] = arrays.pop(f"model/h{block}/{module}/w")[0].T
+            expected[f"{name}.bias"] = arrays.pop(f"model/h{block}/{module}/b")
+        for module in ("ln_1", "ln_2"):
+            expected[f"h.{block}.{module}.weight"] = arrays.pop(f"model/h{block}/{module}/g")
+            expected[f"h.{block}.{module}.bias"] = arrays.pop(f"model/h{block}/{module}/b")
+    assert not arrays
+    state = model.state_dict()
+    assert set(state) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(state[name].numpy(), value)
+    assert {value.dtype for value in state.values()} == {torch.float32}
+    assert all(value.is_contiguous() for value in state.values())
+    assert not model.training
+
+
+@pytest.mark.parametrize(
+    ("positions", "tokens", "width", "blocks"), [(7, 11, 64, 1), (5, 30, 128, 2)], ids=["one-block", "two-blocks"]
+)
+def test_sizes_are_told_by_the_shapes(tmp_path, positions, tokens, width, blocks):
+    values = write_release(tmp_path, positions, tokens, width, blocks)
+    model = load_release(tmp_path)
+    config = model.config
+    assert (config.n_positions, config.vocab_size, config.n_embd) == (positions, tokens + 4, width)
+    assert (config.n_layer, config.n_head) == (blocks, width // 64)
+    specials = (
+        config.bos_token_id,
+        config.start_token_id,
+        config.delimiter_token_id,
+        config.classify_token_id,
+        config.pad_token_id,
+    )
+    assert specials == (tokens, tokens, tokens + 1, tokens + 2, tokens + 3)
+    last = model.transformer.h[-1]
+    np.testing.assert_array_equal(last.ln_2.bias.detach().numpy(), values[-1])
+    np.testing.assert_array_equal(last.mlp.c_proj.weight.detach().numpy(), values[-4][0].T)
+
+
+@pytest.mark.parametrize(
+    ("model_class", "kwargs", "head"),
+    [
+        (GPTForCausalLM, {}, None),
+        (GPTForMultipleChoice, {"lm_coef": 0.25}, (1, WIDTH)),
+        (GPTForSequenceClassification, {"num_labels": 5}, (5, WIDTH)),
+    ],
+    ids=["causal-lm", "multiple-choice", "classification"],
+)
+def test_heads(model_class, kwargs, head):
+    model = load_release(CHECKPOINT, model_class, n_head=HEADS, **kwargs)
+    assert type(model) is model_class
+    assert all(getattr(model.config, name) == value for name, value in kwargs.items())
+    if head is None:
+        assert model.lm_head.weight is model.transformer.embed_tokens.weight
+    else:
+        assert model.score.weight.shape == head
+        assert model.score.weight.any()
+        assert not model.score.bias.any()
+    with torch.no_grad():
+        states = load_release(CHECKPOINT, GPTModel, n_head=HEADS)(torch.tensor([[1, 2, 3]])).last_hidden_state
+        assert torch.equal(model.base_model(torch.tensor([[1, 2, 3]])).last_hidden_state, states)
+
+
+def test_fewer_positions():
+    whole = load_release(CHECKPOINT, GPTModel, n_head=HEADS)
+    cut = load_release(CHECKPOINT, GPTModel, n_positions=24, n_head=HEADS)
+    assert cut.config.n_positions == 24
+    assert torch.equal(cut.embed_positions.weight, whole.embed_positions.weight[:24])
+    with pytest.raises(ValueError, match="25 tokens is longer than the context of 24"):
+        cut(torch.ones(1, 25, dtype=torch.long))
+
+
+def test_new_rows_and_head(tmp_path):
+    write_release(tmp_path, positions=4, tokens=6, width=512, blocks=1)
+    model = load_release(tmp_path, GPTForSequenceClassification, num_labels=6)
+    specials, padding = model.transformer.embed_tokens.weight[6:].split([3, 1])
+    assert specials.std().item() == pytest.approx(0.02, rel=0.1)
+    assert abs(specials.mean().item()) < 0.002
+    assert model.score.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    assert not padding.any()
+    wider = load_release(tmp_path, GPTForSequenceClassification, initializer_range=0.1)
+    assert wider.transformer.embed_tokens.weight[6:9].std().item() == pytest.approx(0.1, rel=0.1)
+
+
+def test_seed():
+    def drawn(seed):
+        model = load_release(CHECKPOINT, GPTForMultipleChoice, n_head=HEADS, seed=seed)
+        return torch.cat([model.transformer.embed_tokens.weight[TOKENS : TOKENS + 3], model.score.weight])
+
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    first = drawn(1)
+    assert torch.equal(torch.rand(3), expected), "loading must not use up the caller's random numbers"
+    assert torch.equal(first, drawn(1))
+    assert not torch.isclose(first, drawn(2)).any()
+
+
+@pytest.mark.parametrize("model_class", [GPTForCausalLM, GPTForSequenceClassification])
+def test_rows_of_special_tokens_are_untrained(model_class, tmp_path):
+    model = load_release(CHECKPOINT, model_class, n_head=HEADS)
+    first = model.config.start_token_id
+    assert model.config.untrained_token_ids == [first, first + 1, first + 2]
+    model.save_pretrained(tmp_path)
+    language_model = GPTForCausalLM.from_pretrained(tmp_path)
+    ids = torch.tensor([[5, 3, 1, 4]])
+    states = language_model.transformer(ids).last_hidden_state
+    expected = (states @ language_model.get_input_embeddings().weight[:first].T).softmax(-1)
+    torch.testing.assert_close(language_model(ids).logits.softmax(-1)[..., :first], expected)
+
+
+def test_special_tokens_are_kept_out_of_texts():
+    model = load_release(CHECKPOINT, n_head=HEADS)
+    assert model.generation_config.suppress_tokens == [TOKENS, TOKENS + 1, TOKENS + 2, TOKENS + 3]
+    with torch.no_grad():
+        # Special rows that would otherwise win every comparison.
+        model.transformer.embed_tokens.weight[TOKENS:] = 100 * model.transformer.embed_tokens.weight[:4]
+        texts = model.generate(torch.tensor([[1, 2, 3]]), max_new_tokens=10, do_sample=False)
+    assert texts.shape == (1, 13)
+    assert texts.max() < TOKENS
+
+
+def test_loaded_release_can_be_saved(tmp_path):
+    model = load_release(CHECKPOINT, n_head=HEADS)
+    model.save_pretrained(tmp_path)
+    loaded = GPTForCausalLM.from_pretrained(tmp_path)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(loaded.get_parameter(name), parameter)
+    assert loaded.generation_config.suppress_tokens == model.generation_config.suppress_tokens
+
+
+def test_is_release(release, tmp_path):
+    assert is_release(release)
+    assert is_release(str(release))
+    assert not is_release(tmp_path)
+    assert not is_release(release / "params_shapes.json")
+    assert not is_release(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"n_positions": POSITIONS + 1, "n_head": HEADS}, f"n_positions is {POSITIONS + 1}.*{POSITIONS} positions"),
+        ({"n_positions": 0, "n_head": HEADS}, "n_positions is 0"),
+        ({}, f"width {WIDTH} is not a multiple of 64.*n_head"),
+        ({"n_head": 5}, "must be a multiple of n_head"),
+    ],
+    ids=["too-many-positions", "no-positions", "heads-unknown", "heads-do-not-divide"],
+)
+def test_sizes_that_do_not_fit(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        load_release(CHECKPOINT, **kwargs)
+
+
+@pytest.mark.parametrize("name", ["params_shapes.json", *PIECES])
+def test_missing_file(release, name):
+    (release / name).unlink()
+    with pytest.raises(FileNotFoundError, match=re.escape(str(release / name))):
+        read_release(release)
+
+
+SHAPES = json.loads((CHECKPOINT / "params_shapes.json").read_text())
+WRONG_SHAPES = {
+    "not-json": ("[[40, 48], [211", "not valid JSON"),
+    "empty": ("", "not valid JSON"),
+    "not-text": (b"\xff\xfe\x00", "not valid JSON"),
+    "not-a-list": ({"positions": [40, 48]}, "list of array shapes"),
+    "list-of-numbers": ([40, 48], "list of array shapes"),
+    "shape-of-nothing": ([[], *SHAPES[1:]], "list of array shapes"),
+    "negative": ([[-40, 48], *SHAPES[1:]], "list of array shapes"),
+    "fraction": ([[40.0, 48], *SHAPES[1:]], "list of array shapes"),
+    "no-blocks": (SHAPES[:2], "lists 2 arrays"),
+    "part-of-a-block": (SHAPES[:-1], "lists 37 arrays"),
+    "widths-differ": ([[40, 32], *SHAPES[1:]], r"begins with the shapes \[40, 32\] and \[211, 48\]"),
+    "not-a-matrix": ([[40], *SHAPES[1:]], "begins with the shapes"),
+    "array-of-another-width": (
+        [*SHAPES[:14], [1, 64, 144], *SHAPES[15:]],
+        r"array 14 \(block 1, attn/c_attn/w\) has the shape \[1, 64, 144\]; expected \[1, 48, 144\]",
+    ),
+    "arrays-out-of-order": ([*SHAPES[:2], SHAPES[3], SHAPES[2], *SHAPES[4:]], r"array 2 \(block 0, attn/c_attn/w\)"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), WRONG_SHAPES.values(), ids=WRONG_SHAPES)
+def test_wrong_list_of_shapes(release, content, message):
+    path = release / "params_shapes.json"
+    if not isinstance(content, (str, bytes)):
+        content = json.dumps(content)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=f"{re.escape(str(path))}.*{message}"):
+        read_release(release)
+
+
+def cut_bytes(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def cut_to_header(path):
+    path.write_bytes(path.read_bytes()[:40])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def write_text(path):
+    path.write_text("404: Not Found")
+
+
+def changed(function):
+    return lambda path: np.save(path, function(np.load(path)))
+
+
+def with_value(index, value):
+    def change(piece):
+        piece[index] = value
+        return piece
+
+    return changed(change)
+
+
+def write_archive(path):
+    piece = np.load(path)
+    with path.open("wb") as file:
+        np.savez(file, piece)
+
+
+WRONG_PIECES = {
+    "cut-file": (cut_bytes, "truncated or not from the release"),
+    "cut-header": (cut_to_header, "truncated or not from the release"),
+    "empty-file": (empty, "truncated or not from the release"),
+    "text-file": (write_text, "not a readable array"),
+    "shorter-array": (changed(lambda piece: piece[:-1]), "holds FEWER numbers; .* asks for SIZE"),
+    "longer-array": (changed(lambda piece: np.append(piece, np.float32(0))), "holds MORE numbers; .* asks for SIZE"),
+    "float64": (changed(lambda piece: piece.astype(np.float64)), "flat array of float32"),
+    "float16": (changed(lambda piece: piece.astype(np.float16)), "flat array of float32"),
+    "integers": (changed(lambda piece: piece.astype(np.int32)), "flat array of float32"),
+    "matrix": (changed(lambda piece: piece.reshape(2, -1)), "flat array of float32"),
+    "archive": (write_archive, "flat array of float32"),
+    "nan": (with_value(7, np.nan), "1 numbers that are NaN or infinite, the first at index 7"),
+    "infinite": (with_value(slice(3, 5), -np.inf), "2 numbers that are NaN or infinite, the first at index 3"),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), WRONG_PIECES.values(), ids=WRONG_PIECES)
+def test_wrong_piece(release, damage, message):
+    path = release / "params_6.npy"
+    size = np.load(path).size
+    damage(path)
+    for word, number in {"FEWER": size - 1, "SIZE": size, "MORE": size + 1}.items():
+        message = message.replace(word, f"{number:,}")
+    with pytest.raises(ValueError, match=f"{re.escape(str(path))}.*{message}"):
+        read_release(release)
+
+
+class Trap:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return (open, (self.path, "w"))
+
+
+@pytest.mark.parametrize("bare", [False, True], ids=["object-array", "bare-pickle"])
+def test_pickles_are_refused_unread(release, tmp_path, bare):
+    sprung = tmp_path / "sprung"
+    trap = np.array([Trap(sprung)], dtype=object)
+    path = release / "params_0.npy"
+    if bare:
+        path.write_bytes(pickle.dumps(trap))
+    else:
+        np.save(path, trap, allow_pickle=True)
+    with pytest.raises(ValueError, match=re.escape(str(path))):
+        load_release(release, n_head=HEADS)
+    assert not sprung.exists()
+
+
+def test_the_trap_springs_where_pickles_are_read(tmp_path):
+    np.save(tmp_path / "trap.npy", np.array([Trap(tmp_path / "sprung")], dtype=object), allow_pickle=True)
+    np.load(tmp_path / "trap.npy", allow_pickle=True)[0].close()
+    assert (tmp_path / "sprung").exists()

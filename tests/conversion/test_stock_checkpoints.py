@@ -1,0 +1,235 @@
+"""`from_pretrained` on checkpoints of transformers' own `openai-gpt` and `gpt2`: weights, outputs, configuration."""
+
+import json
+
+import pytest
+import torch
+from transformers import (
+    AutoConfig,
+    GPT2Config,
+    GPT2DoubleHeadsModel,
+    GPT2ForSequenceClassification,
+    GPT2LMHeadModel,
+    GPT2Model,
+    OpenAIGPTConfig,
+    OpenAIGPTDoubleHeadsModel,
+    OpenAIGPTForSequenceClassification,
+    OpenAIGPTLMHeadModel,
+    OpenAIGPTModel,
+)
+
+from hf_gpt import (
+    GPTConfig,
+    GPTForCausalLM,
+    GPTForMultipleChoice,
+    GPTForSequenceClassification,
+    GPTModel,
+    GPTTokenizer,
+)
+from hf_gpt.model.stock_checkpoints import drawn_special_tokens
+
+from ..support.stock_models import ROWS, WIDTH, save_old_bin, stock_model, write_vocabulary
+
+INPUTS = torch.tensor([[3, 9, 4, 1, 17, 2, 11], [5, 5, 12, 30, 0, 7, 22]])
+BASES = {"openai-gpt": OpenAIGPTModel, "gpt2": GPT2Model}
+LANGUAGE_MODELS = {"openai-gpt": OpenAIGPTLMHeadModel, "gpt2": GPT2LMHeadModel}
+DOUBLE_HEADS = {"openai-gpt": OpenAIGPTDoubleHeadsModel, "gpt2": GPT2DoubleHeadsModel}
+CLASSIFIERS = {"openai-gpt": OpenAIGPTForSequenceClassification, "gpt2": GPT2ForSequenceClassification}
+KINDS = pytest.mark.parametrize("kind", ["openai-gpt", "gpt2"])
+
+
+def load(model_class, folder, **kwargs):
+    """A model, and what transformers says is missing, unexpected or wrong in the checkpoint."""
+    model, info = model_class.from_pretrained(folder, output_loading_info=True, **kwargs)
+    return model, {name: keys for name, keys in info.items() if keys}
+
+
+@KINDS
+@pytest.mark.parametrize("file", ["safetensors", "old bin"])
+@torch.no_grad()
+def test_language_model(kind, file, tmp_path):
+    theirs = stock_model(LANGUAGE_MODELS[kind])
+    if file == "safetensors":
+        theirs.save_pretrained(tmp_path)
+    else:
+        save_old_bin(theirs, tmp_path)
+    ours, problems = load(GPTForCausalLM, tmp_path)
+    assert not problems
+    assert ours.lm_head.weight is ours.transformer.embed_tokens.weight
+    assert type(ours.config) is GPTConfig
+    torch.testing.assert_close(ours(INPUTS).logits[..., :ROWS], theirs(INPUTS).logits, atol=2e-5, rtol=1e-5)
+    expected = theirs.transformer.h[1].attn.c_proj.weight.T
+    assert torch.equal(ours.transformer.h[1].attn.c_proj.weight, expected)
+
+
+@KINDS
+@torch.no_grad()
+def test_headless_model_from_any_checkpoint(kind, tmp_path):
+    for theirs in (stock_model(BASES[kind]), stock_model(LANGUAGE_MODELS[kind])):
+        theirs.save_pretrained(tmp_path)
+        ours, problems = load(GPTModel, tmp_path)
+        assert not problems
+        expected = theirs.base_model(INPUTS).last_hidden_state
+        torch.testing.assert_close(ours(INPUTS).last_hidden_state, expected, atol=2e-5, rtol=1e-5)
+
+
+@KINDS
+@torch.no_grad()
+def test_multiple_choice_head(kind, tmp_path):
+    theirs = stock_model(DOUBLE_HEADS[kind])
+    theirs.save_pretrained(tmp_path)
+    ours, problems = load(GPTForMultipleChoice, tmp_path)
+    assert not problems
+    choices, last = torch.stack([INPUTS, INPUTS.flip(0)]), torch.tensor([[6, 4], [3, 6]])
+    expected = theirs(choices, mc_token_ids=last).mc_logits
+    row_of_item = choices.flatten(0, 1)
+    states = ours.transformer(row_of_item).last_hidden_state
+    logits = ours.score(states[torch.arange(4), last.flatten()]).view(2, 2)
+    torch.testing.assert_close(logits, expected, atol=2e-5, rtol=1e-5)
+
+
+@KINDS
+@torch.no_grad()
+def test_classification_head(kind, tmp_path):
+    theirs = stock_model(CLASSIFIERS[kind], num_labels=3, pad_token_id=0)
+    theirs.save_pretrained(tmp_path)
+    ours, problems = load(GPTForSequenceClassification, tmp_path)
+    assert not problems
+    assert not ours.score.bias.any()
+    logits = ours(INPUTS, classify_index=torch.tensor([[6], [6]])).logits
+    torch.testing.assert_close(logits, theirs(INPUTS).logits, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("model_class", [GPTForMultipleChoice, GPTForSequenceClassification])
+def test_new_heads_are_said_to_be_new(model_class, tmp_path):
+    stock_model(OpenAIGPTLMHeadModel).save_pretrained(tmp_path)
+    model, problems = load(model_class, tmp_path, **({"num_labels": 6} if "Seq" in model_class.__name__ else {}))
+    assert set(problems.pop("missing_keys")) == {"score.weight", "score.bias"}
+    assert not problems
+    assert model.score.weight.std().item() == pytest.approx(0.02, rel=0.5)
+
+
+def test_special_tokens_of_openai_gpt(tmp_path):
+    theirs = stock_model(OpenAIGPTLMHeadModel)
+    theirs.save_pretrained(tmp_path)
+    first, second = (GPTModel.from_pretrained(tmp_path) for _ in range(2))
+    config = first.config
+    ids = (config.start_token_id, config.delimiter_token_id, config.classify_token_id, config.pad_token_id)
+    assert ids == (ROWS, ROWS + 1, ROWS + 2, ROWS + 3)
+    assert (config.vocab_size, config.bos_token_id) == (ROWS + 4, ROWS)
+    assert torch.equal(first.embed_tokens.weight[:ROWS], theirs.transformer.tokens_embed.weight)
+    # An adapter is saved without its base model, which must come back with the same rows.
+    assert torch.equal(first.embed_tokens.weight, second.embed_tokens.weight)
+    assert torch.equal(first.embed_tokens.weight[ROWS:], drawn_special_tokens(WIDTH, 0.02))
+    assert first.embed_tokens.weight[ROWS : ROWS + 3].any(-1).all()
+    assert not first.embed_tokens.weight[ROWS + 3].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_number_type_is_kept(dtype, tmp_path):
+    stock_model(OpenAIGPTLMHeadModel).to(dtype).save_pretrained(tmp_path)
+    assert {p.dtype for p in GPTForCausalLM.from_pretrained(tmp_path).parameters()} == {dtype}
+    assert GPTForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).dtype == torch.float32
+
+
+@KINDS
+def test_saved_under_our_names(kind, tmp_path):
+    stock_model(LANGUAGE_MODELS[kind]).save_pretrained(tmp_path / "theirs")
+    model = GPTForCausalLM.from_pretrained(tmp_path / "theirs")
+    model.save_pretrained(tmp_path / "ours")
+    assert json.loads((tmp_path / "ours" / "config.json").read_text())["model_type"] == "hf_gpt"
+    again, problems = load(GPTForCausalLM, tmp_path / "ours")
+    assert not problems
+    for name, parameter in model.named_parameters():
+        assert torch.equal(again.get_parameter(name), parameter), name
+
+
+def test_own_checkpoints_load_as_ever_behind_a_stock_one(tmp_path, tiny_model):
+    stock_model(OpenAIGPTLMHeadModel).save_pretrained(tmp_path / "theirs")
+    own = tiny_model(GPTForCausalLM)
+    own.save_pretrained(tmp_path / "ours")
+    config = GPTForCausalLM.from_pretrained(tmp_path / "theirs").config
+    config.vocab_size, config.n_positions = own.config.vocab_size, own.config.n_positions
+    for name in ("bos", "start", "delimiter", "classify", "pad"):
+        setattr(config, f"{name}_token_id", getattr(own.config, f"{name}_token_id"))
+    again = GPTForCausalLM.from_pretrained(tmp_path / "ours", config=config)
+    for name, parameter in own.named_parameters():
+        assert torch.equal(again.get_parameter(name), parameter), name
+
+
+def test_untied_output_matrix(tmp_path):
+    theirs = stock_model(OpenAIGPTLMHeadModel, tie_word_embeddings=False)
+    theirs.save_pretrained(tmp_path)
+    ours, problems = load(GPTForCausalLM, tmp_path)
+    assert not problems
+    assert torch.equal(ours.lm_head.weight[:ROWS], theirs.lm_head.weight)
+    assert not torch.equal(ours.lm_head.weight, ours.transformer.embed_tokens.weight)
+
+
+def test_configuration_of_openai_gpt(tmp_path, caplog):
+    OpenAIGPTConfig(
+        n_embd=32,
+        n_layer=3,
+        n_head=2,
+        afn="silu",
+        attn_pdrop=0.3,
+        summary_first_dropout=0.2,
+        id2label={0: "no", 1: "yes"},
+    ).save_pretrained(tmp_path)
+    config = GPTConfig.from_pretrained(tmp_path, lm_coef=0.25)
+    assert (config.n_embd, config.n_layer, config.n_head, config.n_positions) == (32, 3, 2, 512)
+    assert (config.vocab_size, config.start_token_id, config.pad_token_id) == (40482, 40478, 40481)
+    assert (config.afn, config.attn_pdrop, config.clf_pdrop, config.lm_coef) == ("swish", 0.3, 0.2, 0.25)
+    assert (config.norm_first, config.final_norm, config.id2label) == (False, False, {0: "no", 1: "yes"})
+    assert not hasattr(config, "summary_type")
+    assert type(AutoConfig.from_pretrained(tmp_path)) is OpenAIGPTConfig
+    # The publisher's oldest file names no model type.
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text()) | {"architectures": ["OpenAIGPTLMHeadModel"], "n_ctx": 512}
+    del values["model_type"]
+    path.write_text(json.dumps(values))
+    assert GPTConfig.from_pretrained(tmp_path).vocab_size == 40482
+    assert "You are using a model of type" not in caplog.text
+
+
+def test_configuration_of_gpt2(tmp_path):
+    GPT2Config(n_embd=32, n_head=2, n_inner=64).save_pretrained(tmp_path)
+    config = GPTConfig.from_pretrained(tmp_path)
+    assert (config.vocab_size, config.n_positions, config.n_inner) == (50257, 1024, 64)
+    assert (config.norm_first, config.final_norm, config.afn) == (True, True, "gelu")
+    assert (config.start_token_id, config.classify_token_id, config.pad_token_id) == (None, None, None)
+    assert (config.bos_token_id, config.eos_token_id) == (50256, 50256)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"activation_function": "gelu"}, "activation 'gelu'; hf_gpt has gelu_new"),
+        ({"scale_attn_weights": False}, "scale_attn_weights=False"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
+        ({"add_cross_attention": True}, "add_cross_attention"),
+    ],
+    ids=["exact gelu", "unscaled", "scaled by layer", "cross attention"],
+)
+def test_what_we_do_not_compute_is_refused(changes, message, tmp_path):
+    GPT2Config(**changes).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        GPTConfig.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("files", ["vocab.json", "tokenizer.json"])
+def test_tokenizer_of_a_stock_folder(files, tmp_path):
+    write_vocabulary(tmp_path, "encoder_bpe_40000.json", "vocab_40000.bpe")
+    expected = GPTTokenizer.from_release(tmp_path, task_template=True)
+    stock = tmp_path / "stock"
+    stock.mkdir()
+    if files == "vocab.json":
+        write_vocabulary(stock, "vocab.json", "merges.txt")
+    else:
+        write_vocabulary(stock, tokenizer=True)
+    tokenizer = GPTTokenizer.from_pretrained(stock, task_template=True)
+    text = "The path, the other\n\npath isn't there."
+    assert tokenizer(text).input_ids == expected(text).input_ids
+    assert tokenizer.get_vocab() == expected.get_vocab()
+    tokenizer.save_pretrained(tmp_path / "saved")
+    assert GPTTokenizer.from_pretrained(tmp_path / "saved")(text).input_ids == expected(text).input_ids

@@ -1,0 +1,369 @@
+"""The demonstration: what stands behind its tabs, the page, the folder of a Space, and the command."""
+
+import json
+import math
+import os
+import re
+import runpy
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from transformers import AutoTokenizer
+
+from hf_gpt import GPTForMultipleChoice, GPTForSequenceClassification
+from hf_gpt.demo import ClassifierDemo, LanguageModelDemo, MultipleChoiceDemo, Strategy, strategies
+from hf_gpt.demo.page import Demos, build_app, export_space
+from hf_gpt.hub.code import add_code
+
+from ..support.runs import REPOSITORY, finetune
+
+PROMPT = "She opened the door and"
+
+
+@pytest.fixture(scope="module")
+def language_model(tiny_checkpoint) -> LanguageModelDemo:
+    return LanguageModelDemo.from_pretrained(str(tiny_checkpoint))
+
+
+def save_head(folder: Path, target: Path, model_class: type, **settings) -> str:
+    """A new head on the tiny model, beside its tokenizer."""
+    torch.manual_seed(0)
+    model = model_class.from_pretrained(folder, **settings)
+    torch.nn.init.normal_(model.score.weight)
+    model.save_pretrained(target)
+    AutoTokenizer.from_pretrained(folder, task_template=True).save_pretrained(target)
+    return str(target)
+
+
+@pytest.fixture(scope="module")
+def classifier_folder(tiny_checkpoint, tmp_path_factory) -> str:
+    names = {0: "LOC", 1: "NUM", 2: "HUM"}
+    target = tmp_path_factory.mktemp("classifier")
+    return save_head(tiny_checkpoint, target, GPTForSequenceClassification, id2label=names)
+
+
+@pytest.fixture(scope="module")
+def choices_folder(tiny_checkpoint, tmp_path_factory) -> str:
+    return save_head(tiny_checkpoint, tmp_path_factory.mktemp("choices"), GPTForMultipleChoice)
+
+
+@pytest.fixture(scope="module")
+def demos(tiny_checkpoint, classifier_folder, choices_folder) -> Demos:
+    return Demos.from_pretrained(str(tiny_checkpoint), classifier_folder, choices_folder)
+
+
+def test_continuations_side_by_side(language_model):
+    results = language_model.continuations(PROMPT, 6, seed=3)
+    assert [result.strategy.name for result in results] == [strategy.name for strategy in strategies()]
+    given = language_model.tokenizer(PROMPT, return_tensors="pt")["input_ids"]
+    greedy = language_model.model.generate(given, max_new_tokens=6, do_sample=False)[0]
+    assert results[0].text == language_model.tokenizer.decode(greedy)
+    assert all(result.new_tokens == 6 and 0 < result.distinct <= 1 for result in results)
+
+    log_probs = language_model.model(greedy[None]).logits[0].log_softmax(-1)
+    start = given.shape[1]
+    expected = log_probs[range(start - 1, start + 5), greedy[start:]].mean().item()
+    assert results[0].mean_log_probability == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_seed_decides_what_is_drawn_and_nothing_else(language_model):
+    first, again, other = (language_model.continuations(PROMPT, 8, seed=seed) for seed in (1, 1, 2))
+    assert [result.text for result in first] == [result.text for result in again]
+    differs = [one.text != two.text for one, two in zip(first, other, strict=True)]
+    assert differs == [result.strategy.is_random for result in first] == [False, False, True, True]
+    # Nor does it matter which strategies ran before.
+    alone = language_model.continuations(PROMPT, 8, strategies()[3:], seed=1)
+    assert alone[0].text == first[3].text
+
+
+def test_strategies_say_what_they_are():
+    assert str(strategies(top_k=7)[2]) == "Top-k sampling (top_k=7, temperature=1.0)"
+    assert str(strategies()[3]) == "Nucleus sampling (top_p=0.9, temperature=1.0)"
+    assert str(Strategy("Greedy", {"do_sample": False})) == "Greedy"
+    for wrong in ({"num_beams": 1}, {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.5}, {"temperature": 0.0}):
+        with pytest.raises(ValueError, match="give 2 beams or more"):
+            strategies(**wrong)
+
+
+def test_next_tokens_are_those_of_the_model(language_model):
+    model, tokenizer = language_model.model, language_model.tokenizer
+    likeliest = language_model.next_tokens(PROMPT)
+    logits = model(tokenizer(PROMPT, return_tensors="pt")["input_ids"]).logits[0, -1]
+    assert len(likeliest) == 10
+    expected, indices = logits.softmax(-1).topk(10)
+    assert [token.probability for token in likeliest] == pytest.approx(expected.tolist(), abs=1e-6)
+    texts = [token.text + "</w>" * token.ends_word for token in likeliest]
+    assert texts == tokenizer.convert_ids_to_tokens(indices.tolist())
+
+
+def test_next_tokens_leave_out_what_generation_suppresses(tiny_checkpoint):
+    language_model = LanguageModelDemo.from_pretrained(str(tiny_checkpoint))
+    first = language_model.next_tokens(PROMPT, 3)
+    suppressed = language_model.tokenizer.convert_tokens_to_ids(first[0].text + "</w>" * first[0].ends_word)
+    settings = language_model.model.generation_config
+    settings.suppress_tokens = [*settings.suppress_tokens, suppressed]
+    second = language_model.next_tokens(PROMPT, 2)
+    assert [token.text for token in second] == [token.text for token in first[1:]]
+    ratio = second[0].probability / first[1].probability
+    assert ratio == pytest.approx(1 / (1 - first[0].probability), rel=1e-4)
+
+
+def test_what_is_wrong_with_a_prompt(language_model):
+    for empty in ("", "  \n"):
+        with pytest.raises(ValueError, match="The prompt is empty"):
+            language_model.continuations(empty, 5)
+        with pytest.raises(ValueError, match="The prompt is empty"):
+            language_model.next_tokens(empty)
+    with pytest.raises(ValueError, match=r"60 tokens and 5 new ones.* context of 64: shorten .* or ask for fewer"):
+        language_model.continuations("yes " * 60, 5)
+    with pytest.raises(ValueError, match=r"65 tokens, more than the context of 64: shorten the prompt\.$"):
+        language_model.next_tokens("yes " * 65)
+    assert len(language_model.next_tokens("yes " * 64)) == 10
+
+
+def test_requests_are_bounded_before_anything_is_tokenized(demos, language_model, monkeypatch):
+    def fail(*args, **kwargs):
+        raise AssertionError("it was tokenized")
+
+    monkeypatch.setattr(type(language_model.tokenizer), "__call__", fail)
+    for ask in (
+        lambda: language_model.continuations("(" * 5000, 5),
+        lambda: language_model.next_tokens("(" * 5000),
+        lambda: demos.score_choices("It rained.", "", "a\n" * 5000),
+        lambda: demos.score_choices("'" * 5000, "", "a\nb"),
+        lambda: demos.classify("'" * 5000, "", False),
+    ):
+        with pytest.raises(ValueError, match=r"characters; .* at most 1,024 are taken: shorten"):
+            ask()
+    with pytest.raises(ValueError, match="at least two choices and at most 20"):
+        demos.score_choices("It rained.", "", "a\n" * 21)
+    with pytest.raises(ValueError, match="at most 10 are searched"):
+        demos.generate("yes", 5, 500, 0, 40, 0.9, 1.0)
+
+
+def test_choices_without_a_head(language_model):
+    context, choices = "The rain fell all night.", ["The streets were wet.", "yes"]
+    model, tokenizer = language_model.model, language_model.tokenizer
+    expected = []
+    for choice in choices:
+        given, new = tokenizer(context)["input_ids"], tokenizer(choice)["input_ids"]
+        log_probs = model(torch.tensor([[*given, *new]])).logits[0].log_softmax(-1)
+        expected.append(log_probs[range(len(given) - 1, len(given) + len(new) - 1), new].mean().item())
+    assert language_model.score_choices(context, "", choices) == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(ValueError, match="at least two choices"):
+        language_model.score_choices(context, "", choices[:1])
+    with pytest.raises(ValueError, match="a context, a question or both"):
+        language_model.score_choices(" ", "", choices)
+    with pytest.raises(ValueError, match="choice number 2 is empty"):
+        language_model.score_choices(context, "", ["yes", " "])
+    with pytest.raises(ValueError, match=r"too long for the context of 64 tokens: shorten it by \d+"):
+        language_model.score_choices("yes " * 70, "", choices)
+
+
+def test_choices_with_a_head(choices_folder):
+    demo = MultipleChoiceDemo.from_pretrained(choices_folder)
+    tokenizer = AutoTokenizer.from_pretrained(choices_folder)
+    context, choices = "She opened the door.", ["She went in.", "She slept."]
+    encoded = tokenizer([context] * 2, choices, padding=True, return_tensors="pt")
+    inputs = {name: encoded[name][None] for name in ("input_ids", "attention_mask")}
+    with torch.no_grad():
+        expected = demo.model(**inputs).logits[0].tolist()
+    assert demo.score_choices(context, "", choices) == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(ValueError, match="too long for the context of 64 tokens"):
+        demo.score_choices("yes " * 70, "", choices)
+
+
+def test_classification(classifier_folder):
+    demo = ClassifierDemo.from_pretrained(classifier_folder)
+    tokenizer = AutoTokenizer.from_pretrained(classifier_folder)
+    texts = ("Who wrote it?", "A woman did.")
+    with torch.no_grad():
+        one = demo.model(tokenizer(texts[0], return_tensors="pt")["input_ids"]).logits[0]
+        two = demo.model(tokenizer(*texts, return_tensors="pt")["input_ids"]).logits[0]
+    found = demo.classify(texts[0])
+    assert list(found) == ["LOC", "NUM", "HUM"]
+    assert list(found.values()) == pytest.approx(one.softmax(-1).tolist(), abs=1e-5)
+    assert list(demo.classify(*texts).values()) == pytest.approx(two.softmax(-1).tolist(), abs=1e-5)
+    assert demo.classify(*texts, both_orders=True) == pytest.approx(
+        demo.classify(*reversed(texts), both_orders=True), abs=1e-5
+    )
+    demo.model.config.problem_type = "multi_label_classification"
+    assert list(demo.classify(texts[0]).values()) == pytest.approx(one.sigmoid().tolist(), abs=1e-5)
+    demo.model.config.problem_type = "ordinal"
+    assert demo.classify(texts[0])["score"] == pytest.approx(
+        (one.softmax(-1) * torch.arange(3)).sum().item(), abs=1e-5
+    )
+    for wrong, message in ((("",), "text is empty"), (("a", "", True), "second one"), (("yes " * 63,), "by 1")):
+        with pytest.raises(ValueError, match=message):
+            demo.classify(*wrong)
+
+
+def test_a_model_of_another_kind_is_refused(tiny_checkpoint, classifier_folder):
+    with pytest.raises(ValueError, match=r"holds GPTForCausalLM; a GPTForSequenceClassification"):
+        ClassifierDemo.from_pretrained(str(tiny_checkpoint))
+    with pytest.raises(ValueError, match=r"holds GPTForSequenceClassification; a GPTForMultipleChoice"):
+        MultipleChoiceDemo.from_pretrained(classifier_folder)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
+def test_an_adapter_is_loaded_on_its_base(tiny_checkpoint, tmp_path, own_datasets_cache):
+    flags = (
+        "--model_name_or_path",
+        tiny_checkpoint,
+        "--task",
+        "questions",
+        "--max_train_rows",
+        "32",
+        "--max_eval_rows",
+        "8",
+    )
+    finetune(*flags, "--adaptation", "lora", "--output_dir", tmp_path / "adapter")
+    demo = ClassifierDemo.from_pretrained(str(tmp_path / "adapter"))
+    found = demo.classify("Who wrote it?")
+    assert set(found) == {"ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"}
+    assert sum(found.values()) == pytest.approx(1, abs=1e-5)
+
+
+def test_rows_of_the_page(demos):
+    *texts, table = demos.generate(PROMPT, 5.0, 2.0, 0.0, 7.0, 0.5, 1.0)
+    assert len(texts) == len(table) == 4
+    assert all(text.startswith("she opened the door and") for text in texts)
+    assert [row[4] for row in table] == ["no", "no", "yes", "yes"]
+    assert table[1][0] == "Beam search (num_beams=2, no_repeat_ngram_size=2)"
+    rows = demos.next_tokens(PROMPT)
+    assert [row[0] for row in rows] == list(range(1, 11))
+    assert all("</w>" not in row[1] for row in rows)
+    assert float(rows[9][3].rstrip("%")) >= float(rows[0][2].rstrip("%"))
+    best, rows = demos.score_choices("It rained.", "", "It was wet.\n\n It was dry. \n")
+    assert [row[0] for row in rows] == ["It was wet.", "It was dry."]
+    assert best == max(rows, key=lambda row: float(row[1]))[0]
+    assert len(rows[0][3]) + len(rows[1][3]) >= 20
+    assert demos.classify("Who wrote it?", "", False).keys() == {"LOC", "NUM", "HUM"}
+
+
+def test_the_page_has_a_tab_for_everything(demos, language_model):
+    gradio = pytest.importorskip("gradio", reason='needs pip install -e ".[demo]"')
+    app = build_app(demos)
+    blocks = app.blocks.values()
+    assert [block.label for block in blocks if isinstance(block, gradio.Tab)] == [
+        *("Generation", "Next token", "Multiple choice", "Classification")
+    ]
+    assert {function.api_name for function in app.fns.values()} == {
+        "generate",
+        "next_tokens",
+        "score_choices",
+        "classify",
+    }
+    without = build_app(Demos("model", language_model))
+    shown = [block.value for block in without.blocks.values() if isinstance(block, gradio.Markdown)]
+    assert any("scripts/finetune.py" in text and "--classifier" in text for text in shown)
+    assert any("Zero-shot" in text for text in shown)
+
+
+def test_without_gradio_there_is_a_remedy(demos, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    with pytest.raises(ValueError, match=r"pip install -e .*demo"):
+        build_app(demos)
+
+
+def test_the_folder_of_a_space(tmp_path):
+    pytest.importorskip("gradio", reason='needs pip install -e ".[demo]"')
+    space = tmp_path / "space"
+    written = export_space(space, "user/gpt-mini", classifier="user/questions")
+    assert sorted(written) == sorted(path for path in space.rglob("*") if path.is_file())
+    header = yaml.safe_load((space / "README.md").read_text().split("---")[1])
+    assert header["sdk"] == "gradio"
+    assert header["app_file"] == "app.py"
+    assert header["models"] == ["user/gpt-mini", "user/questions"]
+    app = (space / "app.py").read_text()
+    assert 'Demos.from_pretrained(model_name_or_path="user/gpt-mini", classifier="user/questions")' in app
+    requirements = (space / "requirements.txt").read_text().splitlines()
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[\w.]+", line) for line in requirements)
+    assert any(line.startswith("transformers==") for line in requirements)
+    assert not any(line.startswith(("gradio", "pytest")) for line in requirements)
+    with pytest.raises(FileExistsError, match="name an empty folder"):
+        export_space(space, "user/gpt-mini")
+
+
+@pytest.mark.parametrize("name", ["gpt-mini", "a/b/c", "model_cards/gpt-mini", "user/spaces are not allowed"])
+def test_a_space_wants_hub_ids(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(REPOSITORY)
+    with pytest.raises(ValueError, match=r"--classifier .* loads its models from the Hub"):
+        export_space(tmp_path / "space", "user/gpt-mini", classifier=name)
+    assert not (tmp_path / "space").exists()
+
+
+@pytest.mark.slow
+def test_a_space_runs_on_its_own_copy(tiny_checkpoint, tmp_path):
+    """Its code is the copy beside it, not what a model's own repository carries; its models are those named."""
+    pytest.importorskip("gradio", reason='needs pip install -e ".[demo]"')
+    space = tmp_path / "space"
+    export_space(space, "user/model")
+    shutil.copytree(tiny_checkpoint, space / "user" / "model")
+    add_code(space / "user" / "model")
+    check = "import hf_gpt, json, app; print(json.dumps([hf_gpt.__file__, len(app.demos.next_tokens('yes'))]))"
+    result = subprocess.run(
+        [sys.executable, "-c", check], cwd=space, capture_output=True, text=True, check=True, timeout=300
+    )
+    file, count = json.loads(result.stdout.splitlines()[-1])
+    assert Path(file).parent == space / "hf_gpt"
+    assert count == 10
+
+
+@pytest.mark.slow
+def test_the_command_answers_requests(tiny_checkpoint, classifier_folder, tmp_path):
+    client_module = pytest.importorskip("gradio_client", reason='needs pip install -e ".[demo]"')
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "scripts/demo.py", "--model_name_or_path", str(tiny_checkpoint), "--port", str(port)]
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(
+            [*command, "--classifier", classifier_folder],
+            cwd=REPOSITORY,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        client = connected(client_module, port, server, tmp_path / "log")
+        *texts, table = client.predict(PROMPT, 5, 2, 0, 10, 0.9, 1.0, api_name="/generate")
+        assert len(texts) == len(table["data"]) == 4
+        assert len(client.predict(PROMPT, api_name="/next_tokens")["data"]) == 10
+        best, table = client.predict("It rained.", "", "It was wet.\nIt was dry.", api_name="/score_choices")
+        assert best in ("It was wet.", "It was dry.")
+        found = client.predict("Who wrote it?", "", False, api_name="/classify")
+        assert math.isclose(sum(entry["confidence"] for entry in found["confidences"]), 1, abs_tol=1e-4)
+        with pytest.raises(Exception, match="The prompt is empty"):
+            client.predict("", api_name="/next_tokens")
+    finally:
+        server.terminate()
+        server.wait(timeout=60)
+
+
+def connected(client_module, port: int, server: subprocess.Popen, log: Path):
+    """A client of the server, as soon as it answers."""
+    for _ in range(600):
+        assert server.poll() is None, log.read_text()
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        time.sleep(0.5)
+    return client_module.Client(f"http://127.0.0.1:{port}", verbose=False)
+
+
+def test_wrong_input_ends_with_one_line(tiny_checkpoint, monkeypatch, capsys):
+    for flags in (("--classifier", tiny_checkpoint), ("--export_space", tiny_checkpoint)):
+        monkeypatch.setattr(sys, "argv", ["demo.py", "--model_name_or_path", *map(str, (tiny_checkpoint, *flags))])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(REPOSITORY / "scripts" / "demo.py"), run_name="__main__")
+        assert end.value.code == 2
+        assert re.fullmatch(r"demo\.py: .+", capsys.readouterr().err.splitlines()[-1])

@@ -1,0 +1,242 @@
+"""Zero-shot scores against plain ones, and `scripts/evaluate_task.py` from arguments to files."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hf_gpt.evaluation import EvaluationArguments, evaluate
+from hf_gpt.evaluation.zero_shot import (
+    RULES,
+    ZeroShotRule,
+    ZeroShotScorer,
+    ZeroShotTransform,
+    best_threshold,
+    threshold_logits,
+    zero_shot_rule,
+    zero_shot_transform,
+)
+from hf_gpt.model.modeling_gpt import GPTForCausalLM
+from hf_gpt.tasks import get_task
+from hf_gpt.training.arguments import parse_arguments
+from hf_gpt.trees.collators import TokenTreeCollator
+
+from ..support.runs import ARGUMENTS, finetune
+from ..support.tiny import PAD, build_model
+
+CHOICES = [
+    {"context": [1, 2, 3], "question": [4], "choices": [[5, 6, 7], [5, 6], [8], [5, 9, 9, 9]]},
+    {"context": [3, 3], "question": [], "choices": [[5], [6, 1]]},
+]
+TEXTS = [{"text": [1, 2, 3, 4, 5]}, {"text": [7, 7]}]
+WORDS = ((9, 10), (9, 11), (12,))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return build_model(GPTForCausalLM)
+
+
+def plain_log_probs(model, given: list[int], candidate: list[int]) -> torch.Tensor:
+    """Log-probabilities of a candidate's tokens, read alone."""
+    tokens = torch.tensor([[*given, *candidate]])
+    with torch.no_grad():
+        log_probs = model(tokens).logits[0].log_softmax(-1)
+    first = max(1, len(given))
+    return log_probs[range(first - 1, tokens.shape[1] - 1), tokens[0, first:]]
+
+
+def scores(model, transform: ZeroShotTransform, rows: list[dict]) -> torch.Tensor:
+    features = [{**vars(transform(row)), "label": 0} for row in rows]
+    with torch.no_grad():
+        return ZeroShotScorer(model, transform.kind)(**TokenTreeCollator(PAD)(features))["logits"]
+
+
+@pytest.mark.parametrize("share_prefix", [True, False], ids=["shared", "unshared"])
+def test_choices_get_the_mean_log_probability_of_their_tokens(model, share_prefix):
+    ours = scores(model, ZeroShotTransform("choices", 32, share_prefix=share_prefix), CHOICES)
+    assert ours.shape == (2, 4)
+    assert ours[1, 2:].tolist() == [-float("inf")] * 2
+    for row, values in zip(CHOICES, ours, strict=True):
+        for choice, value in zip(row["choices"], values, strict=False):
+            expected = plain_log_probs(model, [*row["context"], *row["question"]], choice).mean()
+            torch.testing.assert_close(value, expected, rtol=0, atol=1e-5)
+
+
+def test_words_get_their_log_probability_behind_the_prompt(model):
+    ours = scores(model, ZeroShotTransform("words", 32, prompt=(13,), words=WORDS), TEXTS)
+    for row, values in zip(TEXTS, ours, strict=True):
+        expected = torch.stack([plain_log_probs(model, [*row["text"], 13], [*word]).sum() for word in WORDS])
+        torch.testing.assert_close(values, expected, rtol=0, atol=1e-5)
+
+
+def test_texts_get_the_mean_log_probability_of_their_tokens(model):
+    ours = scores(model, ZeroShotTransform("threshold", 32), TEXTS)
+    expected = [plain_log_probs(model, [], row["text"]).mean() for row in TEXTS]
+    torch.testing.assert_close(ours[:, 0], torch.stack(expected), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("transform", "row", "paths", "cut"),
+    [
+        (ZeroShotTransform("choices", 8), CHOICES[0], [[1, 2, 3, 4, 5, 6, 7]], 0),
+        (ZeroShotTransform("choices", 6), CHOICES[0], [[1, 2, 4, 5, 6, 7]], 2),
+        (ZeroShotTransform("words", 6, prompt=(13,), words=WORDS), TEXTS[0], [[1, 2, 3, 13, 9, 10]], 2),
+        (ZeroShotTransform("threshold", 3), TEXTS[0], [[1, 2, 3]], 2),
+    ],
+    ids=["fits", "choices", "words", "threshold"],
+)
+def test_what_is_too_long_is_cut(transform, row, paths, cut):
+    tree = transform(row)
+    path = [tree.input_ids[index] for index in tree.path(0)]
+    assert [path] == paths
+    assert max(tree.position_ids) < transform.max_length
+    assert transform.cut_tokens(row) == cut
+
+
+def test_threshold():
+    values = np.array([-5.0, -4.0, -3.0, -2.0, -1.0])
+    labels = np.array([0, 0, 1, 1, 1])
+    threshold = best_threshold(values, lambda logits: float((logits.argmax(1) == labels).mean()))
+    assert -4 <= threshold < -3
+    assert threshold_logits(values, threshold).argmax(1).tolist() == labels.tolist()
+
+
+def test_rules():
+    assert zero_shot_rule(get_task("stories")).kind == "choices"
+    assert zero_shot_rule(get_task("sst2")) == ZeroShotRule("words", "very", ("negative", "positive"))
+    assert zero_shot_rule(get_task("sst2"), words=["bad", "good"]).words == ("bad", "good")
+    with pytest.raises(ValueError, match="one word for each of its classes, ABBR, DESC"):
+        zero_shot_rule(get_task("questions"))
+    with pytest.raises(ValueError, match="one word for each"):
+        zero_shot_rule(get_task("sst2"), words=["good"])
+    with pytest.raises(ValueError, match="only texts with one class"):
+        zero_shot_rule(get_task("snli"), words=["a", "b", "c"])
+    with pytest.raises(ValueError, match="answered by its choices"):
+        zero_shot_rule(get_task("stories"), words=["a", "b"])
+
+
+def run_evaluation(model: Path, output: Path, *flags) -> dict:
+    defaults = ["--use_cpu", "true", "--disable_tqdm", "true", "--max_eval_rows", "20"]
+    places = ["--model_name_or_path", model, "--output_dir", output]
+    types = (*ARGUMENTS[:-1], EvaluationArguments)
+    return evaluate(*parse_arguments(types, [str(flag) for flag in (*defaults, *places, *flags)]))
+
+
+def test_zero_shot_choices_and_words(tiny_checkpoint, tmp_path):
+    record = run_evaluation(tiny_checkpoint, tmp_path / "stories", "--zero_shot", "true", "--task", "stories")
+    assert record == json.loads((tmp_path / "stories" / "metrics.json").read_text())
+    assert (record["rows"], record["zero_shot"], record["split"]) == (20, "choices", "test")
+    assert 0 <= record["metrics"]["accuracy"] <= 1
+    words = ["--zero_shot_words", "word", "what", "thing", "who", "where", "number", "--zero_shot_prompt", "about a"]
+    record = run_evaluation(tiny_checkpoint, tmp_path / "words", "--zero_shot", "true", "--task", "questions", *words)
+    assert record["words"][0] == "word"
+    lines = [line.split("\t") for line in (tmp_path / "words" / "predictions.tsv").read_text().splitlines()]
+    assert len(lines) == 21
+    right = np.mean([line[1] == line[2] for line in lines[1:]])
+    assert right == pytest.approx(record["metrics"]["accuracy"])
+
+
+def test_zero_shot_threshold(tiny_checkpoint, tmp_path, monkeypatch):
+    """The threshold comes from the training rows; here long sentences of common words against letters."""
+    texts = [(f"she went to house {n}", "good") if n % 2 else (f"x q z j {n}", "bad") for n in range(40)]
+    file = tmp_path / "train.csv"
+    file.write_text("\n".join(["text,label", *(f"{text},{label}" for text, label in texts)]), encoding="utf-8")
+    monkeypatch.setitem(RULES, "custom", ZeroShotRule("threshold"))
+    record = run_evaluation(
+        *(tiny_checkpoint, tmp_path / "out", "--zero_shot", "true", "--task", "custom", "--train_file", file),
+        *("--text_column", "text", "--split", "validation"),
+    )
+    assert record["threshold"] < 0
+    assert set(record["metrics"]) >= {"accuracy"}
+
+
+def test_a_fine_tuned_model_is_measured_as_after_training(tiny_checkpoint, tmp_path):
+    rows = ["--max_eval_rows", 20, "--task", "questions"]
+    trained = finetune(
+        *(
+            "--model_name_or_path",
+            tiny_checkpoint,
+            "--output_dir",
+            tmp_path / "trained",
+            "--max_train_rows",
+            32,
+            *rows,
+        ),
+        *("--per_device_train_batch_size", 8, "--learning_rate", 1e-3),
+    )
+    record = run_evaluation(tmp_path / "trained", tmp_path / "out", *rows)
+    assert record["metrics"] == trained["metrics"]["test"]
+    predictions = [(folder / "predictions.tsv").read_text() for folder in (tmp_path / "trained", tmp_path / "out")]
+    assert predictions[0] == predictions[1]
+    with pytest.raises(ValueError, match="not empty"):
+        run_evaluation(tmp_path / "trained", tmp_path / "out", *rows)
+    with pytest.raises(ValueError, match=r"holds GPTForSequenceClassification; stories needs a GPTForMultipleChoice"):
+        run_evaluation(tmp_path / "trained", tmp_path / "other", "--task", "stories")
+    two_classes = tmp_path / "train.csv"
+    lines = [f"a b {number},LOC\nc d {number},NUM\n" for number in range(10)]
+    two_classes.write_text("".join(["text,label\n", *lines]), encoding="utf-8")
+    with pytest.raises(ValueError, match="evaluate it on the task that it was trained on"):
+        run_evaluation(
+            *(tmp_path / "trained", tmp_path / "other", "--task", "custom", "--text_column", "text"),
+            *("--train_file", two_classes, "--split", "train"),
+        )
+
+
+# Flags of training, the files' columns, and what a new row is.
+NEW_ROWS = {
+    "classes": (["--text_column", "text"], "text,label", lambda n: f"text {n},{'xy'[n % 2]}", "x"),
+    "several-labels": (
+        ["--text_column", "text", "--label_separator", ";"],
+        "text,label",
+        lambda n: f"text {n},{'x;y' if n % 2 else 'x'}",
+        "p(y)",
+    ),
+    "scores": (
+        ["--text_column", "text", "--problem_type", "regression"],
+        "text,label",
+        lambda n: f"t {n},{n}",
+        "score",
+    ),
+    "choices": (
+        ["--context_column", "text", "--choice_columns", "a", "b"],
+        "text,a,b,label",
+        lambda n: f"text {n},one,two,{n % 2}",
+        "p(1)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEW_ROWS)
+def test_new_rows_without_labels_and_training_file_are_predicted(name, tiny_checkpoint, tmp_path):
+    flags, header, row, told = NEW_ROWS[name]
+    train, new = tmp_path / "train.csv", tmp_path / "new.csv"
+    train.write_text("\n".join([header, *map(row, range(20))]) + "\n", encoding="utf-8")
+    lines = [line.rpartition(",")[0] for line in (header, *map(row, range(30, 36)))]
+    new.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    finetune(
+        *("--model_name_or_path", tiny_checkpoint, "--task", "custom", "--train_file", train, *flags),
+        *("--output_dir", tmp_path / "trained", "--max_steps", 1),
+    )
+    flags = [flag for flag in flags if flag not in ("--label_separator", ";", "--problem_type", "regression")]
+    record = run_evaluation(tmp_path / "trained", tmp_path / "out", "--task", "custom", "--test_file", new, *flags)
+    assert (record["rows"], record["metrics"]) == (6, {})
+    table = [line.split("\t") for line in (tmp_path / "out" / "predictions.tsv").read_text().splitlines()]
+    assert [line[0] for line in table[1:]] == [f"test-{number}" for number in range(2, 8)]
+    assert all(line[1] == "" and line[2] is not None for line in table[1:])
+    assert told in " ".join(table[0])
+
+
+def test_a_language_model_has_no_head_to_measure(tiny_checkpoint, tmp_path):
+    with pytest.raises(ValueError, match=r"holds GPTForCausalLM.*--zero_shot"):
+        run_evaluation(tiny_checkpoint, tmp_path / "out", "--task", "questions")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_prompt_must_leave_room():
+    rule = replace(RULES["sst2"], prompt="very " * 80)
+    with pytest.raises(ValueError, match="fills the context"):
+        zero_shot_transform(rule, lambda text, **_: {"input_ids": text.split()}, 64, "half", True)

@@ -1,0 +1,503 @@
+"""Features are the hidden states of single texts, whatever the batch, the shard, the number of processes or a kill."""
+
+import csv
+import json
+import multiprocessing
+import os
+import re
+import runpy
+import socket
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset, load_dataset
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTModel, GPTTokenizer
+from hf_gpt.features import FeatureExtractor, keep_lowest_blocks, resolve_layers, word_spans
+from hf_gpt.features.shards import RESULT, SETTINGS, FeatureArguments, extract, load_extractor
+from hf_gpt.files import UNFINISHED
+from hf_gpt.training.arguments import parse_arguments
+from hf_gpt.trees.collators import length_sorted_batches
+
+from ..support.runs import REPOSITORY, finish, save_tiny_model, start_launch
+
+TEXTS = [
+    "She didn't open the door.",
+    "Yes",
+    "A tale of two old houses by the sea,\nand of a dog called Gutenberg.",
+    "",
+    "The rain fell all night upon the roofs of the town. " * 12,  # longer than the context
+    "NA",
+    'He said: "No, never!"',
+]
+LONG = 4
+LAYERS = [0, 1, 2]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_checkpoint) -> GPTTokenizer:
+    return AutoTokenizer.from_pretrained(tiny_checkpoint)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_checkpoint) -> GPTModel:
+    return AutoModel.from_pretrained(tiny_checkpoint)
+
+
+@pytest.fixture
+def text_file(tmp_path, own_datasets_cache) -> Path:
+    file = tmp_path / "texts.jsonl"
+    rows = [{"text": text, "label": index % 2} for index, text in enumerate(TEXTS)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return file
+
+
+def flags_of(model, file, output, *flags) -> list[str]:
+    required = ["--model_name_or_path", model, "--input_files", file, "--output_dir", output, "--use_cpu", "true"]
+    return [*map(str, required), *map(str, flags)]
+
+
+def arguments(model, file, output, *flags) -> FeatureArguments:
+    return parse_arguments((FeatureArguments,), flags_of(model, file, output, *flags))[0]
+
+
+def states_of(model, tokenizer, text, pair=None) -> tuple[list[torch.Tensor], object]:
+    """Hidden states of one text read alone, `(tokens, width)` a layer, and its encoding."""
+    encoded = tokenizer(text, pair, truncation=True, max_length=model.config.n_positions, return_tensors="pt")
+    if not encoded["input_ids"].shape[1]:
+        return [torch.empty(0, model.config.n_embd)] * (model.config.n_layer + 1), encoded
+    with torch.no_grad():
+        hidden_states = model(**encoded, output_hidden_states=True).hidden_states
+    return [states[0] for states in hidden_states], encoded
+
+
+def pooled_by_hand(states: torch.Tensor, encoded, pooling: str, unit: str, word_pooling: str) -> torch.Tensor:
+    if pooling == "none" and unit == "token":
+        return states
+    if pooling == "none":
+        words = {}
+        for index, (sequence, word) in enumerate(zip(encoded.sequence_ids(0), encoded.word_ids(0), strict=True)):
+            if word is not None:
+                words.setdefault((sequence, word), []).append(states[index])
+        tokens = [torch.stack(word) for word in words.values()]
+        means = [word.mean(0) if word_pooling == "mean" else word[-1] for word in tokens]
+        return torch.stack(means) if means else states[:0]
+    if not len(states):
+        return torch.full((1, states.shape[1]), float("nan"))
+    return states.mean(0, keepdim=True) if pooling == "mean" else states[-1:]
+
+
+@pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])
+@pytest.mark.parametrize("template", [False, True], ids=["plain", "template"])
+@pytest.mark.parametrize(
+    ("pooling", "unit", "word_pooling"),
+    [
+        ("none", "token", "mean"),
+        ("none", "word", "mean"),
+        ("none", "word", "last"),
+        ("mean", "token", "mean"),
+        ("last", "token", "mean"),
+        ("classify", "token", "mean"),
+    ],
+    ids=["tokens", "word means", "words' last", "mean", "last", "classify"],
+)
+def test_features_are_those_of_single_texts(
+    model, tokenizer, monkeypatch, pooling, unit, word_pooling, template, pairs
+):
+    monkeypatch.setattr(tokenizer, "task_template", template)
+    settings = {"pooling": pooling, "unit": unit, "word_pooling": word_pooling}
+    if pooling == "classify" and not template:
+        with pytest.raises(ValueError, match="task_template = True"):
+            FeatureExtractor(model, tokenizer, **settings)
+        return
+    seconds = TEXTS[::-1] if pairs else None
+    features = FeatureExtractor(model, tokenizer, "all", tokens_per_batch=100, **settings)(TEXTS, seconds)
+    assert list(features.states) == LAYERS
+    for index, text in enumerate(TEXTS):
+        states, encoded = states_of(model, tokenizer, text, seconds[index] if pairs else None)
+        assert features.tokens[index] == len(states[0])
+        units = slice(*features.offsets[index : index + 2])
+        for layer in LAYERS:
+            expected = pooled_by_hand(states[layer], encoded, pooling, unit, word_pooling)
+            torch.testing.assert_close(features.states[layer][units], expected, rtol=0, atol=1e-5, equal_nan=True)
+    assert features.offsets[-1] == len(features.states[0])
+    assert features.cut_tokens[LONG] > 0
+    assert features.cut_tokens[0] == 0
+
+
+def test_words_of_a_text(model, tokenizer):
+    """The release's words: the contraction is two, and each knows its characters in the text as given."""
+    text = "She  didn't see Gutenberg."
+    extract_words = FeatureExtractor(model, tokenizer, [2], pooling="none", unit="word")
+    columns = extract_words([text]).columns
+    found = [text[start:end] for start, end in zip(columns["word_start"], columns["word_end"], strict=True)]
+    assert found == ["She", "did", "n't", "see", "Gutenberg", "."]
+    spans = word_spans(tokenizer([text]).encodings[0])
+    assert spans[:, :2].tolist() == [[0, 1], [1, 2], [2, 3], [3, 4], [4, 8], [8, 9]]
+    assert columns["sequence"].tolist() == [0] * 6
+
+
+def test_words_of_a_pair_with_special_tokens():
+    encoding = SimpleNamespace(
+        sequence_ids=[None, 0, 0, 0, None, 1, None],
+        word_ids=[None, 0, 0, 1, None, 1, None],
+        offsets=[(0, 0), (0, 3), (3, 6), (7, 8), (0, 0), (2, 4), (0, 0)],
+    )
+    assert word_spans(encoding).tolist() == [[1, 3, 0, 0, 6], [3, 4, 0, 7, 8], [5, 6, 1, 2, 4]]
+
+
+def test_batches_are_sorted_by_length():
+    batches = length_sorted_batches(np.array([3, 9, 0, 3, 4, 2]), 9)
+    assert [batch.tolist() for batch in batches] == [[1], [4, 0], [3, 5]]
+
+
+@pytest.mark.parametrize("shape", [{}, {"norm_first": True, "final_norm": True}], ids=["gpt", "gpt2"])
+@pytest.mark.parametrize("layers", [[0], [1], [0, 2], [-1]], ids=str)
+def test_unwanted_blocks_change_nothing(layers, shape, tiny_checkpoint, tokenizer, tiny_model):
+    special = {
+        f"{name}_token_id": getattr(AutoModel.from_pretrained(tiny_checkpoint).config, f"{name}_token_id")
+        for name in ("bos", "start", "delimiter", "classify", "pad")
+    }
+    whole, cut = (tiny_model(GPTModel, vocab_size=len(tokenizer), **special, **shape) for _ in range(2))
+    wanted = resolve_layers(layers, 2)
+    keep_lowest_blocks(cut, wanted[-1])
+    assert len(cut.h) == wanted[-1]
+    ours = FeatureExtractor(cut, tokenizer, wanted, pooling="last", max_length=16)(TEXTS[:3])
+    encoded = [tokenizer(text, truncation=True, max_length=16, return_tensors="pt") for text in TEXTS[:3]]
+    with torch.no_grad():
+        theirs = [whole(**row, output_hidden_states=True).hidden_states for row in encoded]
+    for layer in wanted:
+        expected = torch.stack([states[layer][0, -1] for states in theirs])
+        torch.testing.assert_close(ours.states[layer], expected, rtol=0, atol=1e-5)
+
+
+def test_layers_are_counted_from_either_end():
+    assert resolve_layers("all", 3) == resolve_layers(["all"], 3) == [0, 1, 2, 3]
+    assert resolve_layers(["-1", 1, "1", -4], 3) == [0, 1, 3]
+
+
+def read_shards(output: Path, kind: str, layer: int) -> list[np.ndarray]:
+    """States of each row, `(units, width)`, as a reader of the files finds them."""
+    if kind in ("parquet", "arrow"):
+        rows = load_dataset(str(output), split="train")
+        assert rows["row"][:] == list(range(len(rows)))
+        states = rows.with_format("numpy")[f"layer_{layer}"][:]
+        return [np.atleast_2d(np.stack(row) if len(row) else np.empty((0, 32))) for row in states]
+    found = []
+    for path in sorted((output / "data").glob(f"*-of-?????.{kind}")):
+        if kind == "npy":
+            found += list(np.load(path, allow_pickle=False)[:, [LAYERS.index(layer)]])
+            continue
+        tensors = load_file(path)
+        offsets = tensors.get("offsets", torch.arange(len(tensors["row"]) + 1)).tolist()
+        states = tensors[f"layer_{layer}"].float().numpy()
+        found += [states[start:end] for start, end in pairwise(offsets)]
+    return found
+
+
+@pytest.mark.parametrize("pooling", ["mean", "none"])
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "npy", "safetensors"])
+def test_files_hold_the_features(kind, pooling, tiny_checkpoint, model, tokenizer, text_file, tmp_path):
+    if (kind, pooling) == ("npy", "none"):
+        with pytest.raises(ValueError, match="choose a --pooling"):
+            arguments(tiny_checkpoint, text_file, tmp_path / "out", "--format", kind, "--pooling", pooling)
+        return
+    output = tmp_path / "out"
+    flags = ["--format", kind, "--pooling", pooling, "--layers", "all", "--rows_per_shard", 3]
+    record = extract(arguments(tiny_checkpoint, text_file, output, *flags))
+    expected = FeatureExtractor(model, tokenizer, "all", pooling=pooling)(TEXTS)
+    for layer in LAYERS:
+        found = read_shards(output, kind, layer)
+        wanted = np.split(expected.states[layer].numpy(), expected.offsets[1:-1])
+        for ours, theirs in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+    assert record == json.loads((output / RESULT).read_text())
+    assert (record["rows"], record["shards"], record["truncated_rows"], record["empty_rows"]) == (7, 3, 1, 1)
+    assert record["truncated_tokens"] == expected.cut_tokens.sum()
+    assert not (output / UNFINISHED).exists()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "npy", "safetensors"])
+def test_the_card_says_how_to_read(kind, tiny_checkpoint, text_file, tmp_path, monkeypatch):
+    extract(arguments(tiny_checkpoint, text_file, tmp_path / "out", "--format", kind, "--layers", "1"))
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "rows truncated to 64 tokens: 1 (they lost 92 tokens in all)" in card
+    assert "rows without any token, which have NaN for states: 1" in card
+    monkeypatch.chdir(tmp_path / "out")
+    scope: dict = {}
+    exec(re.search(r"```python\n(.*?)```", card, flags=re.DOTALL)[1], scope)
+    assert scope["states"].shape == {"npy": (7, 1, 32), "safetensors": (7, 32)}.get(kind, (32,))
+
+
+def test_columns_beside_the_states(tiny_checkpoint, tokenizer, text_file, tmp_path):
+    flags = ["--pooling", "none", "--unit", "word", "--keep_columns", "label", "text"]
+    extract(arguments(tiny_checkpoint, text_file, tmp_path / "out", *flags))
+    rows = load_dataset(str(tmp_path / "out"), split="train")
+    assert rows["label"][:] == [index % 2 for index in range(len(TEXTS))]
+    assert rows["truncated"][:] == [index == LONG for index in range(len(TEXTS))]
+    row = rows[6]
+    words = [row["text"][start:end] for start, end in zip(row["word_start"], row["word_end"], strict=True)]
+    assert words == ["He", "said", ":", '"', "No", ",", "never", "!", '"']
+    assert np.shape(row["layer_2"]) == (9, 32)
+
+
+def test_template_of_a_fine_tuned_model_is_kept(tiny_checkpoint, tokenizer, text_file, tmp_path):
+    """By default special tokens are added where the tokenizer was saved so; pairs and classify always have them."""
+    tuned = tmp_path / "tuned"
+    AutoModelForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=3).save_pretrained(tuned)
+    AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True).save_pretrained(tuned)
+    used = []
+    for name, flags in (
+        (tiny_checkpoint, []),
+        (tuned, []),
+        (tuned, ["--task_template", "false"]),
+        (tiny_checkpoint, ["--pooling", "classify"]),
+    ):
+        extractor = load_extractor(arguments(name, text_file, tmp_path / "out", *flags), torch.device("cpu"))
+        used.append(extractor.tokenizer.task_template)
+    assert used == [False, True, False, True]
+
+
+def test_bfloat16_is_near(tiny_checkpoint, text_file, tmp_path):
+    states = {}
+    for dtype in ("float32", "bfloat16"):
+        output = tmp_path / dtype
+        extract(arguments(tiny_checkpoint, text_file, output, "--dtype", dtype, "--format", "safetensors"))
+        states[dtype] = load_file(next((output / "data").iterdir()))["layer_2"]
+    assert states["bfloat16"].dtype == torch.bfloat16
+    torch.testing.assert_close(states["bfloat16"].float(), states["float32"], rtol=0, atol=0.05, equal_nan=True)
+
+
+@pytest.mark.parametrize("suffix", ["txt", "csv", "tsv", "parquet"])
+def test_formats_of_texts_are_read_alike(suffix, tiny_checkpoint, text_file, tmp_path):
+    texts = [text.replace("\n", " ") for text in TEXTS]
+    text_file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    file = tmp_path / f"texts.{suffix}"
+    if suffix == "txt":
+        file.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
+    elif suffix == "parquet":
+        Dataset.from_dict({"text": texts, "label": [0] * len(texts)}).to_parquet(file)
+    else:
+        with file.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream, delimiter="," if suffix == "csv" else "\t")
+            writer.writerows([("text", "label"), *((text, 0) for text in texts)])
+    states = []
+    for number, name in enumerate((text_file, file)):
+        extract(arguments(tiny_checkpoint, name, tmp_path / str(number), "--format", "npy"))
+        states.append(np.load(tmp_path / str(number) / "data" / "features-00000-of-00001.npy"))
+    np.testing.assert_allclose(*states, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--text_column", "sentence"], r"texts.jsonl, line 1: there is no column 'sentence'.*text, label"),
+        (["--text_column", "label"], r"texts.jsonl, line 1: column 'label' holds 0, a text was expected"),
+        (["--pair_column", "second"], "there is no column 'second'"),
+        (["--keep_columns", "id"], "there is no column 'id'"),
+        (["--keep_columns", "tokens"], "have a column of that name"),
+        (["--keep_columns", "label", "--format", "npy"], "leave out --keep_columns"),
+        (["--layers", "3"], "there is no 3; the model has 0 .* to 2"),
+        (["--layers", "last"], "last is not a number"),
+        (["--pooling", "max"], "pooling max is unknown; choose one of none, last, mean, classify"),
+        (["--unit", "word"], "choose pooling none"),
+        (["--word_pooling", "first"], "word_pooling first is unknown"),
+        (["--format", "pickle"], "--format pickle is unknown"),
+        (["--dtype", "int8"], "--dtype int8 is unknown"),
+        (["--max_length", "65"], "max_length 65: give 8 to the model's context of 64"),
+        (["--rows_per_shard", "0"], "--rows_per_shard 0: the number must be at least 1"),
+        (["--pooling", "classify", "--task_template", "false"], "need the task template"),
+        (["--input_files", "missing.txt"], "missing.txt does not exist"),
+        (["--model_name_or_path", "no/such"], "no/such: there is no such file or folder here"),
+    ],
+    ids=lambda value: " ".join(value).replace("--", "") if isinstance(value, list) else "",
+)
+def test_wrong_input_is_refused_before_anything_is_written(flags, message, tiny_checkpoint, text_file, tmp_path):
+    output = tmp_path / "out"
+    with pytest.raises((ValueError, OSError), match=message):
+        extract(arguments(tiny_checkpoint, text_file, output, *flags))
+    assert not output.exists()
+
+
+def test_empty_file_is_refused(tiny_checkpoint, own_datasets_cache, tmp_path):
+    (tmp_path / "none.txt").write_text("")
+    with pytest.raises(ValueError, match=r"none.txt: there is no row"):
+        extract(arguments(tiny_checkpoint, tmp_path / "none.txt", tmp_path / "out"))
+
+
+def test_folder_of_something_else_is_left_alone(tiny_checkpoint, text_file, tmp_path):
+    output = tmp_path / "out"
+    (output / "data").mkdir(parents=True)
+    (output / "data" / "features-00000-of-00001.parquet").write_text("mine")
+    for flags in ([], ["--overwrite_output_dir"]):
+        with pytest.raises(ValueError, match="holds something else than features"):
+            extract(arguments(tiny_checkpoint, text_file, output, *flags))
+    assert [path.name for path in output.rglob("*.*")] == ["features-00000-of-00001.parquet"]
+
+
+def test_features_of_other_settings_are_not_mixed(tiny_checkpoint, text_file, tmp_path):
+    output = tmp_path / "out"
+    extract(arguments(tiny_checkpoint, text_file, output, "--rows_per_shard", 2))
+    before = {path: path.stat().st_mtime_ns for path in output.rglob("*.*")}
+    with pytest.raises(ValueError, match=r"other settings \(layers, pooling\)"):
+        extract(
+            arguments(tiny_checkpoint, text_file, output, "--rows_per_shard", 2, "--pooling", "last", "--layers", 0)
+        )
+    extract(arguments(tiny_checkpoint, text_file, output, "--rows_per_shard", 2, "--tokens_per_batch", 64))
+    assert before == {path: path.stat().st_mtime_ns for path in output.rglob("*.*")}
+
+    (output / "data" / "features-00001-of-00004.parquet").unlink()
+    with pytest.raises(ValueError, match=r"has lost features-00001-of-00004.parquet"):
+        extract(arguments(tiny_checkpoint, text_file, output, "--rows_per_shard", 2))
+    extract(arguments(tiny_checkpoint, text_file, output, "--format", "arrow", "--overwrite_output_dir"))
+    assert [path.name for path in (output / "data").iterdir()] == ["features-00000-of-00001.arrow"]
+    text_file.write_text(text_file.read_text() + '{"text": "More", "label": 0}\n')
+    with pytest.raises(ValueError, match=r"other settings \(input_files, rows\)"):
+        extract(arguments(tiny_checkpoint, text_file, output, "--format", "arrow"))
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_stopped_before_any_rename_goes_on(tiny_checkpoint, text_file, tmp_path, monkeypatch):
+    """Whichever file would have got its name next: the same command makes the folder that nothing ever stopped."""
+    flags = ["--rows_per_shard", 3, "--format", "npy"]
+    extract(arguments(tiny_checkpoint, text_file, tmp_path / "whole", *flags))
+    names = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.*"))
+    replace = Path.replace
+    # Settings, three shards of two files and a record, card, result.
+    for moment in range(1 + 3 * 3 + 2):
+        output, left = tmp_path / f"stopped-{moment}", [moment]
+
+        def replace_or_die(path, target, left=left):
+            if not left[0]:
+                raise Killed
+            left[0] -= 1
+            return replace(path, target)
+
+        monkeypatch.setattr(Path, "replace", replace_or_die)
+        with pytest.raises(Killed):
+            extract(arguments(tiny_checkpoint, text_file, output, *flags))
+        monkeypatch.setattr(Path, "replace", replace)
+        assert not (output / RESULT).exists()
+        extract(arguments(tiny_checkpoint, text_file, output, *flags))
+        assert sorted(path.relative_to(output) for path in output.rglob("*.*")) == names
+        for name in names:
+            if name.name not in (SETTINGS, "README.md"):
+                assert (output / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def many_rows(tmp_path_factory) -> Path:
+    file = tmp_path_factory.mktemp("many") / "many.txt"
+    file.write_text("".join(f"{'word ' * (number % 23)}{number}\n" for number in range(800)))
+    return file
+
+
+def run_script(log: Path, flags: list[str], environment: dict[str, str]) -> None:
+    """The script in a process of its own, as `python` or a launcher would start it; its output goes to a file."""
+    os.environ |= environment
+    torch.set_num_threads(1)
+    with log.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.argv = ["extract_features.py", *flags]
+    runpy.run_path(str(REPOSITORY / "scripts" / "extract_features.py"), run_name="__main__")
+
+
+def start_script(log: Path, *flags, **environment: str) -> multiprocessing.Process:
+    """Forked from a process that has imported the libraries already: it starts at once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([save_tiny_model.__module__])
+    process = context.Process(target=run_script, args=(log, flags_of(*flags), environment))
+    process.start()
+    return process
+
+
+def assert_same_shards(ours: Path, theirs: Path) -> None:
+    names = [sorted(path.name for path in (output / "data").iterdir()) for output in (ours, theirs)]
+    assert names[0] == names[1]
+    for name in names[0]:
+        first, second = (np.load(output / "data" / name, allow_pickle=False) for output in (ours, theirs))
+        np.testing.assert_allclose(first, second, rtol=0, atol=1e-5)
+    assert json.loads((ours / RESULT).read_text()) == json.loads((theirs / RESULT).read_text())
+
+
+def test_killed_script_goes_on(tiny_checkpoint, many_rows, own_datasets_cache, tmp_path):
+    flags = ["--rows_per_shard", 4, "--format", "npy"]
+    extract(arguments(tiny_checkpoint, many_rows, tmp_path / "whole", *flags))
+    output, log = tmp_path / "out", tmp_path / "log"
+    process = start_script(log, tiny_checkpoint, many_rows, output, *flags)
+    while len(list((output / UNFINISHED).glob("*.json"))) < 5 and process.is_alive():
+        time.sleep(0.001)
+    process.kill()
+    process.join()
+    finished = sorted((output / UNFINISHED).glob("*.json"))
+    assert 5 <= len(finished) < 200, log.read_text()
+    kept = [output / "data" / f"features-{path.stem}-of-00200.npy" for path in finished]
+    before = [path.stat().st_mtime_ns for path in kept]
+    extract(arguments(tiny_checkpoint, many_rows, output, *flags))
+    assert before == [path.stat().st_mtime_ns for path in kept]
+    assert_same_shards(output, tmp_path / "whole")
+
+
+TWO_FLAGS = ["--rows_per_shard", 100, "--format", "npy", "--layers", "all"]
+
+
+def test_two_processes_give_what_one_gives(tiny_checkpoint, many_rows, own_datasets_cache, tmp_path):
+    extract(arguments(tiny_checkpoint, many_rows, tmp_path / "whole", *TWO_FLAGS))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    launcher = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    logs = [tmp_path / f"log{rank}" for rank in range(2)]
+    processes = [
+        start_script(
+            log,
+            tiny_checkpoint,
+            many_rows,
+            tmp_path / "out",
+            *TWO_FLAGS,
+            **launcher,
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+        )
+        for rank, log in enumerate(logs)
+    ]
+    for process, log in zip(processes, logs, strict=True):
+        process.join(300)
+        assert process.exitcode == 0, log.read_text()[-3000:]
+    assert "process 1 of 2" in logs[0].read_text()
+    assert_same_shards(tmp_path / "out", tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_launched_processes_give_what_one_gives(tiny_checkpoint, many_rows, own_datasets_cache, tmp_path):
+    extract(arguments(tiny_checkpoint, many_rows, tmp_path / "whole", *TWO_FLAGS))
+    command = [sys.executable, "-m", "accelerate.commands.launch"]
+    command += ["--config_file", "scripts/configs/accelerate/two_cpu_processes.yaml", "scripts/extract_features.py"]
+    process = start_launch(
+        tmp_path / "log", command + flags_of(tiny_checkpoint, many_rows, tmp_path / "out", *TWO_FLAGS)
+    )
+    finish(process, tmp_path / "log")
+    assert "process 1 of 2" in (tmp_path / "log").read_text()
+    assert_same_shards(tmp_path / "out", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("model_class", [GPTForCausalLM, GPTForSequenceClassification, GPTModel])
+def test_pipeline_extracts_features(model_class, tiny_checkpoint, model, tokenizer, tmp_path):
+    """Of any checkpoint, with a head or without."""
+    model_class.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    extractor = pipeline("feature-extraction", model=str(tmp_path), device="cpu")
+    for text, states in zip(TEXTS[:3], extractor(TEXTS[:3], return_tensors=True), strict=True):
+        torch.testing.assert_close(states[0], states_of(model, tokenizer, text)[0][-1], rtol=0, atol=1e-5)

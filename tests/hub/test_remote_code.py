@@ -1,0 +1,288 @@
+"""What was pushed loads in a process that cannot import hf_gpt, and gives the same numbers there."""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from peft import get_peft_model
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from transformers.models.auto import modeling_auto
+
+import hf_gpt
+from hf_gpt import (
+    GPTConfig,
+    GPTForCausalLM,
+    GPTForMultipleChoice,
+    GPTForSequenceClassification,
+    GPTModel,
+    GPTTokenizer,
+    adapter_config,
+)
+from hf_gpt.adapters import HEAD_CONFIG, head_config
+from hf_gpt.hub import code_files, push, register_for_hub
+from hf_gpt.model.configuration_gpt import AUTO_MAP
+
+from ..support.local_hub import Fault, LocalHub
+from ..support.runs import REPOSITORY, save_tiny_model
+from ..support.strangers import run_stranger
+
+# Of peft.
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+
+HEADS = {
+    "base": ("AutoModel", GPTModel),
+    "lm": ("AutoModelForCausalLM", GPTForCausalLM),
+    "choice": ("AutoModelForMultipleChoice", GPTForMultipleChoice),
+    "class": ("AutoModelForSequenceClassification", GPTForSequenceClassification),
+}
+LABELS = {0: "quiet", 1: "loud", 2: "neither"}
+TEXTS = ["Don't open the door, he said.", "It was \u201cquiet\u201d in the U.S. \u2014 wasn't it?"]
+ADAPTERS = ("lora", "ia3", "ln")
+
+STRANGER = """
+import json, torch, transformers
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, pipeline
+
+torch.set_num_threads(1)
+wanted, found = load_file("wanted.safetensors"), {}
+remote = {"revision": "v1", "trust_remote_code": True}
+
+def error_of(action, *arguments, **options):
+    try:
+        action(*arguments, **options)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing was wrong"
+
+Missing.names += ["ftfy", "spacy"]
+ids = AutoTokenizer.from_pretrained("alice/fast", **remote)(TEXTS)["input_ids"]
+found["fast tokenizer"] = ids == json.load(open("wanted.json"))["fast"]
+ids = PreTrainedTokenizerFast.from_pretrained("alice/fast", revision="v1")(TEXTS)["input_ids"]
+found["fast tokenizer without code"] = ids == json.load(open("wanted.json"))["fast"]
+found["exact error"] = error_of(AutoTokenizer.from_pretrained("alice/lm", **remote), TEXTS[0])
+Missing.names = ["hf_gpt"]
+
+tokenizer = AutoTokenizer.from_pretrained("alice/class", **remote)
+found["exact tokenizer"] = tokenizer(TEXTS)["input_ids"] == json.load(open("wanted.json"))["exact"]
+inputs = {name: value for name, value in wanted.items() if "_" in name}
+
+def numbers(model, name):
+    model.eval()
+    given = {key: value.unsqueeze(0) if name == "choice" else value for key, value in inputs.items()}
+    with torch.no_grad():
+        output = model(**given)
+    return output.last_hidden_state if name == "base" else output.logits
+
+for name, auto_class in HEADS.items():
+    model = getattr(transformers, auto_class).from_pretrained(f"alice/{name}", **remote)
+    found[name] = torch.equal(numbers(model, name), wanted[name])
+    # Every checkpoint loads under every class.
+    assert type(getattr(transformers, "AutoModel").from_pretrained(f"alice/{name}", **remote)).__name__ == "GPTModel"
+model.save_pretrained("saved_again")
+for name in ADAPTERS:
+    base = transformers.AutoModelForSequenceClassification.from_pretrained("alice/base", num_labels=3, **remote)
+    model = PeftModel.from_pretrained(base, f"alice/{name}", revision="v1")
+    found[name] = torch.equal(numbers(model, "class"), wanted[name])
+    found[f"{name} tokenizer"] = len(AutoTokenizer.from_pretrained(f"alice/{name}", **remote)) == len(tokenizer)
+answers = pipeline("text-classification", model="alice/class", **remote)(TEXTS)
+found["pipeline"] = [answer["label"] for answer in answers]
+generate = pipeline("text-generation", model="alice/lm", **remote)
+found["generation"] = generate("He ", max_new_tokens=5, do_sample=False)[0]["generated_text"]
+found["code not trusted"] = error_of(transformers.AutoModel.from_pretrained, "alice/lm", trust_remote_code=False)
+for name in ("cut", "pickle", "other"):
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    found[f"stock: {name}"] = error_of(load, f"alice/{name}", trust_remote_code=name != "other")
+found["hf_gpt"] = any(name.split(".")[0] == "hf_gpt" for name in sys.modules)
+print(json.dumps(found))
+"""
+
+
+def stranger_code(code: str = STRANGER) -> str:
+    heads = {name: auto_class for name, (auto_class, _) in HEADS.items()}
+    return f"HEADS, ADAPTERS, TEXTS = {heads!r}, {ADAPTERS!r}, {TEXTS!r}\n{code}"
+
+
+def logits(model, name: str, inputs) -> torch.Tensor:
+    given = {key: value.unsqueeze(0) if name == "choice" else value for key, value in inputs.items()}
+    with torch.no_grad():
+        output = model.eval()(**given)
+    return (output.last_hidden_state if name == "base" else output.logits).contiguous()
+
+
+def make_heads(folder: Path, inputs, tokenizer) -> dict[str, torch.Tensor]:
+    """A model with each head in a folder of its own, adapters among them, and what they answer."""
+    wanted = {}
+    for name, (_, model_class) in HEADS.items():
+        torch.manual_seed(1)
+        settings = {"id2label": LABELS} if name == "class" else {}
+        model = model_class.from_pretrained(folder / "tiny", **settings)
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+        wanted[name] = logits(model, name, inputs)
+    for name in ADAPTERS:
+        torch.manual_seed(2)
+        base = GPTForSequenceClassification.from_pretrained(folder / "base", id2label=LABELS)
+        adapted = get_peft_model(base, adapter_config(name, base.config))
+        for parameter in adapted.parameters():
+            if parameter.requires_grad:
+                torch.nn.init.normal_(parameter, std=0.3)
+        adapted.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+        (folder / name / HEAD_CONFIG).write_text(json.dumps(head_config(adapted)))
+        wanted[name] = logits(adapted, "class", inputs)
+    return wanted
+
+
+def tamper(hub: LocalHub, marker: Path) -> None:
+    """Repositories that the stock library has to deal with by itself."""
+    files = {path: blob.data for path, blob in hub.repository("alice/lm").files("v1").items()}
+    hub.put("alice/cut", files | {"model.safetensors": files["model.safetensors"][:-64]})
+    # Protocol 0: import builtins.exec and call it.
+    evil = f"cbuiltins\nexec\n(V__import__('pathlib').Path({str(marker)!r}).touch()\ntR.".encode()
+    others = {path: data for path, data in files.items() if path != "model.safetensors"}
+    hub.put("alice/pickle", others | {"pytorch_model.bin": evil})
+    config = json.loads(files["config.json"]) | {"auto_map": {"AutoConfig": "alice/evil--evil.GPTConfig"}}
+    hub.put("alice/evil", {"evil.py": f"open({str(marker)!r}, 'w')\n".encode()})
+    hub.put("alice/other", files | {"config.json": json.dumps(config).encode()})
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """All heads, adapters and tokenizers on a local Hub at the tag v1, and what a stranger finds there."""
+    folder = tmp_path_factory.mktemp("published")
+    save_tiny_model(folder / "tiny")
+    fast = GPTTokenizer.from_pretrained(folder / "tiny", mode="fast", task_template=True)
+    fast.save_pretrained(folder / "fast")
+    tokenizer = AutoTokenizer.from_pretrained(folder / "tiny", task_template=True)
+    inputs = dict(tokenizer(TEXTS, padding=True, return_tensors="pt"))
+    wanted = make_heads(folder, inputs, tokenizer)
+    with pytest.MonkeyPatch.context() as patch, LocalHub() as hub:
+        hub.use_here(patch, folder / "cache")
+        for name in ("fast", *HEADS):
+            if name == "class":
+                # Cut in the middle for good, then repeated.
+                fault = Fault("PUT", "/lfs/", "cut", times=100)
+                hub.faults.append(fault)
+                with pytest.raises(ValueError, match="broke off"):
+                    push(folder / name, f"alice/{name}", tag="v1")
+                fault.times = 0
+            push(folder / name, f"alice/{name}", tag="v1")
+        for name in ADAPTERS:
+            push(folder / name, f"alice/{name}", tag="v1", base_model="alice/base")
+        # What comes later is not what is tagged.
+        GPTForCausalLM(GPTConfig.from_pretrained(folder / "lm")).save_pretrained(folder / "lm")
+        push(folder / "lm", "alice/lm")
+        tamper(hub, folder / "ran")
+        save_file(wanted | inputs, folder / "wanted.safetensors")
+        ids = {"fast": fast(TEXTS)["input_ids"], "exact": tokenizer(TEXTS)["input_ids"]}
+        (folder / "wanted.json").write_text(json.dumps(ids))
+        found = json.loads(run_stranger(hub, folder, stranger_code()).splitlines()[-1])
+        yield folder, hub, found
+
+
+@pytest.mark.parametrize("name", [*HEADS, *ADAPTERS])
+def test_equal_logits_without_hf_gpt(published, name):
+    folder, _, found = published
+    assert found[name] is True
+    assert found["hf_gpt"] is False
+    assert (folder / "wanted.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    "name", ["exact tokenizer", "fast tokenizer", "fast tokenizer without code", "lora tokenizer"]
+)
+def test_equal_tokens_without_hf_gpt(published, name):
+    assert published[2][name] is True
+
+
+def test_exact_mode_says_what_it_needs(published):
+    assert published[2]["exact error"] == "ImportError: exact mode needs ftfy and spaCy: pip install ftfy spacy"
+
+
+def test_pipelines_without_hf_gpt(published):
+    folder, _, found = published
+    model = GPTForSequenceClassification.from_pretrained(folder / "class")
+    tokenizer = AutoTokenizer.from_pretrained(folder / "class")
+    ours = pipeline("text-classification", model=model, tokenizer=tokenizer)(TEXTS)
+    assert found["pipeline"] == [answer["label"] for answer in ours]
+    assert found["generation"].startswith("He ")
+
+
+def test_code_runs_for_those_who_trust_it_only(published):
+    assert "trust_remote_code=True" in published[2]["code not trusted"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("cut", "Safetensor"), ("pickle", "weights_only|Unpickling"), ("other", "alice/evil")]
+)
+def test_the_stock_library_refuses(published, name, message):
+    folder, _, found = published
+    assert re.search(message, found[f"stock: {name}"])
+    assert not (folder / "ran").exists()
+
+
+def test_saved_again_without_hf_gpt_it_still_carries_its_code(published):
+    saved = published[0] / "saved_again"
+    assert {file.name for file in code_files(GPTModel)} <= {path.name for path in saved.iterdir()}
+    config = json.loads((saved / "config.json").read_text())
+    assert config["auto_map"] == AUTO_MAP
+
+
+def test_with_hf_gpt_the_code_of_a_repository_is_not_run(published):
+    assert type(AutoModelForSequenceClassification.from_pretrained("alice/class")) is GPTForSequenceClassification
+    assert type(AutoConfig.from_pretrained("alice/class")) is GPTConfig
+    assert type(AutoTokenizer.from_pretrained("alice/class")) is GPTTokenizer
+    # Nor if it is trusted; of tokenizers transformers then takes the repository's.
+    trusted = AutoModelForSequenceClassification.from_pretrained("alice/class", trust_remote_code=True)
+    assert type(trusted) is GPTForSequenceClassification
+
+
+def test_adapters_load_with_hf_gpt_from_the_hub(published):
+    adapted = hf_gpt.load_adapter("alice/lora", revision="v1")
+    assert adapted.config.id2label == LABELS
+
+
+def test_every_class_is_in_the_map():
+    registered = {
+        name: f"modeling_gpt.{auto_class._model_mapping[GPTConfig].__name__}"
+        for name, auto_class in vars(modeling_auto).items()
+        if name.startswith("AutoModel")
+        and getattr(auto_class, "_model_mapping", None) is not None
+        and GPTConfig in auto_class._model_mapping
+    }
+    assert registered | {"AutoConfig": "configuration_gpt.GPTConfig"} == AUTO_MAP
+
+
+@pytest.mark.parametrize("file", code_files(), ids=lambda file: file.name)
+def test_uploaded_files_need_nothing_else_of_hf_gpt(file):
+    names = {path.stem for path in code_files()}
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            # `from . import x` and `from ..x import y` are not uploaded.
+            assert node.level == 1
+            assert node.module in names
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module.split(".")[0] != "hf_gpt"
+        elif isinstance(node, ast.Import):
+            assert all(alias.name.split(".")[0] != "hf_gpt" for alias in node.names)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_registered_classes_save_their_code(tmp_path, monkeypatch, tiny_model, name):
+    for registered in (GPTConfig, GPTTokenizer, *(model_class for _, model_class in HEADS.values())):
+        monkeypatch.setattr(registered, "_auto_class", None)
+    register_for_hub()
+    tiny_model(HEADS[name][1]).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(REPOSITORY / "model_cards" / "gpt-mini").save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["auto_map"] == AUTO_MAP
+    tokenizer_map = json.loads((tmp_path / "tokenizer_config.json").read_text())["auto_map"]
+    assert tokenizer_map == {"AutoTokenizer": ["tokenization_gpt.GPTTokenizer", None]}
+    assert {file.name for file in code_files()} == {path.name for path in tmp_path.glob("*.py")}
+    assert transformers.AutoModel.from_pretrained(tmp_path).config.auto_map == AUTO_MAP

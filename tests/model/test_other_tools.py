@@ -1,0 +1,236 @@
+"""Our checkpoints in other people's tools; each test is skipped where its tool is not installed."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from safetensors import safe_open
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, TorchAoConfig
+
+from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
+from hf_gpt.evaluation.zero_shot import ZeroShotScorer, ZeroShotTransform
+from hf_gpt.trees.collators import TokenTreeCollator
+
+from ..support.tiny import CLASSIFY, DELIMITER, PAD, START
+
+ITEMS = [
+    {"context": "She didn't open the door, but", "choices": ["the window.", "he did.", "it rained"], "label": 1},
+    {"context": "The rain fell all night.\nIn the morning", "choices": ["streets were wet", "it was dry"], "label": 0},
+]
+TEXTS = ["She opened the door.", "The rain fell all night upon the roofs.", "He did n't answer, and she waited."] * 4
+
+
+def own_log_probabilities(folder: Path, item: dict) -> list[float]:
+    """The log-probability of every choice behind its context, by our own scoring."""
+    model, tokenizer = GPTForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    row = {
+        "context": tokenizer(item["context"])["input_ids"],
+        "question": [],
+        "choices": [tokenizer(choice)["input_ids"] for choice in item["choices"]],
+    }
+    tree = ZeroShotTransform("choices", 64)(row)
+    with torch.no_grad():
+        # "words" sums, as the harness does; "choices" takes the mean.
+        return ZeroShotScorer(model, "words")(**TokenTreeCollator(8003)([vars(tree)]))["logits"][0].tolist()
+
+
+@pytest.mark.slow
+def test_lm_evaluation_harness_scores_choices_as_we_do(tiny_checkpoint, tmp_path, own_datasets_cache):
+    lm_eval = pytest.importorskip("lm_eval", reason="needs pip install lm_eval")
+    from lm_eval.models.huggingface import HFLM
+    from lm_eval.tasks import TaskManager
+
+    (tmp_path / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in ITEMS), encoding="utf-8")
+    (tmp_path / "two_items.yaml").write_text(
+        f"""
+task: two_items
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: {tmp_path / "items.jsonl"}
+test_split: test
+output_type: multiple_choice
+doc_to_text: context
+doc_to_choice: choices
+doc_to_target: label
+metric_list:
+  - metric: acc
+""",
+        encoding="utf-8",
+    )
+    results = lm_eval.simple_evaluate(
+        model=HFLM(pretrained=str(tiny_checkpoint), device="cpu", dtype="float32", batch_size=2),
+        tasks=["two_items"],
+        task_manager=TaskManager(include_path=str(tmp_path), include_defaults=False),
+        bootstrap_iters=0,
+    )
+    samples = sorted(results["samples"]["two_items"], key=lambda sample: sample["doc_id"])
+    right = 0
+    for item, sample in zip(ITEMS, samples, strict=True):
+        expected = own_log_probabilities(tiny_checkpoint, item)
+        np.testing.assert_allclose([score for score, _ in sample["filtered_resps"]], expected, rtol=0, atol=1e-4)
+        right += int(np.argmax(expected)) == item["label"]
+    assert results["results"]["two_items"]["acc,none"] == right / len(ITEMS)
+
+
+@pytest.mark.parametrize("rows", ["texts", "token ids"])
+def test_sft_trainer(tiny_checkpoint, rows, tmp_path, own_datasets_cache):
+    """TRL computes the loss from our hidden states and output matrix itself."""
+    trl = pytest.importorskip("trl", reason="needs pip install trl")
+    # Texts get the tokenizer's end-of-text token, which the original GPT does not have: one must be named.
+    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
+    model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint)
+    options = {"eos_token": "_classify_"} if rows == "texts" else {}
+    columns = {"text": TEXTS} if rows == "texts" else {"input_ids": tokenizer(TEXTS)["input_ids"]}
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    trainer = trl.SFTTrainer(
+        model=model,
+        args=trl.SFTConfig(
+            output_dir=str(tmp_path),
+            max_steps=6,
+            per_device_train_batch_size=12,
+            learning_rate=1e-2,
+            logging_steps=1,
+            use_cpu=True,
+            bf16=False,
+            activation_checkpointing=False,
+            disable_tqdm=True,
+            report_to=[],
+            save_strategy="no",
+            **options,
+        ),
+        train_dataset=Dataset.from_dict(columns),
+        processing_class=tokenizer,
+    )
+    batch = next(iter(trainer.get_train_dataloader()))
+    # It is written behind the text as any other word, as no text becomes a special token.
+    assert not batch["input_ids"].eq(tokenizer.cls_token_id).any()
+    model.eval()
+    with torch.no_grad():
+        theirs = trainer.compute_loss(model, {**batch})
+        ours = model(**batch).loss
+    # Their softmax runs over the padding row, too: one of 8,004, all alike in a model as drawn.
+    torch.testing.assert_close(theirs, ours + np.log(8004 / 8003), rtol=0, atol=1e-4)
+    trainer.train()
+    losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
+    assert len(losses) == 6
+    assert losses[-1] < losses[0] - 0.1
+    assert all(not torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+    assert model.lm_head.weight is model.transformer.embed_tokens.weight
+
+
+class Logits(nn.Module):
+    """A model with conventional inputs and one output, as tools that export want it."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        options = {"use_cache": False} if isinstance(self.model, GPTForCausalLM) else {}
+        return self.model(input_ids=input_ids, attention_mask=attention_mask, **options).logits
+
+
+def padded_batch(model_class: type, batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sequences of different lengths with the special tokens of a task, padded on the right."""
+    choices = 3 if model_class is GPTForMultipleChoice else 1
+    ids = torch.randint(0, START, (batch * choices, length))
+    mask = torch.ones_like(ids)
+    for row in range(len(ids)):
+        end = length - 1 - row % 3
+        ids[row, 0], ids[row, 2], ids[row, end] = START, DELIMITER, CLASSIFY
+        ids[row, end + 1 :], mask[row, end + 1 :] = PAD, 0
+    shape = (batch, choices, length) if choices > 1 else (batch, length)
+    return ids.view(shape), mask.view(shape)
+
+
+EXPORTED = [GPTForCausalLM, GPTForSequenceClassification, GPTForMultipleChoice]
+SIZES = [(2, 9), (3, 14), (1, 32)]
+
+
+def example_and_dimensions(model_class: type) -> tuple[tuple[torch.Tensor, torch.Tensor], dict]:
+    """A batch to export with; the batch and the length may change, the number of choices may not."""
+    dimensions = {0: torch.export.Dim("batch", max=64), 1: torch.export.Dim("length", min=4, max=32)}
+    if model_class is GPTForMultipleChoice:
+        dimensions = {0: dimensions[0], 2: dimensions[1]}
+    return padded_batch(model_class, 4, 12), {"input_ids": dimensions, "attention_mask": dimensions}
+
+
+@pytest.mark.parametrize("model_class", EXPORTED, ids=lambda model_class: model_class.__name__)
+def test_export(tiny_model, model_class):
+    model = Logits(tiny_model(model_class, num_labels=4)).eval()
+    example, dimensions = example_and_dimensions(model_class)
+    exported = torch.export.export(model, example, dynamic_shapes=dimensions).module()
+    for size in SIZES:
+        inputs = padded_batch(model_class, *size)
+        with torch.no_grad():
+            torch.testing.assert_close(exported(*inputs), model(*inputs), rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+# torch's own exporter warns of torch's own tree functions.
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.:FutureWarning")
+@pytest.mark.parametrize("model_class", EXPORTED, ids=lambda model_class: model_class.__name__)
+def test_onnx_runtime(tiny_model, model_class, tmp_path):
+    pytest.importorskip("onnxscript", reason="needs pip install onnx onnxscript onnxruntime")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs pip install onnx onnxscript onnxruntime")
+    model = Logits(tiny_model(model_class, num_labels=4)).eval()
+    example, dimensions = example_and_dimensions(model_class)
+    program = torch.onnx.export(
+        model,
+        example,
+        dynamo=True,
+        dynamic_shapes=dimensions,
+        input_names=["input_ids", "attention_mask"],
+        output_names=["logits"],
+        verbose=False,
+    )
+    program.save(str(tmp_path / "model.onnx"))
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    for size in SIZES:
+        inputs = padded_batch(model_class, *size)
+        fed = {name: tensor.numpy() for name, tensor in zip(("input_ids", "attention_mask"), inputs, strict=True)}
+        with torch.no_grad():
+            expected = model(*inputs).numpy()
+        (logits,) = session.run(["logits"], fed)
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-4)
+
+
+def test_safetensors_say_what_they_are_and_shards_load(tiny_model, tmp_path):
+    model = tiny_model(GPTForCausalLM)
+    model.save_pretrained(tmp_path / "one")
+    model.save_pretrained(tmp_path / "many", max_shard_size="20KB")
+    shards = sorted((tmp_path / "many").glob("model-*.safetensors"))
+    assert len(shards) > 2
+    assert not (tmp_path / "many" / "model.safetensors").exists()
+    for file in [tmp_path / "one" / "model.safetensors", *shards]:
+        with safe_open(file, framework="pt") as opened:
+            assert opened.metadata()["format"] == "pt"
+    index = json.loads((tmp_path / "many" / "model.safetensors.index.json").read_text())
+    assert {tmp_path / "many" / name for name in index["weight_map"].values()} == set(shards)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "many")
+    expected, found = model.state_dict(), again.state_dict()
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(value, found[name]) for name, value in expected.items())
+    assert again.lm_head.weight is again.transformer.embed_tokens.weight
+
+
+@pytest.mark.parametrize("kind", ["Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig"])
+@pytest.mark.filterwarnings("ignore::FutureWarning:torchao")
+def test_torchao_loads_in_eight_bits(tiny_model, kind, tmp_path):
+    quantization = pytest.importorskip("torchao.quantization", reason="needs pip install torchao")
+    model = tiny_model(GPTForSequenceClassification, num_labels=4)
+    model.save_pretrained(tmp_path)
+    quantized = GPTForSequenceClassification.from_pretrained(
+        tmp_path, quantization_config=TorchAoConfig(getattr(quantization, kind)()), dtype=torch.float32
+    ).eval()
+    blocks = quantized.transformer.h
+    assert all(type(block.attn.c_attn.weight) is not nn.Parameter for block in blocks)
+    inputs = padded_batch(GPTForSequenceClassification, 4, 12)
+    with torch.no_grad():
+        theirs, ours = Logits(quantized)(*inputs), Logits(model)(*inputs)
+    assert 0 < (theirs - ours).abs().max() < 0.05 * ours.abs().max()

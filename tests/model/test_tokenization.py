@@ -1,0 +1,584 @@
+"""The tokenizer against the release's recorded results, and as a fast tokenizer among others."""
+
+import copy
+import functools
+import json
+import pickle
+import string
+import sys
+from pathlib import Path
+
+import ftfy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer
+from transformers import AutoTokenizer
+
+from hf_gpt.command_line import parse_arguments
+from hf_gpt.model import word_splitting
+from hf_gpt.model.tokenization_gpt import GPTTokenizer
+from hf_gpt.model.word_splitting import WordSplitter, align, fix_text, split_words, standardize_text, word_splitter
+
+from ..support.texts import (
+    ALL_GOLDEN,
+    CARRIED_GOLDEN,
+    MERGES,
+    RELEASE,
+    TRICKY,
+    as_backend_text,
+    read_golden,
+    write_release,
+)
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+needs_release = pytest.mark.skipif(not RELEASE.is_dir(), reason=f"the release's vocabulary is not in {RELEASE}")
+
+
+@pytest.fixture(scope="module")
+def tiny_release(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("release")
+    write_release(directory)
+    return directory
+
+
+@pytest.fixture
+def tokenizer(tiny_release):
+    return GPTTokenizer.from_release(tiny_release)
+
+
+@pytest.fixture
+def task_tokenizer(tiny_release):
+    return GPTTokenizer.from_release(tiny_release, task_template=True)
+
+
+@pytest.fixture(scope="module")
+def release_tokenizer():
+    return GPTTokenizer.from_release(RELEASE)
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("Don't stop.", ["Do", "n't", "stop", "."]),
+            ("the U.S. way", ["the", "U.S.", "way"]),
+            ("Mr. O'Neil", ["Mr.", "O'Neil"]),
+            ("wait—what…", ["wait", "-", "what", "..."]),
+            ("it´s “so”", ["it", "'s", '"', "so", '"']),
+            ("a!!!b??c", ["a", "!", "!", "!", "b", "?", "?", "c"]),
+            ("snake_case", ["snake", "_", "case"]),
+            ("back\\slash/slash", ["back\\slash", "/", "slash"]),
+            ("one\n\n \t\ntwo", ["one", "\n ", "two"]),
+            (" \n lone \n ", ["lone"]),
+            ("a \t b", ["a", "b"]),
+            ("&lt;b&gt; &amp;", ["<", "b", ">", "&"]),
+            ("cafÃ©", ["café"]),
+            ("", []),
+            (" \n\t ", []),
+        ],
+        ids=repr,
+    )
+    def test_literal(self, text, words):
+        assert split_words(text) == words
+
+    @pytest.mark.parametrize("path", [CARRIED_GOLDEN, ALL_GOLDEN], ids=["carried", "all"])
+    def test_release_words(self, path):
+        if not path.is_file():
+            pytest.skip(f"{path} is not there")
+        rows = read_golden(path)
+        assert len(rows) >= 847
+        for row in rows:
+            assert standardize_text(row["text"]) == row["std"]
+            assert split_words(row["text"]) == row["words"]
+
+    @pytest.mark.parametrize("path", [CARRIED_GOLDEN, ALL_GOLDEN], ids=["carried", "all"])
+    def test_quick_way_gives_the_same_words(self, path):
+        if not path.is_file():
+            pytest.skip(f"{path} is not there")
+        for row in read_golden(path):
+            assert word_splitter()(row["text"]) == as_backend_text(row["words"])
+
+    def test_lines_with_late_special_cases(self):
+        # The special case 'em. is found among the words of the whole line, unless a longer match hides it.
+        for text in ("say 'em.' twice", "''Tis ( :) 'em. '' o.O ''", "(: :( 'em.''em. :("):
+            assert word_splitter()(text) == as_backend_text(split_words(text))
+
+    def test_memory_limits(self):
+        bounded = WordSplitter(max_chunks=4, max_strings=1)
+        for number in range(6):
+            text = f"word{number} don't other{number}"
+            assert bounded(text) == as_backend_text(split_words(text))
+            assert len(bounded._chunks) <= 4
+
+
+class TestProperties:
+    @given(TRICKY)
+    @settings(deadline=None)
+    def test_fix_text_is_ftfy(self, text):
+        assert fix_text(text) == ftfy.fix_text(text)
+
+    def test_entities_stay_after_an_angle_bracket(self):
+        text = "&amp; é\n<b> é\n&amp; é"
+        assert fix_text(text) == ftfy.fix_text(text) == "& é\n<b> é\n&amp; é"
+
+    @given(TRICKY)
+    @settings(deadline=None)
+    def test_quick_way_is_the_plain_way(self, text):
+        assert word_splitter()(text) == as_backend_text(split_words(text))
+
+    @given(TRICKY)
+    @settings(deadline=None)
+    def test_origins(self, text):
+        words = word_splitter()(text)
+        starts, ends = align(text)
+        assert len(starts) == len(ends) == len(words)
+        visible = [start for character, start in zip(words, starts, strict=True) if character != " "]
+        assert visible == sorted(visible)
+        assert all(0 <= start <= end <= len(text) for start, end in zip(starts, ends, strict=True))
+        if ftfy.fix_text(text) != text:
+            return
+        for character, start, end in zip(words, starts, ends, strict=True):
+            origin = text[start:end]
+            if character == "\n":
+                assert origin.isspace()
+                assert "\n" in origin
+            elif character != " ":
+                # The clean-up's own replacements; the sigma's form depends on the letters beside it.
+                assert character in origin.lower() or origin in "–—―…´Σ"
+
+
+@needs_release
+class TestRelease:
+    @pytest.mark.parametrize("path", [CARRIED_GOLDEN, ALL_GOLDEN], ids=["carried", "all"])
+    def test_ids(self, release_tokenizer, path):
+        if not path.is_file():
+            pytest.skip(f"{path} is not there")
+        rows = read_golden(path)
+        encoded = release_tokenizer([row["text"] for row in rows])["input_ids"]
+        assert [row["text"] for row, ids in zip(rows, encoded, strict=True) if ids != row["ids"]] == []
+
+    def test_sizes_and_special_tokens(self, release_tokenizer):
+        assert release_tokenizer.vocab_size == 40478
+        assert len(release_tokenizer) == 40482
+        names = ["_start_", "_delimiter_", "_classify_", "<pad>", "<unk>", "\n</w>"]
+        assert release_tokenizer.convert_tokens_to_ids(names) == [40478, 40479, 40480, 40481, 0, 40477]
+
+
+class TestEncoding:
+    def test_literal_ids(self, tokenizer):
+        encoded = tokenizer("The CAT sat.\nDogs 日")
+        assert encoded.tokens() == ["the</w>", "cat</w>", "sat</w>", ".</w>", "\n</w>", "do", "g", "s</w>", "<unk>"]
+        assert encoded["input_ids"][-1] == 0
+        assert encoded.word_ids() == [0, 1, 2, 3, 4, 5, 5, 5, 6]
+        assert list(encoded) == ["input_ids", "attention_mask"]
+
+    def test_empty_text(self, tokenizer):
+        assert tokenizer("")["input_ids"] == []
+        assert tokenizer(["", "a"])["input_ids"][0] == []
+
+    def test_special_token_roles(self, tokenizer):
+        size = tokenizer.vocab_size
+        assert len(tokenizer) == size + 4
+        assert tokenizer.bos_token_id == size
+        assert tokenizer.sep_token_id == size + 1
+        assert tokenizer.cls_token_id == size + 2
+        assert tokenizer.pad_token_id == size + 3
+        assert tokenizer.unk_token_id == 0
+        assert tokenizer.eos_token is None
+        assert tokenizer.padding_side == "right"
+
+    @pytest.mark.parametrize("text", ["<pad>", "<unk>", "_start_", "a _delimiter_ b", "_classify_", "x<pad>y_start_"])
+    @pytest.mark.parametrize("arguments", [{}, {"split_special_tokens": False}], ids=["plain", "asked for"])
+    def test_text_never_becomes_special(self, task_tokenizer, text, arguments):
+        specials = set(task_tokenizer.all_special_ids)
+        assert not specials & set(task_tokenizer(text, add_special_tokens=False, **arguments)["input_ids"])
+        words = task_tokenizer(text.split(), is_split_into_words=True, add_special_tokens=False, **arguments)
+        assert not specials & set(words["input_ids"])
+
+    def test_template(self, task_tokenizer, tokenizer):
+        single, pair = task_tokenizer("the cat"), task_tokenizer("the cat", "sat")
+        assert single.tokens() == ["_start_", "the</w>", "cat</w>", "_classify_"]
+        assert pair.tokens() == ["_start_", "the</w>", "cat</w>", "_delimiter_", "sat</w>", "_classify_"]
+        assert pair.sequence_ids() == [None, 0, 0, None, 1, None]
+        assert task_tokenizer("the cat", "").tokens() == ["_start_", "the</w>", "cat</w>", "_delimiter_", "_classify_"]
+        assert task_tokenizer([("the", "cat")])["input_ids"] == task_tokenizer(["the"], ["cat"])["input_ids"]
+        assert tokenizer("the cat", "sat").tokens() == ["the</w>", "cat</w>", "sat</w>"]
+        assert task_tokenizer("the", return_special_tokens_mask=True)["special_tokens_mask"] == [1, 0, 1]
+
+    @pytest.mark.parametrize("template", [False, True], ids=["language model", "task"])
+    def test_template_is_told_the_same_everywhere(self, tokenizer, template):
+        tokenizer.task_template = template
+        first, second = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("the cat", "sat"))
+        single, pair = tokenizer("the cat")["input_ids"], tokenizer("the cat", "sat")["input_ids"]
+        assert tokenizer.build_inputs_with_special_tokens(first) == single
+        assert tokenizer.build_inputs_with_special_tokens(first, second) == pair
+        assert tokenizer.num_special_tokens_to_add() == len(single) - len(first)
+        assert tokenizer.num_special_tokens_to_add(pair=True) == len(pair) - len(first) - len(second)
+        mask = tokenizer.get_special_tokens_mask(first, second)
+        assert mask == tokenizer.get_special_tokens_mask(pair, already_has_special_tokens=True)
+
+    def test_padding_and_truncation(self, task_tokenizer):
+        batch = task_tokenizer(["the cat sat", "dog"], padding=True, return_tensors="pt")
+        pad = task_tokenizer.pad_token_id
+        assert batch["input_ids"][1].tolist()[-2:] == [pad, pad]
+        assert batch["attention_mask"].tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
+        left = task_tokenizer(["the cat sat", "dog"], padding=True, padding_side="left")
+        assert left["attention_mask"][1] == [0, 0, 1, 1, 1]
+        cut = task_tokenizer("the cat sat", truncation=True, max_length=4)
+        assert cut.tokens() == ["_start_", "the</w>", "cat</w>", "_classify_"]
+
+    def test_overflow(self, task_tokenizer):
+        parts = task_tokenizer(
+            ["the cat sat. dog", "dog"],
+            truncation=True,
+            max_length=4,
+            stride=1,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        assert parts["overflow_to_sample_mapping"] == [0, 0, 0, 0, 1]
+        assert parts["offset_mapping"][:3] == [
+            [(0, 0), (0, 3), (4, 7), (0, 0)],
+            [(0, 0), (4, 7), (8, 11), (0, 0)],
+            [(0, 0), (8, 11), (11, 12), (0, 0)],
+        ]
+
+    def test_one_by_one_equals_batch(self, tokenizer):
+        texts = [row["text"] for row in read_golden(CARRIED_GOLDEN)[:100]]
+        assert tokenizer(texts)["input_ids"] == [tokenizer(text)["input_ids"] for text in texts]
+
+    def test_given_words(self, task_tokenizer):
+        words = ["The", "cat", "\n", "didn't", ""]
+        encoded = task_tokenizer(words, is_split_into_words=True, return_offsets_mapping=True)
+        pieces = ["the</w>", "cat</w>", "\n</w>", "d", "i", "d</w>", "n'", "t</w>"]
+        assert encoded.tokens() == ["_start_", *pieces, "_classify_"]
+        assert encoded.word_ids() == [None, 0, 1, 2, 3, 3, 3, 3, 3, None]
+        assert encoded["offset_mapping"][1:5] == [(0, 3), (0, 3), (0, 1), (0, 1)]
+        assert encoded["offset_mapping"][-3:] == [(3, 5), (5, 6), (0, 0)]
+        batch = task_tokenizer([["the", "cat"], ["dog"]], [["sat"], ["sat"]], is_split_into_words=True)
+        assert batch.tokens(1) == ["_start_", "dog</w>", "_delimiter_", "sat</w>", "_classify_"]
+
+    def test_invalid_input(self, tokenizer):
+        with pytest.raises(ValueError, match="text input must be of type"):
+            tokenizer(3)
+
+
+class TestOffsets:
+    @pytest.mark.parametrize(
+        ("text", "spans"),
+        [
+            ("The  cat", ["The", "cat"]),
+            ("sat—sat", ["sat", "—", "sat"]),
+            ("cat…", ["cat", "…", "…", "…"]),
+            ("the\n \n cat\n", ["the", "\n \n", "cat"]),
+            ("“cat”", ["“", "cat", "”"]),
+            ("the &amp; cat", ["the", "&", "cat"]),
+            ("the catâ€”sat", ["the", "cat", "â€”", "sat"]),
+            ("the e\u0301", ["the", "e\u0301"]),
+            ("\ufeffthe cat", ["the", "cat"]),
+        ],
+        ids=repr,
+    )
+    def test_literal(self, tokenizer, text, spans):
+        encoded = tokenizer(text, return_offsets_mapping=True)
+        assert [text[start:end] for start, end in encoded["offset_mapping"]] == spans
+
+    @given(st.text(alphabet=string.ascii_letters + string.punctuation.replace("&", "") + " \n\t", max_size=50))
+    @settings(deadline=None)
+    def test_pieces_stand_in_the_text(self, tiny_release, text):
+        tokenizer = shared_tokenizer(tiny_release)
+        encoded = tokenizer(text, return_offsets_mapping=True)
+        for token, (start, end) in zip(encoded.tokens(), encoded["offset_mapping"], strict=True):
+            piece = token.removesuffix("</w>")
+            assert text[start:end].isspace() if piece == "\n" else text[start:end].lower() == piece
+
+    def test_positions_of_the_batch_encoding(self, task_tokenizer):
+        encoded = task_tokenizer("the—cat", "a  dog")
+        assert encoded.char_to_token(3) == 2
+        assert encoded.char_to_token(3, sequence_index=1) == 6
+        assert encoded.char_to_token(1, sequence_index=1) is None
+        assert tuple(encoded.token_to_chars(3)) == (4, 7)
+        assert encoded.token_to_chars(0) is None
+        assert tuple(encoded.word_to_chars(1, sequence_index=1)) == (3, 6)
+        assert encoded.char_to_word(5) == 2
+        assert encoded.encodings[0].ids == encoded["input_ids"]
+        assert len(encoded[0]) == len(encoded["input_ids"])
+
+    def test_as_tensors(self, tokenizer):
+        encoded = tokenizer(["the cat", "dog"], padding=True, return_offsets_mapping=True, return_tensors="pt")
+        assert encoded["offset_mapping"].tolist() == [[[0, 3], [4, 7]], [[0, 3], [0, 0]]]
+
+    def test_survive_pickling(self, tokenizer):
+        encoded = pickle.loads(pickle.dumps(tokenizer("sat—sat")))
+        assert tuple(encoded.token_to_chars(2)) == (4, 7)
+
+
+@functools.cache
+def shared_tokenizer(directory):
+    # hypothesis warns of fixtures made anew for each example.
+    return GPTTokenizer.from_release(directory)
+
+
+class TestDecoding:
+    def test_text(self, tokenizer):
+        ids = tokenizer("The cat\n\nsat: don't!")["input_ids"]
+        assert tokenizer.decode(ids) == "the cat\nsat : do n't !"
+        assert tokenizer.batch_decode([ids, ids[:2]]) == ["the cat\nsat : do n't !", "the cat"]
+        assert tokenizer.decode([]) == ""
+
+    def test_special_tokens(self, task_tokenizer):
+        ids = task_tokenizer("the cat", "sat", padding="max_length", max_length=7)["input_ids"]
+        assert task_tokenizer.decode(ids) == "_start_ the cat _delimiter_ sat _classify_ <pad>"
+        assert task_tokenizer.decode(ids, skip_special_tokens=True) == "the cat sat"
+
+    def test_decoded_text_gives_the_same_text(self, tokenizer):
+        for row in read_golden(CARRIED_GOLDEN)[-200:]:
+            decoded = tokenizer.decode(tokenizer(row["text"])["input_ids"])
+            if "<unk>" not in decoded and "'" not in decoded and "." not in decoded:
+                assert tokenizer.decode(tokenizer(decoded)["input_ids"]) == decoded
+
+
+class TestSaving:
+    @pytest.mark.parametrize(
+        "load", [GPTTokenizer.from_pretrained, AutoTokenizer.from_pretrained], ids=["own", "auto"]
+    )
+    def test_round_trip(self, tiny_release, tmp_path, load):
+        tokenizer = GPTTokenizer.from_release(tiny_release, task_template=True, model_max_length=12)
+        tokenizer("the cat", truncation=True, max_length=3, padding="max_length")
+        tokenizer.save_pretrained(tmp_path)
+        config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+        assert config["tokenizer_class"] == "GPTTokenizer"
+        assert config["mode"] == "exact"
+        assert config["task_template"] is True
+        loaded = load(tmp_path)
+        assert type(loaded) is GPTTokenizer
+        assert loaded.model_max_length == 12
+        assert loaded.task_template
+        assert len(loaded) == len(tokenizer)
+        assert loaded("The cat", "don't")["input_ids"] == tokenizer("The cat", "don't")["input_ids"]
+        assert load(tmp_path, task_template=False)("the").tokens() == ["the</w>"]
+
+    def test_backend_file(self, tokenizer, tmp_path):
+        tokenizer("the cat", truncation=True, max_length=1)
+        tokenizer.save_pretrained(tmp_path)
+        backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+        words = word_splitter()("The cat\ndidn't sit.")
+        assert backend.encode(words).ids == tokenizer("The cat\ndidn't sit.")["input_ids"]
+
+    def test_added_tokens(self, tokenizer, tmp_path):
+        tokenizer.add_tokens(["catdog"])
+        tokenizer.save_pretrained(tmp_path)
+        loaded = GPTTokenizer.from_pretrained(tmp_path)
+        assert "catdog" in loaded("a catdog").tokens()
+        assert len(loaded) == len(tokenizer)
+
+    @pytest.mark.parametrize(
+        ("token", "words"), [("CatDog", "catdog"), ("cat-dog", "cat - dog"), ("<cat>", "< cat >")]
+    )
+    def test_added_tokens_that_would_never_be_found(self, tokenizer, token, words):
+        size = len(tokenizer)
+        for tokens in (token, ["catdog", AddedToken(token)]):
+            with pytest.raises(ValueError, match=f"'{token}' would never be found.*add '{words}' instead"):
+                tokenizer.add_tokens(tokens)
+        assert len(tokenizer) == size
+        tokenizer.add_tokens([words])
+        assert tokenizer(f"a {token}").tokens()[1:] == [words]
+
+    def test_added_special_tokens_are_taken_by_id(self, tokenizer):
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<CAT>"]})
+        assert tokenizer.convert_tokens_to_ids("<CAT>") == len(tokenizer) - 1
+
+    @pytest.mark.parametrize(
+        "clone", [copy.deepcopy, lambda original: pickle.loads(pickle.dumps(original))], ids=["deepcopy", "pickle"]
+    )
+    def test_copies(self, task_tokenizer, clone):
+        copied = clone(task_tokenizer)
+        assert copied.task_template
+        assert copied("the cat", "sat")["input_ids"] == task_tokenizer("the cat", "sat")["input_ids"]
+
+
+class TestErrors:
+    @pytest.mark.parametrize("mode", ["fast?", "", None], ids=repr)
+    def test_unknown_mode(self, tiny_release, mode):
+        with pytest.raises(ValueError, match=r"mode=.* is not one of .*'exact'"):
+            GPTTokenizer.from_release(tiny_release, mode=mode)
+
+    def test_no_vocabulary(self):
+        with pytest.raises(ValueError, match="from_release"):
+            GPTTokenizer()
+
+    def test_names_given(self, tmp_path):
+        write_release(tmp_path, rows=1)
+        write_release(tmp_path, rows=2, merges=MERGES[:2])
+        with pytest.raises(ValueError, match=r"encoder_bpe_1.json, encoder_bpe_2.json; name it by vocab_file="):
+            GPTTokenizer.from_release(tmp_path)
+        chosen = GPTTokenizer.from_release(tmp_path, vocab_file="encoder_bpe_2.json", merges_file="vocab_2.bpe")
+        assert chosen("cat").tokens() == ["c", "a", "t</w>"]
+
+    @pytest.mark.parametrize(
+        ("vocab", "merges", "message"),
+        [
+            ("", None, r"encoder_bpe_27\.json: the file is empty"),
+            ("{", None, r"encoder_bpe_27\.json, line 1: not JSON"),
+            ("[1]", None, r"encoder_bpe_27\.json: expected one JSON object"),
+            ("{}", None, r"encoder_bpe_27\.json: the vocabulary is empty"),
+            ('{"<unk>": 0, "a": 2}', None, r"encoder_bpe_27\.json: ids must count from 0 to 1 .* 2 stands"),
+            ('{"<unk>": 0, "a": 0}', None, r"encoder_bpe_27\.json: ids .* 0 stands twice"),
+            ('{"a": 0, "<unk>": 1}', None, r"the unknown token '<unk>' must have id 0, found 1"),
+            ('{"a": 0}', None, r"the unknown token '<unk>' must have id 0, found None"),
+            (None, "", r"vocab_27\.bpe: the file is empty"),
+            (None, "#version: 0.2\n", r"vocab_27\.bpe: holds no merges"),
+            (None, "#version: 0.2\nt h\nth  e\n", r"vocab_27\.bpe, line 3: expected two pieces"),
+            (None, "#version: 0.2\nt h\n\nc a\n", r"vocab_27\.bpe, line 3: expected two pieces"),
+            (None, "#version: 0.2\nt h\nz q\n", r"vocab_27\.bpe, line 3: 'zq' is not in the vocabulary"),
+            (None, "t h\né a\n", r"vocab_27\.bpe, line 2: 'é' is not in the vocabulary"),
+        ],
+        ids=lambda value: None if value is None else value[:12] or "empty",
+    )
+    def test_malformed_files(self, tmp_path, vocab, merges, message):
+        write_release(tmp_path)
+        if vocab is not None:
+            (tmp_path / "encoder_bpe_27.json").write_text(vocab, encoding="utf-8")
+        if merges is not None:
+            (tmp_path / "vocab_27.bpe").write_text(merges, encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            GPTTokenizer.from_release(tmp_path)
+
+    def test_special_token_in_the_vocabulary(self, tmp_path):
+        vocab = write_release(tmp_path)
+        write_release(tmp_path, vocab={**vocab, "<pad>": len(vocab)})
+        with pytest.raises(ValueError, match="'<pad>' is a special token"):
+            GPTTokenizer.from_release(tmp_path)
+
+    def test_not_utf8(self, tmp_path):
+        write_release(tmp_path)
+        (tmp_path / "vocab_27.bpe").write_bytes(b"t h\n\xff a\n")
+        with pytest.raises(ValueError, match=r"vocab_27\.bpe: not UTF-8 at byte 4"):
+            GPTTokenizer.from_release(tmp_path)
+
+    @pytest.mark.parametrize("name", ["encoder_bpe_27.json", "vocab_27.bpe"])
+    def test_missing_files(self, tmp_path, name):
+        write_release(tmp_path)
+        (tmp_path / name).unlink()
+        with pytest.raises(ValueError, match="found none"):
+            GPTTokenizer.from_release(tmp_path)
+        with pytest.raises(ValueError, match="no such directory"):
+            GPTTokenizer.from_release(tmp_path / "nowhere")
+        with pytest.raises(ValueError, match="no such file"):
+            GPTTokenizer.from_release(tmp_path, vocab_file="encoder_bpe_27.json", merges_file="vocab_27.bpe")
+
+    def test_without_spacy(self, tokenizer, monkeypatch):
+        caches = (word_splitting._libraries, word_splitting.word_splitter)
+        with monkeypatch.context() as patched:
+            patched.setitem(sys.modules, "spacy", None)
+            for cache in caches:
+                cache.cache_clear()
+            with pytest.raises(ImportError, match="exact mode needs ftfy and spaCy: pip install ftfy spacy"):
+                tokenizer("text")
+        for cache in caches:
+            cache.cache_clear()
+        assert tokenizer("the")["input_ids"]
+
+
+STORY = "The cat sat on the mat.\nThe dog didn't sit; the dog ran — and the cat sang!\n\n" * 30
+
+
+def test_tokens_around_each_text_as_transformers_asks_for_them(tokenizer):
+    """`add_bos_token` and `add_eos_token`: by both ways of encoding, and off for a token that there is not."""
+    tokenizer.add_special_tokens({"eos_token": "<end>"})
+    tokenizer.add_bos_token = tokenizer.add_eos_token = True
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    one, two = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("the cat", "sat"))
+    assert tokenizer("the cat")["input_ids"] == [bos, *one, eos]
+    expected = [bos, *one, eos, bos, *two, eos]
+    assert tokenizer("the cat", "sat")["input_ids"] == expected
+    assert tokenizer("the cat", "sat", return_offsets_mapping=True)["input_ids"] == expected
+    tokenizer.eos_token = None
+    tokenizer.update_post_processor()
+    assert not tokenizer.add_eos_token
+    assert tokenizer("the cat")["input_ids"] == [bos, *one]
+
+
+@pytest.fixture(scope="module")
+def train():
+    sys.path.insert(0, str(REPOSITORY))
+    from scripts import train_tokenizer
+
+    return train_tokenizer
+
+
+class TestTraining:
+    def run(self, train, tmp_path, *arguments, name="out", vocab_size=155):
+        texts = tmp_path / "texts.txt"
+        if not texts.exists():
+            texts.write_text(STORY, encoding="utf-8")
+        output = tmp_path / name
+        common = ["--text_files", str(texts), "--output_dir", str(output), "--vocab_size", str(vocab_size)]
+        train.train(*parse_arguments((train.TrainTokenizerArguments,), [*common, *arguments]))
+        return output
+
+    def test_layout(self, train, tmp_path):
+        output = self.run(train, tmp_path)
+        vocab = json.loads((output / "encoder_bpe_155.json").read_text(encoding="utf-8"))
+        pieces = sorted(vocab, key=vocab.get)
+        lines = (output / "vocab_155.bpe").read_text(encoding="utf-8").split("\n")
+        assert len(pieces) == 155
+        assert pieces[0] == "<unk>"
+        assert pieces[-1] == "\n</w>"
+        characters = [piece for piece in pieces if len(piece) == 1]
+        assert pieces[1 : 2 * len(characters) + 1] == [*characters, *(character + "</w>" for character in characters)]
+        assert set(string.ascii_lowercase + string.digits + string.punctuation) <= set(characters)
+        assert lines[0] == "#version: 0.2"
+        assert lines[-1] == ""
+        assert ["".join(line.split(" ")) for line in lines[1:-1]] == pieces[2 * len(characters) + 1 : -1]
+        loaded = AutoTokenizer.from_pretrained(output)
+        assert loaded.vocab_size == 155
+        assert loaded("the cat").tokens() == ["the</w>", "cat</w>"]
+        text = "the dog did n't sit ; the cat sang !"
+        assert loaded.decode(loaded(text)["input_ids"]) == text
+
+    def test_runs_give_the_same(self, train, tmp_path):
+        first, second = (self.run(train, tmp_path, name=name) for name in ("first", "second"))
+        for name in ("encoder_bpe_155.json", "vocab_155.bpe", "tokenizer.json", "tokenizer_config.json"):
+            assert (first / name).read_bytes() == (second / name).read_bytes()
+
+    def test_output_directory_in_use(self, train, tmp_path):
+        output = self.run(train, tmp_path)
+        with pytest.raises(ValueError, match="is not empty; name another or pass --overwrite_output_dir"):
+            self.run(train, tmp_path)
+        self.run(train, tmp_path, "--overwrite_output_dir", vocab_size=150)
+        assert sorted(path.name for path in output.iterdir()) == [
+            "encoder_bpe_150.json",
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "vocab_150.bpe",
+        ]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "texts.txt"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "vocab_size", "message"),
+        [
+            ([], 50, "leaves no room for merges: 68 characters"),
+            ([], 5000, "at most .* rows; give more text or lower --vocab_size 5000"),
+            (["--min_texts", "2"], 155, "no words seen in 2 or more texts"),
+        ],
+        ids=["too small", "too large", "no words"],
+    )
+    def test_impossible_sizes(self, train, tmp_path, arguments, vocab_size, message):
+        with pytest.raises(ValueError, match=message):
+            self.run(train, tmp_path, *arguments, vocab_size=vocab_size)
+        assert not (tmp_path / "out").exists()
+
+    def test_missing_text(self, train, tmp_path):
+        with pytest.raises(ValueError, match=r"nowhere\.txt: no such file or directory"):
+            self.run(train, tmp_path, "--text_files", str(tmp_path / "nowhere.txt"))
+
+    def test_rare_characters_become_unknown(self, train):
+        counts = {"naïve": 3, "café": 200, "the": 500, "then": 400}
+        vocab, merges = train.learn_vocab(counts, vocab_size=145, min_character_count=100)
+        assert "é</w>" in vocab
+        assert "ï" not in vocab
+        assert len(vocab) == 145
+        assert all("".join(merge) in vocab for merge in merges)

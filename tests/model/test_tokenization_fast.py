@@ -1,0 +1,218 @@
+"""The tokenizer's mode `fast`: how far it agrees with mode `exact`, and that it needs nothing but its own file."""
+
+import json
+import string
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from tokenizers import Tokenizer, normalizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from hf_gpt.model import fast_splitting
+from hf_gpt.model.fast_splitting import build_charsmap, build_normalizer, build_pre_tokenizer
+from hf_gpt.model.tokenization_gpt import GPTTokenizer
+from hf_gpt.model.word_splitting import word_splitter
+
+from ..support.texts import ALL_GOLDEN, CARRIED_GOLDEN, as_backend_text, read_golden, write_release
+
+
+def fast_words(text):
+    normalized = build_normalizer().normalize_str(text)
+    return [word for word, _ in build_pre_tokenizer().pre_tokenize_str(normalized)]
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("release")
+    write_release(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def saved(release, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("saved")
+    GPTTokenizer.from_release(release, mode="fast", task_template=True).save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture
+def tokenizer(saved):
+    return GPTTokenizer.from_pretrained(saved, task_template=False)
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("Don't stop.", "do n't stop ."),
+            ("I couldn't've; you'll, we've, cannot", "i could n't 've ; you 'll , we 've , can not"),
+            ("the U.S. way at 5 p.m.", "the u.s. way at 5 p.m."),
+            ("NASA. Then I. then he.", "nasa . then i. then he ."),
+            ("Mr. O'Neil, Ph.D.", "mr. o'neil , ph.d."),
+            ("'don't' and ''so'' nothin' 'em", "' do n't ' and '' so '' nothin' 'em"),
+            ("James's dogs' $5.20 10km", "james 's dogs ' $ 5.20 10 km"),
+            ("one.Two x:y a...b .. ...", "one . two x : y a ... b .. ..."),
+            ("me@example.Com www.example.com", "me@example . com www.example.com"),
+            ("wait—what…", "wait - what ..."),
+            ("it´s “so”", 'it \'s " so "'),
+            ("a!!!b -- c---d //e", "a ! ! ! b -- c --- d // e"),
+            ("snake_case back\\slash/slash", "snake _ case back\\slash / slash"),
+            ("&lt;b&gt; &amp;amp; &#39;", "< b > & '"),
+            ("<b> &amp;", "< b > & amp ;"),
+            ("ﬁne ＡＢ e\u0301 \x1b[0mred\x07", "fine ab é red"),
+            ("'d. 'em. 'em", "' d. 'em . 'em"),
+            ("donâ€™t", "do n't"),
+        ],
+        ids=repr,
+    )
+    def test_literal(self, text, words):
+        assert fast_words(text) == words.split(" ")
+        assert word_splitter()(text) == words
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("one\r\n \t\ntwo", ["one", "\n", "two"]),
+            (" \n lone \n ", ["lone"]),
+            ("a \t\xa0 b", ["a", "b"]),
+            ("", []),
+            (" \n\t ", []),
+        ],
+        ids=repr,
+    )
+    def test_white_space(self, text, words):
+        assert fast_words(text) == words
+
+    # What is carried was written by hand to be difficult.
+    @pytest.mark.parametrize(("path", "least"), [(CARRIED_GOLDEN, 0.99), (ALL_GOLDEN, 0.998)], ids=["carried", "all"])
+    def test_agreement_with_the_release(self, path, least):
+        if not path.is_file():
+            pytest.skip(f"{path} is not there")
+        rows = read_golden(path)
+        for corrupted, floor in ((False, least), (True, 0.97)):
+            chosen = [row for row in rows if row["source"].startswith("corrupted_") is corrupted]
+            same = [" ".join(fast_words(row["text"])) == as_backend_text(row["words"]) for row in chosen]
+            assert sum(same) >= floor * len(same)
+
+    def test_every_special_case_of_spacy(self):
+        cases = [case for case in word_splitter().spacy_tokenizer.rules if case.isascii() and not case.isspace()]
+        different = [case for case in cases if fast_words(case) != word_splitter()(case).split(" ")]
+        assert different == []
+
+    @pytest.mark.parametrize(
+        "text",
+        ["a" + ":" * 5000 + "b", "'" * 5000, "a:@" * 3000, "a." * 5000, "-" * 9000, "&" + "amp;" * 5000, "1km" * 3000],
+        ids=lambda text: text[:5],
+    )
+    def test_long_chunks_are_no_trouble(self, text):
+        assert "".join(fast_words(text)).startswith(text[0])
+
+    def test_map_of_characters(self):
+        mapping = {"é": "e", "ﬁ": "fi", "\t": " ", "e\u0301": "é", "ན": "n", "བ": "b"}
+        mapped = normalizers.Precompiled(build_charsmap(mapping))
+        assert mapped.normalize_str("é ﬁx\té e\u0301 ནབམ") == "e fix e é nbམ"
+
+
+class TestTokenizer:
+    def test_same_ids_as_exact(self, release, tokenizer):
+        exact = GPTTokenizer.from_release(release)
+        texts = ["The CAT sat.\nDogs 日", "“Don't,” he said…", ""]
+        assert tokenizer(texts)["input_ids"] == exact(texts)["input_ids"]
+
+    def test_offsets(self, tokenizer):
+        text = "The “cat”\n\n sat—dog…"
+        encoded = tokenizer(text, return_offsets_mapping=True)
+        spans = [text[start:end] for start, end in encoded["offset_mapping"]]
+        assert [span.strip("\n ") for span in spans] == ["The", "“", "cat", "”", "", "sat", "—", "dog", *"………"]
+        assert "\n" in spans[4]
+        assert encoded.char_to_token(0) == 0
+        assert encoded.word_ids()[:3] == [0, 1, 2]
+
+    @pytest.mark.parametrize("text", ["<pad>", "<unk>", "_start_", "a _delimiter_ b", "x<pad>y_start_"])
+    @pytest.mark.parametrize("load", [GPTTokenizer, PreTrainedTokenizerFast], ids=["own", "plain"])
+    def test_text_never_becomes_special(self, saved, load, text):
+        tokenizer = load.from_pretrained(saved)
+        assert not set(tokenizer.all_special_ids) & set(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def test_template(self, saved):
+        tokenizer = GPTTokenizer.from_pretrained(saved)
+        assert tokenizer("the cat", "").tokens() == ["_start_", "the</w>", "cat</w>", "_delimiter_", "_classify_"]
+        assert tokenizer("the", "cat").sequence_ids() == [None, 0, None, 1, None]
+
+    def test_given_words(self, tokenizer):
+        encoded = tokenizer(["The", "\n", "didn't", ""], is_split_into_words=True, return_offsets_mapping=True)
+        assert encoded.tokens() == ["the</w>", "\n</w>", "d", "i", "d</w>", "n'", "t</w>"]
+        assert encoded.word_ids() == [0, 1, 2, 2, 2, 2, 2]
+        assert encoded["offset_mapping"] == [(0, 3), (0, 1), (0, 1), (1, 2), (2, 3), (3, 5), (5, 6)]
+
+    def test_offsets_point_into_the_text(self, tokenizer):
+        for row in read_golden(CARRIED_GOLDEN)[:150]:
+            for start, end in tokenizer(row["text"], return_offsets_mapping=True)["offset_mapping"]:
+                assert 0 <= start <= end <= len(row["text"])
+
+    def test_plain_text_has_exact_offsets(self, tokenizer):
+        text = string.ascii_letters + string.punctuation.replace("&", " ") + " don't U.S. the cat."
+        encoded = tokenizer(text, return_offsets_mapping=True)
+        for token, (start, end) in zip(encoded.tokens(), encoded["offset_mapping"], strict=True):
+            piece = token.removesuffix("</w>")
+            assert text[start:end].isspace() if piece == "\n" else text[start:end].lower() == piece
+
+
+class TestSaving:
+    @pytest.mark.parametrize(
+        "load", [GPTTokenizer.from_pretrained, AutoTokenizer.from_pretrained], ids=["own", "auto"]
+    )
+    def test_round_trip(self, saved, tmp_path, load, monkeypatch):
+        # What is loaded is complete.
+        monkeypatch.setattr(fast_splitting, "word_splitter", None)
+        loaded = load(saved)
+        assert type(loaded) is GPTTokenizer
+        assert loaded.mode == "fast"
+        assert loaded.task_template
+        loaded.save_pretrained(tmp_path)
+        assert (tmp_path / "tokenizer.json").read_bytes() == (saved / "tokenizer.json").read_bytes()
+        assert json.loads((tmp_path / "tokenizer_config.json").read_text())["mode"] == "fast"
+
+    def test_modes_can_be_changed(self, release, saved, tmp_path):
+        exact = GPTTokenizer.from_pretrained(saved, mode="exact")
+        assert exact.backend_tokenizer.normalizer is None
+        exact.save_pretrained(tmp_path)
+        fast = GPTTokenizer.from_pretrained(tmp_path, mode="fast")
+        assert fast.backend_tokenizer.to_str() == GPTTokenizer.from_pretrained(saved).backend_tokenizer.to_str()
+
+    def test_without_spacy_and_ftfy(self, saved):
+        text = "“Don't,” said the U.S. cat…\nsat"
+        script = f"""
+            import sys
+            for name in ("spacy", "ftfy"):
+                sys.modules[name] = None
+            from tokenizers import Tokenizer
+            from transformers import PreTrainedTokenizerFast
+            print(Tokenizer.from_file({str(saved / "tokenizer.json")!r}).encode({text!r}).ids)
+            print(PreTrainedTokenizerFast.from_pretrained({str(saved)!r})({text!r})["input_ids"])
+            from hf_gpt.model.tokenization_gpt import GPTTokenizer
+            print(GPTTokenizer.from_pretrained({str(saved)!r})({text!r})["input_ids"])
+        """
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        expected = GPTTokenizer.from_pretrained(saved)(text)["input_ids"]
+        assert [json.loads(line) for line in done.stdout.splitlines()] == [expected] * 3
+
+    def test_building_needs_spacy(self, release, monkeypatch):
+        build_normalizer.cache_clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(fast_splitting, "word_splitter", _missing)
+            with pytest.raises(ImportError, match="pip install ftfy spacy"):
+                GPTTokenizer.from_release(release, mode="fast")
+
+    def test_backend_file_takes_any_text(self, saved):
+        backend = Tokenizer.from_file(str(saved / "tokenizer.json"))
+        assert backend.encode("The CAT", add_special_tokens=False).tokens == ["the</w>", "cat</w>"]
+
+
+def _missing():
+    raise ImportError("exact mode needs ftfy and spaCy: pip install ftfy spacy")

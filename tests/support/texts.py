@@ -1,0 +1,47 @@
+"""The recorded results of the release's tokenizer, and a vocabulary small enough to read."""
+
+import json
+import os
+import string
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RELEASE = Path(os.environ.get("HF_GPT_DATA", REPOSITORY.parent / "shared" / "data")) / "gpt_bpe"
+ALL_GOLDEN = Path(os.environ.get("HF_GPT_GOLDEN", REPOSITORY.parent / "shared" / "golden")) / "tokenizer.jsonl"
+CARRIED_GOLDEN = REPOSITORY / "tests" / "data" / "tokenizer_hand.jsonl"
+MERGES = ["t h", "th e</w>", "c a", "ca t</w>", "s a", "sa t</w>", "n '", "d o", "do g</w>"]
+TYPOGRAPHY = "abcXYZ .,'\"-!?;:()<>/\n\t‘’“”–—…"
+FRAGMENTS = (
+    *("&amp;", "&lt;", "<", "\r", "\r\n", "\x0b", "\x0c", "\x1b[0m", "\x85", "\u2028", "\ufeff"),
+    *("é", "e\u0301", "\xa0", "ﬁ", "İ", "ΑΣ", "â€™", "Ã©", "Ａ", "😀", "中", "don't", "U.S.", "'em.", ":)", "n't"),
+)
+TRICKY = st.one_of(
+    st.text(max_size=40),
+    st.text(alphabet=TYPOGRAPHY, max_size=60),
+    st.lists(
+        st.sampled_from([*TYPOGRAPHY, *FRAGMENTS]),
+        max_size=30,
+    ).map("".join),
+)
+
+
+def read_golden(path):
+    # Not splitlines: the texts hold other line separators.
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
+def write_release(directory, merges=MERGES, vocab=None, rows=27):
+    if vocab is None:
+        characters = [*string.ascii_lowercase, *string.punctuation]
+        pieces = ["<unk>", *characters, *(character + "</w>" for character in characters)]
+        pieces += ["".join(merge.split(" ")) for merge in merges] + ["\n</w>"]
+        vocab = {piece: index for index, piece in enumerate(pieces)}
+    (directory / f"encoder_bpe_{rows}.json").write_text(json.dumps(vocab), encoding="utf-8")
+    (directory / f"vocab_{rows}.bpe").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
+    return vocab
+
+
+def as_backend_text(words):
+    return " ".join("\n" if word == "\n " else word.lower() for word in words)

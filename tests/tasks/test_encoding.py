@@ -1,0 +1,112 @@
+"""Rows of every task as token trees of gpt-mini's tokenizer: whole sequences within length, labels as declared."""
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+import hf_gpt  # noqa: F401 registers the tokenizer
+from hf_gpt.tasks import load_task
+from hf_gpt.tasks.custom import custom_task
+from hf_gpt.tasks.encoding import encode_rows, encode_split
+from hf_gpt.trees.transforms import InputTransform, SpecialIds
+
+from ..support.golden import REPOSITORY
+from ..support.task_files import write
+from . import test_classification, test_multiple_choice, test_pairs
+
+pytestmark = pytest.mark.usefixtures("own_datasets_cache")
+
+FORMATS = {
+    **test_classification.FORMATS,
+    **test_pairs.FORMATS,
+    **test_multiple_choice.FORMATS,
+}
+REAL_FOLDERS = {
+    "trec": "trec6",
+    "cola": "cola",
+    "imdb": "imdb",
+    "ag_news": "ag_news",
+    "snli": "snli",
+    "mnli": "mnli",
+    "qnli": "qnli",
+    "scitail": "scitail",
+    "rte": "rte",
+    "stsb": "stsb",
+    "copa": "copa",
+    "arc_easy": "arc",
+    "arc_challenge": "arc",
+    "commonsenseqa": "commonsenseqa",
+    "swag": "swag",
+    "hellaswag": "hellaswag",
+    "codah": "codah",
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    folder = REPOSITORY / "model_cards" / "gpt-mini"
+    if not folder.is_dir():
+        pytest.skip(f"no model in {folder}")
+    return AutoTokenizer.from_pretrained(folder, task_template=True)
+
+
+def transform(family, tokenizer, max_length=96, rule="longest_first"):
+    special = SpecialIds(tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id)
+    return InputTransform(family, special, max_length, rule)
+
+
+def check_encoded(rows, spec, tokenizer, rule):
+    layout = transform(spec.family, tokenizer, rule=rule)
+    encoded, statistics = encode_split(rows, spec.text_columns, tokenizer, layout)
+    assert statistics.rows == len(rows)
+    for row, original in zip(encoded, rows, strict=True):
+        ends = [index for index, token in enumerate(row["input_ids"]) if token == tokenizer.cls_token_id]
+        paths = {"similarity": 2, "multiple-choice": len(original.get("choices", ()))}.get(spec.family, 1)
+        # Equal sequences share their end.
+        assert len(row["path_ends"]) == paths
+        assert set(row["path_ends"]) == set(ends)
+        assert row["input_ids"][0] == tokenizer.bos_token_id
+        assert max(row["position_ids"]) < layout.max_length
+        assert row["label"] == original["label"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format(name, tokenizer, tmp_path):
+    data = load_task(name, write(tmp_path, FORMATS[name][0]), splits=["train"])
+    check_encoded(data.splits["train"], data.spec, tokenizer, "half")
+
+
+@pytest.mark.parametrize("name", REAL_FOLDERS)
+def test_real_rows(name, tokenizer, real_folder):
+    data = load_task(name, real_folder(REAL_FOLDERS[name]), splits=["train"])
+    rows = data.splits["train"]
+    some = rows.select(range(0, len(rows), max(1, len(rows) // 20)))
+    for rule in ("half", "longest_first"):
+        check_encoded(some, data.spec, tokenizer, rule)
+
+
+def test_question_stands_behind_the_context_and_both_orders_of_a_pair_are_read(tokenizer):
+    layout = transform("multiple-choice", tokenizer)
+    rows = {"context": ["It rained."], "question": ["Why?"], "choices": [["A cloud.", "A sea."]], "label": [1]}
+    encoded = encode_rows(rows, ("context", "question", "choices"), tokenizer, layout)
+    text = tokenizer.decode(encoded["input_ids"][0])
+    assert text.index("rained") < text.index("why") < text.index("_delimiter_") < text.index("cloud")
+    pair = {"premise": ["Rain."], "hypothesis": ["Snow."], "label": [2.5]}
+    encoded = encode_rows(pair, ("premise", "hypothesis"), tokenizer, transform("similarity", tokenizer))
+    text = tokenizer.decode(encoded["input_ids"][0])
+    assert [word for word in text.split() if word in ("rain", "snow")] == ["rain", "snow", "snow", "rain"]
+
+
+def test_a_score_of_minus_one_is_a_score_and_a_class_of_minus_one_is_not_told(tokenizer, tmp_path):
+    write(tmp_path, {"own.csv": "a,b,label\nx,y,-1\nz,w,2.5\n", "test.csv": "a,b\nx,y\n"})
+    columns = {"premise_column": "a", "hypothesis_column": "b", "problem_type": "regression"}
+    data = load_task(custom_task("similarity", "own.csv", "own.csv", "test.csv", **columns), tmp_path)
+    layout = transform("similarity", tokenizer)
+    labels = {
+        split: encode_split(rows, data.spec.text_columns, tokenizer, layout)[0]["label"][:]
+        for split, rows in data.splits.items()
+    }
+    assert labels["train"] == [-1.0, 2.5]
+    assert np.isnan(labels["test"]).all()
+    unknown = {"text": ["x"], "label": [-1]}
+    assert encode_rows(unknown, ("text",), tokenizer, transform("classification", tokenizer))["label"] == [-100]

@@ -1,0 +1,227 @@
+"""One process, several, several machines, accumulation and sharding: the same numbers."""
+
+import multiprocessing
+import shutil
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed
+import yaml
+from accelerate.commands.config.config_args import load_config_from_file
+from safetensors.torch import load_file
+from torch.distributed.fsdp import fully_shard
+
+from hf_gpt.model.modeling_gpt import GPTForMultipleChoice
+from hf_gpt.training.checkpoints import checkpoint_problems
+from hf_gpt.training.optimization import ReleaseAdam
+from hf_gpt.trees.collators import collate_trees
+from hf_gpt.trees.token_tree import TokenTree
+
+from ..support.runs import (
+    REPOSITORY,
+    assert_same,
+    finetune,
+    finish,
+    launch_command,
+    start_launch,
+    training_lines,
+)
+from ..support.tiny import CLASSIFY, DELIMITER, PAD, START, build_model
+
+CONFIGURATIONS = REPOSITORY / "scripts/configs/accelerate"
+STEPS = 25
+# 67 rows in global batches of 16: the last one holds 3, so that the second process has none of its own.
+UNEVEN = ["--task", "questions", "--max_train_rows", "67", "--max_eval_rows", "30", "--num_train_epochs", "5"]
+UNEVEN += ["--logging_steps", "1", "--learning_rate", "1e-3", "--dropout", "0", "--disable_tqdm", "true"]
+UNEVEN += ["--save_total_limit", "9"]
+
+
+@pytest.fixture(scope="module", params=["group_by_length", "random"])
+def whole(request, tiny_checkpoint, tmp_path_factory) -> tuple[Path, dict, list]:
+    """One process that sees each global batch at once: its folder, its record and its flags."""
+    output = tmp_path_factory.mktemp("whole") / "out"
+    flags = ["--model_name_or_path", tiny_checkpoint, *UNEVEN, "--train_sampling_strategy", request.param]
+    return output, finetune(*flags, "--output_dir", output, "--per_device_train_batch_size", 16), flags
+
+
+def assert_same_training(ours: Path, theirs: Path) -> None:
+    """Losses, gradient norms and parameters agree to 1e-5."""
+    ours, theirs = (output / f"checkpoint-{STEPS}" for output in (ours, theirs))
+    lines = training_lines(ours)
+    assert len(lines) == STEPS
+    np.testing.assert_allclose(lines, training_lines(theirs), rtol=0, atol=1e-5)
+    parameters = load_file(theirs / "model.safetensors")
+    for name, value in load_file(ours / "model.safetensors").items():
+        torch.testing.assert_close(value, parameters[name], rtol=0, atol=1e-5)
+
+
+def test_gradient_accumulation_gives_the_numbers_of_the_whole_batch(whole, tmp_path):
+    output, record, flags = whole
+    small = ("--per_device_train_batch_size", 4, "--gradient_accumulation_steps", 4)
+    parts = finetune(*flags, "--output_dir", tmp_path / "parts", *small)
+    assert record["steps"] == STEPS
+    assert record["metrics"] == parts["metrics"]
+    assert_same_training(tmp_path / "parts", output)
+
+
+@pytest.mark.parametrize("whole", ["group_by_length"], indirect=True)
+def test_two_processes_give_the_numbers_of_one(whole, tmp_path):
+    output, _, flags = whole
+    small = ("--per_device_train_batch_size", 4, "--gradient_accumulation_steps", 2)
+    command = launch_command("two_cpu_processes", *flags, *small, "--output_dir", tmp_path / "out")
+    finish(start_launch(tmp_path / "log", command), tmp_path / "log")
+    assert (tmp_path / "out" / "metrics.json").is_file()
+    assert_same_training(tmp_path / "out", output)
+
+
+def test_the_launchers_report_ends_with_the_line(tiny_checkpoint, tmp_path):
+    flags = ["--task", "questions", "--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out"]
+    command = launch_command("two_cpu_processes", *flags, "--adaptation", "frozen", "--layers", "7")
+    assert start_launch(tmp_path / "log", command).wait(timeout=600)
+    line = "finetune.py: --layers 7: give last, mix, or a number from 0"
+    log = (tmp_path / "log").read_text()
+    assert log.count(f"\n{line}") + log.startswith(line) == 1
+    report = log[log.index("Root Cause") :]
+    assert f"  traceback : {line}" in report
+    assert len(report.splitlines()) == 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", ["group_by_length"], indirect=True)
+def test_two_machines_give_the_numbers_of_one(whole, tmp_path):
+    """Two launchers over the loopback device, with the configuration of two machines, on their CPUs."""
+    output, _, flags = whole
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    values = yaml.safe_load((CONFIGURATIONS / "two_nodes.yaml").read_text())
+    values |= {"num_processes": 2, "use_cpu": True, "mixed_precision": "no", "main_process_port": port}
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump(values))
+    command = launch_command(None, *flags, "--per_device_train_batch_size", 8, "--output_dir", tmp_path / "out")
+    script = command[command.index("scripts/finetune.py") :]
+    launchers = []
+    for rank in (0, 1):
+        launcher = [*command[:3], "--config_file", str(tmp_path / "two.yaml"), "--machine_rank", str(rank)]
+        launchers.append(start_launch(tmp_path / f"log{rank}", [*launcher, *script]))
+    for rank, process in enumerate(launchers):
+        finish(process, tmp_path / f"log{rank}")
+    assert_same_training(tmp_path / "out", output)
+
+
+def launch_zero2(output: Path, *flags, overrides=()) -> int:
+    """Exit status of ZeRO stage 2 on two CPU processes; what it printed is in a file beside the output folder."""
+    small = ("--per_device_train_batch_size", 4, "--gradient_accumulation_steps", 2)
+    command = launch_command("zero2", *flags, *small, "--output_dir", output)
+    place = command.index("scripts/finetune.py")
+    command[place:place] = ["--num_processes", "2", "--main_process_port", "0", *overrides]
+    output.parent.mkdir(exist_ok=True)
+    return start_launch(output.with_suffix(".log"), command).wait(timeout=600)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", ["group_by_length"], indirect=True)
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_deepspeed_gives_the_numbers_of_one_process(whole, precision, tmp_path):
+    """In fp32 those of one process, with a decay that would be missed; resumed, the same bits in bf16, too."""
+    pytest.importorskip("deepspeed")
+    _, _, flags = whole
+    flags = [*flags, "--weight_decay", "1"]
+    overrides = ["--mixed_precision", precision]
+    assert launch_zero2(tmp_path / "whole", *flags, overrides=overrides) == 0
+    if precision == "no":
+        finetune(*flags, "--output_dir", tmp_path / "one", "--per_device_train_batch_size", 16)
+        assert_same_training(tmp_path / "whole", tmp_path / "one")
+    resumed = tmp_path / "resumed" / "checkpoint-10"
+    shutil.copytree(tmp_path / "whole" / "checkpoint-10", resumed)
+    last = ("--resume_from_checkpoint", "last")
+    assert launch_zero2(tmp_path / "resumed", *flags, *last, overrides=overrides) == 0
+    assert_same(tmp_path / "resumed/model.safetensors", tmp_path / "whole/model.safetensors", torch.equal)
+    # Its optimizer is of no use to a run without DeepSpeed, which must not start with an empty one.
+    assert checkpoint_problems(resumed) == ["optimizer.pt is missing"]
+    with pytest.raises(ValueError, match=r"not a whole checkpoint: optimizer\.pt is missing"):
+        finetune(*flags, "--output_dir", tmp_path / "one", "--resume_from_checkpoint", resumed)
+
+
+@pytest.mark.slow
+def test_deepspeed_that_shards_parameters_is_refused(tiny_checkpoint, tmp_path):
+    pytest.importorskip("deepspeed")
+    overrides = ["--mixed_precision", "no", "--zero_stage", "3"]
+    assert launch_zero2(tmp_path / "out", "--model_name_or_path", tiny_checkpoint, *UNEVEN, overrides=overrides)
+    assert "stage 3 shards the parameters, which was not made to work" in (tmp_path / "out.log").read_text()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGURATIONS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_configurations_are_accelerates_own(path):
+    """accelerate knows every setting, and what FSDP wraps is there."""
+    config = load_config_from_file(str(path))
+    wrapped = config.fsdp_config.get("fsdp_transformer_layer_cls_to_wrap") if config.fsdp_config else None
+    assert wrapped in (None, *GPTForMultipleChoice._no_split_modules)
+
+
+def items(rows: list[int]) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    trees = []
+    for row in range(4):
+        tokens = torch.randint(0, START, (2, 6 + row), generator=generator).tolist()
+        context = [START, *tokens[0], DELIMITER]
+        trees.append(TokenTree.from_paths([[*context, *tokens[1][:3], CLASSIFY], [*context, *tokens[1], CLASSIFY]]))
+    batch = collate_trees([trees[row] for row in rows], PAD)
+    return {**batch, "labels": torch.tensor([[0, 1, 1, 0][row] for row in rows])}
+
+
+def train_steps(model: torch.nn.Module, rows: list[int], processes: int) -> None:
+    """Five updates with the release's Adam on items of which each process has its part."""
+    optimizer = ReleaseAdam(model.parameters(), lr=1e-3)
+    model.train()
+    for _ in range(5):
+        loss = model(**items(rows), num_items_in_batch=4).loss
+        # FSDP averages gradients over processes; the model has divided by the items of all of them.
+        (loss * processes).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def shard_and_train(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    model = build_model(GPTForMultipleChoice)
+    mesh = torch.distributed.init_device_mesh("cpu", (2,))
+    for block in model.transformer.h:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    train_steps(model, [[0, 1], [2, 3]][rank], processes=2)
+    whole = {name: parameter.full_tensor().detach() for name, parameter in model.named_parameters()}
+    if rank == 0:
+        torch.save(whole, folder / "parameters.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_sharded_training_gives_the_numbers_of_one_process(tmp_path):
+    """
+    Model, joint loss and the release's Adam under FSDP2, on two CPU processes. accelerate itself shards on
+    accelerators only, so this calls torch's `fully_shard`.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    processes = [context.Process(target=shard_and_train, args=(rank, tmp_path)) for rank in (0, 1)]
+    for process in processes:
+        process.start()
+    model = build_model(GPTForMultipleChoice)
+    train_steps(model, [0, 1, 2, 3], processes=1)
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+    sharded = torch.load(tmp_path / "parameters.pt", weights_only=True)
+    for name, parameter in model.named_parameters():
+        # A bias of all keys, or all choices, changes no softmax: its gradient is rounding error, which Adam blows up.
+        if name == "score.bias":
+            continue
+        ours, theirs = sharded[name], parameter.detach()
+        if name.endswith("c_attn.bias"):
+            ours, theirs = (torch.cat(value.chunk(3)[::2]) for value in (ours, theirs))
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)

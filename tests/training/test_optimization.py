@@ -1,0 +1,207 @@
+"""The release's optimizer and schedules against recorded values."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from hf_gpt.training import optimization
+from hf_gpt.training.optimization import SCHEDULES, ReleaseAdam, decay_groups, get_release_schedule
+
+from ..support.golden import (
+    arrays,
+    as_release,
+    golden_config,
+    golden_directory,
+    load_variables,
+    models,
+    with_recorded_weights,
+)
+
+RUNS = [
+    (model, head, run)
+    for model in models()
+    for head in ("roc", "clf6")
+    if (golden_directory() / model / f"{head}_opt.npz").is_file()
+    for run in golden_config(model)[f"{head}_runs"]
+]
+
+
+@pytest.mark.parametrize("warmup", ["0.002", "0.2"])
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_schedule_values(name, warmup):
+    with np.load(golden_directory() / "schedules.npz") as recorded:
+        expected, finished = recorded[f"{name}_wu{warmup}"], recorded["t"]
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = get_release_schedule(optimizer, name, total_updates=50, warmup=float(warmup))
+    for step, value in zip(finished[:51], expected[:51], strict=True):
+        assert scheduler.last_epoch == step
+        assert scheduler.get_last_lr()[0] == pytest.approx(float(value), abs=1e-7)
+        optimizer.step()
+        scheduler.step()
+
+
+def comparable(name: str, value: np.ndarray, width: int, head: str) -> np.ndarray:
+    """Without the elements whose gradient is zero but for rounding, which Adam divides by itself."""
+    value = value.reshape(-1) if name.endswith("/b") else value
+    if name.endswith("attn/c_attn/b"):
+        return np.concatenate([value[:width], value[2 * width :]])
+    return value[:0] if head == "roc" and name == "model/clf/b" else value
+
+
+def selected(name: str, value: np.ndarray) -> np.ndarray:
+    """The rows a recorded name such as `model/we[0:64]` asks for."""
+    if "[" not in name:
+        return value
+    start, stop = (int(bound) if bound else None for bound in name.split("[")[1].rstrip("]").split(":"))
+    return value[slice(start, stop)]
+
+
+@pytest.mark.parametrize(("model", "head", "run"), RUNS, ids=["-".join(case) for case in RUNS])
+def test_parameters_after_steps(model, head, run):
+    recorded = {key: value for key, value in arrays(model, f"{head}_opt").items() if key.startswith(f"{run}/")}
+    if not recorded:
+        pytest.skip("this run is not among the recorded values that the repository carries")
+    settings = golden_config(model)[f"{head}_runs"][run]
+    hp = settings["hp"]
+    ours = load_variables(model, head, lm_coef=hp["lm_coef"]).train()
+    initial = copy.deepcopy(ours.state_dict())
+    optimizer = ReleaseAdam(
+        ours.parameters(),
+        lr=hp["lr"],
+        betas=(hp["b1"], hp["b2"]),
+        eps=hp["e"],
+        weight_decay=hp["l2"],
+        max_grad_norm=hp["max_grad_norm"],
+        decay_vectors=hp["vector_l2"],
+    )
+    scheduler = get_release_schedule(optimizer, hp["lr_schedule"], hp["n_updates_total"], hp["lr_warmup"])
+    if run.endswith("_tplus1"):
+        # The other outcome of the release's race: the schedule saw the count after the update.
+        scheduler.step()
+    batch = with_recorded_weights(arrays(model, f"{head}_eval"))
+    high_rate = hp["lr"] > 1e-4
+    for step in range(1, 6):
+        expected_rate = settings["lr_times_schedule"][step - 1]
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(expected_rate, rel=1e-6, abs=1e-12)
+        optimizer.zero_grad()
+        loss = ours(**batch).loss
+        assert loss.item() == pytest.approx(settings["train_loss_before_step"][step - 1], abs=2e-5)
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        if step == 1 and settings["step1_equals_initial_bitwise"]:
+            assert all(torch.equal(value, initial[name]) for name, value in ours.state_dict().items())
+        # The largest differences seen between right implementations, with the margin their spread calls for; the
+        # root mean square tells a mistake from rounding.
+        largest = (1.2e-4 if hp["lm_coef"] == 0 else 4e-5) if high_rate else 4e-6
+        rms = (6e-7 if hp["lm_coef"] == 0 else 1.5e-7) if high_rate else 2e-8
+        compare(recorded, f"{run}/step{step}/", as_release(ours, lambda p: p), ours, head, largest, rms)
+    compare(recorded, f"{run}/m5/", as_release(ours, lambda p: optimizer.state[p]["exp_avg"]), ours, head, 2e-7, 1e-7)
+    compare(
+        recorded, f"{run}/v5/", as_release(ours, lambda p: optimizer.state[p]["exp_avg_sq"]), ours, head, 1e-9, 2e-10
+    )
+
+
+def compare(recorded, prefix, values, model, head, largest, rms):
+    differences = []
+    for key, expected in recorded.items():
+        if not key.startswith(prefix):
+            continue
+        name = key.removeprefix(prefix)
+        value = selected(name, values[name.split("[")[0]])
+        width, bare = model.config.n_embd, name.split("[")[0]
+        difference = comparable(bare, value.reshape(expected.shape), width, head).astype(np.float64)
+        difference -= comparable(bare, expected, width, head)
+        differences.append(np.abs(difference).ravel())
+    if differences:
+        joined = np.concatenate(differences)
+        assert joined.max() <= largest, f"{prefix}: largest difference {joined.max():.2e}"
+        assert np.sqrt((joined**2).mean()) <= rms, f"{prefix}: rms {np.sqrt((joined**2).mean()):.2e}"
+
+
+def test_unused_parameters_and_state_dict_round_trip():
+    torch.manual_seed(0)
+    used, unused = torch.nn.Parameter(torch.randn(3, 2)), torch.nn.Parameter(torch.randn(2))
+    optimizer = ReleaseAdam([used, unused], lr=0.1)
+    (used**2).sum().backward()
+    optimizer.step()
+    clone = ReleaseAdam([used.detach().clone().requires_grad_(), unused], lr=0.1)
+    clone.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    other = clone.param_groups[0]["params"][0]
+    for adam, parameter in ((optimizer, used), (clone, other)):
+        parameter.grad = torch.ones_like(parameter)
+        adam.step()
+    assert torch.equal(used, other)
+    assert unused not in optimizer.state
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda p: ReleaseAdam([p], lr=-1), "must not be negative"),
+        (lambda p: ReleaseAdam([p], betas=(1.0, 0.9)), "betas"),
+        (lambda p: get_release_schedule(ReleaseAdam([p]), "linear", 10), "Unknown schedule 'linear'"),
+        (lambda p: get_release_schedule(ReleaseAdam([p]), "warmup_linear", 0), "total_updates"),
+    ],
+    ids=["rate", "betas", "schedule", "updates"],
+)
+def test_wrong_settings(build, message):
+    with pytest.raises(ValueError, match=message):
+        build(torch.nn.Parameter(torch.zeros(2)))
+
+
+@pytest.mark.parametrize("decay_vectors", [False, True])
+def test_decay_groups_survive_flattening(decay_vectors):
+    """One flat vector for each group, as DeepSpeed makes it, decays like the parameters themselves."""
+    shapes = [(4, 3), (3,), (2, 5), (5,)]
+    generator = torch.Generator().manual_seed(0)
+    values = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+    whole = copy.deepcopy(values)
+    settings = {"lr": 0.01, "weight_decay": 0.5, "max_grad_norm": 0}
+    reference = ReleaseAdam(whole, **settings, decay_vectors=decay_vectors)
+    groups = decay_groups(values, decay_vectors)
+    assert [len(group["params"]) for group in groups] == ([4] if decay_vectors else [2, 2])
+    flat = [torch.nn.Parameter(torch.cat([value.detach().flatten() for value in group["params"]])) for group in groups]
+    members = [group["params"] for group in groups]
+    optimizer = ReleaseAdam(
+        [{**group, "params": [vector]} for group, vector in zip(groups, flat, strict=True)],
+        **settings,
+        decay_vectors=decay_vectors,
+    )
+    for _ in range(3):
+        gradients = [torch.randn(shape, generator=generator) for shape in shapes]
+        for value, gradient in zip(whole, gradients, strict=True):
+            value.grad = gradient
+        by_value = {id(value): gradient for value, gradient in zip(values, gradients, strict=True)}
+        for vector, group in zip(flat, members, strict=True):
+            vector.grad = torch.cat([by_value[id(value)].flatten() for value in group])
+        reference.step()
+        optimizer.step()
+    expected = {id(value): updated for value, updated in zip(values, whole, strict=True)}
+    for vector, group in zip(flat, members, strict=True):
+        torch.testing.assert_close(vector, torch.cat([expected[id(value)].flatten() for value in group]))
+
+
+def test_an_update_in_parts_gives_the_same_bits(monkeypatch):
+    """Memory is bounded by working on some elements at a time, however they are shared out."""
+    shapes = [(2,), (2, 2), (7,), (1, 3), (1,), (6,), (5, 3)]
+    whole = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
+    # A matrix whose elements do not lie in order cannot be cut.
+    whole.append(torch.nn.Parameter(torch.randn(3, 4).t()))
+    parts = copy.deepcopy(whole)
+    gradients = [torch.randn(value.shape) for value in whole]
+    sizes = {}
+    for values, elements in ((whole, 2**23), (parts, 6)):
+        monkeypatch.setattr(optimization, "_PART_ELEMENTS", elements)
+        optimizer = ReleaseAdam(values, lr=0.1, weight_decay=0.1)
+        for _ in range(3):
+            for value, gradient in zip(values, gradients, strict=True):
+                value.grad = gradient.clone()
+            optimizer.step()
+        tensors = [(value, value.grad) for value in values]
+        pieces = [piece for each in tensors for piece in optimization._pieces(each)]
+        sizes[elements] = [sum(piece[0].numel() for piece in part) for part in optimization._parts(pieces)]
+    assert all(map(torch.equal, whole, parts))
+    assert sizes == {2**23: [50], 6: [6, 6, 5, 6, 6, 6, 3, 12]}
