@@ -24,9 +24,9 @@ from hf_gpt.command_line import command, parse_arguments
 from hf_gpt.files import write_json
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
-from hf_gpt.training.fine_tuning import encode_task, input_transform, load_task_data
-from hf_gpt.training.frozen import FrozenFeatureHead, FrozenFeatureTrainer, cache_features
+from hf_gpt.training.frozen import FeatureCollator, FrozenFeatureHead, FrozenFeatureTrainer, cache_features
 from hf_gpt.training.loading import load_model
+from hf_gpt.training.rows import encode_task, input_transform, load_task_data
 from hf_gpt.trees.collators import TokenTreeCollator
 
 
@@ -78,9 +78,9 @@ def measure(args: MeasureArguments) -> dict:
         head, rows, collate = FrozenFeatureHead(model), encoded["train"][0], TokenTreeCollator(tokenizer.pad_token_id)
         if name == "cached features":
             start = time.perf_counter()
-            cache = cache_features(head, {"train": rows}, collate, training)
+            rows = cache_features(head, {"train": rows}, collate, training)["train"]
             seconds["computing the features"] = time.perf_counter() - start
-            rows, collate = cache.rows["train"].select_columns(["feature_index", "label", "length"]), cache.collate
+            collate = FeatureCollator.of(model.config)
         times = _EpochTimes()
         trainer = FrozenFeatureTrainer(
             model=head, args=training, train_dataset=rows, data_collator=collate, callbacks=[times]

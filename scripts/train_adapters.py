@@ -40,8 +40,10 @@ from hf_gpt.loading import load_tokenizer, open_source
 from hf_gpt.model.configuration_gpt import GPTConfig
 from hf_gpt.tasks.spec import TaskSpec
 from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
-from hf_gpt.training.fine_tuning import ADAPTER_FILES, MODEL_FILES, input_transform, load_task_data, run
+from hf_gpt.training.fine_tuning import run
 from hf_gpt.training.loading import head_class
+from hf_gpt.training.output import ADAPTER_FILES, MODEL_FILES
+from hf_gpt.training.rows import input_transform, load_task_data
 
 METHODS = {
     "full": ["--adaptation", "full"],

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from datasets import Dataset
 from peft import PeftModel
+from torch import nn
 from transformers import EvalPrediction
 
 from ..adapters.virtual_tokens import virtual_tokens
@@ -16,16 +18,23 @@ from ..loading import check_ids, load_tokenizer
 from ..model.modeling_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData
-from ..tasks.encoding import encode_split
 from ..tasks.metrics import compute_metrics_for
 from ..tasks.report import write_predictions
 from ..tasks.spec import SPLITS, TaskSpec
 from ..training.arguments import CustomTaskArguments, DataArguments, LauncherArguments, ModelArguments
-from ..training.fine_tuning import input_transform, is_unlabelled, limited, load_task_data, predict_split
 from ..training.loading import load_model, other_head
+from ..training.rows import encode_task, input_transform, load_task_data
+from ..training.stages import is_unlabelled, predict_split
 from ..training.trainer import GPTTrainer
 from ..trees.collators import TokenTreeCollator
-from .zero_shot import ZeroShotScorer, best_threshold, threshold_logits, zero_shot_rule, zero_shot_transform
+from .zero_shot import (
+    ZeroShotRule,
+    ZeroShotScorer,
+    best_threshold,
+    threshold_logits,
+    zero_shot_rule,
+    zero_shot_transform,
+)
 
 RESULT_FILES = (METRICS, PREDICTIONS)
 
@@ -74,21 +83,91 @@ def evaluate(
         raise ValueError("A folder says by itself how its model was adapted: leave out --adaptation.")
     output = Path(args.output_dir)
     check_empty(output, args.overwrite_output_dir)
-    with args.main_process_first(desc="reading the data"):
-        task = _load_task(model_args, data, custom, args)
-        if args.split not in task.splits:
-            raise ValueError(f"{task.spec.name} has no split {args.split!r}, only {', '.join(task.splits)}.")
-        tokenizer = load_tokenizer(model_args)
+    candidate = _prepare(model_args, data, custom, args)
+    trainer = GPTTrainer(
+        model=candidate.model, args=args, data_collator=TokenTreeCollator(candidate.tokenizer.pad_token_id)
+    )
+    logits, metrics, extra = _measure(trainer, candidate, args.split)
+    spec, rows = candidate.spec, candidate.rows[args.split]
+    record = {
+        "task": spec.name,
+        "split": args.split,
+        "rows": len(rows),
+        "model": model_args.model_name_or_path,
+        "main_metric": spec.main_metric,
+        "metrics": metrics,
+        **extra,
+    }
     if args.process_index == 0:
-        for warning in task.warnings:
-            print(f"WARNING: {warning}", file=sys.stderr)
-    measure = _measure_zero_shot if args.zero_shot else _measure_head
-    record = measure(task, tokenizer, model_args, data, args)
-    if args.process_index == 0:
+        for name in RESULT_FILES:
+            (output / name).unlink(missing_ok=True)
+        write_predictions(output / PREDICTIONS, rows, logits, spec)
         write_json(output / METRICS, record)
         print(json.dumps(record, indent=2))
         print(f"metrics.json and predictions.tsv are in {output}")
     return record
+
+
+@dataclass
+class _Candidate:
+    """What is measured: a model with one logit for each class or choice, and by split the rows as it reads them."""
+
+    spec: TaskSpec
+    tokenizer: GPTTokenizer
+    model: nn.Module
+    rows: dict[str, Dataset]
+    rule: ZeroShotRule | None
+
+
+def _prepare(
+    model_args: ModelArguments, data: DataArguments, custom: CustomTaskArguments, args: EvaluationArguments
+) -> _Candidate:
+    with args.main_process_first(desc="reading the data"):
+        task = _load_task(model_args, data, custom, args)
+        spec = task.spec
+        if args.split not in task.splits:
+            raise ValueError(f"{spec.name} has no split {args.split!r}, only {', '.join(task.splits)}.")
+        tokenizer = load_tokenizer(model_args)
+        if args.zero_shot:
+            rule = zero_shot_rule(spec, args.zero_shot_prompt, args.zero_shot_words)
+            language_model = _load_language_model(model_args, tokenizer)
+            length = min(data.max_length or sys.maxsize, language_model.config.n_positions)
+            transform = zero_shot_transform(rule, tokenizer, length, data.truncation, data.share_prefix)
+            model = ZeroShotScorer(language_model, rule.kind)
+        else:
+            rule, model = None, _load_head(model_args, spec, tokenizer, args)
+            transform = input_transform(data, spec, model.config, virtual_tokens(model))
+        needed = {args.split: None} | ({"train": None} if rule and rule.kind == "threshold" else {})
+        encoded = encode_task(task, data, tokenizer, transform, splits=[*needed])
+    if args.process_index == 0:
+        for warning in task.warnings:
+            print(f"WARNING: {warning}", file=sys.stderr)
+        for split, (_, statistics) in encoded.items():
+            print(f"{spec.name} {split}: {statistics}", flush=True)
+    return _Candidate(spec, tokenizer, model, {split: rows for split, (rows, _) in encoded.items()}, rule)
+
+
+def _measure(
+    trainer: GPTTrainer, candidate: _Candidate, split: str
+) -> tuple[np.ndarray, dict[str, float], dict[str, Any]]:
+    """Logits, metrics, and what there is to record of a zero-shot rule."""
+    rule, spec, rows = candidate.rule, candidate.spec, candidate.rows[split]
+    if rule is None or rule.kind != "threshold":
+        extra = {} if rule is None else {"zero_shot": rule.kind}
+        if rule is not None and rule.kind == "words":
+            extra |= {"prompt": rule.prompt, "words": list(rule.words)}
+        return *predict_split(trainer, rows, spec), extra
+    compute, train = compute_metrics_for(spec), candidate.rows["train"]
+    scores, training_scores = (
+        trainer.predict(part.remove_columns("label")).predictions.reshape(-1) for part in (rows, train)
+    )
+    labels = np.asarray(train["label"][:])
+    threshold = best_threshold(
+        training_scores, lambda logits: compute(EvalPrediction(logits, labels))[spec.main_metric]
+    )
+    logits = threshold_logits(scores, threshold)
+    metrics = {} if is_unlabelled(rows) else compute(EvalPrediction(logits, np.asarray(rows["label"][:])))
+    return logits, metrics, {"zero_shot": rule.kind, "threshold": threshold}
 
 
 def _load_task(
@@ -104,25 +183,20 @@ def _load_task(
     return load_task_data(data, custom, splits=(args.split,))
 
 
-def _measure_head(
-    task: TaskData, tokenizer: GPTTokenizer, model_args: ModelArguments, data: DataArguments, args: EvaluationArguments
-) -> dict[str, Any]:
-    spec, source = task.spec, model_args.source
-    name = source.name
+def _load_head(
+    model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, args: EvaluationArguments
+) -> GPTPreTrainedModel | PeftModel:
+    source = model_args.source
     if source.kind == "tf-release":
-        raise ValueError(f"{name} is OpenAI's release, which has no head: fine-tune it first, or add --zero_shot.")
+        raise ValueError(
+            f"{source.name} is OpenAI's release, which has no head: fine-tune it first, or add --zero_shot."
+        )
     if source.kind == "adapter":
-        model = _load_adapted_model(model_args, spec, tokenizer, args.base_model)
-    else:
-        if args.base_model is not None:
-            raise ValueError(f"--base_model belongs to an adapter, and {name} is none: leave it out.")
-        _check_head(model_args, spec)
-        model = load_model(model_args, spec, tokenizer, args.seed, keep_head=True)
-    trainer = _trainer(model, tokenizer, spec, args)
-    transform = input_transform(data, spec, model.config, virtual_tokens(model))
-    rows = _encoded(task, args.split, data, tokenizer, transform, args)
-    logits, metrics = predict_split(trainer, rows, spec)
-    return _finish(trainer, rows, logits, metrics, spec, model_args, args)
+        return _load_adapted_model(model_args, spec, tokenizer, args.base_model)
+    if args.base_model is not None:
+        raise ValueError(f"--base_model belongs to an adapter, and {source.name} is none: leave it out.")
+    _check_head(model_args, spec)
+    return load_model(model_args, spec, tokenizer, args.seed, keep_head=True)
 
 
 def _load_adapted_model(
@@ -152,36 +226,6 @@ def _check_head(model_args: ModelArguments, spec: TaskSpec) -> None:
         )
 
 
-def _measure_zero_shot(
-    task: TaskData, tokenizer: GPTTokenizer, model_args: ModelArguments, data: DataArguments, args: EvaluationArguments
-) -> dict[str, Any]:
-    spec = task.spec
-    rule = zero_shot_rule(spec, args.zero_shot_prompt, args.zero_shot_words)
-    model = _load_language_model(model_args, tokenizer)
-    length = data.max_length or model.config.n_positions
-    transform = zero_shot_transform(
-        rule, tokenizer, min(length, model.config.n_positions), data.truncation, data.share_prefix
-    )
-    trainer = _trainer(ZeroShotScorer(model, rule.kind), tokenizer, spec, args, measured=rule.kind != "threshold")
-    rows = _encoded(task, args.split, data, tokenizer, transform, args)
-    logits, metrics = predict_split(trainer, rows, spec)
-    extra: dict[str, Any] = {"zero_shot": rule.kind}
-    if rule.kind == "words":
-        extra |= {"prompt": rule.prompt, "words": list(rule.words)}
-    if rule.kind == "threshold":
-        compute = compute_metrics_for(spec)
-        train = _encoded(task, "train", data, tokenizer, transform, args)
-        scores, _ = predict_split(trainer, train, spec)
-        labels = np.asarray(train["label"][:])
-        extra["threshold"] = best_threshold(
-            scores.reshape(-1), lambda logits: compute(EvalPrediction(logits, labels))[spec.main_metric]
-        )
-        logits = threshold_logits(logits, extra["threshold"])
-        if not is_unlabelled(rows):
-            metrics = compute(EvalPrediction(logits, np.asarray(rows["label"][:])))
-    return _finish(trainer, rows, logits, metrics, spec, model_args, args) | extra
-
-
 def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) -> GPTPreTrainedModel:
     source, attention = model_args.source, model_args.attn_implementation
     if source.kind == "adapter":
@@ -191,53 +235,3 @@ def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) ->
     model = source.model(GPTForCausalLM, n_head=model_args.n_head, attn_implementation=attention)
     check_ids(model.config, tokenizer, source.name)
     return model
-
-
-def _trainer(
-    model: Any, tokenizer: GPTTokenizer, spec: TaskSpec, args: EvaluationArguments, measured: bool = True
-) -> GPTTrainer:
-    return GPTTrainer(
-        model=model,
-        args=args,
-        data_collator=TokenTreeCollator(tokenizer.pad_token_id),
-        compute_metrics=compute_metrics_for(spec) if measured else None,
-    )
-
-
-def _encoded(
-    task: TaskData, split: str, data: DataArguments, tokenizer: GPTTokenizer, transform: Any, args: EvaluationArguments
-) -> Any:
-    """The encoded rows of a split, tokenized by one process; their statistics are printed."""
-    rows = limited(task.splits[split], data.max_train_rows if split == "train" else data.max_eval_rows)
-    with args.main_process_first(desc="tokenizing"):
-        encoded, statistics = encode_split(
-            rows, task.spec.text_columns, tokenizer, transform, data.num_proc, desc=f"tokenizing {split}"
-        )
-    if args.process_index == 0:
-        print(f"{task.spec.name} {split}: {statistics}", flush=True)
-    return encoded
-
-
-def _finish(
-    trainer: GPTTrainer,
-    rows: Any,
-    logits: np.ndarray,
-    metrics: dict[str, float],
-    spec: TaskSpec,
-    model_args: ModelArguments,
-    args: EvaluationArguments,
-) -> dict[str, Any]:
-    """Write the predictions; what there is to record."""
-    output = Path(args.output_dir)
-    if trainer.is_world_process_zero():
-        for name in RESULT_FILES:
-            (output / name).unlink(missing_ok=True)
-        write_predictions(output / PREDICTIONS, rows, logits, spec)
-    return {
-        "task": spec.name,
-        "split": args.split,
-        "rows": len(rows),
-        "model": model_args.model_name_or_path,
-        "main_metric": spec.main_metric,
-        "metrics": metrics,
-    }

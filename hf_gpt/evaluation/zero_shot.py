@@ -199,7 +199,7 @@ class ZeroShotScorer(nn.Module):
             labels (*optional*): passed through by the Trainer, which then asks for a loss; it is 0.
 
         Returns:
-            `dict`: `logits` of shape `(batch, paths)`, -inf where there is no candidate, and `loss`.
+            `dict`: `logits` of shape `(batch, paths)`, -inf where there is no candidate; with labels, `loss`.
         """
         hidden_states = self.model.transformer(
             input_ids, position_ids=position_ids, subtree_end=subtree_end, use_cache=False
@@ -213,7 +213,8 @@ class ZeroShotScorer(nn.Module):
         scores = (counted * log_probs.unsqueeze(1)).sum(-1)
         if self.is_mean:
             scores = scores / counted.sum(-1).clamp(min=1)
-        return {"loss": scores.new_zeros(()), "logits": scores.masked_fill(classify_index < 0, float("-inf"))}
+        loss = {} if labels is None else {"loss": scores.new_zeros(())}
+        return {**loss, "logits": scores.masked_fill(classify_index < 0, float("-inf"))}
 
     def _token_log_probs(self, hidden_states, input_ids, lm_weights, parent_index) -> torch.Tensor:
         """Log-probability of every token that counts, given its parent's state; 0 elsewhere."""

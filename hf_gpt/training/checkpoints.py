@@ -283,12 +283,16 @@ class WholeCheckpointTrainer(Trainer):
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             self.state.save_to_json(str(staging / name / TRAINER_STATE_NAME))
-            # A pickle, of use to nobody who goes on from here.
-            (staging / name / "training_args.bin").unlink(missing_ok=True)
+            self.complete_checkpoint(staging / name)
             publish(staging / name, output / name)
             rotate(output, self.args.save_total_limit, {output / name, best} & {*checkpoints_in(output).values()})
             shutil.rmtree(staging, ignore_errors=True)
         self.accelerator.wait_for_everyone()
+
+    def complete_checkpoint(self, folder: Path) -> None:
+        """Change what is in a checkpoint, before it gets its name."""
+        # A pickle, of use to nobody who goes on from here.
+        (folder / "training_args.bin").unlink(missing_ok=True)
 
     def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
         # With a limit of 1 the Trainer would delete the newest checkpoint here, file by file.

@@ -2,50 +2,47 @@
 Training a task head on frozen features, which are computed once.
 
     head = FrozenFeatureHead(model)
-    cache = cache_features(head, {"train": train, "test": test}, TokenTreeCollator(pad_token_id), args)
+    rows = cache_features(head, {"train": train, "test": test}, TokenTreeCollator(pad_token_id), args)
     trainer = FrozenFeatureTrainer(
-        model=head, args=args, train_dataset=cache.rows["train"], data_collator=cache.collate
+        model=head, args=args, train_dataset=rows["train"], data_collator=FeatureCollator.of(model.config)
     )
 
-A frozen model gives every row the same states each time, so the states at the classify tokens of all rows are kept, in
-memory or in a file, and the head is trained on these. Without the cache the same head runs the model in every step.
+A frozen model gives every row the same states each time, so the states at the classify tokens of all rows are kept in
+tables of `datasets`, and the head is trained on these. Without the cache the same head runs the model in every step.
 """
 
-import hashlib
 import json
-import math
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from accelerate.utils import gather_object
-from datasets import Dataset, concatenate_datasets
+from accelerate import PartialState
+from datasets import Dataset, Features, Value, concatenate_datasets
+from datasets import Sequence as Array
+from datasets.fingerprint import Hasher
 from safetensors import safe_open
 from torch import nn
-from tqdm import tqdm
+from torch.nn.utils.rnn import pad_sequence
 from transformers import TrainingArguments
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from ..files import check_space, write_json
+from ..files import write_json
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTTaskModel, GPTTaskOutput
 from ..tasks.encoding import TREE_FEATURES
-from ..trees.collators import FilledRows, length_sorted_batches
+from ..trees.collators import length_sorted_batches
+from .output import FEATURES
+from .stages import Part, Prepared
 from .trainer import GPTTrainer
 
-# Larger caches are memory-mapped files in this folder of the output folder.
-FOLDER = "features"
 # File of a checkpoint: numbers of the layers that its head reads.
 HEAD_LAYERS = "head_layers.json"
-_IN_MEMORY = 2**30
 _TOKENS_PER_BATCH = 4096
-# Bytes that processes exchange at a time, and batches between two notes of how far a file has come.
-_EXCHANGED = 2**26
-_BATCHES_PER_NOTE = 200
+# Columns of the rows that stay beside their features.
+_KEPT = ("id", "label", "length", "path_ends")
 
 
 class FrozenFeatureHead(nn.Module):
@@ -145,43 +142,20 @@ class FrozenFeatureHead(nn.Module):
         return GPTTaskOutput(loss=loss, logits=logits, task_loss=task_loss)
 
 
-class _NumberedRows(FilledRows):
-    """Rows of a `FeatureCache` from memory: beside such short steps, reading a table would take long."""
-
-    def __init__(self, rows: Dataset, unit: int):
-        super().__init__(rows, unit)
-        self._numbers, self._labels = rows["feature_index"][:], rows["label"][:]
-
-    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        return [
-            {"feature_index": self._numbers[index], "label": self._labels[index]}
-            if index < len(self._numbers)
-            else self.filler
-            for index in indices
-        ]
-
-
 class FrozenFeatureTrainer(GPTTrainer):
     """`GPTTrainer` of a `FrozenFeatureHead`: checkpoints hold the head, the output folder gets the whole model."""
-
-    def _filled_rows(self) -> FilledRows:
-        if "feature_index" not in self.train_dataset.column_names:
-            return super()._filled_rows()
-        return _NumberedRows(self.train_dataset, self.args.train_batch_size * self.args.world_size)
 
     def task_models(self) -> list[GPTTaskModel]:
         """The whole model, whose task loss the head has."""
         return [self.model.whole_model] if isinstance(self.model, FrozenFeatureHead) else super().task_models()
 
-    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        super()._save(output_dir, state_dict)
-        if self.args.should_save and isinstance(self.model, FrozenFeatureHead):
-            # The parameters do not tell which layer a head reads.
-            layers = {"layers": self.model.config.layers_of_head}
-            write_json(Path(self.args.output_dir if output_dir is None else output_dir) / HEAD_LAYERS, layers)
+    def complete_checkpoint(self, folder: Path) -> None:
+        """The parameters do not tell which layer a head reads: a file says so."""
+        super().complete_checkpoint(folder)
+        write_json(folder / HEAD_LAYERS, {"layers": self.model.config.layers_of_head})
 
     def save_whole_model(self) -> None:
-        """Write the whole model and its tokenizer into the output folder, each file whole or not at all."""
+        """Write the whole model and its tokenizer into the output folder, each file atomically."""
         head = self.model
         self.model = head.whole_model
         try:
@@ -191,42 +165,77 @@ class FrozenFeatureTrainer(GPTTrainer):
 
 
 @dataclass
-class FeatureCache:
+class PreparedHead(Prepared):
+    """A run that trains a head on frozen features: cached, or computed in every step."""
+
+    trainer_class: ClassVar[type[GPTTrainer]] = FrozenFeatureTrainer
+
+    def __post_init__(self) -> None:
+        self.model = FrozenFeatureHead(self.model)
+
+    def describe(self) -> str:
+        """See `Prepared`; how much is trained, and what becomes of the language-model loss."""
+        lines = [super().describe(), self._describe_head()]
+        if self.model_args.lm_coef > 0:
+            lines.append(
+                f"The language-model loss is left out (lm_coef 0, not {self.model_args.lm_coef:g}): it would change "
+                "none of them."
+            )
+        return "\n".join(lines)
+
+    def _describe_head(self) -> str:
+        trained, reads = self.parts[0].trained_parameters(), describe_head(self.model.config)
+        return f"Frozen features: {trained:,} parameters of the head are trained, which reads {reads}."
+
+    def make_trainer(self) -> GPTTrainer:
+        """See `Prepared`; with `--cache_features`, the Trainer of what the model gave for all rows."""
+        if self.model_args.cache_features:
+            (part,) = self.parts
+            rows = {split: part.rows(split) for split in part.encoded}
+            cached = cache_features(self.model, rows, self.collator, self.args)
+            part.encoded = {split: (cached[split], statistics) for split, (_, statistics) in part.encoded.items()}
+            self.collator = FeatureCollator.of(self.model.config)
+        return super().make_trainer()
+
+    def settings_of(self, part: Part) -> dict[str, Any]:
+        """See `Prepared`."""
+        return super().settings_of(part) | {"head reads": describe_head(self.model.config)}
+
+
+@dataclass
+class FeatureCollator:
     """
-    Frozen features of all rows of a run.
+    Batches of cached features for `FrozenFeatureHead`.
 
     Args:
-        states (`torch.Tensor` of shape `(paths, layers, n_embd)`): float32; the paths of a row stand together.
-        starts (`np.ndarray` of shape `(rows + 1,)`): where each row's paths begin.
-        rows (`dict[str, datasets.Dataset]`): by split `id`, `label`, `length`, `path_ends`, and `feature_index`, the
-            number of the row in `starts`.
+        layers (`int`): that the head reads.
+        width (`int`): of a layer.
     """
 
-    states: torch.Tensor
-    starts: np.ndarray
-    rows: dict[str, Dataset]
+    layers: int
+    width: int
 
-    def collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+    @classmethod
+    def of(cls, config: GPTConfig) -> "FeatureCollator":
+        """The collator for a model's features."""
+        return cls(len(config.layers_of_head), config.n_embd)
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """
-        A batch for `FrozenFeatureHead`.
-
         Args:
-            rows (`Sequence[Mapping]`): with `feature_index` and, optionally, `label`. A row without `feature_index`
-                fills up a batch (see `FilledRows`): it has one path, whose features are 0.
+            rows (`Sequence[Mapping]`): with `features` and, optionally, `label`. A row without `features` fills up a
+                batch (see `FilledRows`): it has one path, whose features are 0.
 
         Returns:
-            `dict[str, torch.Tensor]`: `features`, `present` and `labels`.
+            `dict[str, torch.Tensor]`: `features`, `present` and `labels`, see `FrozenFeatureHead.forward`.
         """
-        numbers = np.array([row.get("feature_index", -1) for row in rows])
-        is_filler = numbers < 0
-        starts = np.where(is_filler, 0, self.starts[numbers])
-        counts = np.where(is_filler, 1, self.starts[numbers + 1] - starts)
-        paths = np.arange(counts.max())
-        present = torch.from_numpy(paths < counts[:, None])
-        features = self.states[torch.from_numpy(np.minimum(starts[:, None] + paths, len(self.states) - 1))]
-        if is_filler.any() or counts.min() < len(paths):
-            features *= (present & torch.from_numpy(~is_filler).unsqueeze(1))[..., None, None]
-        batch = {"features": features, "present": present}
+        filler = np.zeros(self.layers * self.width, dtype=np.float32)
+        states = [torch.tensor(row.get("features", filler)).view(-1, self.layers, self.width) for row in rows]
+        counts = torch.tensor([len(paths) for paths in states])
+        batch = {
+            "features": pad_sequence(states, batch_first=True),  # (batch, paths, layers, n_embd)
+            "present": torch.arange(int(counts.max())) < counts.unsqueeze(1),
+        }
         if "label" in rows[0]:
             batch["labels"] = torch.tensor([row["label"] for row in rows])
         return batch
@@ -237,50 +246,67 @@ def cache_features(
     encoded: Mapping[str, Dataset],
     collator: Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]],
     args: TrainingArguments,
-    in_memory: int = _IN_MEMORY,
-) -> FeatureCache:
+) -> dict[str, Dataset]:
     """
-    Run the model once over all rows, in batches of rows of like length that the processes share out.
-
-    A cache of more than `in_memory` bytes is a file of each process in `args.output_dir`. A run that was stopped goes
-    on with it if model and rows are the same; `remove_features` removes it.
+    Run the model once over all rows. Each process computes its share of a split; a run that was stopped finds the
+    shares that were finished, if model and rows are the same.
 
     Args:
         head (`FrozenFeatureHead`): knows the model.
         encoded (mapping of `str` to `datasets.Dataset`): by split, rows of `hf_gpt.tasks.encoding.encode_split`.
         collator (`Callable`): makes a batch of such rows, see `TokenTreeCollator`.
-        args (`TrainingArguments`): say where, on which device, and which process this is of how many.
-        in_memory (`int`, *optional*, defaults to 1 GiB): bytes that may be kept in memory.
+        args (`TrainingArguments`): say where, on which device, and which process this is of how many. The tables are
+            files in the folder `features` of `args.output_dir`.
 
     Returns:
-        `FeatureCache`: the same in every process.
+        `dict[str, datasets.Dataset]`: by split `id`, `label`, `length`, `path_ends`, and `features`: the float32
+        states of shape `(paths, layers, n_embd)` in one list; the same in every process.
     """
     head.to(args.device).eval()
-    trees = concatenate_datasets([rows.select_columns([*TREE_FEATURES, "length"]) for rows in encoded.values()])
-    counts = np.array([len(ends) for ends in trees["path_ends"][:]], dtype=np.int64)
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    shape = (int(starts[-1]), len(head.config.layers_of_head), head.config.n_embd)
-    store = _MemoryStore(shape)
-    if 4 * math.prod(shape) > in_memory:
-        store = _FileStore(shape, Path(args.output_dir) / FOLDER, args.process_index, _digest(head, trees, args))
-    batches = list(length_sorted_batches(trees.with_format("numpy")["length"][:], _TOKENS_PER_BATCH))
-    own = [(rows, _paths(rows, starts)) for rows in batches[args.process_index :: args.world_size]]
-    finished = store.finished
-    hidden = args.disable_tqdm or args.process_index > 0
-    for rows, paths in tqdm(own[finished:], desc="features", total=len(own), initial=finished, disable=hidden):
-        batch = {name: value.to(args.device) for name, value in collator(trees.__getitems__(rows.tolist())).items()}
-        store.states[paths] = head.features(**batch)[batch["classify_index"].ge(0)].cpu()
-        finished += 1
-        store.note(finished, is_last=finished == len(own))
-    if args.world_size > 1:
-        _exchange(store, np.concatenate([np.empty(0, dtype=np.int64), *(paths for _, paths in own)]), args)
-    tables, first = {}, 0
-    for split, rows in encoded.items():
-        numbers = np.arange(first, first + len(rows))
-        table = rows.select_columns(["id", "label", "length", "path_ends"])
-        tables[split] = table.add_column("feature_index", numbers)
-        first += len(rows)
-    return FeatureCache(store.states, starts, tables)
+    folder = Path(args.output_dir) / FEATURES
+    folder.mkdir(parents=True, exist_ok=True)
+    parameters = [value.detach().cpu().numpy() for value in head.whole_model.base_model.parameters()]
+    settings = [head.config.layers_of_head, head.config.n_head, _TOKENS_PER_BATCH, torch.__version__]
+    digest = Hasher.hash([settings, parameters])
+
+    def share(split: str, rank: int) -> Dataset:
+        rows = encoded[split].shard(shares[split], rank, contiguous=True)
+        fingerprint = Hasher.hash([digest, rows._fingerprint])
+        return rows.map(
+            lambda batch: {"features": _features_of(batch, head, collator, args.device)},
+            batched=True,
+            remove_columns=[name for name in rows.column_names if name not in _KEPT],
+            features=Features({name: rows.features[name] for name in _KEPT} | {"features": Array(Value("float32"))}),
+            new_fingerprint=fingerprint,
+            cache_file_name=str(folder / f"{split}-{rank}-{fingerprint}.arrow"),
+            desc=f"features of {split}",
+        ).with_format("numpy", columns=["features"], output_all_columns=True)
+
+    shares = {split: min(args.world_size, len(rows)) for split, rows in encoded.items()}
+    for split in [split for split, count in shares.items() if args.process_index < count]:
+        share(split, args.process_index)
+    PartialState().wait_for_everyone()
+    # Where processes have no common file system, each computes the shares of the others now.
+    return {
+        split: concatenate_datasets([share(split, rank) for rank in range(count)]) for split, count in shares.items()
+    }
+
+
+def _features_of(
+    rows: Mapping[str, Sequence[Any]],
+    head: FrozenFeatureHead,
+    collator: Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]],
+    device: torch.device,
+) -> list[np.ndarray]:
+    """The features of some rows, each `(paths * layers * n_embd,)`, computed in batches of rows of like length."""
+    found: list[Any] = [[] for _ in rows["length"]]
+    for numbers in length_sorted_batches(np.array(rows["length"]), _TOKENS_PER_BATCH):
+        trees = [{name: rows[name][number] for name in TREE_FEATURES} for number in numbers]
+        batch = {name: value.to(device) for name, value in collator(trees).items()}
+        states = head.features(**batch)
+        for number, row, is_path in zip(numbers, states, batch["classify_index"].ge(0), strict=True):
+            found[number] = row[is_path].flatten().cpu().numpy()
+    return found
 
 
 def describe_head(config: GPTConfig) -> str:
@@ -288,19 +314,6 @@ def describe_head(config: GPTConfig) -> str:
     if config.head_layers == "mix":
         return "a learnt mix of all layers"
     return "the last layer" if config.head_layers is None else f"layer {config.head_layers} of {config.n_layer}"
-
-
-def describe_frozen(config: GPTConfig, parameters: int, lm_coef: float) -> str:
-    """A sentence on what is trained: so many parameters; and on the language-model loss, if `lm_coef` asked for it."""
-    text = f"Frozen features: {parameters:,} parameters of the head are trained, which reads {describe_head(config)}."
-    if lm_coef > 0:
-        text += f" The language-model loss is left out (lm_coef 0, not {lm_coef:g}): it would change none of them."
-    return text
-
-
-def remove_features(output: Path) -> None:
-    """Delete the files of `cache_features` in an output folder, if there are any."""
-    shutil.rmtree(output / FOLDER, ignore_errors=True)
 
 
 def head_problem(model: nn.Module, checkpoint: str) -> str | None:
@@ -338,87 +351,3 @@ def _other_layers(model: nn.Module, file: Path) -> str | None:
     if layers == model.config.layers_of_head:
         return None
     return f"its head reads layer {layers[0]}, this run's reads {describe_head(model.config)}"
-
-
-def _paths(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Numbers of the paths of some rows, in the rows' order."""
-    counts = starts[rows + 1] - starts[rows]
-    before = np.cumsum(counts) - counts
-    return np.repeat(starts[rows] - before, counts) + np.arange(counts.sum())
-
-
-def _digest(head: FrozenFeatureHead, trees: Dataset, args: TrainingArguments) -> str:
-    """Of everything that a file's features follow from."""
-    digest = hashlib.sha256()
-    settings = [head.config.layers_of_head, head.config.n_head, args.world_size, _TOKENS_PER_BATCH, torch.__version__]
-    digest.update(json.dumps(settings).encode())
-    for value in head.whole_model.base_model.parameters():
-        digest.update(value.detach().cpu().numpy().tobytes())
-    table = trees.with_format("arrow")[:]
-    for name in ("length", "path_ends", "input_ids", "parent_index"):
-        values = table.column(name).combine_chunks()
-        digest.update(np.asarray(values if name == "length" else values.flatten()).tobytes())
-    return digest.hexdigest()
-
-
-class _MemoryStore:
-    """Features of `shape`, in memory: a run that is stopped computes them again."""
-
-    finished = 0
-    is_whole = False
-
-    def __init__(self, shape: tuple[int, ...]):
-        self.states = torch.zeros(shape)
-
-    def note(self, finished: int, is_last: bool = False, is_whole: bool = False) -> None:
-        pass
-
-
-class _FileStore:
-    """
-    Features of `shape` in a memory-mapped file of this process, with a note of how far they have come.
-
-    Args:
-        shape (`tuple[int, ...]`): of the features.
-        folder (`Path`): where the file is.
-        rank (`int`): number of the process.
-        digest (`str`): of what the features follow from; a file of something else is written anew.
-    """
-
-    def __init__(self, shape: tuple[int, ...], folder: Path, rank: int, digest: str):
-        folder.mkdir(parents=True, exist_ok=True)
-        file, self._file_of_note = folder / f"rank-{rank}.f32", folder / f"rank-{rank}.json"
-        self._digest = digest
-        noted = json.loads(self._file_of_note.read_text()) if self._file_of_note.is_file() else {}
-        is_same = noted.get("digest") == digest and file.is_file() and file.stat().st_size == 4 * math.prod(shape)
-        self.finished: int = noted["finished"] if is_same else 0
-        self.is_whole: bool = is_same and noted["is_whole"]
-        if not is_same:
-            file.unlink(missing_ok=True)  # another run may still read it
-            # The system kills a process that writes to a memory map for which the disk has no room.
-            check_space(folder, 4 * math.prod(shape), "The cache of frozen features")
-        self._map = np.memmap(file, np.float32, "r+" if is_same else "w+", shape=shape)
-        self.states = torch.from_numpy(self._map)
-
-    def note(self, finished: int, is_last: bool = False, is_whole: bool = False) -> None:
-        """So many batches are finished; on the disk before the note is."""
-        if finished % _BATCHES_PER_NOTE and not is_last:
-            return
-        self.finished, self.is_whole = finished, is_whole
-        self._map.flush()
-        write_json(self._file_of_note, {"digest": self._digest, "finished": finished, "is_whole": is_whole})
-
-
-def _exchange(store: _MemoryStore | _FileStore, own: np.ndarray, args: TrainingArguments) -> None:
-    """Fill in what the other processes computed, unless every process has it; `own` paths are this one's."""
-    if all(gather_object([store.is_whole])):
-        return
-    is_own = torch.zeros(len(store.states), dtype=torch.bool)
-    is_own[own] = True
-    size = max(1, _EXCHANGED // max(1, 4 * store.states[0].numel()))
-    for part, mine in zip(store.states.split(size), is_own.split(size), strict=True):
-        # A sum of which all terms but one are 0.
-        values = torch.where(mine[:, None, None], part, 0).to(args.device)
-        torch.distributed.all_reduce(values)
-        part.copy_(values)
-    store.note(store.finished, is_last=True, is_whole=True)

@@ -3,32 +3,29 @@ Training on several tasks together: one transformer with a head for each task (L
 neural networks for natural language understanding").
 """
 
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from safetensors import safe_open
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from ..files import METRICS, in_output_folder, write_json
+from ..files import in_output_folder
 from ..loading import load_tokenizer
-from ..tasks import TaskData, TaskSpec, get_task
-from ..tasks.report import chance_level, chance_warning, describe_batches, describe_task
+from ..tasks import TaskData, get_task
 from .arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
-from .fine_tuning import (
-    card_of_run,
-    check_output_dir,
-    encode_task,
-    evaluate_splits,
-    input_transform,
-    load_task_data,
-    remove_earlier_results,
-)
-from .loading import describe_start, load_model
-from .multi_task_model import HEADS, MEAN_METRIC, EncodedSplits, MultiTaskModel, MultiTaskTrainer
+from .loading import load_model
+from .multi_task_model import HEADS, MEAN_METRIC, MultiTaskModel, MultiTaskTrainer
+from .output import check_output_dir
+from .rows import encode_task, input_transform, load_task_data
+from .stages import Part, Prepared, Scores, fit, measure, write
+from .trainer import GPTTrainer
+
+# What the records of all tasks of a run have in common.
+_SHARED = ("model", "starts_from", "random_weights", "transfer_layers", "adaptation", "task_rows_cap", "seed")
+_SHARED += ("train_seconds", "steps", "resumed")
 
 
 def tasks_of(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, DataArguments]:
@@ -96,88 +93,103 @@ def run_tasks(
     Train the tasks of `data.tasks` together, evaluate, and write a model folder `args.output_dir/TASK` for each, with
     tokenizer, predictions, metrics and card.
 
-    `metrics.json` of the output folder is written last: where it is, the run is finished.
-
     Returns:
-        `dict`: what that `metrics.json` holds: the record of each task, and the means over the tasks.
+        `dict`: what the `metrics.json` of the output folder holds: the record of each task, and the means over the
+        tasks.
 
     Raises:
         ValueError, FileNotFoundError: for any input that is wrong, before training starts or a file is overwritten.
     """
-    parts = tasks_of(model_args, data, args)
+    prepared = prepare_tasks(model_args, data, custom, args)
+    trainer = fit(prepared)
+    return write(trainer, prepared, measure(trainer, prepared))
+
+
+def prepare_tasks(
+    model_args: ModelArguments, data: DataArguments, custom: CustomTaskArguments, args: FineTuningArguments
+) -> "PreparedTasks":
+    """
+    Rows, tokenizer and model of a run on several tasks, checked against each other.
+
+    Raises:
+        ValueError, FileNotFoundError: for any input that is wrong.
+    """
+    wanted = tasks_of(model_args, data, args)
     checkpoint = check_output_dir(args)
-    is_main = args.process_index == 0
     with args.main_process_first(desc="reading the data"):
         if checkpoint is not None:
-            _check_tasks_of(Path(checkpoint), parts)
-        loaded = {task: _load(task, part, custom) for task, part in parts.items()}
-        specs = {task: rows.spec for task, rows in loaded.items()}
+            _check_tasks_of(Path(checkpoint), wanted)
+        loaded = {task: _load(task, part, custom) for task, part in wanted.items()}
         tokenizer = load_tokenizer(model_args)
         model = MultiTaskModel(
-            {task: load_model(model_args, spec, tokenizer, args.seed) for task, spec in specs.items()}
+            {task: load_model(model_args, found.spec, tokenizer, args.seed) for task, found in loaded.items()}
         )
-        encoded = {
-            task: encode_task(loaded[task], part, tokenizer, input_transform(part, specs[task], model.config))
-            for task, part in parts.items()
+        parts = []
+        for task, found in loaded.items():
+            transform = input_transform(wanted[task], found.spec, model.config)
+            encoded = encode_task(found, wanted[task], tokenizer, transform)
+            # Batches say their task.
+            encoded = {
+                split: (rows.add_column("task", [task] * len(rows)), statistics)
+                for split, (rows, statistics) in encoded.items()
+            }
+            output = Path(args.output_dir) / task
+            parts.append(Part(found, encoded, model.task_models[task], transform.max_length, output))
+    return PreparedTasks(parts, model, tokenizer, model_args, data, args, checkpoint)
+
+
+@dataclass
+class PreparedTasks(Prepared):
+    """A run on several tasks, each with a folder of its own in the output folder."""
+
+    main_metric: ClassVar[str] = MEAN_METRIC
+
+    def make_trainer(self) -> GPTTrainer:
+        """See `Prepared`."""
+        return MultiTaskTrainer(
+            self.model,
+            self.args,
+            {part.spec.name: part.spec for part in self.parts},
+            {part.spec.name: part.encoded for part in self.parts},
+            self.tokenizer,
+            self.data.task_rows_cap,
+        )
+
+    def others(self, part: Part) -> list[str]:
+        """The tasks that a task is trained with."""
+        return [other.spec.name for other in self.parts if other is not part]
+
+    def settings_of(self, part: Part) -> dict[str, Any]:
+        """See `Prepared`."""
+        return super().settings_of(part) | {
+            "trained together with": ", ".join(self.others(part)),
+            "rows of a task an epoch, at most": self.data.task_rows_cap,
+            "checkpoint chosen by": "the mean of the tasks' main metrics",
         }
-    args.metric_for_best_model = f"eval_{MEAN_METRIC}"
-    args.greater_is_better = True
-    output = Path(args.output_dir)
-    if is_main and args.overwrite_output_dir and checkpoint is None:
-        for folder in (output, *(output / task for task in parts)):
-            remove_earlier_results(folder)
 
-    trainer = MultiTaskTrainer(model, args, specs, encoded, tokenizer, data.task_rows_cap)
-    if is_main:
-        print(f"Starts from {describe_start(model_args)}.", flush=True)
-        for task, splits in encoded.items():
-            print(describe_task(loaded[task], splits, tokenizer), flush=True)
-        print(describe_mixture(trainer), flush=True)
-    result = trainer.train(resume_from_checkpoint=checkpoint)
-    trainer.save_whole_model()
-    shared = {
-        "model": model_args.model_name_or_path,
-        "starts_from": describe_start(model_args),
-        "random_weights": model_args.random_weights,
-        "transfer_layers": model_args.transfer_layers,
-        "adaptation": model_args.adaptation,
-        "task_rows_cap": data.task_rows_cap,
-        "seed": args.seed,
-        "train_seconds": result.metrics["train_runtime"],
-        "steps": trainer.state.global_step,
-        "resumed": checkpoint is not None,
-    }
-    records = {}
-    for task, splits in encoded.items():
-        trainer.measure(task)
-        metrics = evaluate_splits(trainer, splits, specs[task], output / task, is_whole=data.max_eval_rows is None)
-        records[task] = _record(trainer, task, splits, metrics) | shared | {"warnings": list(loaded[task].warnings)}
-    record = {"tasks": records, "main_metric": MEAN_METRIC, "metrics": _means(records), **shared}
-    if is_main:
-        for task, spec in specs.items():
-            card = card_of_run(records[task], spec, model_args, args, trainer)
-            card.hyperparameters |= _mixture_settings(records[task])
-            card.save(output / task)
-            write_json(output / task / METRICS, records[task])
-        write_json(output / METRICS, record)
-        _report(record, specs, encoded, output)
-    return record
+    def record_of(self, part: Part, scores: Scores, trainer: GPTTrainer) -> dict[str, Any]:
+        """See `Prepared`."""
+        more = {"trained_with": self.others(part), "task_rows_cap": self.data.task_rows_cap}
+        return super().record_of(part, scores, trainer) | more
 
+    def summarise(self, records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """The records of all tasks, and the means of their main metrics in the splits in which all have one."""
+        means = {}
+        for split in ("validation", "test"):
+            scores = [record["metrics"].get(split, {}).get(record["main_metric"]) for record in records.values()]
+            if None not in scores:
+                means[split] = {MEAN_METRIC: float(np.mean(scores))}
+        shared = {name: next(iter(records.values()))[name] for name in _SHARED}
+        return {"tasks": dict(records), "main_metric": MEAN_METRIC, "metrics": means, **shared}
 
-def _record(
-    trainer: MultiTaskTrainer, task: str, splits: EncodedSplits, metrics: dict[str, dict[str, float]]
-) -> dict[str, Any]:
-    """What is one task's own in its `metrics.json`."""
-    spec, parameters = trainer.specs[task], trainer.model.task_models[task].parameters()
-    return {
-        "task": spec.name,
-        "trained_with": [other for other in trainer.specs if other != task],
-        "main_metric": spec.main_metric,
-        "metrics": {split: values for split, values in metrics.items() if values},
-        "chance": chance_level(spec, splits["train"][0], splits["validation"][0]),
-        "rows": {split: len(rows) for split, (rows, _) in splits.items()},
-        "trained_parameters": sum(value.numel() for value in parameters if value.requires_grad),
-    }
+    def where(self) -> str:
+        """See `Prepared`."""
+        tested = " and ".join(part.spec.name for part in self.parts if "test" in part.encoded)
+        predictions = f", predictions.tsv of {tested}" if tested else ""
+        return (
+            f"each task's model, card and metrics.json{predictions} are in {self.output}/TASK, all metrics in "
+            f"{self.output}"
+        )
 
 
 def _check_tasks_of(checkpoint: Path, tasks: Mapping[str, Any]) -> None:
@@ -200,54 +212,3 @@ def _load(task: str, part: DataArguments, custom: CustomTaskArguments) -> TaskDa
         return load_task_data(part, custom)
     except (FileNotFoundError, ConnectionError) as error:
         raise type(error)(f"{error} (With --tasks: --data_dirs {task}=FOLDER.)") from error
-
-
-def describe_mixture(trainer: MultiTaskTrainer) -> str:
-    """How many steps of an epoch each task has, and how much of its batches is padding."""
-    mixture = trainer.mixture()
-    lines = [f"An epoch has {sum(mixture.batch_counts())} steps, each of one task:"]
-    for number, (task, part) in enumerate(trainer.train_dataset.parts.items()):
-        rows = len(part.rows)
-        order = mixture.batches_of(number).reshape(-1) - mixture.first_index(number)
-        lengths = part.rows.with_format("numpy")["length"][:]
-        padding = describe_batches(lengths, order[order < rows], trainer.args.train_batch_size).strip()
-        lines.append(f"  {task}: {mixture.batch_counts()[number]} steps; {padding}")
-    return "\n".join(lines)
-
-
-def _means(records: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """The mean over the tasks of their main metrics, for each split in which all have one."""
-    means = {}
-    for split in ("validation", "test"):
-        scores = [record["metrics"].get(split, {}).get(record["main_metric"]) for record in records.values()]
-        if None not in scores:
-            means[split] = {MEAN_METRIC: float(np.mean(scores))}
-    return means
-
-
-def _mixture_settings(record: dict[str, Any]) -> dict[str, Any]:
-    settings = {"trained together with": ", ".join(record["trained_with"])}
-    if record["task_rows_cap"] is not None:
-        settings["rows of a task an epoch, at most"] = record["task_rows_cap"]
-    return settings | {"checkpoint chosen by": "the mean of the tasks' main metrics"}
-
-
-def _report(record, specs: Mapping[str, TaskSpec], encoded: Mapping[str, EncodedSplits], output: Path) -> None:
-    print()
-    for task, own in record["tasks"].items():
-        for split, values in own["metrics"].items():
-            for name, value in values.items():
-                print(f"{task} {split} {name}: {value:.4f}")
-    for split, values in record["metrics"].items():
-        print(f"{split} {MEAN_METRIC}: {values[MEAN_METRIC]:.4f}")
-    minutes, seconds = divmod(round(record["train_seconds"]), 60)
-    print(f"training took {minutes} min {seconds} s, {record['steps']} steps")
-    tested = [task for task, splits in encoded.items() if "test" in splits]
-    predictions = f", predictions.tsv of {' and '.join(tested)}" if tested else ""
-    print(f"each task's model, card and metrics.json{predictions} are in {output}/TASK, all metrics in {output}")
-    for task, spec in specs.items():
-        score = record["tasks"][task]["metrics"].get("validation", {}).get(spec.main_metric)
-        train, validation = encoded[task]["train"][0], encoded[task]["validation"][0]
-        warning = None if score is None else chance_warning(spec, train, validation, score)
-        if warning:
-            print(f"{task}: {warning}", file=sys.stderr)

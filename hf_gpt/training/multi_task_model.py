@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset
 from torch import nn
 
 from ..files import UNFINISHED
@@ -15,18 +14,17 @@ from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTPreTrainedModel, GPTTaskModel, GPTTaskOutput
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskSpec
-from ..tasks.encoding import EncodingStatistics
 from ..tasks.metrics import compute_metrics_for
+from ..tasks.report import describe_batches
 from ..trees.mixture import MultiTaskCollator, MultiTaskRows, MultiTaskSampler
 from .arguments import FineTuningArguments
+from .rows import EncodedSplits
 from .trainer import GPTTrainer
 
 # What chooses the best checkpoint: the mean over the tasks of their main metrics.
 MEAN_METRIC = "task_mean"
 # What the names of the heads' parameters begin with, followed by the task.
 HEADS = "heads"
-# A task's encoded rows with their statistics, by split.
-EncodedSplits = dict[str, tuple[Dataset, EncodingStatistics]]
 
 
 class MultiTaskModel(nn.Module):
@@ -98,7 +96,7 @@ class MultiTaskTrainer(GPTTrainer):
     """
     `GPTTrainer` for a `MultiTaskModel`. A step's global batch is of one task on all ranks and in all accumulation
     steps; a head moves only in steps of its own task. Evaluation goes over all tasks and adds the mean of their main
-    metrics; predictions are those of the task that `measure` chose. The log holds `task_loss_TASK`, too, the mean
+    metrics; rows to predict say their `task`. The log holds `task_loss_TASK`, too, the mean
     over the task's own steps.
 
     Args:
@@ -122,8 +120,6 @@ class MultiTaskTrainer(GPTTrainer):
         rows_cap: int | None = None,
     ):
         self.specs = dict(specs)
-        self._metrics = {task: compute_metrics_for(spec) for task, spec in specs.items()}
-        self._measured: str | None = None
         self._rows_cap = rows_cap
         self._task_losses: dict[str, tuple[torch.Tensor, set[int]]] = {}
         super().__init__(
@@ -157,6 +153,17 @@ class MultiTaskTrainer(GPTTrainer):
             rows_cap=self._rows_cap,
         )
 
+    def describe_batches(self) -> str:
+        """How many steps of an epoch each task has, and how much of its batches is padding."""
+        mixture = self.mixture()
+        lines = [f"An epoch has {sum(mixture.batch_counts())} steps, each of one task:"]
+        for number, (task, part) in enumerate(self.train_dataset.parts.items()):
+            order = mixture.batches_of(number).reshape(-1) - mixture.first_index(number)
+            lengths = part.rows.with_format("numpy")["length"][:]
+            padding = describe_batches(lengths, order[order < len(lengths)], self.args.train_batch_size).strip()
+            lines.append(f"  {task}: {mixture.batch_counts()[number]} steps; {padding}")
+        return "\n".join(lines)
+
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
         """The Trainer's own; the gradients of the heads that had no part in it go, so that no moment decays."""
         task = inputs["task"]
@@ -183,16 +190,6 @@ class MultiTaskTrainer(GPTTrainer):
             self._task_losses = {}
         super().log(logs, start_time)
 
-    def measure(self, task: str) -> None:
-        """From now on predictions are of this task."""
-        self._measured, self.compute_metrics = task, self._metrics[task]
-
-    def prediction_step(
-        self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-        """The Trainer's own, with the head of the task that is measured."""
-        return super().prediction_step(model, {**inputs, "task": self._measured}, *args, **kwargs)
-
     def evaluate(
         self,
         eval_dataset: str | None = None,
@@ -208,7 +205,7 @@ class MultiTaskTrainer(GPTTrainer):
             ignore_keys, metric_key_prefix (*optional*): see `transformers.Trainer.evaluate`.
         """
         if eval_dataset is not None:
-            self.measure(eval_dataset)
+            self.compute_metrics = compute_metrics_for(self.specs[eval_dataset])
             return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
         # Comes back to this method once for each task.
         metrics = super().evaluate(None, ignore_keys, metric_key_prefix)

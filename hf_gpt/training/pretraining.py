@@ -23,7 +23,7 @@ from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import PackedRowCollator
 from .arguments import LauncherArguments, check_ranges
 from .checkpoints import WholeCheckpointTrainer
-from .fine_tuning import check_output_dir, remove_earlier_results
+from .output import check_output_dir, remove_earlier_results
 from .text_files import iter_texts, unwrap_paragraphs
 
 ROW_FEATURES = Features({"input_ids": SequenceFeature(Value("int32")), "starts": SequenceFeature(Value("int32"))})

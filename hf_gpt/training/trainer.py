@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from transformers import TrainerCallback
 
 from ..model.modeling_gpt import GPTForSequenceClassification, GPTTaskModel
+from ..tasks.report import describe_batches
 from ..trees.collators import FilledRows, LengthGroupedSampler
 from .arguments import FineTuningArguments
 from .optimization import ReleaseAdam, decay_groups, get_release_schedule
@@ -122,11 +123,11 @@ class GPTTrainer(HubTrainer):
             self._created_lr_scheduler = True
         return super().create_scheduler(num_training_steps, optimizer)
 
-    def first_epoch_order(self) -> np.ndarray:
-        """Indices of the training rows in the order in which the first epoch reads them."""
-        rows = len(self.train_dataset)
+    def describe_batches(self) -> str:
+        """How much of the batches of the first epoch is padding."""
+        lengths = self.train_dataset.with_format("numpy")["length"][:]
         order = np.fromiter(self._get_train_sampler(self._filled_rows()), dtype=np.int64)
-        return order[order < rows]
+        return describe_batches(lengths, order[order < len(lengths)], self.args.train_batch_size)
 
     def _filled_rows(self) -> FilledRows:
         return FilledRows(self.train_dataset, self.args.train_batch_size * self.args.world_size)

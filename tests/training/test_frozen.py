@@ -16,9 +16,9 @@ from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassif
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
 from hf_gpt.tasks.encoding import TREE_FEATURES
-from hf_gpt.training import frozen as frozen_features
 from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
-from hf_gpt.training.frozen import FOLDER, FrozenFeatureHead, cache_features, remove_features
+from hf_gpt.training.frozen import FeatureCollator, FrozenFeatureHead, cache_features
+from hf_gpt.training.output import FEATURES
 from hf_gpt.trees.collators import TokenTreeCollator
 from hf_gpt.trees.token_tree import TokenTree
 
@@ -153,9 +153,9 @@ def test_cached_features_are_those_of_the_whole_model(head, tiny_model, tmp_path
     model = tiny_model(HEADS[head], head_layers="mix")
     trained = FrozenFeatureHead(model)
     rows = {"train": encoded_rows([2, 3, 1, 2]), "test": encoded_rows([3, 1], seed=1)}
-    cache = cache_features(trained, rows, TokenTreeCollator(PAD), arguments(tmp_path))
-    chosen = [cache.rows["test"][0], cache.rows["train"][2], {"label": -100}, cache.rows["train"][1]]
-    batch = cache.collate(chosen)
+    cached = cache_features(trained, rows, TokenTreeCollator(PAD), arguments(tmp_path))
+    chosen = [cached["test"][0], cached["train"][2], {"label": -100}, cached["train"][1]]
+    batch = FeatureCollator.of(model.config)(chosen)
     assert batch["features"].shape == (4, 3, 3, 32)
     assert batch["present"].tolist() == [[True] * 3, [True, False, False], [True, False, False], [True] * 3]
     assert batch["labels"].tolist() == [0, 0, -100, 0]
@@ -204,7 +204,7 @@ def test_the_result_is_a_whole_model(name, frozen_run, tiny_checkpoint):
     outputs = 1 if task == "stories" else 6
     assert record["trained_parameters"] == 33 * outputs + (4 if layers == "mix" else 0)
     assert load_file(output / "checkpoint-14" / "model.safetensors").keys() == saved.keys() - before.keys()
-    assert not (output / FOLDER).exists()
+    assert not (output / FEATURES).exists()
     measured = evaluate(
         ModelArguments(str(output)),
         DataArguments(task=task, max_eval_rows=12),
@@ -271,11 +271,8 @@ def test_fine_tuning_goes_on_from_a_frozen_model(frozen_run, tmp_path):
     assert not torch.equal(before["head_mix.scalars"], after["head_mix.scalars"])
 
 
-def test_a_cache_in_a_file_goes_on_where_it_was_stopped(tiny_model, tmp_path, monkeypatch):
-    monkeypatch.setattr(frozen_features, "_TOKENS_PER_BATCH", 32)
-    monkeypatch.setattr(frozen_features, "_BATCHES_PER_NOTE", 1)
-    rows, args = {"train": encoded_rows([2, 3, 1, 2, 2, 1])}, arguments(tmp_path)
-    head = FrozenFeatureHead(tiny_model(GPTForMultipleChoice, head_layers="mix"))
+def test_features_are_computed_once_for_a_model_and_its_rows(tiny_model, tmp_path, monkeypatch):
+    """A run that was stopped between two splits goes on with the second one; other models and rows are told apart."""
     calls = []
     original = FrozenFeatureHead.features
 
@@ -286,43 +283,38 @@ def test_a_cache_in_a_file_goes_on_where_it_was_stopped(tiny_model, tmp_path, mo
         return original(self, **batch)
 
     monkeypatch.setattr(FrozenFeatureHead, "features", counted)
-    stop_at = None
-    expected = cache_features(head, rows, TokenTreeCollator(PAD), args).states
-    batches, stop_at = len(calls), 3
-    assert batches > 3
-    calls.clear()
+
+    def computed(seed: int, rows: dict[str, Dataset]) -> list[list[float]]:
+        calls.clear()
+        head = FrozenFeatureHead(tiny_model(GPTForMultipleChoice, head_layers="mix", seed=seed))
+        found = cache_features(head, rows, TokenTreeCollator(PAD), arguments(tmp_path))
+        return [row.tolist() for table in found.values() for row in table["features"][:]]
+
+    rows = {"train": encoded_rows([2, 3, 1, 2, 2, 1]), "test": encoded_rows([2, 1], seed=1)}
+    stop_at = 2
     with pytest.raises(KeyboardInterrupt):
-        cache_features(head, rows, TokenTreeCollator(PAD), args, in_memory=0)
+        computed(0, rows)
     stop_at = None
-    calls.clear()
-    found = cache_features(head, rows, TokenTreeCollator(PAD), args, in_memory=0).states
-    assert len(calls) == batches - 2
-    assert torch.equal(found, expected)
-    calls.clear()
-    cache_features(head, rows, TokenTreeCollator(PAD), args, in_memory=0)
+    expected = computed(0, rows)
+    assert len(calls) == 1
+    assert computed(0, rows) == expected
     assert not calls
-    other = FrozenFeatureHead(tiny_model(GPTForMultipleChoice, head_layers="mix", seed=1))
-    assert not torch.equal(cache_features(other, rows, TokenTreeCollator(PAD), args, in_memory=0).states, expected)
-    assert len(calls) == batches
-    calls.clear()
-    longer = {"train": encoded_rows([2, 3, 1, 2, 2, 1], seed=1)}
-    cache_features(other, longer, TokenTreeCollator(PAD), args, in_memory=0)
-    assert calls
-    remove_features(tmp_path)
-    assert not (tmp_path / FOLDER).exists()
+    assert computed(1, rows) != expected
+    assert len(calls) == 2
+    computed(1, {"train": rows["train"], "test": encoded_rows([2, 1], seed=2)})
+    assert len(calls) == 1
 
 
-def test_a_run_with_a_cache_in_a_file(frozen_run, tiny_checkpoint, tmp_path, monkeypatch):
-    """Left behind by a run that was stopped before its first checkpoint, the file is in nobody's way."""
+def test_what_a_stopped_run_left_is_in_nobodys_way(frozen_run, tiny_checkpoint, tmp_path):
+    """Before its first checkpoint; the features go with the run that ends."""
     expected, record = frozen_run("stories, mix")
-    monkeypatch.setattr(frozen_features.cache_features, "__defaults__", (0,))
     flags = ["--model_name_or_path", tiny_checkpoint, "--task", "stories", *FLAGS, "--layers", "mix"]
-    (tmp_path / FOLDER).mkdir()
-    (tmp_path / FOLDER / "rank-0.f32").write_bytes(b"cut short")
+    (tmp_path / FEATURES).mkdir()
+    (tmp_path / FEATURES / "train-0-0123456789abcdef.arrow").write_bytes(b"cut short")
     again = finetune(*flags, "--output_dir", tmp_path, "--resume_from_checkpoint", "last")
     assert again["metrics"] == record["metrics"]
     assert_same(tmp_path / "model.safetensors", expected / "model.safetensors", torch.equal)
-    assert not (tmp_path / FOLDER).exists()
+    assert not (tmp_path / FEATURES).exists()
 
 
 REFUSALS = {

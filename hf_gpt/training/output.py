@@ -1,0 +1,71 @@
+"""The output folder of a run: where the run goes on from, and what it replaces."""
+
+import shutil
+from pathlib import Path
+
+from ..adapters import HEAD_CONFIG
+from ..cards.callback import EMISSIONS
+from ..files import FACTS, METRICS, PREDICTIONS, PRETRAINING, UNFINISHED, check_empty, contents
+from ..tasks.submissions import GLUE_FILES, STORY_CLOZE_FILE
+from .arguments import LauncherArguments
+from .checkpoints import checkpoint_problems, checkpoints_in, discard, last_checkpoint
+
+RESULT_FILES = (METRICS, PREDICTIONS, PRETRAINING, "README.md", *(name for name, _ in GLUE_FILES.values()))
+RESULT_FILES += (STORY_CLOZE_FILE, FACTS, EMISSIONS)
+# A whole model and an adapter in one folder would be taken for each other.
+MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors")
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", HEAD_CONFIG)
+# Folder of cached features while a head is trained on them.
+FEATURES = "features"
+# Where the Trainer puts TensorBoard's files.
+TRACKER_LOGS = "runs"
+
+
+def check_output_dir(args: LauncherArguments) -> str | None:
+    """
+    Where to resume from, after making sure that nothing is overwritten unasked.
+
+    Args:
+        args (`LauncherArguments`): `output_dir`, `overwrite_output_dir`, and `resume_from_checkpoint`: a folder, or
+            `last` for the newest checkpoint of `output_dir`. Where a run was stopped before its first checkpoint, or
+            never started, `last` starts it.
+
+    Returns:
+        `str` or `None`: the checkpoint's folder.
+
+    Raises:
+        ValueError: if the folder is not empty and neither flag allows that, or the checkpoint is not whole.
+    """
+    output = Path(args.output_dir)
+    resume = args.resume_from_checkpoint
+    only_leftovers = False
+    if resume == "last":
+        found = last_checkpoint(output, args)
+        if found is not None:
+            return str(found)
+        only_leftovers = contents(output) <= {UNFINISHED, TRACKER_LOGS, FEATURES}
+        if args.process_index == 0:
+            print(f"{output} holds no checkpoint yet: training starts at the beginning.", flush=True)
+    elif resume is not None:
+        if not Path(resume).is_dir():
+            raise ValueError(f"--resume_from_checkpoint {resume}: there is no such folder.")
+        problems = checkpoint_problems(Path(resume), args.deepspeed_plugin is not None)
+        if problems:
+            raise ValueError(f"--resume_from_checkpoint {resume} is not a whole checkpoint: {'; '.join(problems)}.")
+        return resume
+    check_empty(
+        output,
+        args.overwrite_output_dir or only_leftovers,
+        "Name another --output_dir, replace what is there with --overwrite_output_dir, or go on with "
+        "--resume_from_checkpoint last.",
+    )
+    return None
+
+
+def remove_earlier_results(output: Path) -> None:
+    """Result files and checkpoints of an earlier run, which the new run replaces; other files stay."""
+    for name in (*RESULT_FILES, *MODEL_FILES, *ADAPTER_FILES):
+        (output / name).unlink(missing_ok=True)
+    for path in checkpoints_in(output).values():
+        discard(path)
+    shutil.rmtree(output / UNFINISHED, ignore_errors=True)

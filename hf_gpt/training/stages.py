@@ -1,0 +1,337 @@
+"""
+A training run in stages: what is prepared is fitted, measured and written.
+
+    prepared = prepare(model_args, data, custom, args)   # `fine_tuning`; `multi_task` and `frozen` prepare otherwise
+    trainer = fit(prepared)
+    record = write(trainer, prepared, measure(trainer, prepared))
+"""
+
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from datasets import Dataset
+from peft import PeftModel
+from torch import nn
+
+from ..adapters import HEAD_CONFIG, head_config
+from ..cards.callback import fill_in
+from ..cards.fine_tuned import FineTunedCard
+from ..files import METRICS, PREDICTIONS, write_json
+from ..model.modeling_gpt import GPTTaskModel
+from ..model.tokenization_gpt import GPTTokenizer
+from ..tasks import TaskData, TaskSpec
+from ..tasks.metrics import compute_metrics_for, predictions_from_logits
+from ..tasks.report import chance_level, chance_warning, describe_task, write_predictions
+from ..tasks.submissions import can_submit, write_submission
+from ..trees.collators import IGNORED_LABEL, TokenTreeCollator
+from .arguments import DataArguments, FineTuningArguments, ModelArguments
+from .loading import describe_start
+from .output import FEATURES, remove_earlier_results
+from .rows import EncodedSplits
+from .trainer import GPTTrainer
+from .unfreezing import UnfreezingPlan
+
+# Metrics by split.
+Scores = dict[str, dict[str, float]]
+
+
+@dataclass
+class Part:
+    """
+    One task of a run.
+
+    Args:
+        task (`TaskData`): its declaration, and what was said of its rows.
+        encoded (`EncodedSplits`): its rows as the model reads them, `train` and `validation` among the splits.
+        model (`GPTTaskModel` or `PeftModel`): with its head.
+        max_length (`int`): longest sequence in tokens.
+        output (`Path`): folder of its results.
+    """
+
+    task: TaskData
+    encoded: EncodedSplits
+    model: GPTTaskModel | PeftModel
+    max_length: int
+    output: Path
+
+    @property
+    def spec(self) -> TaskSpec:
+        """`TaskSpec`: the declaration of the task."""
+        return self.task.spec
+
+    def rows(self, split: str) -> Dataset:
+        """The encoded rows of a split."""
+        return self.encoded[split][0]
+
+    def trained_parameters(self) -> int:
+        """How many numbers of its model are trained."""
+        return sum(value.numel() for value in self.model.parameters() if value.requires_grad)
+
+
+@dataclass
+class Prepared:
+    """
+    What a run trains, measures and writes: checked, and nothing overwritten yet.
+
+    Args:
+        parts (`list[Part]`): its tasks.
+        model (`nn.Module`): what the Trainer trains.
+        tokenizer (`GPTTokenizer`): of the model.
+        model_args, data, args: the arguments.
+        checkpoint (`str`, *optional*): where training goes on from.
+        unfreezing (`UnfreezingPlan`, *optional*): see `GPTTrainer`.
+    """
+
+    parts: list[Part]
+    model: nn.Module
+    tokenizer: GPTTokenizer
+    model_args: ModelArguments
+    data: DataArguments
+    args: FineTuningArguments
+    checkpoint: str | None = None
+    unfreezing: UnfreezingPlan | None = None
+
+    trainer_class: ClassVar[type[GPTTrainer]] = GPTTrainer
+
+    @cached_property
+    def collator(self) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
+        """`Callable`: makes the batches."""
+        return TokenTreeCollator(self.tokenizer.pad_token_id)
+
+    @property
+    def main_metric(self) -> str:
+        """`str`: the metric that chooses the best checkpoint."""
+        return self.parts[0].spec.main_metric
+
+    @property
+    def output(self) -> Path:
+        """`Path`: the folder of the results."""
+        return Path(self.args.output_dir)
+
+    def describe(self) -> str:
+        """What training starts from, and on which rows, for the eye before it starts."""
+        lines = [f"Starts from {describe_start(self.model_args)}."]
+        lines += [describe_task(part.task, part.encoded, self.tokenizer) for part in self.parts]
+        return "\n".join(lines if self.unfreezing is None else [*lines, f"Trained are\n{self.unfreezing}"])
+
+    def make_trainer(self) -> GPTTrainer:
+        """The Trainer of the prepared model and rows."""
+        (part,) = self.parts
+        return self.trainer_class(
+            model=self.model,
+            args=self.args,
+            train_dataset=part.rows("train"),
+            eval_dataset=part.rows("validation"),
+            data_collator=self.collator,
+            processing_class=self.tokenizer,
+            compute_metrics=compute_metrics_for(part.spec),
+            unfreezing=self.unfreezing,
+        )
+
+    def settings_of(self, part: Part) -> dict[str, Any]:
+        """Settings of a task's run for its card, beside those that the Trainer's arguments hold; none is left out."""
+        args, full = self.args, self.model_args.adaptation == "full"
+        return {
+            "starts from": describe_start(self.model_args),
+            "pretrained layers": self.model_args.transfer_layers,
+            "learning rate from layer to layer": None if args.layer_decay == 1 else f"times {args.layer_decay}",
+            "unfreezing": None if args.unfreeze == "none" else args.unfreeze,
+            "trained parameters": None if full else f"{part.trained_parameters():,}",
+        }
+
+    def record_of(self, part: Part, scores: Scores, trainer: GPTTrainer) -> dict[str, Any]:
+        """What a task's `metrics.json` holds."""
+        return asdict(Record.of(self, part, scores, trainer))
+
+    def summarise(self, records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """What the `metrics.json` of the whole run holds."""
+        (record,) = records.values()
+        return record
+
+    def where(self) -> str:
+        """Where the results are, for people."""
+        others = ", metrics.json and predictions.tsv" if "test" in self.parts[0].encoded else " and metrics.json"
+        return f"model, card (README.md){others} are in {self.output}"
+
+
+@dataclass
+class Record:
+    """
+    What `metrics.json` says of a finished run.
+
+    Args:
+        task, main_metric (`str`): what was learnt, and the metric that counts.
+        metrics (`dict`): values by split and metric.
+        chance (`float`): the main metric without reading the texts, on the validation rows.
+        rows (`dict[str, int]`): by split.
+        model, starts_from (`str`): name of the model, and what was kept of it.
+        random_weights, transfer_layers, adaptation, max_length, seed: as the arguments had them.
+        trained_parameters (`int`): numbers that were trained.
+        train_seconds (`float`), steps (`int`), resumed (`bool`): of the training; the seconds are those since it went
+            on.
+        warnings (`list[str]`): what is wrong with the rows.
+    """
+
+    task: str
+    main_metric: str
+    metrics: Scores
+    chance: float
+    rows: dict[str, int]
+    model: str
+    starts_from: str
+    random_weights: bool
+    transfer_layers: int | None
+    adaptation: str
+    trained_parameters: int
+    max_length: int
+    seed: int
+    train_seconds: float
+    steps: int
+    resumed: bool
+    warnings: list[str]
+
+    @classmethod
+    def of(cls, prepared: Prepared, part: Part, scores: Scores, trainer: GPTTrainer) -> "Record":
+        """The record of one task of a run that has been measured."""
+        history, model_args = trainer.state.log_history, prepared.model_args
+        return cls(
+            task=part.spec.name,
+            main_metric=part.spec.main_metric,
+            metrics={split: values for split, values in scores.items() if values},
+            chance=chance_level(part.spec, part.rows("train"), part.rows("validation")),
+            rows={split: len(rows) for split, (rows, _) in part.encoded.items()},
+            model=model_args.model_name_or_path,
+            starts_from=describe_start(model_args),
+            random_weights=model_args.random_weights,
+            transfer_layers=model_args.transfer_layers,
+            adaptation=model_args.adaptation,
+            trained_parameters=part.trained_parameters(),
+            max_length=part.max_length,
+            seed=prepared.args.seed,
+            train_seconds=next(line["train_runtime"] for line in reversed(history) if "train_runtime" in line),
+            steps=trainer.state.global_step,
+            resumed=prepared.checkpoint is not None,
+            warnings=list(part.task.warnings),
+        )
+
+
+def fit(prepared: Prepared) -> GPTTrainer:
+    """Replace what an earlier run left, if that was asked for, and train; the Trainer with the best weights."""
+    args = prepared.args
+    args.metric_for_best_model, args.greater_is_better = f"eval_{prepared.main_metric}", True
+    if args.process_index == 0:
+        print(prepared.describe(), flush=True)
+        if args.overwrite_output_dir and prepared.checkpoint is None:
+            for folder in {prepared.output, *(part.output for part in prepared.parts)}:
+                remove_earlier_results(folder)
+    trainer = prepared.make_trainer()
+    if args.process_index == 0:
+        print(trainer.describe_batches(), flush=True)
+    trainer.train(resume_from_checkpoint=prepared.checkpoint)
+    return trainer
+
+
+def measure(trainer: GPTTrainer, prepared: Prepared) -> dict[str, Scores]:
+    """
+    By task, metrics of the validation and test rows that have labels. Writes the predictions of the test rows, and
+    where all of them are there and the task has judges, the file that these want.
+    """
+    found: dict[str, Scores] = {}
+    for part in prepared.parts:
+        found[part.spec.name] = scores = {}
+        for split in [name for name in ("validation", "test") if name in part.encoded]:
+            rows = part.rows(split)
+            logits, scores[split] = predict_split(trainer, rows, part.spec)
+            if split == "test" and trainer.is_world_process_zero():
+                write_predictions(part.output / PREDICTIONS, rows, logits, part.spec)
+                ids = rows["id"][:]
+                if prepared.data.max_eval_rows is None and can_submit(part.spec, ids):
+                    answers = predictions_from_logits(logits, part.spec)
+                    print(f"For the judges: {write_submission(part.spec, ids, answers, part.output)}")
+    return found
+
+
+def predict_split(trainer: GPTTrainer, rows: Dataset, spec: TaskSpec) -> tuple[np.ndarray, dict[str, float]]:
+    """
+    Logits of encoded rows in their order, and the task's metrics; none where no row has a label.
+
+    Args:
+        trainer (`GPTTrainer`): with the model.
+        rows (`datasets.Dataset`): encoded rows.
+        spec (`TaskSpec`): says which metrics.
+    """
+    trainer.compute_metrics = compute_metrics_for(spec)
+    prediction = trainer.predict(rows.remove_columns("label") if is_unlabelled(rows) else rows)
+    scores = {name: prediction.metrics.get(f"test_{name}") for name in spec.metrics}
+    return prediction.predictions, {name: float(value) for name, value in scores.items() if value is not None}
+
+
+def is_unlabelled(rows: Dataset) -> bool:
+    """Whether no encoded row has a gold label."""
+    labels = rows.with_format("numpy")["label"][:]
+    if labels.ndim == 1 and np.issubdtype(labels.dtype, np.floating):  # scores, of which -1 may be one
+        return bool(np.isnan(labels).all())
+    return bool(((labels == IGNORED_LABEL) | (labels == -1)).all())
+
+
+def write(trainer: GPTTrainer, prepared: Prepared, scores: Mapping[str, Scores]) -> dict[str, Any]:
+    """
+    Write models, cards and records, and push where that was asked for. `metrics.json` is written last: where it is,
+    the run is finished.
+
+    Returns:
+        `dict`: what it holds.
+    """
+    trainer.save_whole_model()
+    records = {part.spec.name: prepared.record_of(part, scores[part.spec.name], trainer) for part in prepared.parts}
+    summary = prepared.summarise(records)
+    if trainer.is_world_process_zero():
+        for part in prepared.parts:
+            if isinstance(part.model, PeftModel):
+                write_json(part.output / HEAD_CONFIG, head_config(part.model))
+            _card(prepared, part, records[part.spec.name], trainer).save(part.output)
+            if part.output != prepared.output:
+                write_json(part.output / METRICS, records[part.spec.name])
+        shutil.rmtree(prepared.output / FEATURES, ignore_errors=True)
+        write_json(prepared.output / METRICS, summary)
+        _report(prepared, records, summary)
+    if prepared.args.push_to_hub and prepared.parts[0].output == prepared.output:
+        trainer.push_to_hub()
+    return summary
+
+
+def _card(prepared: Prepared, part: Part, record: Mapping[str, Any], trainer: GPTTrainer) -> FineTunedCard:
+    facts = ("adaptation", "random_weights", "metrics", "rows", "chance", "resumed", "max_length")
+    card = FineTunedCard.for_task(
+        part.spec, record["model"], limits=record["warnings"], **{name: record[name] for name in facts}
+    )
+    fill_in(card, prepared.args, trainer.state, trainer.model)
+    settings = prepared.settings_of(part)
+    card.hyperparameters |= {name: value for name, value in settings.items() if value is not None}
+    return card
+
+
+def _report(prepared: Prepared, records: Mapping[str, Mapping[str, Any]], summary: Mapping[str, Any]) -> None:
+    """Metrics, time and place of the results; and a warning where a score cannot be told from chance."""
+    measured = {f"{task} ": record["metrics"] for task, record in records.items()} if len(records) > 1 else {}
+    print()
+    for task, metrics in {**measured, "": summary["metrics"]}.items():
+        for split, values in metrics.items():
+            for name, value in values.items():
+                print(f"{task}{split} {name}: {value:.4f}")
+    minutes, seconds = divmod(round(summary["train_seconds"]), 60)
+    print(f"training took {minutes} min {seconds} s, {summary['steps']} steps")
+    print(prepared.where())
+    for part in prepared.parts:
+        score = records[part.spec.name]["metrics"].get("validation", {}).get(part.spec.main_metric)
+        if score is None:
+            continue
+        warning = chance_warning(part.spec, part.rows("train"), part.rows("validation"), score)
+        if warning:
+            print(f"{part.spec.name}: {warning}" if len(records) > 1 else warning, file=sys.stderr)
