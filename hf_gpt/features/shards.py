@@ -25,9 +25,10 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from ..cards.features import card_text, describe_rows
 from ..files import UNFINISHED, check_empty, output_folder, write_json, write_text
+from ..files.texts import COMPRESSIONS, input_error, read_text_lines
 from ..loading import NamesModel, Source, check_ids, load_tokenizer
 from ..model.modeling_gpt import GPTModel
-from ..tasks.readers import COMPRESSIONS, Record, input_error, read_by_suffix, read_text_lines
+from ..tasks.readers import Record, read_by_suffix
 from ..training.arguments import check_ranges
 from . import (
     TOKEN_COLUMNS,

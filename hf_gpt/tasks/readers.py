@@ -6,21 +6,15 @@ Whatever is wrong with a file is a `ValueError` that names the file and the line
 """
 
 import csv
-import gzip
 import json
-import lzma
-import tarfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 from xml.parsers import expat
 
-COMPRESSIONS = ("", ".gz", ".xz")
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-UTF8_MARK = b"\xef\xbb\xbf"
+from ..files.texts import COMPRESSIONS, decoded, input_error, open_bytes, place, read_archive, read_text_lines
+
 # csv's own limit of 131,072 characters is shorter than some documents.
 LONGEST_FIELD = 2**27
 # What may separate columns, and how a message and a command line write it.
@@ -41,16 +35,6 @@ class Record(NamedTuple):
 
 
 Reader = Callable[[Path], Iterator[Record]]
-
-
-def place(path: Path | str, number: int, unit: str = "line") -> str:
-    """The words by which an error names a place in a file."""
-    return f"{path}, {unit} {number}"
-
-
-def input_error(where: Path | str, problem: str, remedy: str) -> ValueError:
-    """The error for wrong input: where it is, what is wrong (and was expected), what to do."""
-    return ValueError(f"{where}: {problem} {remedy}")
 
 
 def find_files(directory: Path, pattern: str) -> list[Path]:
@@ -82,39 +66,6 @@ class BadRowError(ValueError):
     def __init__(self, record: Record, problem: str, remedy: str) -> None:
         super().__init__(str(input_error(record.where, problem, remedy)))
         self.summary = f"{record.unit} {record.number}: {problem.rstrip('.')}"
-
-
-@contextmanager
-def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Opens a plain, gzip or xz file for reading bytes; damage found while reading becomes a named error."""
-    openers = {".gz": gzip.open, ".xz": lzma.open}
-    try:
-        with openers.get(path.suffix, open)(path, "rb") as file:
-            yield file
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        raise input_error(
-            path, f"the compressed file is damaged or cut short ({error}).", "Download or copy it again."
-        ) from error
-
-
-def read_text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """Numbered lines of a text file without their line ends; a byte order mark is dropped."""
-    with open_bytes(path) as file:
-        # Decoded line by line, so that an error can name the line: a text stream decodes in blocks.
-        for number, line in enumerate(file, 1):
-            if number == 1:
-                if line.startswith(UTF16_MARKS):
-                    raise input_error(path, f"the file is UTF-16, {encoding} was expected.", "Save it as UTF-8.")
-                line = line.removeprefix(UTF8_MARK)
-            try:
-                text = line.decode(encoding)
-            except UnicodeDecodeError as error:
-                raise input_error(
-                    place(path, number),
-                    f"byte {line[error.start]:#04x} at offset {error.start} is not valid {encoding}.",
-                    "Save the file as UTF-8, or with --task custom name its encoding (--encoding).",
-                ) from error
-            yield number, text.rstrip("\r\n")
 
 
 def read_delimited(
@@ -240,34 +191,10 @@ def read_text_file(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
 
 
 def read_tar(path: Path, pattern: str, encoding: str = "utf-8") -> Iterator[Record]:
-    """
-    Text files of a tar archive, each as one item like those of `read_text_file`; nothing is unpacked on disk.
-
-    Args:
-        path (`Path`): the archive, plain or compressed by gzip or xz.
-        pattern (`str`): the end of the names to read, as in `PurePath.match`.
-        encoding (`str`, defaults to `"utf-8"`): how the texts are encoded.
-    """
-    try:
-        # A stream, read once from front to end: going back in a compressed file would unpack it from the start.
-        with open_bytes(path) as file, tarfile.open(fileobj=file, mode="r|") as archive:
-            for member in archive:
-                if not member.isfile() or not PurePosixPath(member.name).match(pattern):
-                    continue
-                where, content = f"{path}, {member.name}", archive.extractfile(member).read()
-                try:
-                    text = content.decode(encoding)
-                except UnicodeDecodeError as error:
-                    raise input_error(
-                        where,
-                        f"byte {content[error.start]:#04x} at offset {error.start} is not valid {encoding}.",
-                        "Save the file as UTF-8.",
-                    ) from error
-                yield Record(where, 1, {"path": member.name, "text": text}, "item")
-    except tarfile.TarError as error:
-        raise input_error(
-            path, f"this is not a readable tar archive ({error}).", "Download or copy it again."
-        ) from error
+    """Text files of an archive, each as one item like those of `read_text_file`; `pattern` as in `PurePath.match`."""
+    for name, content in read_archive(path, lambda name: PurePosixPath(name).match(pattern)):
+        where = f"{path}, {name}"
+        yield Record(where, 1, {"path": name, "text": decoded(content, where, encoding)}, "item")
 
 
 def read_label_then_text(path: Path, encoding: str = "utf-8") -> Iterator[Record]:

@@ -1,17 +1,10 @@
 """Plain text from files, directories and archives, one file at a time."""
 
-import gzip
-import lzma
 import re
-import tarfile
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
-COMPRESSED_SUFFIXES = (".gz", ".xz")
-READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
+from ..files.texts import ARCHIVES, COMPRESSIONS, decoded, open_bytes, read_archive
 
 
 def iter_texts(paths: Iterable[str | Path]) -> Iterator[tuple[str, str]]:
@@ -31,7 +24,7 @@ def iter_texts(paths: Iterable[str | Path]) -> Iterator[tuple[str, str]]:
     Raises:
         ValueError: if a path does not exist, holds no text, is damaged, or is not UTF-8. The message names the file.
     """
-    paths = [Path(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)]
+    paths = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     if not paths:
         raise ValueError("no text files given: name at least one file, directory or archive")
     for path in paths:
@@ -72,63 +65,19 @@ def unwrap_paragraphs(text: str) -> str:
 
 def _texts_of_path(path: Path) -> Iterator[tuple[str, str]]:
     if path.is_dir():
-        wanted = (".txt", *COMPRESSED_SUFFIXES, *ARCHIVE_SUFFIXES)
+        wanted = (".txt", *filter(None, COMPRESSIONS), *ARCHIVES)
         for child in sorted(path.rglob("*")):
             relative = child.relative_to(path).as_posix()
             if child.is_file() and child.name.lower().endswith(wanted) and not _is_junk(relative):
                 yield from _texts_of_path(child)
-    elif path.name.lower().endswith(ARCHIVE_SUFFIXES):
-        yield from _texts_of_archive(path)
+    elif path.name.lower().endswith(ARCHIVES):
+        for name, content in read_archive(path, lambda name: name.lower().endswith(".txt") and not _is_junk(name)):
+            yield f"{path}/{name}", decoded(content, f"{path}/{name}", "utf-8-sig")
     else:
-        yield str(path), _decode(_read_file(path), str(path))
-
-
-def _texts_of_archive(path: Path) -> Iterator[tuple[str, str]]:
-    members = _zip_members(path) if path.name.lower().endswith(".zip") else _tar_members(path)
-    while True:
-        try:
-            name, data = next(members)
-        except StopIteration:
-            return
-        except READ_ERRORS as error:
-            raise ValueError(f"{path}: not a readable archive ({error}); fetch or pack it again") from error
-        yield f"{path}/{name}", _decode(data, f"{path}/{name}")
-
-
-def _zip_members(path: Path) -> Iterator[tuple[str, bytes]]:
-    with zipfile.ZipFile(path) as archive:
-        for info in archive.infolist():
-            if not info.is_dir() and _is_text_member(info.filename):
-                yield info.filename, archive.read(info)
-
-
-def _tar_members(path: Path) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(path) as archive:
-        for member in archive:
-            if member.isfile() and _is_text_member(member.name):
-                yield member.name, archive.extractfile(member).read()
-
-
-def _is_text_member(name: str) -> bool:
-    return name.lower().endswith(".txt") and not _is_junk(name)
+        with open_bytes(path) as file:
+            yield str(path), decoded(file.read(), path, "utf-8-sig")
 
 
 def _is_junk(name: str) -> bool:
     parts = [part for part in name.split("/") if part not in ("", ".", "..")]
     return any(part.startswith(".") or part == "__MACOSX" for part in parts)
-
-
-def _read_file(path: Path) -> bytes:
-    openers = {".gz": gzip.open, ".xz": lzma.open}
-    try:
-        with openers.get(path.suffix.lower(), open)(path, "rb") as stream:
-            return stream.read()
-    except READ_ERRORS as error:
-        raise ValueError(f"{path}: cannot be read ({error})") from error
-
-
-def _decode(data: bytes, name: str) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{name}: not UTF-8 at byte {error.start}; convert it to UTF-8") from error

@@ -206,7 +206,7 @@ def write_broken_archive(folder):
     for file in folder.iterdir():
         file.unlink()
     (folder / "books.zip").write_bytes(b"PK broken")
-    return r"books\.zip: not a readable archive"
+    return r"books\.zip: this is not a readable archive"
 
 
 def write_little(folder):

@@ -1,0 +1,93 @@
+"""Text files: plain, compressed, or in archives. What is wrong with one is a `ValueError` that names file and line."""
+
+import bz2
+import gzip
+import lzma
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+COMPRESSIONS = ("", ".gz", ".xz")
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
+_OPENERS = {".gz": gzip.open, ".tgz": gzip.open, ".xz": lzma.open, ".txz": lzma.open, ".bz2": bz2.open}
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_UTF8_MARK = b"\xef\xbb\xbf"
+
+
+def place(path: Path | str, number: int, unit: str = "line") -> str:
+    """The words by which an error names a place in a file."""
+    return f"{path}, {unit} {number}"
+
+
+def input_error(where: Path | str, problem: str, remedy: str) -> ValueError:
+    """The error for wrong input: where it is, what is wrong (and was expected), what to do."""
+    return ValueError(f"{where}: {problem} {remedy}")
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """Opens a plain, gzip, xz or bz2 file for reading bytes; damage found while reading becomes a named error."""
+    try:
+        with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
+            yield file
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the file system's, which names the file itself
+            raise
+        raise input_error(
+            path, f"the compressed file is damaged or cut short ({error}).", "Download or copy it again."
+        ) from error
+
+
+def read_archive(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """
+    Names and contents of files in a tar or zip archive, in its order; nothing is unpacked on disk.
+
+    Args:
+        path (`Path`): the archive; a tar may be compressed by gzip, xz or bz2.
+        wanted (function): whether a file of that name is to be read.
+    """
+    try:
+        if path.suffix.lower() == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                for info in archive.infolist():
+                    if not info.is_dir() and wanted(info.filename):
+                        yield info.filename, archive.read(info)
+            return
+        # A stream, read once from front to end: going back in a compressed file would unpack it from the start.
+        with open_bytes(path) as file, tarfile.open(fileobj=file, mode="r|") as archive:
+            for member in archive:
+                if member.isfile() and wanted(member.name):
+                    yield member.name, archive.extractfile(member).read()
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        raise input_error(path, f"this is not a readable archive ({error}).", "Download or pack it again.") from error
+
+
+def decoded(
+    content: bytes, where: Path | str, encoding: str = "utf-8", remedy: str = "Save the file as UTF-8."
+) -> str:
+    """Bytes as text; `where` and `remedy` are for the error."""
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise input_error(
+            where,
+            f"byte {content[error.start]:#04x} at offset {error.start} is not valid {encoding}.",
+            remedy,
+        ) from error
+
+
+def read_text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
+    """Numbered lines of a text file without their line ends; a byte order mark is dropped."""
+    remedy = "Save the file as UTF-8, or with --task custom name its encoding (--encoding)."
+    with open_bytes(path) as file:
+        # Decoded line by line, so that an error can name the line: a text stream decodes in blocks.
+        for number, line in enumerate(file, 1):
+            if number == 1:
+                if line.startswith(_UTF16_MARKS):
+                    raise input_error(path, f"the file is UTF-16, {encoding} was expected.", "Save it as UTF-8.")
+                line = line.removeprefix(_UTF8_MARK)
+            yield number, decoded(line, place(path, number), encoding, remedy).rstrip("\r\n")
