@@ -199,7 +199,7 @@ def write_latin1_first(folder):
 def write_latin1_last(folder):
     (folder / "0.txt").write_text("enough text for a row " * 5)
     (folder / "5.txt").write_bytes("caf\xe9".encode("latin-1"))
-    return r"5\.txt: not UTF-8 at byte 3"
+    return r"5\.txt: byte 0xe9 at offset 3 is not valid utf-8"
 
 
 def write_broken_archive(folder):
