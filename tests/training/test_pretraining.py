@@ -193,7 +193,7 @@ def test_missing_file(books, tokenizer, tmp_path):
 
 def write_latin1_first(folder):
     (folder / "0.txt").write_bytes("caf\xe9".encode("latin-1"))
-    return r"0\.txt: not UTF-8 at byte 3"
+    return r"0\.txt: byte 0xe9 at offset 3 is not valid utf-8"
 
 
 def write_latin1_last(folder):
@@ -241,5 +241,5 @@ def test_two_processes(books, tokenizer, tmp_path):
     together = packed_dataset(files, tokenizer, 5, cache_dir=str(tmp_path / "two"), num_proc=2)
     assert list(together) == alone
     (books / "1.txt").write_bytes(b"\xff")
-    with pytest.raises(ValueError, match=r"1\.txt: not UTF-8"):
+    with pytest.raises(ValueError, match=r"1\.txt: byte .* is not valid utf-8"):
         packed_dataset(files, tokenizer, 5, cache_dir=str(tmp_path / "two"), num_proc=2)
