@@ -42,7 +42,8 @@ from benchmarking.workloads import PADDING, SUITES, Files, epoch_padding, make_w
 
 from hf_gpt import GPTTokenizer
 from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.files import write_json, write_text
+from hf_gpt.files import check_settings, write_json, write_text
+from hf_gpt.files.reading import read_json
 
 # Suites that are not shapes and files: what they need of --data_dir.
 OTHER_SUITES = {
@@ -116,11 +117,10 @@ def earlier_results(path: Path, record: dict) -> dict:
     """Results of a run that was stopped; those of other settings are not mixed with these."""
     if not path.exists():
         return {}
-    found = json.loads(path.read_text(encoding="utf-8"))
-    for name, value in record.items():
-        if found.get(name) != value:
-            raise ValueError(f"{path} was made with {name} {found.get(name)}, not {value}: choose another folder.")
-    return found["results"]
+    found = read_json(path)
+    results = found.pop("results")
+    check_settings(path.parent, found, record)
+    return results
 
 
 def tokenize(data_dir: Path, seed: int, folder: Path) -> dict:

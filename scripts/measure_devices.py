@@ -17,7 +17,6 @@ quick_start(__name__)
 
 import importlib.util
 import itertools
-import json
 import os
 import shutil
 import statistics
@@ -35,7 +34,8 @@ from transformers import AutoTokenizer, set_seed
 
 from hf_gpt import GPTConfig, GPTForCausalLM
 from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.files import write_json, write_text
+from hf_gpt.files import check_settings, write_json, write_text
+from hf_gpt.files.reading import read_json
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 GLOBAL_BATCH = 16
@@ -217,9 +217,8 @@ def main() -> None:
     settings = {"size": args.size, "steps": args.steps, "threads": args.threads, "torch": torch.__version__}
     results = {"settings": settings, "layouts": {}}
     if file.is_file():
-        results = json.loads(file.read_text(encoding="utf-8"))
-        if results["settings"] != settings:
-            raise ValueError(f"{folder} holds runs with other settings: name another --output_dir.")
+        results = read_json(file)
+        check_settings(folder, results["settings"], settings)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(file, results)
     model = save_model(folder / "model", args.size).resolve()

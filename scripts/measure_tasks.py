@@ -23,7 +23,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.files import write_json, write_text
+from hf_gpt.files import check_settings, write_json, write_text
+from hf_gpt.files.reading import read_json
 from hf_gpt.tasks.families import CARRIED_DATA
 from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
 from hf_gpt.training.fine_tuning import run
@@ -171,8 +172,8 @@ def main() -> None:
         "common": COMMON,
     }
     file = folder / "settings.json"
-    if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != settings:
-        raise ValueError(f"{folder} holds runs with other settings: name another --output_dir.")
+    if file.is_file():
+        check_settings(folder, read_json(file), settings)
     write_json(file, settings)
     results: dict[str, dict] = {}
     # All tasks with one seed first: a run that is stopped has seen every task.

@@ -35,7 +35,8 @@ from tqdm import tqdm
 from hf_gpt.adapters import METHODS as ADAPTERS
 from hf_gpt.adapters import adapter_config
 from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.files import atomic, write_json, write_text
+from hf_gpt.files import atomic, check_empty, check_settings, write_json, write_text
+from hf_gpt.files.reading import read_json
 from hf_gpt.loading import load_tokenizer, open_source
 from hf_gpt.model.configuration_gpt import GPTConfig
 from hf_gpt.tasks.spec import TaskSpec
@@ -221,18 +222,14 @@ def open_folder(args: SweepArguments) -> Path:
     settings |= {"learning_rates": chosen_rates(args), "common": COMMON, "data_dirs": chosen_folders(args)}
     file = folder / SETTINGS
     if file.is_file():
-        earlier = json.loads(file.read_text(encoding="utf-8"))
+        earlier = read_json(file)
         # Tasks may join.
         settings["data_dirs"] = earlier["data_dirs"] | settings["data_dirs"]
-        other = sorted(name for name in settings if name != "data_dirs" and earlier[name] != settings[name])
-        if other or not earlier["data_dirs"].items() <= settings["data_dirs"].items():
-            raise ValueError(
-                f"{folder} holds runs with other settings ({', '.join(other or ['data_dir'])}): name another "
-                "--output_dir."
-            )
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} holds something else than runs of this script: name another --output_dir.")
-    folder.mkdir(parents=True, exist_ok=True)
+        joined = settings["data_dirs"].keys() - earlier["data_dirs"].keys()
+        earlier["data_dirs"] |= {task: settings["data_dirs"][task] for task in joined}
+        check_settings(folder, earlier, settings)
+    else:
+        check_empty(folder, remedy="It holds something else than runs of this script: name another --output_dir.")
     write_json(file, settings)
     return folder
 

@@ -27,6 +27,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tqdm import tqdm
 
 from hf_gpt.command_line import command, parse_arguments
+from hf_gpt.files import check_empty
 from hf_gpt.model.tokenization_gpt import END_OF_WORD, GPTTokenizer
 from hf_gpt.model.word_splitting import word_splitter
 from hf_gpt.training.text_files import iter_texts, unwrap_paragraphs
@@ -184,10 +185,7 @@ def write_tokenizer(
 def train(args: TrainTokenizerArguments) -> None:
     """Count words, learn merges, write."""
     output_dir = Path(args.output_dir)
-    if output_dir.exists() and not output_dir.is_dir():
-        raise ValueError(f"--output_dir {output_dir} is a file; name a directory")
-    if output_dir.is_dir() and any(output_dir.iterdir()) and not args.overwrite_output_dir:
-        raise ValueError(f"--output_dir {output_dir} is not empty; name another or pass --overwrite_output_dir")
+    check_empty(output_dir, args.overwrite_output_dir)
     word_counts = count_words(iter_texts(args.text_files), args.unwrap, args.min_texts)
     if not word_counts:
         raise ValueError(f"no words seen in {args.min_texts} or more texts of {', '.join(args.text_files)}")

@@ -16,6 +16,11 @@ from importlib.metadata import requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from ..files import check_empty, write_text
+from ..files.templates import render_template
 from ..hub.downloads import is_hub_id
 from . import (
     MOST_BEAMS,
@@ -32,42 +37,7 @@ if TYPE_CHECKING:
 _BAR = 20
 _LONGEST_QUEUE = 32
 _EIGHTHS = ("", *"▏▎▍▌▋▊▉")
-_PACKAGE = "hf-gpt"
-_PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
-_SPACE_PYTHON = "3.11"
-
-_APP = '''"""The demonstration of {title}; hf_gpt/ is a copy of the package that made it."""
-
-from hf_gpt.demo.page import Demos, build_app
-
-demos = Demos.from_pretrained({names})
-app = build_app(demos)
-
-if __name__ == "__main__":
-    app.launch()
-'''
-
-_CARD = """---
-title: {title}
-emoji: 📖
-colorFrom: indigo
-colorTo: gray
-sdk: gradio
-sdk_version: {gradio}
-python_version: "{python}"
-app_file: app.py
-license: apache-2.0
-models:
-{models}
----
-
-# {title}
-
-The original GPT (Radford et al., 2018) at work: generation strategies side by side, the next token with its
-probabilities, multiple choice and classification. Made with {links}.
-
-Written by `scripts/demo.py --export_space` of hf_gpt, whose code is in `hf_gpt/`.
-"""
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 _HOW_TO_GET_A_CLASSIFIER = """This page was started without a classifier. Fine-tune one and name its folder:
 
@@ -343,12 +313,11 @@ def export_space(
         `list[Path]`: what was written.
 
     Raises:
-        ValueError: if a model is not named by a Hub id, or gradio's version cannot be told as it is not installed.
-        FileExistsError: if the folder is not empty.
+        ValueError: if a model is not named by a Hub id, the folder is not empty, or gradio's version cannot be told as
+            it is not installed.
     """
     folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(f"{folder} is there already: name an empty folder, or one that does not exist.")
+    check_empty(folder, remedy="Name an empty folder, or one that does not exist.")
     names = {"model_name_or_path": model_name_or_path, "classifier": classifier, "multiple_choice": multiple_choice}
     names = {argument: name for argument, name in names.items() if name is not None}
     for argument, name in names.items():
@@ -357,33 +326,11 @@ def export_space(
                 f"--{argument} {name}: a Space loads its models from the Hub, so name one as USER/NAME "
                 "(scripts/push_to_hub.py puts it there)."
             )
-    title = model_name_or_path.split("/")[-1]
-    card = _CARD.format(
-        title=title,
-        gradio=import_gradio().__version__,
-        python=_SPACE_PYTHON,
-        models="\n".join(f"- {name}" for name in names.values()),
-        links=", ".join(f"[{name}](https://huggingface.co/{name})" for name in names.values()),
-    )
-    arguments = ", ".join(f'{argument}="{name}"' for argument, name in names.items())
-    texts = {
-        "app.py": _APP.format(title=title, names=arguments),
-        "requirements.txt": "".join(f"{line}\n" for line in _requirements()),
-        "README.md": card,
-    }
-    shutil.copytree(_PACKAGE_FOLDER, folder / "hf_gpt", ignore=shutil.ignore_patterns("__pycache__"))
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    facts = {"title": model_name_or_path.split("/")[-1], "names": names, "gradio": import_gradio().__version__}
+    # What hf_gpt depends on, at the versions that are installed here; the Space installs gradio by itself.
+    needed = [name for name in map(Requirement, requires("hf-gpt") or ()) if "extra" not in str(name.marker)]
+    facts["packages"] = sorted(f"{package.name}=={Version(version(package.name)).public}" for package in needed)
+    shutil.copytree(_PACKAGE, folder / "hf_gpt", ignore=shutil.ignore_patterns("__pycache__"))
+    for template in (_PACKAGE / "demo" / "templates").iterdir():
+        write_text(folder / template.stem, render_template(template, **facts))
     return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _requirements() -> list[str]:
-    """What hf_gpt depends on, at the versions that are installed here; the Space installs gradio by itself."""
-    names = [line.split(";")[0] for line in requires(_PACKAGE) or () if "extra ==" not in line]
-    names = sorted({_bare(name) for name in names})
-    return [f"{name}=={version(name).split('+')[0]}" for name in names]
-
-
-def _bare(requirement: str) -> str:
-    """The name of `name>=1,<2`."""
-    return requirement.split("<")[0].split(">")[0].split("=")[0].split("!")[0].split("~")[0].split("[")[0].strip()

@@ -24,7 +24,8 @@ from tqdm.auto import tqdm
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from ..cards.features import card_text, describe_rows
-from ..files import UNFINISHED, check_empty, output_folder, write_json, write_text
+from ..files import OVERWRITE, UNFINISHED, check_empty, check_settings, output_folder, write_json, write_text
+from ..files.reading import read_json
 from ..files.texts import COMPRESSIONS, input_error, read_text_lines
 from ..loading import NamesModel, Source, check_ids, load_tokenizer
 from ..model.modeling_gpt import GPTModel
@@ -349,15 +350,9 @@ def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> N
     """
     file = output / SETTINGS
     if file.is_file():
-        earlier = json.loads(file.read_text(encoding="utf-8"))
-        names = sorted(name for name in {*earlier, *settings} if earlier.get(name) != settings.get(name))
-        if not names and not overwrite:
-            return
         if not overwrite:
-            raise ValueError(
-                f"{output} holds features of other settings ({', '.join(names)}). Name another --output_dir, or start "
-                "again with --overwrite_output_dir."
-            )
+            check_settings(output, read_json(file), settings, OVERWRITE)
+            return
         for name in (RESULT, CARD):
             (output / name).unlink(missing_ok=True)
         # Records first: without them no shard is whole, however far the deletion comes.

@@ -8,7 +8,7 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ CARD, FACTS = "README.md", "card.yaml"
 # Folder of an output folder for what is being written or deleted, never anything whole.
 UNFINISHED = "unfinished"
 _LOCK, _TEMPORARY = ".lock", ".tmp"
+OVERWRITE = "Name another --output_dir, or replace what is there with --overwrite_output_dir."
 # With less than this a disk counts as full: libraries that fail to write do not always say why.
 _FULL = 2**20
 
@@ -81,13 +82,22 @@ def contents(folder: Path) -> set[str]:
 def check_empty(
     folder: Path,
     overwrite: bool = False,
-    remedy: str = "Name another --output_dir, or replace what is there with --overwrite_output_dir.",
+    remedy: str = OVERWRITE,
 ) -> None:
     """A `ValueError` with `remedy` if a folder is a file, or is not empty and not to be overwritten."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} already exists and is a file; name a folder.")
     if contents(folder) and not overwrite:
         raise ValueError(f"{folder} already exists and is not empty. {remedy}")
+
+
+def check_settings(
+    folder: Path, earlier: Mapping[str, Any], settings: Mapping[str, Any], remedy: str = "Name another --output_dir."
+) -> None:
+    """A `ValueError` with `remedy` if what a folder holds was made with other settings than those of now."""
+    names = sorted(name for name in {*earlier, *settings} if earlier.get(name) != settings.get(name))
+    if names:
+        raise ValueError(f"{folder} holds results of other settings ({', '.join(names)}). {remedy}")
 
 
 def check_space(folder: Path, needed: int, what: str) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 from accelerate.utils import broadcast_object_list
 
 from ..cards.base import Card
-from ..files import FACTS, METRICS, atomic, check_empty, in_output_folder, write_json
+from ..files import FACTS, METRICS, OVERWRITE, atomic, check_empty, check_settings, in_output_folder, write_json
+from ..files.reading import read_json
 from .arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
 from .fine_tuning import run
 
@@ -89,7 +90,7 @@ def _tell_cards(results: dict[str, Any], folders: list[Path]) -> None:
 
 def _finished_record(folder: Path) -> dict[str, Any] | None:
     file = folder / METRICS
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    return read_json(file) if file.is_file() else None
 
 
 def _settings(model_args, data, custom, args: FineTuningArguments) -> dict[str, Any]:
@@ -104,13 +105,7 @@ def _check_folder(output: Path, settings: dict[str, Any], args: FineTuningArgume
     """Make the folder new runs go into, or make sure that it holds runs of the same settings."""
     file = output / SETTINGS
     if file.is_file() and not args.overwrite_output_dir:
-        earlier = json.loads(file.read_text(encoding="utf-8"))
-        names = sorted(name for name in {*earlier, *settings} if earlier.get(name) != settings.get(name))
-        if names:
-            raise ValueError(
-                f"{output} holds runs with other settings ({', '.join(f'--{name}' for name in names)}). Name another "
-                "--output_dir, or start again with --overwrite_output_dir."
-            )
+        check_settings(output, read_json(file), settings, OVERWRITE)
         return
     check_empty(output, args.overwrite_output_dir)
     if args.process_index == 0:

@@ -517,7 +517,7 @@ def test_commands_in_carried_cards_exist(folder):
             assert own or flag in FineTuningArguments.__dataclass_fields__ or flag == "model_name_or_path", flag
 
 
-@pytest.mark.parametrize("room", ["cards", "hub"])
+@pytest.mark.parametrize("room", ["cards", "demo", "hub"])
 def test_templates_are_packaged(room):
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = settings["tool"]["setuptools"]["package-data"][f"hf_gpt.{room}"]

@@ -289,7 +289,7 @@ def test_the_folder_of_a_space(tmp_path):
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[\w.]+", line) for line in requirements)
     assert any(line.startswith("transformers==") for line in requirements)
     assert not any(line.startswith(("gradio", "pytest")) for line in requirements)
-    with pytest.raises(FileExistsError, match="name an empty folder"):
+    with pytest.raises(ValueError, match="Name an empty folder"):
         export_space(space, "user/gpt-mini")
 
 

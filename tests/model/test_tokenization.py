@@ -546,7 +546,7 @@ class TestTraining:
 
     def test_output_directory_in_use(self, train, tmp_path):
         output = self.run(train, tmp_path)
-        with pytest.raises(ValueError, match="is not empty; name another or pass --overwrite_output_dir"):
+        with pytest.raises(ValueError, match=r"is not empty\. Name another --output_dir"):
             self.run(train, tmp_path)
         self.run(train, tmp_path, "--overwrite_output_dir", vocab_size=150)
         assert sorted(path.name for path in output.iterdir()) == [

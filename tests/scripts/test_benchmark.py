@@ -213,4 +213,4 @@ def test_run_goes_on_and_does_not_mix(tmp_path):
     assert (tmp_path / "results.json").read_text() == before  # nothing was measured again
     other = run_benchmark(*arguments, "--seed", 1)
     assert other.returncode == 2
-    assert "was made with seed 0, not 1" in other.stderr
+    assert "holds results of other settings (seed)" in other.stderr

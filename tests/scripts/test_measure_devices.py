@@ -81,4 +81,4 @@ def test_layouts_are_measured_once(measure, tmp_path, capsys):
     assert "| two processes, DDP |" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         measure(*flags[:-4], "--steps", "4", "--output_dir", tmp_path / "out")
-    assert "holds runs with other settings" in capsys.readouterr().err
+    assert "holds results of other settings" in capsys.readouterr().err

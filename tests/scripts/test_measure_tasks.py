@@ -54,7 +54,7 @@ def test_other_settings_are_not_mixed(measure, tmp_path, capsys):
     measure(*flags)
     with pytest.raises(SystemExit):
         measure(*flags, "--rows", 7)
-    assert "holds runs with other settings" in capsys.readouterr().err
+    assert "holds results of other settings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
