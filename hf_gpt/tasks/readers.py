@@ -37,23 +37,6 @@ class Record(NamedTuple):
 Reader = Callable[[Path], Iterator[Record]]
 
 
-def find_files(directory: Path, pattern: str) -> list[Path]:
-    """
-    The files of `directory` that a name or glob pattern stands for.
-
-    The plain name is looked for first, then the name with ``.gz``, then with ``.xz``; the first that exists wins, so
-    that a file and its compressed copy are not read twice. Sorted by path; empty when there is none.
-    """
-    for suffix in COMPRESSIONS:
-        exact = directory / (pattern + suffix)
-        if exact.is_file():
-            return [exact]
-        found = [] if Path(pattern).is_absolute() else sorted(filter(Path.is_file, directory.glob(pattern + suffix)))
-        if found:
-            return found
-    return []
-
-
 class BadRowError(ValueError):
     """
     One row is wrong, in a file that can be read on behind it.

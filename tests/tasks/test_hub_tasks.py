@@ -148,7 +148,7 @@ def test_columns(name, monkeypatch):
     monkeypatch.setattr(task_loading.datasets, "load_dataset", load_dataset)
     if TASKS[name].hub.layout.validation is None:
         # All rows of this test are one group, which the cut would have to divide.
-        monkeypatch.setattr(task_loading, "_cut_off", lambda *_: None)
+        monkeypatch.setattr(task_loading, "hold_out", lambda *_: None)
     data = load_task(name)
     first = rows_of(data)[0]
     assert {column: first[column] for column in expected} == expected

@@ -1,0 +1,117 @@
+"""Label names that a task does not declare: inferred from its training rows, which must look like labels."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+from ..files.texts import input_error
+from .readers import BadRowError
+from .rows import field_of, is_empty, labels_in
+from .sources import Source
+from .spec import LABEL_SEPARATORS, MULTI_LABEL, TaskSpec
+
+# So many classes, with hardly two rows each, are a column of something else.
+_MANY_CLASSES = 10
+
+
+def inferred_labels(spec: TaskSpec, source: Source) -> tuple[tuple[str, ...], list[str]]:
+    """
+    The labels that the training file uses, sorted (as numbers where all are whole numbers), and warnings about them.
+
+    Raises:
+        `ValueError`: for fewer than two, and for what looks like scores, several labels in one, or another column.
+    """
+    column = source.layout.columns["label"]
+    labels: Counter[str] = Counter()
+    records = several = 0
+    bad: BadRowError | None = None
+    for record in source.records():
+        records += 1
+        raw = field_of(record, column)
+        if is_empty(raw):
+            continue
+        try:
+            found = labels_in(record, raw, spec, source.layout)
+        except BadRowError as error:  # all of them are counted when the rows are read
+            bad = bad or error
+            continue
+        several += len(found) != 1
+        labels.update(found)
+    if not records:
+        raise source.without_rows("train", records)
+    if bad is not None and not labels:
+        raise bad
+    if len(labels) < 2:
+        only = f"only the label {next(iter(labels))!r}" if labels else "no label"
+        raise input_error(
+            source.name,
+            f"{only} was found in {column!r}, at least 2 were expected.",
+            "Check --label_column, or name all classes with --class_names (in Python label_names).",
+        )
+    if spec.problem_type == MULTI_LABEL:
+        warnings = _check_several_labels(source, labels, several)
+    else:
+        warnings = _check_classes(source, labels)
+    whole = all(label.lstrip("-").isdecimal() and _number(label) is not None for label in labels)
+    return tuple(sorted(labels, key=int if whole else str)), warnings
+
+
+def _check_classes(source: Source, labels: Counter[str]) -> list[str]:
+    """Raise a `ValueError` where the one label of each row looks like a score, or like no label; else warnings."""
+    way_out = "If these are classes, name them all with --class_names (in Python label_names)."
+    numbers = [number for number in map(_number, labels) if number is not None]
+    are_numbers = len(numbers) == len(labels)
+    decimal = next((label for label in labels if are_numbers and not _number(label).is_integer()), None)
+    is_scattered = len(labels) >= _MANY_CLASSES and 2 * len(labels) > labels.total()
+    if decimal is not None or is_scattered:
+        found = f"{len(labels):,} different labels in {labels.total():,} rows"
+        if decimal is not None:
+            found = f"the labels are numbers with decimals, such as {decimal}"
+        question = "Did you mean --problem_type regression?" if are_numbers else "Is --label_column the right one?"
+        raise input_error(source.name, f"{found}.", f"{question} {way_out}")
+    joined = _joined_labels(labels)
+    if joined is None:
+        return []
+    return [
+        f"{joined[0]!r} is a class of its own. If it stands for several labels, add --problem_type {MULTI_LABEL} "
+        f"--label_separator {joined[1]!r}."
+    ]
+
+
+def _check_several_labels(source: Source, labels: Counter[str], several: int) -> list[str]:
+    """Raise a `ValueError` where a label of multi-label rows looks like several in one; else warnings."""
+    joined = _joined_labels(labels)
+    if joined is None and not several:
+        joined = next(((label, mark) for mark in LABEL_SEPARATORS[:3] for label in labels if mark in label), None)
+    if joined is not None:
+        raise input_error(
+            source.name,
+            f"the label {joined[0]!r} looks like several labels with {joined[1]!r} between them.",
+            f"Add --label_separator {joined[1]!r}. If it is one label, name all with --class_names.",
+        )
+    if several:
+        return []
+    return [
+        f"Every row of {source.name} has exactly one label. If that is always so, leave out --problem_type "
+        f"{MULTI_LABEL}; if not, say what stands between labels (--label_separator)."
+    ]
+
+
+def _joined_labels(labels: Iterable[str]) -> tuple[str, str] | None:
+    """A label that consists of others, or shares a part with another, and what stands between its parts."""
+    alone = set(labels)
+    for separator in LABEL_SEPARATORS:
+        parts = {label: [part.strip() for part in label.split(separator)] for label in labels if separator in label}
+        counts = Counter(part for label in parts for part in set(parts[label]))
+        for label, pieces in parts.items():
+            if all(pieces) and any(part in alone or counts[part] > 1 for part in pieces):
+                return label, separator
+    return None
+
+
+def _number(label: str) -> float | None:
+    try:
+        number = float(label)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

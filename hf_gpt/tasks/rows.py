@@ -1,0 +1,337 @@
+"""How one record of a file becomes one normalised row (see `spec`), or an error that names its place."""
+
+import math
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Any
+
+from ..files.texts import input_error
+from .readers import BadRowError, Record
+from .spec import CHOICE_TEXT, LABEL_SEPARATORS, MULTI_LABEL, SPLITS, UNLABELLED, Layout, TaskSpec
+
+# Bad rows that a message names.
+_NAMED_ROWS = 3
+
+
+class RowReader:
+    """
+    Turns the records of one split into normalised rows, and counts what it leaves out (`counts`; `bad_rows` are the
+    first that are wrong).
+
+    Args:
+        spec (`TaskSpec`): the task.
+        layout (`Layout`): how the records are laid out.
+        split (`str`): which split they belong to; only `test` may lack gold labels.
+    """
+
+    def __init__(self, spec: TaskSpec, layout: Layout, split: str) -> None:
+        self.spec, self.layout, self.split = spec, layout, split
+        self.counts = {"records": 0, "rows": 0, "skipped": 0, "empty": 0, "unlabelled": 0, "bad": 0}
+        self.bad_rows: list[BadRowError] = []
+        raw_labels = layout.labels or spec.label_names or ()
+        self.label_ids = {label: index for index, label in enumerate(raw_labels)}
+
+    def rows(self, records: Iterable[Record]) -> Iterator[dict[str, Any]]:
+        """
+        The rows of `records`.
+
+        Raises:
+            `ValueError`: naming file and line, for a missing column, an empty text, fewer than two choices, or a
+            label outside the label set. From the first bad row on the others are only counted, unless bad rows are
+            skipped.
+        """
+        for record in records:
+            self.counts["records"] += 1
+            for item in self._items(record):
+                if self.layout.split_field and self._split_of(item) != self.split:
+                    continue
+                if self.layout.skip_empty and self.split != "test" and self._has_empty_text(item):
+                    self.counts["empty"] += 1
+                    continue
+                try:
+                    row = self._row(item)
+                except BadRowError as error:
+                    self.counts["bad"] += 1
+                    if len(self.bad_rows) < _NAMED_ROWS:
+                        self.bad_rows.append(error)
+                    continue
+                if row is None:
+                    self.counts["skipped"] += 1
+                    continue
+                self.counts["rows"] += 1
+                if self.layout.skip_bad_rows or not self.bad_rows:
+                    yield row
+        if self.bad_rows and not self.layout.skip_bad_rows:
+            raise self._bad_rows_error()
+
+    def _bad_rows_error(self) -> ValueError:
+        """The first bad row in full, how many there are, and the next ones in short."""
+        first, *others = self.bad_rows
+        bad, good = self.counts["bad"], self.counts["rows"]
+        text = str(first)
+        if others:
+            more = "; and so on" if bad > len(self.bad_rows) else ""
+            text += f" {bad:,} of the {bad + good:,} rows are wrong, the next: "
+            text += f"{'; '.join(error.summary for error in others)}{more}."
+        if self.spec.reads_own_files and good:
+            text += f" --skip_bad_rows leaves {'them' if others else 'such rows'} out."
+        return ValueError(text)
+
+    def _has_empty_text(self, record: Record) -> bool:
+        for name in self.spec.text_columns:
+            column = self.layout.columns.get(name)
+            if column is None or name == "question":
+                continue
+            values = [field_of(record, part) for part in (column if isinstance(column, tuple) else (column,))]
+            texts = values[0] if name == "choices" and isinstance(values[0], list) else values
+            if any(map(is_empty, texts)):
+                return True
+        return False
+
+    def _split_of(self, record: Record) -> str:
+        split = field_of(record, self.layout.split_field)
+        if split not in SPLITS:
+            raise input_error(
+                record.where, f"the split is {split!r}.", f"Write one of {', '.join(SPLITS)} in that field."
+            )
+        return split
+
+    def _items(self, record: Record) -> Iterator[Record]:
+        if self.layout.prepare is None:
+            yield record
+            return
+        try:
+            for fields in self.layout.prepare(record.fields):
+                yield record._replace(fields=fields)
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
+            raise input_error(
+                record.where,
+                f"the record is not laid out as {self.spec.name} publishes it ({type(error).__name__}: {error}).",
+                f"The fields there are: {', '.join(record.fields)}. Compare with the files of {self.spec.source}.",
+            ) from error
+
+    def _row(self, record: Record) -> dict[str, Any] | None:
+        columns = self.layout.columns
+        raw_label = self._raw_label(record)
+        if raw_label is not None and written_label(raw_label) in self.layout.skip_labels:
+            return None
+        row: dict[str, Any] = {"id": f"{self.split}-{record.number}"}
+        if "id" in columns:
+            row["id"] = _encodable(record, str(field_of(record, columns["id"])))
+        for name in self.spec.text_columns:
+            if name == "choices":
+                row[name] = self._choices(record)
+            elif name == "question" and not (name in columns and field_of(record, columns[name])):
+                row[name] = ""
+            else:
+                row[name] = self._text(record, columns[name])
+        if raw_label is None:
+            self.counts["unlabelled"] += 1
+            row["label"] = self.spec.unlabelled
+        else:
+            row["label"] = self._label(record, raw_label, row.get("choices", ()))
+        return row
+
+    def _text(self, record: Record, column: str | tuple[str, ...]) -> str:
+        if isinstance(column, tuple):
+            return " ".join(self._text(record, part) for part in column)
+        return self._checked_text(record, column, field_of(record, column))
+
+    def _checked_text(self, record: Record, column: str, value: Any) -> str:
+        if self.layout.skip_empty and is_empty(value):
+            return ""
+        if not isinstance(value, str):
+            found = "nothing" if value is None else f"a {type(value).__name__}"
+            raise BadRowError(record, f"{column!r} holds {found}, a text was expected.", "Correct the row.")
+        if not value.strip():
+            raise BadRowError(record, f"the text of {column!r} is empty.", "Fill it in or leave the row out.")
+        return _encodable(record, value.strip())
+
+    def _choices(self, record: Record) -> list[str]:
+        column = self.layout.columns["choices"]
+        if isinstance(column, tuple):
+            values = [field_of(record, part) for part in column]
+            while values and (values[-1] is None or not str(values[-1]).strip()):
+                values.pop()
+            names = column
+        else:
+            values = field_of(record, column)
+            if not isinstance(values, list | tuple):
+                raise BadRowError(
+                    record,
+                    f"{column!r} holds a {type(values).__name__}, a list of choices was expected.",
+                    "Where each choice has a column of its own, name those columns (--choice_columns).",
+                )
+            names = [f"{column}[{index}]" for index in range(len(values))]
+        if len(values) < 2:
+            raise BadRowError(
+                record,
+                f"{len(values)} choice{'s' * (len(values) != 1)} where at least 2 were expected.",
+                "Complete the choices or leave the row out.",
+            )
+        return [self._checked_text(record, name, value) for name, value in zip(names, values, strict=False)]
+
+    def _raw_label(self, record: Record) -> Any:
+        """The label as the file has it; None for a test row that has no gold label."""
+        column = self.layout.columns["label"]
+        if isinstance(column, tuple):
+            if self.split == "test" and all(is_empty(record.fields.get(name)) for name in column):
+                return None
+            return [name for name in column if _is_marked(record, name)]
+        if self.split != "test":
+            label = field_of(record, column)
+            if is_empty(label):
+                if "" in self.layout.skip_labels:
+                    return ""
+                raise BadRowError(
+                    record, f"the label in {column!r} is empty.", "Only test rows can do without a gold label."
+                )
+            return label
+        label = record.fields.get(column)
+        written = "" if label is None else written_label(label)
+        # -1 stands for a label that is not told, as on the Hub, wherever it cannot be a label.
+        can_be_a_label = written in self.label_ids or (self.spec.has_scores and self.spec.score_range is None)
+        missing = not written or (written == str(UNLABELLED) and not can_be_a_label)
+        return None if missing else label
+
+    def _label(self, record: Record, raw: Any, choices: Sequence[str]) -> int | float | list[float]:
+        if self.spec.family == "multiple-choice":
+            return self._choice_index(record, raw, choices)
+        if self.spec.has_scores:
+            return self._score(record, raw)
+        chosen = [self._class_index(record, label) for label in labels_in(record, raw, self.spec, self.layout)]
+        if self.spec.problem_type == MULTI_LABEL:
+            return [float(index in chosen) for index in range(len(self.label_ids))]
+        return chosen[0]
+
+    def _class_index(self, record: Record, label: str) -> int:
+        try:
+            return self.label_ids[label]
+        except KeyError:
+            pass
+        separator = separator_between(label, self.label_ids)
+        remedy = "Correct the row, or with --task custom name all classes (--class_names, in Python label_names)."
+        if separator is not None:
+            kind = "" if self.spec.problem_type == MULTI_LABEL else f" --problem_type {MULTI_LABEL}"
+            remedy = f"Its parts are: did you mean{kind} --label_separator {separator!r}?"
+        raise BadRowError(record, f"the label {label!r} is not one of {', '.join(self.label_ids)}.", remedy)
+
+    def _score(self, record: Record, raw: Any) -> float:
+        low, high = self.spec.score_range or (-math.inf, math.inf)
+        try:
+            score = float(raw)
+        except (TypeError, ValueError, OverflowError):
+            score = math.nan
+        if not math.isfinite(score) or not low <= score <= high:
+            between = f" from {low:g} to {high:g}" if self.spec.score_range else ""
+            raise BadRowError(record, f"the score {raw!r} is not a number{between}.", "Correct the row.")
+        return score
+
+    def _choice_index(self, record: Record, raw: Any, choices: Sequence[str]) -> int:
+        first = self.layout.first_choice
+        written = written_label(raw)
+        try:
+            if first == CHOICE_TEXT:
+                index = choices.index(written) if choices.count(written) == 1 else None
+            else:
+                index = ord(written) - ord(first) if isinstance(first, str) else int(written) - first
+        except (TypeError, ValueError):
+            index = None
+        if index is None or not 0 <= index < len(choices):
+            counted = "by its text"
+            if first != CHOICE_TEXT:
+                last = chr(ord(first) + len(choices) - 1) if isinstance(first, str) else first + len(choices) - 1
+                counted = f"counted {first} to {last}"
+            guess = _likely_first_choice(written, choices)
+            remedy = "Correct the row, or say how the file writes the first choice (--first_choice)."
+            if guess not in (None, str(first)):
+                remedy = f"Did you mean --first_choice {guess}? It says how the file writes the first choice."
+            raise BadRowError(
+                record,
+                f"the answer {written!r} is not one of the row's {len(choices)} choices, {counted}.",
+                remedy,
+            )
+        return index
+
+
+def field_of(record: Record, column: str) -> Any:
+    """
+    A field of a record.
+
+    Raises:
+        `ValueError`: if there is no such column, naming those there are.
+    """
+    try:
+        return record.fields[column]
+    except KeyError:
+        raise input_error(
+            record.where,
+            f"there is no column {column!r}.",
+            f"The columns there are: {', '.join(map(str, record.fields))}.",
+        ) from None
+
+
+def written_label(raw: Any) -> str:
+    """A label as text: 1, 1.0, "1" and " 1 " are the same label."""
+    if isinstance(raw, float) and raw.is_integer():
+        raw = int(raw)
+    return str(raw).strip()
+
+
+def _encodable(record: Record, text: str) -> str:
+    """A text as it is, if it can be written as UTF-8."""
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise BadRowError(record, f"{text[:40]!r} holds half of a surrogate pair.", "Write the whole character.")
+    return text
+
+
+def is_empty(text: Any) -> bool:
+    """Whether a field has nothing in it."""
+    return text is None or (isinstance(text, str) and not text.strip())
+
+
+def _is_marked(record: Record, column: str) -> bool:
+    """Whether a row has the label that a column of 0 and 1 stands for."""
+    value = field_of(record, column)
+    marks = {"": False, "1": True, "1.0": True, "true": True} | dict.fromkeys(("0", "0.0", "false"), False)
+    mark = marks.get("" if value is None else written_label(value).lower())
+    if mark is None:
+        raise BadRowError(record, f"{column!r} holds {value!r}, 0 or 1 was expected.", "Correct the row.")
+    return mark
+
+
+def _likely_first_choice(answer: str, choices: Sequence[str]) -> str | None:
+    """How a file seems to write the first choice that has this answer."""
+    if choices.count(answer) == 1:
+        return CHOICE_TEXT
+    if len(answer) == 1 and answer.isascii() and answer.isalpha():
+        return "A" if answer.isupper() else "a"
+    return "1" if answer == str(len(choices)) else None
+
+
+def labels_in(record: Record, raw: Any, spec: TaskSpec, layout: Layout) -> list[str]:
+    """
+    The labels of a cell, as text: one, or where rows may have several as many as a list or the separator says.
+
+    Raises:
+        `ValueError`: for a list where one label is expected, or one of anything but labels.
+    """
+    multiple = spec.problem_type == MULTI_LABEL
+    labels = [raw]
+    if multiple and isinstance(raw, str):
+        labels = [part for part in raw.split(layout.label_separator) if part.strip()]
+    elif multiple and isinstance(raw, list | tuple):
+        labels = list(raw)
+    for label in labels:
+        if label is None or isinstance(label, list | tuple | dict):
+            remedy = "Correct the row." if multiple else f"Did you mean --problem_type {MULTI_LABEL}?"
+            raise BadRowError(record, f"a label was expected, a {type(label).__name__} was found.", remedy)
+    return [_encodable(record, written_label(label)) for label in labels]
+
+
+def separator_between(label: str, known: Container[str]) -> str | None:
+    """The separator by which a label falls into several that are known."""
+    for separator in LABEL_SEPARATORS:
+        parts = [part.strip() for part in label.split(separator)]
+        if len(parts) > 1 and all(part in known for part in parts):
+            return separator
+    return None

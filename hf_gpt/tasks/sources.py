@@ -1,0 +1,190 @@
+"""Where a task's rows are read from: its publisher's files in a folder, or the Hub's copy."""
+
+import difflib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+from ..files.texts import COMPRESSIONS, input_error
+from .readers import Record, read_by_suffix
+from .spec import SPLITS, Cut, Layout, TaskSpec
+
+
+@dataclass(frozen=True)
+class Source:
+    """
+    Where one split is read from.
+
+    Args:
+        layout (`Layout`): how its records are laid out.
+        records (function): gives the records, from the first one on.
+        name (`str`): for messages.
+        stamp (`tuple`): what its content depends on, for the key of the cache.
+    """
+
+    layout: Layout
+    records: Callable[[], Iterable[Record]]
+    name: str
+    stamp: tuple[Any, ...]
+
+    def without_rows(self, split: str, records: int) -> ValueError:
+        """The error for a source that gave records, but no rows."""
+        why = f"none of its {records:,} records is one" if records else "it is empty, but for a header at most"
+        return input_error(
+            self.name, f"no rows were found for the {split} split: {why}.", "Check that it is the right file."
+        )
+
+
+def find_sources(
+    spec: TaskSpec,
+    directory: Path | None,
+    wanted: Sequence[str],
+    required: bool,
+    cache_dir: str | os.PathLike[str] | None,
+) -> tuple[dict[str, Source], dict[str, Cut]]:
+    """
+    What to read for the wanted splits, and what to cut from the training part wherever that is read.
+
+    Args:
+        spec (`TaskSpec`): the task.
+        directory (`Path`, *optional*): the folder with the publisher's files; without it, the Hub.
+        wanted (sequence of `str`): splits.
+        required (`bool`): whether a test part must be there, too.
+        cache_dir (path, *optional*): where `datasets` keeps what it gets from the Hub.
+
+    Raises:
+        `FileNotFoundError`: when a file is missing, listing what was expected and what was found.
+        `ConnectionError`: when the Hub cannot be reached.
+    """
+    if directory is None:
+        if spec.hub is None:
+            raise FileNotFoundError(f"{spec.name}: the Hub has no copy of this data set. {_files_remedy(spec)}")
+        published = {split for split in SPLITS if getattr(spec.hub.layout, split)}
+    else:
+        files = {split: _file_source(spec, directory, split) for split in SPLITS}
+        published = {split for split in SPLITS if files[split]}
+    rules = {"validation": spec.cut, "test": spec.test_cut}
+    cuts = {split: cut for split, cut in rules.items() if cut and split not in published}
+    needed = {*wanted, *(["train"] if spec.infers_labels or cuts.keys() & set(wanted) else [])}
+    if directory is None:
+        return {split: _hub_source(spec, split, cache_dir) for split in SPLITS if split in needed & published}, cuts
+    for split in (*wanted, "train"):
+        is_cut = split in cuts and "train" in published
+        is_optional = split == "test" and not required and not (spec.reads_own_files and spec.files[split])
+        if split in needed and split not in published and not is_cut and not is_optional:
+            named = split if spec.files[split] or spec.reads_own_files else "train"
+            raise FileNotFoundError(_missing_file_message(spec, directory, named))
+    return {split: files[split] for split in SPLITS if split in needed & published}, cuts
+
+
+def find_files(directory: Path, pattern: str) -> list[Path]:
+    """
+    The files of `directory` that a name or glob pattern stands for.
+
+    The plain name is looked for first, then the name with ``.gz``, then with ``.xz``; the first that exists wins, so
+    that a file and its compressed copy are not read twice. Sorted by path; empty when there is none.
+    """
+    for suffix in COMPRESSIONS:
+        exact = directory / (pattern + suffix)
+        if exact.is_file():
+            return [exact]
+        found = [] if Path(pattern).is_absolute() else sorted(filter(Path.is_file, directory.glob(pattern + suffix)))
+        if found:
+            return found
+    return []
+
+
+def _file_source(spec: TaskSpec, directory: Path, split: str) -> Source | None:
+    for layout in spec.layouts:
+        pattern = getattr(layout, split)
+        paths = find_files(directory, pattern) if pattern else []
+        if not paths:
+            continue
+        if len(paths) > 1 and not layout.many:
+            names = ", ".join(path.name for path in paths)
+            raise ValueError(f"{directory}: {pattern} stands for several files ({names}). Keep one of them there.")
+        read = layout.read or read_by_suffix
+        return Source(
+            layout,
+            partial(_records_of_files, read, paths),
+            ", ".join(path.name for path in paths) if len(paths) < 4 else f"{len(paths)} files of {pattern}",
+            tuple(_file_stamp(path) for path in paths),
+        )
+    return None
+
+
+def _file_stamp(path: Path) -> tuple[str, int, int]:
+    stat = path.stat()
+    return str(path.resolve()), stat.st_size, stat.st_mtime_ns
+
+
+def _records_of_files(read: Callable[[Path], Iterator[Record]], paths: Sequence[Path]) -> Iterator[Record]:
+    for path in paths:
+        yield from read(path)
+
+
+def _missing_file_message(spec: TaskSpec, directory: Path, split: str) -> str:
+    if not spec.files[split]:
+        classes = ", which the classes are taken from, or name them with --class_names" if spec.infers_labels else ""
+        return f"{spec.name}: no {split} file was named. Give --{split}_file{classes if split == 'train' else ''}."
+    # A name may have folders in it.
+    folder = (directory / spec.files[split][0]).parent if spec.reads_own_files else directory
+    expected = " or ".join(Path(name).name if spec.reads_own_files else name for name in spec.files[split])
+    guess = ""
+    if folder.is_dir():
+        names = sorted(path.name for path in folder.iterdir())
+        found = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "nothing"
+        near = [name for one in spec.files[split] for name in difflib.get_close_matches(Path(one).name, names, n=1)]
+        guess = f" Did you mean {near[0]}?" if near else ""
+    else:
+        found = "no such folder"
+    remedy = f"Get it from {spec.source or 'its publisher'} and name its folder with --data_dir, or ask only for the "
+    remedy += "splits that are there."
+    if spec.reads_own_files:
+        remedy = f"Correct --{split}_file, or name the folder that it is relative to with --data_dir."
+    return (
+        f"{spec.name}: the {split} file is missing: there is no {expected} in {folder.absolute()} (.gz or .xz after "
+        f"the name is fine).{guess} Found: {found}. {remedy}"
+    )
+
+
+def _hub_source(spec: TaskSpec, split: str, cache_dir: str | os.PathLike[str] | None) -> Source:
+    hub = spec.hub
+    hub_split = getattr(hub.layout, split)
+    try:
+        rows = datasets.load_dataset(
+            hub.id,
+            hub.config,
+            revision=hub.revision,
+            data_dir=hub.data_dir,
+            split=hub_split,
+            cache_dir=cache_dir and os.fspath(cache_dir),
+        )
+    except OSError as error:
+        raise ConnectionError(
+            f"{spec.name}: {hub.id} could not be read from the Hub ({error}). {_files_remedy(spec)}"
+        ) from error
+    name = f"{hub.id} ({hub_split})"
+    decode = spec.family != "multiple-choice"
+    return Source(hub.layout, partial(_records_of_dataset, rows, name, decode), name, (hub.id, rows._fingerprint))
+
+
+def _files_remedy(spec: TaskSpec) -> str:
+    files = "; ".join(f"{split}: {' or '.join(names)}" for split, names in spec.files.items() if names)
+    return f"Get the files from {spec.source} ({files}) and name their folder with --data_dir."
+
+
+def _records_of_dataset(rows: datasets.Dataset, name: str, decode: bool) -> Iterator[Record]:
+    classes = {
+        column: feature for column, feature in rows.features.items() if isinstance(feature, datasets.ClassLabel)
+    }
+    for number, fields in enumerate(rows, 1):
+        for column, feature in classes.items() if decode else ():
+            if fields[column] is not None and fields[column] >= 0:
+                fields[column] = feature.int2str(fields[column])
+        yield Record(name, number, fields, "row")
