@@ -485,9 +485,9 @@ def test_launched_processes_give_what_one_gives(tiny_checkpoint, many_rows, own_
     extract(arguments(tiny_checkpoint, many_rows, tmp_path / "whole", *TWO_FLAGS))
     command = [sys.executable, "-m", "accelerate.commands.launch"]
     command += ["--config_file", "scripts/configs/accelerate/two_cpu_processes.yaml", "scripts/extract_features.py"]
-    process = start_launch(
-        tmp_path / "log", command + flags_of(tiny_checkpoint, many_rows, tmp_path / "out", *TWO_FLAGS)
-    )
+    command += flags_of(tiny_checkpoint, many_rows, tmp_path / "out", *TWO_FLAGS)
+    # Bars of runs as short as this are not shown by default.
+    process = start_launch(tmp_path / "log", command, TQDM_DELAY="0")
     finish(process, tmp_path / "log")
     assert "process 1 of 2" in (tmp_path / "log").read_text()
     assert_same_shards(tmp_path / "out", tmp_path / "whole")
