@@ -1,55 +1,10 @@
-"""
-Look at a model in the browser: generation strategies side by side, the next token, multiple choice, classification.
-
-    python scripts/demo.py --model_name_or_path model_cards/gpt-mini
-    python scripts/demo.py --model_name_or_path model_cards/gpt-mini --classifier outputs/questions --port 7861
-    python scripts/demo.py --model_name_or_path USER/NAME --export_space outputs/space
-
-It needs gradio (`pip install -e ".[demo]"`), answers on this machine alone, and sends nothing anywhere. With
-`--export_space` it writes the folder of a Space, without network, and ends; send it with
-`hf upload USER/SPACE outputs/space --repo-type space`.
-"""
+"""`python scripts/demo.py --help`; the command itself is hf_gpt/commands/demo.py."""
 
 from quick_start import quick_start
 
 quick_start(__name__)
 
-from dataclasses import dataclass, field
-
-from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.demo.page import Demos, build_app, export_space, import_gradio
-
-
-@dataclass
-class DemoArguments:
-    """What to show, and where."""
-
-    model_name_or_path: str = field(metadata={"help": "Folder or Hub id of a language model."})
-    classifier: str | None = field(
-        default=None, metadata={"help": "Folder or Hub id of a fine-tuned classifier, or of an adapter."}
-    )
-    multiple_choice: str | None = field(
-        default=None,
-        metadata={"help": "Folder or Hub id of a model fine-tuned for it, or of an adapter."},
-    )
-    port: int | None = field(default=None, metadata={"help": "By default the first free one from 7860."})
-    export_space: str | None = field(
-        default=None, metadata={"help": "Write the folder of a Space instead of showing anything."}
-    )
-
-
-@command()
-def main() -> None:
-    """Parse arguments and run."""
-    (args,) = parse_arguments((DemoArguments,), description=__doc__)
-    models = (args.model_name_or_path, args.classifier, args.multiple_choice)
-    if args.export_space is not None:
-        written = export_space(args.export_space, *models)
-        print(f"{len(written)} files are in {args.export_space}: app.py, requirements.txt, README.md and hf_gpt/")
-        return
-    import_gradio()  # before the models, which take longer
-    build_app(Demos.from_pretrained(*models)).launch(server_port=args.port)
-
+from hf_gpt.commands.demo import main
 
 if __name__ == "__main__":
     main()

@@ -1,34 +1,10 @@
-r"""
-Write the hidden states of texts to files: of any layers, per text, word or token.
-
-    python scripts/extract_features.py --model_name_or_path model_cards/gpt-mini \
-        --input_files hf_gpt/tasks/data/questions.jsonl --keep_columns id label --layers 0 5 --pooling mean \
-        --output_dir outputs/features
-    python scripts/extract_features.py --model_name_or_path outputs/questions \
-        --input_files hf_gpt/tasks/data/questions.jsonl --pooling classify --format npy \
-        --output_dir outputs/classify_states
-
-`--config` gives defaults that flags override. Rows are cut into shards of equal size, which processes share; the same
-command goes on after a stop, and every shard that was finished is kept. The output folder holds the shards (`data`), a
-card (README.md) that says what was extracted and how to read it, and `features.json`, which is there when all is done.
-"""
+"""`python scripts/extract_features.py --help`; the command itself is hf_gpt/commands/extract_features.py."""
 
 from quick_start import quick_start
 
 quick_start(__name__)
 
-from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.features.shards import FeatureArguments, extract
-from hf_gpt.training.arguments import check_launch
-
-
-@command(resume="The same command goes on where it was stopped.")
-def main() -> None:
-    """Parse arguments and run."""
-    check_launch()
-    (args,) = parse_arguments((FeatureArguments,), description=__doc__)
-    extract(args)
-
+from hf_gpt.commands.extract_features import main
 
 if __name__ == "__main__":
     main()

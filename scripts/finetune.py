@@ -1,60 +1,10 @@
-r"""
-Fine-tune a GPT on a task, with the language model as auxiliary objective (Radford et al., 2018).
-
-    python scripts/finetune.py --config scripts/configs/questions.yaml --output_dir outputs/questions
-    python scripts/finetune.py --task trec --data_dir path/to/trec \
-        --model_name_or_path model_cards/gpt-mini --output_dir outputs/trec
-    python scripts/finetune.py --config scripts/configs/experiments/multi_task.yaml \
-        --output_dir outputs/multi_task
-    python scripts/finetune.py --list_tasks
-
-`--config` gives defaults that flags override. The output folder holds the best model with its tokenizer, its card
-(README.md), `metrics.json` and, where the task has a test split, `predictions.tsv`. A run that was stopped goes on
-with `--resume_from_checkpoint last`. With `--seeds 5` there are five runs in folders of their own, and `results.json`
-and `results.png` with their median and range; the same command goes on after a stop. With `--tasks questions stories`
-one transformer is trained on several tasks, and each has a folder of its own in the output folder.
-"""
-
-import sys
+"""`python scripts/finetune.py --help`; the command itself is hf_gpt/commands/finetune.py."""
 
 from quick_start import quick_start
 
 quick_start(__name__)
 
-from hf_gpt.cards.pretrained import learning_rate_advice
-from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.training.arguments import (
-    FINE_TUNING_GROUPS,
-    CustomTaskArguments,
-    DataArguments,
-    FineTuningArguments,
-    ModelArguments,
-    check_launch,
-)
-from hf_gpt.training.fine_tuning import format_task_table, run
-from hf_gpt.training.multi_task import run_tasks
-from hf_gpt.training.seeds import run_seeds
-
-
-@command(resume="The same command with --resume_from_checkpoint last goes on from the last checkpoint.")
-def main() -> None:
-    """Parse arguments and run."""
-    if "--list_tasks" in sys.argv[1:]:
-        print(format_task_table())
-        return
-    check_launch()
-    kinds = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
-    parsed = parse_arguments(kinds, description=__doc__, groups=FINE_TUNING_GROUPS)
-    model, data, _, training = parsed
-    if model.adaptation == "full" and training.learning_rate == FineTuningArguments.learning_rate:
-        advice = learning_rate_advice(model.model_name_or_path or "", training.learning_rate)
-        if advice and training.process_index == 0:
-            print(advice, flush=True)
-    if data.tasks is not None:
-        run_tasks(*parsed)
-    else:
-        (run if training.seeds is None else run_seeds)(*parsed)
-
+from hf_gpt.commands.finetune import main
 
 if __name__ == "__main__":
     main()

@@ -1,49 +1,10 @@
-"""
-Push a folder to the Hugging Face Hub: a model with any head, a tokenizer, an adapter, or extracted features.
-
-    python scripts/push_to_hub.py outputs/questions --repo_id user/questions --dry_run
-    python scripts/push_to_hub.py outputs/questions --repo_id user/questions --private --tag v1
-    python scripts/push_to_hub.py outputs/questions-lora --repo_id user/questions-lora --base_model user/gpt-mini
-
-The repository carries its code, so that others load it with `trust_remote_code=True` and without hf_gpt. Everything is
-checked before anything is sent; `--dry_run` prints every file with its size and the card as it will be, and needs
-neither network nor token. After a failure the same command goes on where it stopped.
-"""
+"""`python scripts/push_to_hub.py --help`; the command itself is hf_gpt/commands/push_to_hub.py."""
 
 from quick_start import quick_start
 
 quick_start(__name__)
 
-from dataclasses import dataclass, field
-
-from hf_gpt.command_line import command, parse_arguments
-from hf_gpt.hub import push
-
-
-@dataclass
-class PushArguments:
-    """Where to push to, and how."""
-
-    repo_id: str = field(metadata={"help": "user/name; a repository that is not there is created."})
-    dry_run: bool = field(default=False, metadata={"help": "Check and print everything, send nothing."})
-    private: bool = field(default=False, metadata={"help": "Create the repository as a private one."})
-    revision: str | None = field(default=None, metadata={"help": "Branch to push to, by default main."})
-    tag: str | None = field(default=None, metadata={"help": "Name for the new state, such as v1."})
-    create_pr: bool = field(default=False, metadata={"help": "Open a pull request instead of pushing."})
-    commit_message: str | None = field(default=None, metadata={"help": "Title of the commit."})
-    base_model: str | None = field(
-        default=None, metadata={"help": "Hub id of the model that this one was made from, for adapters above all."}
-    )
-
-
-@command(resume="The same command goes on where it was stopped.")
-def main() -> None:
-    """Parse arguments and push."""
-    args, rest = parse_arguments((PushArguments,), description=__doc__, positional={"folder": "Folder to push."})
-    address = push(rest.folder, **vars(args))
-    if address is not None:
-        print(f"Pushed: {address}")
-
+from hf_gpt.commands.push_to_hub import main
 
 if __name__ == "__main__":
     main()

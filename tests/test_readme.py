@@ -129,7 +129,8 @@ def test_carried_model_is_small_and_whole():
 
 
 RESULTS = {
-    file.stem: json.loads(file.read_text(encoding="utf-8")) for file in REPOSITORY.glob("scripts/results/*.json")
+    file.stem: json.loads(file.read_text(encoding="utf-8"))
+    for file in REPOSITORY.glob("scripts/measure/results/*.json")
 }
 
 
@@ -161,22 +162,21 @@ def test_tables_are_the_scripts_output(name, monkeypatch):
     """Every line that a script makes of its saved results stands in the README."""
     monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
     import benchmark
-    import measure_devices
-    import measure_tasks
-    import train_adapters
+
+    from scripts.measure import adapters, devices, tasks
 
     results = RESULTS[name]
     if name == "frozen_training":
         assert f"{results['times as long without the cache, later epochs']:.1f} times as fast" in README
         return
     if name == "tasks":
-        tables = [measure_tasks.table(results)]
+        tables = [tasks.table(results)]
     elif name == "tokenizer_modes":
         tables = tokenizer_lines(results)
     elif name == "devices":
-        tables = [measure_devices.table(results)]
+        tables = [devices.table(results)]
     elif name.startswith("adapters"):
-        tables = [train_adapters.table(results)]
+        tables = [adapters.table(results)]
     else:
         # The sweeps are the picture.
         shown = {key: one for key, one in results["results"].items() if one["suite"] not in ("choices", "context")}

@@ -10,7 +10,6 @@ PACKAGE = Path(__file__).resolve().parents[1] / "hf_gpt"
 # Each room imports from itself and from those before it. The package's own `__init__` registers; nobody imports it.
 ORDER = (
     "files",
-    "command_line",
     "model",
     "trees",
     "tasks",
@@ -23,6 +22,7 @@ ORDER = (
     "features",
     "evaluation",
     "demo",
+    "commands",
 )
 # Imports inside functions, and why they are not at the top of their file.
 LATE_IMPORTS: dict[tuple[str, str], str] = {}
@@ -30,7 +30,7 @@ LATE_IMPORTS: dict[tuple[str, str], str] = {}
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(PACKAGE.rglob("*.py"))
-    if path != PACKAGE / "__init__.py"
+    if path not in (PACKAGE / "__init__.py", PACKAGE / "__main__.py")
 }
 
 

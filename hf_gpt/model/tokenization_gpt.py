@@ -255,7 +255,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
 
     Args:
         mode (`str`, *optional*, defaults to `"exact"`): how text becomes words. `"exact"` is the release's way; it
-            needs ftfy and spaCy. `"fast"` agrees with it on nearly all texts (scripts/compare_tokenizer_modes.py
+            needs ftfy and spaCy. `"fast"` agrees with it on nearly all texts (scripts/measure/tokenizer_modes.py
             measures on how many); it needs ftfy and spaCy to be made, but not to be used or loaded.
             `PreTrainedTokenizerFast` loads it without hf_gpt; the bare `tokenizers.Tokenizer` does as well, but takes
             the names of special tokens in a text for these tokens unless its `encode_special_tokens` is set.

@@ -13,7 +13,6 @@ from transformers.integrations import get_reporting_integration_callbacks
 from transformers.integrations.deepspeed import is_deepspeed_available
 
 from ..adapters import METHODS
-from ..command_line import parse_arguments
 from ..loading import NamesModel
 from ..model.configuration_gpt import GPTConfig
 from ..trees.transforms import TRUNCATION_RULES
@@ -30,7 +29,6 @@ __all__ = [
     "check_adaptation",
     "check_launch",
     "check_ranges",
-    "parse_arguments",
 ]
 
 # How the help text of scripts/finetune.py is grouped.

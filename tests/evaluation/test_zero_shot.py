@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.evaluation.zero_shot import (
     RULES,
@@ -21,7 +22,6 @@ from hf_gpt.evaluation.zero_shot import (
 )
 from hf_gpt.model.modeling_gpt import GPTForCausalLM
 from hf_gpt.tasks import get_task
-from hf_gpt.training.arguments import parse_arguments
 from hf_gpt.trees.collators import TokenTreeCollator
 
 from ..support.runs import ARGUMENTS, finetune

@@ -21,10 +21,10 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTModel, GPTTokenizer
+from hf_gpt.commands import parse_arguments
 from hf_gpt.features import FeatureExtractor, keep_lowest_blocks, resolve_layers, word_spans
 from hf_gpt.features.shards import RESULT, SETTINGS, FeatureArguments, extract, load_extractor
 from hf_gpt.files import UNFINISHED
-from hf_gpt.training.arguments import parse_arguments
 from hf_gpt.trees.collators import length_sorted_batches
 
 from ..support.runs import REPOSITORY, finish, save_tiny_model, start_launch

@@ -16,12 +16,13 @@ from peft import get_peft_model
 from hf_gpt import GPTConfig, GPTForCausalLM, GPTForSequenceClassification, GPTTokenizer
 from hf_gpt.adapters import HEAD_CONFIG, adapter_config, head_config, load_adapter
 from hf_gpt.cards.base import FACTS, Card
+from hf_gpt.commands import parse_arguments
 from hf_gpt.conversion.joblib_arrays import read_arrays
 from hf_gpt.conversion.release import read_release
 from hf_gpt.conversion.sources import SourceOptions, read_checkpoint
 from hf_gpt.files.reading import read_json, read_npy, read_tensors, read_yaml
 from hf_gpt.hub.checks import check_repository
-from hf_gpt.training.arguments import DataArguments, ModelArguments, parse_arguments
+from hf_gpt.training.arguments import DataArguments, ModelArguments
 
 from ..support.golden import CARRIED
 from ..support.tiny import build_config, build_model

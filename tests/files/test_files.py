@@ -10,9 +10,9 @@ import textwrap
 import pytest
 
 from hf_gpt import files
+from hf_gpt.commands import parse_arguments
 from hf_gpt.features.shards import FeatureArguments, extract
 from hf_gpt.files import atomic, check_empty, check_space, contents, output_folder, write_json, write_text
-from hf_gpt.training.arguments import parse_arguments
 
 from ..support.runs import REPOSITORY, finetune
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer
 
-from hf_gpt.command_line import parse_arguments
+from hf_gpt.commands import parse_arguments
 from hf_gpt.model import word_splitting
 from hf_gpt.model.tokenization_gpt import GPTTokenizer
 from hf_gpt.model.word_splitting import WordSplitter, align, fix_text, split_words, standardize_text, word_splitter

@@ -16,13 +16,13 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from hf_gpt import GPTConfig, GPTForCausalLM
+from hf_gpt.commands import parse_arguments
 from hf_gpt.files import UNFINISHED
 from hf_gpt.training.arguments import (
     CustomTaskArguments,
     DataArguments,
     FineTuningArguments,
     ModelArguments,
-    parse_arguments,
 )
 from hf_gpt.training.checkpoints import checkpoints_in
 from hf_gpt.training.fine_tuning import run

@@ -11,9 +11,10 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from hf_gpt.commands import parse_arguments
 from hf_gpt.tasks import custom_task, load_task
 from hf_gpt.tasks.readers import read_parquet
-from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, parse_arguments
+from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments
 
 from ..support.task_files import jsonl, rows_of, write
 

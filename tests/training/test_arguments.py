@@ -3,6 +3,7 @@
 import pytest
 
 from hf_gpt import GPTConfig
+from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments
 from hf_gpt.features.shards import FeatureArguments
 from hf_gpt.training.arguments import (
@@ -11,7 +12,6 @@ from hf_gpt.training.arguments import (
     DataArguments,
     FineTuningArguments,
     ModelArguments,
-    parse_arguments,
 )
 from hf_gpt.training.pretraining import PretrainingArguments, ShapeArguments, TextArguments
 

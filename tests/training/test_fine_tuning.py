@@ -18,11 +18,12 @@ from transformers import (
     pipeline,
 )
 
+from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import get_task
 from hf_gpt.tasks.report import chance_warning, describe_batches
-from hf_gpt.training.arguments import ModelArguments, check_launch, parse_arguments
+from hf_gpt.training.arguments import ModelArguments, check_launch
 from hf_gpt.training.loading import load_model
 
 from ..support.runs import ARGUMENTS, REPOSITORY, finetune

@@ -18,10 +18,10 @@ from datasets import Dataset
 from safetensors.torch import load_file
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
+from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.model.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification
 from hf_gpt.training import multi_task
-from hf_gpt.training.arguments import parse_arguments
 from hf_gpt.training.multi_task import run_tasks
 from hf_gpt.training.multi_task_model import MultiTaskModel
 from hf_gpt.trees.collators import IGNORED_LABEL, LengthGroupedSampler, collate_trees

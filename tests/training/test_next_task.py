@@ -11,9 +11,10 @@ from transformers import AutoTokenizer
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, adapter_config, load_adapter
 from hf_gpt.adapters import HEAD_CONFIG, head_config, merged
+from hf_gpt.commands import parse_arguments
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import custom_task, get_task
-from hf_gpt.training.arguments import ModelArguments, parse_arguments
+from hf_gpt.training.arguments import ModelArguments
 from hf_gpt.training.loading import describe_start, load_model
 from hf_gpt.training.multi_task import run_tasks
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hf_gpt.training.arguments import parse_arguments
+from hf_gpt.commands import parse_arguments
 from hf_gpt.training.seeds import draw, format_results, run_seeds, summarise
 
 from ..support.runs import ARGUMENTS, finetune

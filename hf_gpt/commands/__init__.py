@@ -1,4 +1,8 @@
-"""The command line of the scripts: flags with defaults from YAML, errors in one line, and a word on how to go on."""
+"""
+What a user types, one module a command; run by `scripts/`, `hf-gpt` and `python -m hf_gpt`.
+
+Here stands what all share: flags with defaults from YAML, errors in one line, and a word on how to go on.
+"""
 
 import dataclasses
 import difflib
@@ -26,9 +30,9 @@ import yaml
 from huggingface_hub.errors import EntryNotFoundError, RevisionResolutionError, StrictDataclassError
 from transformers import HfArgumentParser, TrainingArguments
 
-from .files.reading import read_yaml
+from ..files.reading import read_yaml
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 # What libraries raise for a user's mistake, besides ValueError and OSError.
 _USER_ERRORS = (yaml.YAMLError, httpx.HTTPError, EntryNotFoundError, RevisionResolutionError, StrictDataclassError)
 # Settings whose value is a file or folder to read, or several, or NAME=FOLDER.
@@ -268,7 +272,10 @@ class CommandParser(HfArgumentParser):
             else:
                 groups[title] = names
         lines = [f"usage: {self.prog} {''.join(f'{name} ' for name in self.positional)}[--flag value ...]"]
-        lines += ["", (self.description or "").strip(), ""]
+        # The scripts' docstrings show the scripts; hf-gpt runs the same mains.
+        script = self.prog.removeprefix("hf-gpt ").replace("-", "_")
+        description = (self.description or "").replace(f"python scripts/{script}.py", self.prog)
+        lines += ["", description.strip(), ""]
         lines += [_entry(name, text) for name, text in self.positional.items()]
         lines.append(_entry("--config FILE", _CONFIG_HELP))
         for title, names in groups.items():

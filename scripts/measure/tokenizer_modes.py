@@ -1,7 +1,7 @@
 r"""
 Measures how far the tokenizer's mode `fast` agrees with mode `exact`, and how quick each way is.
 
-    python scripts/compare_tokenizer_modes.py --vocab_dir gpt_bpe --texts books/ more.tar.xz \
+    python scripts/measure/tokenizer_modes.py --vocab_dir gpt_bpe --texts books/ more.tar.xz \
         --golden tokenizer.jsonl --output_dir outputs/tokenizer_modes
 
 Prints Markdown tables and writes them to `results.md`, and the numbers to `results.json`. `--golden` names a JSON
@@ -10,10 +10,6 @@ Lines file with the release's own results (`text`, `source`, `ids`).
 Each way is timed on three stretches of sentences drawn from all texts, in this order: the first text, with empty
 caches; as much new text, where caches fill as they go; and that new text once more.
 """
-
-from quick_start import quick_start
-
-quick_start(__name__)
 
 import copy
 import difflib
@@ -36,7 +32,7 @@ from tokenizers import pre_tokenizers
 from tqdm import tqdm
 from transformers import OpenAIGPTTokenizer
 
-from hf_gpt.command_line import command, parse_arguments
+from hf_gpt.commands import command, parse_arguments
 from hf_gpt.files import write_json, write_text
 from hf_gpt.model.tokenization_gpt import GPTTokenizer
 from hf_gpt.model.word_splitting import WordSplitter, fix_text, word_splitter

@@ -1,15 +1,11 @@
 """
 Print how far our numbers are from those of the OpenAI TensorFlow release, and our token ids from its encoder's.
 
-    python scripts/report_parity.py
+    python scripts/measure/parity.py
 
 Reads what the tests read: the recorded values in tests/data/golden, or all of them in the folder HF_GPT_GOLDEN. Token
 ids need the release's vocabulary (folder HF_GPT_DATA/gpt_bpe) and are left out without it.
 """
-
-from quick_start import quick_start
-
-quick_start(__name__)
 
 import json
 import os
@@ -22,7 +18,7 @@ from tqdm import tqdm
 from transformers import OpenAIGPTTokenizer
 
 from hf_gpt import GPTTokenizer
-from hf_gpt.command_line import command, parse_arguments
+from hf_gpt.commands import command, parse_arguments
 from hf_gpt.training.optimization import ReleaseAdam, get_release_schedule
 
 REPOSITORY = Path(__file__).resolve().parents[1]

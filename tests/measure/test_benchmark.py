@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts" / "measure"
 CPU = torch.device("cpu")
 
 
@@ -155,7 +155,7 @@ def test_all_ways_to_embed_agree(tmp_path):
 
     size = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64}
     texts = ["She didn't open the door.", "Yes", "The rain fell all night upon the roofs of the town."]
-    tokenizer = AutoTokenizer.from_pretrained(SCRIPTS.parent / "model_cards" / "gpt-mini")
+    tokenizer = AutoTokenizer.from_pretrained(SCRIPTS.parents[1] / "model_cards" / "gpt-mini")
     ways = embedders(size, tokenizer, tmp_path, CPU)
     vectors = {name: embed(texts) for name, embed in ways.items()}
     assert len(vectors) == 4

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-UPSTREAM = Path(__file__).parents[1] / "upstream"
+UPSTREAM = Path(__file__).parent / "upstream"
 
 SUITE = """
     import unittest

@@ -1,8 +1,8 @@
 r"""
 Compare ways of adapting a model to a task: the metric against trained parameters, time and bytes on disk.
 
-    python scripts/train_adapters.py --task questions --output_dir outputs/adapters
-    python scripts/train_adapters.py --task trec stories --data_dir trec=path/to/trec --methods full lora prefix \
+    python scripts/measure/adapters.py --task questions --output_dir outputs/adapters
+    python scripts/measure/adapters.py --task trec stories --data_dir trec=path/to/trec --methods full lora prefix \
         --learning_rate lora=1e-3 --output_dir outputs/adapters
 
 Every method trains with the same seeds, rows and steps, and with a learning rate of its own (`LEARNING_RATES`, for
@@ -15,10 +15,6 @@ whole model; for `frozen-*` the trained parameters alone, although their runs sa
 deleted once they are measured, adapters are kept. Seconds are given twice: those of training, and those of the whole
 run with reading, tokenizing and evaluation, where `frozen-*` runs the model once to compute its features.
 """
-
-from quick_start import quick_start
-
-quick_start(__name__)
 
 import copy
 import importlib.util
@@ -34,7 +30,7 @@ from tqdm import tqdm
 
 from hf_gpt.adapters import METHODS as ADAPTERS
 from hf_gpt.adapters import adapter_config
-from hf_gpt.command_line import command, parse_arguments
+from hf_gpt.commands import command, parse_arguments
 from hf_gpt.files import atomic, check_empty, check_settings, write_json, write_text
 from hf_gpt.files.reading import read_json
 from hf_gpt.loading import load_tokenizer, open_source

@@ -13,12 +13,11 @@ MODEL = SCRIPTS.parent / "model_cards" / "gpt-mini"
 @pytest.fixture
 def measure(monkeypatch):
     """Runs the script's `main` with flags."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    import measure_tasks
+    from scripts.measure import tasks
 
     def run(*flags):
-        monkeypatch.setattr(sys, "argv", ["measure_tasks.py", "--model", str(MODEL), *map(str, flags)])
-        measure_tasks.main()
+        monkeypatch.setattr(sys, "argv", ["tasks.py", "--model", str(MODEL), *map(str, flags)])
+        tasks.main()
 
     return run
 

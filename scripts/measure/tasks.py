@@ -1,18 +1,14 @@
 """
 Measure what pretraining and the auxiliary loss give on every task: the table of results in README.
 
-    python scripts/measure_tasks.py --data_dir path/to/data --output_dir outputs/measure
-    python scripts/measure_tasks.py --tasks questions stories "stories, endings only" --output_dir outputs/measure
+    python scripts/measure/tasks.py --data_dir path/to/data --output_dir outputs/measure
+    python scripts/measure/tasks.py --tasks questions stories "stories, endings only" --output_dir outputs/measure
 
 Each task is fine-tuned with several seeds from the pretrained weights, from the same without the auxiliary language
 model, and from random weights, with the same settings. `--data_dir` holds the published files, a folder for each set
 (`trec6/`, `sst2/`, ...); tasks whose folder is missing are left out, and named. A finished run is not repeated, so
 the command goes on where it was stopped. Writes `results.json` and `results.md`, after every run.
 """
-
-from quick_start import quick_start
-
-quick_start(__name__)
 
 import json
 import statistics
@@ -22,7 +18,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from hf_gpt.command_line import command, parse_arguments
+from hf_gpt.commands import command, parse_arguments
 from hf_gpt.files import check_settings, write_json, write_text
 from hf_gpt.files.reading import read_json
 from hf_gpt.tasks.families import CARRIED_DATA

@@ -1,8 +1,8 @@
 """
 Compare ways of spreading the same training over processes: rows a second and memory of each process.
 
-    python scripts/measure_devices.py --output_dir outputs/devices
-    python scripts/measure_devices.py --layouts "one process" "two processes, ZeRO-2" --output_dir outputs/devices
+    python scripts/measure/devices.py --output_dir outputs/devices
+    python scripts/measure/devices.py --layouts "one process" "two processes, ZeRO-2" --output_dir outputs/devices
 
 Every layout trains a model with GPT-1's blocks (random weights, gpt-mini's vocabulary) on the carried stories with
 `scripts/finetune.py`: the same rows in the same global batches, on the CPU. The time of a step is the median of those
@@ -10,10 +10,6 @@ between the lines of its log, without the first; memory is the peak of what a pr
 and shared memory not counted, and that of the process that holds most. A finished layout is not measured again, so
 the command goes on where it was stopped. Writes `results.json` and `results.md` after every layout.
 """
-
-from quick_start import quick_start
-
-quick_start(__name__)
 
 import importlib.util
 import itertools
@@ -33,7 +29,7 @@ from tqdm import tqdm
 from transformers import AutoTokenizer, set_seed
 
 from hf_gpt import GPTConfig, GPTForCausalLM
-from hf_gpt.command_line import command, parse_arguments
+from hf_gpt.commands import command, parse_arguments
 from hf_gpt.files import check_settings, write_json, write_text
 from hf_gpt.files.reading import read_json
 

@@ -11,10 +11,9 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 @pytest.fixture
 def script(monkeypatch):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    import measure_devices
+    from scripts.measure import devices
 
-    return measure_devices
+    return devices
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def measure(script, monkeypatch):
     """Runs the script's `main` with flags."""
 
     def run(*flags):
-        monkeypatch.setattr(sys, "argv", ["measure_devices.py", *map(str, flags)])
+        monkeypatch.setattr(sys, "argv", ["devices.py", *map(str, flags)])
         script.main()
 
     return run

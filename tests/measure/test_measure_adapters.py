@@ -1,4 +1,4 @@
-"""`scripts/train_adapters.py`: runs that are not repeated, what it counts, its table and picture, what it refuses."""
+"""`measure/adapters.py`: runs that are not repeated, what it counts, its table and picture, what it refuses."""
 
 import json
 import sys
@@ -26,15 +26,15 @@ def scripts_on_path():
 @pytest.fixture
 def sweep(tiny_checkpoint, monkeypatch, capsys):
     """`sweep(output, *flags)` runs the script on a few questions and returns (exit status, output, errors)."""
-    import train_adapters
+    from scripts.measure import adapters
 
     def run(output, *flags):
         defaults = ("--model", tiny_checkpoint, "--task", "questions", "--rows", 24, "--epochs", 1, "--max_length", 40)
         defaults += ("--plot", "false", "--output_dir", output)
-        monkeypatch.setattr(sys, "argv", ["train_adapters.py", *map(str, (*defaults, *flags))])
+        monkeypatch.setattr(sys, "argv", ["adapters.py", *map(str, (*defaults, *flags))])
         status = 0
         try:
-            train_adapters.main()
+            adapters.main()
         except SystemExit as error:
             status = error.code
         printed = capsys.readouterr()
@@ -44,13 +44,13 @@ def sweep(tiny_checkpoint, monkeypatch, capsys):
 
 
 def test_every_method_is_in_the_tables():
-    from train_adapters import LEARNING_RATES, METHODS
+    from scripts.measure.adapters import LEARNING_RATES, METHODS
 
     assert set(METHODS) == set(LEARNING_RATES) == {"full", "frozen-last", "frozen-mix", "dora", *ADAPTERS}
 
 
 def test_a_sweep_goes_on_where_it_was_stopped(sweep, tmp_path, monkeypatch):
-    import train_adapters
+    from scripts.measure import adapters
 
     output = tmp_path / "out"
     started = []
@@ -61,12 +61,12 @@ def test_a_sweep_goes_on_where_it_was_stopped(sweep, tmp_path, monkeypatch):
         started.append(Path(arguments[-1].output_dir).name)
         return train_adapters_run(*arguments)
 
-    train_adapters_run = train_adapters.run
-    monkeypatch.setattr(train_adapters, "run", run_or_stop)
+    train_adapters_run = adapters.run
+    monkeypatch.setattr(adapters, "run", run_or_stop)
     flags = ("--methods", "full", "lora", "--seeds", 2, "--learning_rate", "lora=2e-3")
     status, _, errors = sweep(output, *flags)
     assert status == 130
-    assert errors.endswith("train_adapters.py: stopped (SIGINT). The same command goes on where it was stopped.\n")
+    assert errors.endswith("adapters.py: stopped (SIGINT). The same command goes on where it was stopped.\n")
     # The first seed of every method comes before the second of any.
     assert started == ["questions-full-1", "questions-lora-1", "questions-full-2"]
     methods = json.loads((output / "results.json").read_text())["questions"]["methods"]
@@ -74,7 +74,7 @@ def test_a_sweep_goes_on_where_it_was_stopped(sweep, tmp_path, monkeypatch):
     assert list(methods["lora"]["scores"]) == ["1"]
     assert "1 of 2 seeds" in (output / "results.md").read_text()
 
-    monkeypatch.setattr(train_adapters, "run", train_adapters_run)
+    monkeypatch.setattr(adapters, "run", train_adapters_run)
     status, printed, _ = sweep(output, *flags)
     assert status == 0
     assert "3 of 4 runs are finished" in printed
@@ -170,7 +170,7 @@ def test_refusals_before_training(name, sweep, tmp_path):
     flags, message = REFUSALS[name]
     status, _, errors = sweep(tmp_path / "out", *flags)
     assert status == 2
-    assert errors.startswith("train_adapters.py: ")
+    assert errors.startswith("adapters.py: ")
     assert message in errors
     assert not (tmp_path / "out").exists()
 
@@ -201,7 +201,7 @@ def write_run(folder: Path, method: str, seed: int, score: float, task: str = "t
 
 def test_table_and_picture(tmp_path):
     pytest.importorskip("matplotlib")
-    from train_adapters import write_results
+    from scripts.measure.adapters import write_results
 
     for seed, score in ((1, 0.5), (2, 0.875), (10, 0.75)):
         write_run(tmp_path, "full", seed, score)

@@ -1,17 +1,13 @@
 """
 Time an epoch of training a head on frozen features, from the cache and by running the model in every step.
 
-    python scripts/measure_frozen_training.py --output_dir outputs/frozen_speed
-    python scripts/measure_frozen_training.py --task trec --data_dir path/to/trec --output_dir outputs/trec_speed
+    python scripts/measure/frozen_training.py --output_dir outputs/frozen_speed
+    python scripts/measure/frozen_training.py --task trec --data_dir path/to/trec --output_dir outputs/trec_speed
 
 Both trainings read the same batches and give the same numbers. Writes `frozen_training.json`: the seconds of every
 epoch (without evaluation and saving) and of the features, which are computed once, and how many times as long a later
 epoch takes without the cache.
 """
-
-from quick_start import quick_start
-
-quick_start(__name__)
 
 import json
 import time
@@ -20,7 +16,7 @@ from pathlib import Path
 
 from transformers import TrainerCallback
 
-from hf_gpt.command_line import command, parse_arguments
+from hf_gpt.commands import command, parse_arguments
 from hf_gpt.files import write_json
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments

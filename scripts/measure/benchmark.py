@@ -1,9 +1,9 @@
 """
 Time this project and its peers on the same work, in one run, and print ratios.
 
-    python scripts/benchmark.py --suites multiple-choice features generate --output_dir outputs/bench
-    python scripts/benchmark.py --suites classification --data_dir path/to/data --output_dir outputs/bench_files
-    python scripts/benchmark.py --suites multiple-choice --size mini --output_dir outputs/quick
+    python scripts/measure/benchmark.py --suites multiple-choice features generate --output_dir outputs/bench
+    python scripts/measure/benchmark.py --suites classification --data_dir DATA --output_dir outputs/bench_files
+    python scripts/measure/benchmark.py --suites multiple-choice --size mini --output_dir outputs/quick
 
 Contenders take turns, so that whatever else the machine does falls on all of them; figures are medians. Peers are
 transformers' own `openai-gpt` and `gpt2` at the same size, on random batches padded to the longest sequence; ours are
@@ -13,15 +13,11 @@ Writes `results.json`, `results.md` and, for the sweeps `choices` and `context`,
 goes on where it was.
 
 `--data_dir` holds the published files (`openbookqa/`, `commonsenseqa/`, `hellaswag/`, `trec6/`, `snli/`, `imdb/`), the
-release's vocabulary (`gpt_bpe/`) and, for the suite `tokenize`, which is `compare_tokenizer_modes.py`, texts
+release's vocabulary (`gpt_bpe/`) and, for the suite `tokenize`, which is `tokenizer_modes.py`, texts
 (`eltec_eng/`, `litbank_fiction/`); only the suites that read files need it. `extraction` embeds sentences of SNLI with
 this project, transformers' pipeline and sentence-transformers; `growth` is our model alone at 1 to 8 choices;
 `profile` says which operators a RACE-shaped step spends its time in.
 """
-
-from quick_start import quick_start
-
-quick_start(__name__)
 
 import importlib.util
 import json
@@ -41,7 +37,7 @@ from benchmarking.step_profile import profile_table, step_profile
 from benchmarking.workloads import PADDING, SUITES, Files, epoch_padding, make_workload
 
 from hf_gpt import GPTTokenizer
-from hf_gpt.command_line import command, parse_arguments
+from hf_gpt.commands import command, parse_arguments
 from hf_gpt.files import check_settings, write_json, write_text
 from hf_gpt.files.reading import read_json
 
@@ -124,8 +120,8 @@ def earlier_results(path: Path, record: dict) -> dict:
 
 
 def tokenize(data_dir: Path, seed: int, folder: Path) -> dict:
-    """What `compare_tokenizer_modes.py` measures; it leaves its tables in `folder`."""
-    script = Path(__file__).with_name("compare_tokenizer_modes.py")
+    """What `tokenizer_modes.py` measures; it leaves its tables in `folder`."""
+    script = Path(__file__).with_name("tokenizer_modes.py")
     command = [sys.executable, script, "--vocab_dir", data_dir / "gpt_bpe", "--seed", str(seed)]
     command += ["--texts", *(data_dir / name for name in OTHER_SUITES["tokenize"]), "--output_dir", folder]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

@@ -21,13 +21,14 @@ import yaml
 from huggingface_hub.errors import RevisionResolutionError
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from hf_gpt.command_line import command as as_command
-from hf_gpt.training.arguments import parse_arguments
+from hf_gpt.commands import command as as_command
+from hf_gpt.commands import parse_arguments
 
 from ..support.golden import CARRIED
 from ..support.runs import ARGUMENTS, finetune, save_tiny_model
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+MEASURES = sorted(f"measure/{path.stem}" for path in (REPOSITORY / "scripts" / "measure").glob("*.py"))
 RELEASE = CARRIED / "tiny_seed0" / "checkpoint"
 RELEASE_VOCABULARY = 211
 
@@ -159,31 +160,31 @@ def test_list_of_tasks(command):
 
 # What every command is given that it cannot do.
 MISTAKES = {
-    "benchmark": ("--suites", "sorting", "--output_dir", "OUT"),
-    "compare_tokenizer_modes": ("--vocab_dir", "no/such/folder", "--golden", "no/such/file"),
+    "measure/benchmark": ("--suites", "sorting", "--output_dir", "OUT"),
+    "measure/tokenizer_modes": ("--vocab_dir", "no/such/folder", "--golden", "no/such/file"),
     "convert": ("no/such/folder", "OUT"),
     "demo": ("--model_name_or_path", "no/such/folder", "--export_space", "OUT"),
     "evaluate_task": ("--model_name_or_path", "no/such/folder", "--task", "questions", "--output_dir", "OUT"),
     "extract_features": ("--model_name_or_path", "no/such/folder", "--input_files", "no.txt", "--output_dir", "OUT"),
     "finetune": ("--model_name_or_path", "no/such/folder", "--task", "questions", "--output_dir", "OUT"),
-    "measure_devices": ("--size", "huge", "--output_dir", "OUT"),
-    "measure_frozen_training": ("--epochs", "1", "--output_dir", "OUT"),
-    "measure_tasks": ("--tasks", "sorting", "--data_dir", "no/such/folder", "--output_dir", "OUT"),
+    "measure/devices": ("--size", "huge", "--output_dir", "OUT"),
+    "measure/frozen_training": ("--epochs", "1", "--output_dir", "OUT"),
+    "measure/tasks": ("--tasks", "sorting", "--data_dir", "no/such/folder", "--output_dir", "OUT"),
     "pretrain": ("--text_files", "no.txt", "--tokenizer", "no/such/folder", "--output_dir", "OUT"),
     "push_to_hub": ("no/such/folder", "--repo_id", "user/name", "--dry_run"),
-    "report_parity": ("--golden", "no/such/folder"),
-    "train_adapters": ("--task", "questions", "--model", "no/such/folder", "--output_dir", "OUT"),
+    "measure/parity": ("--golden", "no/such/folder"),
+    "measure/adapters": ("--task", "questions", "--model", "no/such/folder", "--output_dir", "OUT"),
     "train_tokenizer": ("--text_files", "no.txt", "--output_dir", "OUT"),
 }
 
 
-@pytest.mark.parametrize("script", quick_start.commands())
+@pytest.mark.parametrize("script", [*quick_start.commands(), *MEASURES])
 def test_mistakes_end_with_one_line(script, tmp_path, command):
     flags = [str(tmp_path / "out") if flag == "OUT" else flag for flag in MISTAKES[script]]
     status, _, errors = command(f"{script}.py", *flags)
     assert status == 2
     # A bar may stand before it, as tqdm was imported without quick_start.
-    assert re.fullmatch(rf"{script}\.py: .+", errors.splitlines()[-1])
+    assert re.fullmatch(rf"{Path(script).name}\.py: .+", errors.splitlines()[-1])
     assert "Traceback" not in errors
     assert not (tmp_path / "out").exists()
 

@@ -1,0 +1,44 @@
+"""
+The commands of hf_gpt: `hf-gpt finetune ...`, `python -m hf_gpt finetune ...`, `accelerate launch -m hf_gpt ...`.
+
+They are those of `scripts/`; in a name, a hyphen is as good as an underscore.
+"""
+
+import ast
+import sys
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+from . import __version__, commands
+
+
+def main() -> None:
+    """Run the command that is named first."""
+    names = [module.name for module in iter_modules(commands.__path__)]
+    word = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if word in ("-h", "--help"):
+        print("usage: hf-gpt COMMAND [--flag value ...]\n")
+        for name in names:
+            source = Path(*commands.__path__, f"{name}.py").read_text(encoding="utf-8")
+            document = ast.get_docstring(ast.parse(source)) or ""
+            print(f"  {name.replace('_', '-'):18}{document.splitlines()[0]}")
+        print("\nhf-gpt COMMAND --help tells its flags.")
+        return
+    if word == "--version":
+        print(__version__)
+        return
+    name = word.replace("-", "_")
+    if name not in names:
+        near = get_close_matches(name, names, n=1)
+        guess = f"did you mean {near[0].replace('_', '-')}?" if near else "hf-gpt --help lists all."
+        print(f"hf-gpt: there is no command {word}; {guess}", file=sys.stderr)
+        sys.exit(2)
+    # What help texts and errors name.
+    sys.argv[:2] = [f"hf-gpt {word}"]
+    import_module(f"{commands.__name__}.{name}").main()
+
+
+if __name__ == "__main__":
+    main()

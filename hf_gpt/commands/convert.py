@@ -1,0 +1,78 @@
+"""
+Convert a checkpoint into another format: hf_gpt, stock openai-gpt, stock gpt2, or the layout of OpenAI's release.
+
+    python scripts/convert.py finetune-transformer-lm/model outputs/gpt1
+    python scripts/convert.py outputs/gpt1 outputs/openai-gpt --to openai-gpt
+
+What the source is, is told by its contents: OpenAI's TensorFlow release, its fine-tuned `best_params.jl`, stock
+`openai-gpt` and `gpt2` (safetensors or `.bin`), hf_gpt, or a peft adapter, which is merged into its base model. The
+output is written under another name and renamed when it is complete.
+"""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from ..conversion.release import HEADS
+from ..conversion.sources import KINDS, SourceOptions, read_checkpoint
+from ..conversion.targets import FORMATS, SPECIAL_TOKENS_CHOICES, write_checkpoint, write_folder
+from ..files import check_empty, output_folder
+from ..training.arguments import check_ranges
+from . import command, parse_arguments
+
+
+@dataclass
+class ConversionArguments:
+    """What to convert into what."""
+
+    to: str = field(default="hf_gpt", metadata={"help": "Format to write.", "choices": list(FORMATS)})
+    head: str | None = field(
+        default=None,
+        metadata={"help": "Head of the model, by default the source's; a new one is drawn.", "choices": list(HEADS)},
+    )
+    n_positions: int | None = field(default=None, metadata={"help": "Context length, at most the source's."})
+    n_head: int | None = field(
+        default=None, metadata={"help": "Attention heads of OpenAI's files, where not width / 64."}
+    )
+    special_tokens: str = field(
+        default="auto",
+        metadata={
+            "help": "Rows of _start_, _delimiter_, _classify_, <pad> in openai-gpt, which has none: auto drops them "
+            "where they are as drawn, and so come back.",
+            "choices": list(SPECIAL_TOKENS_CHOICES),
+        },
+    )
+    tokenizer_source: str | None = field(default=None, metadata={"help": "Folder of the tokenizer, if another."})
+    no_tokenizer: bool = field(default=False, metadata={"help": "Convert the weights alone."})
+    base_model: str | None = field(default=None, metadata={"help": "Base model of an adapter, if it has moved."})
+    seed: int = field(default=0, metadata={"help": "Of the special tokens' rows and of a new head."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace an output folder that is not empty."})
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@command()
+def main() -> None:
+    """Check everything, convert, write."""
+    positional = {"source": "File, folder or Hub id to read.", "output": "Folder to write."}
+    args, places = parse_arguments((ConversionArguments,), description=__doc__, positional=positional)
+    with output_folder(Path(places.output), beside=True):
+        convert(places.source, Path(places.output), args)
+
+
+def convert(source: str, output: Path, args: ConversionArguments) -> None:
+    """Write the model that the arguments describe."""
+    if Path(source).exists() and output.resolve() in (Path(source).resolve(), *Path(source).resolve().parents):
+        raise ValueError(f"{output} holds the source: name another folder to write.")
+    check_empty(output, args.overwrite, "Name another folder, or give --overwrite.")
+    names = SourceOptions.__dataclass_fields__
+    options = SourceOptions(**{name: value for name, value in asdict(args).items() if name in names})
+    checkpoint = read_checkpoint(source, options)
+    parameters = sum(tensor.numel() for tensor in checkpoint.parameters.values())
+    dtype = str(checkpoint.parameters["embed_tokens.weight"].dtype).removeprefix("torch.")
+    print(f"{source} is {KINDS[checkpoint.kind]}: {parameters:,} parameters, {dtype}, head {checkpoint.head}.")
+    write_folder(
+        output,
+        lambda folder: write_checkpoint(checkpoint, folder, args.to, args.special_tokens, args.seed),
+    )
+    print("\n".join([*checkpoint.notes, f"Written as {args.to} to {output}."]))

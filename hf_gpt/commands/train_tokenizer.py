@@ -1,0 +1,197 @@
+r"""
+Learns a BPE vocabulary behind the release's word splitting and writes it in the release's format.
+
+    python scripts/train_tokenizer.py --text_files books/ more_books.tar.xz --vocab_size 8000 \
+        --output_dir outputs/my_tokenizer
+
+The output directory holds `encoder_bpe_8000.json` and `vocab_8000.bpe`, as the release's files are, and beside them
+what `AutoTokenizer.from_pretrained` loads.
+"""
+
+import json
+import os
+import shutil
+import string
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tqdm import tqdm
+
+from ..files import check_empty
+from ..model.tokenization_gpt import END_OF_WORD, GPTTokenizer
+from ..model.word_splitting import word_splitter
+from ..training.text_files import iter_texts, unwrap_paragraphs
+from . import command, parse_arguments
+
+UNKNOWN = "<unk>"
+NEWLINE = "\n" + END_OF_WORD
+ASCII = {chr(code) for code in range(0x21, 0x7F)} - set(string.ascii_uppercase)
+
+
+@dataclass
+class TrainTokenizerArguments:
+    """What to read and to write."""
+
+    text_files: list[str] = field(
+        metadata={"help": "Text files, directories of .txt, and .xz, .gz, tar or zip files of .txt."}
+    )
+    output_dir: str = field(metadata={"help": "Where to write the vocabulary and the tokenizer."})
+    vocab_size: int = field(default=8000, metadata={"help": "Rows of the vocabulary, without the special tokens."})
+    min_character_count: int = field(
+        default=100,
+        metadata={
+            "help": "Characters outside ASCII seen less often become unknown, and so do not cost two rows each."
+        },
+    )
+    min_texts: int = field(
+        default=1,
+        metadata={"help": "Learn merges only from words seen in so many texts; 5 keeps one book's names out."},
+    )
+    unwrap: bool = field(default=True, metadata={"help": "Join the lines of hard-wrapped paragraphs first."})
+    model_max_length: int | None = field(
+        default=None, metadata={"help": "The longest input of the model that it is for, if known."}
+    )
+    overwrite_output_dir: bool = field(default=False, metadata={"help": "Write into a directory that is not empty."})
+
+
+def count_words(texts: Iterable[tuple[str, str]], unwrap: bool, min_texts: int) -> Counter:
+    """
+    Counts the release's words.
+
+    Args:
+        texts (`Iterable[tuple[str, str]]`): names and texts, as `iter_texts` gives them.
+        unwrap (`bool`): whether to join the lines of hard-wrapped paragraphs.
+        min_texts (`int`): words seen in fewer texts are left out.
+
+    Returns:
+        `Counter`: how often each lower-cased word was seen, newlines left out.
+    """
+    counts, seen_in = Counter(), Counter()
+    progress = tqdm(texts, desc="counting words", unit=" texts")
+    for _, text in progress:
+        counts_here = Counter(word_splitter()(unwrap_paragraphs(text) if unwrap else text).split(" "))
+        counts.update(counts_here)
+        seen_in.update(counts_here.keys())
+        progress.set_postfix(distinct=len(counts))
+    return Counter(
+        {word: count for word, count in counts.items() if word not in ("", "\n") and seen_in[word] >= min_texts}
+    )
+
+
+def learn_vocab(
+    word_counts: dict[str, int], vocab_size: int, min_character_count: int
+) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """
+    Learns merges by the `tokenizers` library and lays the vocabulary out as the release does: the unknown token, the
+    characters, the characters with the end mark, the merges in order, the newline.
+
+    Args:
+        word_counts (`dict[str, int]`): how often each word was seen.
+        vocab_size (`int`): rows of the vocabulary.
+        min_character_count (`int`): characters outside ASCII seen less often are left out, with the words that hold
+            them. Those of ASCII all have their rows, seen or not.
+
+    Returns:
+        `tuple[dict[str, int], list[tuple[str, str]]]`: the vocabulary and the merges.
+
+    Raises:
+        ValueError: if the vocabulary has no room for merges or the words do not yield enough of them.
+    """
+    character_counts = Counter(dict.fromkeys(ASCII, 0))
+    for word, count in word_counts.items():
+        for character in word:
+            character_counts[character] += count
+    ranked = sorted(character_counts.items(), key=lambda item: (-item[1], item[0]))
+    characters = [character for character, count in ranked if character in ASCII or count >= min_character_count]
+    base = [UNKNOWN, *characters, *(character + END_OF_WORD for character in characters)]
+    if vocab_size <= len(base) + 1:
+        raise ValueError(
+            f"--vocab_size {vocab_size} leaves no room for merges: {len(characters)} characters and the newline need "
+            f"{len(base) + 1} rows; raise it, or raise --min_character_count above {min_character_count}"
+        )
+    vocab = {piece: index for index, piece in enumerate(base)}
+    merges = []
+    for merge in _rust_merges(word_counts, base, vocab_size):
+        if len(vocab) == vocab_size - 1:
+            break
+        merges.append(merge)
+        vocab.setdefault("".join(merge), len(vocab))
+    if len(vocab) < vocab_size - 1:
+        raise ValueError(
+            f"the texts yield a vocabulary of at most {len(vocab) + 1} rows; give more text or lower --vocab_size "
+            f"{vocab_size}"
+        )
+    vocab[NEWLINE] = len(vocab)
+    return vocab, merges
+
+
+def _rust_merges(word_counts: dict[str, int], base: list[str], vocab_size: int) -> list[tuple[str, str]]:
+    known = set(base)
+    kept = {word: count for word, count in word_counts.items() if all(character in known for character in word)}
+    learner = Tokenizer(models.BPE(unk_token=UNKNOWN, end_of_word_suffix=END_OF_WORD))
+    learner.pre_tokenizer = pre_tokenizers.Split(" ", behavior="removed")
+    # Given as special tokens, the characters get fixed ids, so that equal counts are settled the same way in each run.
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, special_tokens=base, end_of_word_suffix=END_OF_WORD, show_progress=sys.stderr.isatty()
+    )
+    learner.train_from_iterator(_repeated(kept), trainer)
+    return [tuple(merge) for merge in json.loads(learner.to_str())["model"]["merges"]]
+
+
+def _repeated(word_counts: dict[str, int], at_once: int = 10_000) -> Iterator[str]:
+    # The trainer counts words itself and takes no counts.
+    for word, count in tqdm(word_counts.items(), desc="feeding the trainer", unit=" words"):
+        for start in range(0, count, at_once):
+            yield " ".join([word] * min(at_once, count - start))
+
+
+def write_tokenizer(
+    output_dir: Path, vocab: dict[str, int], merges: list[tuple[str, str]], model_max_length: int | None = None
+) -> None:
+    """
+    Writes the release's two files and the tokenizer, all of them or none.
+
+    Args:
+        output_dir (`Path`): the directory, made if needed.
+        vocab (`dict[str, int]`): piece to id.
+        merges (`list[tuple[str, str]]`): the merges in order.
+        model_max_length (`int`, *optional*): the longest input of the model.
+    """
+    output_dir.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", dir=output_dir.parent))
+    try:
+        lines = ["#version: 0.2", *(" ".join(merge) for merge in merges), ""]
+        (temporary / f"vocab_{len(vocab)}.bpe").write_text("\n".join(lines), encoding="utf-8", newline="\n")
+        (temporary / f"encoder_bpe_{len(vocab)}.json").write_text(json.dumps(vocab), encoding="utf-8")
+        GPTTokenizer.from_release(temporary, model_max_length=model_max_length).save_pretrained(temporary)
+        output_dir.mkdir(exist_ok=True)
+        for stale in (*output_dir.glob("encoder_bpe_*.json"), *output_dir.glob("vocab_*.bpe")):
+            stale.unlink()
+        for path in sorted(temporary.iterdir()):
+            os.replace(path, output_dir / path.name)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def train(args: TrainTokenizerArguments) -> None:
+    """Count words, learn merges, write."""
+    output_dir = Path(args.output_dir)
+    check_empty(output_dir, args.overwrite_output_dir)
+    word_counts = count_words(iter_texts(args.text_files), args.unwrap, args.min_texts)
+    if not word_counts:
+        raise ValueError(f"no words seen in {args.min_texts} or more texts of {', '.join(args.text_files)}")
+    vocab, merges = learn_vocab(word_counts, args.vocab_size, args.min_character_count)
+    write_tokenizer(output_dir, vocab, merges, args.model_max_length)
+    words = sum(word_counts.values())
+    print(f"{words:,} words, {len(word_counts):,} distinct -> {len(vocab)} rows, {len(merges)} merges in {output_dir}")
+
+
+@command()
+def main() -> None:
+    """Parse arguments and train."""
+    train(*parse_arguments((TrainTokenizerArguments,), description=__doc__))
