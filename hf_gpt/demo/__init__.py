@@ -366,6 +366,6 @@ def _check_room(config: GPTConfig, given: int, new: int = 0) -> None:
 
 
 def _check_uncut(transform: InputTransform | ZeroShotTransform, row: Mapping[str, Any], config: GPTConfig) -> None:
-    cut = transform.cut_tokens(row)
+    _, cut = transform.fit(row)
     if cut:
         raise ValueError(f"The text is too long for the context of {config.n_positions} tokens: shorten it by {cut}.")

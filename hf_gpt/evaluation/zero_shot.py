@@ -114,13 +114,18 @@ class ZeroShotTransform:
         Returns:
             `TokenTree`: one path per candidate.
         """
+        return self.fit(row)[0]
+
+    def fit(self, row: Mapping[str, Any]) -> tuple[TokenTree, int]:
+        """The tree of a row, and how many tokens of its texts truncation takes away."""
         given, candidates = self._parts(row)
         tree = TokenTree.from_paths(
             [[*given, *candidate] for candidate in candidates], share_limit=None if self.share_prefix else 0
         )
         # The first token of a text has nothing before it to be predicted from.
         first = max(1, len(given))
-        return replace(tree, lm_weights=tuple(float(position >= first) for position in tree.position_ids))
+        tree = replace(tree, lm_weights=tuple(float(position >= first) for position in tree.position_ids))
+        return tree, self._cut_tokens(row, given, candidates)
 
     def _parts(self, row: Mapping[str, Any]) -> tuple[list[int], list[Ids]]:
         """The tokens that all candidates follow, and those of the candidates."""
@@ -135,9 +140,7 @@ class ZeroShotTransform:
             return [*row["text"][:room], *self.prompt], list(self.words)
         return [], [row["text"][: self.max_length]]
 
-    def cut_tokens(self, row: Mapping[str, Any]) -> int:
-        """How many tokens of a row's texts the truncation takes away."""
-        given, candidates = self._parts(row)
+    def _cut_tokens(self, row: Mapping[str, Any], given: Ids, candidates: Sequence[Ids]) -> int:
         if self.kind == "choices":
             texts = [row["context"], row["question"], *row["choices"]]
             return sum(map(len, texts)) - len(given) - sum(map(len, candidates))

@@ -1,26 +1,23 @@
 """Rows of a task -> rows of token trees, tokenized once and kept in the cache of `datasets`."""
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
-from datasets import Dataset, Features, Value
-from datasets import Sequence as SequenceFeature
+from datasets import Dataset, Features, List, Value
 
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import IGNORED_LABEL
+from ..trees.token_tree import TokenTree
 from ..trees.transforms import InputTransform
 from .spec import UNLABELLED
 
 TREE_FEATURES = {
-    "input_ids": SequenceFeature(Value("int32")),
-    "position_ids": SequenceFeature(Value("int32")),
-    "subtree_end": SequenceFeature(Value("int32")),
-    "parent_index": SequenceFeature(Value("int32")),
-    "lm_weights": SequenceFeature(Value("float32")),
-    "path_ends": SequenceFeature(Value("int32")),
+    field.name: List(Value("float32" if field.name == "lm_weights" else "int32")) for field in fields(TokenTree)
 }
+_COUNTS = ("length", "unshared_length", "cut_tokens")
 
 
 @dataclass(frozen=True)
@@ -70,15 +67,13 @@ def encode_rows(
         with -100 for rows without a gold class or choice.
     """
     ids = {name: _tokenized(rows[name], tokenizer) for name in columns}
-    encoded: dict[str, list[Any]] = {name: [] for name in (*TREE_FEATURES, "length", "unshared_length", "cut_tokens")}
+    encoded: dict[str, list[Any]] = {name: [] for name in (*TREE_FEATURES, *_COUNTS)}
     for index in range(len(rows[columns[0]])):
-        row = {name: values[index] for name, values in ids.items()}
-        tree = transform(row)
-        for name, value in asdict(tree).items():
-            encoded[name].append(value)
-        encoded["length"].append(len(tree))
-        encoded["unshared_length"].append(sum(tree.position_ids[end] + 1 for end in tree.path_ends))
-        encoded["cut_tokens"].append(transform.cut_tokens(row))
+        tree, cut = transform.fit({name: values[index] for name, values in ids.items()})
+        unshared = sum(tree.position_ids[end] + 1 for end in tree.path_ends)
+        counts = dict(zip(_COUNTS, (len(tree), unshared, cut), strict=True))
+        for name, values in encoded.items():
+            values.append(counts[name] if name in counts else getattr(tree, name))
     # A score may be -1; one that is not known is NaN.
     encoded["label"] = [
         IGNORED_LABEL if label == UNLABELLED and isinstance(label, int) else label for label in rows["label"]
@@ -91,12 +86,8 @@ def _tokenized(texts: list[str] | list[list[str]], tokenizer: GPTTokenizer) -> l
         return []
     if isinstance(texts[0], str):
         return tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
-    flat = _tokenized([text for group in texts for text in group], tokenizer)
-    groups, start = [], 0
-    for group in texts:
-        groups.append(flat[start : start + len(group)])
-        start += len(group)
-    return groups
+    flat = iter(_tokenized([text for group in texts for text in group], tokenizer))
+    return [list(itertools.islice(flat, len(group))) for group in texts]
 
 
 def encode_split(
@@ -123,9 +114,7 @@ def encode_split(
         {
             "id": dataset.features["id"],
             **TREE_FEATURES,
-            "length": Value("int32"),
-            "unshared_length": Value("int32"),
-            "cut_tokens": Value("int32"),
+            **dict.fromkeys(_COUNTS, Value("int32")),
             "label": dataset.features["label"],
         }
     )
@@ -137,11 +126,11 @@ def encode_split(
         num_proc=num_proc,
         desc=desc,
     )
-    lengths, cut = encoded.with_format("numpy")["length"][:], encoded.with_format("numpy")["cut_tokens"][:]
+    lengths, unshared, cut = (encoded.with_format("numpy")[name][:] for name in _COUNTS)
     statistics = EncodingStatistics(
         rows=len(encoded),
         tokens=int(lengths.sum()),
-        unshared_tokens=int(encoded.with_format("numpy")["unshared_length"][:].sum()),
+        unshared_tokens=int(unshared.sum()),
         longest=int(lengths.max(initial=0)),
         cut_rows=int((cut > 0).sum()),
         cut_tokens=int(cut.sum()),

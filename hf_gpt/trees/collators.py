@@ -1,7 +1,7 @@
 """Rows of token ids -> padded tensors; and which rows stand in a batch together."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -133,15 +133,8 @@ class FilledRows(torch.utils.data.Dataset):
         self.rows = rows
         self.fillers = -len(rows) % unit
         label = rows[0]["label"]
-        self.filler = {
-            "input_ids": [0],
-            "position_ids": [0],
-            "subtree_end": [1],
-            "parent_index": [0],
-            "lm_weights": [0.0],
-            "path_ends": [0],
-            "label": [IGNORED_LABEL] * len(label) if isinstance(label, list) else IGNORED_LABEL,
-        }
+        ignored = [IGNORED_LABEL] * len(label) if isinstance(label, list) else IGNORED_LABEL
+        self.filler = {**asdict(TokenTree.from_paths([[0]])), "label": ignored}
 
     def __len__(self) -> int:
         return len(self.rows) + self.fillers

@@ -1,7 +1,7 @@
 """Token trees: sequences that share beginnings, laid out in one row."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True)
@@ -114,18 +114,14 @@ class TokenTree:
     @classmethod
     def side_by_side(cls, trees: Sequence["TokenTree"]) -> "TokenTree":
         """One row that holds several trees one after the other; none sees another."""
-        fields = {name: [] for name in ("input_ids", "position_ids", "subtree_end", "parent_index", "lm_weights")}
-        path_ends: list[int] = []
+        row: dict[str, list] = {field.name: [] for field in fields(cls)}
         offset = 0
         for tree in trees:
-            fields["input_ids"] += tree.input_ids
-            fields["position_ids"] += tree.position_ids
-            fields["subtree_end"] += [end + offset for end in tree.subtree_end]
-            fields["parent_index"] += [index + offset for index in tree.parent_index]
-            fields["lm_weights"] += tree.lm_weights
-            path_ends += [end if end < 0 else end + offset for end in tree.path_ends]
+            for name, values in row.items():
+                shift = offset if name in ("subtree_end", "parent_index", "path_ends") else 0
+                values += [value + shift if value >= 0 else value for value in getattr(tree, name)]
             offset += len(tree)
-        return cls(**{name: tuple(values) for name, values in fields.items()}, path_ends=tuple(path_ends))
+        return cls(**{name: tuple(values) for name, values in row.items()})
 
     def path(self, number: int) -> tuple[int, ...]:
         """Row indices of the tokens of a sequence, from its root to its end."""

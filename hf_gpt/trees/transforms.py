@@ -131,12 +131,15 @@ class InputTransform:
         Returns:
             `TokenTree`: its path ends are the `_classify_` tokens.
         """
-        paths = FAMILIES[self.family](row, self.special, self.max_length, self.rule)
-        return TokenTree.from_paths(paths, share_limit=None if self.share_prefix else 0)
+        return self.fit(row)[0]
 
-    def cut_tokens(self, row: Mapping[str, Ids]) -> int:
-        """How many tokens of a row's texts the truncation takes away (those of a shared text count once)."""
+    def fit(self, row: Mapping[str, Ids]) -> tuple[TokenTree, int]:
+        """The tree of a row, and how many tokens of its texts truncation takes away (of a shared text once)."""
         paths = FAMILIES[self.family](row, self.special, self.max_length, self.rule)
+        tree = TokenTree.from_paths(paths, share_limit=None if self.share_prefix else 0)
+        return tree, self._cut_tokens(row, paths)
+
+    def _cut_tokens(self, row: Mapping[str, Ids], paths: Sequence[Ids]) -> int:
         if self.family == "classification":
             return len(row["text"]) + 2 - len(paths[0])
         if self.family == "multiple-choice":

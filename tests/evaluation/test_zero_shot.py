@@ -94,7 +94,7 @@ def test_what_is_too_long_is_cut(transform, row, paths, cut):
     path = [tree.input_ids[index] for index in tree.path(0)]
     assert [path] == paths
     assert max(tree.position_ids) < transform.max_length
-    assert transform.cut_tokens(row) == cut
+    assert transform.fit(row)[1] == cut
 
 
 def test_threshold():

@@ -169,11 +169,11 @@ def test_nothing_is_cut_that_fits(family, data, max_length):
     paths = paths_of(layout(row))
     if max(map(len, whole)) <= max_length:
         assert paths == whole
-        assert layout.cut_tokens(row) == 0
+        assert layout.fit(row)[1] == 0
     else:
         # No more is cut than must be.
         assert max(map(len, paths)) == max_length
-        assert layout.cut_tokens(row) > 0
+        assert layout.fit(row)[1] > 0
 
 
 def sides(path):
@@ -232,9 +232,9 @@ def test_cut_tokens_counts_what_is_missing(family, data, max_length, rule):
     if family == "multiple-choice":
         of_first = len(sides(whole[0])[0]) - len(sides(paths[0])[0])
         of_choices = [lost - of_first for lost in missing]
-        assert layout.cut_tokens(row) == of_first + sum(of_choices)
+        assert layout.fit(row)[1] == of_first + sum(of_choices)
     else:
-        assert layout.cut_tokens(row) == max(missing)
+        assert layout.fit(row)[1] == max(missing)
 
 
 @by_family
