@@ -10,6 +10,7 @@ from transformers import (
 )
 
 from .adapters import adapter_config, load_adapter
+from .conversion import stock
 from .model.configuration_gpt import GPTConfig
 from .model.modeling_gpt import (
     GPTForCausalLM,
@@ -29,6 +30,8 @@ AutoModelForCausalLM.register(GPTConfig, GPTForCausalLM, exist_ok=True)
 AutoModelForMultipleChoice.register(GPTConfig, GPTForMultipleChoice, exist_ok=True)
 AutoModelForSequenceClassification.register(GPTConfig, GPTForSequenceClassification, exist_ok=True)
 AutoTokenizer.register(GPTConfig, fast_tokenizer_class=GPTTokenizer, exist_ok=True)
+
+stock.install()
 
 __all__ = [
     "GPTConfig",

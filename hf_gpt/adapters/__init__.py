@@ -36,16 +36,14 @@ from ..hub.checks import HEAD_CONFIG, RepositoryError, adapter_problems
 from ..hub.downloads import local_folder
 from ..hub.weights import load_weights
 from ..model.configuration_gpt import GPTConfig
-from ..model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
+from ..model.modeling_gpt import HEADS
 from .methods import BitFitConfig, HoulsbyConfig
 from .virtual_tokens import GPT_TASK
 
 # The head of both task models: drawn anew for a task, so it is trained and saved whole.
 HEAD = "score"
 LINEAR_MODULES = ("c_attn", "c_proj", "c_fc")
-_MODEL_CLASSES = {
-    model.__name__: model for model in (GPTForMultipleChoice, GPTForSequenceClassification, GPTForCausalLM)
-}
+_MODEL_CLASSES = {model_class.__name__: model_class for head, model_class in HEADS.items() if head != "none"}
 
 
 def norm_modules(config: GPTConfig) -> list[str]:
@@ -368,7 +366,7 @@ def load_adapters(folders: Mapping[str, str], base_model: str | os.PathLike | No
     head = model.get_base_model().get_submodule(HEAD)
     own = head.original_module
     for name in others:
-        if configs[name].architectures[0] == GPTForSequenceClassification.__name__:
+        if configs[name].architectures[0] == HEADS["sequence-classification"].__name__:
             # peft copies the first adapter's head before it reads the weights: it must have as many outputs.
             head.original_module = nn.Linear(own.in_features, configs[name].num_labels).to(own.weight)
         model.load_adapter(folders[name], adapter_name=name)

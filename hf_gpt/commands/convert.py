@@ -12,10 +12,10 @@ output is written under another name and renamed when it is complete.
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ..conversion.release import HEADS
 from ..conversion.sources import KINDS, SourceOptions, read_checkpoint
 from ..conversion.targets import FORMATS, SPECIAL_TOKENS_CHOICES, write_checkpoint, write_folder
 from ..files import check_empty, output_folder
+from ..model.modeling_gpt import HEADS
 from ..training.arguments import check_ranges
 from . import command, parse_arguments
 

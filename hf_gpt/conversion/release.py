@@ -7,7 +7,7 @@ The release is a folder with `params_shapes.json` and ten flat float32 pieces `p
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,58 +15,54 @@ import torch
 
 from ..files.reading import read_json, read_npy
 from ..model.configuration_gpt import GPTConfig, default_generation_config
-from ..model.modeling_gpt import (
-    GPTForCausalLM,
-    GPTForMultipleChoice,
-    GPTForSequenceClassification,
-    GPTModel,
-    GPTPreTrainedModel,
-)
-from ..model.stock_checkpoints import with_special_tokens
+from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
+from .stock import with_special_tokens
 
 RELEASE_PIECES = 10
 
-HEADS: dict[str, type[GPTPreTrainedModel]] = {
-    "none": GPTModel,
-    "causal-lm": GPTForCausalLM,
-    "multiple-choice": GPTForMultipleChoice,
-    "sequence-classification": GPTForSequenceClassification,
-}
-
-# Arrays of a block in the release's order -> parameter of hf_gpt, and whether it is a matrix. The release stores a
-# matrix input-by-output with a leading axis of 1; `nn.Linear` stores it output-by-input.
-BLOCK_ARRAYS: dict[str, tuple[str, bool]] = {
-    "attn/c_attn/w": ("attn.c_attn.weight", True),
-    "attn/c_attn/b": ("attn.c_attn.bias", False),
-    "attn/c_proj/w": ("attn.c_proj.weight", True),
-    "attn/c_proj/b": ("attn.c_proj.bias", False),
-    "ln_1/g": ("ln_1.weight", False),
-    "ln_1/b": ("ln_1.bias", False),
-    "mlp/c_fc/w": ("mlp.c_fc.weight", True),
-    "mlp/c_fc/b": ("mlp.c_fc.bias", False),
-    "mlp/c_proj/w": ("mlp.c_proj.weight", True),
-    "mlp/c_proj/b": ("mlp.c_proj.bias", False),
-    "ln_2/g": ("ln_2.weight", False),
-    "ln_2/b": ("ln_2.bias", False),
+# Arrays of a block in the release's order -> parameter of hf_gpt, and sizes in widths of the hidden states.
+# The release stores a matrix input by output behind an axis of 1; `nn.Linear` stores it output by input.
+BLOCK_ARRAYS: dict[str, tuple[str, tuple[int, ...]]] = {
+    "attn/c_attn/w": ("attn.c_attn.weight", (1, 3)),
+    "attn/c_attn/b": ("attn.c_attn.bias", (3,)),
+    "attn/c_proj/w": ("attn.c_proj.weight", (1, 1)),
+    "attn/c_proj/b": ("attn.c_proj.bias", (1,)),
+    "ln_1/g": ("ln_1.weight", (1,)),
+    "ln_1/b": ("ln_1.bias", (1,)),
+    "mlp/c_fc/w": ("mlp.c_fc.weight", (1, 4)),
+    "mlp/c_fc/b": ("mlp.c_fc.bias", (4,)),
+    "mlp/c_proj/w": ("mlp.c_proj.weight", (4, 1)),
+    "mlp/c_proj/b": ("mlp.c_proj.bias", (1,)),
+    "ln_2/g": ("ln_2.weight", (1,)),
+    "ln_2/b": ("ln_2.bias", (1,)),
 }
 
 
 def block_shapes(width: int) -> dict[str, list[int]]:
     """Shapes of a block's arrays in the release, by name, for hidden states of `width`."""
     return {
-        "attn/c_attn/w": [1, width, 3 * width],
-        "attn/c_attn/b": [3 * width],
-        "attn/c_proj/w": [1, width, width],
-        "attn/c_proj/b": [width],
-        "ln_1/g": [width],
-        "ln_1/b": [width],
-        "mlp/c_fc/w": [1, width, 4 * width],
-        "mlp/c_fc/b": [4 * width],
-        "mlp/c_proj/w": [1, 4 * width, width],
-        "mlp/c_proj/b": [width],
-        "ln_2/g": [width],
-        "ln_2/b": [width],
+        name: [1] * (len(sizes) == 2) + [size * width for size in sizes] for name, (_, sizes) in BLOCK_ARRAYS.items()
     }
+
+
+def check_blocks(path: Path, shapes: Sequence[Sequence[int]], width: int, first: int) -> None:
+    """
+    Raise a `ValueError` for an array of a block that has another shape than `block_shapes` says.
+
+    Args:
+        path (`Path`): the file, for the message.
+        shapes (`Sequence[Sequence[int]]`): of the blocks' arrays, in the release's order.
+        width (`int`): of the embedding before them.
+        first (`int`): how many arrays stand before them.
+    """
+    expected = list(block_shapes(width).items())
+    for index, shape in enumerate(map(list, shapes)):
+        name, wanted = expected[index % 12]
+        if shape != wanted:
+            raise ValueError(
+                f"{path}: array {index + first} (block {index // 12}, {name}) has the shape {shape}; expected "
+                f"{wanted} for the width {width} that the embedding has."
+            )
 
 
 def is_release(path: str | os.PathLike) -> bool:
@@ -127,14 +123,7 @@ def _read_shapes(path: Path) -> list[list[int]]:
             f"{path} begins with the shapes {shapes[0]} and {shapes[1]}; expected [positions, width] and "
             "[vocabulary, width] with the same width."
         )
-    expected = list(block_shapes(shapes[0][1]).items())
-    for index, shape in enumerate(shapes[2:]):
-        name, wanted = expected[index % 12]
-        if shape != wanted:
-            raise ValueError(
-                f"{path}: array {index + 2} (block {index // 12}, {name}) has the shape {shape}; expected {wanted} "
-                f"for the width {shapes[0][1]} that the position embedding has."
-            )
+    check_blocks(path, shapes[2:], shapes[0][1], 2)
     return shapes
 
 
@@ -210,11 +199,27 @@ def block_state_dict(arrays: Mapping[str, np.ndarray], n_layer: int) -> dict[str
     """Parameters `h.<i>....` of `n_layer` blocks from arrays named `model/h<i>/...` as the release names them."""
     state_dict = {}
     for layer in range(n_layer):
-        for source, (target, is_matrix) in BLOCK_ARRAYS.items():
+        for source, (target, sizes) in BLOCK_ARRAYS.items():
             array = arrays[f"model/h{layer}/{source}"]
-            tensor = torch.from_numpy(np.array(array[0].T if is_matrix else array, order="C"))
+            tensor = torch.from_numpy(np.array(array[0].T if len(sizes) == 2 else array, order="C"))
             state_dict[f"h.{layer}.{target}"] = tensor
     return state_dict
+
+
+def release_parameters(arrays: Mapping[str, np.ndarray], config: GPTConfig, seed: int = 0) -> dict[str, torch.Tensor]:
+    """
+    Parameters of `GPTModel` from the arrays of a release; the rows of the special tokens are drawn with `seed`.
+
+    Args:
+        arrays (`Mapping[str, np.ndarray]`): from `read_release`.
+        config (`GPTConfig`): from `release_config`.
+        seed (`int`, *optional*, defaults to 0): see `drawn_special_tokens`.
+    """
+    return {
+        "embed_tokens.weight": with_special_tokens(torch.from_numpy(np.array(arrays["tokens"])), config, seed),
+        "embed_positions.weight": torch.from_numpy(np.array(arrays["positions"][: config.n_positions])),
+        **block_state_dict(arrays, config.n_layer),
+    }
 
 
 def release_arrays(parameters: Mapping[str, torch.Tensor], n_layer: int) -> dict[str, np.ndarray]:
@@ -231,9 +236,9 @@ def release_arrays(parameters: Mapping[str, torch.Tensor], n_layer: int) -> dict
         "tokens": parameters["embed_tokens.weight"].numpy(),
     }
     for layer in range(n_layer):
-        for name, (source, is_matrix) in BLOCK_ARRAYS.items():
+        for name, (source, sizes) in BLOCK_ARRAYS.items():
             array = parameters[f"h.{layer}.{source}"].numpy()
-            arrays[f"model/h{layer}/{name}"] = array.T[None] if is_matrix else array
+            arrays[f"model/h{layer}/{name}"] = array.T[None] if len(sizes) == 2 else array
     return arrays
 
 
@@ -278,12 +283,7 @@ def load_release(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class(config)
-    state_dict = {
-        "embed_tokens.weight": with_special_tokens(torch.from_numpy(np.array(arrays["tokens"])), config, seed),
-        "embed_positions.weight": torch.from_numpy(np.array(arrays["positions"][: config.n_positions])),
-        **block_state_dict(arrays, config.n_layer),
-    }
     # Strict: every array of the release has its parameter and every parameter of the transformer its array.
-    model.base_model.load_state_dict(state_dict, strict=True)
+    model.base_model.load_state_dict(release_parameters(arrays, config, seed), strict=True)
     model.generation_config = default_generation_config(config)
     return model.eval()

@@ -3,7 +3,6 @@ Reading every kind of checkpoint that `scripts/convert.py` recognises into one f
 numbers as they are stored. No pickle is loaded; every name, shape and number is checked.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,21 +14,22 @@ from transformers import GenerationConfig
 
 from ..adapters import base_folder, load_adapter, merged
 from ..files.reading import check_types, progress, read_json, read_tensors
+from ..hub.checks import stock_type
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig
-from ..model.stock_checkpoints import (
-    HEAD_CLASSES,
-    STOCK_HEAD,
-    STOCK_MATRICES,
-    STOCK_NAMES,
-    is_stock_buffer,
-    own_class,
-    stock_type,
-    with_special_tokens,
-)
+from ..model.modeling_gpt import HEADS, GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from .joblib_arrays import read_arrays
-from .release import HEADS, block_shapes, block_state_dict, is_release, load_release, release_config
+from .release import (
+    BLOCK_ARRAYS,
+    block_state_dict,
+    check_blocks,
+    is_release,
+    read_release,
+    release_config,
+    release_parameters,
+)
+from .stock import from_stock, is_base, own_class, own_parameters
 from .tokenizers import find_tokenizer, read_vocabulary
 
 KINDS = {
@@ -180,9 +180,9 @@ def _tokenizer_folder(checkpoint: Checkpoint, path: Path, options: SourceOptions
 
 
 def _read_release(path: Path, options: SourceOptions) -> Checkpoint:
-    head = options.head or "causal-lm"
-    model = load_release(path, HEADS[head], options.n_positions, options.n_head, options.seed)
-    return Checkpoint("tf-release", model.config, head, own_parameters(model.state_dict(), model.config))
+    arrays = read_release(path)
+    config = release_config(arrays, options.n_positions, options.n_head)
+    return Checkpoint("tf-release", config, "causal-lm", release_parameters(arrays, config, options.seed))
 
 
 def _read_best_params(path: Path, options: SourceOptions) -> Checkpoint:
@@ -195,15 +195,10 @@ def _read_best_params(path: Path, options: SourceOptions) -> Checkpoint:
         )
     embedding = arrays[0]
     width = embedding.shape[1]
-    named: dict[str, np.ndarray] = {}
-    for index, array in enumerate(arrays[1 : 1 + 12 * blocks]):
-        name, shape = list(block_shapes(width).items())[index % 12]
-        if list(array.shape) != shape:
-            raise ValueError(
-                f"{file}: array {index + 1} (block {index // 12}, {name}) has the shape {list(array.shape)}; expected "
-                f"{shape}."
-            )
-        named[f"model/h{index // 12}/{name}"] = array
+    of_blocks = arrays[1 : 1 + 12 * blocks]
+    check_blocks(file, [array.shape for array in of_blocks], width, 1)
+    names = [f"model/h{layer}/{name}" for layer in range(blocks) for name in BLOCK_ARRAYS]
+    named = dict(zip(names, of_blocks, strict=True))
     vocabulary = _vocabulary(file.parent, options)
     if vocabulary is None:
         if options.n_positions is None:
@@ -263,19 +258,7 @@ def _read_stock(path: Path, options: SourceOptions) -> Checkpoint:
     head = _head_of(config, path, options)
     if head == "multiple-choice":
         _check_summary(theirs, path)
-    names = STOCK_NAMES[kind]
-    parameters = {}
-    for name, tensor in own_parameters(read_tensors(path), config, names).items():
-        if is_stock_buffer(name):
-            continue
-        if name in STOCK_NAMES[kind].values() or name == "lm_head.weight":
-            is_rows = name != "embed_positions.weight"
-            tensor = with_special_tokens(tensor, config, options.seed) if is_rows else tensor
-        elif name.startswith("h.") and name.endswith(STOCK_MATRICES):
-            tensor = tensor.t().contiguous()
-        parameters[name.replace(STOCK_HEAD, "score")] = tensor
-    if head == "sequence-classification" and "score.weight" in parameters:
-        parameters["score.bias"] = parameters["score.weight"].new_zeros(len(parameters["score.weight"]))
+    parameters = from_stock(read_tensors(path), config, head, options.seed)
     generation = _generation(path) if kind == "gpt2" else None
     return Checkpoint(kind, config, head, parameters, generation_config=generation)
 
@@ -304,9 +287,9 @@ def _generation(path: Path) -> GenerationConfig | None:
 
 def _head_of(config: GPTConfig, path: Path, options: SourceOptions) -> str:
     """The head that the configuration names, or, where that is none of ours, the one that was asked for."""
-    names = config.architectures or [HEAD_CLASSES["causal-lm"][0]]
-    for head, classes in HEAD_CLASSES.items():
-        if own_class(names[0]) == classes[0]:
+    names = config.architectures or [GPTForCausalLM.__name__]
+    for head, model_class in HEADS.items():
+        if own_class(names[0]) == model_class.__name__:
             return head
     if options.head is None:
         raise ValueError(
@@ -327,31 +310,6 @@ def _check_summary(theirs: Mapping[str, Any], path: Path) -> None:
             )
 
 
-def own_parameters(
-    tensors: Mapping[str, torch.Tensor], config: GPTConfig, names: Mapping[str, str] | None = None
-) -> dict[str, torch.Tensor]:
-    """
-    Parameters without `transformer.` and without a tied output matrix, which must equal the token embedding.
-
-    Args:
-        tensors (`Mapping[str, torch.Tensor]`): of a checkpoint.
-        config (`GPTConfig`): of the model.
-        names (`Mapping[str, str]`, *optional*): names to change, without `transformer.`.
-    """
-    parameters = {}
-    for name, tensor in tensors.items():
-        name = name.removeprefix("transformer.")
-        parameters[(names or {}).get(name, name)] = tensor.detach()
-    if config.tie_word_embeddings and "lm_head.weight" in parameters:
-        output = parameters.pop("lm_head.weight")
-        if not torch.equal(output, parameters.setdefault("embed_tokens.weight", output)):
-            raise ValueError(
-                "lm_head.weight is not the token embedding, although the configuration says so "
-                "(tie_word_embeddings): set it to false in config.json if the output matrix is one of its own."
-            )
-    return parameters
-
-
 def _with_positions(checkpoint: Checkpoint, n_positions: int | None) -> None:
     """Cut the context."""
     rows = checkpoint.parameters.get("embed_positions.weight")
@@ -368,9 +326,8 @@ def _with_head(checkpoint: Checkpoint, head: str, seed: int) -> None:
     if head == checkpoint.head:
         return
     config, parameters = checkpoint.config, checkpoint.parameters
-    is_base = re.compile(r"(embed_tokens|embed_positions|ln_f|h\.\d+)\.")
     kept = ("lm_head.weight",) if head == "causal-lm" else ()
-    left_out = sorted(name for name in parameters if not is_base.match(name) and name not in kept)
+    left_out = sorted(name for name in parameters if not is_base(name) and name not in kept)
     for name in left_out:
         del parameters[name]
     if left_out:
@@ -392,9 +349,12 @@ def _check(checkpoint: Checkpoint, path: Path) -> None:
     """Every parameter that the model has is there, with its shape and finite numbers, and no other."""
     try:
         with torch.device("meta"):
-            expected = own_names(HEADS[checkpoint.head](checkpoint.config).state_dict(), checkpoint.config)
+            model = HEADS[checkpoint.head](checkpoint.config)
     except ValueError as error:
         raise ValueError(f"{path / 'config.json'} describes no model that can be built: {error}") from error
+    expected = {name.removeprefix("transformer."): parameter for name, parameter in model.named_parameters()}
+    if checkpoint.config.tie_word_embeddings:
+        expected.pop("lm_head.weight", None)
     found = checkpoint.parameters
     missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
     if missing:
@@ -412,12 +372,6 @@ def _check(checkpoint: Checkpoint, path: Path) -> None:
         if not found[name].isfinite().all():
             count = int((~found[name].isfinite()).sum())
             raise ValueError(f"{path}: {name} holds {count:,} numbers that are NaN or infinite; copy the file again.")
-
-
-def own_names(state: Mapping[str, torch.Tensor], config: GPTConfig) -> dict[str, torch.Tensor]:
-    """A model's state without `transformer.` and without a tied output matrix, by name."""
-    names = {name.removeprefix("transformer."): tensor for name, tensor in state.items()}
-    return {name: t for name, t in names.items() if name != "lm_head.weight" or not config.tie_word_embeddings}
 
 
 def _listed(names: list[str]) -> str:

@@ -8,19 +8,23 @@ import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedConfig
 
-from ..model.stock_checkpoints import (
+from ..files.reading import progress
+from ..model.configuration_gpt import default_generation_config
+from ..model.modeling_gpt import HEADS
+from .release import release_arrays, write_release
+from .sources import TASK_HEADS, Checkpoint
+from .stock import (
     ACTIVATIONS,
-    HEAD_CLASSES,
     OWN_FIELDS,
     SHARED_FIELDS,
+    STOCK_CLASSES,
     STOCK_CONFIGS,
     STOCK_HEAD,
     STOCK_MATRICES,
     STOCK_NAMES,
     drawn_special_tokens,
+    is_base,
 )
-from .release import HEADS, default_generation_config, release_arrays, write_release
-from .sources import TASK_HEADS, Checkpoint, progress
 from .tokenizers import copy_tokenizer, write_stock_tokenizer, write_vocabulary
 
 FORMATS = ("hf_gpt", "openai-gpt", "tf-release", "gpt2")
@@ -114,8 +118,7 @@ def _write_own(checkpoint: Checkpoint, folder: Path) -> None:
     with torch.device("meta"):
         model = HEADS[checkpoint.head](config)
     prefix = "" if checkpoint.head == "none" else "transformer."
-    base = {name for name, _ in model.base_model.named_parameters()}
-    state = {(prefix if name in base else "") + name: value for name, value in checkpoint.parameters.items()}
+    state = {(prefix if is_base(name) else "") + name: value for name, value in checkpoint.parameters.items()}
     if "lm_head.weight" in model.state_dict():
         state.setdefault("lm_head.weight", state["transformer.embed_tokens.weight"])
     model.load_state_dict(state, strict=True, assign=True)
@@ -244,5 +247,5 @@ def stock_config(checkpoint: Checkpoint, to: str, vocabulary: int | None) -> Pre
         fields |= {"activation_function": activation, "n_inner": config.n_inner}
     else:
         fields["afn"] = activation
-    index = 1 + list(STOCK_CONFIGS).index(to)
-    return STOCK_CONFIGS[to](architectures=[HEAD_CLASSES[checkpoint.head][index]], **fields)
+    name = STOCK_CLASSES[checkpoint.head][list(STOCK_CONFIGS).index(to)]
+    return STOCK_CONFIGS[to](architectures=[name], **fields)

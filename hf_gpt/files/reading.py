@@ -152,14 +152,14 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     for name in WEIGHT_FILES:
         index = folder / f"{name}.index.json"
         if (folder / name).is_file():
-            return _read_file(folder / name)
+            return read_tensor_file(folder / name)
         if index.is_file():
             places = read_json(index).get("weight_map")
             if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
                 raise ValueError(f"{index} has no weight_map, which says what file each tensor is in.")
             tensors: dict[str, torch.Tensor] = {}
             for file in sorted(set(places.values())):
-                tensors |= _read_file(folder / Path(file).name)
+                tensors |= read_tensor_file(folder / Path(file).name)
             missing = sorted(places.keys() - tensors.keys())
             if missing:
                 file = folder / places[missing[0]]
@@ -168,7 +168,8 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     raise FileNotFoundError(f"{folder} has neither of {' and '.join(WEIGHT_FILES)}, in one file or several.")
 
 
-def _read_file(path: Path) -> dict[str, torch.Tensor]:
+def read_tensor_file(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of one file; see `read_tensors`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: copy all files of the checkpoint.")
     try:

@@ -75,6 +75,10 @@ _LARGEST = 1 << 20
 _OWN_CLASS = re.compile(r"(?P<module>\w+)\.GPT\w*")
 
 
+# transformers' own models that hf_gpt reads -> how the names of their classes begin.
+_STOCK_CLASSES = {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2"}
+
+
 class RepositoryError(ValueError):
     """A repository or folder that is not taken as it is."""
 
@@ -88,6 +92,18 @@ def is_known(name: str) -> bool:
 def is_stock_file(name: str) -> bool:
     """Whether a file is one of those that are read of a stock model."""
     return name in STOCK_FILES or _WEIGHT_SHARD.fullmatch(name) is not None
+
+
+def stock_type(config: dict[str, Any]) -> str | None:
+    """`"openai-gpt"` or `"gpt2"` if a `config.json` is of such a model, by its type or, in old files, its class."""
+    model_type, names = config.get("model_type"), config.get("architectures") or []
+    if model_type is None:
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"config.json: architectures must be a list of class names, not {names!r}.")
+        model_type = next((kind for kind, stem in _STOCK_CLASSES.items() if names and names[0].startswith(stem)), None)
+    if not isinstance(model_type, str | None):
+        raise ValueError(f"config.json: model_type must be a string, not {model_type!r}.")
+    return model_type if model_type in _STOCK_CLASSES else None
 
 
 def is_weights(name: str) -> bool:

@@ -12,7 +12,6 @@ from huggingface_hub.utils.sha import git_hash, sha_fileobj
 from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME
 
 from ..files.reading import read_json
-from ..model.stock_checkpoints import stock_type
 from .checks import (
     RepositoryError,
     check_names,
@@ -21,6 +20,7 @@ from .checks import (
     is_stock_file,
     is_stock_pickle,
     is_weights,
+    stock_type,
 )
 
 

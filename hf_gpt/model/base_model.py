@@ -11,7 +11,6 @@ from transformers.utils.output_capturing import OutputRecorder
 from .blocks import GPTAttention, GPTBlock, ScalarMix
 from .configuration_gpt import GPTConfig, default_generation_config
 from .losses import linear_cross_entropy
-from .stock_checkpoints import load_pretrained_model
 
 logger = logging.get_logger(__name__)
 
@@ -40,9 +39,6 @@ class GPTPreTrainedModel(PreTrainedModel):
         if isinstance(module, ScalarMix):
             initialization.zeros_(module.scalars)
             initialization.ones_(module.gamma)
-
-    # `from_pretrained` reads stock `openai-gpt` and `gpt2` checkpoints as well.
-    _load_pretrained_model = staticmethod(load_pretrained_model)
 
     def save_pretrained(self, save_directory, is_main_process: bool = True, **kwargs) -> None:
         """As transformers does; generation settings stand beside every head, for the language model within."""

@@ -5,10 +5,11 @@ from typing import Any, Literal
 
 import torch
 from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig
 
-from .stock_checkpoints import UNREADABLE, own_config
-
+# What transformers' own readers of settings raise for a file that is damaged or has values of a wrong type.
+UNREADABLE = (StrictDataclassError, ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError)
 # The class of every Auto class, for repositories that carry their code; see `hf_gpt.hub.code`.
 AUTO_MAP = {
     "AutoConfig": "configuration_gpt.GPTConfig",
@@ -237,24 +238,13 @@ class GPTConfig(PreTrainedConfig):
         return [self.n_layer if self.head_layers is None else self.head_layers]
 
     @classmethod
-    def get_config_dict(cls, *args, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:
-        """As in transformers; the configuration of a stock `openai-gpt` or `gpt2` becomes one of ours."""
-        try:
-            config_dict, kwargs = super().get_config_dict(*args, **kwargs)
-            return own_config(config_dict), kwargs
-        except UNREADABLE as error:
-            name = args[0] if args else kwargs.get("pretrained_model_name_or_path")
-            raise ValueError(f"config.json of {name}: {' '.join(str(error).split())}") from error
-
-    @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> Any:
-        """As in transformers; an error names the model."""
+        """As in transformers; whatever is wrong in the file is a `ValueError` that names the model."""
         try:
             return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        except ValueError as error:
-            if str(pretrained_model_name_or_path) in str(error):
-                raise
-            raise ValueError(f"config.json of {pretrained_model_name_or_path}: {error}") from error
+        except UNREADABLE as error:
+            where, problem = str(pretrained_model_name_or_path), " ".join(str(error).split())
+            raise ValueError(problem if where in problem else f"config.json of {where}: {problem}") from error
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs) -> Any:

@@ -589,6 +589,13 @@ class GPTForSequenceClassification(GPTTaskModel):
         return classification_loss(logits.float(), labels, problem_type, self.label_smoothing)
 
 
+# Each head by the name that it has in flags, cards and conversion; the first is none.
+HEADS: dict[str, type[GPTPreTrainedModel]] = {
+    "none": GPTModel,
+    "causal-lm": GPTForCausalLM,
+    "multiple-choice": GPTForMultipleChoice,
+    "sequence-classification": GPTForSequenceClassification,
+}
 # Trainer and pipelines tell by this table that a class is a language model, whose labels have to be shifted.
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.setdefault(GPTConfig.model_type, GPTForCausalLM.__name__)
 

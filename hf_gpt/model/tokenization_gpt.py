@@ -17,8 +17,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 
+from .configuration_gpt import UNREADABLE
 from .fast_splitting import NEWLINE_MARK, build_normalizer, build_pre_tokenizer
-from .stock_checkpoints import UNREADABLE
 from .word_splitting import ChunkIds, align, replace_surrogates, word_splitter
 
 MODES = ("exact", "fast")

@@ -14,10 +14,9 @@ from datasets.exceptions import DatasetGenerationError
 from transformers import set_seed
 from transformers.trainer_utils import IntervalStrategy
 
-from ..conversion.release import default_generation_config
 from ..files import PRETRAINING, in_output_folder, write_json
 from ..loading import open_source
-from ..model.configuration_gpt import GPTConfig
+from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import PackedRowCollator

@@ -34,7 +34,7 @@ from hf_gpt import (
 from hf_gpt.adapters import HEAD_CONFIG, head_config
 from hf_gpt.conversion.joblib_arrays import read_arrays
 from hf_gpt.conversion.release import load_release, release_arrays, write_release
-from hf_gpt.model.stock_checkpoints import drawn_special_tokens
+from hf_gpt.conversion.stock import drawn_special_tokens
 
 from ..support.golden import CARRIED, arrays, golden_config, golden_directory, models, roc_inputs
 from ..support.stock_models import POSITIONS, ROWS, WIDTH, Trap, save_old_bin, stock_model, write_vocabulary

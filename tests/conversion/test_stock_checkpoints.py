@@ -1,6 +1,7 @@
 """`from_pretrained` on checkpoints of transformers' own `openai-gpt` and `gpt2`: weights, outputs, configuration."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -26,7 +27,8 @@ from hf_gpt import (
     GPTModel,
     GPTTokenizer,
 )
-from hf_gpt.model.stock_checkpoints import drawn_special_tokens
+from hf_gpt.conversion.stock import drawn_special_tokens
+from hf_gpt.hub import code_files
 
 from ..support.stock_models import ROWS, WIDTH, save_old_bin, stock_model, write_vocabulary
 
@@ -233,3 +235,8 @@ def test_tokenizer_of_a_stock_folder(files, tmp_path):
     assert tokenizer.get_vocab() == expected.get_vocab()
     tokenizer.save_pretrained(tmp_path / "saved")
     assert GPTTokenizer.from_pretrained(tmp_path / "saved")(text).input_ids == expected(text).input_ids
+
+
+def test_what_is_uploaded_does_without():
+    for file in code_files():
+        assert not re.search("OpenAIGPT|GPT2Config", file.read_text(encoding="utf-8")), file

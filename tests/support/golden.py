@@ -100,9 +100,9 @@ def as_release(model, values) -> dict[str, np.ndarray]:
     }
     for layer, block in enumerate(transformer.h):
         parameters = dict(block.named_parameters())
-        for source, (target, is_matrix) in BLOCK_ARRAYS.items():
+        for source, (target, sizes) in BLOCK_ARRAYS.items():
             value = values(parameters[target])
-            named[f"model/h{layer}/{source}"] = value.T.unsqueeze(0) if is_matrix else value
+            named[f"model/h{layer}/{source}"] = value.T.unsqueeze(0) if len(sizes) == 2 else value
     return {name: value.detach().numpy().copy() for name, value in named.items()}
 
 

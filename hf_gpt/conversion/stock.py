@@ -1,45 +1,45 @@
 """
-Checkpoints of transformers' own `openai-gpt` and `gpt2`, read as they are: configuration and weights under our names.
+Checkpoints of transformers' own `openai-gpt` and `gpt2`: their configuration and weights under our names, and back.
 
-`GPTFor*.from_pretrained` takes such a folder or Hub id directly; `scripts/convert.py` writes them, too.
+`install` lets `GPTConfig.from_pretrained` and `GPTFor*.from_pretrained` read them as they are; `hf_gpt` calls it when
+it is imported. What is uploaded with a model knows nothing of them.
 """
 
-import dataclasses
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from safetensors import safe_open
 from transformers import GPT2Config, OpenAIGPTConfig, PreTrainedConfig, PreTrainedModel
-from transformers.core_model_loading import ConversionOps, Transpose, WeightConverter, WeightRenaming, WeightTransform
 
-# What transformers' own readers of settings raise for a file that is damaged or has values of a wrong type.
-UNREADABLE = (StrictDataclassError, ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError)
+from ..files.reading import read_tensor_file
+from ..hub.checks import stock_type
+from ..model.configuration_gpt import UNREADABLE, GPTConfig
+from ..model.modeling_gpt import HEADS, GPTPreTrainedModel
+
 STOCK_CONFIGS: dict[str, type[PreTrainedConfig]] = {"openai-gpt": OpenAIGPTConfig, "gpt2": GPT2Config}
 # Their name -> ours, for what has another name; blocks, norms and the output matrix have the same.
 STOCK_NAMES: dict[str, dict[str, str]] = {
     "openai-gpt": {"tokens_embed.weight": "embed_tokens.weight", "positions_embed.weight": "embed_positions.weight"},
     "gpt2": {"wte.weight": "embed_tokens.weight", "wpe.weight": "embed_positions.weight"},
 }
+_STOCK_TO_OWN = {theirs: ours for names in STOCK_NAMES.values() for theirs, ours in names.items()}
 # Stored input by output, the other way round than in `nn.Linear`.
 STOCK_MATRICES = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 # The multiple-choice head of `*DoubleHeadsModel`.
 STOCK_HEAD = "multiple_choice_head.summary"
 # Masks and position numbers that old versions stored.
-STOCK_BUFFERS = r"(^|\.)(attn\.(masked_)?bias|position_ids)$"
-# Head -> class of ours, of openai-gpt, of gpt2; the first is no head.
-HEAD_CLASSES: dict[str, tuple[str, str, str]] = {
-    "none": ("GPTModel", "OpenAIGPTModel", "GPT2Model"),
-    "causal-lm": ("GPTForCausalLM", "OpenAIGPTLMHeadModel", "GPT2LMHeadModel"),
-    "multiple-choice": ("GPTForMultipleChoice", "OpenAIGPTDoubleHeadsModel", "GPT2DoubleHeadsModel"),
-    "sequence-classification": (
-        "GPTForSequenceClassification",
-        "OpenAIGPTForSequenceClassification",
-        "GPT2ForSequenceClassification",
-    ),
+_BUFFERS = re.compile(r"(^|\.)(attn\.(masked_)?bias|position_ids)$")
+_BASE = re.compile(r"(embed_tokens|embed_positions|ln_f|h\.\d+)\.")
+# Head -> class of openai-gpt and of gpt2.
+STOCK_CLASSES: dict[str, tuple[str, str]] = {
+    "none": ("OpenAIGPTModel", "GPT2Model"),
+    "causal-lm": ("OpenAIGPTLMHeadModel", "GPT2LMHeadModel"),
+    "multiple-choice": ("OpenAIGPTDoubleHeadsModel", "GPT2DoubleHeadsModel"),
+    "sequence-classification": ("OpenAIGPTForSequenceClassification", "GPT2ForSequenceClassification"),
 }
 # Fields of the same name and meaning.
 SHARED_FIELDS = (
@@ -57,40 +57,6 @@ ACTIVATIONS: dict[str, dict[str, str]] = {
     "openai-gpt": {"gelu": "gelu", "relu": "relu", "swish": "swish", "silu": "swish"},
     "gpt2": {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "relu": "relu", "silu": "swish", "swish": "swish"},
 }
-
-
-def stock_type(config: dict[str, Any]) -> str | None:
-    """`"openai-gpt"` or `"gpt2"` if a `config.json` is of such a model, by its type or, in old files, its class."""
-    model_type = config.get("model_type")
-    if model_type is None:
-        name = str((_names_of_classes(config) or [""])[0])
-        model_type = next((kind for kind, stem in _CLASS_STEMS.items() if name.startswith(stem)), None)
-    if not isinstance(model_type, str | None):
-        raise ValueError(f"config.json: model_type must be a string, not {model_type!r}.")
-    return model_type if model_type in STOCK_CONFIGS else None
-
-
-def _names_of_classes(config: dict[str, Any]) -> list[str]:
-    names = config.get("architectures") or []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"config.json: architectures must be a list of class names, not {names!r}.")
-    return names
-
-
-def stock_type_at(name: str, revision: str | None = None) -> str | None:
-    """`stock_type` of the `config.json` in a folder or on the Hub; `None` where there is none."""
-    try:
-        config, _ = PreTrainedConfig.get_config_dict(name, revision=revision)
-    except OSError:
-        return None
-    except UNREADABLE as error:
-        raise ValueError(f"config.json of {name} cannot be read: {error}.") from error
-    if not isinstance(config, dict):
-        raise ValueError(f"config.json of {name} must hold one JSON object.")
-    return stock_type(config)
-
-
-_CLASS_STEMS = {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2"}
 
 
 def own_config(config: dict[str, Any]) -> dict[str, Any]:
@@ -138,7 +104,7 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
         "norm_first": is_gpt2,
         "final_norm": is_gpt2,
         "n_inner": theirs.get("n_inner"),
-        "architectures": [own_class(name) for name in _names_of_classes(theirs)] or None,
+        "architectures": [own_class(name) for name in theirs["architectures"] or ()] or None,
     }
     if "start_token_id" not in config:
         first = theirs["vocab_size"]
@@ -153,7 +119,7 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
 
 def own_class(name: str) -> str:
     """The class of ours for a stock class; other names as they are."""
-    return next((classes[0] for classes in HEAD_CLASSES.values() if name in classes), name)
+    return next((HEADS[head].__name__ for head, names in STOCK_CLASSES.items() if name in names), name)
 
 
 def drawn_special_tokens(n_embd: int, initializer_range: float, seed: int = 0) -> torch.Tensor:
@@ -179,93 +145,96 @@ def with_special_tokens(rows: torch.Tensor, config: PreTrainedConfig, seed: int 
     return torch.cat([rows, drawn_special_tokens(config.n_embd, config.initializer_range, seed).to(rows)])
 
 
-class _Operation(ConversionOps):
-    """An operation on one tensor of a checkpoint, given the model's configuration."""
-
-    def convert(self, input_dict, source_patterns, target_patterns, config=None, **kwargs):
-        (tensors,) = input_dict.values()
-        return self.apply(tensors[0] if isinstance(tensors, list) else tensors, target_patterns, config)
-
-    def apply(self, tensor: torch.Tensor, targets: list[str], config: PreTrainedConfig) -> dict[str, torch.Tensor]:
-        """The parameters, by target, that a tensor gives."""
-        raise NotImplementedError
+def is_base(name: str) -> bool:
+    """Whether a parameter, named as in `own_parameters`, is the transformer's."""
+    return _BASE.match(name) is not None
 
 
-class _AddSpecialTokens(_Operation):
-    def apply(self, tensor, targets, config):
-        return {targets[0]: with_special_tokens(tensor, config)}
-
-
-class _OutputMatrix(_Operation):
-    def apply(self, tensor, targets, config):
-        # Tied, it is the token embedding once more.
-        return {} if config.tie_word_embeddings else {targets[0]: with_special_tokens(tensor, config)}
-
-
-class _AddBias(_Operation):
-    def apply(self, tensor, targets, config):
-        # The stock classification head has no bias.
-        return {targets[0]: tensor, targets[1]: tensor.new_zeros(tensor.shape[0])}
-
-
-def stock_conversions(model: PreTrainedModel, names: Iterable[str]) -> list[WeightTransform]:
+def own_parameters(tensors: Mapping[str, torch.Tensor], config: GPTConfig) -> dict[str, torch.Tensor]:
     """
-    What makes the weights of a stock checkpoint those of a model of ours.
+    Parameters without `transformer.` and without a tied output matrix, which must equal the token embedding.
 
     Args:
-        model (`PreTrainedModel`): to load into.
-        names (`Iterable[str]`): of the checkpoint's tensors.
+        tensors (`Mapping[str, torch.Tensor]`): of a model, under our names.
+        config (`GPTConfig`): of the model.
 
-    Returns:
-        `list[WeightTransform]`: of transformers' checkpoint conversion; empty where the checkpoint is not stock.
+    Raises:
+        ValueError: if they are not equal.
     """
-    names = list(names)
-    theirs = next((theirs for theirs in STOCK_NAMES.values() if any(n.endswith(tuple(theirs)) for n in names)), None)
-    if theirs is None:
-        return []
-    tokens, positions = theirs
-    conversions = [
-        WeightRenaming(positions, theirs[positions]),
-        WeightConverter(tokens, theirs[tokens], [_AddSpecialTokens()]),
-        _output_matrix(model, theirs[tokens], any(name.endswith(tokens) for name in names)),
-        *(WeightConverter(name, name, [Transpose()]) for name in STOCK_MATRICES),
-    ]
-    if getattr(model, "score_width", None) == 1:
-        conversions.append(WeightRenaming(STOCK_HEAD, "score"))
-    elif hasattr(model, "score"):
-        conversions.append(WeightConverter("score.weight", ["score.weight", "score.bias"], [_AddBias()]))
-    return conversions
+    parameters = {name.removeprefix("transformer."): tensor.detach() for name, tensor in tensors.items()}
+    if config.tie_word_embeddings and "lm_head.weight" in parameters:
+        output = parameters.pop("lm_head.weight")
+        # Some stock classes store the pair under the output's name alone.
+        if not torch.equal(output, parameters.setdefault("embed_tokens.weight", output)):
+            raise ValueError(
+                "lm_head.weight is not the token embedding, although the configuration says so "
+                "(tie_word_embeddings): set it to false in config.json if the output matrix is one of its own."
+            )
+    return parameters
 
 
-def _output_matrix(model: PreTrainedModel, tokens: str, has_tokens: bool) -> WeightConverter:
-    """Some stock classes store the token embedding as the output matrix alone."""
-    if model.config.tie_word_embeddings and not has_tokens:
-        prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
-        return WeightConverter("lm_head.weight", prefix + tokens, [_AddSpecialTokens()])
-    return WeightConverter("lm_head.weight", "lm_head.weight", [_OutputMatrix()])
-
-
-def load_pretrained_model(model, state_dict, checkpoint_files, load_config, expected_keys=None):
+def from_stock(
+    tensors: Mapping[str, torch.Tensor], config: GPTConfig, head: str, seed: int = 0
+) -> dict[str, torch.Tensor]:
     """
-    `PreTrainedModel._load_pretrained_model`, which `from_pretrained` calls, for checkpoints of ours and stock ones.
+    `own_parameters` of a stock checkpoint.
 
-    A checkpoint is told by its tensors' names. Our own names alone are saved again.
+    Args:
+        tensors (`Mapping[str, torch.Tensor]`): as they are stored.
+        config (`GPTConfig`): from `own_config`.
+        head (`str`): one of `HEADS`, whose weights become ours; those of another keep their names.
+        seed (`int`, *optional*, defaults to 0): of the rows of the special tokens.
     """
+    named = {}
+    for name, tensor in tensors.items():
+        name = name.removeprefix("transformer.")
+        if not _BUFFERS.search(name):
+            named[_STOCK_TO_OWN.get(name, name)] = tensor
+    parameters = {}
+    for name, tensor in own_parameters(named, config).items():
+        if name in ("embed_tokens.weight", "lm_head.weight"):
+            tensor = with_special_tokens(tensor, config, seed)
+        elif name.startswith("h.") and name.endswith(STOCK_MATRICES):
+            tensor = tensor.t().contiguous()
+        elif head == "multiple-choice":
+            name = name.replace(STOCK_HEAD, "score")
+        parameters[name] = tensor
+    if head == "sequence-classification" and "score.weight" in parameters:
+        # The stock head has no bias.
+        parameters["score.bias"] = parameters["score.weight"].new_zeros(len(parameters["score.weight"]))
+    return parameters
+
+
+def install() -> None:
+    """Let `GPTConfig.from_pretrained` and `GPTFor*.from_pretrained` read stock checkpoints, too."""
+    GPTConfig.get_config_dict = classmethod(_get_config_dict)
+    # transformers has no public place for it: its conversion mappings go by the class of the model, and one and the
+    # same class of ours reads checkpoints of its own, and stock ones, whose matrices have the same names.
+    GPTPreTrainedModel._load_pretrained_model = staticmethod(_load_pretrained_model)
+
+
+def _get_config_dict(cls, *args, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:
+    """As in transformers; the configuration of a stock `openai-gpt` or `gpt2` becomes one of ours."""
+    config, unused = super(GPTConfig, cls).get_config_dict(*args, **kwargs)
+    return own_config(config), unused
+
+
+def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, expected_keys=None):
+    """As in transformers; a stock checkpoint, told by the names of its tensors, becomes one of ours."""
+    names = state_dict
     if state_dict is None:
-        names = _sizes(checkpoint_files or [])
+        names = _sizes(checkpoint_files or ())
         if names:
             _check_size(model, sum(names.values()), checkpoint_files[0])
-    else:
-        names = state_dict
-    conversions = stock_conversions(model, names)
-    if not conversions:
-        return PreTrainedModel._load_pretrained_model(model, state_dict, checkpoint_files, load_config, expected_keys)
-    ignored = {STOCK_BUFFERS} | ({r"^lm_head\.weight$"} if model.config.tie_word_embeddings else set())
-    model._keys_to_ignore_on_load_unexpected = set(model._keys_to_ignore_on_load_unexpected or ()) | ignored
-    load_config = dataclasses.replace(load_config, weight_mapping=[*conversions, *(load_config.weight_mapping or [])])
-    loaded = PreTrainedModel._load_pretrained_model(model, state_dict, checkpoint_files, load_config, expected_keys)
-    model._weight_conversions = [used for used in model._weight_conversions if used not in conversions]
-    return loaded
+    if any(name.removeprefix("transformer.") in _STOCK_TO_OWN for name in names):
+        if state_dict is None:
+            files = [read_tensor_file(Path(file)) for file in checkpoint_files]
+            state_dict, checkpoint_files = {name: tensor for file in files for name, tensor in file.items()}, None
+        head = next((head for head, model_class in HEADS.items() if isinstance(model, model_class)), "none")
+        prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
+        own = from_stock(state_dict, model.config, head)
+        state_dict = {prefix + name if is_base(name) else name: tensor for name, tensor in own.items()}
+    return PreTrainedModel._load_pretrained_model(model, state_dict, checkpoint_files, load_config, expected_keys)
 
 
 def _sizes(files: Iterable[str]) -> dict[str, int]:
@@ -301,8 +270,3 @@ def _check_size(model: PreTrainedModel, held: int, file: str) -> None:
             f"{file} holds {held:,} numbers, but its config.json asks for a transformer of {needed:,} ({sizes}): they "
             "do not belong together."
         )
-
-
-def is_stock_buffer(name: str) -> bool:
-    """Whether a tensor of a stock checkpoint is one of those that no model needs."""
-    return re.search(STOCK_BUFFERS, name) is not None
