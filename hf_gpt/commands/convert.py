@@ -43,6 +43,10 @@ class ConversionArguments:
     )
     tokenizer_source: str | None = field(default=None, metadata={"help": "Folder of the tokenizer, if another."})
     no_tokenizer: bool = field(default=False, metadata={"help": "Convert the weights alone."})
+    fast_tokenizer: bool = field(
+        default=False,
+        metadata={"help": "Write the tokenizer as a PreTrainedTokenizerFast, for places without hf_gpt and spaCy."},
+    )
     base_model: str | None = field(default=None, metadata={"help": "Base model of an adapter, if it has moved."})
     seed: int = field(default=0, metadata={"help": "Of the special tokens' rows and of a new head."})
     overwrite: bool = field(default=False, metadata={"help": "Replace an output folder that is not empty."})
@@ -73,6 +77,8 @@ def convert(source: str, output: Path, args: ConversionArguments) -> None:
     print(f"{source} is {KINDS[checkpoint.kind]}: {parameters:,} parameters, {dtype}, head {checkpoint.head}.")
     write_folder(
         output,
-        lambda folder: write_checkpoint(checkpoint, folder, args.to, args.special_tokens, args.seed),
+        lambda folder: write_checkpoint(
+            checkpoint, folder, args.to, args.special_tokens, args.seed, export_tokenizer=args.fast_tokenizer
+        ),
     )
     print("\n".join([*checkpoint.notes, f"Written as {args.to} to {output}."]))

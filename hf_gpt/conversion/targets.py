@@ -1,5 +1,6 @@
 """Writing a checkpoint as hf_gpt, stock `openai-gpt`, stock `gpt2` or OpenAI's release; see `conversion_sources`."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ from transformers import PreTrainedConfig
 from ..files.reading import progress
 from ..model.configuration_gpt import default_generation_config
 from ..model.modeling_gpt import HEADS
+from ..tasks.families import CARRIED_DATA
+from .fast_tokenizer import disagreement, fast_tokenizer
 from .release import release_arrays, write_release
 from .sources import TASK_HEADS, Checkpoint
 from .stock import (
@@ -25,14 +28,19 @@ from .stock import (
     drawn_special_tokens,
     is_base,
 )
-from .tokenizers import copy_tokenizer, write_stock_tokenizer, write_vocabulary
+from .tokenizers import TOKENIZER_FILES, copy_tokenizer, write_stock_tokenizer, write_vocabulary
 
 FORMATS = ("hf_gpt", "openai-gpt", "tf-release", "gpt2")
 SPECIAL_TOKENS_CHOICES = ("auto", "keep", "drop")
 
 
 def write_checkpoint(
-    checkpoint: Checkpoint, folder: Path, to: str, special_tokens: str = "auto", seed: int = 0
+    checkpoint: Checkpoint,
+    folder: Path,
+    to: str,
+    special_tokens: str = "auto",
+    seed: int = 0,
+    export_tokenizer: bool = False,
 ) -> None:
     """
     Write a checkpoint into an empty folder.
@@ -46,17 +54,23 @@ def write_checkpoint(
             `"auto"`, which drops them where they are still as they were drawn with `seed` when the model was
             converted, so that they come back with the next conversion.
         seed (`int`, *optional*, defaults to 0): see `special_tokens`.
+        export_tokenizer (`bool`, *optional*, defaults to `False`): write the tokenizer as `fast_tokenizer` makes it,
+            and note how often it disagrees.
 
     Raises:
         ValueError: if the format cannot hold the model; the message says what is in the way.
     """
     _check_fit(checkpoint, to)
+    if export_tokenizer:
+        _check_export(checkpoint, to, special_tokens)
     if to == "hf_gpt":
         _write_own(checkpoint, folder)
     elif to == "tf-release":
         _write_release(checkpoint, folder, special_tokens, seed)
     else:
         _write_stock(checkpoint, folder, to, special_tokens, seed)
+    if export_tokenizer:
+        _export_tokenizer(checkpoint, folder)
 
 
 def write_folder(output: Path, write: Callable[[Path], None]) -> None:
@@ -111,6 +125,29 @@ def _check_fit(checkpoint: Checkpoint, to: str) -> None:
         problems.append("its tokenizer works on bytes, and cannot be made of this one: --no_tokenizer does without")
     if problems:
         raise ValueError(f"The format {to} cannot hold this model: {'; '.join(problems)}.")
+
+
+def _check_export(checkpoint: Checkpoint, to: str, special_tokens: str) -> None:
+    if checkpoint.tokenizer is None:
+        raise ValueError("--fast_tokenizer: there is no tokenizer of hf_gpt here that could be exported.")
+    if to not in ("hf_gpt", "openai-gpt"):
+        raise ValueError(f"--fast_tokenizer: the format {to} holds no tokenizer.json; --to hf_gpt or openai-gpt does.")
+    if to == "openai-gpt" and special_tokens != "keep" and checkpoint.config.start_token_id is not None:
+        raise ValueError("--fast_tokenizer: its special tokens need their rows; add --special_tokens keep.")
+
+
+def _export_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
+    """Put the export in the place of the tokenizer that was written, and note how often its ids are other ones."""
+    for name in TOKENIZER_FILES:
+        (folder / name).unlink(missing_ok=True)
+    exported = fast_tokenizer(checkpoint.tokenizer)
+    exported.save_pretrained(folder)
+    rows = (json.loads(line) for path in CARRIED_DATA.glob("*.jsonl") for line in path.open(encoding="utf-8"))
+    texts = [value for row in rows for value in row.values() if isinstance(value, str) and " " in value]
+    checkpoint.notes.append(
+        f"The tokenizer is a PreTrainedTokenizerFast: of {len(texts):,} texts that hf_gpt carries, "
+        f"{disagreement(checkpoint.tokenizer, exported, texts):,} get other ids from it."
+    )
 
 
 def _write_own(checkpoint: Checkpoint, folder: Path) -> None:
@@ -216,7 +253,8 @@ def _write_stock(checkpoint: Checkpoint, folder: Path, to: str, special_tokens: 
     if checkpoint.tokenizer is not None:
         write_stock_tokenizer(checkpoint.tokenizer, folder, not drops)
         checkpoint.notes.append(
-            "Stock openai-gpt splits words in its own way, so that its ids are not always those of hf_gpt's tokenizer."
+            "Stock openai-gpt splits words in its own way, so that its ids are not always those of hf_gpt's tokenizer "
+            "(nearly always with --fast_tokenizer)."
         )
     elif checkpoint.tokenizer_files:
         copy_tokenizer(checkpoint.tokenizer_files, folder)

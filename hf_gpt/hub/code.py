@@ -11,6 +11,7 @@ from transformers.models import auto
 from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
 from transformers.utils import CONFIG_NAME
 
+from ..files.reading import read_json
 from ..model.configuration_gpt import AUTO_MAP, GPTConfig
 from ..model.modeling_gpt import GPTModel
 from ..model.tokenization_gpt import GPTTokenizer
@@ -56,7 +57,8 @@ def add_code(folder: Path) -> None:
     config, tokenizer = folder / CONFIG_NAME, folder / TOKENIZER_CONFIG_FILE
     owners: list[type] = []
     tokenizer_map: dict[str, Any] = {}
-    if tokenizer.is_file():
+    # An export, or the tokenizer of GPT-2, is one of transformers' own.
+    if tokenizer.is_file() and read_json(tokenizer).get("tokenizer_class") == GPTTokenizer.__name__:
         tokenizer_map = TOKENIZER_AUTO_MAP
         _set_auto_map(tokenizer, tokenizer_map)
         owners.append(GPTTokenizer)

@@ -2,8 +2,7 @@
 The tokenizer of the original GPT (Radford et al., 2018): the release's text standardisation, word splitting and BPE.
 
 `text -> ftfy -> clean-up -> spaCy's English words -> lower case -> BPE with the end mark </w>`. The words come from
-`word_splitting.py`, or in mode `fast` from regular expressions in `tokenizer.json` (`fast_splitting.py`); the BPE is
-that of the `tokenizers` library.
+`word_splitting.py`, the BPE is that of the `tokenizers` library.
 """
 
 import copy
@@ -16,13 +15,18 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
+from transformers.utils import logging
 
 from .configuration_gpt import UNREADABLE
-from .fast_splitting import NEWLINE_MARK, build_normalizer, build_pre_tokenizer
-from .word_splitting import ChunkIds, align, replace_surrogates, word_splitter
+from .word_splitting import ChunkIds, align, word_splitter
 
-MODES = ("exact", "fast")
+logger = logging.get_logger(__name__)
 END_OF_WORD = "</w>"
+_NO_MODES = (
+    "mode='fast' was a setting of hf_gpt 0.1: the ids are the release's own now, which takes ftfy and spaCy. "
+    "PreTrainedTokenizerFast.from_pretrained reads a folder that was saved with it as it was then; "
+    "hf_gpt.conversion.fast_tokenizer makes the like of any tokenizer."
+)
 # The arguments of a call that the ids alone can answer, without the library's encodings.
 _IDS_ARGUMENTS = {
     *("add_special_tokens", "padding_strategy", "truncation_strategy", "max_length", "pad_to_multiple_of"),
@@ -129,10 +133,6 @@ def _is_newline_word(word: str) -> bool:
 
 def _prepare_given_word(word: str) -> str:
     return "\n" if _is_newline_word(word) else word_splitter()(word)
-
-
-def _mark_newline_word(word: str) -> str:
-    return NEWLINE_MARK if _is_newline_word(word) else replace_surrogates(word)
 
 
 def _align_given_word(word: str) -> tuple[list[int], list[int]]:
@@ -249,16 +249,10 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     `is_split_into_words=True`), exactly so where ftfy leaves the text alone, and as well as `difflib` aligns the two
     texts where it does not; the newline token spans from the first to the last newline of its white space.
 
-    In mode `exact`, `tokenizer.json` holds the BPE, the special tokens and the template: loaded by the `tokenizers`
-    library alone it takes lower-cased words parted by single spaces. In mode `fast` it holds the rules of the words as
-    well, and so takes any text; the offsets are the library's: the newline token has the first newline only.
+    `tokenizer.json` holds the BPE, the special tokens and the template: loaded by the `tokenizers` library alone it
+    takes lower-cased words parted by single spaces.
 
     Args:
-        mode (`str`, *optional*, defaults to `"exact"`): how text becomes words. `"exact"` is the release's way; it
-            needs ftfy and spaCy. `"fast"` agrees with it on nearly all texts (scripts/measure/tokenizer_modes.py
-            measures on how many); it needs ftfy and spaCy to be made, but not to be used or loaded.
-            `PreTrainedTokenizerFast` loads it without hf_gpt; the bare `tokenizers.Tokenizer` does as well, but takes
-            the names of special tokens in a text for these tokens unless its `encode_special_tokens` is set.
         task_template (`bool`, *optional*, defaults to `False`): whether `tokenizer(a)` gives `_start_ a _classify_`
             and `tokenizer(a, b)` gives `_start_ a _delimiter_ b _classify_` (section 3.3 of the paper). Otherwise no
             special tokens are added, as language models want it.
@@ -268,7 +262,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         kwargs: those of `PreTrainedTokenizerFast`, such as `model_max_length` or `padding_side`.
 
     Raises:
-        ValueError: if the mode is unknown or there is no vocabulary.
+        ValueError: if there is no vocabulary.
     """
 
     # The first two are those of a stock `openai-gpt`; only the last is written.
@@ -283,7 +277,6 @@ class GPTTokenizer(PreTrainedTokenizerFast):
 
     def __init__(
         self,
-        mode: str = "exact",
         task_template: bool = False,
         vocab: dict[str, int] | None = None,
         merges: list[tuple[str, str]] | None = None,
@@ -300,8 +293,11 @@ class GPTTokenizer(PreTrainedTokenizerFast):
                 raise ValueError(f"{name} must be a string, not {token!r}")
         if not isinstance(kwargs.get("model_max_length"), int | float | None):
             raise ValueError(f"model_max_length must be a number, not {kwargs['model_max_length']!r}")
-        if mode not in MODES:
-            raise ValueError(f"mode={mode!r} is not one of the tokenizer's modes: {', '.join(map(repr, MODES))}")
+        mode = kwargs.pop("mode", "exact")
+        if mode not in ("exact", "fast"):
+            raise ValueError(f"mode={mode!r}: there is one way to split text, so leave it out.")
+        if mode == "fast":
+            logger.warning(_NO_MODES)
         tokenizer_object = kwargs.pop("tokenizer_object", None)
         tokenizer_file = kwargs.pop("tokenizer_file", None)
         vocab_file, merges_file = kwargs.pop("vocab_file", None), kwargs.pop("merges_file", None)
@@ -321,7 +317,9 @@ class GPTTokenizer(PreTrainedTokenizerFast):
                 "GPTTokenizer needs a vocabulary: use GPTTokenizer.from_release(directory) for the release's files or "
                 "GPTTokenizer.from_pretrained(directory) for a saved tokenizer"
             )
-        self._set_word_splitting(mode)
+        # Words arrive ready: a file of the stock tokenizer, or one of mode fast, must not split them again.
+        self._tokenizer.normalizer = None
+        self._tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="removed")
         # Before the base class adds them in an order of its own.
         self._tokenizer.add_special_tokens(
             [
@@ -330,12 +328,10 @@ class GPTTokenizer(PreTrainedTokenizerFast):
                 if token is not None
             ]
         )
-        self.mode = mode
         self._chunk_ids = ChunkIds()
         self._task_template = bool(task_template)
         kwargs["split_special_tokens"] = True
         super().__init__(
-            mode=mode,
             task_template=task_template,
             unk_token=unk_token,
             pad_token=pad_token,
@@ -345,17 +341,6 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             **kwargs,
         )
         self.update_post_processor()
-
-    def _set_word_splitting(self, mode: str) -> None:
-        backend = self._tokenizer
-        if mode == "exact":
-            # Words arrive ready: a file of the stock tokenizer must not split them again.
-            backend.normalizer = None
-            backend.pre_tokenizer = pre_tokenizers.Split(" ", behavior="removed")
-        elif backend.normalizer is None or not isinstance(backend.pre_tokenizer, pre_tokenizers.Sequence):
-            # Otherwise the file is one of mode fast, and complete.
-            backend.normalizer = build_normalizer()
-            backend.pre_tokenizer = build_pre_tokenizer()
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> "GPTTokenizer":
@@ -499,7 +484,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         if isinstance(text, (list, tuple)) and not text:
             # The base class looks for a first text.
             return BatchEncoding({name: [] for name in self.model_input_names}, tensor_type=return_tensors)
-        if self.mode == "exact" and not any(value for name, value in kwargs.items() if name not in _IDS_ARGUMENTS):
+        if not any(value for name, value in kwargs.items() if name not in _IDS_ARGUMENTS):
             encoded = self._encode_ids(text, text_pair, return_tensors, **kwargs)
             if encoded is not None:
                 return encoded
@@ -613,10 +598,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         return_tensors=None,
         **kwargs,
     ) -> BatchEncoding:
-        if self.mode == "fast":
-            prepare = _mark_newline_word if is_split_into_words else replace_surrogates
-        else:
-            prepare = _prepare_given_word if is_split_into_words else word_splitter()
+        prepare = _prepare_given_word if is_split_into_words else word_splitter()
         prepared_pair = _map_strings(prepare, text_pair)
         if isinstance(text_pair, str):
             # The base class takes an empty second text for none.
@@ -631,8 +613,6 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             return_tensors=return_tensors,
             **kwargs,
         )
-        if self.mode == "fast":
-            return encoded
         batched = isinstance(text, (list, tuple)) and (
             not is_split_into_words or (len(text) > 0 and isinstance(text[0], (list, tuple)))
         )
@@ -655,7 +635,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     def add_tokens(self, new_tokens, special_tokens: bool = False) -> int:
         """As any tokenizer's, but a `ValueError` for what no text holds once it is split into lower-cased words."""
         tokens = list(new_tokens) if isinstance(new_tokens, (list, tuple)) else [new_tokens] * bool(new_tokens)
-        for token in tokens if self.mode == "exact" and not special_tokens else ():
+        for token in () if special_tokens else tokens:
             if not getattr(token, "special", False) and str(token) not in (words := word_splitter()(str(token))):
                 raise ValueError(
                     f"{str(token)!r} would never be found, text becomes lower-cased words: add {words!r} instead."

@@ -24,7 +24,6 @@ _MAY_CHANGE_BUT_FOR_LATIN_1 = re.compile(
 )
 # difflib's time may grow with the cube of a length, so longer texts are aligned by their places alone.
 _MOST_COMPARED = 256
-_SURROGATE = re.compile("[\ud800-\udfff]")
 # ftfy treats longer lines in pieces of this size.
 _FTFY_SEGMENT = 1_000_000
 
@@ -87,13 +86,6 @@ def _straighten(text: str) -> str:
     for curly, straight in (("\u2018", "'"), ("\u2019", "'"), ("\u201c", '"'), ("\u201d", '"')):
         text = text.replace(curly, straight)  # much quicker than str.translate
     return text
-
-
-def replace_surrogates(text: str) -> str:
-    """A text with the characters that pairs of surrogates stand for, and the replacement character for lone ones."""
-    if _SURROGATE.search(text) is None:
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def standardize_text(text: str) -> str:

@@ -30,9 +30,10 @@ import ftfy
 import spacy
 from tokenizers import pre_tokenizers
 from tqdm import tqdm
-from transformers import OpenAIGPTTokenizer
+from transformers import OpenAIGPTTokenizer, PreTrainedTokenizerFast
 
 from hf_gpt.commands import command, parse_arguments
+from hf_gpt.conversion.fast_tokenizer import fast_tokenizer
 from hf_gpt.files import write_json, write_text
 from hf_gpt.model.tokenization_gpt import GPTTokenizer
 from hf_gpt.model.word_splitting import WordSplitter, fix_text, word_splitter
@@ -113,7 +114,7 @@ def table(title: str, head: list[str], rows: Iterable[list]) -> str:
     return "\n".join([*lines, ""])
 
 
-def compare(named: dict[str, tuple[list[str], list[list[int]]]], fast: GPTTokenizer, examples: int) -> dict:
+def compare(named: dict[str, tuple[list[str], list[list[int]]]], fast: PreTrainedTokenizerFast, examples: int) -> dict:
     agreement, different = {}, []
     for name, (texts, expected) in named.items():
         found = encode(fast, texts, f"fast, {name}")
@@ -194,7 +195,7 @@ def seconds(function: Callable, batches: Iterable) -> dict[str, float]:
     return {"wall": time.perf_counter() - start, "processor": time.process_time() - used}
 
 
-def time_ways(exact: GPTTokenizer, fast: GPTTokenizer, first: list[str], new: list[str]) -> dict:
+def time_ways(exact: GPTTokenizer, fast: PreTrainedTokenizerFast, first: list[str], new: list[str]) -> dict:
     model = json.loads(exact.backend_tokenizer.to_str())["model"]
     stock = OpenAIGPTTokenizer(vocab=model["vocab"], merges=[tuple(pair) for pair in model["merges"]])
     for tokenizer in (exact, fast, stock):
@@ -220,7 +221,7 @@ def time_ways(exact: GPTTokenizer, fast: GPTTokenizer, first: list[str], new: li
     return speed
 
 
-def profile(exact: GPTTokenizer, fast: GPTTokenizer, texts: list[str]) -> dict[str, dict[str, float]]:
+def profile(exact: GPTTokenizer, fast: PreTrainedTokenizerFast, texts: list[str]) -> dict[str, dict[str, float]]:
     """Microseconds of processor time for a word, by part, of texts seen for the first time."""
     splitter = WordSplitter()
     exact_backend, fast_backend = exact.backend_tokenizer, fast.backend_tokenizer
@@ -290,7 +291,8 @@ def main() -> None:
     if not args.texts and args.golden is None:
         raise ValueError("nothing to compare: name texts with --texts or recorded results with --golden")
     golden = [] if args.golden is None else read_golden(args.golden)
-    exact, fast = (GPTTokenizer.from_release(args.vocab_dir, mode=mode) for mode in ("exact", "fast"))
+    exact = GPTTokenizer.from_release(args.vocab_dir)
+    fast = fast_tokenizer(exact)
     wanted = max(args.sentences, 2 * args.timed_sentences)
     sentences = read_sentences(args.texts, wanted, args.seed) if args.texts else []
     named, results = {}, {}

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -322,6 +323,25 @@ def test_missing_and_foreign_tokenizers(flags, tmp_path, convert):
     assert "--no_tokenizer" in printed
     assert ("do not belong together" in printed) == bool(flags)
     assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("to", ["hf_gpt", "openai-gpt"])
+def test_exported_tokenizer(to, tmp_path, converted, convert):
+    own_model(GPTForCausalLM).save_pretrained(tmp_path / "a")
+    files = tmp_path / "files"
+    files.mkdir()
+    write_vocabulary(files, "encoder_bpe_40000.json", "vocab_40000.bpe")
+    flags = ("--to", to, "--tokenizer_source", files, "--fast_tokenizer")
+    if to == "openai-gpt":
+        assert "add --special_tokens keep" in convert(tmp_path / "a", tmp_path / "b", *flags)[1]
+    printed = converted(tmp_path / "a", tmp_path / "b", *flags, "--special_tokens", "keep")
+    assert re.search(r"of \d,\d{3} texts that hf_gpt carries, \d+ get other ids", printed)
+    exported = AutoTokenizer.from_pretrained(tmp_path / "b")
+    assert not isinstance(exported, GPTTokenizer)
+    text = "The path isn't the other\n\npath."
+    assert exported(text).input_ids == GPTTokenizer.from_release(files)(text).input_ids
+    assert exported.pad_token_id == ROWS + 3
+    assert "no tokenizer of hf_gpt" in convert(tmp_path / "a", tmp_path / "c", "--fast_tokenizer", *PLAIN)[1]
 
 
 # Heads and sizes.

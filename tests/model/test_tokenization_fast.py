@@ -1,6 +1,7 @@
-"""The tokenizer's mode `fast`: how far it agrees with mode `exact`, and that it needs nothing but its own file."""
+"""The tokenizer exported for transformers alone: how far it agrees, and that it needs nothing but its own file."""
 
 import json
+import shutil
 import string
 import subprocess
 import sys
@@ -10,8 +11,15 @@ import pytest
 from tokenizers import Tokenizer, normalizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from hf_gpt.model import fast_splitting
-from hf_gpt.model.fast_splitting import build_charsmap, build_normalizer, build_pre_tokenizer
+from hf_gpt import GPTConfig
+from hf_gpt.conversion import fast_tokenizer as exporting
+from hf_gpt.conversion.fast_tokenizer import (
+    build_charsmap,
+    build_normalizer,
+    build_pre_tokenizer,
+    disagreement,
+    fast_tokenizer,
+)
 from hf_gpt.model.tokenization_gpt import GPTTokenizer
 from hf_gpt.model.word_splitting import word_splitter
 
@@ -33,13 +41,13 @@ def release(tmp_path_factory):
 @pytest.fixture(scope="module")
 def saved(release, tmp_path_factory):
     directory = tmp_path_factory.mktemp("saved")
-    GPTTokenizer.from_release(release, mode="fast", task_template=True).save_pretrained(directory)
+    fast_tokenizer(GPTTokenizer.from_release(release, task_template=True)).save_pretrained(directory)
     return directory
 
 
-@pytest.fixture
-def tokenizer(saved):
-    return GPTTokenizer.from_pretrained(saved, task_template=False)
+@pytest.fixture(scope="module")
+def tokenizer(release):
+    return fast_tokenizer(GPTTokenizer.from_release(release))
 
 
 class TestWords:
@@ -120,6 +128,8 @@ class TestTokenizer:
         exact = GPTTokenizer.from_release(release)
         texts = ["The CAT sat.\nDogs 日", "“Don't,” he said…", ""]
         assert tokenizer(texts)["input_ids"] == exact(texts)["input_ids"]
+        assert disagreement(exact, tokenizer, texts) == 0
+        assert disagreement(exact, tokenizer, [*texts, "cafÃ©"]) == 1
 
     def test_offsets(self, tokenizer):
         text = "The “cat”\n\n sat—dog…"
@@ -131,21 +141,28 @@ class TestTokenizer:
         assert encoded.word_ids()[:3] == [0, 1, 2]
 
     @pytest.mark.parametrize("text", ["<pad>", "<unk>", "_start_", "a _delimiter_ b", "x<pad>y_start_"])
-    @pytest.mark.parametrize("load", [GPTTokenizer, PreTrainedTokenizerFast], ids=["own", "plain"])
-    def test_text_never_becomes_special(self, saved, load, text):
-        tokenizer = load.from_pretrained(saved)
+    def test_text_never_becomes_special(self, saved, text):
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(saved)
         assert not set(tokenizer.all_special_ids) & set(tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def test_template(self, saved):
-        tokenizer = GPTTokenizer.from_pretrained(saved)
-        assert tokenizer("the cat", "").tokens() == ["_start_", "the</w>", "cat</w>", "_delimiter_", "_classify_"]
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(saved)
+        assert tokenizer("the cat").tokens() == ["_start_", "the</w>", "cat</w>", "_classify_"]
         assert tokenizer("the", "cat").sequence_ids() == [None, 0, None, 1, None]
 
+    def test_settings_are_kept(self, release):
+        exact = GPTTokenizer.from_release(release, model_max_length=77, padding_side="left", truncation_side="left")
+        fast = fast_tokenizer(exact)
+        for name in ("model_max_length", "padding_side", "truncation_side", "special_tokens_map", "all_special_ids"):
+            assert getattr(fast, name) == getattr(exact, name), name
+        assert fast.get_vocab() == exact.get_vocab()
+        assert exact("The cat").tokens() == ["the</w>", "cat</w>"]
+
     def test_given_words(self, tokenizer):
-        encoded = tokenizer(["The", "\n", "didn't", ""], is_split_into_words=True, return_offsets_mapping=True)
-        assert encoded.tokens() == ["the</w>", "\n</w>", "d", "i", "d</w>", "n'", "t</w>"]
-        assert encoded.word_ids() == [0, 1, 2, 2, 2, 2, 2]
-        assert encoded["offset_mapping"] == [(0, 3), (0, 1), (0, 1), (1, 2), (2, 3), (3, 5), (5, 6)]
+        encoded = tokenizer(["The", "didn't", ""], is_split_into_words=True, return_offsets_mapping=True)
+        assert encoded.tokens() == ["the</w>", "d", "i", "d</w>", "n'", "t</w>"]
+        assert encoded.word_ids() == [0, 1, 1, 1, 1, 1]
+        assert encoded["offset_mapping"] == [(0, 3), (0, 1), (1, 2), (2, 3), (3, 5), (5, 6)]
 
     def test_offsets_point_into_the_text(self, tokenizer):
         for row in read_golden(CARRIED_GOLDEN)[:150]:
@@ -161,53 +178,56 @@ class TestTokenizer:
 
 
 class TestSaving:
-    @pytest.mark.parametrize(
-        "load", [GPTTokenizer.from_pretrained, AutoTokenizer.from_pretrained], ids=["own", "auto"]
-    )
-    def test_round_trip(self, saved, tmp_path, load, monkeypatch):
+    def test_round_trip(self, saved, tmp_path, monkeypatch):
         # What is loaded is complete.
-        monkeypatch.setattr(fast_splitting, "word_splitter", None)
-        loaded = load(saved)
-        assert type(loaded) is GPTTokenizer
-        assert loaded.mode == "fast"
-        assert loaded.task_template
+        monkeypatch.setattr(exporting, "word_splitter", None)
+        loaded = AutoTokenizer.from_pretrained(saved)
+        assert type(loaded) is PreTrainedTokenizerFast
         loaded.save_pretrained(tmp_path)
         assert (tmp_path / "tokenizer.json").read_bytes() == (saved / "tokenizer.json").read_bytes()
-        assert json.loads((tmp_path / "tokenizer_config.json").read_text())["mode"] == "fast"
 
-    def test_modes_can_be_changed(self, release, saved, tmp_path):
-        exact = GPTTokenizer.from_pretrained(saved, mode="exact")
-        assert exact.backend_tokenizer.normalizer is None
-        exact.save_pretrained(tmp_path)
-        fast = GPTTokenizer.from_pretrained(tmp_path, mode="fast")
-        assert fast.backend_tokenizer.to_str() == GPTTokenizer.from_pretrained(saved).backend_tokenizer.to_str()
+    def test_what_the_first_version_saved(self, release, saved, tmp_path, caplog):
+        # hf_gpt 0.1 had it as a mode of its own class.
+        shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+        settings = json.loads((saved / "tokenizer_config.json").read_text())
+        settings |= {"mode": "fast", "task_template": True, "tokenizer_class": "GPTTokenizer"}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        with caplog.at_level("WARNING", logger="transformers"):
+            loaded = AutoTokenizer.from_pretrained(tmp_path, config=GPTConfig())
+        assert "mode='fast' was a setting of hf_gpt 0.1" in caplog.text
+        assert type(loaded) is GPTTokenizer
+        exact = GPTTokenizer.from_release(release, task_template=True)
+        texts = ["The CAT m. sat.\nDogs 日", "“Don’t,” he said…", "cafÃ©", ""]
+        assert loaded(texts)["input_ids"] == exact(texts)["input_ids"]
+        again = PreTrainedTokenizerFast.from_pretrained(tmp_path)
+        assert again(texts)["input_ids"] == PreTrainedTokenizerFast.from_pretrained(saved)(texts)["input_ids"]
+        loaded.save_pretrained(tmp_path)
+        assert "mode" not in json.loads((tmp_path / "tokenizer_config.json").read_text())
 
     def test_without_spacy_and_ftfy(self, saved):
         text = "“Don't,” said the U.S. cat…\nsat"
         script = f"""
             import sys
-            for name in ("spacy", "ftfy"):
+            for name in ("spacy", "ftfy", "hf_gpt"):
                 sys.modules[name] = None
             from tokenizers import Tokenizer
             from transformers import PreTrainedTokenizerFast
             print(Tokenizer.from_file({str(saved / "tokenizer.json")!r}).encode({text!r}).ids)
             print(PreTrainedTokenizerFast.from_pretrained({str(saved)!r})({text!r})["input_ids"])
-            from hf_gpt.model.tokenization_gpt import GPTTokenizer
-            print(GPTTokenizer.from_pretrained({str(saved)!r})({text!r})["input_ids"])
         """
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
-        expected = GPTTokenizer.from_pretrained(saved)(text)["input_ids"]
-        assert [json.loads(line) for line in done.stdout.splitlines()] == [expected] * 3
+        expected = PreTrainedTokenizerFast.from_pretrained(saved)(text)["input_ids"]
+        assert [json.loads(line) for line in done.stdout.splitlines()] == [expected] * 2
 
     def test_building_needs_spacy(self, release, monkeypatch):
         build_normalizer.cache_clear()
         with monkeypatch.context() as patched:
-            patched.setattr(fast_splitting, "word_splitter", _missing)
+            patched.setattr(exporting, "word_splitter", _missing)
             with pytest.raises(ImportError, match="pip install ftfy spacy"):
-                GPTTokenizer.from_release(release, mode="fast")
+                fast_tokenizer(GPTTokenizer.from_release(release))
 
     def test_backend_file_takes_any_text(self, saved):
         backend = Tokenizer.from_file(str(saved / "tokenizer.json"))

@@ -1,4 +1,4 @@
-"""transformers' common tests of tokenizers on GPTTokenizer with gpt-mini's vocabulary, in both modes."""
+"""transformers' common tests of tokenizers on GPTTokenizer with gpt-mini's vocabulary."""
 
 import unittest
 from pathlib import Path
@@ -25,7 +25,3 @@ class TokenizerTests(TokenizerTesterMixin, TokenizersBackendTesterMixin):
 
 class Exact(TokenizerTests, unittest.TestCase):
     pass
-
-
-class Fast(TokenizerTests, unittest.TestCase):
-    from_pretrained_kwargs = {"mode": "fast"}
