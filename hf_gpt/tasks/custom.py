@@ -1,7 +1,7 @@
 """The task of anybody's own files, with a column mapping."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -100,53 +100,48 @@ def custom_task(
     """
     if choices_column and choice_columns:
         raise ValueError("Give --choices_column (one column with a list) or --choice_columns (one each), not both.")
-    columns: dict[str, Any] = {
-        "text": text_column,
-        "premise": premise_column,
-        "hypothesis": hypothesis_column,
-        "context": context_column,
-        "question": question_column,
-        "choices": choices_column or (tuple(choice_columns) if choice_columns else None),
-    }
-    columns = {column: source for column, source in columns.items() if source is not None}
+    texts = _given(
+        text=text_column,
+        premise=premise_column,
+        hypothesis=hypothesis_column,
+        context=context_column,
+        question=question_column,
+    )
+    columns = texts | _given(choices=choices_column or (tuple(choice_columns) if choice_columns else None))
     family = family or _family_of(columns)
     _check_columns(family, columns)
-    if label_columns or label_separator:
-        problem_type = problem_type or MULTI_LABEL
-    elif problem_type is None and family != "multiple-choice":
-        problem_type = SINGLE_LABEL
+    several = MULTI_LABEL if label_columns or label_separator else None
+    problem_type = problem_type or several or (SINGLE_LABEL if family != "multiple-choice" else None)
     _check_labels(problem_type, label_names, label_columns, label_separator, score_range, first_choice)
-    delimiter, label_separator = _ESCAPES.get(delimiter, delimiter), _ESCAPES.get(label_separator, label_separator)
-    _check_format(delimiter, encoding)
-    texts = tuple(column for column in columns if column != "choices")
-    columns |= {"label": tuple(label_columns) if label_columns else label_column}
-    columns |= {"id": id_column} if id_column is not None else {}
     names = label_names.values() if isinstance(label_names, Mapping) else label_columns or label_names
+    files = _given(train=train_file, validation=validation_file, test=test_file)
     layout = Layout(
-        columns,
-        train=os.fspath(train_file) if train_file else None,
-        validation=os.fspath(validation_file) if validation_file else None,
-        test=os.fspath(test_file) if test_file else None,
-        read=partial(read_by_suffix, delimiter=delimiter, quoted=quoted, encoding=encoding),
+        columns | _given(label=tuple(label_columns) if label_columns else label_column, id=id_column),
+        **{split: os.fspath(file) for split, file in files.items()},
+        read=_reader(delimiter, quoted, encoding),
         labels=tuple(map(str, label_names)) if isinstance(label_names, Mapping) else None,
         skip_bad_rows=skip_bad_rows,
-        label_separator=label_separator or LABEL_SEPARATOR,
+        label_separator=_ESCAPES.get(label_separator, label_separator) or LABEL_SEPARATOR,
         first_choice=first_choice,
     )
-    group_by = texts if group_by is None else tuple(group_by)
+    held_out = Cut(validation_size, tuple(texts if group_by is None else group_by), folded=True)
     return TaskSpec(
-        name=name,
-        family=family,
-        description="A data set of your own",
-        problem_type=problem_type,
+        name,
+        family,
+        "A data set of your own",
+        (layout,),
+        tuple(metrics or DEFAULT_METRICS.get(problem_type, ())),
+        problem_type,
         label_names=tuple(map(str, names)) if names is not None else None,
         score_range=tuple(score_range) if score_range else None,
-        metrics=tuple(metrics or DEFAULT_METRICS.get(problem_type, ())),
         source="your own files",
-        layouts=(layout,),
         default_dir=Path(),
-        cut=None if validation_file else Cut(validation_size, group_by, folded=True),
+        cut=None if validation_file else held_out,
     )
+
+
+def _given(**columns: Any) -> dict[str, Any]:
+    return {name: source for name, source in columns.items() if source is not None}
 
 
 def _family_of(columns: Mapping[str, Any]) -> str:
@@ -199,7 +194,9 @@ def _check_labels(
         raise ValueError(f"--first_choice is 0, 1, a letter or {CHOICE_TEXT}, not {first_choice!r}.")
 
 
-def _check_format(delimiter: str | None, encoding: str) -> None:
+def _reader(delimiter: str | None, quoted: bool, encoding: str) -> Callable:
+    """How the files are read, or a `ValueError` for a delimiter or an encoding that no file can have."""
+    delimiter = _ESCAPES.get(delimiter, delimiter)
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise ValueError(rf"--delimiter is one character, such as ';', or '\t' for a tab, not {delimiter!r}.")
     try:
@@ -211,3 +208,4 @@ def _check_format(delimiter: str | None, encoding: str) -> None:
             f"--encoding {encoding}: there is no such encoding, or its line ends are not those of ASCII (UTF-16). "
             "Save the file as UTF-8."
         )
+    return partial(read_by_suffix, delimiter=delimiter, quoted=quoted, encoding=encoding)
