@@ -13,6 +13,7 @@ import datasets
 from datasets.exceptions import DatasetGenerationError
 
 from ..files import write_text
+from .catalogue import get_task
 from .held_out import hold_out, shared_texts
 from .labels import inferred_labels
 from .rows import RowReader
@@ -41,8 +42,8 @@ class TaskData:
     warnings: tuple[str, ...] = ()
 
 
-def load_spec(
-    spec: TaskSpec,
+def load_task(
+    task: str | TaskSpec,
     data_dir: str | os.PathLike[str] | None = None,
     *,
     seed: int | None = None,
@@ -53,9 +54,9 @@ def load_spec(
     Reads and checks a task's rows; they lie in an Arrow cache on disk, never whole in memory.
 
     Args:
-        spec (`TaskSpec`): the task.
-        data_dir (path, *optional*): the folder with the publisher's files. Without it, the repository's own data, or
-            the Hub.
+        task (`str` or `TaskSpec`): the task, or its name.
+        data_dir (path, *optional*): the folder with the publisher's files. Without it, the package's own data, or the
+            Hub.
         seed (`int`, *optional*, defaults to the task's own): for a validation part that has to be cut.
         splits (sequence of `str`, *optional*): read only these, and fail if one is missing. By default all are read,
             and a test file that is not there is noted and left out.
@@ -64,8 +65,9 @@ def load_spec(
     Raises:
         `FileNotFoundError`: when a file is missing, listing what was expected and what was found.
         `ConnectionError`: when the Hub cannot be reached.
-        `ValueError`: when something in a file is wrong, naming file and line.
+        `ValueError`: when there is no such task, or something in a file is wrong, naming file and line.
     """
+    spec = get_task(task) if isinstance(task, str) else task
     unknown = [split for split in splits or () if split not in SPLITS]
     if unknown:
         raise ValueError(f"There is no split {unknown[0]!r}: a task has {', '.join(SPLITS)}.")

@@ -1,0 +1,49 @@
+"""The tasks by name, and the table of them."""
+
+import difflib
+
+from .classification import CLASSIFICATION_TASKS
+from .custom import CUSTOM_ROW
+from .multiple_choice import MULTIPLE_CHOICE_TASKS
+from .pairs import PAIR_TASKS
+from .spec import TaskSpec
+
+TASKS: dict[str, TaskSpec] = {spec.name: spec for spec in (*CLASSIFICATION_TASKS, *PAIR_TASKS, *MULTIPLE_CHOICE_TASKS)}
+
+
+def get_task(name: str) -> TaskSpec:
+    """
+    The task of that name.
+
+    Raises:
+        `ValueError`: when there is none, listing those there are and the nearest name.
+    """
+    if name in TASKS:
+        return TASKS[name]
+    if name == "custom":
+        raise ValueError(
+            "The task 'custom' needs its files and columns: build it with custom_task(...), or on the command line "
+            "with --task custom --train_file FILE --text_column NAME --label_column NAME."
+        )
+    near = difflib.get_close_matches(name.lower(), TASKS, n=1)
+    guess = f" Did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"There is no task {name!r}.{guess} Known tasks: {', '.join(sorted(TASKS))}, custom.")
+
+
+def task_table() -> list[dict[str, str]]:
+    """One row of printable fields for each task, in the order of the registry; the last is `custom`."""
+    declared = [
+        {
+            "task": spec.name,
+            "family": spec.family,
+            "labels": str(len(spec.label_names)) if spec.label_names else "-",
+            "metrics": ", ".join(spec.metrics),
+            "paper": f"{spec.paper_score:.1f}" if spec.paper_score is not None else "-",
+            "hub": spec.hub_id or ("carried" if spec.default_dir else "-"),
+            "files": spec.how_to_get,
+            "licence": spec.licence,
+            "description": spec.description,
+        }
+        for spec in TASKS.values()
+    ]
+    return [*declared, CUSTOM_ROW]
