@@ -1,5 +1,8 @@
 """The original GPT (Radford et al., 2018) for transformers: importing this package registers its classes."""
 
+from importlib import import_module
+from typing import Any
+
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -33,7 +36,16 @@ AutoTokenizer.register(GPTConfig, fast_tokenizer_class=GPTTokenizer, exist_ok=Tr
 
 stock.install()
 
+# What training needs, read when it is asked for.
+_TRAINING = {
+    "FineTuningArguments": "training.arguments",
+    "GPTTrainer": "training.trainer",
+    "TokenTreeCollator": "trees.collators",
+    "token_trees": "training.rows",
+}
+
 __all__ = [
+    "FineTuningArguments",
     "GPTConfig",
     "GPTForCausalLM",
     "GPTForMultipleChoice",
@@ -42,6 +54,15 @@ __all__ = [
     "GPTPreTrainedModel",
     "GPTTaskOutput",
     "GPTTokenizer",
+    "GPTTrainer",
+    "TokenTreeCollator",
     "adapter_config",
     "load_adapter",
+    "token_trees",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _TRAINING:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_TRAINING[name]}", __name__), name)

@@ -30,12 +30,15 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(("code", "printed"), PYTHON, ids=[f"block {index}" for index in range(len(PYTHON))])
-def test_python_prints_what_the_readme_says(code, printed, monkeypatch):
-    monkeypatch.chdir(REPOSITORY)
+def test_python_prints_what_the_readme_says(code, printed, monkeypatch, tmp_path):
+    """But for the logs of a training and of the libraries that it imports, which hold the time."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model_cards").symlink_to(REPOSITORY / "model_cards")
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         exec(compile(code, "README.md", "exec"), {})
-    assert output.getvalue() == printed
+    lines = output.getvalue().splitlines(keepends=True)
+    assert "".join(line for line in lines if not re.match(r"\{'|\[\d{4}-", line)) == printed
 
 
 def test_there_are_commands_and_code():

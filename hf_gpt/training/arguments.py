@@ -451,14 +451,14 @@ class FineTuningArguments(LauncherArguments):
     plot: bool = field(default=True, metadata={"help": "With --seeds: draw results.png, which needs matplotlib."})
 
     def __post_init__(self) -> None:
+        if self.save_strategy == "no":
+            self.load_best_model_at_end = False
         super().__post_init__()
         if self.unfreeze_every is not None:
             if self.unfreeze == "none":
                 raise ValueError("--unfreeze_every is the length of a stage: say which with --unfreeze.")
             if self.unfreeze_every != "epoch":
                 stage_length(self.unfreeze_every)
-        if self.save_strategy == "no":
-            self.load_best_model_at_end = False
 
 
 def check_adaptation(model_args: ModelArguments, args: FineTuningArguments) -> None:

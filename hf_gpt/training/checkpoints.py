@@ -1,10 +1,12 @@
-"""Checkpoints that are whole or not there: how they are written and thrown away, and which one a run goes on from."""
+"""Atomic checkpoints: how they are written and thrown away, and which one a run goes on from."""
 
 import json
 import math
 import re
 import shutil
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, Trai
 from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from ..files import UNFINISHED, check_space, sync
+from ..hub import push
+from .pushing import PushCheckpoints, check_can_push
 
 # File of DeepSpeed's that names the folder of its newest states.
 _DEEPSPEED_INDEX = "latest"
@@ -205,19 +209,39 @@ def rotate(output: Path, limit: int | None, keep: set[Path]) -> None:
         discard(path)
 
 
+@contextmanager
+def changed(args: TrainingArguments, **values: Any) -> Iterator[None]:
+    """Other values of some arguments while the block runs."""
+    before = {name: getattr(args, name) for name in values}
+    vars(args).update(values)
+    try:
+        yield
+    finally:
+        vars(args).update(before)
+
+
 class WholeCheckpointTrainer(Trainer):
     """
-    `transformers.Trainer` that can be killed at any moment: a checkpoint is written in the folder `unfinished` and
-    gets its name when all ranks have written their part, and only then do older ones go.
+    `transformers.Trainer` that can be killed at any moment: checkpoints are atomic, that is, one is written in the
+    folder `unfinished` and gets its name when all ranks have written their part, and only then do older ones go.
 
     The newest checkpoint stays beside the best one after training, too, so that a run that is killed while it is
     evaluated does not train again; nor does a run that goes on from its last step. Training that diverges ends with a
     `ValueError`, and nothing of it is saved.
+
+    With `push_to_hub`, checkpoints are sent by `PushCheckpoints`, and the end of training by `push_to_hub()`, when
+    model, card and metrics stand in the output folder.
+
+    Raises:
+        ValueError: with `push_to_hub`, without a token, or for an adapter whose base model is a folder.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self._staging: Path | None = None
+    def __init__(self, model: Any = None, args: TrainingArguments | None = None, *more: Any, **kwargs: Any):
+        if args is not None and args.push_to_hub:
+            check_can_push(model, args)
+        super().__init__(model, args, *more, **kwargs)
+        if self.args.push_to_hub and self.is_world_process_zero():
+            self.add_callback(PushCheckpoints(self))
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
         """As the Trainer does, provided that a checkpoint fits on the disk."""
@@ -226,7 +250,10 @@ class WholeCheckpointTrainer(Trainer):
             # The optimizer keeps as much, or twice that.
             needed = trained if self.args.save_only_model else 2 * trained
             check_space(Path(self.args.output_dir), needed, "A checkpoint")
-        return super().train(*args, **kwargs)
+        # The Trainer would delete checkpoints file by file, at the end of training the newest.
+        self._total_limit = self.args.save_total_limit
+        with changed(self.args, save_total_limit=None):
+            return super().train(*args, **kwargs)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # The Trainer asks only after a step whether it was the last one.
@@ -260,32 +287,27 @@ class WholeCheckpointTrainer(Trainer):
             f"now {self.args.max_grad_norm:g}); then start again with --overwrite_output_dir."
         )
 
-    def _get_output_dir(self, trial: Any) -> str:
-        return super()._get_output_dir(trial) if self._staging is None else str(self._staging)
-
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         self.refuse_diverged_weights()
         output = Path(self._get_output_dir(trial))
         name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        staging = output / UNFINISHED
+        staging = Path(self.args.output_dir) / UNFINISHED
+        staged = staging / output.relative_to(self.args.output_dir) / name
         if self.args.should_save:
             shutil.rmtree(staging, ignore_errors=True)
         self.accelerator.wait_for_everyone()
-        self._staging = staging
-        try:
+        with changed(self.args, output_dir=str(staging), push_to_hub=False):
             super()._save_checkpoint(model, trial)
-        finally:
-            self._staging = None
         # The Trainer looks for the best checkpoint in the folder that it writes to.
         best = output / f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
         if self.state.best_global_step and (best.name == name or best.is_dir()):
             self.state.best_model_checkpoint = str(best)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            self.state.save_to_json(str(staging / name / TRAINER_STATE_NAME))
-            self.complete_checkpoint(staging / name)
-            publish(staging / name, output / name)
-            rotate(output, self.args.save_total_limit, {output / name, best} & {*checkpoints_in(output).values()})
+            self.state.save_to_json(str(staged / TRAINER_STATE_NAME))
+            self.complete_checkpoint(staged)
+            publish(staged, output / name)
+            rotate(output, self._total_limit, {output / name, best} & {*checkpoints_in(output).values()})
             shutil.rmtree(staging, ignore_errors=True)
         self.accelerator.wait_for_everyone()
 
@@ -294,16 +316,36 @@ class WholeCheckpointTrainer(Trainer):
         # A pickle, of use to nobody who goes on from here.
         (folder / "training_args.bin").unlink(missing_ok=True)
 
-    def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
-        # With a limit of 1 the Trainer would delete the newest checkpoint here, file by file.
-        limit, self.args.save_total_limit = self.args.save_total_limit, None
-        try:
-            return super()._finalize_training(*args, **kwargs)
-        finally:
-            self.args.save_total_limit = limit
+    def push_to_hub(
+        self,
+        commit_message: str | None = "End of training",
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+        **kwargs: Any,
+    ) -> str | None:
+        """
+        Push the output folder as `hf_gpt.hub.push` does; for arguments see the Trainer's method. It always waits.
+
+        Returns:
+            `str` or `None`: address of the commit; `None` on all processes but the first.
+        """
+        if self.hub_model_id is None:
+            self.init_hf_repo(token=token, private=private)
+        if not self.is_world_process_zero():
+            return None
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        return push(
+            self.args.output_dir,
+            self.hub_model_id,
+            revision=revision or self.args.hub_revision,
+            commit_message=commit_message,
+            token=token or self.args.hub_token,
+        )
 
     def save_whole_model(self) -> None:
-        """Write the model and its tokenizer into the output folder, each file whole or not at all."""
+        """Write the model and its tokenizer into the output folder, each file atomically."""
         self.refuse_diverged_weights()
         output = Path(self.args.output_dir)
         staging = output / UNFINISHED
@@ -313,7 +355,7 @@ class WholeCheckpointTrainer(Trainer):
             # Shards would be of use to nobody who loads the model.
             self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
         self.accelerator.wait_for_everyone()
-        self.save_model(str(staging))
+        self.save_model(str(staging), _internal_call=True)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             (staging / "training_args.bin").unlink(missing_ok=True)

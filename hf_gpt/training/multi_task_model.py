@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import Sampler
 
 from ..files import UNFINISHED
 from ..model.configuration_gpt import GPTConfig
@@ -135,23 +136,18 @@ class MultiTaskTrainer(GPTTrainer):
         """Those of all tasks."""
         return list(self.model.task_models.values())
 
-    def _filled_rows(self) -> MultiTaskRows:
+    def filled_rows(self) -> MultiTaskRows:
+        """The training rows; their sampler fills the batches."""
         return self.train_dataset
 
-    def _get_train_sampler(self, train_dataset: MultiTaskRows | None = None) -> MultiTaskSampler:
-        sampler = self.mixture()
-        self._follow_epochs(sampler)
-        return sampler
+    def train_sampler(self, rows: MultiTaskRows) -> Sampler:
+        """The order of the training rows."""
+        return self.follow_epochs(self.mixture())
 
     def mixture(self) -> MultiTaskSampler:
         """The order of the training rows, from the first epoch on."""
-        args = self.args
-        return MultiTaskSampler(
-            [self._row_lengths(part.rows) for part in self.train_dataset.parts.values()],
-            args.train_batch_size * args.world_size * args.gradient_accumulation_steps,
-            seed=args.seed if args.data_seed is None else args.data_seed,
-            rows_cap=self._rows_cap,
-        )
+        lengths = [self.row_lengths(part.rows) for part in self.train_dataset.parts.values()]
+        return MultiTaskSampler(lengths, *self.order(), rows_cap=self._rows_cap)
 
     def describe_batches(self) -> str:
         """How many steps of an epoch each task has, and how much of its batches is padding."""

@@ -342,6 +342,8 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
         print((output / PRETRAINING).read_text(encoding="utf-8"), end="")
         if record.get("validation_loss", 0) > 1 + math.log(config.vocab_size):
             print("The held-out loss is far above that of guessing: lower --learning_rate.", file=sys.stderr)
+    if args.push_to_hub:
+        trainer.push_to_hub()
     return record
 
 

@@ -73,6 +73,54 @@ def encode_task(
     return encoded
 
 
+def token_trees(
+    rows: Dataset,
+    tokenizer: GPTTokenizer,
+    family: str | None = None,
+    max_length: int | None = None,
+    num_proc: int | None = None,
+) -> Dataset:
+    """
+    Rows of your own as the token trees that `GPTTrainer` and `TokenTreeCollator` take.
+
+    Args:
+        rows (`datasets.Dataset`): with the columns `text`; `premise` and `hypothesis`; or `choices` (a list) and,
+            optionally, `context` and `question`. And with `label`: the index of the class or of the right choice, or
+            a score; rows without it can be predicted.
+        tokenizer (`GPTTokenizer`): of the model.
+        family (`str`, *optional*): see `TaskSpec`; by default the one that takes these columns (of pairs entailment).
+        max_length (`int`, *optional*): longest sequence in tokens, by default what the tokenizer says of the model.
+        num_proc (`int`, *optional*): processes that tokenize.
+
+    Returns:
+        `datasets.Dataset`: the fields of a `TokenTree`, `id`, `length`, and `label` where the rows have it.
+
+    Raises:
+        ValueError: if the columns are those of no family.
+    """
+    families = {"choices": "multiple-choice", "hypothesis": "entailment", "text": "classification"}
+    family = family or next((name for column, name in families.items() if column in rows.column_names), None)
+    columns = {"classification": ("text",), "multiple-choice": ("context", "question", "choices")}
+    needed = columns.get(family, ("premise", "hypothesis"))
+    defaults = {"context": "", "question": "", "label": -1}
+    missing = [name for name in needed if name not in rows.column_names and name not in defaults]
+    if family is None or missing:
+        raise ValueError(
+            f"The rows have the columns {', '.join(rows.column_names)}: give them text, premise and hypothesis, or "
+            "choices with context and question (rename_column of datasets)."
+        )
+    has_labels = "label" in rows.column_names
+    added = {name: [defaults[name]] * len(rows) for name in (*needed, "label") if name not in rows.column_names}
+    if "id" not in rows.column_names:
+        added["id"] = [str(number) for number in range(len(rows))]
+    for name, values in added.items():
+        rows = rows.add_column(name, values)
+    special = SpecialIds(tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id)
+    transform = InputTransform(family, special, max_length or tokenizer.model_max_length)
+    encoded, _ = encode_split(rows, needed, tokenizer, transform, num_proc)
+    return encoded if has_labels else encoded.remove_columns("label")
+
+
 def subsample(rows: Dataset, limit: int | None) -> Dataset:
     """At most so many rows, drawn with a fixed seed and in their order: files are often sorted by label."""
     if limit is None or limit >= len(rows):

@@ -11,19 +11,20 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from transformers import TrainerCallback
+from transformers.trainer_utils import IntervalStrategy
 
 from ..model.modeling_gpt import GPTForSequenceClassification, GPTTaskModel
 from ..tasks.report import describe_batches
 from ..trees.collators import FilledRows, LengthGroupedSampler
 from .arguments import FineTuningArguments
+from .checkpoints import WholeCheckpointTrainer
 from .optimization import ReleaseAdam, decay_groups, get_release_schedule
-from .pushing import HubTrainer
 from .unfreezing import UnfreezingPlan, scale_by_level
 
 LOSS_TERMS = ("task_loss", "lm_loss")
 
 
-class _TellSamplerEpoch(TrainerCallback):
+class SetSamplerEpoch(TrainerCallback):
     """
     Tells the sampler which epoch's order is wanted. accelerate does so too, but not through the two wrappers that
     stand around the sampler when a run of several processes goes on in the middle of an epoch.
@@ -36,9 +37,9 @@ class _TellSamplerEpoch(TrainerCallback):
         self.sampler.set_epoch(int(state.epoch or 0))
 
 
-class GPTTrainer(HubTrainer):
+class GPTTrainer(WholeCheckpointTrainer):
     """
-    `transformers.Trainer` with `FineTuningArguments` and checkpoints that are whole or not there.
+    `transformers.Trainer` with `FineTuningArguments` and atomic checkpoints.
 
     The models average both loss terms over the examples of the whole global batch (`num_items_in_batch`), so that
     one process, several processes and gradient accumulation give the same numbers. The log holds `loss`,
@@ -50,7 +51,7 @@ class GPTTrainer(HubTrainer):
         args (`FineTuningArguments`): settings.
         unfreezing (`UnfreezingPlan`, *optional*): which parameters are trained in which update; the others keep their
             values and their moments, and the gradient's norm is that of those that are trained. Not with sharding.
-        kwargs: see `transformers.Trainer`.
+        kwargs: see `transformers.Trainer`. Without `eval_dataset` nothing is evaluated, whatever the arguments say.
 
     Raises:
         ValueError: for label smoothing of a task without one right class or choice.
@@ -58,8 +59,12 @@ class GPTTrainer(HubTrainer):
 
     args: FineTuningArguments
 
-    def __init__(self, *args: Any, unfreezing: UnfreezingPlan | None = None, **kwargs: Any):
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self, model: Any = None, args: Any = None, *more: Any, unfreezing: UnfreezingPlan | None = None, **kwargs: Any
+    ):
+        if len(more) < 3 and kwargs.get("eval_dataset") is None and args is not None:
+            args.eval_strategy, args.load_best_model_at_end = IntervalStrategy.NO, False
+        super().__init__(model, args, *more, **kwargs)
         self.unfreezing = unfreezing
         self._term_sums: dict[str, torch.Tensor] = {}
         self._terms_since: int | None = None
@@ -126,45 +131,49 @@ class GPTTrainer(HubTrainer):
     def describe_batches(self) -> str:
         """How much of the batches of the first epoch is padding."""
         lengths = self.train_dataset.with_format("numpy")["length"][:]
-        order = np.fromiter(self._get_train_sampler(self._filled_rows()), dtype=np.int64)
+        order = np.fromiter(self.train_sampler(self.filled_rows()), dtype=np.int64)
         return describe_batches(lengths, order[order < len(lengths)], self.args.train_batch_size)
 
-    def _filled_rows(self) -> FilledRows:
+    def filled_rows(self) -> FilledRows:
+        """The training rows, as many as fill the batches of all ranks."""
         return FilledRows(self.train_dataset, self.args.train_batch_size * self.args.world_size)
 
     def get_train_dataloader(self) -> DataLoader:
         """Batches of rows of like length (or in random order, see `args.train_sampling_strategy`), filled up."""
         return self._get_dataloader(
-            dataset=self._filled_rows(),
+            dataset=self.filled_rows(),
             description="Training",
             batch_size=self._train_batch_size,
-            sampler_fn=self._get_train_sampler,
+            sampler_fn=self.train_sampler,
             is_training=True,
         )
 
-    def _get_train_sampler(self, train_dataset: FilledRows | None = None) -> Sampler | None:
-        args = self.args
-        if train_dataset is None or args.train_sampling_strategy not in ("group_by_length", "random"):
-            return super()._get_train_sampler(train_dataset)
-        sampler = LengthGroupedSampler(
-            self._row_lengths(train_dataset.rows),
-            args.train_batch_size * args.world_size * args.gradient_accumulation_steps,
-            seed=args.seed if args.data_seed is None else args.data_seed,
-            fillers=train_dataset.fillers,
+    def train_sampler(self, rows: FilledRows) -> Sampler | None:
+        """The order of the training rows."""
+        if self.args.train_sampling_strategy not in ("group_by_length", "random"):
+            return self._get_train_sampler(rows)
+        batch_size, seed = self.order()
+        return self.follow_epochs(
+            LengthGroupedSampler(self.row_lengths(rows.rows), batch_size, seed, fillers=rows.fillers)
         )
-        self._follow_epochs(sampler)
-        return sampler
 
-    def _row_lengths(self, rows: Dataset) -> np.ndarray:
+    def order(self) -> tuple[int, int]:
+        """Rows of a global batch, and the seed of their order."""
+        args = self.args
+        batch_size = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
+        return batch_size, args.seed if args.data_seed is None else args.data_seed
+
+    def row_lengths(self, rows: Dataset) -> np.ndarray:
         """By what rows are grouped: their lengths, or with `train_sampling_strategy="random"` nothing."""
         if self.args.train_sampling_strategy == "group_by_length":
             return rows.with_format("numpy")[self.args.length_column_name][:]
         return np.zeros(len(rows), dtype=np.int64)
 
-    def _follow_epochs(self, sampler: Sampler) -> None:
-        """From now on this sampler is told which epoch it is."""
-        self.remove_callback(_TellSamplerEpoch)
-        self.add_callback(_TellSamplerEpoch(sampler))
+    def follow_epochs(self, sampler: Sampler) -> Sampler:
+        """The sampler, which is told from now on which epoch it is."""
+        self.remove_callback(SetSamplerEpoch)
+        self.add_callback(SetSamplerEpoch(sampler))
+        return sampler
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """The Trainer's own; it leaves the random state alone, so that training goes the same way without it."""

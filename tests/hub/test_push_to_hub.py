@@ -23,7 +23,8 @@ from hf_gpt.hub import code_files, download, push
 from hf_gpt.hub.card import HEADING, OWN_METHODS
 from hf_gpt.hub.checks import is_known
 from hf_gpt.hub.staging import checkpoint_files
-from hf_gpt.training.pushing import SENDING, HubTrainer
+from hf_gpt.training.checkpoints import WholeCheckpointTrainer
+from hf_gpt.training.pushing import SENDING
 
 from ..support.local_hub import Fault, LocalHub
 from ..support.runs import REPOSITORY
@@ -356,7 +357,9 @@ def train(folder: Path, output: Path, steps: int, **options):
     arguments = TrainingArguments(str(output), **settings, **options)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     rows = Rows(model.config)
-    trainer = HubTrainer(model, arguments, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer)
+    trainer = WholeCheckpointTrainer(
+        model, arguments, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer
+    )
     trainer.train()
     return trainer
 
@@ -410,11 +413,11 @@ def test_pushing_while_training_needs_a_token_and_a_base_model_that_others_have(
     adapted = get_peft_model(base, adapter_config("lora", base.config))
     arguments = TrainingArguments(str(tmp_path / "run"), push_to_hub=True, use_cpu=True, report_to="none")
     with pytest.raises(ValueError, match="folder that nobody else has"):
-        HubTrainer(adapted, arguments, train_dataset=Rows(base.config))
+        WholeCheckpointTrainer(adapted, arguments, train_dataset=Rows(base.config))
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", "no/such/file")
     with pytest.raises(ValueError, match="not logged in"):
-        HubTrainer(base, arguments, train_dataset=Rows(base.config))
+        WholeCheckpointTrainer(base, arguments, train_dataset=Rows(base.config))
     assert hub.repositories == {}
 
 
