@@ -18,15 +18,7 @@ from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from ..model.tokenization_gpt import GPTTokenizer
-from ..model.word_splitting import (
-    _PLAIN_CHARACTERS,
-    _PUNCTUATION_RUN,
-    _libraries,
-    fix_text,
-    split_words,
-    standardize_text,
-    word_splitter,
-)
+from ..model.word_splitting import PLAIN_CHARACTERS, PUNCTUATION_RUN, clean_line, fix_text, libraries, word_splitter
 
 _END = r"(?!\S)"
 _START = r"(?<!\S)"
@@ -46,6 +38,35 @@ _NAMED_CHARACTERS = {
     ">": ("gt", "GT"),
     "<": ("lt", "LT"),
 }
+
+
+def standardize_text(text: str) -> str:
+    """
+    ftfy and the release's clean-up: plain dashes, dots and apostrophes; a space on both sides of each run of
+    punctuation; white space around newlines made space, newline, space, and every other run of it one space.
+
+    Args:
+        text (`str`): any text.
+
+    Returns:
+        `str`: the text as spaCy gets it.
+    """
+    lines = (" ".join(clean_line(line).split()) for line in fix_text(text).split("\n"))
+    return " \n ".join(line for line in lines if line)
+
+
+def split_words(text: str) -> list[str]:
+    """
+    The words of a text as the release splits them, before lower-casing. This is the plain way, one pass of spaCy over
+    the standardised text; the tokenizer gets the same words from `WordSplitter`.
+
+    Args:
+        text (`str`): any text.
+
+    Returns:
+        `list[str]`: the words; a newline is the word newline and space.
+    """
+    return [token.text for token in word_splitter().spacy_tokenizer(standardize_text(text))]
 
 
 def fast_tokenizer(tokenizer: GPTTokenizer) -> PreTrainedTokenizerFast:
@@ -157,9 +178,9 @@ def _standardized(character: str) -> str:
 @functools.cache
 def _irregular_characters() -> list[str]:
     # Those that ftfy or the clean-up may change, or that are white space.
-    chardata = _libraries()[0].chardata
+    chardata = libraries()[0].chardata
     codes = {*range(0x20), *range(0x7F, 0xA0), *chardata.LIGATURES, *chardata.WIDTH_MAP, *chardata.CONTROL_CHARS}
-    codes.update(_PLAIN_CHARACTERS, range(0x2000, 0x2070), map(ord, "\u02bc\ufeff"))
+    codes.update(PLAIN_CHARACTERS, range(0x2000, 0x2070), map(ord, "\u02bc\ufeff"))
     for code in range(0xA0, 0x30000):
         if chr(code).isspace() or not unicodedata.is_normalized("NFC", chr(code)):
             codes.add(code)
@@ -231,7 +252,7 @@ def _double_array(trie: dict) -> list[int]:
 
 
 def _punctuation_characters() -> list[str]:
-    return [character for character in map(chr, range(128)) if _PUNCTUATION_RUN.match(character)]
+    return [character for character in map(chr, range(128)) if PUNCTUATION_RUN.match(character)]
 
 
 def _punctuation_pattern() -> str:
@@ -287,7 +308,7 @@ class _SpacyRules:
 
     def __init__(self):
         tokenizer = word_splitter().spacy_tokenizer
-        spacy = _libraries()[1]
+        spacy = libraries()[1]
         defaults = spacy.util.get_lang_class("en").Defaults
         # As spaCy compiles them, without the empty one among them.
         self.prefix, self.suffix, self.infix = (

@@ -7,8 +7,8 @@ The tokenizer of the original GPT (Radford et al., 2018): the release's text sta
 
 import copy
 import functools
-import json
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 from transformers.utils import logging
 
+from .alignment import AlignedEncoding, LazyBatchEncoding, is_newline_word
 from .configuration_gpt import UNREADABLE
-from .word_splitting import ChunkIds, align, word_splitter
+from .vocabulary_files import find_release_file, read_merges, read_tokenizer, read_vocabulary
+from .word_splitting import TextIds, word_splitter
 
 logger = logging.get_logger(__name__)
 END_OF_WORD = "</w>"
@@ -34,109 +36,8 @@ _IDS_ARGUMENTS = {
 }
 
 
-class AlignedEncoding:
-    """
-    An `Encoding` of the `tokenizers` library whose character positions are those of the text as given. They are
-    computed when first asked for; everything else is the wrapped encoding's.
-
-    Args:
-        encoding (`tokenizers.Encoding`): the encoding of the words.
-        sequences (`list`): the one or two sequences as given: texts, or lists of words.
-    """
-
-    def __init__(self, encoding, sequences: Sequence[str | Sequence[str]]):
-        self._encoding = encoding
-        self._sequences = sequences
-        self._offsets = None
-
-    def __getattr__(self, name: str):
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._encoding, name)
-
-    def __len__(self) -> int:
-        return len(self._encoding)
-
-    def __repr__(self) -> str:
-        return repr(self._encoding)
-
-    @property
-    def overflowing(self) -> list["AlignedEncoding"]:
-        return [AlignedEncoding(encoding, self._sequences) for encoding in self._encoding.overflowing]
-
-    @property
-    def offsets(self) -> list[tuple[int, int]]:
-        if self._offsets is None:
-            self._offsets = self._compute_offsets()
-        return self._offsets
-
-    def _compute_offsets(self) -> list[tuple[int, int]]:
-        aligned = functools.cache(self._align)
-        encoding = self._encoding
-        offsets = []
-        for sequence, word, (start, end) in zip(
-            encoding.sequence_ids, encoding.word_ids, encoding.offsets, strict=True
-        ):
-            if sequence is None:
-                offsets.append((0, 0))
-            else:
-                starts, ends = aligned(sequence, None if isinstance(self._sequences[sequence], str) else word)
-                offsets.append((starts[start], ends[end - 1]))
-        return offsets
-
-    def _align(self, sequence: int, word: int | None) -> tuple[list[int], list[int]]:
-        source = self._sequences[sequence]
-        return align(source) if word is None else _align_given_word(source[word])
-
-    def token_to_chars(self, token_index: int) -> tuple[int, int] | None:
-        return None if self._encoding.token_to_sequence(token_index) is None else self.offsets[token_index]
-
-    def char_to_token(self, char_pos: int, sequence_index: int = 0) -> int | None:
-        for index, (sequence, (start, end)) in enumerate(zip(self._encoding.sequence_ids, self.offsets, strict=True)):
-            if sequence == sequence_index and start <= char_pos < end:
-                return index
-        return None
-
-    def word_to_chars(self, word_index: int, sequence_index: int = 0) -> tuple[int, int] | None:
-        tokens = self._encoding.word_to_tokens(word_index, sequence_index)
-        return None if tokens is None else (self.offsets[tokens[0]][0], self.offsets[tokens[1] - 1][1])
-
-    def char_to_word(self, char_pos: int, sequence_index: int = 0) -> int | None:
-        token = self.char_to_token(char_pos, sequence_index)
-        return None if token is None else self._encoding.word_ids[token]
-
-
-class LazyBatchEncoding(BatchEncoding):
-    """A `BatchEncoding` that makes its `encodings` (tokens, words, positions) when they are first asked for."""
-
-    _make_encodings: Callable[[], list[AlignedEncoding]] | None = None
-    _made_encodings: list[AlignedEncoding] | None = None
-
-    @property
-    def _encodings(self) -> list[AlignedEncoding] | None:
-        if self._make_encodings is not None:
-            self._made_encodings, self._make_encodings = self._make_encodings(), None
-        return self._made_encodings
-
-    @_encodings.setter
-    def _encodings(self, encodings: list[AlignedEncoding] | None) -> None:
-        self._made_encodings, self._make_encodings = encodings, None
-
-    @property
-    def is_fast(self) -> bool:
-        return self._make_encodings is not None or self._made_encodings is not None
-
-
-def _is_newline_word(word: str) -> bool:
-    return "\n" in word and word.isspace()
-
-
 def _prepare_given_word(word: str) -> str:
-    return "\n" if _is_newline_word(word) else word_splitter()(word)
-
-
-def _align_given_word(word: str) -> tuple[list[int], list[int]]:
-    return ([word.index("\n")], [word.rindex("\n") + 1]) if _is_newline_word(word) else align(word)
+    return "\n" if is_newline_word(word) else word_splitter()(word)
 
 
 def _map_strings(function, texts):
@@ -157,82 +58,6 @@ def _build_decoder(special_tokens: Iterable[str]) -> decoders.Decoder:
             decoders.Replace(Regex(" ?\n ?"), "\n"),
         ]
     )
-
-
-def _read_vocab(path: Path) -> dict[str, int]:
-    try:
-        vocab = json.loads(_read_utf8(path))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {error.lineno}: not JSON ({error.msg}); expected one object") from error
-    if not isinstance(vocab, dict) or not all(type(index) is int for index in vocab.values()):
-        raise ValueError(f"{path}: expected one JSON object that maps each piece to its id")
-    if not vocab:
-        raise ValueError(f"{path}: the vocabulary is empty")
-    ids = sorted(vocab.values())
-    if ids != list(range(len(ids))):
-        wrong = next(index for index, found in enumerate(ids) if index != found)
-        problem = "stands twice" if wrong and ids[wrong] == ids[wrong - 1] else "stands out of order"
-        raise ValueError(
-            f"{path}: ids must count from 0 to {len(ids) - 1} without gaps or repeats, but {ids[wrong]} {problem}"
-        )
-    return vocab
-
-
-def _read_merges(path: Path, vocab: dict[str, int]) -> list[tuple[str, str]]:
-    merges = []
-    lines = _read_utf8(path).split("\n")
-    for number, line in enumerate(lines, start=1):
-        line = line.removesuffix("\r")
-        if (number == 1 and line.startswith("#version")) or (number == len(lines) and not line):
-            continue
-        pieces = tuple(line.split(" "))
-        if len(pieces) != 2 or not all(pieces):
-            raise ValueError(f"{path}, line {number}: expected two pieces parted by one space, found {line!r}")
-        for piece in (*pieces, "".join(pieces)):
-            if piece not in vocab:
-                raise ValueError(
-                    f"{path}, line {number}: {piece!r} is not in the vocabulary; do the files belong together?"
-                )
-        merges.append(pieces)
-    if not merges:
-        raise ValueError(f"{path}: holds no merges")
-    return merges
-
-
-def _read_utf8(path: Path) -> str:
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file")
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 at byte {error.start}") from error
-    if not text.strip():
-        raise ValueError(f"{path}: the file is empty")
-    return text
-
-
-def _read_tokenizer(path: Path) -> Tokenizer:
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file")
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises no other kind
-        raise ValueError(f"{path}: not a tokenizer of the tokenizers library ({error})") from error
-    if not isinstance(tokenizer.model, models.BPE):
-        raise ValueError(f"{path}: expected a BPE, found {type(tokenizer.model).__name__}")
-    return tokenizer
-
-
-def _find_release_file(directory: Path, name: str, pattern: str, argument: str) -> Path:
-    if (directory / name).is_file():
-        return directory / name
-    found = sorted(directory.glob(pattern))
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
-        raise ValueError(
-            f"{directory}: expected {name} or exactly one {pattern}, found {names}; name it by {argument}="
-        )
-    return found[0]
 
 
 class GPTTokenizer(PreTrainedTokenizerFast):
@@ -302,12 +127,12 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         tokenizer_file = kwargs.pop("tokenizer_file", None)
         vocab_file, merges_file = kwargs.pop("vocab_file", None), kwargs.pop("merges_file", None)
         if tokenizer_file is None and vocab is None and vocab_file is not None and merges_file is not None:
-            vocab = _read_vocab(Path(vocab_file))
-            merges = _read_merges(Path(merges_file), vocab)
+            vocab = read_vocabulary(Path(vocab_file))
+            merges = read_merges(Path(merges_file), vocab)
         if tokenizer_object is not None:
             self._tokenizer = copy.deepcopy(tokenizer_object)
         elif tokenizer_file is not None:
-            self._tokenizer = _read_tokenizer(Path(tokenizer_file))
+            self._tokenizer = read_tokenizer(Path(tokenizer_file))
         elif vocab is not None and merges is not None:
             self._tokenizer = Tokenizer(
                 models.BPE(vocab=vocab, merges=merges, unk_token=str(unk_token), end_of_word_suffix=END_OF_WORD)
@@ -328,7 +153,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
                 if token is not None
             ]
         )
-        self._chunk_ids = ChunkIds()
+        self._text_ids = TextIds()
         self._task_template = bool(task_template)
         kwargs["split_special_tokens"] = True
         super().__init__(
@@ -382,15 +207,9 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         directory = Path(directory)
         if not directory.is_dir():
             raise ValueError(f"{directory}: no such directory")
-        if vocab_file is None:
-            vocab_path = _find_release_file(directory, "encoder_bpe_40000.json", "encoder_bpe_*.json", "vocab_file")
-        else:
-            vocab_path = directory / vocab_file
-        if merges_file is None:
-            merges_path = _find_release_file(directory, "vocab_40000.bpe", "vocab_*.bpe", "merges_file")
-        else:
-            merges_path = directory / merges_file
-        vocab = _read_vocab(vocab_path)
+        vocab_path = find_release_file(directory, vocab_file, "encoder_bpe_40000.json", "vocab_file")
+        merges_path = find_release_file(directory, merges_file, "vocab_40000.bpe", "merges_file")
+        vocab = read_vocabulary(vocab_path)
         unk_token = str(kwargs.get("unk_token", "<unk>"))
         if vocab.get(unk_token) != 0:
             raise ValueError(
@@ -399,7 +218,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         for token in ("_start_", "_delimiter_", "_classify_", "<pad>"):
             if token in vocab:
                 raise ValueError(f"{vocab_path}: {token!r} is a special token and gets its id behind the vocabulary")
-        return cls(vocab=vocab, merges=_read_merges(merges_path, vocab), task_template=task_template, **kwargs)
+        return cls(vocab=vocab, merges=read_merges(merges_path, vocab), task_template=task_template, **kwargs)
 
     @classmethod
     def convert_to_native_format(cls, trust_remote_code: bool = False, **kwargs) -> dict[str, Any]:
@@ -505,51 +324,39 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         verbose: bool = True,
         **unused,
     ) -> BatchEncoding | None:
-        # The same ids as `_encode_words`, many times as quick; None where the latter has to do it.
+        # The same as `_encode_words` by a cache of ids, many times as quick; None where the latter has to do it.
         batched = isinstance(text, (list, tuple))
         texts, pairs = (text, text_pair) if batched else ([text], None if text_pair is None else [text_pair])
-        truncated = truncation_strategy != TruncationStrategy.DO_NOT_TRUNCATE
         settings = self._settings()
-        if (
-            settings is None
-            or (truncated and max_length is None)
-            or not _are_texts(texts)
-            or (pairs is not None and not _are_texts(pairs, len(texts)))
-        ):
+        if settings is None or not _are_texts(texts) or (pairs is not None and not _are_texts(pairs, len(texts))):
             return None
-        if self._chunk_ids.backend is not self._tokenizer:
-            self._chunk_ids = ChunkIds(self._tokenizer)
-        ids_of_text = self._chunk_ids
-        rows = list(map(ids_of_text, texts))
-        if pairs is None:
-            if truncated:
-                room = max_length - (self.num_special_tokens_to_add() if add_special_tokens else 0)
-                if room < 1 or truncation_strategy == TruncationStrategy.ONLY_SECOND:
-                    return None
-                kept = slice(room) if self.truncation_side == "right" else slice(-room, None)
-                rows = [row[kept] for row in rows]
-            if add_special_tokens:
-                rows = list(map(self.build_inputs_with_special_tokens, rows))
+        if self._text_ids.backend is not self._tokenizer:
+            self._text_ids = TextIds(self._tokenizer)
+        rows = [list(map(self._text_ids, side)) for side in (texts, pairs) if side is not None]
+        is_cut = truncation_strategy != TruncationStrategy.DO_NOT_TRUNCATE
+        room = (max_length or 0) - add_special_tokens * self.num_special_tokens_to_add()
+        if is_cut and pairs is None and room > 0 and truncation_strategy != TruncationStrategy.ONLY_SECOND:
+            kept = slice(room) if self.truncation_side == "right" else slice(-room, None)
+            rows = [[ids[kept] for ids in rows[0]]]
+        if add_special_tokens:
+            rows = list(map(self.build_inputs_with_special_tokens, *rows))
         else:
-            rows = list(zip(rows, map(ids_of_text, pairs), strict=True))
-            if add_special_tokens:
-                rows = [self.build_inputs_with_special_tokens(*row) for row in rows]
-            else:
-                rows = [first + second for first, second in rows]
-            if truncated and max(map(len, rows)) > max_length:
-                return None
+            rows = [list(itertools.chain(*row)) for row in zip(*rows, strict=True)]
+        if is_cut and (max_length is None or max(map(len, rows)) > max_length):
+            return None
+        for row in rows:
+            self._eventual_warn_about_too_long_sequence(row, max_length, verbose)
         data = {"input_ids": rows}
         if return_attention_mask is None or return_attention_mask:
             data["attention_mask"] = [[1] * len(row) for row in rows]
-        for row in rows:
-            self._eventual_warn_about_too_long_sequence(row, max_length, verbose)
-        padding_side = padding_side or self.padding_side
+        padding = {
+            "max_length": max_length,
+            "pad_to_multiple_of": pad_to_multiple_of,
+            "padding_side": padding_side or self.padding_side,
+        }
         if padding_strategy != PaddingStrategy.DO_NOT_PAD:
-            width = max_length if padding_strategy == PaddingStrategy.MAX_LENGTH else max(map(len, rows))
-            width = -(-width // pad_to_multiple_of) * pad_to_multiple_of if pad_to_multiple_of else width
-            for name, filler in (("input_ids", self.pad_token_id), ("attention_mask", 0)):
-                if name in data:
-                    data[name] = [_padded(row, width, filler, padding_side) for row in data[name]]
+            wants_mask = "attention_mask" in data
+            data = self.pad(data, padding_strategy, return_attention_mask=wants_mask, verbose=False, **padding).data
         if not batched and return_tensors is None:
             data = {name: values[0] for name, values in data.items()}
         encoded = LazyBatchEncoding(data, tensor_type=return_tensors, n_sequences=1 if pairs is None else 2)
@@ -557,10 +364,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             "add_special_tokens": add_special_tokens,
             "padding_strategy": padding_strategy,
             "truncation_strategy": truncation_strategy,
-            "max_length": max_length,
-            "pad_to_multiple_of": pad_to_multiple_of,
-            "padding_side": padding_side,
             "verbose": False,
+            **padding,
         }
         # Copies, as the caller may change the lists.
         texts, pairs = (list(texts), pairs and list(pairs)) if batched else (text, text_pair)
@@ -665,8 +470,3 @@ def _are_texts(texts, number: int | None = None) -> bool:
     # The base class has the messages for what is not.
     same_number = number is None or (isinstance(texts, (list, tuple)) and len(texts) == number)
     return same_number and set(map(type, texts)) == {str}
-
-
-def _padded(row: list[int], width: int, filler: int, side: str) -> list[int]:
-    missing = [filler] * (width - len(row))
-    return row + missing if side == "right" else missing + row

@@ -1,15 +1,13 @@
 """
 The release's words: ftfy, clean-up, spaCy's English word splitter and lower case, in that order.
 
-`word_splitter()` is the quick way behind a cache, `split_words` the plain one; `ChunkIds` goes on to the ids of the
-words, and `align` tells where each character of the words comes from.
+`word_splitter()` splits behind a cache; `TextIds` goes on to the ids of the words.
 """
 
-import difflib
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 # ftfy returns ASCII text without these characters as it is: every fixer of it concerns other characters, HTML entities
@@ -22,17 +20,15 @@ _MAY_CHANGE_BUT_FOR_TYPOGRAPHY = re.compile("[^\t\n\x0c\x20-\x25\x27-\x7e\u2013\
 _MAY_CHANGE_BUT_FOR_LATIN_1 = re.compile(
     "[^\t\n\x0c\x20-\x25\x27-\x7e\xa1-\xff\u2013\u2014\u2018\u2019\u201c\u201d\u2026]"
 )
-# difflib's time may grow with the cube of a length, so longer texts are aligned by their places alone.
-_MOST_COMPARED = 256
 # ftfy treats longer lines in pieces of this size.
 _FTFY_SEGMENT = 1_000_000
 
-_PLAIN_CHARACTERS = str.maketrans(
+PLAIN_CHARACTERS = str.maketrans(
     {"\u2014": "-", "\u2013": "-", "\u2015": "-", "\u2026": "...", "\u00b4": "'"}  # em dash, en dash, bar, ..., acute
 )
 # A run of one and the same of these characters becomes a word of its own. The backslash is not among them: the
 # release's pattern loses it to string escaping.
-_PUNCTUATION_RUN = re.compile(r'([-~!";?+,)(/*\[\]}{|_])\1*')
+PUNCTUATION_RUN = re.compile(r'([-~!";?+,)(/*\[\]}{|_])\1*')
 # Unless a special case says otherwise, spaCy takes these apart where the groups say: no prefix or infix begins with an
 # ASCII letter alone, the suffixes here are 's and a full stop behind a lower-case letter, and none of these is a URL.
 _PLAIN_PART = re.compile(r"([A-Za-z]+)('s)?|([A-Za-z]*[a-z])(\.)")
@@ -57,12 +53,13 @@ def fix_text(text: str) -> str:
     if (text.isascii() and text.isprintable() and "&" not in text) or _MAY_CHANGE.search(text) is None:
         return text
     if _MAY_CHANGE_BUT_FOR_TYPOGRAPHY.search(text) is None:
-        return _straighten(text)
-    return "".join(fixed for _, fixed in _fixed_lines(text))
+        return straighten(text)
+    return "".join(fixed for _, fixed in fixed_lines(text))
 
 
-def _fixed_lines(text: str) -> Iterable[tuple[str, str]]:
-    ftfy, _ = _libraries()
+def fixed_lines(text: str) -> Iterable[tuple[str, str]]:
+    """The lines of a text, long ones in pieces, before and behind ftfy."""
+    ftfy, _ = libraries()
     unescape_html = "auto"
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
         for start in range(0, len(line), _FTFY_SEGMENT):
@@ -70,7 +67,7 @@ def _fixed_lines(text: str) -> Iterable[tuple[str, str]]:
             # ftfy stops unescaping entities for the rest of the text at the first <.
             if "<" in segment:
                 unescape_html = False
-            straight = _straighten(segment)
+            straight = straighten(segment)
             # ftfy looks for mojibake again once it has made the marks straight.
             if _MAY_CHANGE_BUT_FOR_TYPOGRAPHY.search(segment) is None or (
                 _MAY_CHANGE_BUT_FOR_LATIN_1.search(segment) is None
@@ -82,49 +79,23 @@ def _fixed_lines(text: str) -> Iterable[tuple[str, str]]:
                 yield segment, ftfy.fix_text(segment, unescape_html=unescape_html)
 
 
-def _straighten(text: str) -> str:
+def straighten(text: str) -> str:
+    """A text with plain quotation marks."""
     for curly, straight in (("\u2018", "'"), ("\u2019", "'"), ("\u201c", '"'), ("\u201d", '"')):
         text = text.replace(curly, straight)  # much quicker than str.translate
     return text
 
 
-def standardize_text(text: str) -> str:
-    """
-    ftfy and the release's clean-up: plain dashes, dots and apostrophes; a space on both sides of each run of
-    punctuation; white space around newlines made space, newline, space, and every other run of it one space.
-
-    Args:
-        text (`str`): any text.
-
-    Returns:
-        `str`: the text as spaCy gets it.
-    """
-    lines = (" ".join(_clean_line(line).split()) for line in fix_text(text).split("\n"))
-    return " \n ".join(line for line in lines if line)
-
-
-def _clean_line(line: str) -> str:
-    line = line if line.isascii() else line.translate(_PLAIN_CHARACTERS)
+def clean_line(line: str) -> str:
+    """The release's clean-up of a line: plain dashes, dots and apostrophes, and runs of punctuation between spaces."""
+    line = line if line.isascii() else line.translate(PLAIN_CHARACTERS)
     # A function, as Python's own template is slower.
-    return _PUNCTUATION_RUN.sub(lambda run: f" {run[0]} ", line)
-
-
-def split_words(text: str) -> list[str]:
-    """
-    The words of a text as the release splits them, before lower-casing. This is the plain way, one pass of spaCy over
-    the standardised text; the tokenizer itself gets the same words from `WordSplitter`.
-
-    Args:
-        text (`str`): any text.
-
-    Returns:
-        `list[str]`: the words; a newline is the word newline and space.
-    """
-    return [token.text for token in word_splitter().spacy_tokenizer(standardize_text(text))]
+    return PUNCTUATION_RUN.sub(lambda run: f" {run[0]} ", line)
 
 
 @functools.cache
-def _libraries():
+def libraries():
+    """ftfy and spaCy."""
     try:
         import ftfy
         import spacy
@@ -174,20 +145,19 @@ class WordSplitter:
     spaCy's store of strings are emptied at a limit, so that memory stays bounded.
 
     Args:
-        max_chunks (`int`, *optional*, defaults to 131072): how many chunks, and parts of chunks, to remember.
+        max_parts (`int`, *optional*, defaults to 131072): how many parts of chunks to remember.
         max_strings (`int`, *optional*, defaults to 262144): how many strings spaCy may store.
     """
 
-    def __init__(self, max_chunks: int = 1 << 17, max_strings: int = 1 << 18):
+    def __init__(self, max_parts: int = 1 << 17, max_strings: int = 1 << 18):
         self.max_strings = max_strings
-        self._chunks = StringCache(self.split_chunk, max_chunks)
-        self._parts = StringCache(self._split_part, max_chunks)
+        self._parts = StringCache(self._split_part, max_parts)
         self._load_spacy()
 
     def _load_spacy(self) -> None:
-        self.spacy_tokenizer = _libraries()[1].blank("en").tokenizer
+        self.spacy_tokenizer = libraries()[1].blank("en").tokenizer
         self._chunk_tokenizer = self._without_late_lookup(self.spacy_tokenizer)
-        orth = _libraries()[1].symbols.ORTH
+        orth = libraries()[1].symbols.ORTH
         rules = self.spacy_tokenizer.rules
         self._special_cases = {case: tuple(part[orth] for part in parts) for case, parts in rules.items()}
         self._longest_special_case = max(map(len, self._special_cases))
@@ -303,35 +273,35 @@ class WordSplitter:
         Returns:
             `str`, *optional*: its lower-cased words parted by spaces; `None` if they depend on the rest of the line.
         """
-        parts = [chunk] if chunk.isalpha() else _clean_line(chunk).split()
+        parts = [chunk] if chunk.isalpha() else clean_line(chunk).split()
         if len(parts) == 1:
             return self._parts[parts[0]]
         words = list(map(self._parts.__getitem__, parts))
         return None if None in words else " ".join(words)
 
-    def split_line(self, chunks: Sequence[str]) -> str:
+    def lines(
+        self, text: str, of_chunk: Callable[[str], Any], convert: Callable[[str], Any] = str
+    ) -> Iterator[list[Any]]:
         """
-        Args:
-            chunks (`Sequence[str]`): the chunks of a line that ftfy has fixed.
-
-        Returns:
-            `str`: its lower-cased words parted by spaces.
-        """
-        words = list(map(self._chunks.__getitem__, chunks))
-        if None in words:
-            self.fill_gaps(words, chunks)
-        return " ".join(words)
-
-    def fill_gaps(self, found: list, chunks: Sequence[str], convert: Callable[[str], Any] = str) -> None:
-        """
-        Puts in what `split_chunk` cannot tell.
+        The words of a text, line by line; lines without words are left out.
 
         Args:
-            found (`list`): what was found for each chunk of a line, or `None`; where the words of several chunks
-                depend on each other, the list gets one item for all of them.
-            chunks (`Sequence[str]`): the chunks.
-            convert (`Callable`, *optional*, defaults to `str`): makes the item from lower-cased words.
+            text (`str`): any text.
+            of_chunk (`Callable`): what `split_chunk` says of a chunk, converted, or `None` where it says `None`.
+            convert (`Callable`, *optional*, defaults to `str`): makes an item from lower-cased words.
+
+        Yields:
+            `list`: one item for each chunk, or for several whose words depend on each other.
         """
+        for line in fix_text(text).split("\n"):
+            chunks = line.split()
+            found = list(map(of_chunk, chunks))
+            if None in found:
+                self._fill_gaps(found, chunks, convert)
+            if found:
+                yield found
+
+    def _fill_gaps(self, found: list, chunks: Sequence[str], convert: Callable[[str], Any]) -> None:
         runs, end = [], 0
         for index in [index for index, item in enumerate(found) if item is None]:
             if index < end:
@@ -343,12 +313,12 @@ class WordSplitter:
                 end += 1
             runs.append(slice(start, end))
         for run in reversed(runs):
-            parts = list(map(self._words_of, _clean_line(" ".join(chunks[run])).split()))
+            parts = list(map(self._words_of, clean_line(" ".join(chunks[run])).split()))
             found[run] = [convert(" ".join(self._look_up_late(parts)).lower())]
 
     def _may_join_late_case(self, chunk: str) -> bool:
         # No match of the late look-up holds a word that no late case has, so neither does any that overlaps it.
-        words = self._chunks[chunk]
+        words = self.split_chunk(chunk)
         return words is None or not self._late_words.isdisjoint(words.split(" "))
 
     def __call__(self, text: str) -> str:
@@ -359,8 +329,7 @@ class WordSplitter:
         Returns:
             `str`: lower-cased words parted by single spaces; a newline is the word newline.
         """
-        lines = (line.split() for line in fix_text(text).split("\n"))
-        return " \n ".join(self.split_line(chunks) for chunks in lines if chunks)
+        return " \n ".join(map(" ".join, self.lines(text, self.split_chunk)))
 
 
 def _affix_length(find: Callable[[str], int], part: str, start: int, end: int, at_end: bool = False) -> int:
@@ -374,7 +343,7 @@ def _affix_length(find: Callable[[str], int], part: str, start: int, end: int, a
         size *= 2
 
 
-class ChunkIds:
+class TextIds:
     """
     Ids of a text by a cache of the ids of its chunks: those that the backend gives to the words of a text without
     added tokens, but without the positions that take most of its time. A pickle or copy is empty and has no backend,
@@ -391,7 +360,7 @@ class ChunkIds:
         self.chunks = StringCache(self._ids_of_chunk)
 
     def __reduce__(self):
-        return ChunkIds, ()
+        return TextIds, ()
 
     def _ids_of_chunk(self, chunk: str) -> tuple[int, ...] | None:
         words = word_splitter().split_chunk(chunk)
@@ -411,96 +380,9 @@ class ChunkIds:
         Returns:
             `list[int]`: the ids of its words, without special tokens.
         """
-        known = self.chunks
-        ids = []
-        for line in fix_text(text).split("\n"):
-            chunks = line.split()
-            parts = list(map(known.__getitem__, chunks))
-            if None in parts:
-                word_splitter().fill_gaps(parts, chunks, self._ids_of_words)
-            if parts and ids:
+        ids: list[int] = []
+        for parts in word_splitter().lines(text, self.chunks.__getitem__, self._ids_of_words):
+            if ids:
                 ids += self.words["\n"]
             ids += itertools.chain.from_iterable(parts)
         return ids
-
-
-def align(text: str) -> tuple[list[int], list[int]]:
-    """
-    Where the characters of `WordSplitter()(text)` come from.
-
-    Args:
-        text (`str`): any text.
-
-    Returns:
-        `tuple[list[int], list[int]]`: for each character of the words the start and the end of its origin in `text`;
-        the spaces between words have an empty one.
-    """
-    visible, newlines = [], []
-    newline = None
-    for character, start, end in _fixed_characters(text):
-        if character == "\n":
-            newline = (newline[0] if newline else start, end)
-        elif not character.isspace():
-            if newline and visible:
-                newlines.append(newline)
-            newline = None
-            visible.extend([(start, end)] * len(character.translate(_PLAIN_CHARACTERS).lower()))
-    words = word_splitter()(text)
-    visible, newlines = iter(visible), iter(newlines)
-    starts, ends = [], []
-    for character in words:
-        if character == " ":
-            start = end = ends[-1]  # never asked for: no piece begins or ends with a space
-        else:
-            start, end = next(newlines if character == "\n" else visible)
-        starts.append(start)
-        ends.append(end)
-    return starts, ends
-
-
-def _fixed_characters(text: str) -> Iterable[tuple[str, int, int]]:
-    if _MAY_CHANGE.search(text) is None:
-        yield from ((character, index, index + 1) for index, character in enumerate(text))
-        return
-    base = 0
-    for before, after in _fixed_lines(text):
-        if before == after or _straighten(before) == after:
-            yield from ((character, base + index, base + index + 1) for index, character in enumerate(after))
-        else:
-            for character, (start, end) in zip(after, _spans_in(before, after), strict=True):
-                yield character, base + start, base + end
-        base += len(before)
-
-
-def _spans_in(before: str, after: str) -> list[tuple[int, int]]:
-    # First whole words, then the characters of the words that differ: fast on long lines.
-    spans = []
-    words_before, words_after = (re.findall(r"\s*\S+|\s+$", side) for side in (before, after))
-    starts_before, starts_after = ([0, *itertools.accumulate(map(len, side))] for side in (words_before, words_after))
-    for tag, b_start, b_end, a_start, a_end in _differences(words_before, words_after):
-        start, end = starts_before[b_start], starts_before[b_end]
-        changed = after[starts_after[a_start] : starts_after[a_end]]
-        if tag == "equal":
-            spans.extend((index, index + 1) for index in range(start, end))
-            continue
-        for _, b_from, b_to, a_from, a_to in _differences(before[start:end], changed):
-            if b_to - b_from == a_to - a_from:
-                spans.extend((start + index, start + index + 1) for index in range(b_from, b_to))
-            else:
-                spans.extend([(start + b_from, start + b_to)] * (a_to - a_from))
-    return spans
-
-
-def _differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
-    if max(len(before), len(after)) > _MOST_COMPARED:
-        return _rough_differences(before, after)
-    return difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
-
-
-def _rough_differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
-    if len(before) == len(after):
-        pairs = enumerate(zip(before, after, strict=True))
-        return [("equal" if old == new else "replace", i, i + 1, i, i + 1) for i, (old, new) in pairs]
-    shorter = min(len(before), len(after))
-    same = next((i for i in range(shorter) if before[i] != after[i]), shorter)
-    return [("equal", 0, same, 0, same), ("replace", same, len(before), same, len(after))]

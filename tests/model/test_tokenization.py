@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer
 
+from hf_gpt.conversion.fast_tokenizer import split_words, standardize_text
 from hf_gpt.model import word_splitting
+from hf_gpt.model.alignment import align
 from hf_gpt.model.tokenization_gpt import GPTTokenizer
-from hf_gpt.model.word_splitting import WordSplitter, align, fix_text, split_words, standardize_text, word_splitter
+from hf_gpt.model.word_splitting import WordSplitter, fix_text, word_splitter
 
 from ..support.texts import (
     ALL_GOLDEN,
@@ -105,11 +107,11 @@ class TestWords:
             assert word_splitter()(text) == as_backend_text(split_words(text))
 
     def test_memory_limits(self):
-        bounded = WordSplitter(max_chunks=4, max_strings=1)
+        bounded = WordSplitter(max_parts=4, max_strings=1)
         for number in range(6):
             text = f"word{number} don't other{number}"
             assert bounded(text) == as_backend_text(split_words(text))
-            assert len(bounded._chunks) <= 4
+            assert len(bounded._parts) <= 4
 
 
 class TestProperties:
@@ -468,7 +470,7 @@ class TestErrors:
             GPTTokenizer.from_release(tmp_path, vocab_file="encoder_bpe_27.json", merges_file="vocab_27.bpe")
 
     def test_without_spacy(self, tokenizer, monkeypatch):
-        caches = (word_splitting._libraries, word_splitting.word_splitter)
+        caches = (word_splitting.libraries, word_splitting.word_splitter)
         with monkeypatch.context() as patched:
             patched.setitem(sys.modules, "spacy", None)
             for cache in caches:

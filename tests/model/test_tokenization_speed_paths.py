@@ -18,9 +18,10 @@ from tokenizers import processors
 from transformers import BatchEncoding
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 
+from hf_gpt.conversion.fast_tokenizer import split_words
 from hf_gpt.model import word_splitting
 from hf_gpt.model.tokenization_gpt import GPTTokenizer
-from hf_gpt.model.word_splitting import StringCache, WordSplitter, fix_text, split_words, word_splitter
+from hf_gpt.model.word_splitting import StringCache, WordSplitter, fix_text, word_splitter
 
 from ..support.texts import CARRIED_GOLDEN, TRICKY, as_backend_text, read_golden, write_release
 
@@ -88,7 +89,7 @@ class TestWords:
         splitter("say 'em.' but no more, please")
         sent = []
         monkeypatch.setattr(splitter, "_words_of", lambda part: sent.append(part) or [])
-        splitter.split_line(["say", "'em.'", "but", "no", "more,", "please"])
+        splitter("say 'em.' but no more, please")
         assert sent == ["'em.'"]
 
     def test_long_runs_of_affixes(self):
@@ -204,11 +205,13 @@ class TestIds:
     def test_short_way_is_the_long_way(self, release, texts, arguments, template, truncation_side):
         tokenizer = tokenizer_in(release, template)
         tokenizer.truncation_side = truncation_side
-        cut = arguments["truncation_strategy"]
-        if cut == TruncationStrategy.ONLY_SECOND:
+        if arguments["truncation_strategy"] == TruncationStrategy.ONLY_SECOND:
             return
         quick = tokenizer._encode_ids(texts, None, **arguments)
-        assert content(quick) == content(tokenizer._encode_words(texts, None, **arguments))
+        if quick is None:
+            assert arguments["truncation_strategy"] != TruncationStrategy.DO_NOT_TRUNCATE
+        else:
+            assert content(quick) == content(tokenizer._encode_words(texts, None, **arguments))
 
     @given(st.lists(st.tuples(TRICKY, TRICKY), min_size=1, max_size=3), ARGUMENTS, st.booleans())
     @settings(deadline=None, max_examples=200)
