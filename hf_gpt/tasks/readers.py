@@ -224,31 +224,25 @@ def read_xml(path: Path, item: str) -> Iterator[Record]:
     The document type may be named, as COPA's files do, but nothing is fetched, and a file that declares or uses
     entities of its own is refused: they can blow up in memory or pull in other files.
     """
-    done: list[Record] = []
-    fields: dict[str, str] | None = None
-    child: str | None = None
-    first_line = 0
+    items: list[Record] = []
+    inside: list[str] = []  # names of open elements, from the item down
     parser = expat.ParserCreate()
     parser.buffer_text = True
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal fields, child, first_line
         if name == item:
-            fields, first_line = dict(attributes), parser.CurrentLineNumber
-        elif fields is not None:
-            child = name
-            fields.setdefault(name, "")
+            items.append(Record(str(path), parser.CurrentLineNumber, dict(attributes)))
+        elif inside:
+            items[-1].fields.setdefault(name, "")
+        if name == item or inside:
+            inside.append(name)
 
     def text(characters: str) -> None:
-        if fields is not None and child is not None:
-            fields[child] += characters
+        if len(inside) > 1:
+            items[-1].fields[inside[-1]] += characters
 
     def end(name: str) -> None:
-        nonlocal fields, child
-        child = None
-        if name == item and fields is not None:
-            done.append(Record(str(path), first_line, fields))
-            fields = None
+        del inside[-1:]
 
     def refuse(*_: object) -> None:
         raise input_error(
@@ -263,11 +257,7 @@ def read_xml(path: Path, item: str) -> Iterator[Record]:
 
     try:
         with open_bytes(path) as file:
-            while chunk := file.read(1 << 16):
-                parser.Parse(chunk, False)
-                yield from done
-                done.clear()
-            parser.Parse(b"", True)
+            parser.ParseFile(file)
     except expat.ExpatError as error:
         # An empty file is one that the caller reports, with the words it has for all formats.
         if error.code != expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS] or parser.CurrentByteIndex > 0:
@@ -276,7 +266,7 @@ def read_xml(path: Path, item: str) -> Iterator[Record]:
                 f"this is not well-formed XML ({expat.ErrorString(error.code)}).",
                 "Correct the file or download it again.",
             ) from error
-    yield from done
+    yield from items
 
 
 read_tsv = partial(read_delimited, delimiter="\t")

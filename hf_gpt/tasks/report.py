@@ -12,6 +12,7 @@ from datasets import Dataset
 from ..files import atomic
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import IGNORED_LABEL
+from ..trees.token_tree import TokenTree
 from .encoding import EncodingStatistics
 from .loading import TaskData
 from .metrics import TRAINER_PADDING, predictions_from_logits
@@ -50,11 +51,9 @@ def describe_task(
     if task.spec.family == "multiple-choice":
         label = f"right choice {first['label'] + 1} of {len(first['path_ends'])}"
     lines.append(f"First training example ({first['id']}), {label}:")
-    for end in first["path_ends"]:
-        indices = [end]
-        while first["parent_index"][indices[-1]] != indices[-1]:
-            indices.append(first["parent_index"][indices[-1]])
-        lines.append("  " + tokenizer.decode([first["input_ids"][index] for index in reversed(indices)]))
+    tree = TokenTree.from_row(first)
+    for number in range(len(tree.path_ends)):
+        lines.append("  " + tokenizer.decode([tree.input_ids[index] for index in tree.path(number)]))
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
 """Rows of token ids -> padded tensors; and which rows stand in a batch together."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -40,9 +40,7 @@ class TokenTreeCollator:
             `subtree_end` and `parent_index`, all `(batch, length)`; `classify_index` `(batch, paths)`, -1 where a
             row has fewer paths than others; `labels`.
         """
-        names = [field.name for field in fields(TokenTree)]
-        trees = [TokenTree(**{name: feature[name] for name in names}) for feature in features]
-        batch = collate_trees(trees, self.pad_token_id)
+        batch = collate_trees([TokenTree.from_row(feature) for feature in features], self.pad_token_id)
         if "label" in features[0]:
             batch["labels"] = torch.tensor([feature["label"] for feature in features])
         return batch

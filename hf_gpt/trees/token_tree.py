@@ -1,7 +1,8 @@
 """Token trees: sequences that share beginnings, laid out in one row."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,11 @@ class TokenTree:
             lm_weights=tuple(weight[node] for node in order),
             path_ends=tuple(row[end] for end in ends),
         )
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> "TokenTree":
+        """The tree in a row of a data set, whose other columns are left alone."""
+        return cls(**{field.name: row[field.name] for field in fields(cls)})
 
     @classmethod
     def side_by_side(cls, trees: Sequence["TokenTree"]) -> "TokenTree":
