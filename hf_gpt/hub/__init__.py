@@ -8,7 +8,6 @@ What is pushed loads where hf_gpt is not installed (`trust_remote_code=True`), a
 what is downloaded is checked before anything is loaded. Retries and resumption are huggingface_hub's.
 """
 
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -18,6 +17,7 @@ from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 from transformers.utils import ADAPTER_CONFIG_NAME
 
+from ..files.reading import read_json
 from .checks import RepositoryError, check_names, check_repository
 from .code import add_code, code_files, register_for_hub
 from .downloads import download
@@ -144,7 +144,7 @@ def _check_repository_state(api: HfApi, staged: Staged, repo_id: str, private: b
 
 
 def _check_base_model(api: HfApi, target: Path) -> None:
-    base = json.loads((target / ADAPTER_CONFIG_NAME).read_text(encoding="utf-8"))["base_model_name_or_path"]
+    base = read_json(target / ADAPTER_CONFIG_NAME)["base_model_name_or_path"]
     if not api.repo_exists(base):
         raise ValueError(
             f"The adapter's base model {base} is not on the Hub: push it first, or name another with --base_model."

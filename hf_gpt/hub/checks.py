@@ -72,6 +72,11 @@ _BY_MODULE = ("rank_pattern", "alpha_pattern", "trainable_token_indices")
 # Ways to draw the weights of a new adapter that compute nothing and read nothing.
 _INITIALISATIONS = ("gaussian", "orthogonal", "zero")
 _LARGEST = 1 << 20
+_UNREADABLE = {
+    ".safetensors": "is cut short or no safetensors file",
+    ".npy": "is no array of numbers",
+    ".json": "is not JSON, or holds no settings",
+}
 _OWN_CLASS = re.compile(r"(?P<module>\w+)\.GPT\w*")
 
 
@@ -194,14 +199,8 @@ def check_repository(
     for name, path in files.items():
         if not any(path.resolve().is_relative_to(home) for home in homes):
             problems.append(f"{name} is a link that leads outside the folder")
-        elif path.suffix == ".safetensors":
-            problems += _safetensors_problems(name, path)
-        elif path.suffix == ".npy":
-            problems += _array_problems(name, path)
-        elif path.suffix == ".json":
-            problems += _json_problems(name, path)
-        elif path.suffix == ".py":
-            problems += _code_problems(name, path)
+        else:
+            problems += _file_problems(name, path)
     _refuse(where, problems)
 
 
@@ -210,49 +209,38 @@ def _refuse(where: str, problems: list[str]) -> None:
         raise RepositoryError(f"{where} is refused: {'; '.join(problems)}.")
 
 
-def _safetensors_problems(name: str, path: Path) -> list[str]:
+def _file_problems(name: str, path: Path) -> list[str]:
+    """What a file says of itself, or does not hold; weights are not read."""
     try:
-        # Reads the header, and compares the length of the file with what the header says.
-        with safe_open(path, framework="np"):
-            return []
-    except (OSError, SafetensorError) as error:
-        return [f"{name} is cut short or no safetensors file ({error})"]
-
-
-def _array_problems(name: str, path: Path) -> list[str]:
-    try:
-        read_npy(path)
-    except ValueError as error:
-        return [f"{name} is no array of numbers ({error})"]
+        if path.suffix == ".safetensors":
+            # Reads the header, and compares the length of the file with what the header says.
+            with safe_open(path, framework="np"):
+                return []
+        if path.suffix == ".npy":
+            read_npy(path)
+        if path.suffix == ".json":
+            return [f"{name}: {problem}" for problem in _settings_problems(path, read_json(path))]
+    except (OSError, SafetensorError, ValueError) as error:
+        return [f"{name} {_UNREADABLE[path.suffix]} ({error})"]
+    if path.suffix == ".py" and hashlib.sha256(path.read_bytes()).hexdigest() not in _own_code()[path.name]:
+        return [
+            f"{name} is no {path.name} that this hf_gpt knows: with trust_remote_code=True it would run foreign code "
+            "(if a newer version of hf_gpt wrote it, install that one)"
+        ]
     return []
 
 
-def _code_problems(name: str, path: Path) -> list[str]:
-    if hashlib.sha256(path.read_bytes()).hexdigest() in _own_code()[path.name]:
-        return []
-    return [
-        f"{name} is no {path.name} that this hf_gpt knows: with trust_remote_code=True it would run foreign code (if "
-        "a newer version of hf_gpt wrote it, install that one)"
-    ]
-
-
-def _json_problems(name: str, path: Path) -> list[str]:
-    try:
-        settings = read_json(path)
-    except ValueError as error:
-        return [f"{name} is not JSON, or holds no settings ({error})"]
-    problems = []
-    if path.name == ADAPTER_CONFIG_NAME:
-        problems += [f"{name}: {problem}" for problem in adapter_problems(settings)]
+def _settings_problems(path: Path, settings: dict[str, Any]) -> list[str]:
+    problems = adapter_problems(settings) if path.name == ADAPTER_CONFIG_NAME else []
     shards = settings.get("weight_map")
     if shards is not None and not isinstance(shards, dict):
-        problems.append(f"{name}: weight_map does not say what file each tensor is in")
+        problems.append("weight_map does not say what file each tensor is in")
     elif shards is not None:
         outside = sorted({str(shard) for shard in shards.values() if PurePosixPath(str(shard)).name != shard})
-        problems += [f"{name}: {shard!r} lies outside the folder" for shard in outside]
+        problems += [f"{shard!r} lies outside the folder" for shard in outside]
     if path.name in NO_SETTINGS:
         return problems
-    return problems + [f"{name}: {problem}" for key, value in _nested(settings) for problem in _foreign(key, value)]
+    return problems + [problem for key, value in _nested(settings) for problem in _foreign(key, value)]
 
 
 def _nested(settings: dict[str, Any]) -> Iterator[tuple[str, Any]]:

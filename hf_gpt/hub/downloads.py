@@ -80,7 +80,10 @@ def download(
             return got
 
     is_stock = repo_type == "model" and CONFIG_NAME in present and ADAPTER_CONFIG_NAME not in present
-    is_stock = is_stock and stock_type(_settings(fetch([CONFIG_NAME]), repo_id)) is not None
+    if is_stock:
+        folder = fetch([CONFIG_NAME])
+        check_repository(folder, repo_id, names=[CONFIG_NAME])
+        is_stock = stock_type(read_json(folder / CONFIG_NAME)) is not None
     if is_stock:
         wanted = {name for name in present if is_stock_file(name)}
         if weights and not any(map(is_weights, wanted)):
@@ -99,13 +102,6 @@ def download(
     folder = fetch(wanted)
     check_repository(folder, repo_id, names=wanted)
     return folder
-
-
-def _settings(folder: Path, repo_id: str) -> dict:
-    try:
-        return read_json(folder / CONFIG_NAME)
-    except ValueError as error:
-        raise RepositoryError(f"{repo_id} is refused: {CONFIG_NAME} is not JSON ({error})") from error
 
 
 def _check_hashes(folder: Path, files: Mapping[str, RepoFile], repo_id: str) -> None:

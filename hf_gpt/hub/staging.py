@@ -1,8 +1,8 @@
 """What is uploaded of a folder: its kind, the files, without paths of this machine, and all of it checked."""
 
+import contextlib
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
-from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
+from transformers.tokenization_utils_base import FULL_TOKENIZER_FILE, TOKENIZER_CONFIG_FILE
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME, CONFIG_NAME
 
 from ..files import CARD
+from ..files.reading import read_json
 from ..model import modeling_gpt
 from ..model.configuration_gpt import AUTO_MAP, GPTConfig
 from .card import is_machine_path, render_card
@@ -143,19 +144,17 @@ def stage(
 
 def _gather(folder: Path, staged: Staged) -> None:
     for path in sorted(folder.iterdir()):
-        if path.is_dir() and path.name == FEATURE_DATA and staged.kind == "features":
+        is_data = path.is_dir() and path.name == FEATURE_DATA and staged.kind == "features"
+        if is_data:
             (staged.folder / FEATURE_DATA).mkdir()
-            for shard in sorted(path.iterdir()):
-                _link(shard, f"{FEATURE_DATA}/{shard.name}", staged)
-        elif path.suffix != ".py":  # the code that is uploaded is that of hf_gpt as it is installed
-            _link(path, f"{path.name}/" if path.is_dir() else path.name, staged)
-
-
-def _link(path: Path, name: str, staged: Staged) -> None:
-    if is_known(name):
-        (staged.folder / name).symlink_to(path.resolve())
-    else:
-        staged.left_out.append(name)
+        for file in sorted(path.iterdir()) if is_data else [path]:
+            name = file.relative_to(folder).as_posix()
+            if file.suffix == ".py":
+                continue  # the code that is uploaded is that of hf_gpt as it is installed
+            if is_known(name):
+                (staged.folder / name).symlink_to(file.resolve())
+            else:
+                staged.left_out.append(f"{name}/" if file.is_dir() else name)
 
 
 def checkpoint_files(folder: Path) -> tuple[list[str], list[str]]:
@@ -171,10 +170,12 @@ def checkpoint_files(folder: Path) -> tuple[list[str], list[str]]:
     return model, model + [name for name in names if is_training_state(name)]
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, content: str | dict[str, Any]) -> None:
     """Write a file of the staged folder, and not what it is a link to."""
+    if isinstance(content, dict):
+        content = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     path.unlink(missing_ok=True)
-    path.write_text(text, encoding="utf-8")
+    path.write_text(content, encoding="utf-8")
 
 
 def clean_settings(folder: Path) -> list[str]:
@@ -188,22 +189,18 @@ def clean_settings(folder: Path) -> list[str]:
         `list[str]`: what was shortened, for people.
 
     Raises:
-        RepositoryError: for a file that is not JSON.
+        ValueError: for a file that is not JSON.
     """
     notes = []
     for path in sorted(folder.glob("*.json")):
         if path.name in NO_SETTINGS:
             continue
-        try:
-            settings = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise RepositoryError(f"{path.resolve()} is not JSON: {error}.") from error
         shortened: list[str] = []
-        cleaned = _without_paths(settings, shortened)
+        cleaned = _without_paths(read_json(path), shortened)
         if path.name == TRAINER_STATE_NAME and cleaned.get("best_model_checkpoint"):
             # Whether or not it is absolute, it is a folder of this machine.
             cleaned["best_model_checkpoint"] = Path(cleaned["best_model_checkpoint"]).name
-        _replace(path, json.dumps(cleaned, indent=2, ensure_ascii=False) + "\n")
+        _replace(path, cleaned)
         notes += [f"{path.name}: {found} is written as {Path(found).name}." for found in shortened]
     return notes
 
@@ -218,15 +215,12 @@ def check_secrets(folder: Path, source: Path) -> None:
         source (`Path`): where they are from.
     """
     problems = []
-    for path in sorted(folder.rglob("*")):
-        if not path.is_file() or path.name in NO_SETTINGS:
-            continue
-        if path.suffix in _TEXTS:
-            text = path.read_text(encoding="utf-8", errors="replace")
-        elif path.suffix == ".safetensors":
-            text = _header(path)
-        else:
-            continue
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in NO_SETTINGS):
+        text = path.read_text(encoding="utf-8", errors="replace") if path.suffix in _TEXTS else ""
+        if path.suffix == ".safetensors":
+            # `check_repository` says what is wrong with one that cannot be read.
+            with contextlib.suppress(SafetensorError), safe_open(path, framework="np") as tensors:
+                text = "\n".join(f'"{name}": "{value}"' for name, value in (tensors.metadata() or {}).items())
         name = path.relative_to(folder).as_posix()
         found = (number for number, line in enumerate(text.splitlines(), start=1) if _SECRET.search(line))
         problems += [f"{name}, line {number}" for number in found]
@@ -235,15 +229,6 @@ def check_secrets(folder: Path, source: Path) -> None:
             f"{source} is not pushed: {'; '.join(problems)} {'holds' if len(problems) == 1 else 'hold'} what looks "
             "like a token, a password or a private key. Take it out; if it was ever published, revoke it."
         )
-
-
-def _header(path: Path) -> str:
-    """The texts of a safetensors file: names, and what somebody wrote beside them."""
-    try:
-        with safe_open(path, framework="np") as tensors:
-            return "\n".join(f'"{name}": "{value}"' for name, value in (tensors.metadata() or {}).items())
-    except SafetensorError:  # `check_repository` says what is wrong with it
-        return ""
 
 
 def _without_paths(value: Any, shortened: list[str]) -> Any:
@@ -260,7 +245,7 @@ def _without_paths(value: Any, shortened: list[str]) -> Any:
 
 def _set_base_model(target: Path, base_model: str | None) -> str:
     path = target / ADAPTER_CONFIG_NAME
-    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings = read_json(path)
     named = base_model or settings.get("base_model_name_or_path") or ""
     # What the user says is an id, even where a folder has its name; `push` has looked at it.
     if "/" not in named or (base_model is None and not is_hub_id(named)):
@@ -269,18 +254,14 @@ def _set_base_model(target: Path, base_model: str | None) -> str:
             "name its Hub id with --base_model user/name."
         )
     if base_model is not None:
-        settings |= {"base_model_name_or_path": base_model, "revision": None}
-        _replace(path, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+        _replace(path, settings | {"base_model_name_or_path": base_model, "revision": None})
     return named
 
 
 def _all_settings(target: Path, kind: str) -> dict[str, Any]:
     """What the section of the card is written from: the settings of tokenizer, head and all in one."""
-    settings: dict[str, Any] = {}
-    for name in (TOKENIZER_CONFIG_FILE, HEAD_CONFIG, CONFIGURATIONS[kind]):
-        if (target / name).is_file():
-            settings |= json.loads((target / name).read_text(encoding="utf-8"))
-    return settings
+    files = (target / name for name in (TOKENIZER_CONFIG_FILE, HEAD_CONFIG, CONFIGURATIONS[kind]))
+    return {name: value for file in files if file.is_file() for name, value in read_json(file).items()}
 
 
 def _refuse_unloadable(folder: Path, staged: Staged) -> None:
@@ -292,13 +273,17 @@ def _refuse_unloadable(folder: Path, staged: Staged) -> None:
     if staged.kind == "features" and not any((target / FEATURE_DATA).glob("*")):
         problems.append(f"there is nothing in {FEATURE_DATA}")
     if (target / TOKENIZER_CONFIG_FILE).is_file():
-        problems += _tokenizer_problems(target)
+        try:
+            Tokenizer.from_file(str(target / FULL_TOKENIZER_FILE))
+        except Exception as error:  # the library raises nothing more special
+            is_there = (target / FULL_TOKENIZER_FILE).is_file()
+            problems.append(f"{FULL_TOKENIZER_FILE} {f'cannot be read ({error})' if is_there else 'is missing'}")
     if problems:
         raise RepositoryError(f"{folder} is not pushed: {'; '.join(problems)}.")
 
 
 def _model_problems(target: Path) -> list[str]:
-    settings = json.loads((target / CONFIG_NAME).read_text(encoding="utf-8"))
+    settings = read_json(target / CONFIG_NAME)
     if settings.get("model_type") != GPTConfig.model_type:
         return [
             f"{CONFIG_NAME} is that of a {settings.get('model_type')} model, and its code is not hf_gpt's: convert it"
@@ -311,45 +296,23 @@ def _model_problems(target: Path) -> list[str]:
             model = getattr(modeling_gpt, name)(GPTConfig.from_dict(settings))
     except ValueError as error:
         return [f"{CONFIG_NAME}: {error}"]
-    tied = set(model._tied_weights_keys or {}) if model.config.tie_word_embeddings else set()
-    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items() if name not in tied}
-    return _weight_problems(wanted, _stored_shapes(target), tied)
-
-
-def _stored_shapes(target: Path) -> dict[str, tuple[int, ...]]:
-    shapes = {}
+    stored: dict[str, list[int]] = {}
     for path in sorted(target.glob("model*.safetensors")):
         with safe_open(path, framework="pt") as weights:
-            shapes |= {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
-    return shapes
-
-
-def _weight_problems(
-    wanted: dict[str, tuple[int, ...]], stored: dict[str, tuple[int, ...]], tied: set[str]
-) -> list[str]:
+            stored |= {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
     if not stored:
         return ["there are no weights (model.safetensors)"]
-    problems = []
-    for what, names in (
-        ("the weights lack", sorted(wanted.keys() - stored.keys())),
-        ("the weights have what the configuration does not know:", sorted(stored.keys() - wanted.keys() - tied)),
-        ("of another shape than the configuration says:", _other_shapes(wanted, stored)),
-    ):
-        if names:
-            problems.append(f"{what} {', '.join(names[:3])}{' and more' if len(names) > 3 else ''}")
-    return problems
-
-
-def _other_shapes(wanted: dict[str, tuple[int, ...]], stored: dict[str, tuple[int, ...]]) -> Sequence[str]:
-    return sorted(name for name in wanted.keys() & stored.keys() if wanted[name] != stored[name])
-
-
-def _tokenizer_problems(target: Path) -> list[str]:
-    path = target / "tokenizer.json"
-    if not path.is_file():
-        return ["tokenizer.json is missing"]
-    try:
-        Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing more special
-        return [f"tokenizer.json cannot be read ({error})"]
-    return []
+    tied = set(model._tied_weights_keys or {}) if model.config.tie_word_embeddings else set()
+    wanted = {name: list(value.shape) for name, value in model.state_dict().items() if name not in tied}
+    found = {
+        "the weights lack": wanted.keys() - stored.keys(),
+        "the weights have what the configuration does not know:": stored.keys() - wanted.keys() - tied,
+        "of another shape than the configuration says:": {
+            name for name in wanted.keys() & stored.keys() if wanted[name] != stored[name]
+        },
+    }
+    return [
+        f"{what} {', '.join(sorted(names)[:3])}{' and more' if len(names) > 3 else ''}"
+        for what, names in found.items()
+        if names
+    ]

@@ -239,7 +239,7 @@ WRONG = {
     "too few blocks": (lambda folder: change(folder / "config.json", n_layer=1), "does not know: transformer.h.1"),
     "too many blocks": (lambda folder: change(folder / "config.json", n_layer=3), "the weights lack transformer.h.2"),
     "no configuration": (lambda folder: change(folder / "config.json", n_head=5), "config.json: n_embd"),
-    "bad json": (lambda folder: (folder / "generation_config.json").write_text("{"), "is not JSON"),
+    "bad json": (lambda folder: (folder / "generation_config.json").write_text("{"), "is not valid JSON"),
     "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json is missing"),
     "bad tokenizer": (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json cannot be read"),
     "bad card": (lambda folder: (folder / "README.md").write_text("---\na: [\n---\n"), "metadata between the lines"),
