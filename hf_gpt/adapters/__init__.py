@@ -11,7 +11,7 @@ Importing this module registers `HOULSBY`, `BITFIT` and the task type `GPT_TASK`
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -38,6 +38,7 @@ from ..hub.weights import load_weights
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS
 from .methods import BitFitConfig, HoulsbyConfig
+from .registration import register
 from .virtual_tokens import GPT_TASK
 
 # The head of both task models: drawn anew for a task, so it is trained and saved whole.
@@ -57,56 +58,11 @@ def special_token_rows(config: GPTConfig) -> list[int] | None:
     return sorted(ids) or None
 
 
-def _lora(config: GPTConfig, size: int | None, head: list[str] | None, **options: Any) -> PeftConfig:
-    rank = 8 if size is None else size
-    settings = {"r": rank, "lora_alpha": 2 * rank, "target_modules": list(LINEAR_MODULES), "modules_to_save": head}
-    return LoraConfig(**settings | options)
-
-
-def _ia3(config: GPTConfig, size: None, head: list[str] | None, **options: Any) -> PeftConfig:
-    # One vector scales the fused query, key and value: the paper's has no part for the query.
-    settings = {"target_modules": ["c_attn", "mlp.c_proj"], "feedforward_modules": ["mlp.c_proj"]}
-    return IA3Config(**settings | {"modules_to_save": head} | options)
-
-
-def _ln(config: GPTConfig, size: None, head: list[str] | None, **options: Any) -> PeftConfig:
-    return LNTuningConfig(**{"target_modules": norm_modules(config), "modules_to_save": head} | options)
-
-
-def _bitfit(config: GPTConfig, size: None, head: list[str] | None, **options: Any) -> PeftConfig:
-    targets = [*LINEAR_MODULES, *norm_modules(config)]
-    return BitFitConfig(**{"target_modules": targets, "modules_to_save": head} | options)
-
-
-def _houlsby(config: GPTConfig, size: int | None, head: list[str] | None, **options: Any) -> PeftConfig:
-    settings = {"bottleneck_size": 32 if size is None else size, "target_modules": ["attn", "mlp"]}
-    # The paper trains the layer norms, too (section 2.1).
-    return HoulsbyConfig(**settings | {"modules_to_save": [*(head or []), *norm_modules(config)]} | options)
-
-
-def _virtual(config_class: type[PeftConfig], **defaults: Any) -> Callable[..., PeftConfig]:
-    def build(config: GPTConfig, size: int | None, head: list[str] | None, **options: Any) -> PeftConfig:
-        settings = {"num_virtual_tokens": 20 if size is None else size, "modules_to_save": head}
-        if settings["num_virtual_tokens"] >= config.n_positions:
-            raise ValueError(f"{size} virtual tokens leave no room in a context of {config.n_positions}.")
-        return config_class(**defaults | settings | options)
-
-    return build
-
-
-_BUILDERS: dict[str, Callable[..., PeftConfig]] = {
-    "lora": _lora,
-    "ia3": _ia3,
-    "prefix": _virtual(PrefixTuningConfig),
-    # Lester et al. (2021), section 3.2: prompts that start as words of the vocabulary learn better.
-    "prompt": _virtual(PromptTuningConfig, prompt_tuning_init="SAMPLE_VOCAB"),
-    "houlsby": _houlsby,
-    "bitfit": _bitfit,
-    "ln": _ln,
-}
-METHODS = tuple(_BUILDERS)
+METHODS = ("lora", "ia3", "prefix", "prompt", "houlsby", "bitfit", "ln")
 _PEFT_TYPES = ("LORA", "IA3", "PREFIX_TUNING", "PROMPT_TUNING", "HOULSBY", "BITFIT", "LN_TUNING")
-_SIZED = ("lora", "prefix", "prompt", "houlsby")
+# The methods that have a size, which is this by default.
+_SIZED = {"lora": 8, "prefix": 20, "prompt": 20, "houlsby": 32}
+_VIRTUAL = ("prefix", "prompt")
 _TRAINS_TOKEN_ROWS = ("lora", "houlsby", "bitfit")
 
 
@@ -148,19 +104,47 @@ def adapter_config(
         ValueError: for an unknown method, a size or special tokens that the method does not have, or more virtual
             tokens than the context holds.
     """
-    if method not in _BUILDERS:
+    if method not in METHODS:
         raise ValueError(f"Unknown adapter method {method!r}; choose one of {', '.join(METHODS)}.")
     if size is not None and (method not in _SIZED or size < 1):
         raise ValueError(f"size {size}: {', '.join(_SIZED)} have a size, of at least 1; {method} was asked for.")
     can_train_rows = method in _TRAINS_TOKEN_ROWS
     if train_special_tokens and not can_train_rows:
         raise ValueError(f"{method} cannot train embedding rows; {', '.join(_TRAINS_TOKEN_ROWS)} can.")
-    if can_train_rows and train_special_tokens is not False:
-        options = {"trainable_token_indices": special_token_rows(model_config)} | options
+    size = size or _SIZED.get(method)
+    if method in _VIRTUAL and size >= model_config.n_positions:
+        raise ValueError(f"{size} virtual tokens leave no room in a context of {model_config.n_positions}.")
     head = [HEAD] if task_type is None else None
-    if task_type is None and method in ("prefix", "prompt"):
+    if task_type is None and method in _VIRTUAL:
         task_type = GPT_TASK
-    return _BUILDERS[method](model_config, size, head, task_type=task_type, **options)
+    config_class, settings = _defaults(method, model_config, size)
+    settings |= {"task_type": task_type, "modules_to_save": head}
+    if method == "houlsby":
+        # The paper trains the layer norms, too (section 2.1).
+        settings["modules_to_save"] = [*(head or []), *norm_modules(model_config)]
+    if can_train_rows and train_special_tokens is not False:
+        settings["trainable_token_indices"] = special_token_rows(model_config)
+    return config_class(**settings | options)
+
+
+def _defaults(method: str, config: GPTConfig, size: int | None) -> tuple[type[PeftConfig], dict[str, Any]]:
+    """The configuration class of a method, and the settings that are not those of all methods."""
+    match method:
+        case "lora":
+            return LoraConfig, {"r": size, "lora_alpha": 2 * size, "target_modules": list(LINEAR_MODULES)}
+        case "ia3":
+            # One vector scales the fused query, key and value: the paper's has no part for the query.
+            return IA3Config, {"target_modules": ["c_attn", "mlp.c_proj"], "feedforward_modules": ["mlp.c_proj"]}
+        case "prefix":
+            return PrefixTuningConfig, {"num_virtual_tokens": size}
+        case "prompt":
+            # Lester et al. (2021), section 3.2: prompts that start as words of the vocabulary learn better.
+            return PromptTuningConfig, {"num_virtual_tokens": size, "prompt_tuning_init": "SAMPLE_VOCAB"}
+        case "houlsby":
+            return HoulsbyConfig, {"bottleneck_size": size, "target_modules": ["attn", "mlp"]}
+        case "bitfit":
+            return BitFitConfig, {"target_modules": [*LINEAR_MODULES, *norm_modules(config)]}
+    return LNTuningConfig, {"target_modules": norm_modules(config)}
 
 
 def head_config(model: PeftModel) -> dict[str, Any]:
@@ -470,11 +454,4 @@ def merged(model: PeftModel) -> PreTrainedModel:
     return plain
 
 
-def _add_default_targets() -> None:
-    """Our blocks have the module names of GPT-2's, so what peft adapts there by default it adapts here."""
-    for name, table in vars(constants).items():
-        if name.startswith("TRANSFORMERS_MODELS_TO_") and isinstance(table, dict) and "gpt2" in table:
-            table.setdefault(GPTConfig.model_type, table["gpt2"])
-
-
-_add_default_targets()
+register()

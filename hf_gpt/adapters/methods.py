@@ -1,14 +1,12 @@
 """Two methods that peft does not have: bottleneck adapters (Houlsby et al., 2019), and biases alone (BitFit)."""
 
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from peft.config import PeftConfig
-from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer, check_adapters_to_merge
-from peft.utils import PeftType, register_peft_method
+from peft.utils import PeftType
 from torch import nn
 
 ACTIVATIONS = {"gelu": nn.functional.gelu, "relu": nn.functional.relu, "tanh": torch.tanh}
@@ -18,28 +16,28 @@ NO_MERGE = (
 )
 
 
-def add_member(enumeration: type[Enum], name: str) -> None:
-    """
-    Add `name` to an enumeration of strings if it is not there.
+@dataclass
+class _ModulesConfig(PeftConfig):
+    """What both methods are told of the model's modules."""
 
-    peft's lists of methods and of task types are enumerations, and `register_peft_method` takes their members only.
+    method: ClassVar[str]
 
-    Args:
-        enumeration (`type[Enum]`): `PeftType` or `TaskType`.
-        name (`str`): of the member, and its value.
-    """
-    if name in enumeration.__members__:
-        return
-    member = str.__new__(enumeration, name)
-    member._name_ = member._value_ = name
-    enumeration._member_names_.append(name)
-    enumeration._member_map_[name] = member
-    enumeration._value2member_map_[name] = member
-    type.__setattr__(enumeration, name, member)
+    target_modules: list[str] | str | None = field(default=None, metadata={"help": "Modules that are adapted."})
+    exclude_modules: list[str] | str | None = field(default=None, metadata={"help": "Modules that are not."})
+    modules_to_save: list[str] | None = field(default=None, metadata={"help": "Modules trained as a whole."})
+    trainable_token_indices: list[int] | dict[str, list[int]] | None = field(
+        default=None, metadata={"help": "Rows of the token embedding that are trained."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.peft_type = PeftType(self.method)
+        if isinstance(self.target_modules, list):
+            self.target_modules = set(self.target_modules)
 
 
 @dataclass
-class HoulsbyConfig(PeftConfig):
+class HoulsbyConfig(_ModulesConfig):
     """
     Settings of bottleneck adapters.
 
@@ -59,21 +57,14 @@ class HoulsbyConfig(PeftConfig):
     Source: Houlsby et al. (2019), section 2.1 and figure 2.
     """
 
+    method: ClassVar[str] = "HOULSBY"
+
     bottleneck_size: int = field(default=32, metadata={"help": "Width of the bottleneck."})
     activation: str = field(default="gelu", metadata={"help": "Non-linearity between the projections."})
     init_std: float = field(default=0.01, metadata={"help": "Standard deviation of new weights."})
-    target_modules: list[str] | str | None = field(default=None, metadata={"help": "Modules that get an adapter."})
-    exclude_modules: list[str] | str | None = field(default=None, metadata={"help": "Modules that get none."})
-    modules_to_save: list[str] | None = field(default=None, metadata={"help": "Modules trained as a whole."})
-    trainable_token_indices: list[int] | dict[str, list[int]] | None = field(
-        default=None, metadata={"help": "Rows of the token embedding that are trained."}
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.peft_type = PeftType("HOULSBY")
-        if isinstance(self.target_modules, list):
-            self.target_modules = set(self.target_modules)
         if self.bottleneck_size < 1:
             raise ValueError(f"bottleneck_size must be at least 1, not {self.bottleneck_size}.")
         if self.activation not in ACTIVATIONS:
@@ -138,6 +129,15 @@ class _Tuner(BaseTuner):
         # peft's own also copies `weight`, which attention as a whole does not have and trained token rows compute.
         setattr(parent, child_name, new_module)
 
+    def _create_and_replace(self, peft_config, adapter_name, target, target_name, parent, current_key, **kwargs):
+        if isinstance(target, self.tuner_layer_cls):
+            target.update_layer(adapter_name, peft_config)
+            return
+        layer = self._adapted(target, adapter_name, peft_config, current_key)
+        if adapter_name not in self.active_adapters:
+            layer.requires_grad_(False)
+        self._replace_module(parent, target_name, layer, target)
+
 
 class HoulsbyModel(_Tuner):
     """
@@ -151,14 +151,8 @@ class HoulsbyModel(_Tuner):
     tuner_layer_cls = HoulsbyLayer
     target_module_mapping = {"hf_gpt": ["attn", "mlp"]}
 
-    def _create_and_replace(self, peft_config, adapter_name, target, target_name, parent, current_key, **kwargs):
-        if isinstance(target, HoulsbyLayer):
-            target.update_layer(adapter_name, peft_config)
-            return
-        layer = HoulsbyLayer(target, adapter_name, peft_config, self.model.config.hidden_size)
-        if adapter_name not in self.active_adapters:
-            layer.requires_grad_(False)
-        self._replace_module(parent, target_name, layer, target)
+    def _adapted(self, target: nn.Module, adapter_name: str, config: HoulsbyConfig, name: str) -> HoulsbyLayer:
+        return HoulsbyLayer(target, adapter_name, config, self.model.config.hidden_size)
 
     def _check_merge_allowed(self) -> None:
         # Here, and not only in the layer, so that nothing is half merged.
@@ -166,7 +160,7 @@ class HoulsbyModel(_Tuner):
 
 
 @dataclass
-class BitFitConfig(PeftConfig):
+class BitFitConfig(_ModulesConfig):
     """
     Settings of training biases alone.
 
@@ -178,18 +172,7 @@ class BitFitConfig(PeftConfig):
     Source: Ben Zaken et al. (2022), section 3.
     """
 
-    target_modules: list[str] | str | None = field(default=None, metadata={"help": "Modules whose bias is trained."})
-    exclude_modules: list[str] | str | None = field(default=None, metadata={"help": "Modules whose bias is not."})
-    modules_to_save: list[str] | None = field(default=None, metadata={"help": "Modules trained as a whole."})
-    trainable_token_indices: list[int] | dict[str, list[int]] | None = field(
-        default=None, metadata={"help": "Rows of the token embedding that are trained."}
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.peft_type = PeftType("BITFIT")
-        if isinstance(self.target_modules, list):
-            self.target_modules = set(self.target_modules)
+    method: ClassVar[str] = "BITFIT"
 
 
 class BitFitLayer(nn.Module, BaseTunerLayer):
@@ -277,25 +260,7 @@ class BitFitModel(_Tuner):
     tuner_layer_cls = BitFitLayer
     target_module_mapping = {"hf_gpt": ["c_attn", "c_proj", "c_fc", "ln_1", "ln_2", "ln_f"]}
 
-    def _create_and_replace(self, peft_config, adapter_name, target, target_name, parent, current_key, **kwargs):
-        if isinstance(target, BitFitLayer):
-            target.update_layer(adapter_name, peft_config)
-            return
+    def _adapted(self, target: nn.Module, adapter_name: str, config: BitFitConfig, name: str) -> BitFitLayer:
         if not isinstance(target, nn.Linear | nn.LayerNorm) or target.bias is None:
-            raise TypeError(f"{current_key} is no linear layer or layer norm with a bias: leave it out.")
-        layer = BitFitLayer(target, adapter_name, peft_config)
-        if adapter_name not in self.active_adapters:
-            layer.requires_grad_(False)
-        self._replace_module(parent, target_name, layer, target)
-
-
-def register_methods() -> None:
-    """Make both methods known to peft under the names `HOULSBY` and `BITFIT`."""
-    methods = {"houlsby": (HoulsbyConfig, HoulsbyModel), "bitfit": (BitFitConfig, BitFitModel)}
-    for name, (config, model) in methods.items():
-        add_member(PeftType, name.upper())
-        if name.upper() not in PEFT_TYPE_TO_CONFIG_MAPPING:
-            register_peft_method(name=name, config_cls=config, model_cls=model)
-
-
-register_methods()
+            raise TypeError(f"{name} is no linear layer or layer norm with a bias: leave it out.")
+        return BitFitLayer(target, adapter_name, config)

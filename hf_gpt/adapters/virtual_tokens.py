@@ -6,13 +6,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from peft import PeftModel, TaskType
-from peft.auto import MODEL_TYPE_TO_PEFT_MODEL_MAPPING
+from peft import PeftModel
 from peft.utils import AuxiliaryTrainingWrapper, PeftType
 from torch import nn
 
 from ..model.modeling_gpt import GPTTaskModel
-from .methods import add_member
 
 # peft's task type of both heads. It has none for multiple choice, and what it does for classification (a cache of
 # keys and values, `inputs_embeds`) neither token trees nor the language-model loss can follow.
@@ -227,7 +225,3 @@ def virtual_tokens(model: nn.Module) -> int:
     if not isinstance(model, PeftModel) or not model.active_peft_config.is_prompt_learning:
         return 0
     return model.active_peft_config.num_virtual_tokens
-
-
-add_member(TaskType, GPT_TASK)
-MODEL_TYPE_TO_PEFT_MODEL_MAPPING[GPT_TASK] = PeftModelForGPTTask
