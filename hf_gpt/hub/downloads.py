@@ -81,9 +81,10 @@ def download(
 
     is_stock = repo_type == "model" and CONFIG_NAME in present and ADAPTER_CONFIG_NAME not in present
     if is_stock:
-        folder = fetch([CONFIG_NAME])
-        check_repository(folder, repo_id, names=[CONFIG_NAME])
-        is_stock = stock_type(read_json(folder / CONFIG_NAME)) is not None
+        try:
+            is_stock = stock_type(read_json(fetch([CONFIG_NAME]) / CONFIG_NAME)) is not None
+        except ValueError:  # `check_repository` says what is wrong with it
+            is_stock = False
     if is_stock:
         wanted = {name for name in present if is_stock_file(name)}
         if weights and not any(map(is_weights, wanted)):

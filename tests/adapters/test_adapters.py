@@ -19,17 +19,16 @@ from peft import (
     PromptTuningConfig,
     get_peft_model,
 )
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 from transformers import DynamicCache
 
-from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
+from hf_gpt import GPTForCausalLM, GPTForSequenceClassification
 from hf_gpt.adapters import (
     HEAD_CONFIG,
     METHODS,
     adapted_config,
     adapter_config,
-    head_config,
     is_adapter,
     load_adapter,
     load_adapters,
@@ -37,98 +36,26 @@ from hf_gpt.adapters import (
 )
 from hf_gpt.adapters.methods import BitFitConfig, HoulsbyConfig
 from hf_gpt.adapters.virtual_tokens import GPT_TASK, virtual_tokens
-from hf_gpt.hub.checks import adapter_problems, check_repository
-from hf_gpt.trees.collators import collate_trees
-from hf_gpt.trees.token_tree import TokenTree
 
+from ..support.adapters import (
+    HEADS,
+    ITEMS,
+    LABELS,
+    MERGING,
+    VARIANTS,
+    VIRTUAL,
+    adapted,
+    assert_close,
+    load_base,
+    logits_of,
+    padded_batch,
+    save_adapter,
+    tree_batch,
+)
 from ..support.tiny import CLASSIFY, DELIMITER, PAD, START
 
 # peft 0.21 asks transformers 5.23 under an old name.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-
-HEADS = {
-    "multiple-choice": (GPTForMultipleChoice, {}),
-    "classification": (GPTForSequenceClassification, {"num_labels": 3}),
-}
-VARIANTS = {
-    "lora": ("lora", {"size": 4}),
-    "dora": ("lora", {"size": 4, "use_dora": True}),
-    "rslora": ("lora", {"size": 4, "use_rslora": True}),
-    "ia3": ("ia3", {}),
-    "prefix": ("prefix", {"size": 3}),
-    "prompt": ("prompt", {"size": 3}),
-    "houlsby": ("houlsby", {"size": 5}),
-    "bitfit": ("bitfit", {}),
-    "ln": ("ln", {}),
-}
-MERGING = ("lora", "dora", "rslora", "ia3", "bitfit", "ln")
-VIRTUAL = ("prefix", "prompt")
-
-# The items of a batch: the second has a choice less.
-ITEMS = [
-    [[START, 1, 2, DELIMITER, 3, CLASSIFY], [START, 1, 2, DELIMITER, 4, 5, CLASSIFY], [START, 1, 2, 6, CLASSIFY]],
-    [[START, 5, 6, DELIMITER, 7, CLASSIFY], [START, 5, 6, 7, 8, DELIMITER, 8, CLASSIFY]],
-]
-LABELS = torch.tensor([1, 0])
-
-
-def tree_batch(head: str) -> dict[str, torch.Tensor]:
-    items = ITEMS if head == "multiple-choice" else [item[:1] for item in ITEMS]
-    return collate_trees([TokenTree.from_paths(item) for item in items], PAD)
-
-
-def padded_batch(head: str) -> dict[str, torch.Tensor]:
-    """The same items as conventional tensors, `(items, choices, length)` or `(items, length)`."""
-    ids = torch.full((2, 3, 8), PAD)
-    for row, item in enumerate(ITEMS):
-        for column, path in enumerate(item):
-            ids[row, column, : len(path)] = torch.tensor(path)
-    if head == "classification":
-        ids = ids[:, 0]
-    return {"input_ids": ids, "attention_mask": ids.ne(PAD).long()}
-
-
-@pytest.fixture(scope="module")
-def base(tiny_model, tmp_path_factory) -> Path:
-    """A language model on disk, which every adapter starts from."""
-    folder = tmp_path_factory.mktemp("base")
-    tiny_model(GPTForCausalLM).save_pretrained(folder)
-    return folder
-
-
-def load_base(head: str, base: Path, **overrides) -> nn.Module:
-    model_class, settings = HEADS[head]
-    return model_class.from_pretrained(base, **settings | overrides)
-
-
-def adapted(variant: str, head: str, base: Path, seed: int = 0, **overrides) -> PeftModel:
-    """A model with an adapter that has moved away from where it starts."""
-    method, options = VARIANTS[variant]
-    model = load_base(head, base, **overrides)
-    model = get_peft_model(model, adapter_config(method, model.config, **options))
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
-    return model.eval()
-
-
-@torch.no_grad()
-def logits_of(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    return model(**batch).logits
-
-
-def save_adapter(model: PeftModel, folder: Path) -> Path:
-    """A folder like those of `scripts/finetune.py`."""
-    model.save_pretrained(folder)
-    (folder / HEAD_CONFIG).write_text(json.dumps(head_config(model)))
-    return folder
-
-
-def assert_close(found, expected, tolerance=1e-5):
-    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
-
 
 every_head = pytest.mark.parametrize("head", HEADS)
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
@@ -170,19 +97,6 @@ def test_saved_and_loaded(variant, head, base, tmp_path):
     assert type(loaded) is type(model)
     assert not any(parameter.requires_grad for parameter in loaded.get_base_model().parameters())
     assert not torch.allclose(logits_of(load_base(head, base), batch), expected, atol=1e-3)
-
-
-@pytest.fixture(scope="module")
-def saved_adapters(base, tmp_path_factory) -> dict[tuple[str, str], Path]:
-    """Folders like those of `scripts/finetune.py`."""
-    root, folders = tmp_path_factory.mktemp("adapters"), {}
-    for variant in VARIANTS:
-        for head in HEADS:
-            model = adapted(variant, head, base)
-            folders[variant, head] = folder = save_adapter(model, root / f"{variant}-{head}")
-            batch = tree_batch(head)
-            save_file(batch | {"expected": logits_of(model, batch)}, folder / "batch.safetensors")
-    return folders
 
 
 def test_loaded_in_a_fresh_process(saved_adapters):
@@ -584,90 +498,3 @@ def test_task_type_of_peft_says_what_to_take(base, config):
     batch = padded_batch("classification") | {"labels": LABELS}
     with pytest.raises(ValueError, match=r"hf_gpt\.adapter_config"):
         model(**batch)
-
-
-# What the check of a repository finds in `adapter_config.json` without the model.
-FOREIGN = [
-    {"target_modules": "(.*.*)*!"},
-    {"target_modules": ["c_attn", "([a-z_.0-9]+)+!"]},
-    {"exclude_modules": ".*"},
-    {"modules_to_save": ["(a|a)*b"]},
-    {"layers_pattern": "(h+)+", "layers_to_transform": [0]},
-    {"rank_pattern": {"(.*.*)*!": 3}},
-    {"alpha_pattern": {"(.*.*)*!": 3}},
-    {"init_lora_weights": "pissa_niter_1000000"},
-    {"init_lora_weights": "eva"},
-    {"loftq_config": {"loftq_bits": 4}},
-    {"layer_replication": [[0, 1000000]]},
-    {"r": 1 << 31},
-]
-
-
-def with_settings(source: Path, target: Path, name: str, settings: dict) -> str:
-    """A copy of an adapter of which one file says something else."""
-    shutil.copytree(source, target)
-    path = target / name
-    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
-    return str(target)
-
-
-@pytest.mark.parametrize(
-    "settings", FOREIGN, ids=lambda settings: f"{'-'.join(settings)}-{next(iter(settings.values()))}"
-)
-def test_settings_that_no_adapter_of_ours_has(saved_adapters, settings, tmp_path):
-    source, name = saved_adapters["lora", "classification"], next(iter(settings))
-    folder = with_settings(source, tmp_path / "adapter", "adapter_config.json", settings)
-    for load in (
-        lambda: load_adapter(folder),
-        lambda: load_adapters({"first": str(source), "second": folder}),
-        lambda: check_repository(folder),
-    ):
-        with pytest.raises(ValueError, match=f"{folder}.*is refused: .*{name}"):
-            load()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"rank_pattern": {"c_attn": "3"}}, "rank_pattern of c_attn is 3"),
-        ({"r": 100000}, "r is 100000; for this model it is at least 1 and at most 128"),
-        ({"r": "abc"}, "adapter_config.json: r must be a int"),
-        ({"lora_dropout": "a"}, "adapter_config.json: lora_dropout must be a float"),
-        ({"peft_type": ["LORA"]}, "is an adapter of the method"),
-        ({"auto_mapping": [1]}, "adapter_config.json: auto_mapping must be"),
-        ({"target_modules": ["attn"]}, "what adapter_config.json says fits neither"),
-        ({"base_model_name_or_path": None}, "no base model"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
-)
-def test_settings_that_do_not_fit(saved_adapters, settings, message, tmp_path):
-    source = saved_adapters["lora", "classification"]
-    folder = with_settings(source, tmp_path / "adapter", "adapter_config.json", settings)
-    with pytest.raises(ValueError, match=f"{folder}.*{message}"):
-        load_adapter(folder)
-
-
-def test_settings_that_are_plain(saved_adapters):
-    for folder in saved_adapters.values():
-        assert adapter_problems(json.loads((folder / "adapter_config.json").read_text())) == []
-    plain = {"init_lora_weights": "gaussian", "target_modules": "c_attn", "lora_alpha": 4, "lora_dropout": 0}
-    assert adapter_problems(plain | {"rank_pattern": {"h.0.attn.c_attn": 3}, "layers_to_transform": [0, 1]}) == []
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"n_layer": 1_000_000},
-        {"num_labels": 1 << 31},
-        {"architectures": []},
-        {"architectures": [["a"]]},
-        {"n_embd": "x"},
-    ],
-    ids="-".join,
-)
-def test_head_config_that_is_damaged(saved_adapters, settings, tmp_path):
-    if "num_labels" in settings:
-        settings = {"id2label": None, "label2id": None} | settings
-    folder = with_settings(saved_adapters["lora", "classification"], tmp_path / "adapter", HEAD_CONFIG, settings)
-    with pytest.raises(ValueError, match=f"{HEAD_CONFIG}: .*{list(settings)[-1]}"):
-        load_adapter(folder)

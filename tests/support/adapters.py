@@ -1,0 +1,90 @@
+"""Adapters of every method on tiny models of both heads, and the batches that they answer."""
+
+import json
+from pathlib import Path
+
+import torch
+from peft import PeftModel, get_peft_model
+from torch import nn
+
+from hf_gpt import GPTForMultipleChoice, GPTForSequenceClassification
+from hf_gpt.adapters import HEAD_CONFIG, adapter_config, head_config
+from hf_gpt.trees.collators import collate_trees
+from hf_gpt.trees.token_tree import TokenTree
+
+from .tiny import CLASSIFY, DELIMITER, PAD, START
+
+HEADS = {
+    "multiple-choice": (GPTForMultipleChoice, {}),
+    "classification": (GPTForSequenceClassification, {"num_labels": 3}),
+}
+VARIANTS = {
+    "lora": ("lora", {"size": 4}),
+    "dora": ("lora", {"size": 4, "use_dora": True}),
+    "rslora": ("lora", {"size": 4, "use_rslora": True}),
+    "ia3": ("ia3", {}),
+    "prefix": ("prefix", {"size": 3}),
+    "prompt": ("prompt", {"size": 3}),
+    "houlsby": ("houlsby", {"size": 5}),
+    "bitfit": ("bitfit", {}),
+    "ln": ("ln", {}),
+}
+MERGING = ("lora", "dora", "rslora", "ia3", "bitfit", "ln")
+VIRTUAL = ("prefix", "prompt")
+
+# The items of a batch: the second has a choice less.
+ITEMS = [
+    [[START, 1, 2, DELIMITER, 3, CLASSIFY], [START, 1, 2, DELIMITER, 4, 5, CLASSIFY], [START, 1, 2, 6, CLASSIFY]],
+    [[START, 5, 6, DELIMITER, 7, CLASSIFY], [START, 5, 6, 7, 8, DELIMITER, 8, CLASSIFY]],
+]
+LABELS = torch.tensor([1, 0])
+
+
+def tree_batch(head: str) -> dict[str, torch.Tensor]:
+    items = ITEMS if head == "multiple-choice" else [item[:1] for item in ITEMS]
+    return collate_trees([TokenTree.from_paths(item) for item in items], PAD)
+
+
+def padded_batch(head: str) -> dict[str, torch.Tensor]:
+    """The same items as conventional tensors, `(items, choices, length)` or `(items, length)`."""
+    ids = torch.full((2, 3, 8), PAD)
+    for row, item in enumerate(ITEMS):
+        for column, path in enumerate(item):
+            ids[row, column, : len(path)] = torch.tensor(path)
+    if head == "classification":
+        ids = ids[:, 0]
+    return {"input_ids": ids, "attention_mask": ids.ne(PAD).long()}
+
+
+def load_base(head: str, base: Path, **overrides) -> nn.Module:
+    model_class, settings = HEADS[head]
+    return model_class.from_pretrained(base, **settings | overrides)
+
+
+def adapted(variant: str, head: str, base: Path, seed: int = 0, **overrides) -> PeftModel:
+    """A model with an adapter that has moved away from where it starts."""
+    method, options = VARIANTS[variant]
+    model = load_base(head, base, **overrides)
+    model = get_peft_model(model, adapter_config(method, model.config, **options))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
+    return model.eval()
+
+
+@torch.no_grad()
+def logits_of(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    return model(**batch).logits
+
+
+def save_adapter(model: PeftModel, folder: Path) -> Path:
+    """A folder like those of `scripts/finetune.py`."""
+    model.save_pretrained(folder)
+    (folder / HEAD_CONFIG).write_text(json.dumps(head_config(model)))
+    return folder
+
+
+def assert_close(found, expected, tolerance=1e-5):
+    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
