@@ -81,8 +81,9 @@ def download(
 
     is_stock = repo_type == "model" and CONFIG_NAME in present and ADAPTER_CONFIG_NAME not in present
     if is_stock:
+        config = fetch([CONFIG_NAME]) / CONFIG_NAME
         try:
-            is_stock = stock_type(read_json(fetch([CONFIG_NAME]) / CONFIG_NAME)) is not None
+            is_stock = stock_type(read_json(config)) is not None
         except ValueError:  # `check_repository` says what is wrong with it
             is_stock = False
     if is_stock:
