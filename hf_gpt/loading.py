@@ -21,8 +21,8 @@ from transformers.utils import CONFIG_NAME
 from .adapters import adapted_config, base_folder, load_adapter, merged
 from .conversion.release import load_release, read_release, release_config
 from .conversion.sources import KINDS, read_config, recognise
+from .files.weights import load_weights
 from .hub.downloads import local_folder
-from .hub.weights import load_weights
 from .model.configuration_gpt import GPTConfig
 from .model.modeling_gpt import GPTPreTrainedModel
 from .model.tokenization_gpt import GPTTokenizer

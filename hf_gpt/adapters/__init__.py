@@ -32,9 +32,9 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ..files.reading import check_types, read_json
+from ..files.weights import load_weights
 from ..hub.checks import HEAD_CONFIG, RepositoryError, adapter_problems
 from ..hub.downloads import local_folder
-from ..hub.weights import load_weights
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS
 from .methods import BitFitConfig, HoulsbyConfig

@@ -248,21 +248,18 @@ def _records(file: Path, quoted: bool) -> Iterator[Record]:
 
 
 def _checked_row(record: Record, texts: dict[str, str], kept: Sequence[str]) -> dict[str, Any]:
-    for column in (*texts.values(), *kept):
+    row = texts | {column: column for column in kept}
+    for name, column in row.items():
         if column not in record.fields:
-            raise input_error(
-                record.where, f"there is no column {column!r}.", f"The columns there are: {', '.join(record.fields)}."
-            )
-    for column in texts.values():
-        if not isinstance(record.fields[column], str):
+            known = f"The columns there are: {', '.join(record.fields)}."
+            raise input_error(record.where, f"there is no column {column!r}.", known)
+        if name in texts and not isinstance(record.fields[column], str):
             raise input_error(
                 record.where,
                 f"column {column!r} holds {record.fields[column]!r}, a text was expected.",
                 "Write a text there (it may be empty), or leave the row out.",
             )
-    return {name: record.fields[column] for name, column in texts.items()} | {
-        column: record.fields[column] for column in kept
-    }
+    return {name: record.fields[column] for name, column in row.items()}
 
 
 def _stamp(file: Path) -> list[Any]:
@@ -407,20 +404,16 @@ class Shards:
         Raises:
             ValueError: if the extraction was finished and has lost a file since.
         """
-        missing = [
-            index
-            for index in range(self.count)
-            if not all((self.output / DATA / name).is_file() for name in self.names(index))
-        ]
-        if (self.output / RESULT).is_file():
-            if missing:
-                raise ValueError(
-                    f"{self.output} was finished and has lost {self.names(missing[0])[0]}: start again with "
-                    "--overwrite_output_dir."
-                )
-            return []
-        unrecorded = [index for index in range(self.count) if not self._record(index).is_file()]
-        return sorted({*missing, *unrecorded})
+        names = {index: self.names(index) for index in range(self.count)}
+        missing = [index for index in names if not all((self.output / DATA / name).is_file() for name in names[index])]
+        if not (self.output / RESULT).is_file():
+            return sorted({*missing, *(index for index in names if not self._record(index).is_file())})
+        if missing:
+            raise ValueError(
+                f"{self.output} was finished and has lost {names[missing[0]][0]}: start again with "
+                "--overwrite_output_dir."
+            )
+        return []
 
     def write(self, index: int, features: TextFeatures, kept: pa.Table) -> None:
         """Write a shard whole or not at all; `kept` are columns to write beside the features."""
@@ -428,7 +421,7 @@ class Shards:
         for folder in (DATA, UNFINISHED):
             (self.output / folder).mkdir(exist_ok=True)
         paths = [self.output / UNFINISHED / name for name in self.names(index)]
-        WRITERS[self.format](paths, np.arange(rows.start, rows.stop), features, kept)
+        write_shard(self.format, paths, np.arange(rows.start, rows.stop), features, kept)
         for path in paths:
             path.replace(self.output / DATA / path.name)
         counts = {
@@ -444,9 +437,9 @@ class Shards:
         """Add the shards up and write card and result; what `features.json` holds."""
         result = self.output / RESULT
         if result.is_file():
-            record = json.loads(result.read_text(encoding="utf-8"))
+            record = read_json(result)
         else:
-            records = [json.loads(self._record(index).read_text(encoding="utf-8")) for index in range(self.count)]
+            records = [read_json(self._record(index)) for index in range(self.count)]
             totals = {name: sum(record[name] for record in records) for name in records[0]}
             record = settings | {"shards": self.count} | totals
             write_text(self.output / CARD, card_text(record))
@@ -477,32 +470,29 @@ def features_table(rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> 
     return pa.table([values for _, values in columns.values()], schema=schema)
 
 
-def _write_parquet(paths: Sequence[Path], rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> None:
-    parquet.write_table(features_table(rows, features, kept), paths[0])
+def write_shard(kind: str, paths: Sequence[Path], rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> None:
+    """
+    Write the files of a shard.
 
-
-def _write_arrow(paths: Sequence[Path], rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> None:
-    table = features_table(rows, features, kept)
-    with pa.OSFile(str(paths[0]), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
-        writer.write_table(table, max_chunksize=1000)
-
-
-def _write_npy(paths: Sequence[Path], rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> None:
-    np.save(paths[0], torch.stack([*features.states.values()], dim=1).float().numpy(), allow_pickle=False)
-    np.save(paths[1], rows, allow_pickle=False)
-
-
-def _write_safetensors(paths: Sequence[Path], rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> None:
-    arrays = {"row": rows, "tokens": features.tokens, "truncated": features.cut_tokens > 0, **features.columns}
-    if features.columns:
-        arrays["offsets"] = features.offsets
-    tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
-    save_file({**tensors, **{f"layer_{layer}": states for layer, states in features.states.items()}}, paths[0])
-
-
-WRITERS = {
-    "parquet": _write_parquet,
-    "arrow": _write_arrow,
-    "npy": _write_npy,
-    "safetensors": _write_safetensors,
-}
+    Args:
+        kind (`str`): one of `FORMATS`.
+        paths (`Sequence[Path]`): its file, or, of `npy`, those of the states and of the numbers of the rows.
+        rows (`np.ndarray`): numbers of the rows.
+        features (`TextFeatures`): of the rows.
+        kept (`pa.Table`): columns to write beside the features.
+    """
+    if kind == "parquet":
+        parquet.write_table(features_table(rows, features, kept), paths[0])
+    elif kind == "arrow":
+        table = features_table(rows, features, kept)
+        with pa.OSFile(str(paths[0]), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=1000)
+    elif kind == "npy":
+        np.save(paths[0], torch.stack([*features.states.values()], dim=1).float().numpy(), allow_pickle=False)
+        np.save(paths[1], rows, allow_pickle=False)
+    else:
+        arrays = {"row": rows, "tokens": features.tokens, "truncated": features.cut_tokens > 0, **features.columns}
+        if features.columns:
+            arrays["offsets"] = features.offsets
+        tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
+        save_file(tensors | {f"layer_{layer}": states for layer, states in features.states.items()}, paths[0])

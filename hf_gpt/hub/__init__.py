@@ -87,9 +87,29 @@ def push(
         api = HfApi(token=token)
         _check_login(api)
         _check_repository_state(api, staged, repo_id, private, tag)
-        if staged.kind == "adapter":
-            _check_base_model(api, Path(temporary))
-        return _upload(api, staged, repo_id, private, revision, tag, create_pr, commit_message)
+        where = {"repo_id": repo_id, "repo_type": staged.repo_type}
+        try:
+            api.create_repo(**where, private=private, exist_ok=True)
+            if revision is not None:
+                api.create_branch(**where, branch=revision, exist_ok=True)
+            commit = api.upload_folder(
+                **where,
+                folder_path=staged.folder,
+                revision=revision,
+                create_pr=create_pr,
+                commit_message=commit_message or f"Upload {staged.kind} with hf_gpt",
+            )
+            if tag is not None:
+                api.create_tag(**where, tag=tag, revision=commit.oid)
+        except Exception as error:  # of the client, the network and the storage behind it, which have no common base
+            reason = error.__cause__ if type(error) is RuntimeError and error.__cause__ else error
+            if isinstance(reason, HfHubHTTPError) and reason.response.status_code in (401, 403):
+                raise ValueError(f"The Hub does not let you write to {repo_id}: {_first_line(reason)}.") from error
+            raise ValueError(
+                f"The upload to {repo_id} broke off: {_first_line(reason)}. Give the same command again: files that "
+                "were sent are not sent again."
+            ) from error
+    return commit.pr_url or commit.commit_url
 
 
 def _check_names(repo_id: str, revision: str | None, tag: str | None, create_pr: bool, base_model: str | None) -> None:
@@ -133,6 +153,12 @@ def _check_login(api: HfApi) -> None:
 
 
 def _check_repository_state(api: HfApi, staged: Staged, repo_id: str, private: bool, tag: str | None) -> None:
+    if staged.kind == "adapter":
+        base = read_json(staged.folder / ADAPTER_CONFIG_NAME)["base_model_name_or_path"]
+        if not api.repo_exists(base):
+            raise ValueError(
+                f"The adapter's base model {base} is not on the Hub: push it first, or name another with --base_model."
+            )
     try:
         info = api.repo_info(repo_id, repo_type=staged.repo_type)
     except RepositoryNotFoundError:
@@ -141,49 +167,6 @@ def _check_repository_state(api: HfApi, staged: Staged, repo_id: str, private: b
         raise ValueError(f"{repo_id} exists and is public: --private is for new ones. Change it in its settings.")
     if tag is not None and tag in {ref.name for ref in api.list_repo_refs(repo_id, repo_type=staged.repo_type).tags}:
         raise ValueError(f"{repo_id} has a tag {tag} already, and tags stay where they are: choose another name.")
-
-
-def _check_base_model(api: HfApi, target: Path) -> None:
-    base = read_json(target / ADAPTER_CONFIG_NAME)["base_model_name_or_path"]
-    if not api.repo_exists(base):
-        raise ValueError(
-            f"The adapter's base model {base} is not on the Hub: push it first, or name another with --base_model."
-        )
-
-
-def _upload(
-    api: HfApi,
-    staged: Staged,
-    repo_id: str,
-    private: bool,
-    revision: str | None,
-    tag: str | None,
-    create_pr: bool,
-    commit_message: str | None,
-) -> str:
-    where = {"repo_id": repo_id, "repo_type": staged.repo_type}
-    try:
-        api.create_repo(**where, private=private, exist_ok=True)
-        if revision is not None:
-            api.create_branch(**where, branch=revision, exist_ok=True)
-        commit = api.upload_folder(
-            **where,
-            folder_path=staged.folder,
-            revision=revision,
-            create_pr=create_pr,
-            commit_message=commit_message or f"Upload {staged.kind} with hf_gpt",
-        )
-        if tag is not None:
-            api.create_tag(**where, tag=tag, revision=commit.oid)
-    except Exception as error:  # of the client, the network and the storage behind it, which have no common base
-        reason = error.__cause__ if type(error) is RuntimeError and error.__cause__ else error
-        if isinstance(reason, HfHubHTTPError) and reason.response.status_code in (401, 403):
-            raise ValueError(f"The Hub does not let you write to {repo_id}: {_first_line(reason)}.") from error
-        raise ValueError(
-            f"The upload to {repo_id} broke off: {_first_line(reason)}. Give the same command again: files that were "
-            "sent are not sent again."
-        ) from error
-    return commit.pr_url or commit.commit_url
 
 
 def _first_line(error: BaseException) -> str:

@@ -6,7 +6,7 @@ from peft import PeftModel, get_peft_model
 from transformers import set_seed
 
 from ..adapters import adapter_config
-from ..hub.weights import draw_head
+from ..files.weights import draw_head
 from ..loading import Source, check_ids
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification, GPTPreTrainedModel

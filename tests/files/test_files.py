@@ -8,11 +8,22 @@ import sys
 import textwrap
 
 import pytest
+from jinja2 import UndefinedError
 
 from hf_gpt import files
 from hf_gpt.commands import parse_arguments
 from hf_gpt.features.shards import FeatureArguments, extract
-from hf_gpt.files import atomic, check_empty, check_space, contents, output_folder, write_json, write_text
+from hf_gpt.files import (
+    atomic,
+    check_empty,
+    check_settings,
+    check_space,
+    contents,
+    output_folder,
+    write_json,
+    write_text,
+)
+from hf_gpt.files.templates import render_template
 
 from ..support.runs import REPOSITORY, finetune
 
@@ -47,6 +58,21 @@ def test_what_a_folder_holds(tmp_path):
         check_empty(tmp_path, remedy="Go away.")
     with pytest.raises(ValueError, match="is a file; name a folder"):
         check_empty(tmp_path / "notes.txt", overwrite=True)
+
+
+def test_results_of_other_settings_are_not_mixed(tmp_path):
+    check_settings(tmp_path, {"rows": 3, "seed": 1}, {"seed": 1, "rows": 3})
+    with pytest.raises(ValueError, match=r"holds results of other settings \(new, old, rows\)\. Go away\.$"):
+        check_settings(tmp_path, {"rows": 3, "old": 1}, {"rows": 4, "new": 1}, "Go away.")
+
+
+def test_templates(tmp_path):
+    (tmp_path / "parts.md").write_text("{% macro row(value) %}\n| {{ value | cell }} |\n{% endmacro %}\n")
+    template = tmp_path / "text.md"
+    template.write_text('{% from "parts.md" import row %}\n{{ row(value) }}\n')
+    assert render_template(template, value="a\nb|c") == "| a b\\|c |\n\n"
+    with pytest.raises(UndefinedError, match="value"):
+        render_template(template)
 
 
 def test_a_folder_that_was_made_in_vain_goes(tmp_path):

@@ -280,3 +280,10 @@ def test_files_of_features_are_held_to_the_same_list(hub):
 def test_what_is_not_on_the_list_is_refused(name):
     with pytest.raises(RepositoryError, match="is refused"):
         check_names([name], "alice/tiny")
+
+
+def test_what_a_hub_id_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "alice" / "here").mkdir(parents=True)
+    assert all(map(door.is_hub_id, ("alice/model", "gpt2")))
+    assert not any(map(door.is_hub_id, ("alice/here", "./model", "a/b/c", "~/model", "/model", "alice/a model", "")))
