@@ -16,7 +16,6 @@ from transformers import PreTrainedModel, set_seed
 from ..adapters.virtual_tokens import virtual_tokens
 from ..evaluation.zero_shot import ZeroShotScorer, ZeroShotTransform
 from ..loading import open_source
-from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import TokenTreeCollator
@@ -111,18 +110,76 @@ class NextToken:
     probability: float
 
 
-class LanguageModelDemo:
+class Demo:
     """
-    A language model with its tokenizer.
+    A model with its tokenizer, and what is done with texts before the model reads them; base of all kinds.
 
     Args:
-        model (`GPTForCausalLM`): the model.
-        tokenizer (`GPTTokenizer`): its tokenizer, used without special tokens.
+        model (`PreTrainedModel` or `PeftModel`): the model.
+        tokenizer (`GPTTokenizer`): its tokenizer; special tokens are placed here.
     """
 
-    def __init__(self, model: GPTForCausalLM, tokenizer: GPTTokenizer):
+    def __init__(self, model: PreTrainedModel | PeftModel, tokenizer: GPTTokenizer):
         self.model = model.eval()
         self.tokenizer = tokenizer
+
+    def check_length(self, text: str, what: str) -> None:
+        """Raise a `ValueError` for a text that cannot fit into the context, before anything is done with it."""
+        context = self.model.config.n_positions
+        if len(text) > CHARACTERS_PER_TOKEN * context:
+            raise ValueError(
+                f"The {what} has {len(text):,} characters; for a context of {context} tokens at most "
+                f"{CHARACTERS_PER_TOKEN * context:,} are taken: shorten it."
+            )
+
+    def _tokens(self, text: str, what: str) -> list[int]:
+        """Token ids without special tokens, at least one."""
+        self.check_length(text or "", what)
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"] if text and text.strip() else []
+        if not ids:
+            raise ValueError(f"The {what} is empty: write something.")
+        return ids
+
+    def _prompt_tokens(self, prompt: str, new: int = 0) -> list[int]:
+        """Token ids of a prompt that has room for `new` more in the context."""
+        ids, context = self._tokens(prompt, "prompt"), self.model.config.n_positions
+        if len(ids) + new > context:
+            more = f" and {new} new ones are asked for" if new else ""
+            raise ValueError(
+                f"The prompt has {len(ids)} tokens{more}, more than the context of {context}: shorten the prompt"
+                f"{' or ask for fewer new tokens' if new else ''}."
+            )
+        return ids
+
+    def _choice_row(self, context: str, question: str, choices: Sequence[str]) -> dict[str, Any]:
+        """The row of an item; of context and question one may be empty."""
+        if not 2 <= len(choices) <= MOST_CHOICES:
+            raise ValueError(f"Give at least two choices and at most {MOST_CHOICES}, each on a line of its own.")
+        self.check_length("".join((context, question, *choices)), "item")
+        if not context.strip() and not question.strip():
+            raise ValueError("Give a context, a question or both: choices are scored by what stands before them.")
+        return {
+            "context": self._tokens(context, "context") if context.strip() else [],
+            "question": self._tokens(question, "question") if question.strip() else [],
+            "choices": [self._tokens(choice, f"choice number {n}") for n, choice in enumerate(choices, start=1)],
+        }
+
+    def _batch(self, transform: InputTransform | ZeroShotTransform, row: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """A batch of one row, which is refused where the transform would cut it."""
+        tree, cut = transform.fit(row)
+        if cut:
+            context = self.model.config.n_positions
+            raise ValueError(f"The text is too long for the context of {context} tokens: shorten it by {cut}.")
+        batch = TokenTreeCollator(self.tokenizer.pad_token_id)([vars(tree)])
+        device = next(self.model.parameters()).device
+        return {name: value.to(device) for name, value in batch.items()}
+
+
+class LanguageModelDemo(Demo):
+    """A language model; its tokenizer is used without special tokens."""
+
+    def __init__(self, model: GPTForCausalLM, tokenizer: GPTTokenizer):
+        super().__init__(model, tokenizer)
         self.scorer = ZeroShotScorer(model, "choices").eval()
 
     @classmethod
@@ -154,8 +211,7 @@ class LanguageModelDemo:
         Raises:
             ValueError: if the prompt is empty, or does not fit into the context together with the new tokens.
         """
-        ids = _tokens(self.tokenizer, self.model.config, prompt, "prompt")
-        _check_room(self.model.config, len(ids), new_tokens)
+        ids = self._prompt_tokens(prompt, new_tokens)
         inputs = torch.tensor([ids], device=self.model.device)
         results = []
         for strategy in strategies() if chosen is None else chosen:
@@ -171,11 +227,10 @@ class LanguageModelDemo:
 
     def _continuation(self, strategy: Strategy, ids: list[int], given: int) -> Continuation:
         new = ids[given:]
-        rows = ZeroShotTransform("choices", len(ids))({"context": ids[:given], "question": [], "choices": [new]})
-        score = self._scores(rows)[0] if new else 0.0
-        return Continuation(
-            strategy, self.tokenizer.decode(ids), len(new), score, len(set(new)) / len(new) if new else 1.0
-        )
+        row = {"context": ids[:given], "question": [], "choices": [new]}
+        score = self._scores(row, len(ids)) if new else [0.0]
+        distinct = len(set(new)) / len(new) if new else 1.0
+        return Continuation(strategy, self.tokenizer.decode(ids), len(new), score[0], distinct)
 
     @torch.no_grad()
     def next_tokens(self, prompt: str, count: int = 10) -> list[NextToken]:
@@ -186,8 +241,7 @@ class LanguageModelDemo:
         Raises:
             ValueError: if the prompt is empty or too long.
         """
-        ids = _tokens(self.tokenizer, self.model.config, prompt, "prompt")
-        _check_room(self.model.config, len(ids))
+        ids = self._prompt_tokens(prompt)
         logits = self.model(torch.tensor([ids], device=self.model.device), logits_to_keep=1).logits[0, -1].float()
         logits[self.model.generation_config.suppress_tokens or []] = float("-inf")
         top = logits.softmax(-1).topk(min(count, len(self.tokenizer)))
@@ -197,7 +251,6 @@ class LanguageModelDemo:
             for token, probability in zip(tokens, top.values.tolist(), strict=True)
         ]
 
-    @torch.no_grad()
     def score_choices(self, context: str, question: str, choices: Sequence[str]) -> list[float]:
         """
         Mean log-probability of each choice's tokens behind context and question (zero-shot).
@@ -205,33 +258,17 @@ class LanguageModelDemo:
         Raises:
             ValueError: if a text is missing or all together are too long.
         """
-        row = _choice_tokens(self.tokenizer, self.model.config, context, question, choices)
-        transform = ZeroShotTransform("choices", self.model.config.n_positions)
-        _check_uncut(transform, row, self.model.config)
-        return self._scores(transform(row))
+        return self._scores(self._choice_row(context, question, choices), self.model.config.n_positions)
 
-    def _scores(self, tree) -> list[float]:
-        # A label is only there for the collator: no loss is asked for.
-        batch = TokenTreeCollator(self.tokenizer.pad_token_id)([vars(tree)])
-        batch = {name: value.to(self.model.device) for name, value in batch.items()}
-        with torch.no_grad():
-            return self.scorer(**batch)["logits"][0].tolist()
+    @torch.no_grad()
+    def _scores(self, row: Mapping[str, Any], max_length: int) -> list[float]:
+        return self.scorer(**self._batch(ZeroShotTransform("choices", max_length), row))["logits"][0].tolist()
 
 
-class HeadDemo:
-    """
-    A fine-tuned model with its tokenizer; base of the two kinds.
-
-    Args:
-        model (`GPTPreTrainedModel` or `PeftModel`): the model.
-        tokenizer (`GPTTokenizer`): its tokenizer; the special tokens are placed here.
-    """
+class HeadDemo(Demo):
+    """A fine-tuned model; base of the two kinds."""
 
     model_class: type[GPTPreTrainedModel]
-
-    def __init__(self, model: PreTrainedModel | PeftModel, tokenizer: GPTTokenizer):
-        self.model = model.eval()
-        self.tokenizer = tokenizer
 
     @classmethod
     def from_pretrained(cls, name: str) -> "HeadDemo":
@@ -256,10 +293,7 @@ class HeadDemo:
         config = self.model.config
         special = SpecialIds(config.start_token_id, config.delimiter_token_id, config.classify_token_id)
         transform = InputTransform(family, special, config.n_positions - virtual_tokens(self.model))
-        _check_uncut(transform, row, config)
-        batch = TokenTreeCollator(self.tokenizer.pad_token_id)([vars(transform(row))])
-        device = next(self.model.parameters()).device
-        return self.model(**{name: value.to(device) for name, value in batch.items()}).logits[0].float()
+        return self.model(**self._batch(transform, row)).logits[0].float()
 
 
 class MultipleChoiceDemo(HeadDemo):
@@ -274,8 +308,7 @@ class MultipleChoiceDemo(HeadDemo):
         Raises:
             ValueError: if a text is missing or all together are too long.
         """
-        row = _choice_tokens(self.tokenizer, self.model.config, context, question, choices)
-        return self._logits("multiple-choice", row).tolist()
+        return self._logits("multiple-choice", self._choice_row(context, question, choices)).tolist()
 
 
 class ClassifierDemo(HeadDemo):
@@ -300,13 +333,13 @@ class ClassifierDemo(HeadDemo):
         Raises:
             ValueError: if a text is missing or too long.
         """
-        first = _tokens(self.tokenizer, self.model.config, text, "text")
+        first = self._tokens(text, "text")
         if not second.strip():
             if both_orders:
                 raise ValueError("Two orders need two texts: give the second one.")
             logits = self._logits("classification", {"text": first})
         else:
-            row = {"premise": first, "hypothesis": _tokens(self.tokenizer, self.model.config, second, "second text")}
+            row = {"premise": first, "hypothesis": self._tokens(second, "second text")}
             logits = self._logits("similarity" if both_orders else "entailment", row)
         problem_type = self.model.config.problem_type
         if problem_type == "ordinal":
@@ -316,56 +349,3 @@ class ClassifierDemo(HeadDemo):
         is_multi_label = problem_type == "multi_label_classification"
         probabilities = logits.sigmoid() if is_multi_label else logits.softmax(-1)
         return dict(zip(self.label_names, probabilities.tolist(), strict=True))
-
-
-def check_length(config: GPTConfig, text: str, what: str) -> None:
-    """Raise a `ValueError` for a text that cannot fit into the context, before anything is done with it."""
-    most = CHARACTERS_PER_TOKEN * config.n_positions
-    if len(text) > most:
-        raise ValueError(
-            f"The {what} has {len(text):,} characters; for a context of {config.n_positions} tokens at most {most:,} "
-            "are taken: shorten it."
-        )
-
-
-def _tokens(tokenizer: GPTTokenizer, config: GPTConfig, text: str, what: str) -> list[int]:
-    """Token ids without special tokens, at least one."""
-    check_length(config, text or "", what)
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"] if text and text.strip() else []
-    if not ids:
-        raise ValueError(f"The {what} is empty: write something.")
-    return ids
-
-
-def _choice_tokens(
-    tokenizer: GPTTokenizer, config: GPTConfig, context: str, question: str, choices: Sequence[str]
-) -> dict[str, Any]:
-    """The row of an item; of context and question one may be empty."""
-    if not 2 <= len(choices) <= MOST_CHOICES:
-        raise ValueError(f"Give at least two choices and at most {MOST_CHOICES}, each on a line of its own.")
-    check_length(config, "".join((context, question, *choices)), "item")
-    if not context.strip() and not question.strip():
-        raise ValueError("Give a context, a question or both: choices are scored by what stands before them.")
-    given = {
-        name: _tokens(tokenizer, config, text, name) if text.strip() else []
-        for name, text in (("context", context), ("question", question))
-    }
-    numbered = enumerate(choices, start=1)
-    return given | {
-        "choices": [_tokens(tokenizer, config, choice, f"choice number {number}") for number, choice in numbered]
-    }
-
-
-def _check_room(config: GPTConfig, given: int, new: int = 0) -> None:
-    if given + new > config.n_positions:
-        more = f" and {new} new ones are asked for" if new else ""
-        raise ValueError(
-            f"The prompt has {given} tokens{more}, more than the context of {config.n_positions}: shorten the prompt"
-            f"{' or ask for fewer new tokens' if new else ''}."
-        )
-
-
-def _check_uncut(transform: InputTransform | ZeroShotTransform, row: Mapping[str, Any], config: GPTConfig) -> None:
-    _, cut = transform.fit(row)
-    if cut:
-        raise ValueError(f"The text is too long for the context of {config.n_positions} tokens: shorten it by {cut}.")

@@ -27,7 +27,6 @@ from . import (
     ClassifierDemo,
     LanguageModelDemo,
     MultipleChoiceDemo,
-    check_length,
     strategies,
 )
 
@@ -126,7 +125,7 @@ class Demos:
 
     def score_choices(self, context: str, question: str, choices: str) -> tuple[str, list[list[Any]]]:
         """The best choice, and rows of choice, score, share and bar; `choices` has one on each line."""
-        check_length(self.language_model.model.config, choices, "text of the choices")
+        self.language_model.check_length(choices, "text of the choices")
         texts = [line.strip() for line in choices.splitlines() if line.strip()]
         scorer = self.multiple_choice or self.language_model
         scores = scorer.score_choices(context, question, texts)
