@@ -355,10 +355,16 @@ class WholeCheckpointTrainer(Trainer):
             # Shards would be of use to nobody who loads the model.
             self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
         self.accelerator.wait_for_everyone()
-        self.save_model(str(staging), _internal_call=True)
+        self.write_whole_model(staging)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             (staging / "training_args.bin").unlink(missing_ok=True)
-            for path in sorted(staging.iterdir()):
-                path.replace(output / path.name)
+            for path in sorted(path for path in staging.rglob("*") if path.is_file()):
+                target = output / path.relative_to(staging)
+                target.parent.mkdir(exist_ok=True)
+                path.replace(target)
             shutil.rmtree(staging, ignore_errors=True)
+
+    def write_whole_model(self, folder: Path) -> None:
+        """Write what the output folder is to hold of model and tokenizer; called in all processes."""
+        self.save_model(str(folder), _internal_call=True)

@@ -154,12 +154,12 @@ class FrozenFeatureTrainer(GPTTrainer):
         super().complete_checkpoint(folder)
         write_json(folder / HEAD_LAYERS, {"layers": self.model.config.layers_of_head})
 
-    def save_whole_model(self) -> None:
-        """Write the whole model and its tokenizer into the output folder, each file atomically."""
+    def write_whole_model(self, folder: Path) -> None:
+        """Not the head, but the model that it is the head of."""
         head = self.model
         self.model = head.whole_model
         try:
-            super().save_whole_model()
+            super().write_whole_model(folder)
         finally:
             self.model = head
 

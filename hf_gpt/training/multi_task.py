@@ -15,6 +15,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from ..files import in_output_folder
 from ..loading import load_tokenizer
 from ..tasks import TaskData, get_task
+from ..trees.mixture import MultiTaskCollator, MultiTaskRows
 from .arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
 from .loading import load_model
 from .multi_task_model import HEADS, MEAN_METRIC, MultiTaskModel, MultiTaskTrainer
@@ -146,13 +147,16 @@ class PreparedTasks(Prepared):
 
     def make_trainer(self) -> GPTTrainer:
         """See `Prepared`."""
+        parts = {part.spec.name: part for part in self.parts}
         return MultiTaskTrainer(
-            self.model,
-            self.args,
-            {part.spec.name: part.spec for part in self.parts},
-            {part.spec.name: part.encoded for part in self.parts},
-            self.tokenizer,
-            self.data.task_rows_cap,
+            model=self.model,
+            args=self.args,
+            train_dataset=MultiTaskRows({task: part.rows("train") for task, part in parts.items()}),
+            eval_dataset={task: part.rows("validation") for task, part in parts.items()},
+            data_collator=MultiTaskCollator(self.tokenizer.pad_token_id),
+            processing_class=self.tokenizer,
+            specs={task: part.spec for task, part in parts.items()},
+            rows_cap=self.data.task_rows_cap,
         )
 
     def others(self, part: Part) -> list[str]:

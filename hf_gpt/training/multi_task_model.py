@@ -1,6 +1,5 @@
 """One transformer with a head for each of several tasks (Liu et al., 2019), and its Trainer."""
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,12 @@ import torch
 from torch import nn
 from torch.utils.data import Sampler
 
-from ..files import UNFINISHED
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTPreTrainedModel, GPTTaskModel, GPTTaskOutput
-from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskSpec
 from ..tasks.metrics import compute_metrics_for
 from ..tasks.report import describe_batches
-from ..trees.mixture import MultiTaskCollator, MultiTaskRows, MultiTaskSampler
-from .arguments import FineTuningArguments
-from .rows import EncodedSplits
+from ..trees.mixture import MultiTaskRows, MultiTaskSampler
 from .trainer import GPTTrainer
 
 # What chooses the best checkpoint: the mean over the tasks of their main metrics.
@@ -97,40 +92,21 @@ class MultiTaskTrainer(GPTTrainer):
     """
     `GPTTrainer` for a `MultiTaskModel`. A step's global batch is of one task on all ranks and in all accumulation
     steps; a head moves only in steps of its own task. Evaluation goes over all tasks and adds the mean of their main
-    metrics; rows to predict say their `task`. The log holds `task_loss_TASK`, too, the mean
-    over the task's own steps.
+    metrics; the rows of its splits say their `task`. The log holds `task_loss_TASK`, too, the mean over the task's
+    own steps.
 
     Args:
-        model (`MultiTaskModel`): what is trained.
-        args (`FineTuningArguments`): settings.
         specs (`Mapping[str, TaskSpec]`): the tasks.
-        encoded (`Mapping[str, EncodedSplits]`): rows by task, `train` and `validation` among their splits.
-        tokenizer (`GPTTokenizer`): saved with checkpoints; its padding fills the batches.
         rows_cap (`int`, *optional*): so many rows of a task an epoch at most.
+        kwargs: see `GPTTrainer`; `train_dataset` is of `MultiTaskRows`, and `eval_dataset` names rows for each task.
     """
 
     model: MultiTaskModel
 
-    def __init__(
-        self,
-        model: MultiTaskModel,
-        args: FineTuningArguments,
-        specs: Mapping[str, TaskSpec],
-        encoded: Mapping[str, EncodedSplits],
-        tokenizer: GPTTokenizer,
-        rows_cap: int | None = None,
-    ):
+    def __init__(self, *args: Any, specs: Mapping[str, TaskSpec], rows_cap: int | None = None, **kwargs: Any):
         self.specs = dict(specs)
         self._rows_cap = rows_cap
-        self._task_losses: dict[str, tuple[torch.Tensor, set[int]]] = {}
-        super().__init__(
-            model=model,
-            args=args,
-            train_dataset=MultiTaskRows({task: splits["train"][0] for task, splits in encoded.items()}),
-            eval_dataset={task: splits["validation"][0] for task, splits in encoded.items()},
-            data_collator=MultiTaskCollator(tokenizer.pad_token_id),
-            processing_class=tokenizer,
-        )
+        super().__init__(*args, **kwargs)
 
     def task_models(self) -> list[GPTTaskModel]:
         """Those of all tasks."""
@@ -168,23 +144,10 @@ class MultiTaskTrainer(GPTTrainer):
             parameter.grad = None
         return loss
 
-    def note_terms(self, inputs: dict[str, Any], outputs: Any) -> None:
-        """Both terms, and the task loss for the task of the batch."""
-        super().note_terms(inputs, outputs)
-        if outputs.get("task_loss") is not None:
-            total, steps = self._task_losses.get(inputs["task"], (0, set()))
-            self._task_losses[inputs["task"]] = (
-                total + outputs["task_loss"].detach().float(),
-                steps | {self.state.global_step},
-            )
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the loss of each task to the training log lines."""
-        if "loss" in logs:
-            for task, (total, steps) in self._task_losses.items():
-                logs[f"task_loss_{task}"] = self.accelerator.reduce(total, reduction="sum").item() / len(steps)
-            self._task_losses = {}
-        super().log(logs, start_time)
+    def loss_terms(self, inputs: dict[str, Any], outputs: Any) -> dict[str, torch.Tensor]:
+        """Both terms, and the task's own loss."""
+        terms = super().loss_terms(inputs, outputs)
+        return terms | {f"task_loss_{inputs['task']}": terms["task_loss"]}
 
     def evaluate(
         self,
@@ -210,21 +173,10 @@ class MultiTaskTrainer(GPTTrainer):
         self.log(mean)
         return metrics | mean
 
-    def save_whole_model(self) -> None:
-        """Write each task's model with its tokenizer into a folder of its own, each file whole or not at all."""
-        self.refuse_diverged_weights()
-        output = Path(self.args.output_dir)
-        staging = output / UNFINISHED
-        if self.is_fsdp_enabled:
-            self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
+    def write_whole_model(self, folder: Path) -> None:
+        """Write each task's model with its tokenizer into a folder of its own."""
         state = self.accelerator.get_state_dict(self.model)
         for task, model in self.model.task_models.items() if self.args.should_save else ():
-            shutil.rmtree(staging, ignore_errors=True)
             model.config.use_cache = self.args.use_cache
-            model.save_pretrained(staging, state_dict=self.model.state_of(task, state))
-            self.processing_class.save_pretrained(staging)
-            (output / task).mkdir(exist_ok=True)
-            for path in sorted(staging.iterdir()):
-                path.replace(output / task / path.name)
-            shutil.rmtree(staging)
-        self.accelerator.wait_for_everyone()
+            model.save_pretrained(folder / task, state_dict=self.model.state_of(task, state))
+            self.processing_class.save_pretrained(folder / task)

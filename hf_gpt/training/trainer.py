@@ -66,8 +66,8 @@ class GPTTrainer(WholeCheckpointTrainer):
             args.eval_strategy, args.load_best_model_at_end = IntervalStrategy.NO, False
         super().__init__(model, args, *more, **kwargs)
         self.unfreezing = unfreezing
-        self._term_sums: dict[str, torch.Tensor] = {}
-        self._terms_since: int | None = None
+        # By name, the sum since the last line of the log, and the steps that had the term.
+        self._terms: dict[str, tuple[torch.Tensor, set[int]]] = {}
         if self.args.label_smoothing_factor:
             self._smooth_task_losses(self.args.label_smoothing_factor)
 
@@ -218,24 +218,20 @@ class GPTTrainer(WholeCheckpointTrainer):
         """The joint loss; in training both of its terms are added up for the log."""
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if model.training:
-            self.note_terms(inputs, outputs)
+            for name, term in self.loss_terms(inputs, outputs).items():
+                total, steps = self._terms.get(name, (0, set()))
+                self._terms[name] = total + term.detach().float(), steps | {self.state.global_step}
         return (loss, outputs) if return_outputs else loss
 
-    def note_terms(self, inputs: dict[str, Any], outputs: Any) -> None:
-        """Add up both loss terms of a training batch for the log."""
-        if self._terms_since is None:
-            self._terms_since = self.state.global_step
-        for name in LOSS_TERMS:
-            term = outputs.get(name)
-            if term is not None:
-                self._term_sums[name] = self._term_sums.get(name, 0) + term.detach().float()
+    def loss_terms(self, inputs: dict[str, Any], outputs: Any) -> dict[str, torch.Tensor]:
+        """What the log says of a training batch: both loss terms, if they are computed."""
+        return {name: outputs[name] for name in LOSS_TERMS if outputs.get(name) is not None}
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the loss terms to the training log lines."""
-        if "loss" in logs and self._terms_since is not None:
-            steps = max(1, self.state.global_step - self._terms_since)
-            for name, total in self._term_sums.items():
+        """Add the loss terms to the training log lines, each the mean over the steps that had it."""
+        if "loss" in logs:
+            for name, (total, steps) in self._terms.items():
                 # Each rank's term is its share of the global batch's mean.
-                logs[name] = self.accelerator.reduce(total, reduction="sum").item() / steps
-            self._term_sums, self._terms_since = {}, None
+                logs[name] = self.accelerator.reduce(total, reduction="sum").item() / len(steps)
+            self._terms = {}
         super().log(logs, start_time)
