@@ -34,9 +34,6 @@ class Record(NamedTuple):
         return place(self.path, self.number, self.unit)
 
 
-Reader = Callable[[Path], Iterator[Record]]
-
-
 class BadRowError(ValueError):
     """
     One row is wrong, in a file that can be read on behind it.

@@ -204,10 +204,8 @@ class RowReader:
         return chosen[0]
 
     def _class_index(self, record: Record, label: str) -> int:
-        try:
+        if label in self.label_ids:
             return self.label_ids[label]
-        except KeyError:
-            pass
         separator = separator_between(label, self.label_ids)
         remedy = "Correct the row, or with --task custom name all classes (--class_names, in Python label_names)."
         if separator is not None:
@@ -227,30 +225,22 @@ class RowReader:
         return score
 
     def _choice_index(self, record: Record, raw: Any, choices: Sequence[str]) -> int:
-        first = self.layout.first_choice
-        written = written_label(raw)
-        try:
-            if first == CHOICE_TEXT:
-                index = choices.index(written) if choices.count(written) == 1 else None
-            else:
-                index = ord(written) - ord(first) if isinstance(first, str) else int(written) - first
-        except (TypeError, ValueError):
-            index = None
-        if index is None or not 0 <= index < len(choices):
-            counted = "by its text"
-            if first != CHOICE_TEXT:
-                last = chr(ord(first) + len(choices) - 1) if isinstance(first, str) else first + len(choices) - 1
-                counted = f"counted {first} to {last}"
-            guess = _likely_first_choice(written, choices)
-            remedy = "Correct the row, or say how the file writes the first choice (--first_choice)."
-            if guess not in (None, str(first)):
-                remedy = f"Did you mean --first_choice {guess}? It says how the file writes the first choice."
-            raise BadRowError(
-                record,
-                f"the answer {written!r} is not one of the row's {len(choices)} choices, {counted}.",
-                remedy,
-            )
-        return index
+        written, first = written_label(raw), self.layout.first_choice
+        if first == CHOICE_TEXT:
+            answers, counted = choices, "by its text"
+        else:
+            numbers = range(len(choices))
+            answers = [chr(ord(first) + n) if isinstance(first, str) else str(first + n) for n in numbers]
+            counted = f"counted {answers[0]} to {answers[-1]}"
+        if answers.count(written) == 1:
+            return answers.index(written)
+        guess = _likely_first_choice(written, choices)
+        remedy = "Correct the row, or say how the file writes the first choice (--first_choice)."
+        if guess not in (None, str(first)):
+            remedy = f"Did you mean --first_choice {guess}? It says how the file writes the first choice."
+        raise BadRowError(
+            record, f"the answer {written!r} is not one of the row's {len(choices)} choices, {counted}.", remedy
+        )
 
 
 def field_of(record: Record, column: str) -> Any:
@@ -292,11 +282,10 @@ def is_empty(text: Any) -> bool:
 def _is_marked(record: Record, column: str) -> bool:
     """Whether a row has the label that a column of 0 and 1 stands for."""
     value = field_of(record, column)
-    marks = {"": False, "1": True, "1.0": True, "true": True} | dict.fromkeys(("0", "0.0", "false"), False)
-    mark = marks.get("" if value is None else written_label(value).lower())
-    if mark is None:
+    written = "" if value is None else written_label(value).lower()
+    if written not in ("", "0", "0.0", "false", "1", "1.0", "true"):
         raise BadRowError(record, f"{column!r} holds {value!r}, 0 or 1 was expected.", "Correct the row.")
-    return mark
+    return written in ("1", "1.0", "true")
 
 
 def _likely_first_choice(answer: str, choices: Sequence[str]) -> str | None:

@@ -117,18 +117,6 @@ class TokenTree:
         """The tree in a row of a data set, whose other columns are left alone."""
         return cls(**{field.name: row[field.name] for field in fields(cls)})
 
-    @classmethod
-    def side_by_side(cls, trees: Sequence["TokenTree"]) -> "TokenTree":
-        """One row that holds several trees one after the other; none sees another."""
-        row: dict[str, list] = {field.name: [] for field in fields(cls)}
-        offset = 0
-        for tree in trees:
-            for name, values in row.items():
-                shift = offset if name in ("subtree_end", "parent_index", "path_ends") else 0
-                values += [value + shift if value >= 0 else value for value in getattr(tree, name)]
-            offset += len(tree)
-        return cls(**{name: tuple(values) for name, values in row.items()})
-
     def path(self, number: int) -> tuple[int, ...]:
         """Row indices of the tokens of a sequence, from its root to its end."""
         index = self.path_ends[number]

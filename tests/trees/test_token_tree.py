@@ -154,23 +154,6 @@ def test_layout(paths, share_limit, expected):
     assert len(tree) == len(expected["input_ids"])
 
 
-def test_side_by_side():
-    branching = TokenTree.from_paths([[1, 2], [1, 3]])
-    with_empty = TokenTree.from_paths([[], [4, 5]])
-    assert TokenTree.side_by_side([branching, with_empty]) == TokenTree(
-        input_ids=(1, 2, 3, 4, 5),
-        position_ids=(0, 1, 1, 0, 1),
-        subtree_end=(3, 2, 3, 5, 5),
-        parent_index=(0, 0, 0, 3, 3),
-        lm_weights=(0.0, 0.5, 0.5, 0.0, 1.0),
-        path_ends=(1, 2, -1, 4),
-    )
-
-
-def test_side_by_side_of_nothing_is_empty():
-    assert TokenTree.side_by_side([]) == TokenTree((), (), (), (), (), ())
-
-
 @pytest.mark.parametrize(
     ("paths", "share_limit", "expected"),
     [
@@ -226,16 +209,6 @@ def ancestors(tree, index):
 @given(sequences, share_limits)
 def test_structure(paths, share_limit):
     check_structure(TokenTree.from_paths(paths, share_limit=share_limit))
-
-
-@given(st.lists(sequences, max_size=3))
-def test_structure_side_by_side(rows):
-    trees = [TokenTree.from_paths(paths) for paths in rows]
-    row = TokenTree.side_by_side(trees)
-    check_structure(row)
-    read = [[row.input_ids[index] for index in row.path(number)] for number in range(len(row.path_ends))]
-    assert read == [path for paths in rows for path in paths]
-    assert sum(row.lm_weights) == pytest.approx(sum(sum(tree.lm_weights) for tree in trees))
 
 
 @given(sequences)
