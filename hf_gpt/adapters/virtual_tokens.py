@@ -10,7 +10,7 @@ from peft import PeftModel
 from peft.utils import AuxiliaryTrainingWrapper, PeftType
 from torch import nn
 
-from ..model.modeling_gpt import GPTTaskModel
+from ..model.modeling_gpt import GPTTaskModel, conventional_inputs, default_lm_weights
 
 # peft's task type of both heads. It has none for multiple choice, and what it does for classification (a cache of
 # keys and values, `inputs_embeds`) neither token trees nor the language-model loss can follow.
@@ -47,10 +47,10 @@ def as_tree_inputs(model: GPTTaskModel, inputs: Inputs) -> Inputs:
     ids, mask, index = inputs["input_ids"], inputs["attention_mask"], inputs["classify_index"]
     batch = ids.shape[0]
     if index is None:
-        ids, mask, index = model._conventional_inputs(ids, mask)
+        ids, mask, index = conventional_inputs(model.config, ids, mask)
     weights = inputs["lm_weights"]
     if weights is None:
-        weights = model._default_lm_weights(ids, mask, batch)
+        weights = default_lm_weights(ids, mask, batch)
     rows, length = ids.shape
     present = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.bool()
     own = torch.arange(rows // batch * length, device=ids.device).view(-1, length)

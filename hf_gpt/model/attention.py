@@ -1,4 +1,4 @@
-"""Attention beside transformers' own: written out (`eager`), and for training on a CPU (`blockwise`)."""
+"""Attention beside transformers' own, written out (`eager`) and for training on a CPU (`blockwise`), and dropout."""
 
 import torch
 from torch import nn
@@ -6,9 +6,50 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .dropout import drop, has_cheap_noise, keep_mask
-
 _QUERIES_PER_BLOCK = 128
+# A coin of 16 random bits: four come out of each number of the generator, which is what dropout costs on a CPU.
+_SIDES = 2**16
+
+
+def keep_mask(shape: torch.Size, p: float, device: torch.device) -> tuple[torch.Tensor, float]:
+    """
+    Draw which elements dropout keeps, from torch's own generator.
+
+    Args:
+        shape (`torch.Size`): of the mask.
+        p (`float`): probability that an element is dropped, rounded to a multiple of 2^-16.
+        device (`torch.device`): of the mask.
+
+    Returns:
+        `tuple[torch.Tensor, float]`: a `bool` mask, True for kept elements, and the factor for them.
+    """
+    dropped = round(p * _SIDES)
+    numbers = torch.empty((shape.numel() + 3) // 4, dtype=torch.int64, device=device)
+    coins = numbers.random_(-(2**63), None).view(torch.int16)[: shape.numel()]
+    return (coins >= dropped - _SIDES // 2).view(shape), _SIDES / (_SIDES - dropped)
+
+
+def has_cheap_noise(tensor: torch.Tensor, p: float) -> bool:
+    """Whether `keep_mask` is right and faster than torch's own noise: on a CPU, outside of compiled code."""
+    return tensor.device.type == "cpu" and 1e-3 <= p <= 0.999 and not torch.compiler.is_compiling()
+
+
+def drop(hidden_states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
+    """
+    `torch.nn.functional.dropout`, with `keep_mask` for noise on a CPU (torch draws one number per element there,
+    which takes several times as long).
+    """
+    if not training or not has_cheap_noise(hidden_states, p):
+        return nn.functional.dropout(hidden_states, p, training)
+    kept, factor = keep_mask(hidden_states.shape, p, hidden_states.device)
+    return hidden_states * kept.to(hidden_states.dtype).mul_(factor)
+
+
+class Dropout(nn.Dropout):
+    """`torch.nn.Dropout` through `drop`."""
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return drop(hidden_states, self.p, self.training)
 
 
 def eager_attention_forward(
@@ -27,7 +68,7 @@ def eager_attention_forward(
         scores = scores + attention_mask
     probabilities = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
     dropped = drop(probabilities, dropout, module.training)
-    return torch.matmul(dropped, value).transpose(1, 2), probabilities
+    return torch.matmul(dropped, value).transpose(1, 2), probabilities  # (batch, query, head, dim)
 
 
 def _blocks(mask: torch.Tensor | None, length: int, keys: int) -> list[tuple[slice, slice]]:
@@ -38,7 +79,7 @@ def _blocks(mask: torch.Tensor | None, length: int, keys: int) -> list[tuple[sli
         if mask is None:
             blocks.append((queries, slice(0, queries.stop)))
             continue
-        seen = mask[:, :, queries].any(2).flatten(0, 1).any(0).nonzero()
+        seen = mask[:, :, queries].any(2).flatten(0, 1).any(0).nonzero()  # (seen keys, 1)
         first, last = (int(seen[0]), int(seen[-1]) + 1) if len(seen) else (0, keys)
         blocks.append((queries, slice(first, last)))
     return blocks
@@ -153,7 +194,7 @@ def blockwise_attention_forward(
     if scaling is None:
         scaling = query.shape[-1] ** -0.5
     mixed = _BlockwiseAttention.apply(query, key, value, attention_mask, scaling, dropout)
-    return mixed.transpose(1, 2).contiguous(), None
+    return mixed.transpose(1, 2).contiguous(), None  # (batch, length, heads, head_dim)
 
 
 AttentionInterface.register("blockwise", blockwise_attention_forward)

@@ -86,17 +86,17 @@ class GPTPreTrainedModel(PreTrainedModel):
             `torch.Tensor`: a scalar, 0 where all weights are 0.
         """
         batch, length = targets.shape
-        row, column = weights.nonzero(as_tuple=True)
-        parent, state_index = row * length + column - 1, None
+        row, column = weights.nonzero(as_tuple=True)  # (targets,) each
+        parent, state_index = row * length + column - 1, None  # (targets,), index into (batch * length)
         if parent_index is not None:
             # Tokens that branch off the same parent are predicted by the same logits.
             parent, order = (row * length + parent_index[row, column]).sort(stable=True)
             row, column = row[order], column[order]
-            parent, state_index = parent.unique_consecutive(return_inverse=True)
+            parent, state_index = parent.unique_consecutive(return_inverse=True)  # (states,), (targets,)
         if rows is None:
             rows = self.get_input_embeddings().weight
         return linear_cross_entropy(
-            hidden_states.reshape(batch * length, -1)[parent],
+            hidden_states.reshape(batch * length, -1)[parent],  # (states, n_embd)
             rows,
             targets[row, column],
             weights[row, column],

@@ -11,9 +11,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import TransformersKwargs
 
-from .attention import blockwise_attention_forward, eager_attention_forward
+from .attention import Dropout, blockwise_attention_forward, eager_attention_forward
 from .configuration_gpt import GPTConfig
-from .dropout import Dropout
 
 # Keyword arguments of a forward pass that have no parameter of their own: those of all models of transformers, of
 # paged attention (`generate_batch`), of FlexAttention, of older callers, and what TRL's reward trainer passes through.
@@ -79,7 +78,7 @@ class GPTAttention(nn.Module):
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         implementation = implementation or self.config._attn_implementation
-        by_head = (*hidden_states.shape[:-1], -1, self.head_dim)
+        by_head = (*hidden_states.shape[:-1], -1, self.head_dim)  # (batch, seq, head, dim)
         query, key, value = (
             part.view(by_head).transpose(1, 2) for part in self.c_attn(hidden_states).chunk(3, dim=-1)
         )  # (batch, head, seq, dim)
@@ -99,7 +98,7 @@ class GPTAttention(nn.Module):
             scaling=self.scaling,
             **kwargs,
         )
-        mixed = mixed.reshape(*hidden_states.shape[:-1], -1).contiguous()
+        mixed = mixed.reshape(*hidden_states.shape[:-1], -1).contiguous()  # (batch, seq, head * dim)
         return self.resid_dropout(self.c_proj(mixed)), probabilities
 
 

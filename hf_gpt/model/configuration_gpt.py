@@ -180,17 +180,14 @@ class GPTConfig(PreTrainedConfig):
 
     def _check_values(self) -> None:
         """Raise a `ValueError` for a field that is out of its range or does not go with another."""
-        for name, most in LARGEST.items():
-            value = getattr(self, name)
-            if value is not None and not 1 <= value <= most:
-                raise ValueError(f"{name} must be at least 1 and at most {most:,}, not {value}.")
+        for name in LARGEST:
+            _check_size(name, getattr(self, name))
         if self.n_embd % self.n_head:
             raise ValueError(f"n_embd ({self.n_embd}) must be a multiple of n_head ({self.n_head}).")
-        for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and less than 1, not {getattr(self, name)}.")
-        if not 0 <= self.lm_coef < math.inf:
-            raise ValueError(f"lm_coef must be at least 0 and finite, not {self.lm_coef}.")
+        for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop", "lm_coef"):
+            below, words = (math.inf, "finite") if name == "lm_coef" else (1, "less than 1")
+            if not 0 <= getattr(self, name) < below:
+                raise ValueError(f"{name} must be at least 0 and {words}, not {getattr(self, name)}.")
         if isinstance(self.head_layers, int) and not 0 <= self.head_layers <= self.n_layer:
             raise ValueError(f"head_layers is {self.head_layers}; the layers are 0 to {self.n_layer}.")
         for name in SPECIAL_IDS:
@@ -209,9 +206,7 @@ class GPTConfig(PreTrainedConfig):
 
     def _check_settings(self, settings: dict[str, Any]) -> None:
         """Raise a `ValueError` for what transformers would stumble over: sizes of no model, names and types."""
-        labels, most = settings.get("num_labels"), LARGEST["num_labels"]
-        if labels is not None and (not isinstance(labels, int) or not 1 <= labels <= most):
-            raise ValueError(f"num_labels must be at least 1 and at most {most:,}, not {labels}.")
+        _check_size("num_labels", settings.get("num_labels"))
         # What is neither a field nor a setting of transformers would hide a method or property of this class.
         for name in sorted(settings.keys() - _SETTINGS.keys() - self.attribute_map.keys()):
             if hasattr(type(self), name):
@@ -300,6 +295,11 @@ class GPTConfig(PreTrainedConfig):
             if len(kept) < len(ids or ()):
                 setattr(self, name, kept or None)
         return [name for name, value in self.to_dict().items() if value != before[name]]
+
+
+def _check_size(name: str, value: Any) -> None:
+    if value is not None and (not isinstance(value, int) or not 1 <= value <= LARGEST[name]):
+        raise ValueError(f"{name} must be at least 1 and at most {LARGEST[name]:,}, not {value}.")
 
 
 def default_generation_config(config: GPTConfig) -> GenerationConfig:

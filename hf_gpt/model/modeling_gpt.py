@@ -1,4 +1,4 @@
-"""The original GPT (Radford et al., 2018): blocks, language model, multiple-choice and classification heads."""
+"""The original GPT (Radford et al., 2018): transformer, language model, multiple-choice and classification heads."""
 
 import copy
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from transformers.utils.output_capturing import (
     selected_hidden_states,
 )
 
+from .attention import Dropout
 from .base_model import GPTPreTrainedModel
 from .blocks import GPTBlock, ScalarMix, check_arguments, has_probabilities
 from .configuration_gpt import GPTConfig, default_generation_config
-from .dropout import Dropout
 from .losses import classification_loss, single_label_loss
 
 # How far the logit of an excluded row stays below the mean of the others: its probability is 0 in float32.
@@ -104,32 +104,21 @@ class GPTModel(GPTPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give either input_ids or inputs_embeds.")
         if subtree_end is not None:
-            self._check_tree_inputs(position_ids, attention_mask, past_key_values)
+            _check_tree_inputs(self.config, position_ids, attention_mask, past_key_values)
             use_cache = False
+        # Positions that were given may tell packed sequences, which transformers looks for where there is no cache.
         given_positions = position_ids
         if position_ids is None:
-            position_ids = self._positions(input_ids, inputs_embeds, attention_mask, past_key_values)
-        self._check_positions(position_ids)
-
-        if self.config.release_quirks and inputs_embeds is None:
-            if embedding_rows is None:
-                embedding_rows = self.dropped_embedding_rows()
-            tokens, positions = embedding_rows.split([self.config.vocab_size, self.config.n_positions])
-            hidden_states = nn.functional.embedding(input_ids, tokens)
-            hidden_states = hidden_states + nn.functional.embedding(position_ids, positions)
-        else:
-            if inputs_embeds is None:
-                inputs_embeds = self.embed_tokens(input_ids)
-            hidden_states = self.embd_dropout(inputs_embeds + self.embed_positions(position_ids))
+            tokens = input_ids if input_ids is not None else inputs_embeds[..., 0]  # (batch, length)
+            position_ids = _positions(self.config, tokens, attention_mask, past_key_values)
+        _check_positions(self.config, position_ids)
+        hidden_states = self._embed(input_ids, position_ids, inputs_embeds, embedding_rows)  # (batch, length, n_embd)
 
         config, wants_attentions = self.config, kwargs.get("output_attentions", self.config.output_attentions)
         if wants_attentions and not has_probabilities(config._attn_implementation):
             config = copy.copy(config)
             config._attn_implementation = "eager"
-        # Positions that were given may tell packed sequences, which transformers looks for where there is no cache.
-        mask = self._attention_mask(
-            config, hidden_states, attention_mask, given_positions, subtree_end, past_key_values
-        )
+        mask = _attention_mask(config, hidden_states, attention_mask, given_positions, subtree_end, past_key_values)
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         for block in self.h:
@@ -148,54 +137,14 @@ class GPTModel(GPTPreTrainedModel):
             last_hidden_state=hidden_states, past_key_values=past_key_values if use_cache else None
         )
 
-    def _check_tree_inputs(self, position_ids, attention_mask, past_key_values) -> None:
-        if position_ids is None:
-            raise ValueError("subtree_end needs position_ids: the depth of each token in its tree.")
-        if attention_mask is not None or past_key_values is not None:
-            raise ValueError("subtree_end already says what each token sees: leave out attention_mask and cache.")
-        if "flash" in self.config._attn_implementation:
-            raise ValueError(
-                f"Branching token trees need a masked attention, which {self.config._attn_implementation} is not: "
-                'load the model with attn_implementation="sdpa", "flex_attention" or "eager".'
-            )
-
-    def _positions(self, input_ids, inputs_embeds, attention_mask, past_key_values) -> torch.Tensor:
-        """Positions counted from the first token of each row that is not padding."""
-        tokens = input_ids if input_ids is not None else inputs_embeds[..., 0]
-        length = tokens.shape[1]
-        if attention_mask is not None and attention_mask.ndim == 2:
-            return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
-        if length > self.config.n_positions:
-            raise ValueError(self._too_long(length))
-        past = past_key_values.get_seq_length() if past_key_values is not None else 0
-        return (torch.arange(length, device=tokens.device) + past).unsqueeze(0)
-
-    def _check_positions(self, position_ids) -> None:
-        """Raise a `ValueError` instead of an index error where that costs no synchronisation."""
-        if torch.compiler.is_compiling() or position_ids.device.type != "cpu":
-            return
-        if position_ids.numel() and position_ids.max() >= self.config.n_positions:
-            raise ValueError(self._too_long(int(position_ids.max()) + 1))
-
-    def _too_long(self, length: int) -> str:
-        return f"A sequence of {length} tokens is longer than the context of {self.config.n_positions}: truncate it."
-
-    def _attention_mask(self, config, hidden_states, attention_mask, position_ids, subtree_end, past_key_values):
-        arguments = {
-            "config": config,
-            "inputs_embeds": hidden_states,
-            "attention_mask": attention_mask,
-            "past_key_values": past_key_values,
-        }
-        if subtree_end is None:
-            return create_causal_mask(**arguments, position_ids=position_ids)
-
-        def within_subtree(batch_idx, head_idx, q_idx, kv_idx):
-            seen = q_idx < subtree_end[batch_idx, kv_idx]
-            return seen if self.config.is_causal else seen & (kv_idx < subtree_end[batch_idx, q_idx])
-
-        # Without position_ids: transformers would take every branch for the start of a packed sequence.
-        return create_causal_mask(**arguments, and_mask_function=within_subtree)
+    def _embed(self, input_ids, position_ids, inputs_embeds, embedding_rows) -> torch.Tensor:
+        if self.config.release_quirks and inputs_embeds is None:
+            rows = self.dropped_embedding_rows() if embedding_rows is None else embedding_rows
+            tokens, positions = rows.split([self.config.vocab_size, self.config.n_positions])
+            return nn.functional.embedding(input_ids, tokens) + nn.functional.embedding(position_ids, positions)
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        return self.embd_dropout(inputs_embeds + self.embed_positions(position_ids))
 
 
 class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
@@ -227,17 +176,6 @@ class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
             mean = logits.sum(-1, keepdim=True, dtype=torch.float32) / (logits.shape[-1] - len(excluded))
             logits[..., excluded] = (mean - _EXCLUDED_GAP).to(logits.dtype)
         return logits
-
-    def _check_labels(self, labels):
-        untrained = self.config.untrained_token_ids
-        if untrained and not torch.compiler.is_compiling():
-            found = labels[torch.isin(labels, torch.tensor(untrained, device=labels.device))]
-            if found.numel():
-                raise ValueError(
-                    f"labels hold the token {int(found[0])}, whose row is untrained and takes no part in the softmax "
-                    "(untrained_token_ids of the configuration): put -100 there, or train it with "
-                    "model.config.untrained_token_ids = None."
-                )
 
     @can_return_tuple
     def forward(
@@ -303,20 +241,14 @@ class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
         logits = None
         if lm_weights is None:
             kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-            logits = self.token_logits(hidden_states[:, kept])
+            logits = self.token_logits(hidden_states[:, kept])  # (batch, kept, vocab_size)
 
         loss, targets = None, labels if shift_labels is None else shift_labels
         if targets is not None:
-            self._check_labels(targets)
-            padding = self.config.excluded_token_id
-            weights = targets.ne(-100) & targets.ne(-100 if padding is None else padding)
-            own = torch.arange(targets.shape[1], device=targets.device)
             if shift_labels is not None:
-                parent_index = own.expand_as(targets)  # whose state predicts the target at the same place
-            elif lm_weights is not None:
-                weights = weights * lm_weights
-            else:
-                weights = weights & (own > 0 if parent_index is None else parent_index != own)
+                # The state at the same place predicts a target, the first one, too.
+                parent_index = torch.arange(targets.shape[1], device=targets.device).expand_as(targets)
+            weights = self._label_weights(targets, parent_index, lm_weights, shift_labels is not None)
             items = weights.sum() if num_items_in_batch is None else num_items_in_batch
             rows = self.lm_head.weight if rows is None else rows
             excluded = self.config.untrained_token_ids or ()
@@ -328,6 +260,18 @@ class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
+
+    def _label_weights(self, targets, parent_index, lm_weights, are_shifted: bool) -> torch.Tensor:
+        """The weight of each label's loss, `(batch, length)`: 0 for -100, padding and roots."""
+        _check_labels(self.config, targets)
+        padding = self.config.excluded_token_id
+        weights = targets.ne(-100) & targets.ne(-100 if padding is None else padding)
+        if are_shifted:
+            return weights
+        if lm_weights is not None:
+            return weights * lm_weights
+        own = torch.arange(targets.shape[1], device=targets.device)  # (length,)
+        return weights & (own > 0 if parent_index is None else parent_index != own)
 
 
 @dataclass
@@ -431,16 +375,16 @@ class GPTTaskModel(GPTPreTrainedModel):
         return_lm_loss = return_lm_loss and self.config.lm_coef > 0 and inputs_embeds is None
         batch = input_ids.shape[0] if input_ids is not None else inputs_embeds.shape[0]
         if classify_index is None:
-            input_ids, attention_mask, classify_index = self._conventional_inputs(input_ids, attention_mask)
+            input_ids, attention_mask, classify_index = conventional_inputs(self.config, input_ids, attention_mask)
         if position_ids is not None:
-            position_ids = position_ids.flatten(0, -2)
+            position_ids = position_ids.flatten(0, -2)  # (rows, length)
         if return_lm_loss and lm_weights is None:
             if subtree_end is not None:
                 raise ValueError(
                     "The language-model loss of a token tree needs lm_weights: give them (TokenTreeCollator does) or "
                     "pass return_lm_loss=False."
                 )
-            lm_weights = self._default_lm_weights(input_ids, attention_mask, batch)
+            lm_weights = default_lm_weights(input_ids, attention_mask, batch)
 
         use_rows = self.config.release_quirks and inputs_embeds is None
         rows = self.transformer.dropped_embedding_rows() if use_rows else None
@@ -456,21 +400,16 @@ class GPTTaskModel(GPTPreTrainedModel):
             output_hidden_states=self._captured_layers(wants_states),
             **kwargs,
         )
-        hidden_states = outputs.last_hidden_state
         logits = self.head_logits(self.classify_states(outputs, classify_index), classify_index.ge(0))
 
-        task_loss, items = None, batch
+        loss, task_loss, lm_loss, items = None, None, None, batch
         if labels is not None:
             items = labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch
             task_loss = self._task_loss_sum(logits, labels) / items
-            items = items / (labels.numel() // labels.shape[0])
-        lm_loss = None
+            items = items / (labels.numel() // labels.shape[0])  # of (batch, num_labels) the examples
         if return_lm_loss:
-            rows = self.get_input_embeddings().weight if rows is None else rows
-            if self.config.untrained_token_ids and torch.is_grad_enabled() and rows.requires_grad:
-                self.config.untrained_token_ids = None  # this loss trains them
-            lm_loss = self.language_model_loss(hidden_states, input_ids, lm_weights, parent_index, rows) / items
-        loss = None
+            states = outputs.last_hidden_state
+            lm_loss = self._lm_loss_sum(states, input_ids, lm_weights, parent_index, rows) / items
         if task_loss is not None:
             # A tensor of its own in any case: the Trainer scales it in place.
             loss = task_loss.clone() if lm_loss is None else task_loss + self.config.lm_coef * lm_loss
@@ -483,39 +422,11 @@ class GPTTaskModel(GPTPreTrainedModel):
             attentions=outputs.attentions,
         )
 
-    def _conventional_inputs(self, input_ids, attention_mask):
-        """Flatten choices into rows and find each sequence's classify token (index into its row's choices)."""
-        if input_ids is None:
-            raise ValueError(
-                f"inputs_embeds needs classify_index: the position whose state is classified. {_VIRTUAL_TOKENS}"
-            )
-        *leading, length = input_ids.shape
-        is_classify = input_ids.eq(-1 if self.config.classify_token_id is None else self.config.classify_token_id)
-        present = torch.ones(leading, dtype=torch.bool, device=input_ids.device)
-        if attention_mask is not None:
-            present = attention_mask.bool().any(-1)
-        checked = not (self.config.release_quirks or torch.compiler.is_compiling())
-        if checked and not (is_classify.any(-1) | ~present).all():
-            raise ValueError(
-                f"A sequence has no classify token (id {self.config.classify_token_id}), so there is no state to "
-                "classify: end each text with it (GPTTokenizer with task_template=True does), or give classify_index."
-            )
-        first = is_classify.int().argmax(-1)  # the first one; position 0 where there is none
-        offsets = torch.arange(leading[1] if len(leading) > 1 else 1, device=input_ids.device) * length
-        index = torch.where(present, first, -1).view(leading[0], -1)
-        index = torch.where(index < 0, -1, index + offsets)
-        flat_mask = None if attention_mask is None else attention_mask.reshape(-1, length)
-        return input_ids.reshape(-1, length), flat_mask, index
-
-    def _default_lm_weights(self, input_ids, attention_mask, batch):
-        """`1 / (sequences of the example * predicted tokens of the sequence)` for every token after the first."""
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        tokens = mask.bool()
-        first = tokens & (tokens.int().cumsum(-1) == 1)
-        predicted = (tokens & ~first).float()
-        per_sequence = predicted / predicted.sum(-1, keepdim=True).clamp(min=1)
-        sequences = tokens.any(-1).view(batch, -1).sum(-1, keepdim=True).clamp(min=1)  # (batch, 1)
-        return (per_sequence.view(batch, -1) / sequences).view_as(per_sequence)
+    def _lm_loss_sum(self, hidden_states, input_ids, lm_weights, parent_index, rows) -> torch.Tensor:
+        rows = self.get_input_embeddings().weight if rows is None else rows
+        if self.config.untrained_token_ids and torch.is_grad_enabled() and rows.requires_grad:
+            self.config.untrained_token_ids = None  # this loss trains them
+        return self.language_model_loss(hidden_states, input_ids, lm_weights, parent_index, rows)
 
     def _captured_layers(self, asked):
         """`output_hidden_states` of the transformer: what the caller asks for, and what the head reads."""
@@ -541,13 +452,16 @@ class GPTTaskModel(GPTPreTrainedModel):
         layers = [outputs.last_hidden_state]
         if self.config.head_layers is not None:
             layers = [outputs.hidden_states[layer] for layer in self.config.layers_of_head]
-        index = classify_index.clamp(min=0).unsqueeze(-1).expand(-1, -1, layers[0].shape[-1])
-        pooled = [states.reshape(index.shape[0], -1, states.shape[-1]).gather(1, index) for states in layers]
-        return torch.stack(pooled, dim=2) * classify_index.ge(0)[..., None, None]
+        batch, width = classify_index.shape[0], layers[0].shape[-1]
+        index = classify_index.clamp(min=0).unsqueeze(-1).expand(-1, -1, width)  # (batch, paths, n_embd)
+        # An item's rows one behind the other, (batch, tokens, n_embd), and of these the paths' (batch, paths, n_embd).
+        pooled = [states.reshape(batch, -1, width).gather(1, index) for states in layers]
+        return torch.stack(pooled, dim=2) * classify_index.ge(0)[..., None, None]  # (batch, paths, layers, n_embd)
 
     def head_logits(self, states: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
         """Logits of `classify_states`; `present` of shape `(batch, paths)` is False where there is no path."""
         pooled = self.head_mix(states) if self.config.head_layers == "mix" else states.squeeze(2)
+        # (batch, paths, n_embd)
         weight = self.score.weight
         if isinstance(weight, torch.Tensor) and weight.is_floating_point():  # a quantised one has its own way
             pooled = pooled.to(weight.dtype)
@@ -555,7 +469,7 @@ class GPTTaskModel(GPTPreTrainedModel):
 
     def _shared_dropout(self, states):
         """Dropout on `(batch, paths, n_embd)` with one mask for the paths of an example, as in the release."""
-        return states * self.clf_dropout(torch.ones_like(states[:, :1]))
+        return states * self.clf_dropout(torch.ones_like(states[:, :1]))  # the mask: (batch, 1, n_embd)
 
 
 class GPTForMultipleChoice(GPTTaskModel):
@@ -575,7 +489,8 @@ class GPTForSequenceClassification(GPTTaskModel):
     """GPT that classifies a text, or a pair of texts; of two paths (both orders) the states are added first."""
 
     def _scores(self, pooled, present):
-        return self.score(self._shared_dropout(pooled.sum(1, keepdim=True))).squeeze(1)  # (batch, num_labels)
+        both = self._shared_dropout(pooled.sum(1, keepdim=True))  # (batch, 1, n_embd)
+        return self.score(both).squeeze(1)  # (batch, num_labels)
 
     def _task_loss_sum(self, logits, labels):
         problem_type = self.config.problem_type
@@ -587,6 +502,130 @@ class GPTForSequenceClassification(GPTTaskModel):
             else:
                 problem_type = "single_label_classification"
         return classification_loss(logits.float(), labels, problem_type, self.label_smoothing)
+
+
+def conventional_inputs(
+    config: GPTConfig, input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """
+    Sequences of tokens as a task head reads them.
+
+    Args:
+        config (`GPTConfig`): of the model.
+        input_ids (`torch.Tensor` of shape `(batch, length)` or `(batch, choices, length)`).
+        attention_mask (`torch.Tensor` of the same shape, *optional*).
+
+    Returns:
+        `tuple`: tokens and mask of shape `(rows, length)`, and the `classify_index` of shape `(batch, paths)`: each
+        path's first classify token among the tokens of its item, -1 where the mask leaves none.
+    """
+    if input_ids is None:
+        raise ValueError(
+            f"inputs_embeds needs classify_index: the position whose state is classified. {_VIRTUAL_TOKENS}"
+        )
+    *leading, length = input_ids.shape
+    is_classify = input_ids.eq(-1 if config.classify_token_id is None else config.classify_token_id)
+    present = torch.ones(leading, dtype=torch.bool, device=input_ids.device)  # (batch,) or (batch, choices)
+    if attention_mask is not None:
+        present = attention_mask.bool().any(-1)
+    checked = not (config.release_quirks or torch.compiler.is_compiling())
+    if checked and not (is_classify.any(-1) | ~present).all():
+        raise ValueError(
+            f"A sequence has no classify token (id {config.classify_token_id}), so there is no state to "
+            "classify: end each text with it (GPTTokenizer with task_template=True does), or give classify_index."
+        )
+    first = is_classify.int().argmax(-1)  # the first one; position 0 where there is none
+    offsets = torch.arange(leading[1] if len(leading) > 1 else 1, device=input_ids.device) * length  # (paths,)
+    index = torch.where(present, first, -1).view(leading[0], -1)  # (batch, paths)
+    index = torch.where(index < 0, -1, index + offsets)
+    flat_mask = None if attention_mask is None else attention_mask.reshape(-1, length)  # (rows, length)
+    return input_ids.reshape(-1, length), flat_mask, index
+
+
+def default_lm_weights(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, batch: int) -> torch.Tensor:
+    """
+    `1 / (sequences of the example * predicted tokens of the sequence)` for every token after the first.
+
+    Args:
+        input_ids, attention_mask (`torch.Tensor` of shape `(rows, length)`): from `conventional_inputs`.
+        batch (`int`): examples, each of as many rows.
+
+    Returns:
+        `torch.Tensor` of shape `(rows, length)`
+    """
+    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+    tokens = mask.bool()
+    first = tokens & (tokens.int().cumsum(-1) == 1)
+    predicted = (tokens & ~first).float()
+    per_sequence = predicted / predicted.sum(-1, keepdim=True).clamp(min=1)
+    sequences = tokens.any(-1).view(batch, -1).sum(-1, keepdim=True).clamp(min=1)  # (batch, 1)
+    weights = per_sequence.view(batch, -1) / sequences  # (batch, rows of an example * length)
+    return weights.view_as(per_sequence)
+
+
+def _check_labels(config, labels) -> None:
+    untrained = config.untrained_token_ids
+    if untrained and not torch.compiler.is_compiling():
+        found = labels[torch.isin(labels, torch.tensor(untrained, device=labels.device))]
+        if found.numel():
+            raise ValueError(
+                f"labels hold the token {int(found[0])}, whose row is untrained and takes no part in the softmax "
+                "(untrained_token_ids of the configuration): put -100 there, or train it with "
+                "model.config.untrained_token_ids = None."
+            )
+
+
+def _check_tree_inputs(config, position_ids, attention_mask, past_key_values) -> None:
+    if position_ids is None:
+        raise ValueError("subtree_end needs position_ids: the depth of each token in its tree.")
+    if attention_mask is not None or past_key_values is not None:
+        raise ValueError("subtree_end already says what each token sees: leave out attention_mask and cache.")
+    if "flash" in config._attn_implementation:
+        raise ValueError(
+            f"Branching token trees need a masked attention, which {config._attn_implementation} is not: "
+            'load the model with attn_implementation="sdpa", "flex_attention" or "eager".'
+        )
+
+
+def _positions(config, tokens, attention_mask, past_key_values) -> torch.Tensor:
+    """Positions counted from the first token of each row that is not padding."""
+    length = tokens.shape[1]
+    if attention_mask is not None and attention_mask.ndim == 2:
+        return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]  # (batch, length)
+    if length > config.n_positions:
+        raise ValueError(_too_long(config, length))
+    past = past_key_values.get_seq_length() if past_key_values is not None else 0
+    return (torch.arange(length, device=tokens.device) + past).unsqueeze(0)  # (1, length)
+
+
+def _check_positions(config, position_ids) -> None:
+    """Raise a `ValueError` instead of an index error where that costs no synchronisation."""
+    if torch.compiler.is_compiling() or position_ids.device.type != "cpu":
+        return
+    if position_ids.numel() and position_ids.max() >= config.n_positions:
+        raise ValueError(_too_long(config, int(position_ids.max()) + 1))
+
+
+def _too_long(config, length: int) -> str:
+    return f"A sequence of {length} tokens is longer than the context of {config.n_positions}: truncate it."
+
+
+def _attention_mask(config, hidden_states, attention_mask, position_ids, subtree_end, past_key_values):
+    arguments = {
+        "config": config,
+        "inputs_embeds": hidden_states,
+        "attention_mask": attention_mask,
+        "past_key_values": past_key_values,
+    }
+    if subtree_end is None:
+        return create_causal_mask(**arguments, position_ids=position_ids)
+
+    def within_subtree(batch_idx, head_idx, q_idx, kv_idx):
+        seen = q_idx < subtree_end[batch_idx, kv_idx]
+        return seen if config.is_causal else seen & (kv_idx < subtree_end[batch_idx, q_idx])
+
+    # Without position_ids: transformers would take every branch for the start of a packed sequence.
+    return create_causal_mask(**arguments, and_mask_function=within_subtree)
 
 
 # Each head by the name that it has in flags, cards and conversion; the first is none.

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hf_gpt.conversion.release import load_release
-from hf_gpt.model.modeling_gpt import GPTForMultipleChoice
+from hf_gpt.model.modeling_gpt import GPTForMultipleChoice, conventional_inputs
 
 from ..support.golden import (
     arrays,
@@ -60,7 +60,7 @@ def test_pooled_positions(model, head):
         batch = arrays(model, name)
         ours = load_variables(model, head)
         ids = torch.tensor(batch["X"][..., 0]).long()
-        index = ours._conventional_inputs(ids, None)[2] % ids.shape[-1]
+        index = conventional_inputs(ours.config, ids, None)[2] % ids.shape[-1]
         np.testing.assert_array_equal(index.flatten().numpy(), batch["pool_idx"].flatten())
 
 
@@ -131,7 +131,6 @@ def test_recorded_dropout_masks(monkeypatch):
         assert keep.shape == values.shape
         return values * keep / (1 - p)
 
-    monkeypatch.setattr("hf_gpt.model.dropout.drop", replay)  # of the modules
     monkeypatch.setattr("hf_gpt.model.attention.drop", replay)
     outputs = ours(**with_recorded_weights(batch), output_hidden_states=True)
     assert next(masks, None) is None

@@ -6,8 +6,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import hf_gpt.model.attention
 from hf_gpt import GPTConfig, GPTForSequenceClassification, GPTModel
-from hf_gpt.model.attention import blockwise_attention_forward
-from hf_gpt.model.dropout import Dropout, drop, keep_mask
+from hf_gpt.model.attention import Dropout, blockwise_attention_forward, drop, keep_mask
 
 CPU = torch.device("cpu")
 
