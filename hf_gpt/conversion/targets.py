@@ -1,4 +1,4 @@
-"""Writing a checkpoint as hf_gpt, stock `openai-gpt`, stock `gpt2` or OpenAI's release; see `conversion_sources`."""
+"""Writing a checkpoint as hf_gpt, stock `openai-gpt`, stock `gpt2` or OpenAI's release; see `sources`."""
 
 import json
 import shutil

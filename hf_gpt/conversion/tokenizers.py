@@ -28,7 +28,7 @@ def find_tokenizer(
     Args:
         folder (`Path`): with `tokenizer.json`, with `vocab.json` and `merges.txt`, or with the release's two files.
         config (`GPTConfig`): of the model it belongs to.
-        kind (`str`): of the source, see `conversion_sources.KINDS`.
+        kind (`str`): of the source, see `sources.KINDS`.
         is_given (`bool`, *optional*, defaults to `False`): the folder was named as that of the tokenizer.
 
     Raises:
