@@ -16,7 +16,7 @@ from ..trees.token_tree import TokenTree
 from .encoding import EncodingStatistics
 from .loading import TaskData
 from .metrics import TRAINER_PADDING, predictions_from_logits
-from .spec import TaskSpec
+from .spec import MULTI_LABEL, TaskSpec
 
 # From this ratio of the most frequent class to the rarest on, the data's imbalance is called out.
 _IMBALANCE = 4
@@ -114,26 +114,19 @@ def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: Ta
     per class or choice; written whole or not at all.
     """
     logits = np.where(logits == TRAINER_PADDING, -np.inf, logits) if spec.family == "multiple-choice" else logits
+    predictions = predictions_from_logits(logits, spec)
+    names = [f"p({label})" for label in spec.label_names or range(logits.shape[-1])]
     if spec.problem_type == "regression":
-        values, predictions = logits.reshape(len(logits), 1), logits.reshape(-1)
-        names = ["score"]
-    elif spec.problem_type == "ordinal":
-        values, predictions = torch.tensor(logits).softmax(-1).numpy(), predictions_from_logits(logits, spec)
-        names = [f"p({score})" for score in range(logits.shape[1])]
-    elif spec.problem_type == "multi_label_classification":
+        values, names = logits.reshape(len(logits), 1), ["score"]
+    elif spec.problem_type == MULTI_LABEL:
         values = 1 / (1 + np.exp(-logits))
-        predictions = ["|".join(np.asarray(spec.label_names)[row > 0.5]) for row in values]
-        names = [f"p({name})" for name in spec.label_names]
     else:
         values = torch.tensor(logits).softmax(-1).numpy()
-        labels = spec.label_names or range(logits.shape[1])
-        predictions = [labels[index] for index in logits.argmax(-1)]
-        names = [f"p({name})" for name in labels]
     with atomic(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         file.write("\t".join(["id", "label", "prediction", *names]) + "\n")
         for row, prediction, numbers in zip(encoded.select_columns(["id", "label"]), predictions, values, strict=True):
             label = _written_label(row["label"], spec)
-            written = f"{prediction:.6g}" if spec.has_scores else str(prediction)
+            written = f"{prediction:.6g}" if spec.has_scores else _written_label(prediction.tolist(), spec)
             file.write("\t".join([row["id"], label, written, *(f"{number:.6g}" for number in numbers)]) + "\n")
 
 

@@ -9,20 +9,17 @@ from pathlib import Path
 from ..files import write_text
 from .spec import TaskSpec
 
-INFERENCE = ("entailment", "neutral", "contradiction")
-BINARY_INFERENCE = ("entailment", "not_entailment")
-BINARY = ("0", "1")
-# Task -> GLUE's file name and how GLUE writes the labels, in the order of the task's; None stands for scores.
-GLUE_FILES: dict[str, tuple[str, tuple[str, ...] | None]] = {
-    "cola": ("CoLA.tsv", BINARY),
-    "sst2": ("SST-2.tsv", BINARY),
-    "mrpc": ("MRPC.tsv", BINARY),
-    "qqp": ("QQP.tsv", BINARY),
-    "stsb": ("STS-B.tsv", None),
-    "mnli": ("MNLI-m.tsv", INFERENCE),
-    "mnli_mismatched": ("MNLI-mm.tsv", INFERENCE),
-    "qnli": ("QNLI.tsv", BINARY_INFERENCE),
-    "rte": ("RTE.tsv", BINARY_INFERENCE),
+# Task -> GLUE's file name. GLUE writes labels of inference by name, other classes by index, and scores as they are.
+GLUE_FILES = {
+    "cola": "CoLA.tsv",
+    "sst2": "SST-2.tsv",
+    "mrpc": "MRPC.tsv",
+    "qqp": "QQP.tsv",
+    "stsb": "STS-B.tsv",
+    "mnli": "MNLI-m.tsv",
+    "mnli_mismatched": "MNLI-mm.tsv",
+    "qnli": "QNLI.tsv",
+    "rte": "RTE.tsv",
 }
 STORY_CLOZE = "rocstories"
 STORY_CLOZE_FILE = "story_cloze.csv"
@@ -72,8 +69,7 @@ def submission_text(spec: TaskSpec, ids: Sequence[str], predictions: Sequence[in
             f"{spec.name}: the ids of the test rows are not GLUE's, 0 to {len(ids) - 1}. Predict all rows of the "
             "test file from https://gluebenchmark.com/tasks, or of the Hub's nyu-mll/glue."
         )
-    labels = GLUE_FILES[spec.name][1]
-    lines = [f"{number}\t{_glue_prediction(spec, labels, predictions[row])}" for number, row in enumerate(order)]
+    lines = [f"{number}\t{_glue_prediction(spec, predictions[row])}" for number, row in enumerate(order)]
     return "\n".join(["index\tprediction", *lines]) + "\n"
 
 
@@ -82,7 +78,7 @@ def write_submission(
 ) -> Path:
     """Writes `submission_text` into `folder`, under the name that the task's judges want; whole or not at all."""
     text = submission_text(spec, ids, predictions)
-    path = Path(folder) / (STORY_CLOZE_FILE if spec.name == STORY_CLOZE else GLUE_FILES[spec.name][0])
+    path = Path(folder) / (STORY_CLOZE_FILE if spec.name == STORY_CLOZE else GLUE_FILES[spec.name])
     write_text(path, text)
     return path
 
@@ -94,11 +90,12 @@ def _glue_order(ids: Sequence[str]) -> list[int] | None:
     return None if None in order else order
 
 
-def _glue_prediction(spec: TaskSpec, labels: tuple[str, ...] | None, prediction: int | float) -> str:
-    if labels is None:
+def _glue_prediction(spec: TaskSpec, prediction: int | float) -> str:
+    if spec.has_scores:
         low, high = spec.score_range
         return f"{min(max(float(prediction), low), high):.3f}"
-    return labels[_index_below(prediction, len(labels))]
+    index = _index_below(prediction, len(spec.label_names))
+    return spec.label_names[index] if spec.family == "entailment" else str(index)
 
 
 def _story_cloze_text(ids: Sequence[str], predictions: Sequence[int]) -> str:

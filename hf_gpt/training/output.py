@@ -10,7 +10,7 @@ from ..tasks.submissions import GLUE_FILES, STORY_CLOZE_FILE
 from .arguments import LauncherArguments
 from .checkpoints import checkpoint_problems, checkpoints_in, discard, last_checkpoint
 
-RESULT_FILES = (METRICS, PREDICTIONS, PRETRAINING, "README.md", *(name for name, _ in GLUE_FILES.values()))
+RESULT_FILES = (METRICS, PREDICTIONS, PRETRAINING, "README.md", *GLUE_FILES.values())
 RESULT_FILES += (STORY_CLOZE_FILE, FACTS, EMISSIONS)
 # A whole model and an adapter in one folder would be taken for each other.
 MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors")
