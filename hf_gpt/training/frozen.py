@@ -25,7 +25,6 @@ from datasets import Sequence as Array
 from datasets.fingerprint import Hasher
 from safetensors import safe_open
 from torch import nn
-from torch.nn.utils.rnn import pad_sequence
 from transformers import TrainingArguments
 from transformers.utils import SAFE_WEIGHTS_NAME
 
@@ -230,12 +229,13 @@ class FeatureCollator:
             `dict[str, torch.Tensor]`: `features`, `present` and `labels`, see `FrozenFeatureHead.forward`.
         """
         filler = np.zeros(self.layers * self.width, dtype=np.float32)
-        states = [torch.tensor(row.get("features", filler)).view(-1, self.layers, self.width) for row in rows]
-        counts = torch.tensor([len(paths) for paths in states])
-        batch = {
-            "features": pad_sequence(states, batch_first=True),  # (batch, paths, layers, n_embd)
-            "present": torch.arange(int(counts.max())) < counts.unsqueeze(1),
-        }
+        found = [row.get("features", filler) for row in rows]
+        states = torch.from_numpy(np.concatenate(found)).view(-1, self.layers, self.width)
+        counts = torch.tensor([len(row) // len(filler) for row in found])
+        present = torch.arange(int(counts.max())) < counts.unsqueeze(1)  # (batch, paths)
+        features = torch.zeros(*present.shape, self.layers, self.width)
+        features[present] = states  # (batch, paths, layers, n_embd)
+        batch = {"features": features, "present": present}
         if "label" in rows[0]:
             batch["labels"] = torch.tensor([row["label"] for row in rows])
         return batch
