@@ -57,8 +57,6 @@ class EvaluationArguments(LauncherArguments):
         default=None, metadata={"help": "With --zero_shot: one word per class, in the order of the labels."}
     )
     per_device_eval_batch_size: int = field(default=64, metadata={"help": "Rows of a step and device."})
-    report_to: str = field(default="none", metadata={"help": "Trackers, such as tensorboard."})
-    remove_unused_columns: bool = field(default=False, metadata={"help": "The collator reads all columns."})
 
 
 @in_output_folder

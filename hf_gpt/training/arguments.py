@@ -352,6 +352,8 @@ class LauncherArguments(TrainingArguments):
     overwrite_output_dir: bool = field(
         default=False, metadata={"help": "Replace what an earlier run left in --output_dir."}
     )
+    report_to: str = field(default="none", metadata={"help": "Trackers, such as tensorboard."})
+    remove_unused_columns: bool = field(default=False, metadata={"help": "The collator reads all columns."})
 
     def __post_init__(self) -> None:
         if not self.output_dir:
@@ -436,14 +438,12 @@ class FineTuningArguments(LauncherArguments):
     save_total_limit: int | None = field(default=1, metadata={"help": "Checkpoints kept beside the best."})
     load_best_model_at_end: bool = field(default=True, metadata={"help": "Keep the best checkpoint's weights."})
     logging_steps: float = field(default=10, metadata={"help": "Steps between log lines."})
-    report_to: str = field(default="none", metadata={"help": "Trackers, such as tensorboard."})
     ddp_find_unused_parameters: bool | None = field(
         default=False, metadata={"help": "Every parameter takes part in every step, so there is nothing to look for."}
     )
     use_cache: bool = field(
         default=True, metadata={"help": "What the saved configuration says; training has no cache."}
     )
-    remove_unused_columns: bool = field(default=False, metadata={"help": "The collator reads all columns."})
     seeds: int | None = field(
         default=None,
         metadata={"help": "Train so many times, with seeds counted up from --seed, in folders of --output_dir."},

@@ -89,8 +89,6 @@ class PretrainingArguments(LauncherArguments):
     use_cache: bool = field(
         default=True, metadata={"help": "What the saved configuration says; training has no cache."}
     )
-    remove_unused_columns: bool = field(default=False, metadata={"help": "The collator reads all columns."})
-    report_to: str = field(default="none", metadata={"help": "Trackers, such as tensorboard."})
 
 
 def pack_documents(documents: Iterable[Sequence[int]], row_length: int) -> Iterator[dict[str, list[int]]]:

@@ -75,6 +75,43 @@ class Part:
 
 
 @dataclass
+class Record:
+    """
+    What `metrics.json` says of a finished run.
+
+    Args:
+        task, main_metric (`str`): what was learnt, and the metric that counts.
+        metrics (`dict`): values by split and metric.
+        chance (`float`): the main metric without reading the texts, on the validation rows.
+        rows (`dict[str, int]`): by split.
+        model, starts_from (`str`): name of the model, and what was kept of it.
+        random_weights, transfer_layers, adaptation, max_length, seed: as the arguments had them.
+        trained_parameters (`int`): numbers that were trained.
+        train_seconds (`float`), steps (`int`), resumed (`bool`): of the training; the seconds are those since it went
+            on.
+        warnings (`list[str]`): what is wrong with the rows.
+    """
+
+    task: str
+    main_metric: str
+    metrics: Scores
+    chance: float
+    rows: dict[str, int]
+    model: str
+    starts_from: str
+    random_weights: bool
+    transfer_layers: int | None
+    adaptation: str
+    trained_parameters: int
+    max_length: int
+    seed: int
+    train_seconds: float
+    steps: int
+    resumed: bool
+    warnings: list[str]
+
+
+@dataclass
 class Prepared:
     """
     What a run trains, measures and writes: checked, and nothing overwritten yet.
@@ -147,7 +184,27 @@ class Prepared:
 
     def record_of(self, part: Part, scores: Scores, trainer: GPTTrainer) -> dict[str, Any]:
         """What a task's `metrics.json` holds."""
-        return asdict(Record.of(self, part, scores, trainer))
+        args, history = self.model_args, trainer.state.log_history
+        record = Record(
+            task=part.spec.name,
+            main_metric=part.spec.main_metric,
+            metrics={split: values for split, values in scores.items() if values},
+            chance=chance_level(part.spec, part.rows("train"), part.rows("validation")),
+            rows={split: len(rows) for split, (rows, _) in part.encoded.items()},
+            model=args.model_name_or_path,
+            starts_from=describe_start(args),
+            random_weights=args.random_weights,
+            transfer_layers=args.transfer_layers,
+            adaptation=args.adaptation,
+            trained_parameters=part.trained_parameters(),
+            max_length=part.max_length,
+            seed=self.args.seed,
+            train_seconds=next(line["train_runtime"] for line in reversed(history) if "train_runtime" in line),
+            steps=trainer.state.global_step,
+            resumed=self.checkpoint is not None,
+            warnings=list(part.task.warnings),
+        )
+        return asdict(record)
 
     def summarise(self, records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         """What the `metrics.json` of the whole run holds."""
@@ -158,67 +215,6 @@ class Prepared:
         """Where the results are, for people."""
         others = ", metrics.json and predictions.tsv" if "test" in self.parts[0].encoded else " and metrics.json"
         return f"model, card (README.md){others} are in {self.output}"
-
-
-@dataclass
-class Record:
-    """
-    What `metrics.json` says of a finished run.
-
-    Args:
-        task, main_metric (`str`): what was learnt, and the metric that counts.
-        metrics (`dict`): values by split and metric.
-        chance (`float`): the main metric without reading the texts, on the validation rows.
-        rows (`dict[str, int]`): by split.
-        model, starts_from (`str`): name of the model, and what was kept of it.
-        random_weights, transfer_layers, adaptation, max_length, seed: as the arguments had them.
-        trained_parameters (`int`): numbers that were trained.
-        train_seconds (`float`), steps (`int`), resumed (`bool`): of the training; the seconds are those since it went
-            on.
-        warnings (`list[str]`): what is wrong with the rows.
-    """
-
-    task: str
-    main_metric: str
-    metrics: Scores
-    chance: float
-    rows: dict[str, int]
-    model: str
-    starts_from: str
-    random_weights: bool
-    transfer_layers: int | None
-    adaptation: str
-    trained_parameters: int
-    max_length: int
-    seed: int
-    train_seconds: float
-    steps: int
-    resumed: bool
-    warnings: list[str]
-
-    @classmethod
-    def of(cls, prepared: Prepared, part: Part, scores: Scores, trainer: GPTTrainer) -> "Record":
-        """The record of one task of a run that has been measured."""
-        history, model_args = trainer.state.log_history, prepared.model_args
-        return cls(
-            task=part.spec.name,
-            main_metric=part.spec.main_metric,
-            metrics={split: values for split, values in scores.items() if values},
-            chance=chance_level(part.spec, part.rows("train"), part.rows("validation")),
-            rows={split: len(rows) for split, (rows, _) in part.encoded.items()},
-            model=model_args.model_name_or_path,
-            starts_from=describe_start(model_args),
-            random_weights=model_args.random_weights,
-            transfer_layers=model_args.transfer_layers,
-            adaptation=model_args.adaptation,
-            trained_parameters=part.trained_parameters(),
-            max_length=part.max_length,
-            seed=prepared.args.seed,
-            train_seconds=next(line["train_runtime"] for line in reversed(history) if "train_runtime" in line),
-            steps=trainer.state.global_step,
-            resumed=prepared.checkpoint is not None,
-            warnings=list(part.task.warnings),
-        )
 
 
 def fit(prepared: Prepared) -> GPTTrainer:
