@@ -179,14 +179,19 @@ def read_tensor_file(path: Path) -> dict[str, torch.Tensor]:
                 return {name: file.get_tensor(name) for name in names}
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, OSError, EOFError, RuntimeError, ValueError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path} cannot be read ({first}): it is truncated or damaged; copy it again.") from error
+        raise ValueError(
+            f"{path} cannot be read ({first_line(error)}): it is truncated or damaged; copy it again."
+        ) from error
     except Exception as error:  # pickle.UnpicklingError and whatever else a pickle that is no list of tensors leads to
-        first = str(error).splitlines()[0]
-        raise ValueError(f"{path} is refused: it holds something else than tensors ({first}).") from error
+        raise ValueError(f"{path} is refused: it holds something else than tensors ({first_line(error)}).") from error
     if not isinstance(tensors, Mapping) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
         raise ValueError(f"{path} holds something else than tensors by name.")
     return dict(tensors)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, which may be long; its type where it says nothing."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")
 
 
 def progress(names: Iterable[str], description: str) -> Iterable[str]:

@@ -17,7 +17,7 @@ from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 from transformers.utils import ADAPTER_CONFIG_NAME
 
-from ..files.reading import read_json
+from ..files.reading import first_line, read_json
 from .checks import RepositoryError, check_names, check_repository
 from .code import add_code, code_files, register_for_hub
 from .downloads import download
@@ -104,9 +104,9 @@ def push(
         except Exception as error:  # of the client, the network and the storage behind it, which have no common base
             reason = error.__cause__ if type(error) is RuntimeError and error.__cause__ else error
             if isinstance(reason, HfHubHTTPError) and reason.response.status_code in (401, 403):
-                raise ValueError(f"The Hub does not let you write to {repo_id}: {_first_line(reason)}.") from error
+                raise ValueError(f"The Hub does not let you write to {repo_id}: {first_line(reason)}.") from error
             raise ValueError(
-                f"The upload to {repo_id} broke off: {_first_line(reason)}. Give the same command again: files that "
+                f"The upload to {repo_id} broke off: {first_line(reason)}. Give the same command again: files that "
                 "were sent are not sent again."
             ) from error
     return commit.pr_url or commit.commit_url
@@ -149,7 +149,7 @@ def _check_login(api: HfApi) -> None:
     try:
         api.whoami()
     except HfHubHTTPError as error:
-        raise ValueError(f"The Hub does not take your token ({_first_line(error)}): give `hf auth login`.") from error
+        raise ValueError(f"The Hub does not take your token ({first_line(error)}): give `hf auth login`.") from error
 
 
 def _check_repository_state(api: HfApi, staged: Staged, repo_id: str, private: bool, tag: str | None) -> None:
@@ -167,7 +167,3 @@ def _check_repository_state(api: HfApi, staged: Staged, repo_id: str, private: b
         raise ValueError(f"{repo_id} exists and is public: --private is for new ones. Change it in its settings.")
     if tag is not None and tag in {ref.name for ref in api.list_repo_refs(repo_id, repo_type=staged.repo_type).tags}:
         raise ValueError(f"{repo_id} has a tag {tag} already, and tags stay where they are: choose another name.")
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")

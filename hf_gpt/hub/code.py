@@ -70,8 +70,7 @@ def add_code(folder: Path) -> None:
 
 
 def _set_auto_map(path: Path, entries: dict[str, Any]) -> None:
-    settings = json.loads(path.read_text(encoding="utf-8"))
-    settings["auto_map"] = entries
+    settings = read_json(path) | {"auto_map": entries}
     path.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

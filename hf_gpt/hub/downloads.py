@@ -11,7 +11,7 @@ from huggingface_hub.utils import validate_repo_id
 from huggingface_hub.utils.sha import git_hash, sha_fileobj
 from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME
 
-from ..files.reading import read_json
+from ..files.reading import first_line, read_json
 from .checks import (
     RepositoryError,
     check_names,
@@ -172,5 +172,4 @@ def local_folder(name: str | os.PathLike, revision: str | None = None, **options
     except Exception as error:  # of the client and the network, which have no common base
         if is_offline_mode():
             raise ValueError(f"{missing} is not asked (HF_HUB_OFFLINE): its cache holds no copy.") from error
-        reason = str(error.__cause__ or error).strip() or type(error).__name__
-        raise ValueError(f"{missing} could not be asked ({reason.splitlines()[0]}).") from error
+        raise ValueError(f"{missing} could not be asked ({first_line(error.__cause__ or error)}).") from error

@@ -511,7 +511,8 @@ def test_carried_cards_are_what_their_facts_render_to(folder):
 def test_commands_in_carried_cards_exist(folder):
     text = (folder / CARD).read_text(encoding="utf-8")
     for script, flags in re.findall(r"(scripts/\w+\.py)([^`\n]*)", text):
-        source = (REPOSITORY / script).read_text(encoding="utf-8")
+        assert (REPOSITORY / script).is_file()
+        source = (REPOSITORY / "hf_gpt" / "commands" / Path(script).name).read_text(encoding="utf-8")
         for flag in re.findall(r"--(\w+)", flags):
             own = re.search(rf"\b{flag}:", source)
             assert own or flag in FineTuningArguments.__dataclass_fields__ or flag == "model_name_or_path", flag
