@@ -1,5 +1,6 @@
 """
-Training: arguments, optimizer and schedules, the Trainers and their checkpoints.
+Training: arguments, optimizer and schedules, the Trainers and their atomic checkpoints.
 
-`fine_tuning` trains on a task, `multi_task` on several, `frozen` on cached features, `pretraining` on plain text.
+A run is prepared (`fine_tuning` on one task, `multi_task` on several, `frozen` on cached features), fitted, measured
+and written (`stages`); `pretraining` reads plain text, `rows` makes token trees of rows of your own.
 """
