@@ -6,8 +6,14 @@ STAMP := $(VENV)/.installed
 # A folder of your own for the demonstration's output: make demo DEMO_DIR=somewhere
 DEMO_DIR ?= outputs/demo
 
+# All cores, a file at a time, as tests of one file share what they trained.
+PARALLEL := -n auto --dist loadfile
+QUICKLY := not slow and not gpu and not network
+CORE := tests/test_rooms.py tests/model tests/trees tests/tasks
+RUNNERS := pytest pytest-timeout pytest-xdist hypothesis psutil
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-upstream lint help-texts format
+.PHONY: help setup demo test test-quick test-slow test-upstream test-lowest test-latest lint help-texts format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  \1\t/' | expand -t 17
@@ -24,7 +30,10 @@ demo: $(STAMP) ## Fine-tune gpt-mini on the questions that the repository carrie
 		--output_dir $(DEMO_DIR) --overwrite_output_dir
 
 test: $(STAMP) ## Run the quick tests
-	$(BIN)/python -m pytest -q -m "not slow and not gpu and not network"
+	$(BIN)/python -m pytest -q $(PARALLEL) -m "$(QUICKLY)"
+
+test-quick: $(STAMP) ## Run the tests of the model, the trees and the tasks: under a minute on two cores
+	$(BIN)/python -m pytest -q $(PARALLEL) -m "$(QUICKLY) and not whole" $(CORE)
 
 test-slow: $(STAMP) ## Run the long tests too, test-upstream among them
 	$(BIN)/python -m pytest -q -m "not gpu and not network"
@@ -32,6 +41,18 @@ test-slow: $(STAMP) ## Run the long tests too, test-upstream among them
 
 test-upstream: $(STAMP) ## Run transformers' and peft's own tests, which come from PyPI, on the classes of hf_gpt
 	$(BIN)/python tests/upstream/run.py
+
+test-lowest: $(STAMP) ## Run the quick tests with the lowest versions that pyproject.toml allows
+	$(PYTHON) -m venv .venv-lowest
+	$(BIN)/python tests/bounds.py > .venv-lowest/lowest.txt
+	.venv-lowest/bin/python -m pip install -q -r .venv-lowest/lowest.txt $(RUNNERS) -e .
+	.venv-lowest/bin/python -m pytest -q $(PARALLEL) -m "$(QUICKLY) and not whole" $(CORE)
+
+test-latest: $(STAMP) ## Run the quick tests with the newest versions that pyproject.toml allows
+	$(PYTHON) -m venv .venv-latest
+	grep "^torch==" constraints.txt > .venv-latest/torch.txt
+	.venv-latest/bin/python -m pip install -q -U -c .venv-latest/torch.txt $(RUNNERS) -e .
+	.venv-latest/bin/python -m pytest -q $(PARALLEL) -m "$(QUICKLY) and not whole" $(CORE)
 
 lint: $(STAMP) ## Check style and formatting
 	$(BIN)/ruff check .

@@ -274,6 +274,7 @@ def test_attentions_of_any_implementation(tiny_model, model_class, implementatio
     assert model.config._attn_implementation == implementation
 
 
+@pytest.mark.whole
 def test_continuous_batching(tiny_model):
     model = GPTForCausalLM(tiny_model(GPTForCausalLM).config).eval()
     wanted = GenerationConfig(max_new_tokens=4, do_sample=False, eos_token_id=-1, pad_token_id=PAD)

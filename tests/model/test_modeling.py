@@ -364,6 +364,7 @@ def assert_compiled_equals_eager(tiny_model, name, **kwargs):
         assert_close(gradient[parameter], wanted[parameter], 1e-3)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["tree", "padded", "conventional"])
 def test_is_one_graph(tiny_model, name):
     assert_compiled_equals_eager(tiny_model, name, backend="eager")

@@ -23,6 +23,8 @@ ITEMS = [
 ]
 TEXTS = ["She opened the door.", "The rain fell all night upon the roofs.", "He did n't answer, and she waited."] * 4
 
+pytestmark = pytest.mark.whole
+
 
 def own_log_probabilities(folder: Path, item: dict) -> list[float]:
     """The log-probability of every choice behind its context, by our own scoring."""

@@ -204,6 +204,7 @@ class TestSaving:
         loaded.save_pretrained(tmp_path)
         assert "mode" not in json.loads((tmp_path / "tokenizer_config.json").read_text())
 
+    @pytest.mark.whole
     def test_without_spacy_and_ftfy(self, saved):
         text = "“Don't,” said the U.S. cat…\nsat"
         script = f"""
