@@ -1,0 +1,179 @@
+"""Every private or volatile name of other libraries that hf_gpt uses, and why: to be looked at when one is released."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hf_gpt
+
+PACKAGE = Path(hf_gpt.__file__).parent
+
+# Private attributes of others that are read or called.
+READ = {
+    "pickle._Unpickler": "joblib's unpickler stands on it; ours takes its two methods that find classes and load",
+    "peft.tuners.tuners_utils.BaseTunerLayer._cast_input_dtype": "mixed precision as in peft's own layers",
+    "peft.tuners.tuners_utils.BaseTunerLayer._move_adapter_to_device_of_base_layer": "the same for devices",
+    "peft.utils.PeftType._member_map_": "peft has no public way to add a method to its enumeration",
+    "peft.utils.PeftType._member_names_": "peft has no public way to add a method to its enumeration",
+    "peft.utils.PeftType._value2member_map_": "peft has no public way to add a method to its enumeration",
+    "torch._foreach_add_": "the release's Adam over all parameters at once; torch.optim itself calls these",
+    "torch._foreach_addcmul_": "the same",
+    "torch._foreach_div": "the same",
+    "torch._foreach_lerp_": "the same",
+    "torch._foreach_mul_": "the same",
+    "torch._foreach_sqrt": "the same",
+    "transformers.AutoModel._model_mapping": "which of our classes an Auto class makes, for register_for_auto_class",
+    "transformers.PreTrainedTokenizerFast._eventual_warn_about_too_long_sequence": "its warning, on our path",
+    "transformers.Trainer._get_dataloader": "an own sampler of training rows with all else as in the Trainer",
+    "transformers.Trainer._get_output_dir": "where a checkpoint goes, hyperparameter search included",
+    "transformers.Trainer._get_train_sampler": "rows of similar length, or of several tasks",
+    "transformers.Trainer._train_batch_size": "the size that auto_find_batch_size has come to",
+}
+
+# Private attributes of others that a class of ours defines anew.
+OVERRIDDEN = {
+    "evaluate.Metric._compute": "the interface of a metric",
+    "evaluate.Metric._info": "the interface of a metric",
+    "peft.tuners.tuners_utils.BaseTuner._check_merge_allowed": "Houlsby's adapters cannot be merged",
+    "peft.tuners.tuners_utils.BaseTuner._create_and_replace": "the interface of a tuner",
+    "peft.tuners.tuners_utils.BaseTuner._replace_module": "our layers wrap modules that are no linear layers",
+    "peft.tuners.tuners_utils.BaseTunerLayer._get_base_layer_device_and_dtype": "of a wrapped module without weight",
+    "torch.nn.Module._apply": "a frozen transformer keeps its precision when its head is cast",
+    "transformers.PreTrainedModel._can_compile_fullgraph": "declaration of a model",
+    "transformers.PreTrainedModel._can_record_outputs": "declaration of a model: hidden states and attentions",
+    "transformers.PreTrainedModel._init_weights": "the interface of a model",
+    "transformers.PreTrainedModel._keep_in_fp32_modules": "declaration of a model: heads stay in float32",
+    "transformers.PreTrainedModel._load_pretrained_model": "stock checkpoints are told by their contents ",
+    "transformers.PreTrainedModel._no_split_modules": "declaration of a model",
+    "transformers.PreTrainedModel._skip_keys_device_placement": "declaration of a model",
+    "transformers.PreTrainedModel._supports_attention_backend": "declaration of a model",
+    "transformers.PreTrainedModel._supports_flash_attn": "declaration of a model",
+    "transformers.PreTrainedModel._supports_flex_attn": "declaration of a model",
+    "transformers.PreTrainedModel._supports_sdpa": "declaration of a model",
+    "transformers.PreTrainedModel._tied_weights_keys": "declaration of a model",
+    "transformers.PreTrainedTokenizerFast._encode_plus": "the release's word splitting before the Rust BPE",
+    "transformers.PreTrainedTokenizerFast._save_pretrained": "files that load without the release's splitter say so",
+    "transformers.Trainer._get_eval_sampler": "rows of similar length",
+    "transformers.Trainer._run_epoch": "a run that has ended inside an epoch trains no further",
+    "transformers.Trainer._save_checkpoint": "a checkpoint is written under another name and renamed",
+}
+
+# Modules of transformers that its documentation does not show, or calls internal.
+VOLATILE = {
+    "transformers.dynamic_module_utils": "which files a model's code consists of",
+    "transformers.initialization": "how a new model's weights are drawn without touching loaded ones",
+    "transformers.masking_utils": "create_causal_mask with our own and_mask_function",
+    "transformers.modeling_layers": "gradient checkpointing of blocks",
+    "transformers.models.auto.modeling_auto": "names of language models' classes",
+    "transformers.models.auto.tokenization_auto": "a tokenizer's settings before the tokenizer is loaded",
+    "transformers.utils.generic": "merge_with_config_defaults: arguments of forward with the configuration's defaults",
+    "transformers.utils.output_capturing": "hidden states and attentions, recorded as by transformers' own models",
+}
+
+
+def resolve(path: str):
+    """What a dotted path names; AttributeError or ModuleNotFoundError if it is gone."""
+    parts = path.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[length:]:
+            found = getattr(found, name)
+        return found
+    raise ModuleNotFoundError(path)
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def sources() -> Iterator[ast.Module]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield ast.parse(path.read_text(encoding="utf-8"))
+
+
+def classes() -> set[type]:
+    """All classes of the package."""
+    found = set()
+    for module in pkgutil.walk_packages(hf_gpt.__path__, "hf_gpt."):
+        if not module.name.endswith("__main__"):
+            members = vars(importlib.import_module(module.name)).values()
+            found |= {each for each in members if inspect.isclass(each) and each.__module__ == module.name}
+    return found
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in (*READ, *OVERRIDDEN) if path != "transformers.Trainer._train_batch_size"]
+)
+def test_the_name_is_there(path):
+    resolve(path)
+
+
+def test_what_instances_have():
+    assert "self._train_batch_size" in inspect.getsource(resolve("transformers.Trainer"))
+
+
+@pytest.mark.parametrize("module", VOLATILE)
+def test_the_module_is_there(module):
+    importlib.import_module(module)
+
+
+def test_all_names_that_are_read_are_listed():
+    own, read = set(), set()
+    for tree in sources():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                own.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                own.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                (own if isinstance(node.ctx, ast.Store) else read).add(node.attr)
+    listed = {path.split(".")[-1] for path in READ}
+    inherited = {name for name in own if name in {path.split(".")[-1] for path in OVERRIDDEN}}
+    assert {name for name in read if is_private(name) and name not in own} <= listed
+    assert listed <= read, f"no longer used: {listed - read}"
+    assert inherited == {path.split(".")[-1] for path in OVERRIDDEN}
+
+
+def test_all_names_that_are_overridden_are_listed():
+    listed = {(path.split(".")[-1], id(inspect.unwrap(resolve(path.rpartition(".")[0])))) for path in OVERRIDDEN}
+    made_by_metaclasses = {"_abc_impl", "_backward_cls"}
+    for ours in classes():
+        for name in filter(is_private, vars(ours).keys() - made_by_metaclasses):
+            above = [base for base in ours.__mro__[1:] if not base.__module__.startswith("hf_gpt")]
+            if any(name in vars(base) for base in above):
+                assert any((name, id(base)) in listed for base in above), f"{ours.__qualname__}.{name}"
+
+
+def test_all_volatile_modules_are_listed():
+    public = ("transformers.utils", "transformers.integrations", "transformers.models", "transformers.models.auto")
+    documented = {"tokenization_utils_base", "trainer", "trainer_utils", "trainer_callback", "modeling_utils"}
+    documented |= {
+        "modeling_outputs",
+        "configuration_utils",
+        "tokenization_utils_tokenizers",
+        "integrations.deepspeed",
+    }
+    allowed = {*public, *(f"transformers.{name}" for name in documented)}
+    used = {
+        node.module
+        for tree in sources()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").startswith("transformers.")
+    }
+    used |= {
+        f"transformers.{alias.name}"
+        for tree in sources()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "transformers"
+        for alias in node.names
+        if alias.name in ("initialization", "core_model_loading", "masking_utils")
+    }
+    assert used - allowed == VOLATILE.keys()
