@@ -1,4 +1,4 @@
-"""Every private or volatile name of other libraries that hf_gpt uses, and why: to be looked at when one is released."""
+"""Every private or volatile name of other libraries that hf_gpt uses, and why: to look at when one is released."""
 
 import ast
 import importlib
