@@ -107,6 +107,15 @@ class LazyBatchEncoding(BatchEncoding):
         return self._make_encodings is not None or self._made_encodings is not None
 
 
+def sequences_of(text, text_pair, is_split_into_words: bool) -> Sequence:
+    """The one or two sequences of an input, as `AlignedEncoding` takes them."""
+    if text_pair is not None:
+        return [text, text_pair]
+    if is_split_into_words:
+        return text if text and isinstance(text[0], (list, tuple)) else [text]
+    return [text] if isinstance(text, str) else text
+
+
 def is_newline_word(word: str) -> bool:
     """Whether a word that was given stands for a newline."""
     return "\n" in word and word.isspace()

@@ -8,7 +8,7 @@ The tokenizer of the original GPT (Radford et al., 2018): the release's text sta
 import copy
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 from transformers.utils import logging
 
-from .alignment import AlignedEncoding, LazyBatchEncoding, is_newline_word
+from .alignment import AlignedEncoding, LazyBatchEncoding, is_newline_word, sequences_of
 from .configuration_gpt import UNREADABLE
-from .vocabulary_files import find_release_file, read_merges, read_tokenizer, read_vocabulary
+from .vocabulary_files import read_merges, read_release_files, read_tokenizer, read_vocabulary
 from .word_splitting import TextIds, word_splitter
 
 logger = logging.get_logger(__name__)
@@ -112,8 +112,9 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         cls_token: str = "_classify_",
         **kwargs,
     ):
-        named = {"unk_token": unk_token, "pad_token": pad_token, "bos_token": bos_token, "sep_token": sep_token}
-        for name, token in (named | {"cls_token": cls_token}).items():
+        named = {"unk_token": unk_token, "pad_token": pad_token, "bos_token": bos_token}
+        named |= {"sep_token": sep_token, "cls_token": cls_token}
+        for name, token in named.items():
             if not isinstance(token, str | AddedToken | None):
                 raise ValueError(f"{name} must be a string, not {token!r}")
         if not isinstance(kwargs.get("model_max_length"), int | float | None):
@@ -156,15 +157,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         self._text_ids = TextIds()
         self._task_template = bool(task_template)
         kwargs["split_special_tokens"] = True
-        super().__init__(
-            task_template=task_template,
-            unk_token=unk_token,
-            pad_token=pad_token,
-            bos_token=bos_token,
-            sep_token=sep_token,
-            cls_token=cls_token,
-            **kwargs,
-        )
+        super().__init__(task_template=task_template, **named, **kwargs)
         self.update_post_processor()
 
     @classmethod
@@ -204,21 +197,9 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             ValueError: if a file is missing, empty or malformed, ids have gaps, `<unk>` is not 0, or a merge does not
                 fit the vocabulary. The message names the file and line.
         """
-        directory = Path(directory)
-        if not directory.is_dir():
-            raise ValueError(f"{directory}: no such directory")
-        vocab_path = find_release_file(directory, vocab_file, "encoder_bpe_40000.json", "vocab_file")
-        merges_path = find_release_file(directory, merges_file, "vocab_40000.bpe", "merges_file")
-        vocab = read_vocabulary(vocab_path)
         unk_token = str(kwargs.get("unk_token", "<unk>"))
-        if vocab.get(unk_token) != 0:
-            raise ValueError(
-                f"{vocab_path}: the unknown token {unk_token!r} must have id 0, found {vocab.get(unk_token)}"
-            )
-        for token in ("_start_", "_delimiter_", "_classify_", "<pad>"):
-            if token in vocab:
-                raise ValueError(f"{vocab_path}: {token!r} is a special token and gets its id behind the vocabulary")
-        return cls(vocab=vocab, merges=read_merges(merges_path, vocab), task_template=task_template, **kwargs)
+        vocab, merges = read_release_files(Path(directory), vocab_file, merges_file, unk_token)
+        return cls(vocab=vocab, merges=merges, task_template=task_template, **kwargs)
 
     @classmethod
     def convert_to_native_format(cls, trust_remote_code: bool = False, **kwargs) -> dict[str, Any]:
@@ -425,7 +406,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         pairs = [text_pair] if not batched else text_pair
         samples = encoded.get("overflow_to_sample_mapping", range(len(items)))
         encoded._encodings = [
-            AlignedEncoding(encoding, _sequences(items[sample], pairs and pairs[sample], is_split_into_words))
+            AlignedEncoding(encoding, sequences_of(items[sample], pairs and pairs[sample], is_split_into_words))
             for encoding, sample in zip(encoded.encodings, samples, strict=True)
         ]
         if return_offsets_mapping:
@@ -456,14 +437,6 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     def train_new_from_iterator(self, *args, **kwargs):
         """Not available: the vocabulary must be learnt behind the release's word splitting."""
         raise NotImplementedError("train a vocabulary with scripts/train_tokenizer.py and load it with from_release")
-
-
-def _sequences(text, text_pair, is_split_into_words: bool) -> Sequence:
-    if text_pair is not None:
-        return [text, text_pair]
-    if is_split_into_words:
-        return text if text and isinstance(text[0], (list, tuple)) else [text]
-    return [text] if isinstance(text, str) else text
 
 
 def _are_texts(texts, number: int | None = None) -> bool:

@@ -73,7 +73,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     return tokenizer
 
 
-def find_release_file(directory: Path, given: str | None, name: str, argument: str) -> Path:
+def _find_release_file(directory: Path, given: str | None, name: str, argument: str) -> Path:
     """
     A file of the release's format in a directory.
 
@@ -95,3 +95,20 @@ def find_release_file(directory: Path, given: str | None, name: str, argument: s
             f"{directory}: expected {name} or exactly one {pattern}, found {names}; name it by {argument}="
         )
     return found[0]
+
+
+def read_release_files(
+    directory: Path, vocab_file: str | None, merges_file: str | None, unk_token: str
+) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Vocabulary and merges in the release's format; see `GPTTokenizer.from_release`."""
+    if not directory.is_dir():
+        raise ValueError(f"{directory}: no such directory")
+    vocab_path = _find_release_file(directory, vocab_file, "encoder_bpe_40000.json", "vocab_file")
+    merges_path = _find_release_file(directory, merges_file, "vocab_40000.bpe", "merges_file")
+    vocab = read_vocabulary(vocab_path)
+    if vocab.get(unk_token) != 0:
+        raise ValueError(f"{vocab_path}: the unknown token {unk_token!r} must have id 0, found {vocab.get(unk_token)}")
+    for token in ("_start_", "_delimiter_", "_classify_", "<pad>"):
+        if token in vocab:
+            raise ValueError(f"{vocab_path}: {token!r} is a special token and gets its id behind the vocabulary")
+    return vocab, read_merges(merges_path, vocab)
