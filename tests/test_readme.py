@@ -21,6 +21,8 @@ from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTu
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+MEASURED = (REPOSITORY / "scripts" / "measure" / "README.md").read_text(encoding="utf-8")
+RECIPES = (REPOSITORY / "scripts" / "configs" / "README.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", README, flags=re.DOTALL)
 COMMANDS = [
     line
@@ -162,15 +164,15 @@ def tokenizer_lines(results: dict) -> list[str]:
 
 @pytest.mark.parametrize("name", sorted(RESULTS))
 def test_tables_are_the_scripts_output(name, monkeypatch):
-    """Every line that a script makes of its saved results stands in the README."""
-    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
+    """Every line that a script makes of its saved results stands in the README of the measurements."""
+    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts" / "measure"))
     import benchmark
 
     from scripts.measure import adapters, devices, tasks
 
     results = RESULTS[name]
     if name == "frozen_training":
-        assert f"{results['times as long without the cache, later epochs']:.1f} times as fast" in README
+        assert f"{results['times as long without the cache, later epochs']:.1f} times as fast" in MEASURED
         return
     if name == "tasks":
         tables = [tasks.table(results)]
@@ -182,9 +184,25 @@ def test_tables_are_the_scripts_output(name, monkeypatch):
         tables = [adapters.table(results)]
     else:
         # The sweeps are the picture.
-        shown = {key: one for key, one in results["results"].items() if one["suite"] not in ("choices", "context")}
-        tables = [each(shown) for each in benchmark.TABLES]
+        apart = {key: one for key, one in results["results"].items() if one["suite"] not in ("choices", "context")}
+        tables = [each(apart) for each in benchmark.TABLES]
     lines = [line for table in tables for line in table.splitlines() if line]
     assert len(lines) >= 3
-    in_readme = README.splitlines()
-    assert [line for line in lines if line not in in_readme] == []
+    shown = MEASURED.splitlines()
+    assert [line for line in lines if line not in shown] == []
+
+
+def test_the_front_page_quotes_what_was_measured():
+    header = next(line for line in README.splitlines() if line.startswith("| work |"))
+    rows = README.split(header)[1].strip().split("\n\n")[0].splitlines()
+    assert len(rows) >= 3
+    assert {header, *rows} <= set(MEASURED.splitlines())
+
+
+@pytest.mark.parametrize("text", [README, MEASURED, RECIPES], ids=["front page", "measurements", "recipes"])
+def test_files_that_are_named_are_there(text):
+    base = {README: "", MEASURED: "scripts/measure", RECIPES: "scripts/configs"}[text]
+    for place in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (REPOSITORY / base / place).exists(), place
+    for path in re.findall(r"(?:scripts|hf_gpt|tests|model_cards)/[\w/.-]*\w", text):
+        assert (REPOSITORY / path).exists() or "NAME" in path, path
