@@ -10,7 +10,8 @@ from peft import PeftModel
 from peft.utils import AuxiliaryTrainingWrapper, PeftType
 from torch import nn
 
-from ..model.modeling_gpt import GPTTaskModel, conventional_inputs, default_lm_weights
+from ..model.inputs import conventional_inputs, default_lm_weights
+from ..model.modeling_gpt import GPTTaskModel
 
 # peft's task type of both heads. It has none for multiple choice, and what it does for classification (a cache of
 # keys and values, `inputs_embeds`) neither token trees nor the language-model loss can follow.

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from transformers import Cache, DynamicCache, GenerationMixin
-from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import ModelOutput, can_return_tuple
@@ -21,14 +20,20 @@ from .attention import Dropout
 from .base_model import GPTPreTrainedModel
 from .blocks import GPTBlock, ScalarMix, check_arguments, has_probabilities
 from .configuration_gpt import GPTConfig, default_generation_config
+from .inputs import (
+    VIRTUAL_TOKENS,
+    attention_mask_of,
+    check_labels,
+    check_positions,
+    check_tree_inputs,
+    conventional_inputs,
+    default_lm_weights,
+    default_positions,
+)
 from .losses import classification_loss, single_label_loss
 
 # How far the logit of an excluded row stays below the mean of the others: its probability is 0 in float32.
 _EXCLUDED_GAP = 128.0
-_VIRTUAL_TOKENS = (
-    "For prefix and prompt tuning of a task head, take the settings that hf_gpt.adapter_config gives "
-    '(task_type="GPT_TASK"); peft\'s own "SEQ_CLS" cannot find the classify token.'
-)
 
 
 class GPTModel(GPTPreTrainedModel):
@@ -104,21 +109,21 @@ class GPTModel(GPTPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give either input_ids or inputs_embeds.")
         if subtree_end is not None:
-            _check_tree_inputs(self.config, position_ids, attention_mask, past_key_values)
+            check_tree_inputs(self.config, position_ids, attention_mask, past_key_values)
             use_cache = False
         # Positions that were given may tell packed sequences, which transformers looks for where there is no cache.
         given_positions = position_ids
         if position_ids is None:
             tokens = input_ids if input_ids is not None else inputs_embeds[..., 0]  # (batch, length)
-            position_ids = _positions(self.config, tokens, attention_mask, past_key_values)
-        _check_positions(self.config, position_ids)
+            position_ids = default_positions(self.config, tokens, attention_mask, past_key_values)
+        check_positions(self.config, position_ids)
         hidden_states = self._embed(input_ids, position_ids, inputs_embeds, embedding_rows)  # (batch, length, n_embd)
 
         config, wants_attentions = self.config, kwargs.get("output_attentions", self.config.output_attentions)
         if wants_attentions and not has_probabilities(config._attn_implementation):
             config = copy.copy(config)
             config._attn_implementation = "eager"
-        mask = _attention_mask(config, hidden_states, attention_mask, given_positions, subtree_end, past_key_values)
+        mask = attention_mask_of(config, hidden_states, attention_mask, given_positions, subtree_end, past_key_values)
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         for block in self.h:
@@ -263,7 +268,7 @@ class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
 
     def _label_weights(self, targets, parent_index, lm_weights, are_shifted: bool) -> torch.Tensor:
         """The weight of each label's loss, `(batch, length)`: 0 for -100, padding and roots."""
-        _check_labels(self.config, targets)
+        check_labels(self.config, targets)
         padding = self.config.excluded_token_id
         weights = targets.ne(-100) & targets.ne(-100 if padding is None else padding)
         if are_shifted:
@@ -369,7 +374,7 @@ class GPTTaskModel(GPTPreTrainedModel):
         """
         check_arguments(self, kwargs)
         if past_key_values is not None:
-            raise ValueError(f"A task head reads no past_key_values. {_VIRTUAL_TOKENS}")
+            raise ValueError(f"A task head reads no past_key_values. {VIRTUAL_TOKENS}")
         if return_lm_loss is None:
             return_lm_loss = self.training
         return_lm_loss = return_lm_loss and self.config.lm_coef > 0 and inputs_embeds is None
@@ -502,130 +507,6 @@ class GPTForSequenceClassification(GPTTaskModel):
             else:
                 problem_type = "single_label_classification"
         return classification_loss(logits.float(), labels, problem_type, self.label_smoothing)
-
-
-def conventional_inputs(
-    config: GPTConfig, input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """
-    Sequences of tokens as a task head reads them.
-
-    Args:
-        config (`GPTConfig`): of the model.
-        input_ids (`torch.Tensor` of shape `(batch, length)` or `(batch, choices, length)`).
-        attention_mask (`torch.Tensor` of the same shape, *optional*).
-
-    Returns:
-        `tuple`: tokens and mask of shape `(rows, length)`, and the `classify_index` of shape `(batch, paths)`: each
-        path's first classify token among the tokens of its item, -1 where the mask leaves none.
-    """
-    if input_ids is None:
-        raise ValueError(
-            f"inputs_embeds needs classify_index: the position whose state is classified. {_VIRTUAL_TOKENS}"
-        )
-    *leading, length = input_ids.shape
-    is_classify = input_ids.eq(-1 if config.classify_token_id is None else config.classify_token_id)
-    present = torch.ones(leading, dtype=torch.bool, device=input_ids.device)  # (batch,) or (batch, choices)
-    if attention_mask is not None:
-        present = attention_mask.bool().any(-1)
-    checked = not (config.release_quirks or torch.compiler.is_compiling())
-    if checked and not (is_classify.any(-1) | ~present).all():
-        raise ValueError(
-            f"A sequence has no classify token (id {config.classify_token_id}), so there is no state to "
-            "classify: end each text with it (GPTTokenizer with task_template=True does), or give classify_index."
-        )
-    first = is_classify.int().argmax(-1)  # the first one; position 0 where there is none
-    offsets = torch.arange(leading[1] if len(leading) > 1 else 1, device=input_ids.device) * length  # (paths,)
-    index = torch.where(present, first, -1).view(leading[0], -1)  # (batch, paths)
-    index = torch.where(index < 0, -1, index + offsets)
-    flat_mask = None if attention_mask is None else attention_mask.reshape(-1, length)  # (rows, length)
-    return input_ids.reshape(-1, length), flat_mask, index
-
-
-def default_lm_weights(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, batch: int) -> torch.Tensor:
-    """
-    `1 / (sequences of the example * predicted tokens of the sequence)` for every token after the first.
-
-    Args:
-        input_ids, attention_mask (`torch.Tensor` of shape `(rows, length)`): from `conventional_inputs`.
-        batch (`int`): examples, each of as many rows.
-
-    Returns:
-        `torch.Tensor` of shape `(rows, length)`
-    """
-    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-    tokens = mask.bool()
-    first = tokens & (tokens.int().cumsum(-1) == 1)
-    predicted = (tokens & ~first).float()
-    per_sequence = predicted / predicted.sum(-1, keepdim=True).clamp(min=1)
-    sequences = tokens.any(-1).view(batch, -1).sum(-1, keepdim=True).clamp(min=1)  # (batch, 1)
-    weights = per_sequence.view(batch, -1) / sequences  # (batch, rows of an example * length)
-    return weights.view_as(per_sequence)
-
-
-def _check_labels(config, labels) -> None:
-    untrained = config.untrained_token_ids
-    if untrained and not torch.compiler.is_compiling():
-        found = labels[torch.isin(labels, torch.tensor(untrained, device=labels.device))]
-        if found.numel():
-            raise ValueError(
-                f"labels hold the token {int(found[0])}, whose row is untrained and takes no part in the softmax "
-                "(untrained_token_ids of the configuration): put -100 there, or train it with "
-                "model.config.untrained_token_ids = None."
-            )
-
-
-def _check_tree_inputs(config, position_ids, attention_mask, past_key_values) -> None:
-    if position_ids is None:
-        raise ValueError("subtree_end needs position_ids: the depth of each token in its tree.")
-    if attention_mask is not None or past_key_values is not None:
-        raise ValueError("subtree_end already says what each token sees: leave out attention_mask and cache.")
-    if "flash" in config._attn_implementation:
-        raise ValueError(
-            f"Branching token trees need a masked attention, which {config._attn_implementation} is not: "
-            'load the model with attn_implementation="sdpa", "flex_attention" or "eager".'
-        )
-
-
-def _positions(config, tokens, attention_mask, past_key_values) -> torch.Tensor:
-    """Positions counted from the first token of each row that is not padding."""
-    length = tokens.shape[1]
-    if attention_mask is not None and attention_mask.ndim == 2:
-        return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]  # (batch, length)
-    if length > config.n_positions:
-        raise ValueError(_too_long(config, length))
-    past = past_key_values.get_seq_length() if past_key_values is not None else 0
-    return (torch.arange(length, device=tokens.device) + past).unsqueeze(0)  # (1, length)
-
-
-def _check_positions(config, position_ids) -> None:
-    """Raise a `ValueError` instead of an index error where that costs no synchronisation."""
-    if torch.compiler.is_compiling() or position_ids.device.type != "cpu":
-        return
-    if position_ids.numel() and position_ids.max() >= config.n_positions:
-        raise ValueError(_too_long(config, int(position_ids.max()) + 1))
-
-
-def _too_long(config, length: int) -> str:
-    return f"A sequence of {length} tokens is longer than the context of {config.n_positions}: truncate it."
-
-
-def _attention_mask(config, hidden_states, attention_mask, position_ids, subtree_end, past_key_values):
-    arguments = {
-        "config": config,
-        "inputs_embeds": hidden_states,
-        "attention_mask": attention_mask,
-        "past_key_values": past_key_values,
-    }
-    if subtree_end is None:
-        return create_causal_mask(**arguments, position_ids=position_ids)
-
-    def within_subtree(batch_idx, head_idx, q_idx, kv_idx):
-        seen = q_idx < subtree_end[batch_idx, kv_idx]
-        return seen if config.is_causal else seen & (kv_idx < subtree_end[batch_idx, q_idx])
-
-    # Without position_ids: transformers would take every branch for the start of a packed sequence.
-    return create_causal_mask(**arguments, and_mask_function=within_subtree)
 
 
 # Each head by the name that it has in flags, cards and conversion; the first is none.

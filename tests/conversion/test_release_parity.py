@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from hf_gpt.conversion.release import load_release
-from hf_gpt.model.modeling_gpt import GPTForMultipleChoice, conventional_inputs
+from hf_gpt.model.inputs import conventional_inputs
+from hf_gpt.model.modeling_gpt import GPTForMultipleChoice
 
 from ..support.golden import (
     arrays,
