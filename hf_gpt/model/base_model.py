@@ -1,5 +1,6 @@
 """What all models share: initialisation, loading, saving, resizing, and the loss of the language model."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -36,6 +37,10 @@ class GPTPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
+        if self.config.norm_first and getattr(module, "feeds_residual", False):
+            # GPT-2's paper, section 2.3: no norm stands behind the sum of the 2 n_layer residual layers.
+            std = self.config.initializer_range / math.sqrt(2 * self.config.n_layer)
+            initialization.normal_(module.weight, mean=0.0, std=std)
         if isinstance(module, ScalarMix):
             initialization.zeros_(module.scalars)
             initialization.ones_(module.gamma)

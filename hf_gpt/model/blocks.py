@@ -56,7 +56,12 @@ def has_probabilities(implementation: str) -> bool:
 
 
 class GPTAttention(nn.Module):
-    """Multi-head self-attention through transformers' attention interface."""
+    """
+    Multi-head self-attention through transformers' attention interface.
+
+    What is drawn otherwise with `norm_first` says so itself (`feeds_residual`): transformers initialises no module of
+    custom code that has no parameters of its own.
+    """
 
     def __init__(self, config: GPTConfig, layer_idx: int):
         super().__init__()
@@ -67,6 +72,7 @@ class GPTAttention(nn.Module):
         self.is_causal = config.is_causal
         self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
         self.c_proj = nn.Linear(config.n_embd, config.n_embd)
+        self.c_proj.feeds_residual = True
         self.resid_dropout = Dropout(config.resid_pdrop)
 
     def forward(
@@ -113,6 +119,7 @@ class GPTMLP(nn.Module):
         inner = config.n_inner if config.n_inner is not None else 4 * config.n_embd
         self.c_fc = nn.Linear(config.n_embd, inner)
         self.c_proj = nn.Linear(inner, config.n_embd)
+        self.c_proj.feeds_residual = True
         self.act = self.activations[config.afn]()
         self.resid_dropout = Dropout(config.resid_pdrop)
 

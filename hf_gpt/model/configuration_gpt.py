@@ -76,7 +76,8 @@ class GPTConfig(PreTrainedConfig):
         layer_norm_epsilon (`float`, *optional*, defaults to 1e-05):
             Added to the variance under the root.
         initializer_range (`float`, *optional*, defaults to 0.02):
-            Standard deviation of newly drawn weights.
+            Standard deviation of newly drawn weights; with `norm_first` that of the projections onto the residual
+            stream is smaller by `sqrt(2 * n_layer)`, as GPT-2's is.
         lm_coef (`float`, *optional*, defaults to 0.5):
             Weight of the language-model loss in the loss of the task heads; 0 leaves it out.
         head_layers (`int` or `"mix"`, *optional*):

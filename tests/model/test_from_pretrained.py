@@ -158,6 +158,20 @@ def test_size_of_the_release():
     assert sum(parameter.numel() for parameter in model.parameters()) == 116_534_784 + 4 * 768
 
 
+@pytest.mark.parametrize("norm_first", [False, True], ids=["GPT", "GPT-2"])
+def test_residual_projections_are_drawn_smaller_where_no_norm_follows(norm_first, tiny_config, tmp_path):
+    """GPT-2's paper, section 2.3: by the root of the number of residual layers, two in a block."""
+    model = GPTForCausalLM(tiny_config(n_embd=128, n_layer=8, initializer_range=0.05, norm_first=norm_first))
+    drawn = {name: value.std().item() for name, value in model.named_parameters() if value.ndim == 2}
+    residual = 0.05 / 4 if norm_first else 0.05
+    expected = {name: residual if name.endswith("c_proj.weight") else 0.05 for name in drawn}
+    assert drawn == pytest.approx(expected, rel=0.05)
+    with torch.no_grad():
+        model.transformer.h[0].mlp.c_proj.weight.fill_(3.0)
+    model.save_pretrained(tmp_path)
+    assert (GPTForCausalLM.from_pretrained(tmp_path).transformer.h[0].mlp.c_proj.weight == 3).all()
+
+
 @each_class
 def test_new_weights(tiny_config, model_class):
     model = model_class(tiny_config(n_embd=256, initializer_range=0.05, final_norm=True))
