@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -80,7 +81,8 @@ def test_an_editable_install_is_a_path(tmp_path):
         assert Path(archive.read(name).decode().strip()) == clone
 
 
-def test_a_wheel_holds_the_carried_data_and_the_templates(tmp_path):
+def test_a_wheel_is_a_whole_product(tmp_path):
+    """It holds every file of the package, and its command runs where there is no clone."""
     pytest.importorskip("setuptools")
     clone = tmp_path / "clone"
     clone.mkdir()
@@ -92,11 +94,24 @@ def test_a_wheel_holds_the_carried_data_and_the_templates(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if name.startswith("hf_gpt/")}
+        archive.extractall(tmp_path / "site")
     carried = {
         path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "hf_gpt").rglob("*") if path.is_file()
     }
     assert packed == {name for name in carried if "__pycache__" not in name}
     assert {"hf_gpt/tasks/data/questions.jsonl", "hf_gpt/py.typed"} <= packed
+    (entry_points,) = (tmp_path / "site").glob("*.dist-info/entry_points.txt")
+    assert "hf-gpt = hf_gpt.__main__:main" in entry_points.read_text()
+    flags = ["--task", "questions", "--max_train_rows", "8", "--model_name_or_path", "no/such/folder"]
+    done = subprocess.run(
+        [sys.executable, "-m", "hf_gpt", "finetune", *flags, "--output_dir", "out"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "no/such/folder" in done.stderr
 
 
 def test_lower_bounds_are_those_of_transformers():
