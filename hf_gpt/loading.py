@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
 from transformers.utils import CONFIG_NAME
 
-from .adapters import adapted_config, base_folder, load_adapter, merged
+from .adapters import adapted_config, base_folder, load_adapter, merge_adapter
 from .conversion.release import load_release, read_release, release_config
 from .conversion.sources import KINDS, read_config, recognise
 from .files.weights import load_weights
@@ -135,7 +135,7 @@ class Source:
     def _merged(self) -> GPTPreTrainedModel:
         base, _ = base_folder(self.folder)
         try:
-            return merged(self.adapted())
+            return merge_adapter(self.adapted())
         except ValueError as error:
             raise ValueError(
                 f"{self.name} is an adapter, which has to be merged into its base model here: {error} Or start from "

@@ -427,7 +427,7 @@ def resumption_problem(model: PreTrainedModel | PeftModel, checkpoint: str) -> s
     return f"its adapter has another {', '.join(other)}" if other else None
 
 
-def merged(model: PeftModel) -> PreTrainedModel:
+def merge_adapter(model: PeftModel) -> PreTrainedModel:
     """
     The plain model that equals an adapted one: its `save_pretrained` writes a folder that needs no peft.
 

@@ -1,4 +1,4 @@
-"""What all cards have in common: facts as YAML, text by packaged templates, files that are whole or not there."""
+"""What all cards have in common: facts as YAML, text by packaged templates, files written atomically."""
 
 import dataclasses
 import math
@@ -46,7 +46,7 @@ class Card:
         """Raise a `ValueError` that names `path` if what stands within a fact cannot be rendered."""
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Write `card.yaml` and `README.md` into a folder, each whole or not at all."""
+        """Write `card.yaml` and `README.md` into a folder, each atomically."""
         own = {
             item.name: getattr(self, item.name)
             for item in dataclasses.fields(self)

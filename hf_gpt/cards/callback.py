@@ -22,7 +22,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ..adapters import HEAD_CONFIG, head_config
 from ..files import write_json
-from ..trees.collators import FilledRows
+from ..trees.collators import PaddedDataset
 from .fine_tuned import FineTunedCard
 
 # codecarbon's own name; the Trainer's CodeCarbonCallback has it write into the output folder.
@@ -78,7 +78,7 @@ class ModelCardCallback(TrainerCallback):
 
     def _count(self, split: str, loader: Any) -> None:
         rows = getattr(loader, "dataset", None)
-        if isinstance(rows, FilledRows):
+        if isinstance(rows, PaddedDataset):
             rows = rows.rows
         if hasattr(rows, "__len__"):
             self.card.rows[split] = len(rows)

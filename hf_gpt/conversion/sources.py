@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers import GenerationConfig
 
-from ..adapters import base_folder, load_adapter, merged
+from ..adapters import base_folder, load_adapter, merge_adapter
 from ..files.reading import check_types, progress, read_json, read_tensors
 from ..hub.checks import stock_type
 from ..hub.downloads import local_folder
@@ -239,7 +239,7 @@ def _vocabulary(folder: Path, options: SourceOptions) -> int | None:
 
 
 def _read_adapter(path: Path, options: SourceOptions) -> Checkpoint:
-    model = merged(load_adapter(path, base_model=options.base_model, dtype="auto"))
+    model = merge_adapter(load_adapter(path, base_model=options.base_model, dtype="auto"))
     head = next(head for head, model_class in HEADS.items() if type(model) is model_class)
     return Checkpoint("adapter", model.config, head, own_parameters(model.state_dict(), model.config))
 

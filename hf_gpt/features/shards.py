@@ -1,4 +1,4 @@
-"""Features of files, written in shards by one process or several; what a kill leaves is gone on from."""
+"""Features of files, written in shards by one process or several; resumable after a kill."""
 
 import dataclasses
 import hashlib
@@ -416,7 +416,7 @@ class Shards:
         return []
 
     def write(self, index: int, features: TextFeatures, kept: pa.Table) -> None:
-        """Write a shard whole or not at all; `kept` are columns to write beside the features."""
+        """Write a shard atomically; `kept` are columns to write beside the features."""
         rows = self.rows_of(index)
         for folder in (DATA, UNFINISHED):
             (self.output / folder).mkdir(exist_ok=True)

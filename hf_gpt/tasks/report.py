@@ -111,7 +111,7 @@ def chance_warning(spec: TaskSpec, train: Dataset, evaluated: Dataset, score: fl
 def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> None:
     """
     A table of predictions: `id`, `label` (empty where there is none), `prediction`, and one probability (or score)
-    per class or choice; written whole or not at all.
+    per class or choice; written atomically.
     """
     logits = np.where(logits == TRAINER_PADDING, -np.inf, logits) if spec.family == "multiple-choice" else logits
     predictions = predictions_from_logits(logits, spec)

@@ -76,7 +76,7 @@ def submission_text(spec: TaskSpec, ids: Sequence[str], predictions: Sequence[in
 def write_submission(
     spec: TaskSpec, ids: Sequence[str], predictions: Sequence[int] | Sequence[float], folder: str | os.PathLike[str]
 ) -> Path:
-    """Writes `submission_text` into `folder`, under the name that the task's judges want; whole or not at all."""
+    """Writes `submission_text` into `folder`, under the name that the task's judges want; atomic."""
     text = submission_text(spec, ids, predictions)
     path = Path(folder) / (STORY_CLOZE_FILE if spec.name == STORY_CLOZE else GLUE_FILES[spec.name])
     write_text(path, text)

@@ -223,7 +223,7 @@ class FeatureCollator:
         """
         Args:
             rows (`Sequence[Mapping]`): with `features` and, optionally, `label`. A row without `features` fills up a
-                batch (see `FilledRows`): it has one path, whose features are 0.
+                batch (see `PaddedDataset`): it has one path, whose features are 0.
 
         Returns:
             `dict[str, torch.Tensor]`: `features`, `present` and `labels`, see `FrozenFeatureHead.forward`.

@@ -15,7 +15,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from ..model.modeling_gpt import GPTForSequenceClassification, GPTTaskModel
 from ..tasks.report import describe_batches
-from ..trees.collators import FilledRows, LengthGroupedSampler
+from ..trees.collators import LengthGroupedSampler, PaddedDataset
 from .arguments import FineTuningArguments
 from .checkpoints import WholeCheckpointTrainer
 from .optimization import ReleaseAdam, decay_groups, get_release_schedule
@@ -134,9 +134,9 @@ class GPTTrainer(WholeCheckpointTrainer):
         order = np.fromiter(self.train_sampler(self.filled_rows()), dtype=np.int64)
         return describe_batches(lengths, order[order < len(lengths)], self.args.train_batch_size)
 
-    def filled_rows(self) -> FilledRows:
+    def filled_rows(self) -> PaddedDataset:
         """The training rows, as many as fill the batches of all ranks."""
-        return FilledRows(self.train_dataset, self.args.train_batch_size * self.args.world_size)
+        return PaddedDataset(self.train_dataset, self.args.train_batch_size * self.args.world_size)
 
     def get_train_dataloader(self) -> DataLoader:
         """Batches of rows of like length (or in random order, see `args.train_sampling_strategy`), filled up."""
@@ -148,7 +148,7 @@ class GPTTrainer(WholeCheckpointTrainer):
             is_training=True,
         )
 
-    def train_sampler(self, rows: FilledRows) -> Sampler | None:
+    def train_sampler(self, rows: PaddedDataset) -> Sampler | None:
         """The order of the training rows."""
         if self.args.train_sampling_strategy not in ("group_by_length", "random"):
             return self._get_train_sampler(rows)

@@ -114,7 +114,7 @@ class PackedRowCollator:
         return batch
 
 
-class FilledRows(torch.utils.data.Dataset):
+class PaddedDataset(torch.utils.data.Dataset):
     """
     Rows of token trees, followed by as many filler rows as make their number a multiple of `unit`.
 
@@ -148,7 +148,7 @@ class FilledRows(torch.utils.data.Dataset):
 class LengthGroupedSampler(Sampler[int]):
     """
     A random order in which the rows of a global batch have nearly the same length, so that padding is rare. Filler
-    rows (see `FilledRows`) come last.
+    rows (see `PaddedDataset`) come last.
 
     Rows are shuffled, cut into pools of many batches, sorted by length within a pool, cut into batches, and the
     batches are shuffled. The order follows from seed and epoch alone, and batches are those of all ranks and

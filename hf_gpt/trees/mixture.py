@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch.utils.data import Sampler
 
-from .collators import FilledRows, LengthGroupedSampler, TokenTreeCollator
+from .collators import LengthGroupedSampler, PaddedDataset, TokenTreeCollator
 
 # Beside seed and epoch, what a random order is for; the one of a task's rows (`LengthGroupedSampler`) has none.
 _ORDER_OF_TASKS, _ROWS_OF_EPOCH = 1, 2
@@ -20,7 +20,7 @@ def _starts(counts: Sequence[int]) -> np.ndarray:
 
 class MultiTaskRows(torch.utils.data.Dataset):
     """
-    The rows of several tasks behind each other, each task's followed by one filler row (see `FilledRows`), which
+    The rows of several tasks behind each other, each task's followed by one filler row (see `PaddedDataset`), which
     batches may repeat. Every row also has a `task`.
 
     Args:
@@ -28,7 +28,7 @@ class MultiTaskRows(torch.utils.data.Dataset):
     """
 
     def __init__(self, rows: Mapping[str, Any]):
-        self.parts = {task: FilledRows(part, len(part) + 1) for task, part in rows.items()}
+        self.parts = {task: PaddedDataset(part, len(part) + 1) for task, part in rows.items()}
         self._tasks = list(rows)
         self._starts = _starts([len(part) for part in rows.values()])
 

@@ -94,7 +94,7 @@ def chosen_layouts(args: MeasureArguments) -> list[str]:
 
 
 def save_model(folder: Path, size: str) -> Path:
-    """A model of random weights with gpt-mini's tokenizer, made once; whole or not there."""
+    """A model of random weights with gpt-mini's tokenizer, made once, atomically."""
     if folder.is_dir():
         return folder
     mini, unfinished = REPOSITORY / "model_cards" / "gpt-mini", folder.with_suffix(".unfinished")

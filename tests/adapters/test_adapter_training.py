@@ -12,7 +12,7 @@ import torch
 from huggingface_hub import ModelCard
 
 from hf_gpt import GPTTokenizer, load_adapter
-from hf_gpt.adapters import HEAD_CONFIG, METHODS, merged
+from hf_gpt.adapters import HEAD_CONFIG, METHODS, merge_adapter
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.tasks import get_task
 from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, ModelArguments
@@ -114,7 +114,7 @@ def measure(model: Path, output: Path, task: str = "questions", rows: int = 12, 
 
 def test_merged_adapter_is_a_model_like_any_other(lora_run, tmp_path):
     output, record = lora_run
-    merged(load_adapter(output)).save_pretrained(tmp_path / "merged")
+    merge_adapter(load_adapter(output)).save_pretrained(tmp_path / "merged")
     GPTTokenizer.from_pretrained(output).save_pretrained(tmp_path / "merged")
     assert measure(tmp_path / "merged", tmp_path / "measured")["metrics"] == record["metrics"]["test"]
 

@@ -32,7 +32,7 @@ from hf_gpt.adapters import (
     is_adapter,
     load_adapter,
     load_adapters,
-    merged,
+    merge_adapter,
 )
 from hf_gpt.adapters.methods import BitFitConfig, HoulsbyConfig
 from hf_gpt.adapters.virtual_tokens import GPT_TASK, virtual_tokens
@@ -146,7 +146,7 @@ def test_merged_is_unmerged(variant, head, base, tmp_path):
     assert_close(logits_of(model, batch), expected)
     model.unmerge_adapter()
     assert_close(logits_of(model, batch), expected)
-    plain = merged(model)
+    plain = merge_adapter(model)
     assert type(plain) is HEADS[head][0]
     assert plain.state_dict().keys() == load_base(head, base).state_dict().keys()
     assert_close(logits_of(plain, batch), expected)
@@ -160,7 +160,7 @@ def test_what_cannot_be_merged_says_so(variant, message, head, base):
     model, batch = adapted(variant, head, base), tree_batch(head)
     expected = logits_of(model, batch)
     with pytest.raises(ValueError, match=message):
-        merged(model)
+        merge_adapter(model)
     if variant == "houlsby":
         with pytest.raises(ValueError, match=message):
             model.merge_adapter()
@@ -388,7 +388,7 @@ def test_bitfit_is_training_the_biases_themselves(base):
             optimizer.zero_grad()
             each(**batch).loss.backward()
             optimizer.step()
-    theirs, ours = plain.state_dict(), merged(model).state_dict()
+    theirs, ours = plain.state_dict(), merge_adapter(model).state_dict()
     assert all(torch.equal(value, ours[name]) for name, value in theirs.items())
 
 
@@ -434,7 +434,7 @@ def test_language_model_with_special_tokens(base, tmp_path):
     model.save_pretrained(tmp_path)
     loaded = PeftModel.from_pretrained(GPTForCausalLM.from_pretrained(base), tmp_path)
     assert torch.equal(logits_of(loaded, {"input_ids": ids}), expected)
-    plain = merged(loaded)
+    plain = merge_adapter(loaded)
     assert plain.lm_head.weight is plain.transformer.embed_tokens.weight
     assert_close(logits_of(plain, {"input_ids": ids}), expected)
 

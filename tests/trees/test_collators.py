@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from hf_gpt import GPTForSequenceClassification, GPTModel
 from hf_gpt.trees.collators import (
-    FilledRows,
     LengthGroupedSampler,
     PackedRowCollator,
+    PaddedDataset,
     TokenTreeCollator,
     collate_trees,
 )
@@ -222,7 +222,7 @@ def test_length_grouped_sampler_refuses_empty_batches():
 def test_filler_rows_complete_the_batches_and_change_no_loss(tiny_model):
     trees = [TokenTree.from_paths([[20, token, 22]]) for token in range(5)]
     rows = Dataset.from_list([feature(tree, label=1, length=3) for tree in trees])
-    filled = FilledRows(rows, 4)
+    filled = PaddedDataset(rows, 4)
     assert len(filled) == 8
     assert [row["label"] for row in filled.__getitems__([1, 6, 4])] == [1, -100, 1]
     order = list(LengthGroupedSampler([3] * 5, batch_size=4, fillers=filled.fillers))
