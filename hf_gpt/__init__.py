@@ -7,8 +7,10 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForMaskedLM,
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
 )
 
@@ -17,8 +19,10 @@ from .conversion import stock
 from .model.configuration_gpt import GPTConfig
 from .model.modeling_gpt import (
     GPTForCausalLM,
+    GPTForMaskedLM,
     GPTForMultipleChoice,
     GPTForSequenceClassification,
+    GPTForTokenClassification,
     GPTModel,
     GPTPreTrainedModel,
     GPTTaskOutput,
@@ -30,8 +34,10 @@ __version__ = "0.1.0"
 AutoConfig.register(GPTConfig.model_type, GPTConfig, exist_ok=True)
 AutoModel.register(GPTConfig, GPTModel, exist_ok=True)
 AutoModelForCausalLM.register(GPTConfig, GPTForCausalLM, exist_ok=True)
+AutoModelForMaskedLM.register(GPTConfig, GPTForMaskedLM, exist_ok=True)
 AutoModelForMultipleChoice.register(GPTConfig, GPTForMultipleChoice, exist_ok=True)
 AutoModelForSequenceClassification.register(GPTConfig, GPTForSequenceClassification, exist_ok=True)
+AutoModelForTokenClassification.register(GPTConfig, GPTForTokenClassification, exist_ok=True)
 AutoTokenizer.register(GPTConfig, fast_tokenizer_class=GPTTokenizer, exist_ok=True)
 
 stock.install()
@@ -48,8 +54,10 @@ __all__ = [
     "FineTuningArguments",
     "GPTConfig",
     "GPTForCausalLM",
+    "GPTForMaskedLM",
     "GPTForMultipleChoice",
     "GPTForSequenceClassification",
+    "GPTForTokenClassification",
     "GPTModel",
     "GPTPreTrainedModel",
     "GPTTaskOutput",

@@ -41,6 +41,7 @@ KINDS = {
     "gpt2": "a stock gpt2 model",
 }
 TASK_HEADS = ("multiple-choice", "sequence-classification")
+LANGUAGE_MODELS = ("causal-lm", "masked-lm")
 _LOOKED_FOR = (
     "params_shapes.json (OpenAI's release), best_params.jl (fine-tuned by OpenAI's code), adapter_config.json (a peft "
     "adapter), or config.json with model.safetensors or pytorch_model.bin (hf_gpt, openai-gpt, gpt2)"
@@ -326,16 +327,16 @@ def _with_head(checkpoint: Checkpoint, head: str, seed: int) -> None:
     if head == checkpoint.head:
         return
     config, parameters = checkpoint.config, checkpoint.parameters
-    kept = ("lm_head.weight",) if head == "causal-lm" else ()
+    kept = ("lm_head.weight",) if head in LANGUAGE_MODELS else ()
     left_out = sorted(name for name in parameters if not is_base(name) and name not in kept)
     for name in left_out:
         del parameters[name]
     if left_out:
         checkpoint.notes.append(f"Left out: {', '.join(left_out)} of the head {checkpoint.head}.")
     config.head_layers = None
-    if head == "causal-lm" and not config.tie_word_embeddings and "lm_head.weight" not in parameters:
+    if head in LANGUAGE_MODELS and not config.tie_word_embeddings and "lm_head.weight" not in parameters:
         raise ValueError("The source has no output matrix of its own, though tie_word_embeddings is false.")
-    if head in TASK_HEADS:
+    if head in (*TASK_HEADS, "token-classification"):
         rows = 1 if head == "multiple-choice" else config.num_labels
         dtype = parameters["embed_tokens.weight"].dtype
         drawn = torch.randn(rows, config.n_embd, generator=torch.Generator().manual_seed(seed))

@@ -98,6 +98,8 @@ def _check_fit(checkpoint: Checkpoint, to: str) -> None:
         raise ValueError(f"--to {to}: choose one of {', '.join(FORMATS)}.")
     if to == "hf_gpt":
         return
+    if to != "tf-release" and head not in STOCK_CLASSES:
+        raise ValueError(f"--to {to}: it has no head {head}; --head causal-lm leaves the head out.")
     norms = {"openai-gpt": (False, False), "tf-release": (False, False), "gpt2": (True, True)}[to]
     problems = []
     if (config.norm_first, config.final_norm) != norms:
@@ -113,7 +115,7 @@ def _check_fit(checkpoint: Checkpoint, to: str) -> None:
     if head in TASK_HEADS and config.head_layers is not None:
         problems.append(f"its head reads the last layer (the model has head_layers={config.head_layers!r})")
     if to == "tf-release":
-        if head in TASK_HEADS:
+        if head in (*TASK_HEADS, "token-classification"):
             problems.append("it has no task head: --head causal-lm leaves the head out")
         if config.afn != "gelu" or config.layer_norm_epsilon != 1e-5:
             problems.append("it has no configuration: the activation is gelu, the epsilon of norms 1e-05")

@@ -19,8 +19,10 @@ OWN_METHODS = ("HOULSBY", "BITFIT", "PREFIX_TUNING", "PROMPT_TUNING")
 PIPELINE_TAGS = {
     "AutoModel": "feature-extraction",
     "AutoModelForCausalLM": "text-generation",
+    "AutoModelForMaskedLM": "fill-mask",
     "AutoModelForMultipleChoice": "multiple-choice",
     "AutoModelForSequenceClassification": "text-classification",
+    "AutoModelForTokenClassification": "token-classification",
 }
 # What cards load before anybody knows where they are published.
 THIS_REPOSITORY = 'folder = "."  # this repository'

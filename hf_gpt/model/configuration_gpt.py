@@ -15,8 +15,10 @@ AUTO_MAP = {
     "AutoConfig": "configuration_gpt.GPTConfig",
     "AutoModel": "modeling_gpt.GPTModel",
     "AutoModelForCausalLM": "modeling_gpt.GPTForCausalLM",
+    "AutoModelForMaskedLM": "modeling_gpt.GPTForMaskedLM",
     "AutoModelForMultipleChoice": "modeling_gpt.GPTForMultipleChoice",
     "AutoModelForSequenceClassification": "modeling_gpt.GPTForSequenceClassification",
+    "AutoModelForTokenClassification": "modeling_gpt.GPTForTokenClassification",
 }
 # Far above what there are models of, and below what could not be built.
 LARGEST = {
@@ -40,7 +42,14 @@ _SETTINGS = {
     "torch_dtype": (str, torch.dtype),
 }
 
-SPECIAL_IDS = ("pad_token_id", "bos_token_id", "start_token_id", "delimiter_token_id", "classify_token_id")
+SPECIAL_IDS = (
+    "pad_token_id",
+    "bos_token_id",
+    "start_token_id",
+    "delimiter_token_id",
+    "classify_token_id",
+    "mask_token_id",
+)
 
 
 @strict
@@ -88,7 +97,7 @@ class GPTConfig(PreTrainedConfig):
         final_norm (`bool`, *optional*, defaults to `False`):
             Normalise after the last block (GPT-2).
         is_causal (`bool`, *optional*, defaults to `True`):
-            Tokens see only what stands before them.
+            Tokens see only what stands before them. `False` for the masked language model.
         release_quirks (`bool`, *optional*, defaults to `False`):
             Repeat three accidents of the release: the softmax of the language-model loss also runs over the
             position rows; embedding dropout falls on the embedding matrix, input and output side alike; a
@@ -109,6 +118,8 @@ class GPTConfig(PreTrainedConfig):
             `_delimiter_`, between the two texts of a task input.
         classify_token_id (`int`, *optional*, defaults to 40480):
             `_classify_`, the last token of every task input, whose state a task head reads.
+        mask_token_id (`int`, *optional*):
+            `<mask>` of a masked language model, which hides a token. Its row takes no part in any softmax.
         untrained_token_ids (`list[int]`, *optional*):
             Rows of the token embedding that no language-model loss has trained, as the special tokens are before
             fine-tuning: the language model gives them no probability. The joint loss of the task heads trains them,
@@ -164,6 +175,7 @@ class GPTConfig(PreTrainedConfig):
     start_token_id: int | None = 40478
     delimiter_token_id: int | None = 40479
     classify_token_id: int | None = 40480
+    mask_token_id: int | None = None
     untrained_token_ids: list[int] | None = None
     problem_type: (
         Literal["regression", "single_label_classification", "multi_label_classification", "ordinal"] | None
@@ -306,6 +318,7 @@ def _check_size(name: str, value: Any) -> None:
 def default_generation_config(config: GPTConfig) -> GenerationConfig:
     """Generation settings that keep the special tokens, which no language model was trained to emit, out of texts."""
     specials = [config.start_token_id, config.delimiter_token_id, config.classify_token_id, config.pad_token_id]
+    specials.append(config.mask_token_id)
     return GenerationConfig(
         bos_token_id=config.bos_token_id,
         eos_token_id=config.eos_token_id,

@@ -1,7 +1,12 @@
 """What the models read, conventional inputs and token trees: their checks, positions, masks and classify tokens."""
 
 import torch
-from transformers.masking_utils import create_causal_mask
+from transformers.masking_utils import (
+    create_bidirectional_mask,
+    create_causal_mask,
+    find_packed_sequence_indices,
+    packed_sequence_mask_function,
+)
 
 from .configuration_gpt import GPTConfig
 
@@ -72,28 +77,48 @@ def default_lm_weights(input_ids: torch.Tensor, attention_mask: torch.Tensor | N
 
 def check_labels(config: GPTConfig, labels: torch.Tensor) -> None:
     """Raise a `ValueError` for labels of tokens that have no probability."""
-    untrained = config.untrained_token_ids
-    if untrained and not torch.compiler.is_compiling():
-        found = labels[torch.isin(labels, torch.tensor(untrained, device=labels.device))]
+    without = [
+        token_id for token_id in (config.mask_token_id, *(config.untrained_token_ids or ())) if token_id is not None
+    ]
+    if without and not torch.compiler.is_compiling():
+        found = labels[torch.isin(labels, torch.tensor(without, device=labels.device))]
         if found.numel():
             raise ValueError(
                 f"labels hold the token {int(found[0])}, whose row is untrained and takes no part in the softmax "
-                "(untrained_token_ids of the configuration): put -100 there, or train it with "
+                "(mask_token_id and untrained_token_ids of the configuration): put -100 there, or train it with "
                 "model.config.untrained_token_ids = None."
             )
 
 
-def check_tree_inputs(config: GPTConfig, position_ids, attention_mask, past_key_values) -> None:
+def check_tree_inputs(config: GPTConfig, subtree_end, position_ids, attention_mask, past_key_values) -> None:
     """Raise a `ValueError` for what does not go with `subtree_end`."""
     if position_ids is None:
         raise ValueError("subtree_end needs position_ids: the depth of each token in its tree.")
     if attention_mask is not None or past_key_values is not None:
         raise ValueError("subtree_end already says what each token sees: leave out attention_mask and cache.")
+    if not config.is_causal and not torch.compiler.is_compiling():
+        within, following = subtree_end[:, :-1], subtree_end[:, 1:]  # (batch, length - 1)
+        own = torch.arange(1, subtree_end.shape[1], device=subtree_end.device)
+        if ((own < within) & (following != within)).any():
+            raise ValueError(
+                "What branches of a tree share would see all of them with is_causal=False: lay the sequences out one "
+                "by one (share_prefix=False)."
+            )
     if "flash" in config._attn_implementation:
         raise ValueError(
             f"Branching token trees need a masked attention, which {config._attn_implementation} is not: "
             'load the model with attn_implementation="sdpa", "flex_attention" or "eager".'
         )
+
+
+def check_bidirectional(config: GPTConfig, attention_mask, subtree_end, classify_index, return_lm_loss: bool) -> None:
+    """Raise a `ValueError` for what a task head on a model that is not causal would get wrong."""
+    if config.is_causal:
+        return
+    if return_lm_loss:
+        raise ValueError("A model with is_causal=False sees the tokens that it would predict: set lm_coef to 0.")
+    if classify_index is not None and attention_mask is None and subtree_end is None:
+        raise ValueError("A model with is_causal=False sees padding on the right: give attention_mask or subtree_end.")
 
 
 def default_positions(config, tokens, attention_mask, past_key_values) -> torch.Tensor:
@@ -132,8 +157,14 @@ def attention_mask_of(
         "attention_mask": attention_mask,
         "past_key_values": past_key_values,
     }
-    if subtree_end is None:
+    if subtree_end is None and config.is_causal:
         return create_causal_mask(**arguments, position_ids=position_ids)
+    if subtree_end is None:
+        packed = None
+        if position_ids is not None and attention_mask is None and past_key_values is None:
+            packed = find_packed_sequence_indices(position_ids.expand(len(hidden_states), -1))
+        within = None if packed is None else packed_sequence_mask_function(packed)
+        return create_bidirectional_mask(**arguments, and_mask_function=within)
 
     def within_subtree(batch_idx, head_idx, q_idx, kv_idx):
         seen = q_idx < subtree_end[batch_idx, kv_idx]

@@ -1,28 +1,34 @@
-"""The original GPT (Radford et al., 2018): transformer, language model, multiple-choice and classification heads."""
+"""The original GPT (Radford et al., 2018): transformer, language models, and heads for choices, texts and tokens."""
 
 import copy
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 from transformers import Cache, DynamicCache, GenerationMixin
-from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-from transformers.utils import ModelOutput, can_return_tuple
-from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.output_capturing import (
-    capture_outputs,
-    resolve_hidden_states_indices,
-    selected_hidden_states,
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPast,
+    CausalLMOutputWithPast,
+    MaskedLMOutput,
+    TokenClassifierOutput,
 )
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+)
+from transformers.utils import can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
 
 from .attention import Dropout
 from .base_model import GPTPreTrainedModel
 from .blocks import GPTBlock, ScalarMix, check_arguments, has_probabilities
 from .configuration_gpt import GPTConfig, default_generation_config
+from .heads import GPTTaskOutput, HeadLayers
 from .inputs import (
     VIRTUAL_TOKENS,
     attention_mask_of,
+    check_bidirectional,
     check_labels,
     check_positions,
     check_tree_inputs,
@@ -109,7 +115,7 @@ class GPTModel(GPTPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give either input_ids or inputs_embeds.")
         if subtree_end is not None:
-            check_tree_inputs(self.config, position_ids, attention_mask, past_key_values)
+            check_tree_inputs(self.config, subtree_end, position_ids, attention_mask, past_key_values)
             use_cache = False
         # Positions that were given may tell packed sequences, which transformers looks for where there is no cache.
         given_positions = position_ids
@@ -152,8 +158,8 @@ class GPTModel(GPTPreTrainedModel):
         return self.embd_dropout(inputs_embeds + self.embed_positions(position_ids))
 
 
-class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
-    """GPT with its language-model head, whose matrix is the token embedding."""
+class GPTLanguageModel(GPTPreTrainedModel):
+    """What the causal and the masked language model share: the output matrix, which is the token embedding."""
 
     _tied_weights_keys = {"lm_head.weight": "transformer.embed_tokens.weight"}
 
@@ -161,17 +167,18 @@ class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
         super().__init__(config)
         self.transformer = GPTModel(config)
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
-        self.generation_config = default_generation_config(config)
         self.post_init()
 
     @property
     def excluded_token_ids(self) -> list[int]:
-        """Rows (`list[int]`) that have no probability: padding, and what no loss has trained."""
-        return sorted({self.config.excluded_token_id, *(self.config.untrained_token_ids or ())} - {None})
+        """Rows (`list[int]`) that have no probability: padding, the mask, and what no loss has trained."""
+        config = self.config
+        ids = (config.excluded_token_id, config.mask_token_id, *(config.untrained_token_ids or ()))
+        return sorted(set(ids) - {None})
 
     def token_logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """
-        Next-token logits of `(..., n_embd)` states. Those of `excluded_token_ids` follow the mean of the others at a
+        Logits of tokens, of `(..., n_embd)` states. Those of `excluded_token_ids` follow the mean of the others at a
         distance that leaves no probability, and keep sums of log-probabilities finite: smoothing the labels gives the
         gradient that it has without these rows, and a constant more.
         """
@@ -181,6 +188,14 @@ class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
             mean = logits.sum(-1, keepdim=True, dtype=torch.float32) / (logits.shape[-1] - len(excluded))
             logits[..., excluded] = (mean - _EXCLUDED_GAP).to(logits.dtype)
         return logits
+
+
+class GPTForCausalLM(GPTLanguageModel, GenerationMixin):
+    """GPT with its language-model head, whose matrix is the token embedding."""
+
+    def __init__(self, config: GPTConfig):
+        super().__init__(config)
+        self.generation_config = default_generation_config(config)
 
     @can_return_tuple
     def forward(
@@ -256,7 +271,7 @@ class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
             weights = self._label_weights(targets, parent_index, lm_weights, shift_labels is not None)
             items = weights.sum() if num_items_in_batch is None else num_items_in_batch
             rows = self.lm_head.weight if rows is None else rows
-            excluded = self.config.untrained_token_ids or ()
+            excluded = self.excluded_token_ids
             loss = self.language_model_loss(hidden_states, targets, weights, parent_index, rows, excluded) / items
         return CausalLMOutputWithPast(
             loss=loss,
@@ -279,30 +294,88 @@ class GPTForCausalLM(GPTPreTrainedModel, GenerationMixin):
         return weights & (own > 0 if parent_index is None else parent_index != own)
 
 
-@dataclass
-class GPTTaskOutput(ModelOutput):
-    r"""
-    Output of the task heads.
+class GPTForMaskedLM(GPTLanguageModel):
+    """
+    GPT that reads a text from both sides (`config.is_causal` is false) and fills in what `config.mask_token_id` hides
+    (Devlin et al., 2019, section 3.1). The output matrix is the token embedding.
 
-    Args:
-        loss (`torch.Tensor`, *optional*): `task_loss + lm_coef * lm_loss`, of those terms that were computed.
-        logits (`torch.Tensor` of shape `(batch, choices)` or `(batch, num_labels)`): scores before the softmax.
-        task_loss (`torch.Tensor`, *optional*): mean loss of the examples' labels.
-        lm_loss (`torch.Tensor`, *optional*): mean over sequences of the mean over their predicted tokens.
-        hidden_states (`tuple[torch.Tensor]`, *optional*): after the embedding and every block.
-        attentions (`tuple[torch.Tensor]`, *optional*): attention probabilities of every block.
+    Raises:
+        ValueError: if the configuration is that of a causal model.
     """
 
-    loss: torch.Tensor | None = None
-    logits: torch.Tensor | None = None
-    task_loss: torch.Tensor | None = None
-    lm_loss: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
+    def __init__(self, config: GPTConfig):
+        if config.is_causal:
+            raise ValueError(
+                "A masked language model sees both sides of a token, and is_causal is true: load it with "
+                "is_causal=False, which of a causal model is a start for training only."
+            )
+        super().__init__(config)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        subtree_end: torch.Tensor | None = None,
+        lm_weights: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs,
+    ) -> MaskedLMOutput:
+        r"""
+        Logits of the token at every place and, with `labels`, the mean cross-entropy of the labels.
+
+        Args:
+            input_ids, attention_mask, position_ids, subtree_end, inputs_embeds, kwargs: see `GPTModel`.
+            lm_weights (`torch.Tensor` of shape `(batch, length)`, *optional*): weight of each label's loss. Where
+                they are given, no logits are returned: the loss is computed of the places with a weight alone.
+            labels (`torch.Tensor` of shape `(batch, length)`, *optional*): the token at each place that is to be
+                predicted, -100 or padding at the others. Nothing is shifted.
+            num_items_in_batch (`int`, *optional*): what to divide the summed loss by; by default the number of
+                labels that are predicted, or the sum of their weights.
+
+        Returns:
+            `MaskedLMOutput`: `logits` of shape `(batch, length, vocab_size)`, see `token_logits`.
+
+        Raises:
+            ValueError: if labels hold the mask or a token of `config.untrained_token_ids`.
+        """
+        check_arguments(self, kwargs)
+        use_rows = self.config.release_quirks and inputs_embeds is None
+        rows = self.transformer.dropped_embedding_rows() if use_rows else None
+        outputs = self.transformer(
+            input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            subtree_end=subtree_end,
+            inputs_embeds=inputs_embeds,
+            use_cache=False,
+            embedding_rows=rows,
+            **kwargs,
+        )
+        states, loss = outputs.last_hidden_state, None
+        if labels is not None:
+            check_labels(self.config, labels)
+            padding = self.config.excluded_token_id
+            weights = labels.ne(-100) & labels.ne(-100 if padding is None else padding)
+            if lm_weights is not None:
+                weights = weights * lm_weights
+            items = weights.sum() if num_items_in_batch is None else num_items_in_batch
+            rows = self.lm_head.weight if rows is None else rows
+            own = torch.arange(labels.shape[1], device=labels.device).expand_as(labels)  # (batch, length)
+            loss = self.language_model_loss(states, labels, weights, own, rows, self.excluded_token_ids) / items
+        return MaskedLMOutput(
+            loss=loss,
+            logits=self.token_logits(states) if lm_weights is None else None,  # (batch, length, vocab_size)
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
 
 
-class GPTTaskModel(GPTPreTrainedModel):
-    """What multiple choice and classification share: pooling, the auxiliary language model, the joint loss."""
+class GPTScoringModel(HeadLayers, GPTPreTrainedModel):
+    """What task heads share: a linear layer over the states of the layers that `config.head_layers` names."""
 
     score_width: int | None = None
     # Small, and drawn anew for a task: quantisers leave them alone, and in half precision they stay whole.
@@ -312,12 +385,19 @@ class GPTTaskModel(GPTPreTrainedModel):
         super().__init__(config)
         self.transformer = GPTModel(config)
         self.clf_dropout = Dropout(config.clf_pdrop)
-        # Share of the task's loss that label smoothing gives to all classes alike: a setting of training, not saved.
-        self.label_smoothing = 0.0
         if config.head_layers == "mix":
             self.head_mix = ScalarMix(config.n_layer + 1)
         self.score = nn.Linear(config.n_embd, self.score_width or config.num_labels)
         self.post_init()
+
+
+class GPTTaskModel(GPTScoringModel):
+    """What multiple choice and sequence classification share: pooling, an auxiliary language model, the joint loss."""
+
+    def __init__(self, config: GPTConfig):
+        super().__init__(config)
+        # Share of the task's loss that label smoothing gives to all classes alike: a setting of training, not saved.
+        self.label_smoothing = 0.0
 
     @can_return_tuple
     def forward(
@@ -378,6 +458,7 @@ class GPTTaskModel(GPTPreTrainedModel):
         if return_lm_loss is None:
             return_lm_loss = self.training
         return_lm_loss = return_lm_loss and self.config.lm_coef > 0 and inputs_embeds is None
+        check_bidirectional(self.config, attention_mask, subtree_end, classify_index, return_lm_loss)
         batch = input_ids.shape[0] if input_ids is not None else inputs_embeds.shape[0]
         if classify_index is None:
             input_ids, attention_mask, classify_index = conventional_inputs(self.config, input_ids, attention_mask)
@@ -433,30 +514,13 @@ class GPTTaskModel(GPTPreTrainedModel):
             self.config.untrained_token_ids = None  # this loss trains them
         return self.language_model_loss(hidden_states, input_ids, lm_weights, parent_index, rows)
 
-    def _captured_layers(self, asked):
-        """`output_hidden_states` of the transformer: what the caller asks for, and what the head reads."""
-        selected = selected_hidden_states(asked)
-        if self.config.head_layers is None or (selected is None and asked):
-            return asked
-        return [*self.config.layers_of_head, *(selected or ())]
-
-    def _asked_states(self, hidden_states, asked):
-        """Of the captured hidden states those that the caller asked for, as the transformer alone returns them."""
-        selected = selected_hidden_states(asked)
-        if selected is None:
-            return hidden_states if asked else None
-        kept = resolve_hidden_states_indices(self.transformer, selected)
-        return tuple(states if layer in kept else None for layer, states in enumerate(hidden_states))
-
     def classify_states(self, outputs: BaseModelOutputWithPast, classify_index: torch.Tensor) -> torch.Tensor:
         """
         What the head reads: `(batch, paths, layers, n_embd)` states of the classify tokens in the layers that
         `config.head_layers` names, 0 where there is no path. `outputs` are those of the transformer (with
         `hidden_states`, if `head_layers` is not `None`).
         """
-        layers = [outputs.last_hidden_state]
-        if self.config.head_layers is not None:
-            layers = [outputs.hidden_states[layer] for layer in self.config.layers_of_head]
+        layers = self._read_layers(outputs)
         batch, width = classify_index.shape[0], layers[0].shape[-1]
         index = classify_index.clamp(min=0).unsqueeze(-1).expand(-1, -1, width)  # (batch, paths, n_embd)
         # An item's rows one behind the other, (batch, tokens, n_embd), and of these the paths' (batch, paths, n_embd).
@@ -465,12 +529,7 @@ class GPTTaskModel(GPTPreTrainedModel):
 
     def head_logits(self, states: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
         """Logits of `classify_states`; `present` of shape `(batch, paths)` is False where there is no path."""
-        pooled = self.head_mix(states) if self.config.head_layers == "mix" else states.squeeze(2)
-        # (batch, paths, n_embd)
-        weight = self.score.weight
-        if isinstance(weight, torch.Tensor) and weight.is_floating_point():  # a quantised one has its own way
-            pooled = pooled.to(weight.dtype)
-        return self._scores(pooled, present)
+        return self._scores(self._mixed(states), present)  # of (batch, paths, n_embd)
 
     def _shared_dropout(self, states):
         """Dropout on `(batch, paths, n_embd)` with one mask for the paths of an example, as in the release."""
@@ -509,20 +568,82 @@ class GPTForSequenceClassification(GPTTaskModel):
         return classification_loss(logits.float(), labels, problem_type, self.label_smoothing)
 
 
+class GPTForTokenClassification(GPTScoringModel):
+    """
+    GPT that classifies every token. As a causal model has read a word at its last token only, that is where to put
+    the label of a word.
+    """
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        subtree_end: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs,
+    ) -> TokenClassifierOutput:
+        r"""
+        Logits of every token and, with `labels`, their mean cross-entropy.
+
+        Args:
+            input_ids, attention_mask, position_ids, subtree_end, inputs_embeds, kwargs: see `GPTModel`.
+            labels (`torch.Tensor` of shape `(batch, length)`, *optional*): class of each token, -100 where there is
+                none. Nothing is shifted.
+            num_items_in_batch (`int`, *optional*): number of labels over which the loss is averaged, where a batch
+                is a part of a larger one; by default those of this batch.
+
+        Returns:
+            `TokenClassifierOutput`: `logits` of shape `(batch, length, num_labels)`.
+        """
+        check_arguments(self, kwargs)
+        wants_states = kwargs.pop("output_hidden_states", self.config.output_hidden_states)
+        outputs = self.transformer(
+            input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            subtree_end=subtree_end,
+            inputs_embeds=inputs_embeds,
+            use_cache=False,
+            output_hidden_states=self._captured_layers(wants_states),
+            **kwargs,
+        )
+        states = self._mixed(torch.stack(self._read_layers(outputs), dim=2))  # (batch, length, n_embd)
+        logits, loss = self.score(self.clf_dropout(states)), None  # (batch, length, num_labels)
+        if labels is not None:
+            items = labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch
+            loss = single_label_loss(logits.float().flatten(0, 1), labels.flatten()) / items
+        return TokenClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=self._asked_states(outputs.hidden_states, wants_states),
+            attentions=outputs.attentions,
+        )
+
+
 # Each head by the name that it has in flags, cards and conversion; the first is none.
 HEADS: dict[str, type[GPTPreTrainedModel]] = {
     "none": GPTModel,
     "causal-lm": GPTForCausalLM,
     "multiple-choice": GPTForMultipleChoice,
     "sequence-classification": GPTForSequenceClassification,
+    "token-classification": GPTForTokenClassification,
+    "masked-lm": GPTForMaskedLM,
 }
-# Trainer and pipelines tell by this table that a class is a language model, whose labels have to be shifted.
+# Trainer and pipelines tell by these tables what a class is, of a causal language model that its labels are shifted.
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.setdefault(GPTConfig.model_type, GPTForCausalLM.__name__)
+MODEL_FOR_MASKED_LM_MAPPING_NAMES.setdefault(GPTConfig.model_type, GPTForMaskedLM.__name__)
+MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES.setdefault(GPTConfig.model_type, GPTForTokenClassification.__name__)
 
 __all__ = [
     "GPTForCausalLM",
+    "GPTForMaskedLM",
     "GPTForMultipleChoice",
     "GPTForSequenceClassification",
+    "GPTForTokenClassification",
     "GPTModel",
     "GPTPreTrainedModel",
     "GPTTaskOutput",

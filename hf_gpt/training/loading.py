@@ -63,6 +63,11 @@ def load_model(
             set_seed(seed)
             draw_head(model)
     check_ids(model.config, tokenizer, source.name)
+    if not model.config.is_causal:
+        raise ValueError(
+            f"{source.name} is a masked language model (is_causal=False), which is not fine-tuned here: its "
+            "padding and shared contexts would be seen. Name a causal one with --model_name_or_path."
+        )
     if args.transfer_layers is not None:
         _draw_upper_layers(model, args, seed)
     model.generation_config = default_generation_config(model.config)

@@ -17,8 +17,10 @@ import hf_gpt
 from hf_gpt import (
     GPTConfig,
     GPTForCausalLM,
+    GPTForMaskedLM,
     GPTForMultipleChoice,
     GPTForSequenceClassification,
+    GPTForTokenClassification,
     GPTModel,
     GPTTokenizer,
     adapter_config,
@@ -39,9 +41,12 @@ HEADS = {
     "base": ("AutoModel", GPTModel),
     "lm": ("AutoModelForCausalLM", GPTForCausalLM),
     "choice": ("AutoModelForMultipleChoice", GPTForMultipleChoice),
+    "token": ("AutoModelForTokenClassification", GPTForTokenClassification),
+    "masked": ("AutoModelForMaskedLM", GPTForMaskedLM),
     "class": ("AutoModelForSequenceClassification", GPTForSequenceClassification),
 }
 LABELS = {0: "quiet", 1: "loud", 2: "neither"}
+SETTINGS = {"class": {"id2label": LABELS}, "masked": {"is_causal": False}}
 TEXTS = ["Don't open the door, he said.", "It was \u201cquiet\u201d in the U.S. \u2014 wasn't it?"]
 ADAPTERS = ("lora", "ia3", "ln")
 
@@ -122,8 +127,7 @@ def make_heads(folder: Path, inputs, tokenizer) -> dict[str, torch.Tensor]:
     wanted = {}
     for name, (_, model_class) in HEADS.items():
         torch.manual_seed(1)
-        settings = {"id2label": LABELS} if name == "class" else {}
-        model = model_class.from_pretrained(folder / "tiny", **settings)
+        model = model_class.from_pretrained(folder / "tiny", **SETTINGS.get(name, {}))
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
         wanted[name] = logits(model, name, inputs)
@@ -280,7 +284,7 @@ def test_registered_classes_save_their_code(tmp_path, monkeypatch, tiny_model, n
     for registered in (GPTConfig, GPTTokenizer, *(model_class for _, model_class in HEADS.values())):
         monkeypatch.setattr(registered, "_auto_class", None)
     register_for_hub()
-    tiny_model(HEADS[name][1]).save_pretrained(tmp_path)
+    tiny_model(HEADS[name][1], **SETTINGS.get(name, {})).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(REPOSITORY / "model_cards" / "gpt-mini").save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["auto_map"] == AUTO_MAP
     tokenizer_map = json.loads((tmp_path / "tokenizer_config.json").read_text())["auto_map"]
