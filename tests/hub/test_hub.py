@@ -234,7 +234,7 @@ def test_a_damaged_cache_is_noticed_offline(pushed, monkeypatch):
 
 @pytest.mark.slow
 def test_the_server_can_be_started_by_hand(tmp_path):
-    command = [sys.executable, "-m", "tests.local_hub", "--port", "0"]
+    command = [sys.executable, "-m", "tests.support.local_hub", "--port", "0"]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
         lines = [process.stdout.readline().strip() for _ in range(3)]
         values = dict(line.removeprefix("export ").split("=", 1) for line in lines)
