@@ -30,6 +30,11 @@ def main() -> None:
         print(__version__)
         return
     name = word.replace("-", "_")
+    # The beginning of a name will do, where it is that of one: inspect is inspect_text.
+    begun = [each for each in names if each.startswith(name)]
+    if name not in names and len(begun) == 1:
+        (name,) = begun
+        word = name.replace("_", "-")
     if name not in names:
         near = get_close_matches(name, names, n=1)
         guess = f"did you mean {near[0].replace('_', '-')}?" if near else "hf-gpt --help lists all."

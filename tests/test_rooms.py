@@ -21,6 +21,7 @@ ORDER = (
     "training",
     "features",
     "evaluation",
+    "generation",
     "demo",
     "commands",
 )

@@ -6,108 +6,26 @@ to do about it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from peft import PeftModel
-from transformers import PreTrainedModel, set_seed
+from transformers import PreTrainedModel
 
 from ..adapters.virtual_tokens import virtual_tokens
 from ..evaluation.zero_shot import ZeroShotScorer, ZeroShotTransform
+from ..generation.inspection import NextToken
+from ..generation.strategies import Continuation, Strategy, continue_prompts, strategies
 from ..loading import open_source
 from ..model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import TokenTreeCollator
 from ..trees.transforms import InputTransform, SpecialIds
 
-_END_OF_WORD = "</w>"
 # What a request may ask for: characters for each token of the context, and rows of work side by side.
 CHARACTERS_PER_TOKEN = 16
 MOST_CHOICES = 20
 MOST_BEAMS = 10
-# What a strategy's description leaves out.
-_SWITCHED_OFF = (("do_sample", False), ("do_sample", True), ("top_k", 0), ("top_p", 1.0))
-
-
-@dataclass(frozen=True)
-class Strategy:
-    """
-    A way to choose the next tokens.
-
-    Args:
-        name (`str`): what people call it.
-        settings (mapping): arguments of `model.generate`.
-    """
-
-    name: str
-    settings: Mapping[str, Any]
-
-    @property
-    def is_random(self) -> bool:
-        """Whether the seed matters."""
-        return bool(self.settings.get("do_sample"))
-
-    def __str__(self) -> str:
-        shown = [f"{name}={value}" for name, value in self.settings.items() if (name, value) not in _SWITCHED_OFF]
-        return f"{self.name} ({', '.join(shown)})" if shown else self.name
-
-
-def strategies(num_beams: int = 4, top_k: int = 40, top_p: float = 0.9, temperature: float = 1.0) -> list[Strategy]:
-    """
-    The strategies that are compared.
-
-    Args:
-        num_beams (`int`, *optional*, defaults to 4): continuations that beam search keeps; it repeats no pair of
-            tokens, as it would else go round in circles.
-        top_k (`int`, *optional*, defaults to 40): the likeliest tokens that top-k sampling draws from.
-        top_p (`float`, *optional*, defaults to 0.9): probability of the likeliest tokens that nucleus sampling draws
-            from.
-        temperature (`float`, *optional*, defaults to 1.0): what logits are divided by before drawing.
-
-    Raises:
-        ValueError: for settings that `generate` could do nothing with.
-    """
-    if num_beams < 2 or top_k < 1 or not 0 < top_p <= 1 or temperature <= 0:
-        raise ValueError(
-            f"{num_beams} beams, top-k {top_k}, top-p {top_p}, temperature {temperature}: give 2 beams or more, top-k "
-            "from 1, top-p above 0 and up to 1, and a temperature above 0."
-        )
-    return [
-        Strategy("Greedy", {"do_sample": False}),
-        Strategy("Beam search", {"do_sample": False, "num_beams": num_beams, "no_repeat_ngram_size": 2}),
-        Strategy("Top-k sampling", {"do_sample": True, "top_k": top_k, "top_p": 1.0, "temperature": temperature}),
-        Strategy("Nucleus sampling", {"do_sample": True, "top_k": 0, "top_p": top_p, "temperature": temperature}),
-    ]
-
-
-@dataclass(frozen=True)
-class Continuation:
-    """
-    What one strategy made of a prompt.
-
-    Args:
-        strategy (`Strategy`): the strategy.
-        text (`str`): the prompt as the model reads it, and what follows.
-        new_tokens (`int`): number of tokens behind the prompt.
-        mean_log_probability (`float`): of the new tokens, under the model itself.
-        distinct (`float`): share of the new tokens that are there for the first time; low where a text repeats itself.
-    """
-
-    strategy: Strategy
-    text: str
-    new_tokens: int
-    mean_log_probability: float
-    distinct: float
-
-
-@dataclass(frozen=True)
-class NextToken:
-    """A token that may come next: its text, whether it ends a word, and its probability."""
-
-    text: str
-    ends_word: bool
-    probability: float
 
 
 class Demo:
@@ -195,7 +113,6 @@ class LanguageModelDemo(Demo):
             raise ValueError(f"{name} is an adapter; the language model of the demonstration is a whole model.")
         return cls(source.model(GPTForCausalLM), source.tokenizer())
 
-    @torch.no_grad()
     def continuations(
         self, prompt: str, new_tokens: int, chosen: Sequence[Strategy] | None = None, seed: int = 0
     ) -> list[Continuation]:
@@ -212,25 +129,9 @@ class LanguageModelDemo(Demo):
             ValueError: if the prompt is empty, or does not fit into the context together with the new tokens.
         """
         ids = self._prompt_tokens(prompt, new_tokens)
-        inputs = torch.tensor([ids], device=self.model.device)
-        results = []
-        for strategy in strategies() if chosen is None else chosen:
-            set_seed(seed)
-            output = self.model.generate(
-                input_ids=inputs,
-                attention_mask=torch.ones_like(inputs),
-                max_new_tokens=new_tokens,
-                **strategy.settings,
-            )
-            results.append(self._continuation(strategy, output[0].tolist(), len(ids)))
-        return results
-
-    def _continuation(self, strategy: Strategy, ids: list[int], given: int) -> Continuation:
-        new = ids[given:]
-        row = {"context": ids[:given], "question": [], "choices": [new]}
-        score = self._scores(row, len(ids)) if new else [0.0]
-        distinct = len(set(new)) / len(new) if new else 1.0
-        return Continuation(strategy, self.tokenizer.decode(ids), len(new), score[0], distinct)
+        chosen = strategies() if chosen is None else chosen
+        results = continue_prompts(self.model, self.tokenizer, [ids], chosen, new_tokens, seed)
+        return [continuation for (continuation,) in results]
 
     @torch.no_grad()
     def next_tokens(self, prompt: str, count: int = 10) -> list[NextToken]:
@@ -245,10 +146,9 @@ class LanguageModelDemo(Demo):
         logits = self.model(torch.tensor([ids], device=self.model.device), logits_to_keep=1).logits[0, -1].float()
         logits[self.model.generation_config.suppress_tokens or []] = float("-inf")
         top = logits.softmax(-1).topk(min(count, len(self.tokenizer)))
-        tokens = self.tokenizer.convert_ids_to_tokens(top.indices.tolist())
         return [
-            NextToken(token.removesuffix(_END_OF_WORD), token.endswith(_END_OF_WORD), probability)
-            for token, probability in zip(tokens, top.values.tolist(), strict=True)
+            NextToken.of(self.tokenizer, token_id, probability)
+            for token_id, probability in zip(top.indices.tolist(), top.values.tolist(), strict=True)
         ]
 
     def score_choices(self, context: str, question: str, choices: Sequence[str]) -> list[float]:

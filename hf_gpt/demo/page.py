@@ -21,14 +21,9 @@ from packaging.version import Version
 
 from ..files import check_empty, write_text
 from ..files.templates import render_template
+from ..generation.strategies import strategies
 from ..hub.downloads import is_hub_id
-from . import (
-    MOST_BEAMS,
-    ClassifierDemo,
-    LanguageModelDemo,
-    MultipleChoiceDemo,
-    strategies,
-)
+from . import MOST_BEAMS, ClassifierDemo, LanguageModelDemo, MultipleChoiceDemo
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -93,19 +88,20 @@ class Demos:
         seed: float,
         top_k: float,
         top_p: float,
+        typical_p: float,
         temperature: float,
     ) -> list[Any]:
         """The text of each strategy, then the rows of the table that compares them."""
         if num_beams > MOST_BEAMS:
             raise ValueError(f"{int(num_beams)} beams: at most {MOST_BEAMS} are searched here.")
-        chosen = strategies(int(num_beams), int(top_k), float(top_p), float(temperature))
+        chosen = strategies(int(num_beams), int(top_k), float(top_p), float(typical_p), float(temperature))
         results = self.language_model.continuations(prompt, int(new_tokens), chosen, int(seed or 0))
         table = [
             [
                 str(result.strategy),
                 result.new_tokens,
                 f"{result.mean_log_probability:.2f}",
-                f"{result.distinct:.0%}",
+                f"{result.repetition:.0%}",
                 "yes" if result.strategy.is_random else "no",
             ]
             for result in results
@@ -118,9 +114,8 @@ class Demos:
         tokens = self.language_model.next_tokens(prompt)
         for rank, token in enumerate(tokens, start=1):
             total += token.probability
-            shown = _visible(token.text) + ("" if token.ends_word else "…")
             bar = _bar(token.probability / tokens[0].probability)
-            rows.append([rank, shown, f"{token.probability:.2%}", f"{total:.2%}", bar])
+            rows.append([rank, str(token), f"{token.probability:.2%}", f"{total:.2%}", bar])
         return rows
 
     def score_choices(self, context: str, question: str, choices: str) -> tuple[str, list[list[Any]]]:
@@ -189,16 +184,17 @@ def _generation_tab(gr: Any, demos: Demos) -> None:
         settings += [
             gr.Slider(1, 200, 40, step=1, label="Top-k"),
             gr.Slider(0.05, 1, 0.9, step=0.05, label="Top-p (nucleus)"),
+            gr.Slider(0.05, 1, 0.95, step=0.05, label="Typical probability"),
             gr.Slider(0.1, 2, 1.0, step=0.1, label="Temperature"),
         ]
     button = gr.Button("Generate", variant="primary")
     names = [strategy.name for strategy in strategies()]
     texts = []
-    for pair in (names[:2], names[2:]):
+    for pair in zip(names[::2], names[1::2], strict=True):
         with gr.Row(equal_height=True):
             texts += [gr.Textbox(label=name, lines=5, max_lines=12, interactive=False) for name in pair]
     table = gr.Dataframe(
-        headers=["Strategy", "New tokens", "Mean log-probability", "Distinct tokens", "Depends on the seed"],
+        headers=["Strategy", "New tokens", "Mean log-probability", "Repeated 4-grams", "Depends on the seed"],
         label="Compared",
         interactive=False,
         wrap=True,
@@ -290,11 +286,6 @@ def _bar(share: float) -> str:
     """A bar of at most `_BAR` characters, in steps of an eighth of one."""
     full, eighths = divmod(round(share * _BAR * 8), 8)
     return "█" * full + _EIGHTHS[eighths]
-
-
-def _visible(text: str) -> str:
-    """A token on one line of a table."""
-    return text.replace("\n", "⏎")
 
 
 def export_space(

@@ -87,6 +87,10 @@ RANGES: dict[str, dict[str, float]] = {
     "lm_coef": _AMOUNT,
     "n_positions": {"at least": 2},
     "transfer_layers": _AMOUNT,
+    # measuring and generating text
+    **dict.fromkeys(("batch_size", "max_new_tokens", "no_repeat_ngram_size", "num_samples"), _COUNT),
+    **dict.fromkeys(("passages", "prompt_tokens", "stride", "top_tokens"), _COUNT),
+    "repetition_penalty": _POSITIVE,
     # training
     **dict.fromkeys(("adam_beta1", "adam_beta2", "label_smoothing_factor", "warmup"), _SHARE),
     **dict.fromkeys(("adam_epsilon", "learning_rate", "max_grad_norm", "warmup_steps", "weight_decay"), _AMOUNT),

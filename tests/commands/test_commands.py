@@ -166,12 +166,16 @@ MISTAKES = {
     "demo": ("--model_name_or_path", "no/such/folder", "--export_space", "OUT"),
     "evaluate_task": ("--model_name_or_path", "no/such/folder", "--task", "questions", "--output_dir", "OUT"),
     "extract_features": ("--model_name_or_path", "no/such/folder", "--input_files", "no.txt", "--output_dir", "OUT"),
+    "generate": ("--model_name_or_path", "no/such/folder", "--text", "she", "--output_file", "OUT/a.json"),
     "finetune": ("--model_name_or_path", "no/such/folder", "--task", "questions", "--output_dir", "OUT"),
     "measure/devices": ("--size", "huge", "--output_dir", "OUT"),
+    "inspect_text": ("--model_name_or_path", "no/such/folder", "--text", "she", "--output_file", "OUT/a.html"),
     "measure/frozen_training": ("--epochs", "1", "--output_dir", "OUT"),
     "measure/tasks": ("--tasks", "sorting", "--data_dir", "no/such/folder", "--output_dir", "OUT"),
+    "perplexity": ("--model_name_or_path", "no/such/folder", "--text", "she", "--output_file", "OUT/a.json"),
     "pretrain": ("--text_files", "no.txt", "--tokenizer", "no/such/folder", "--output_dir", "OUT"),
     "push_to_hub": ("no/such/folder", "--repo_id", "user/name", "--dry_run"),
+    "score": ("--model_name_or_path", "no/such/folder", "--text", "she", "--output_file", "OUT/a.tsv"),
     "measure/parity": ("--golden", "no/such/folder"),
     "measure/adapters": ("--task", "questions", "--model", "no/such/folder", "--output_dir", "OUT"),
     "train_tokenizer": ("--text_files", "no.txt", "--output_dir", "OUT"),
@@ -180,7 +184,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("script", [*quick_start.commands(), *MEASURES])
 def test_mistakes_end_with_one_line(script, tmp_path, command):
-    flags = [str(tmp_path / "out") if flag == "OUT" else flag for flag in MISTAKES[script]]
+    flags = [flag.replace("OUT", str(tmp_path / "out")) for flag in MISTAKES[script]]
     status, _, errors = command(f"{script}.py", *flags)
     assert status == 2
     # A bar may stand before it, as tqdm was imported without quick_start.

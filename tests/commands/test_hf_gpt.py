@@ -47,7 +47,12 @@ def test_list_of_commands(hf_gpt):
 
 def test_an_unknown_command_is_guessed_at(hf_gpt):
     assert hf_gpt("push_to_hob")[::2] == (2, "hf-gpt: there is no command push_to_hob; did you mean push-to-hub?\n")
+    assert hf_gpt("p")[0] == 2
     assert hf_gpt("qwertyuiop")[::2] == (2, "hf-gpt: there is no command qwertyuiop; hf-gpt --help lists all.\n")
+
+
+def test_the_beginning_of_a_name_will_do(hf_gpt):
+    assert hf_gpt("inspect", "--help")[1].startswith("usage: hf-gpt inspect-text ")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

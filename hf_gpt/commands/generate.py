@@ -1,0 +1,204 @@
+r"""
+Continue prompts by several decoding strategies side by side, and compare what they write with human text.
+
+    python scripts/generate.py --model_name_or_path model_cards/gpt-mini --text "She opened the door and"
+    python scripts/generate.py --model_name_or_path model_cards/gpt-mini --file prompts.txt --num_samples 3 --seed 1 \
+        --output_file outputs/generated.json
+    python scripts/generate.py --model_name_or_path model_cards/gpt-mini --compare human.txt --max_new_tokens 60
+
+Greedy, beam search, and sampling from all tokens (divided by --temperature), the likeliest (--top_k), the nucleus
+(--top_p) and the typical ones (--typical_p); with the mean log-probability of a new token under the model, and the
+share of the new 4-grams that stood there before. With `--compare`, measures of all texts of a strategy beside those of
+passages of the human text, as many and as long, behind as many tokens of their own: perplexity, distinct-1 and -2,
+self-BLEU-4, Zipf's coefficient, and the share of texts that end in a loop (Holtzman et al., 2020), all over tokens.
+Without prompts, each passage's own beginning is one.
+"""
+
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..files import write_json
+from ..generation import LanguageModelArguments, check_one_of, check_output_file, encode
+from ..generation.comparison import compare, passages
+from ..generation.scoring import perplexity, read_lines
+from ..generation.strategies import Continuation, Strategy, continue_prompts, mean_log_probability, strategies
+from ..model.modeling_gpt import GPTForCausalLM
+from ..training.text_files import iter_texts
+from . import command, parse_arguments
+
+_WIDTH = 110
+
+
+@dataclass
+class GenerateArguments(LanguageModelArguments):
+    """Which language model, and what it is to continue."""
+
+    text: list[str] | None = field(default=None, metadata={"help": "Prompts."})
+    file: str | None = field(default=None, metadata={"help": "File of prompts, one a line."})
+    max_new_tokens: int = field(default=40, metadata={"help": "Tokens behind each prompt."})
+    num_samples: int = field(default=1, metadata={"help": "Continuations of each prompt by strategies that draw."})
+    seed: int = field(default=0, metadata={"help": "Of all that is drawn."})
+    num_beams: int = field(default=4, metadata={"help": "Continuations that beam search keeps."})
+    top_k: int = field(default=40, metadata={"help": "Likeliest tokens that top-k sampling draws from."})
+    top_p: float = field(default=0.9, metadata={"help": "Probability that nucleus sampling draws from."})
+    typical_p: float = field(default=0.95, metadata={"help": "Probability that typical sampling draws from."})
+    temperature: float = field(default=1.0, metadata={"help": "What logits are divided by before drawing."})
+    repetition_penalty: float | None = field(
+        default=None,
+        metadata={"help": "Above 1: tokens that are there already become less likely, in all strategies."},
+    )
+    no_repeat_ngram_size: int | None = field(
+        default=None, metadata={"help": "No n-gram of this size twice, in all strategies; beam search has 2 anyway."}
+    )
+    batch_size: int = field(default=16, metadata={"help": "Prompts that are continued at once, if equally long."})
+    compare: str | None = field(default=None, metadata={"help": "Human text to compare with: a file or a folder."})
+    passages: int = field(default=50, metadata={"help": "With --compare and without prompts: passages to continue."})
+    prompt_tokens: int = field(default=20, metadata={"help": "With --compare and without prompts: a prompt's length."})
+    output_file: str | None = field(default=None, metadata={"help": "A .json file for all texts and measures."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace an output file that is there."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.compare is None or (self.text, self.file) != (None, None):
+            check_one_of(text=self.text, file=self.file)
+        check_output_file(self.output_file, [".json"], self.overwrite)
+        self.chosen = strategies(self.num_beams, self.top_k, self.top_p, self.typical_p, self.temperature)
+
+
+@command()
+def main() -> None:
+    """Parse arguments, generate, compare, write."""
+    (args,) = parse_arguments((GenerateArguments,), description=__doc__)
+    texts = read_lines(Path(args.file)) if args.file else args.text
+    human_texts = [text for _, text in iter_texts(args.compare)] if args.compare else []
+    model, tokenizer = args.load()
+    room = model.config.n_positions - args.max_new_tokens
+    if room < 1:
+        raise ValueError(
+            f"--max_new_tokens {args.max_new_tokens} leaves no room for a prompt in the context of "
+            f"{model.config.n_positions} tokens: ask for fewer."
+        )
+    human_ids = [token for text in human_texts for token in encode(tokenizer, text)]
+    human, prompts = [], []
+    if texts is not None:
+        prompts = [_prompt(encode(tokenizer, text), text, room) for text in texts]
+    if args.compare:
+        human = _human_passages(args, human_ids, prompts, room)
+        prompts = prompts or [given for given, _ in human]
+    names = ("repetition_penalty", "no_repeat_ngram_size")
+    settings = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    results = continue_prompts(
+        model,
+        tokenizer,
+        prompts,
+        args.chosen,
+        args.max_new_tokens,
+        args.seed,
+        args.num_samples,
+        args.batch_size,
+        **settings,
+    )
+    record: dict[str, Any] = {"model": args.model_name_or_path, "seed": args.seed, **settings}
+    if texts is not None:
+        _print_side_by_side([tokenizer.decode(prompt) for prompt in prompts], args.chosen, results)
+    if args.compare:
+        record["comparison"] = _comparison(model, human, args.chosen, results)
+        _print_comparison(record["comparison"])
+    if args.output_file:
+        record["strategies"] = [
+            {"strategy": str(strategy), "continuations": [_row(each) for each in continuations]}
+            for strategy, continuations in zip(args.chosen, results, strict=True)
+        ]
+        write_json(Path(args.output_file), record)
+        print(f"All texts are in {args.output_file}.")
+
+
+def _prompt(ids: list[int], text: str, room: int) -> list[int]:
+    """A prompt that fits: of one that is too long the end."""
+    if not ids:
+        raise ValueError(f"The prompt {text!r} has no token: write something.")
+    if len(ids) > room:
+        print(
+            f"WARNING: the prompt {textwrap.shorten(text, 40, placeholder='...')!r} has {len(ids):,} tokens; "
+            f"the model reads its last {room:,}, which leaves room for --max_new_tokens.",
+            file=sys.stderr,
+        )
+    return ids[-room:]
+
+
+def _human_passages(
+    args: GenerateArguments, ids: list[int], prompts: Sequence[Sequence[int]], room: int
+) -> list[tuple[list[int], list[int]]]:
+    """As many as each strategy that draws writes texts, and behind as many tokens as the longest prompt has."""
+    count = len(prompts) * args.num_samples if prompts else args.passages
+    given = max(map(len, prompts)) if prompts else args.prompt_tokens
+    if count < 2:
+        raise ValueError(
+            "--compare needs two texts or more: give several prompts, more --num_samples, or more --passages."
+        )
+    if given > room:
+        raise ValueError(f"--prompt_tokens {given} and --max_new_tokens are more than the context: lower one of them.")
+    try:
+        return passages(ids, count, given, args.max_new_tokens)
+    except ValueError as error:
+        raise ValueError(f"--compare {args.compare}: {error}") from error
+
+
+def _comparison(
+    model: GPTForCausalLM,
+    human: Sequence[tuple[list[int], list[int]]],
+    chosen: Sequence[Strategy],
+    results: Sequence[Sequence[Continuation]],
+) -> list[dict[str, Any]]:
+    """A row of measures for the human text and for each strategy."""
+    scored = {"Human text": [(new, mean_log_probability(model, given, new)) for given, new in human]}
+    for strategy, continuations in zip(chosen, results, strict=True):
+        scored[str(strategy)] = [(each.ids, each.mean_log_probability) for each in continuations]
+    rows = []
+    for name, texts in scored.items():
+        total, tokens = sum(len(ids) * score for ids, score in texts), sum(len(ids) for ids, _ in texts)
+        measures = compare([ids for ids, _ in texts])
+        rows.append({"of": name, "texts": len(texts), "perplexity": perplexity(total, tokens), **measures})
+    return rows
+
+
+def _print_side_by_side(
+    prompts: Sequence[str], chosen: Sequence[Strategy], results: Sequence[Sequence[Continuation]]
+) -> None:
+    for number, prompt in enumerate(prompts):
+        print(f"{textwrap.fill(f'Prompt: {prompt}', _WIDTH)}\n")
+        for strategy, continuations in zip(chosen, results, strict=True):
+            copies = len(continuations) // len(prompts)
+            print(strategy)
+            for each in continuations[number * copies :][:copies]:
+                text = [textwrap.fill(line, _WIDTH - 4) for line in each.generated.splitlines()]
+                print(textwrap.indent("\n".join(text), "    "))
+                print(
+                    f"    [{each.new_tokens} tokens, mean log-probability {each.mean_log_probability:.2f}, repeated "
+                    f"4-grams {each.repetition:.0%}]"
+                )
+        print()
+
+
+def _print_comparison(rows: Sequence[dict[str, Any]]) -> None:
+    columns = [name for name in rows[0] if name != "of"]
+    width = max(len(row["of"]) for row in rows)
+    print(f"{'':{width}}  {'  '.join(f'{name:>11}' for name in columns)}")
+    for row in rows:
+        cells = (row[name] for name in columns)
+        shown = ("-" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in cells)
+        print(f"{row['of']:{width}}  {'  '.join(f'{cell:>11}' for cell in shown)}")
+
+
+def _row(each: Continuation) -> dict[str, Any]:
+    return {
+        "text": each.text,
+        "generated": each.generated,
+        "new_tokens": each.new_tokens,
+        "mean_log_probability": each.mean_log_probability,
+        "repetition": each.repetition,
+    }

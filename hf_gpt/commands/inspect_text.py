@@ -1,0 +1,78 @@
+r"""
+Look at what a language model expects at each position of a text: the likeliest next tokens, and the place of the true.
+
+    python scripts/inspect_text.py --model_name_or_path model_cards/gpt-mini --text "She opened the door and ran."
+    python scripts/inspect_text.py --model_name_or_path model_cards/gpt-mini --file story.txt \
+        --output_file outputs/story.html
+
+For every token but the first: its probability, its rank among all tokens, its surprisal in bits (-log2 of the
+probability), and the likeliest tokens with their probabilities. An ellipsis goes on within the word. With
+`--output_file` as JSON, or as a page that needs nothing else. `hf-gpt inspect` is short for `hf-gpt inspect-text`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from ..files import write_json, write_text
+from ..generation import LanguageModelArguments, check_one_of, check_output_file, encode
+from ..generation.inspection import NextToken, Position, inspect, render_page
+from ..training.text_files import iter_texts
+from . import command, parse_arguments
+
+
+@dataclass
+class InspectArguments(LanguageModelArguments):
+    """Which language model, and the text to look at."""
+
+    text: str | None = field(default=None, metadata={"help": "The text."})
+    file: str | None = field(default=None, metadata={"help": "A text file."})
+    top_tokens: int = field(default=5, metadata={"help": "Likeliest tokens to show at each position."})
+    stride: int | None = field(
+        default=None,
+        metadata={
+            "help": "By how many tokens the window moves over a long text; at most half the context, the default."
+        },
+    )
+    output_file: str | None = field(default=None, metadata={"help": "A .json or .html file, instead of a table here."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace an output file that is there."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_one_of(text=self.text, file=self.file)
+        check_output_file(self.output_file, [".json", ".html"], self.overwrite)
+
+
+@command()
+def main() -> None:
+    """Parse arguments, look, write."""
+    (args,) = parse_arguments((InspectArguments,), description=__doc__)
+    texts = [args.text] if args.file is None else [text for _, text in iter_texts(args.file)]
+    if len(texts) > 1:
+        raise ValueError(f"--file {args.file} holds {len(texts)} texts: name a file with one.")
+    model, tokenizer = args.load()
+    ids = encode(tokenizer, texts[0])
+    positions = inspect(model, tokenizer, ids, args.top_tokens, args.stride)
+    first = NextToken.of(tokenizer, ids[0], 1.0)
+    mean = sum(position.surprisal for position in positions) / len(positions)
+    if args.output_file is None:
+        print(_table(first, positions))
+    elif args.output_file.endswith(".html"):
+        name = Path(args.model_name_or_path).name
+        write_text(Path(args.output_file), render_page(name, first, positions))
+    else:
+        record = {"model": args.model_name_or_path, "first": first.text, "positions": list(map(asdict, positions))}
+        write_json(Path(args.output_file), record)
+    print(f"{len(positions):,} predicted tokens, {mean:.2f} bits a token (perplexity {2**mean:.2f})")
+    if args.output_file is not None:
+        print(f"The result is in {args.output_file}.")
+
+
+def _table(first: NextToken, positions: Sequence[Position]) -> str:
+    width = max(5, *(len(str(token)) for token in (first, *(position.token for position in positions))))
+    lines = [f"{'#':>4}  {'token':{width}}  probability   rank   bits  likeliest", f"{1:4}  {first}"]
+    for number, position in enumerate(positions, start=2):
+        likeliest = "  ".join(f"{token} {token.probability:.3f}" for token in position.likeliest)
+        token = f"{number:4}  {position.token!s:{width}}  {position.token.probability:11.4f}"
+        lines.append(f"{token} {position.rank:6} {position.surprisal:6.2f}  {likeliest}")
+    return "\n".join(lines)

@@ -1,0 +1,103 @@
+r"""
+Measure a language model on texts of any length: perplexity per token and per word.
+
+    python scripts/perplexity.py --model_name_or_path model_cards/gpt-mini --file books/ more.txt.xz
+    python scripts/perplexity.py --model_name_or_path model_cards/gpt-mini --text "She opened the door." \
+        --output_file outputs/perplexity.json
+
+Per token it is exp(total / predicted tokens), per word exp(total / words), where the total is the negative
+log-probability of all tokens but the first of each text, and words are what white space parts in the text as it is
+given, so that models with different tokenizers can be compared. A text longer than the context is read in windows that
+move by --stride tokens.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tqdm import tqdm
+
+from ..files import write_json
+from ..generation import LanguageModelArguments, check_one_of, check_output_file, encode
+from ..generation.scoring import checked_stride, perplexity, score_texts
+from ..training.text_files import iter_texts
+from . import command, parse_arguments
+
+
+@dataclass
+class PerplexityArguments(LanguageModelArguments):
+    """Which language model, and what to measure it on."""
+
+    text: list[str] | None = field(default=None, metadata={"help": "Texts to measure it on."})
+    file: list[str] | None = field(
+        default=None,
+        metadata={"help": "Text files, folders of .txt, and .xz, .gz, tar or zip files of .txt; each file is a text."},
+    )
+    stride: int | None = field(
+        default=None,
+        metadata={
+            "help": "By how many tokens the window moves over a long text: at most half the context, the default. The "
+            "fewer, the more context each token has, and the longer it takes."
+        },
+    )
+    batch_size: int = field(default=8, metadata={"help": "Windows that are read at once."})
+    output_file: str | None = field(default=None, metadata={"help": "A .json file for the result, each text's too."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace an output file that is there."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_one_of(text=self.text, file=self.file)
+        check_output_file(self.output_file, [".json"], self.overwrite)
+
+
+@command()
+def main() -> None:
+    """Parse arguments, measure, write."""
+    (args,) = parse_arguments((PerplexityArguments,), description=__doc__)
+    record = measure(args)
+    for unit in ("token", "word"):
+        value = record[f"perplexity_per_{unit}"]
+        print(f"perplexity per {unit}: {'-' if value is None else f'{value:.4f}'}")
+    print(f"{record['predicted_tokens']:,} predicted tokens, {record['words']:,} words, stride {record['stride']}")
+    if args.output_file:
+        write_json(Path(args.output_file), record)
+        print(f"The result is in {args.output_file}.")
+
+
+def measure(args: PerplexityArguments) -> dict:
+    """What the output file holds."""
+    # Read first: a file that cannot be read shows before the model is loaded.
+    texts = [*iter_texts(args.file)] if args.file else [(f"text {n}", text) for n, text in enumerate(args.text, 1)]
+    model, tokenizer = args.load()
+    context = model.config.n_positions
+    stride = checked_stride(args.stride, context)
+    names, rows, words = [], [], []
+    for name, text in tqdm(texts, desc="tokenizing", unit="text"):
+        names.append(name)
+        rows.append(encode(tokenizer, text))
+        words.append(len(text.split()))
+    predicted = sum(max(len(ids) - 1, 0) for ids in rows)
+    if not predicted:
+        raise ValueError("The texts have fewer than two tokens each: nothing is predicted in them; give longer ones.")
+    scores = score_texts(model, rows, stride, args.batch_size)
+    total = sum(score.log_probability for score in scores)
+    return {
+        "model": args.model_name_or_path,
+        "context": context,
+        "stride": stride,
+        "predicted_tokens": predicted,
+        "words": sum(words),
+        "log_probability": total,
+        "perplexity_per_token": perplexity(total, predicted),
+        "perplexity_per_word": perplexity(total, sum(words)),
+        "texts": [
+            {
+                "name": name,
+                "tokens": score.tokens,
+                "words": count,
+                "log_probability": score.log_probability,
+                "perplexity_per_token": score.perplexity,
+                "perplexity_per_word": perplexity(score.log_probability, count),
+            }
+            for name, count, score in zip(names, words, scores, strict=True)
+        ],
+    }

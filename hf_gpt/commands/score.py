@@ -1,0 +1,113 @@
+r"""
+Score sentences with a language model: log-probability and perplexity of each; or the accuracy of minimal pairs.
+
+    python scripts/score.py --model_name_or_path model_cards/gpt-mini --text "The door was open." "The door were open."
+    python scripts/score.py --model_name_or_path model_cards/gpt-mini --file sentences.txt \
+        --output_file outputs/scores.tsv
+    python scripts/score.py --model_name_or_path model_cards/gpt-mini --pairs blimp/data/anaphor_number_agreement.jsonl
+
+The log-probability is natural, and that of all tokens but the first, as GPT has no token that begins a text; the
+perplexity is per predicted token. A file of pairs has a good sentence, a tab and a bad one on each line, or is JSONL
+with `sentence_good` and `sentence_bad`, as BLiMP is published. A pair is right where the good sentence has the higher
+log-probability, so a tie is wrong; ties are counted.
+"""
+
+import csv
+import io
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..files import write_text
+from ..generation import LanguageModelArguments, check_one_of, check_output_file, encode
+from ..generation.scoring import TextScore, read_lines, read_pairs, score_texts
+from . import command, parse_arguments
+
+
+@dataclass
+class ScoreArguments(LanguageModelArguments):
+    """Which language model, and what it is to score."""
+
+    text: list[str] | None = field(default=None, metadata={"help": "Sentences."})
+    file: str | None = field(default=None, metadata={"help": "File of sentences, one a line."})
+    pairs: list[str] | None = field(default=None, metadata={"help": "Files of minimal pairs, TSV or JSONL."})
+    batch_size: int = field(default=32, metadata={"help": "Sentences of like length that are read at once."})
+    output_file: str | None = field(default=None, metadata={"help": "A .jsonl or .tsv file, a row for each sentence."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace an output file that is there."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_one_of(text=self.text, file=self.file, pairs=self.pairs)
+        check_output_file(self.output_file, [".jsonl", ".tsv"], self.overwrite)
+
+
+@command()
+def main() -> None:
+    """Parse arguments, score, write."""
+    (args,) = parse_arguments((ScoreArguments,), description=__doc__)
+    if args.pairs:
+        rows = _score_pairs(args)
+        _print_accuracies(rows)
+    else:
+        rows = _score_sentences(args)
+    if args.output_file:
+        path = Path(args.output_file)
+        write_text(path, _tsv(rows) if path.suffix == ".tsv" else "".join(f"{json.dumps(row)}\n" for row in rows))
+        print(f"{len(rows):,} rows are in {path}.")
+    elif not args.pairs:
+        sys.stdout.write(_tsv(rows))
+
+
+def _score(args: ScoreArguments, texts: list[str]) -> list[TextScore]:
+    model, tokenizer = args.load()
+    return score_texts(model, [encode(tokenizer, text) for text in texts], batch_size=args.batch_size)
+
+
+def _score_sentences(args: ScoreArguments) -> list[dict[str, Any]]:
+    texts = read_lines(Path(args.file)) if args.file else args.text
+    return [
+        {
+            "text": text,
+            "tokens": score.tokens,
+            "log_probability": score.log_probability,
+            "perplexity": score.perplexity,
+        }
+        for text, score in zip(texts, _score(args, texts), strict=True)
+    ]
+
+
+def _score_pairs(args: ScoreArguments) -> list[dict[str, Any]]:
+    pairs = [(name, *pair) for name in args.pairs for pair in read_pairs(Path(name))]
+    scores = [score.log_probability for score in _score(args, [text for _, *pair in pairs for text in pair])]
+    return [
+        {
+            "file": name,
+            "good": good,
+            "bad": bad,
+            "good_log_probability": first,
+            "bad_log_probability": second,
+            "correct": first > second,
+        }
+        for (name, good, bad), first, second in zip(pairs, scores[::2], scores[1::2], strict=True)
+    ]
+
+
+def _print_accuracies(rows: list[dict[str, Any]]) -> None:
+    """Of each file, and of all pairs where there are several files."""
+    names = list(dict.fromkeys(row["file"] for row in rows))
+    for name in [*names, None][: len(names) + (len(names) > 1)]:
+        part = [row for row in rows if name in (None, row["file"])]
+        ties = sum(row["good_log_probability"] == row["bad_log_probability"] for row in part)
+        accuracy = sum(row["correct"] for row in part) / len(part)
+        more = f", {ties:,} ties" if ties else ""
+        print(f"accuracy: {accuracy:.4f} ({len(part):,} pairs{more}, {name or 'all files'})")
+
+
+def _tsv(rows: list[dict[str, Any]]) -> str:
+    table = io.StringIO()
+    writer = csv.DictWriter(table, rows[0].keys(), delimiter="\t", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return table.getvalue()

@@ -1,0 +1,83 @@
+"""
+A language model read as one: texts measured (`scoring`), looked at position by position (`inspection`), continued by
+several strategies side by side (`strategies`), and what was generated compared with human text (`comparison`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from ..loading import NamesModel, check_ids
+from ..model.modeling_gpt import GPTForCausalLM
+from ..model.tokenization_gpt import GPTTokenizer
+from ..training.arguments import check_ranges
+
+
+@dataclass
+class LanguageModelArguments(NamesModel):
+    """Which language model."""
+
+    model_name_or_path: str = field(
+        metadata={
+            "help": "Folder or Hub id of a language model: hf_gpt, OpenAI's release, a stock one, or an adapter, "
+            "which is merged."
+        }
+    )
+    tokenizer_name: str | None = field(
+        default=None, metadata={"help": "Folder or Hub id of the tokenizer; by default the model's own."}
+    )
+    revision: str = field(default="main", metadata={"help": "Branch, tag or commit of a model on the Hub."})
+    n_head: int | None = field(
+        default=None, metadata={"help": "Attention heads of OpenAI's files, where not width / 64."}
+    )
+    device: str | None = field(
+        default=None, metadata={"help": "Such as cpu or cuda:1; by default the accelerator, if there is one."}
+    )
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+    def load(self) -> tuple[GPTForCausalLM, GPTTokenizer]:
+        """
+        The model, in evaluation mode on its device, and its tokenizer.
+
+        Raises:
+            ValueError, FileNotFoundError: if there is none, they do not belong together, or there is no such device.
+        """
+        try:
+            device = torch.device(self.device) if self.device else torch.accelerator.current_accelerator()
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"--device {self.device} cannot be used: {str(error).splitlines()[0]}") from error
+        tokenizer = self.tokenizer_source.tokenizer()
+        model = self.source.model(GPTForCausalLM, n_head=self.n_head)
+        check_ids(model.config, tokenizer, self.model_name_or_path)
+        return model.to(device or "cpu").eval(), tokenizer
+
+
+def check_output_file(path: str | None, suffixes: Sequence[str], overwrite: bool) -> None:
+    """Raise a `ValueError` unless a file, if one is wanted, has one of the suffixes and can be written."""
+    if path is None:
+        return
+    if Path(path).suffix not in suffixes:
+        raise ValueError(f"--output_file {path}: name a file that ends in {' or '.join(suffixes)}.")
+    if Path(path).is_dir():
+        raise ValueError(f"--output_file {path} is a folder: name a file.")
+    if Path(path).exists() and not overwrite:
+        raise ValueError(f"--output_file {path} already exists: name another, or give --overwrite.")
+
+
+def encode(tokenizer: GPTTokenizer, text: str) -> list[int]:
+    """Token ids of a text of any length, without special tokens."""
+    return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def check_one_of(**inputs: object) -> None:
+    """Raise a `ValueError` unless exactly one of several flags was given."""
+    flags = [f"--{name}" for name in inputs]
+    given = [f"--{name}" for name, value in inputs.items() if value is not None]
+    if len(given) != 1:
+        wanted = f"{', '.join(flags[:-1])} or {flags[-1]}"
+        raise ValueError(f"Give {wanted}{', not ' + ' and '.join(given) + ' together' if given else ''}.")

@@ -1,0 +1,123 @@
+"""
+Generated text against human text (Holtzman et al., 2020, table 1): each measure a function of the token ids of several
+texts.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.stats import linregress
+
+Texts = Sequence[Sequence[int]]
+# Ranks that Zipf's coefficient is fitted to, as in the paper's code.
+_RANKS = 5000
+# What a precision without a match has in its numerator (smoothing method 1 of Chen and Cherry, 2014).
+_SMOOTHING = 0.1
+
+
+def ngrams(ids: Sequence[int], n: int) -> list[tuple[int, ...]]:
+    """All runs of n tokens, in order."""
+    return [tuple(ids[start : start + n]) for start in range(len(ids) - n + 1)]
+
+
+def distinct(texts: Texts, n: int) -> float:
+    """Share of the n-grams of all texts that are different (Li et al., 2016); 0 where there are none."""
+    grams = [gram for ids in texts for gram in ngrams(ids, n)]
+    return len(set(grams)) / len(grams) if grams else 0.0
+
+
+def repetition(ids: Sequence[int], n: int = 4) -> float:
+    """Share of a text's n-grams that stood in it before."""
+    return 1 - distinct([ids], n) if len(ids) >= n else 0.0
+
+
+def self_bleu(texts: Texts, order: int = 4) -> float:
+    """
+    Mean BLEU of each text against all others (Zhu et al., 2018), from 0 to 1; the lower, the more diverse.
+
+    Args:
+        texts (`Sequence[Sequence[int]]`): two or more texts.
+        order (`int`, *optional*, defaults to 4): the longest n-grams, all lengths weighted alike.
+    """
+    if len(texts) < 2:
+        raise ValueError("Self-BLEU compares texts with each other: give two or more.")
+    counts = [[Counter(ngrams(ids, n)) for n in range(1, order + 1)] for ids in texts]
+    largest, second = Counter(), Counter()  # of each n-gram, over the texts
+    for each in counts:
+        for gram, count in (item for of_length in each for item in of_length.items()):
+            second[gram] = max(second[gram], min(count, largest[gram]))
+            largest[gram] = max(largest[gram], count)
+    scores = []
+    for number, each in enumerate(counts):
+        logs = []
+        for of_length in each:
+            # The most that any other text has.
+            matches = sum(
+                min(count, second[gram] if count == largest[gram] else largest[gram])
+                for gram, count in of_length.items()
+            )
+            logs.append(math.log((matches or _SMOOTHING) / max(of_length.total(), 1)))
+        length = len(texts[number])
+        others = [len(other) for index, other in enumerate(texts) if index != number]
+        reference = min(others, key=lambda other: (abs(other - length), other))
+        brevity = min(0.0, 1 - reference / max(length, 1))
+        scores.append(math.exp(sum(logs) / order + brevity))
+    return sum(scores) / len(scores)
+
+
+def zipf_coefficient(texts: Texts) -> float:
+    """
+    Minus the slope of a line through log frequency over log rank of all texts' tokens; about 1 in human language.
+
+    Raises:
+        ValueError: if there are fewer than two different tokens.
+    """
+    frequencies = [count for _, count in Counter(token for ids in texts for token in ids).most_common(_RANKS)]
+    if len(frequencies) < 2:
+        raise ValueError("Zipf's coefficient needs two different tokens or more.")
+    ranks = np.arange(1, len(frequencies) + 1)
+    return -float(linregress(np.log(ranks), np.log(frequencies)).slope)
+
+
+def ends_in_loop(ids: Sequence[int]) -> bool:
+    """Whether a text ends with a phrase of two tokens or more that stands there three times in a row."""
+    ids = list(ids)
+    return any(ids[-n:] == ids[-2 * n : -n] == ids[-3 * n : -2 * n] for n in range(2, len(ids) // 3 + 1))
+
+
+def compare(texts: Texts) -> dict[str, float | None]:
+    """
+    All measures that need no model: distinct-1 and -2, self-BLEU-4, Zipf's coefficient, share of looping texts. `None`
+    where there are too few texts or tokens for one.
+    """
+    return {
+        "distinct_1": distinct(texts, 1),
+        "distinct_2": distinct(texts, 2),
+        "self_bleu_4": self_bleu(texts) if len(texts) > 1 else None,
+        "zipf": zipf_coefficient(texts) if len({token for ids in texts for token in ids}) > 1 else None,
+        "looping": sum(map(ends_in_loop, texts)) / len(texts),
+    }
+
+
+def passages(ids: Sequence[int], count: int, given: int, length: int) -> list[tuple[list[int], list[int]]]:
+    """
+    Passages of a human text, spread evenly over it, that do not overlap: what stands before each, and its tokens.
+
+    Args:
+        ids (`Sequence[int]`): token ids of the text.
+        count (`int`): passages.
+        given, length (`int`): tokens before each passage, and of it.
+
+    Raises:
+        ValueError: if the text is too short.
+    """
+    size = given + length
+    if len(ids) < count * size:
+        raise ValueError(
+            f"the human text has {len(ids):,} tokens, and {count} passages of {size} are needed: give more text, "
+            "fewer prompts or samples, or lower --max_new_tokens."
+        )
+    begins = [number * (len(ids) // count) for number in range(count)]
+    return [(list(ids[begin : begin + given]), list(ids[begin + given : begin + size])) for begin in begins]

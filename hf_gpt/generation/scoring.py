@@ -1,0 +1,186 @@
+"""
+Log-probability and perplexity of texts of any length.
+
+A text longer than the context is read in windows that move by `stride` tokens, at most half the context; a token
+counts in the first window that it stands in. So every token behind the first window is predicted with at least
+`context - stride` tokens of context, which are at least `stride`. The first token of a text has nothing to be
+predicted from and is not counted. What has no probability in the model's language-model loss (padding, special tokens
+that no loss has trained) has none here.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from ..evaluation.zero_shot import ZeroShotScorer
+from ..files.texts import input_error, place, read_text_lines
+from ..model.modeling_gpt import GPTForCausalLM
+from ..trees.collators import collate_trees
+from ..trees.token_tree import TokenTree
+
+# Names that the columns of minimal pairs may have; BLiMP's are the first.
+_PAIR_COLUMNS = (("sentence_good", "sentence_bad"), ("good", "bad"))
+
+
+def checked_stride(stride: int | None, context: int) -> int:
+    """
+    How far windows over a long text move.
+
+    Args:
+        stride (`int`, *optional*): in tokens; by default half the context.
+        context (`int`): tokens of a window.
+
+    Raises:
+        ValueError: if it is more than half the context.
+    """
+    stride = context // 2 if stride is None else stride
+    if not 1 <= stride <= context // 2:
+        raise ValueError(
+            f"--stride {stride}: at least 1 and at most {context // 2}, half the context, so that every token is "
+            "predicted with at least so many before it."
+        )
+    return stride
+
+
+def windows(length: int, context: int, stride: int) -> Iterator[tuple[int, int, int]]:
+    """
+    The windows over a text of `length` tokens.
+
+    Yields:
+        `tuple[int, int, int]`: begin and end of a window, and the first token that counts in it; of `length - 1`
+        tokens each counts once.
+    """
+    counted = 1
+    for begin in range(0, length, stride):
+        end = min(begin + context, length)
+        if counted < end:
+            yield begin, end, counted
+        counted = end
+        if end == length:
+            return
+
+
+@dataclass(frozen=True)
+class TextScore:
+    """
+    What a model makes of a text.
+
+    Args:
+        log_probability (`float`): natural logarithm of the probability of all tokens but the first, given the first.
+        tokens (`int`): of the text.
+    """
+
+    log_probability: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float | None:
+        """`float`: per predicted token; `None` where there is none."""
+        return perplexity(self.log_probability, self.tokens - 1)
+
+
+def perplexity(log_probability: float, units: int) -> float | None:
+    """`exp(-log_probability / units)`; infinity where that is no number any more, `None` without units."""
+    if units < 1:
+        return None
+    mean = -log_probability / units
+    return math.exp(mean) if mean < 700 else math.inf
+
+
+@torch.no_grad()
+def score_texts(
+    model: GPTForCausalLM, texts: Sequence[Sequence[int]], stride: int | None = None, batch_size: int = 8
+) -> list[TextScore]:
+    """
+    The log-probability of each text.
+
+    Args:
+        model (`GPTForCausalLM`): in evaluation mode.
+        texts (`Sequence[Sequence[int]]`): token ids, of any length.
+        stride (`int`, *optional*): see `checked_stride`.
+        batch_size (`int`, *optional*, defaults to 8): windows that are read at once, those of like length together.
+
+    Returns:
+        `list[TextScore]`: in the order of the texts.
+    """
+    context = model.config.n_positions
+    stride = checked_stride(stride, context)
+    jobs = [(number, *window) for number, ids in enumerate(texts) for window in windows(len(ids), context, stride)]
+    # The longest first: what does not fit into memory shows at once.
+    jobs.sort(key=lambda job: job[1] - job[2])
+    scorer, totals = ZeroShotScorer(model, "words").eval(), [0.0] * len(texts)
+    with tqdm(total=len(jobs), desc="scoring", unit="window") as bar:
+        for start in range(0, len(jobs), batch_size):
+            part = jobs[start : start + batch_size]
+            trees = [_window_tree(texts[number], *window) for number, *window in part]
+            batch = collate_trees(trees, model.config.pad_token_id or 0)
+            scores = scorer(**{name: value.to(model.device) for name, value in batch.items()})["logits"]
+            for (number, *_), score in zip(part, scores[:, 0].tolist(), strict=True):
+                totals[number] += score
+            bar.update(len(part))
+    return [TextScore(total, len(ids)) for total, ids in zip(totals, texts, strict=True)]
+
+
+def _window_tree(ids: Sequence[int], begin: int, end: int, first: int) -> TokenTree:
+    tree = TokenTree.from_paths([ids[begin:end]])
+    return replace(tree, lm_weights=tuple(float(begin + position >= first) for position in tree.position_ids))
+
+
+def read_lines(path: Path) -> list[str]:
+    """
+    The texts of a file, one a line.
+
+    Raises:
+        ValueError: naming the line, if one is empty; or if there is none.
+    """
+    _check_file(path)
+    lines = []
+    for number, line in read_text_lines(path):
+        if not line.strip():
+            raise input_error(place(path, number), "the line is empty.", "Take it out: there is one text a line.")
+        lines.append(line)
+    if not lines:
+        raise input_error(path, "the file is empty.", "Write one text a line.")
+    return lines
+
+
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """
+    Minimal pairs, the good sentence first: a TSV of two columns (a first line `good` and `bad`, or BLiMP's names, is
+    taken for a heading), or JSONL with `sentence_good` and `sentence_bad`, as BLiMP is published.
+
+    Raises:
+        ValueError: naming the line that holds no pair; or if there is none.
+    """
+    _check_file(path)
+    is_json, pairs = path.name.endswith((".jsonl", ".jsonl.gz", ".jsonl.xz")), []
+    for number, line in read_text_lines(path):
+        pair = _json_pair(line) if is_json else tuple(cell.strip() for cell in line.split("\t"))
+        if number == 1 and pair in _PAIR_COLUMNS:
+            continue
+        if pair is None or len(pair) != 2 or not all(pair):
+            wanted = "sentence_good and sentence_bad" if is_json else "a good sentence, a tab and a bad one"
+            raise input_error(place(path, number), f"{wanted} were expected.", "Correct the line, or take it out.")
+        pairs.append(pair)
+    if not pairs:
+        raise input_error(path, "the file holds no pair.", "Write a good sentence, a tab and a bad one on each line.")
+    return pairs
+
+
+def _json_pair(line: str) -> tuple[str, str] | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    pairs = ((row.get(good), row.get(bad)) for good, bad in _PAIR_COLUMNS) if isinstance(row, dict) else ()
+    return next((pair for pair in pairs if all(isinstance(text, str) and text.strip() for text in pair)), None)
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file.")

@@ -1,0 +1,200 @@
+"""Prompts continued by several decoding strategies side by side."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tqdm import tqdm
+from transformers import set_seed
+
+from ..evaluation.zero_shot import ZeroShotScorer, ZeroShotTransform
+from ..model.modeling_gpt import GPTForCausalLM
+from ..model.tokenization_gpt import GPTTokenizer
+from ..trees.collators import collate_trees
+from .comparison import repetition
+
+# What a strategy's description leaves out.
+_SWITCHED_OFF = (("do_sample", False), ("do_sample", True), ("top_k", 0), ("top_p", 1.0))
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """
+    A way to choose the next tokens.
+
+    Args:
+        name (`str`): what people call it.
+        settings (mapping): arguments of `model.generate`.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the seed matters."""
+        return bool(self.settings.get("do_sample"))
+
+    def __str__(self) -> str:
+        shown = [f"{name}={value}" for name, value in self.settings.items() if (name, value) not in _SWITCHED_OFF]
+        return f"{self.name} ({', '.join(shown)})" if shown else self.name
+
+
+def strategies(
+    num_beams: int = 4, top_k: int = 40, top_p: float = 0.9, typical_p: float = 0.95, temperature: float = 1.0
+) -> list[Strategy]:
+    """
+    The strategies that are compared.
+
+    Args:
+        num_beams (`int`, *optional*, defaults to 4): continuations that beam search keeps; it repeats no pair of
+            tokens, as it would else go round in circles.
+        top_k (`int`, *optional*, defaults to 40): the likeliest tokens that top-k sampling draws from.
+        top_p (`float`, *optional*, defaults to 0.9): probability of the likeliest tokens that nucleus sampling draws
+            from.
+        typical_p (`float`, *optional*, defaults to 0.95): probability of the tokens that typical sampling (Meister et
+            al., 2023) draws from, those whose surprisal is nearest to the entropy.
+        temperature (`float`, *optional*, defaults to 1.0): what logits are divided by before drawing.
+
+    Raises:
+        ValueError: for settings that `generate` could do nothing with.
+    """
+    if num_beams < 2 or top_k < 1 or not 0 < top_p <= 1 or not 0 < typical_p <= 1 or not 0 < temperature < 1e3:
+        raise ValueError(
+            f"{num_beams} beams, top-k {top_k}, top-p {top_p}, typical-p {typical_p}, temperature {temperature}: give "
+            "2 beams or more, top-k from 1, top-p and typical-p above 0 and up to 1, and a temperature above 0."
+        )
+
+    def sampling(name: str, **settings: float) -> Strategy:
+        everything = {"do_sample": True, "top_k": 0, "top_p": 1.0}
+        return Strategy(name, {**everything, **settings, "temperature": temperature})
+
+    return [
+        Strategy("Greedy", {"do_sample": False}),
+        Strategy("Beam search", {"do_sample": False, "num_beams": num_beams, "no_repeat_ngram_size": 2}),
+        sampling("Temperature sampling"),
+        sampling("Top-k sampling", top_k=top_k),
+        sampling("Nucleus sampling", top_p=top_p),
+        sampling("Typical sampling", typical_p=typical_p),
+    ]
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """
+    What one strategy made of a prompt.
+
+    Args:
+        strategy (`Strategy`): the strategy.
+        text (`str`): the prompt as the model reads it, and what follows.
+        generated (`str`): what follows, without the space before it.
+        ids (tuple of `int`): the new tokens.
+        mean_log_probability (`float`): of the new tokens, under the model itself.
+    """
+
+    strategy: Strategy
+    text: str
+    generated: str
+    ids: tuple[int, ...]
+    mean_log_probability: float
+
+    @property
+    def new_tokens(self) -> int:
+        """Number of tokens behind the prompt."""
+        return len(self.ids)
+
+    @property
+    def repetition(self) -> float:
+        """Share of the new 4-grams that are not there for the first time."""
+        return repetition(self.ids)
+
+
+@torch.no_grad()
+def continue_prompts(
+    model: GPTForCausalLM,
+    tokenizer: GPTTokenizer,
+    prompts: Sequence[Sequence[int]],
+    chosen: Sequence[Strategy],
+    new_tokens: int,
+    seed: int = 0,
+    num_samples: int = 1,
+    batch_size: int = 16,
+    **settings: Any,
+) -> list[list[Continuation]]:
+    """
+    Prompts continued by each strategy.
+
+    Args:
+        model (`GPTForCausalLM`): in evaluation mode.
+        tokenizer (`GPTTokenizer`): its tokenizer.
+        prompts (`Sequence[Sequence[int]]`): token ids, that have room for the new ones in the context.
+        chosen (`Sequence[Strategy]`): the strategies.
+        new_tokens (`int`): how many tokens to add; fewer, where the model ends the text itself.
+        seed (`int`, *optional*, defaults to 0): set before each strategy, so that the order does not matter.
+        num_samples (`int`, *optional*, defaults to 1): continuations of each prompt by strategies that draw.
+        batch_size (`int`, *optional*, defaults to 16): prompts that are continued at once, where equally long.
+        settings: further arguments of `model.generate`, such as `repetition_penalty`.
+
+    Returns:
+        `list[list[Continuation]]`: for each strategy those of the first prompt, of the second, and so on.
+    """
+    # Equally long prompts need no padding.
+    by_length: dict[int, list[int]] = {}
+    for number, ids in enumerate(prompts):
+        by_length.setdefault(len(ids), []).append(number)
+    batches = [
+        same[start : start + batch_size] for same in by_length.values() for start in range(0, len(same), batch_size)
+    ]
+    results = []
+    with tqdm(total=len(chosen) * len(batches), desc="generating", unit="batch") as bar:
+        for strategy in chosen:
+            set_seed(seed)
+            copies = num_samples if strategy.is_random else 1
+            rows: dict[int, list[list[int]]] = {}
+            for numbers in batches:
+                inputs = torch.tensor([[*prompts[number]] for number in numbers], device=model.device)
+                output = model.generate(
+                    input_ids=inputs,
+                    attention_mask=torch.ones_like(inputs),
+                    max_new_tokens=new_tokens,
+                    num_return_sequences=copies,
+                    **{**strategy.settings, **settings},
+                )
+                new = [_until_end(model, row) for row in output[:, inputs.shape[1] :].tolist()]
+                rows |= {number: new[place * copies :][:copies] for place, number in enumerate(numbers)}
+                bar.update()
+            results.append(
+                [
+                    _continuation(model, tokenizer, strategy, prompts[number], new)
+                    for number in sorted(rows)
+                    for new in rows[number]
+                ]
+            )
+    return results
+
+
+def _until_end(model: GPTForCausalLM, ids: list[int]) -> list[int]:
+    """The tokens before the one that ends a text, if there is one; what follows it is padding."""
+    ends = set(model.config.eos_token_ids)
+    return ids[: next((place for place, token in enumerate(ids) if token in ends), len(ids))]
+
+
+def _continuation(
+    model: GPTForCausalLM, tokenizer: GPTTokenizer, strategy: Strategy, prompt: Sequence[int], new: list[int]
+) -> Continuation:
+    text = tokenizer.decode([*prompt, *new])
+    generated = text.removeprefix(tokenizer.decode(prompt)).lstrip(" ")
+    score = mean_log_probability(model, prompt, new) if new else 0.0
+    return Continuation(strategy, text, generated, tuple(new), score)
+
+
+@torch.no_grad()
+def mean_log_probability(model: GPTForCausalLM, prompt: Sequence[int], new: Sequence[int]) -> float:
+    """Of the tokens behind a prompt, under the model itself."""
+    tree = ZeroShotTransform("choices", len(prompt) + len(new))(
+        {"context": list(prompt), "question": [], "choices": [list(new)]}
+    )
+    batch = collate_trees([tree], model.config.pad_token_id or 0)
+    scorer = ZeroShotScorer(model, "choices").eval()
+    return scorer(**{name: value.to(model.device) for name, value in batch.items()})["logits"].item()

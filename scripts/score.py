@@ -1,0 +1,10 @@
+"""`python scripts/score.py --help`; the command itself is hf_gpt/commands/score.py."""
+
+from quick_start import quick_start
+
+quick_start(__name__)
+
+from hf_gpt.commands.score import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Continuations by several strategies, and the command that shows and compares them."""
+
+import json
+import math
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from hf_gpt.generation.comparison import compare, passages
+from hf_gpt.generation.strategies import Strategy, continue_prompts, strategies
+
+PROMPTS = ["She opened the door and", "He", "They ran to the door"]
+STORY = "The door was open, and she ran. He slept under the tree until it rained; nobody came. " * 30
+
+
+@pytest.fixture(scope="module")
+def model(tiny_checkpoint):
+    return AutoModelForCausalLM.from_pretrained(tiny_checkpoint).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_checkpoint):
+    return AutoTokenizer.from_pretrained(tiny_checkpoint)
+
+
+@pytest.fixture(scope="module")
+def prompts(tokenizer):
+    return [tokenizer(text)["input_ids"] for text in PROMPTS]
+
+
+def test_strategies_say_what_they_are():
+    assert [strategy.name.split()[0] for strategy in strategies()] == [
+        *("Greedy", "Beam", "Temperature", "Top-k", "Nucleus", "Typical")
+    ]
+    assert str(strategies(temperature=0.5)[2]) == "Temperature sampling (temperature=0.5)"
+    assert str(strategies(top_k=7)[3]) == "Top-k sampling (top_k=7, temperature=1.0)"
+    assert str(strategies()[4]) == "Nucleus sampling (top_p=0.9, temperature=1.0)"
+    assert str(strategies(typical_p=0.3)[5]) == "Typical sampling (typical_p=0.3, temperature=1.0)"
+    assert str(Strategy("Greedy", {"do_sample": False})) == "Greedy"
+    for wrong in ({"num_beams": 1}, {"top_k": 0}, {"top_p": 0.0}, {"typical_p": 1.5}, {"temperature": 0.0}):
+        with pytest.raises(ValueError, match="give 2 beams or more"):
+            strategies(**wrong)
+
+
+def test_cached_equals_uncached_in_every_strategy(model, tokenizer, prompts):
+    cached, uncached = (
+        continue_prompts(model, tokenizer, prompts, strategies(), 12, seed=1, use_cache=use) for use in (True, False)
+    )
+    for ours, theirs in zip(cached, uncached, strict=True):
+        assert [each.ids for each in ours] == [each.ids for each in theirs]
+
+
+def test_batches_of_prompts_are_read_as_alone(model, tokenizer, prompts):
+    """In their own order, whatever their lengths."""
+    for strategy in strategies()[:2]:
+        (together,) = continue_prompts(model, tokenizer, [*prompts, prompts[0]], [strategy], 8, batch_size=2)
+        alone = [continue_prompts(model, tokenizer, [ids], [strategy], 8)[0][0] for ids in [*prompts, prompts[0]]]
+        assert [each.ids for each in together] == [each.ids for each in alone]
+
+
+def test_samples_of_each_prompt(model, tokenizer, prompts):
+    results = continue_prompts(model, tokenizer, prompts, strategies(), 8, num_samples=4, seed=3)
+    assert [len(continuations) for continuations in results] == [3, 3, 12, 12, 12, 12]
+    assert len({each.ids for each in results[2]}) == 12
+    for place, each in enumerate(results[2]):
+        ids = [*prompts[place // 4], *each.ids]
+        with torch.no_grad():
+            log_probs = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+        start = len(prompts[place // 4])
+        expected = log_probs[range(start - 1, start + 7), ids[start:]].mean().item()
+        assert each.mean_log_probability == pytest.approx(expected, abs=1e-5)
+        assert each.text == tokenizer.decode(ids)
+        assert not each.generated.startswith(" ")
+        assert each.text.endswith(each.generated)
+
+
+def test_a_text_ends_where_the_model_ends_it(tiny_checkpoint, tokenizer, prompts):
+    model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint).eval()
+    (greedy,) = continue_prompts(model, tokenizer, prompts[:1], strategies()[:1], 8)[0]
+    end = greedy.ids[4]
+    model.config.eos_token_id = model.generation_config.eos_token_id = end
+    (ended,) = continue_prompts(model, tokenizer, prompts[:1], strategies()[:1], 8)[0]
+    assert ended.ids == greedy.ids[: greedy.ids.index(end)]
+
+
+@pytest.mark.parametrize("untrained", [True, False])
+def test_special_tokens_never_appear(tiny_checkpoint, tokenizer, prompts, untrained):
+    """Even where their rows are the likeliest ones: by the configuration, or by the generation settings."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint).eval()
+    specials = [tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id]
+    if untrained:
+        model.config.untrained_token_ids = specials
+        model.generation_config.suppress_tokens = None
+    with torch.no_grad():
+        for ids in prompts:
+            state = model.transformer(torch.tensor([ids])).last_hidden_state[0, -1]
+            model.lm_head.weight[specials] = 100 * state
+    results = continue_prompts(model, tokenizer, prompts, strategies(), 12, num_samples=3)
+    seen = {token for continuations in results for each in continuations for token in each.ids}
+    assert not seen & {*specials, tokenizer.pad_token_id}
+
+
+def test_generation_by_command(hf_gpt, tiny_checkpoint, tmp_path, tokenizer):
+    (tmp_path / "prompts.txt").write_text("\n".join([*PROMPTS, "yes " * 70]))
+    flags = ("generate", "--model_name_or_path", tiny_checkpoint, "--file", tmp_path / "prompts.txt", "--seed", 2)
+    flags += ("--max_new_tokens", 9, "--num_samples", 2, "--output_file", tmp_path / "out.json")
+    status, printed, errors = hf_gpt(*flags)
+    assert status == 0, errors
+    assert "has 70 tokens; the model reads its last 55, which leaves room for --max_new_tokens" in errors
+    lines = printed.splitlines()
+    assert lines[0] == "Prompt: she opened the door and"
+    assert lines[2] == "Greedy"
+    record = json.loads((tmp_path / "out.json").read_text())
+    assert [len(each["continuations"]) for each in record["strategies"]] == [4, 4, 8, 8, 8, 8]
+    for each in record["strategies"]:
+        assert each["strategy"] in lines
+        for row in each["continuations"]:
+            assert row["new_tokens"] == 9
+            assert f"    [9 tokens, mean log-probability {row['mean_log_probability']:.2f}, repeated" in printed
+    first = record["strategies"][0]["continuations"][0]
+    assert first["text"].split() == ["she", "opened", "the", "door", "and", *first["generated"].split()]
+    again = hf_gpt(*flags, "--overwrite")
+    assert again[1] == printed
+
+
+def test_comparison_by_command(hf_gpt, tiny_checkpoint, tmp_path, model, tokenizer):
+    (tmp_path / "human.txt").write_text(STORY)
+    flags = ("generate", "--model_name_or_path", tiny_checkpoint, "--compare", tmp_path / "human.txt")
+    flags += ("--max_new_tokens", 12, "--passages", 5, "--prompt_tokens", 6, "--output_file", tmp_path / "out.json")
+    status, printed, errors = hf_gpt(*flags)
+    assert status == 0, errors
+    record = json.loads((tmp_path / "out.json").read_text())
+    human, greedy, *_ = rows = record["comparison"]
+    assert [row["of"] for row in rows] == ["Human text", *map(str, strategies())]
+    assert [row["texts"] for row in rows] == [5] * 7
+    parts = passages(tokenizer(STORY)["input_ids"], 5, 6, 12)
+    assert {name: human[name] for name in compare([new for _, new in parts])} == compare([new for _, new in parts])
+    losses = []
+    for given, new in parts:
+        row = torch.tensor([given + new])
+        with torch.no_grad():
+            losses.append(model(row, labels=torch.tensor([[-100] * 6 + new])).loss.item())
+    assert human["perplexity"] == pytest.approx(math.exp(sum(losses) / 5), rel=1e-5)
+    assert greedy["perplexity"] < human["perplexity"]
+    texts = [each["text"] for each in record["strategies"][0]["continuations"]]
+    assert [text.startswith(tokenizer.decode(given)) for text, (given, _) in zip(texts, parts, strict=True)] == [
+        True
+    ] * 5
+    assert f"{human['perplexity']:.3f}" in printed
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "Give --text or --file."),
+        (("--text", " "), "has no token"),
+        (("--text", "she", "--max_new_tokens", 64), "--max_new_tokens 64 leaves no room for a prompt"),
+        (("--text", "she", "--top_p", 2), "top-p 2.0"),
+        (("--text", "she", "--compare", "HUMAN", "--num_samples", 1), "--compare needs two texts or more"),
+        (("--compare", "HUMAN", "--prompt_tokens", 60), "--prompt_tokens 60"),
+        (("--compare", "HUMAN", "--passages", 5000), "5000 passages of 60 are needed"),
+        (("--compare", "no.txt"), "no.txt: no such file"),
+    ],
+)
+def test_mistakes_are_named(hf_gpt, tiny_checkpoint, tmp_path, flags, message):
+    human = tmp_path / "human.txt"
+    human.write_text(STORY)
+    flags = [human if flag == "HUMAN" else flag for flag in flags]
+    output = tmp_path / "out.json"
+    status, _, errors = hf_gpt("generate", "--model_name_or_path", tiny_checkpoint, *flags, "--output_file", output)
+    assert status == 2
+    assert message in errors.splitlines()[-1]
+    assert not output.exists()
