@@ -44,7 +44,8 @@ class LanguageModelArguments(NamesModel):
         The model, in evaluation mode on its device, and its tokenizer.
 
         Raises:
-            ValueError, FileNotFoundError: if there is none, they do not belong together, or there is no such device.
+            ValueError, FileNotFoundError: if there is none, it is a masked one, they do not belong together, or
+            there is no such device.
         """
         try:
             device = torch.device(self.device) if self.device else torch.accelerator.current_accelerator()
@@ -52,6 +53,11 @@ class LanguageModelArguments(NamesModel):
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"--device {self.device} cannot be used: {str(error).splitlines()[0]}") from error
         tokenizer = self.tokenizer_source.tokenizer()
+        if not self.source.config(n_head=self.n_head).is_causal:
+            raise ValueError(
+                f"{self.model_name_or_path} is a masked language model, which sees the token that it would predict: "
+                "name a causal one."
+            )
         model = self.source.model(GPTForCausalLM, n_head=self.n_head)
         check_ids(model.config, tokenizer, self.model_name_or_path)
         return model.to(device or "cpu").eval(), tokenizer

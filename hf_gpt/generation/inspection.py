@@ -83,7 +83,8 @@ def inspect(
     context = model.config.n_positions
     count = min(count, len(tokenizer))
     positions = []
-    for begin, end, first in tqdm([*windows(len(ids), context, checked_stride(stride, context))], unit="window"):
+    parts = [*windows(len(ids), context, checked_stride(stride, context))]
+    for begin, end, first in tqdm(parts, desc="reading", unit="window"):
         row = torch.tensor([ids[begin:end]], device=model.device)  # (1, window)
         before = torch.arange(first - 1, end - 1, device=model.device) - begin
         log_probs = model(row, logits_to_keep=before).logits[0].float().log_softmax(-1)  # (counted, vocab_size)

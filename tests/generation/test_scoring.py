@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 
 import pytest
 import torch
@@ -210,6 +211,17 @@ def test_accuracy_of_minimal_pairs_by_command(hf_gpt, tiny_checkpoint, tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert rows[0]["good_log_probability"] == pytest.approx(rows[1]["bad_log_probability"], abs=1e-5)
     assert [row["correct"] for row in rows].count(True) == 1
+
+
+def test_a_masked_language_model_is_refused(hf_gpt, tiny_checkpoint, tmp_path):
+    """It would be given the answers."""
+    folder = shutil.copytree(tiny_checkpoint, tmp_path / "masked")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"is_causal": False}))
+    for name in ("score", "perplexity", "inspect", "generate"):
+        status, _, errors = hf_gpt(name, "--model_name_or_path", folder, "--text", "She ran.")
+        assert status == 2
+        assert "is a masked language model" in errors.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
