@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hf_gpt import GPTForCausalLM
+from hf_gpt import GPTForCausalLM, GPTForSequenceClassification
 from hf_gpt.generation.scoring import perplexity, read_lines, read_pairs, score_texts, windows
 
 CONTEXT = 24
@@ -211,6 +211,23 @@ def test_accuracy_of_minimal_pairs_by_command(hf_gpt, tiny_checkpoint, tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert rows[0]["good_log_probability"] == pytest.approx(rows[1]["bad_log_probability"], abs=1e-5)
     assert [row["correct"] for row in rows].count(True) == 1
+
+
+def test_other_forms_of_a_model_give_its_scores(hf_gpt, tiny_checkpoint, tmp_path):
+    """Stock openai-gpt, and a classifier, whose transformer is the language model's."""
+    assert hf_gpt("convert", tiny_checkpoint, tmp_path / "stock", "--to", "openai-gpt")[0] == 0
+    GPTForSequenceClassification.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "classifier")
+    AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True).save_pretrained(tmp_path / "classifier")
+    found = []
+    for folder in (tiny_checkpoint, tmp_path / "stock", tmp_path / "classifier"):
+        status, printed, errors = hf_gpt("score", "--model_name_or_path", folder, "--text", "She opened the door.")
+        assert status == 0, errors
+        (row,) = csv.DictReader(printed.splitlines(), delimiter="\t")
+        found.append((int(row["tokens"]), float(row["log_probability"])))
+    assert found[2] == (5, pytest.approx(found[0][1], abs=1e-5))
+    # The stock model has lost the special tokens, and with them their share of the probability.
+    assert found[1] == (5, pytest.approx(found[0][1], abs=0.01))
+    assert found[1][1] > found[0][1]
 
 
 def test_a_masked_language_model_is_refused(hf_gpt, tiny_checkpoint, tmp_path):
