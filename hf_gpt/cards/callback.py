@@ -149,11 +149,12 @@ def hyperparameters(
         "optimizer": _plain(args.optim) if optimizer == "trainer" else "the release's Adam",
         "schedule": f"{_plain(args.lr_scheduler_type)}, warm-up {args.warmup_steps:g}"
         if scheduled == "trainer"
-        else f"{scheduled}, warm-up {args.warmup}",
+        else f"{scheduled}, warm-up {getattr(args, 'warmup', args.warmup_steps):g}",
         "weight decay": args.weight_decay,
         "largest gradient norm": args.max_grad_norm,
         "dropout": getattr(config, "resid_pdrop", None),
-        "language-model coefficient": getattr(config, "lm_coef", None),
+        # Of the task heads; a language model alone has none.
+        "language-model coefficient": None if model.can_generate() else getattr(config, "lm_coef", None),
         "label smoothing": args.label_smoothing_factor or None,
         "precision": precision,
         "context": getattr(config, "n_positions", None),

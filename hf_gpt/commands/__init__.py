@@ -37,7 +37,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 _USER_ERRORS = (yaml.YAMLError, httpx.HTTPError, EntryNotFoundError, RevisionResolutionError, StrictDataclassError)
 # Settings whose value is a file or folder to read, or several, or NAME=FOLDER.
 _PATHS = {"model_name_or_path", "tokenizer_name", "tokenizer", "base_model", "data_dir", "data_dirs", "text_files"}
-_PATHS |= {"train_file", "validation_file", "test_file", "input_files", "file", "pairs", "compare"}
+_PATHS |= {"train_file", "validation_file", "validation_files", "test_file", "input_files", "file", "pairs", "compare"}
 # What other programs call our flags.
 _SYNONYMS = {
     "batch_size": "per_device_train_batch_size",

@@ -38,9 +38,10 @@ class TrainTokenizerArguments:
     """What to read and to write."""
 
     text_files: list[str] = field(
-        metadata={"help": "Text files, directories of .txt, and .xz, .gz, tar or zip files of .txt."}
+        metadata={"help": "Text, JSONL or Parquet files, directories of them, and .xz, .gz, tar or zip files of .txt."}
     )
     output_dir: str = field(metadata={"help": "Where to write the vocabulary and the tokenizer."})
+    text_column: str = field(default="text", metadata={"help": "Column of the text in JSONL and Parquet files."})
     vocab_size: int = field(default=8000, metadata={"help": "Rows of the vocabulary, without the special tokens."})
     min_character_count: int = field(
         default=100,
@@ -182,7 +183,7 @@ def train(args: TrainTokenizerArguments) -> None:
     """Count words, learn merges, write."""
     output_dir = Path(args.output_dir)
     check_empty(output_dir, args.overwrite_output_dir)
-    word_counts = count_words(iter_texts(args.text_files), args.unwrap, args.min_texts)
+    word_counts = count_words(iter_texts(args.text_files, args.text_column), args.unwrap, args.min_texts)
     if not word_counts:
         raise ValueError(f"no words seen in {args.min_texts} or more texts of {', '.join(args.text_files)}")
     vocab, merges = learn_vocab(word_counts, args.vocab_size, args.min_character_count)

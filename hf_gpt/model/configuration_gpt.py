@@ -292,6 +292,17 @@ class GPTConfig(PreTrainedConfig):
         used = [self.bos_token_id, self.start_token_id, self.delimiter_token_id, self.classify_token_id, 0]
         return None if self.pad_token_id in (*used, *self.eos_token_ids) else self.pad_token_id
 
+    def forget_task(self) -> None:
+        """
+        Of a fine-tuned model, what is left when it goes on as a language model: no labels, no layers of a head, and no
+        probability for special tokens, which no text holds.
+        """
+        self.head_layers = self.problem_type = None
+        plain = type(self)()
+        self.id2label, self.label2id = plain.id2label, plain.label2id
+        specials = {self.start_token_id, self.delimiter_token_id, self.classify_token_id} - {None, *self.eos_token_ids}
+        self.untrained_token_ids = sorted(specials) or None
+
     def forget_ids_outside(self) -> list[str]:
         """
         After the vocabulary has shrunk: special tokens whose rows are gone become `None`.

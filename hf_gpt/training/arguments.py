@@ -82,10 +82,11 @@ RANGES: dict[str, dict[str, float]] = {
     **dict.fromkeys(("max_eval_rows", "max_length", "max_train_rows", "num_proc", "task_rows_cap"), _COUNT),
     **dict.fromkeys(("rows_per_shard", "tokens_per_batch", "validation_rows"), _COUNT),
     # model
-    **dict.fromkeys(("adapter_size", "n_embd", "n_head", "n_layer"), _COUNT),
+    **dict.fromkeys(("adapter_size", "n_embd", "n_head", "n_inner", "n_layer"), _COUNT),
     "dropout": _SHARE,
     "lm_coef": _AMOUNT,
     "n_positions": {"at least": 2},
+    "row_length": {"at least": 2},
     "transfer_layers": _AMOUNT,
     # measuring and generating text
     **dict.fromkeys(("batch_size", "max_new_tokens", "no_repeat_ngram_size", "num_samples"), _COUNT),

@@ -5,6 +5,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,38 @@ from datasets.exceptions import DatasetGenerationError
 from transformers import set_seed
 from transformers.trainer_utils import IntervalStrategy
 
+from ..cards.callback import ModelCardCallback
+from ..cards.fine_tuned import FineTunedCard
+from ..cards.pretrained import learning_rate_advice
+from ..conversion.sources import KINDS
 from ..files import PRETRAINING, in_output_folder, write_json
-from ..loading import open_source
+from ..loading import Source, check_ids, open_source
 from ..model.configuration_gpt import GPTConfig, default_generation_config
-from ..model.modeling_gpt import GPTForCausalLM
+from ..model.modeling_gpt import GPTForCausalLM, GPTModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import PackedRowCollator
 from .arguments import LauncherArguments, check_ranges
-from .checkpoints import WholeCheckpointTrainer
+from .language_model import LanguageModelTrainer, samples
+from .loading import described_head
+from .optimization import SCHEDULES
 from .output import check_output_dir, remove_earlier_results
 from .text_files import iter_texts, unwrap_paragraphs
 
-ROW_FEATURES = Features({"input_ids": SequenceFeature(Value("int32")), "starts": SequenceFeature(Value("int32"))})
+ROW_FEATURES = Features(
+    {
+        "input_ids": SequenceFeature(Value("int32")),
+        "starts": SequenceFeature(Value("int32")),
+        "words": Value("float64"),
+    }
+)
 
 # Characters that one call of the tokenizer gets: long enough to batch, short enough for progress to show.
 _CALL_CHARACTERS = 200_000
 # How far behind its place a cut may go, so as to fall between paragraphs, lines or words.
 _CUT_CHARACTERS = 2_000
+NEW_MODEL = {"learning_rate": 1e-3, "warmup_steps": 200.0}
+# The paper's rate for fine-tuning, section 4.1, which its auxiliary language model has, too.
+GIVEN_MODEL = {"learning_rate": 6.25e-5, "warmup_steps": 0.1}
 _DROPOUTS = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop")
 
 
@@ -38,8 +54,19 @@ _DROPOUTS = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop")
 class TextArguments:
     """What to read."""
 
-    text_files: list[str] = field(metadata={"help": "Text files, folders, or .zip/.tar.xz archives of .txt files."})
-    tokenizer: str = field(metadata={"help": "Folder or Hub id of a GPTTokenizer."})
+    text_files: list[str] = field(
+        metadata={
+            "help": "Text files, JSONL or Parquet (a text a row), folders, or .zip/.tar.xz archives of .txt files."
+        }
+    )
+    validation_files: list[str] | None = field(
+        default=None, metadata={"help": "What to measure, instead of a held-out part of --text_files."}
+    )
+    text_column: str = field(default="text", metadata={"help": "Column of the text in JSONL and Parquet files."})
+    tokenizer: str | None = field(
+        default=None,
+        metadata={"help": "Folder or Hub id of a GPTTokenizer; by default that of --model_name_or_path."},
+    )
     unwrap: bool = field(default=True, metadata={"help": "Join the hard-wrapped lines of a paragraph."})
     hold_out_every: int = field(
         default=50,
@@ -49,6 +76,9 @@ class TextArguments:
         },
     )
     validation_rows: int = field(default=200, metadata={"help": "Held-out rows to measure, spread over them all."})
+    row_length: int | None = field(
+        default=None, metadata={"help": "Tokens of a row, at most the model's context, which is the default."}
+    )
     num_proc: int | None = field(default=None, metadata={"help": "Processes that tokenize."})
 
     def __post_init__(self) -> None:
@@ -57,26 +87,89 @@ class TextArguments:
 
 @dataclass
 class ShapeArguments:
-    """What to build."""
+    """What to start from: a model that is given, or the shape of a new one."""
 
-    n_layer: int = field(default=5, metadata={"help": "Blocks."})
-    n_embd: int = field(default=192, metadata={"help": "Width."})
-    n_head: int = field(default=3, metadata={"help": "Attention heads; divides the width."})
-    n_positions: int = field(default=512, metadata={"help": "Context, and tokens of a row."})
-    dropout: float = field(default=0.0, metadata={"help": "All dropout rates; the release's own is 0.1."})
+    model_name_or_path: str | None = field(
+        default=None,
+        metadata={
+            "help": "Language model to go on with: an hf_gpt folder or Hub id (of a fine-tuned one the head is left "
+            "out, an adapter is merged), the folder of the OpenAI release, or a stock openai-gpt. If none, a new one."
+        },
+    )
+    revision: str = field(default="main", metadata={"help": "Branch, tag or commit of a model on the Hub."})
+    n_layer: int | None = field(default=None, metadata={"help": "Blocks of a new model (default: 5)."})
+    n_embd: int | None = field(default=None, metadata={"help": "Width of a new model (default: 192)."})
+    n_head: int | None = field(
+        default=None,
+        metadata={
+            "help": "Attention heads of a new model, which divide the width (default: 3), or of a release whose width "
+            "is not 64 times their number."
+        },
+    )
+    n_positions: int | None = field(default=None, metadata={"help": "Context of a new model (default: 512)."})
+    n_inner: int | None = field(
+        default=None, metadata={"help": "Width of a new model's feed-forward layers (default: 4 times the width)."}
+    )
+    afn: str | None = field(
+        default=None,
+        metadata={"help": "Activation of a new model (default: gelu).", "choices": ["gelu", "relu", "swish"]},
+    )
+    norm_first: bool = field(
+        default=False,
+        metadata={"help": "Give a new model GPT-2's blocks, with the norms before each layer and one at the end."},
+    )
+    dropout: float | None = field(
+        default=None,
+        metadata={"help": "All dropout rates; by default a new model's are 0 and a given one's its own."},
+    )
     attn_implementation: str | None = field(default=None, metadata={"help": "sdpa, eager or flex_attention."})
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        names = ("n_layer", "n_embd", "n_positions", "n_inner", "afn")
+        given = [name for name in names if getattr(self, name) is not None] + ["norm_first"] * self.norm_first
+        if self.model_name_or_path is not None and given:
+            raise ValueError(
+                f"--{given[0]} is of a new model, and --model_name_or_path {self.model_name_or_path} has its shape: "
+                "leave one of them out (rows shorter than the context are --row_length)."
+            )
+
+    @cached_property
+    def source(self) -> Source | None:
+        """`Source` or `None`: of the model that is given."""
+        return None if self.model_name_or_path is None else open_source(self.model_name_or_path, self.revision)
+
+    def dropouts(self) -> dict[str, float]:
+        """The rates of a configuration that `--dropout` changes."""
+        return {} if self.dropout is None else dict.fromkeys(_DROPOUTS, self.dropout)
 
 
 @dataclass
 class PretrainingArguments(LauncherArguments):
     """The Trainer's own arguments with defaults for a small GPT."""
 
-    learning_rate: float = field(default=1e-3, metadata={"help": "Highest learning rate."})
+    learning_rate: float | None = field(
+        default=None,
+        metadata={
+            "help": f"Highest learning rate (default: {NEW_MODEL['learning_rate']:g}, for a given model "
+            f"{GIVEN_MODEL['learning_rate']:g})."
+        },
+    )
     lr_scheduler_type: str = field(default="cosine", metadata={"help": "Shape of the schedule."})
-    warmup_steps: float = field(default=200, metadata={"help": "Steps of warm-up, or a share below 1."})
+    schedule: str = field(
+        default="trainer",
+        metadata={
+            "help": "The Trainer's schedule (--lr_scheduler_type), or one of the release.",
+            "choices": ["trainer", *SCHEDULES],
+        },
+    )
+    warmup_steps: float | None = field(
+        default=None,
+        metadata={
+            "help": f"Steps of warm-up, or a share below 1 (default: {NEW_MODEL['warmup_steps']:g}, for a given model "
+            f"{GIVEN_MODEL['warmup_steps']:g})."
+        },
+    )
     weight_decay: float = field(default=0.01, metadata={"help": "Decay of matrices."})
     per_device_train_batch_size: int = field(default=16, metadata={"help": "Rows of a step and device."})
     save_strategy: str = field(default="steps", metadata={"help": "When to save."})
@@ -90,8 +183,21 @@ class PretrainingArguments(LauncherArguments):
         default=True, metadata={"help": "What the saved configuration says; training has no cache."}
     )
 
+    def __post_init__(self) -> None:
+        # Which of the two sets of defaults holds is known where the model is.
+        self.left_open = [name for name in NEW_MODEL if getattr(self, name) is None]
+        self.settle(NEW_MODEL)
+        super().__post_init__()
 
-def pack_documents(documents: Iterable[Sequence[int]], row_length: int) -> Iterator[dict[str, list[int]]]:
+    def settle(self, defaults: dict[str, float]) -> None:
+        """Take these values for what no flag has said."""
+        for name in self.left_open:
+            setattr(self, name, defaults[name])
+
+
+def pack_documents(
+    documents: Iterable[tuple[Sequence[int], int]], row_length: int
+) -> Iterator[dict[str, list[int] | float]]:
     """
     Cut a stream of documents into rows of one length without padding.
 
@@ -99,24 +205,25 @@ def pack_documents(documents: Iterable[Sequence[int]], row_length: int) -> Itera
     starts: its tokens see only their own piece. The incomplete last row is left out.
 
     Args:
-        documents (`Iterable[Sequence[int]]`): token ids of each document.
+        documents (`Iterable[tuple[Sequence[int], int]]`): token ids and number of words of each document.
         row_length (`int`): tokens of a row.
 
     Yields:
-        `dict[str, list[int]]`: `input_ids` of `row_length` tokens and `starts`, the indices where pieces begin
-        (the first is 0).
+        `dict`: `input_ids` of `row_length` tokens; `starts`, the indices where pieces begin (the first is 0); and
+        `words`, those of each document spread evenly over its tokens.
     """
-    row, starts = [], []
-    for document in documents:
+    row, starts, words = [], [], 0.0
+    for document, document_words in documents:
         taken = 0
         while taken < len(document):
             starts.append(len(row))
             piece = document[taken : taken + row_length - len(row)]
             row.extend(piece)
             taken += len(piece)
+            words += document_words * len(piece) / len(document)
             if len(row) == row_length:
-                yield {"input_ids": row, "starts": starts}
-                row, starts = [], []
+                yield {"input_ids": row, "starts": starts, "words": words}
+                row, starts, words = [], [], 0.0
 
 
 def encode_document(text: str, tokenizer: GPTTokenizer) -> list[int]:
@@ -195,18 +302,21 @@ def _cut(text: str, place: int, within: int) -> int:
 
 def packed_rows(
     files: Sequence[str],
-    stamps: Sequence[tuple[int, int]],
+    stamps: Sequence[tuple[tuple[int, int], ...]],
     tokenizer: GPTTokenizer,
     row_length: int,
     unwrap: bool,
     held_out: HeldOut | None,
     validation: bool,
-) -> Iterator[dict[str, list[int]]]:
+    text_column: str,
+) -> Iterator[dict[str, list[int] | float]]:
     """Rows of the documents of text files; `stamps` (size, time of change) only tell `datasets` fresh from stale."""
-    texts: Iterator[str] = (text for _, text in iter_texts(files))
+    texts: Iterator[str] = (text for _, text in iter_texts(files, text_column))
     if held_out is not None:
         texts = (piece for text in texts for piece in held_out.divide(text)[validation])
-    documents = (encode_document(unwrap_paragraphs(text) if unwrap else text, tokenizer) for text in texts)
+    documents = (
+        (encode_document(unwrap_paragraphs(text) if unwrap else text, tokenizer), len(text.split())) for text in texts
+    )
     yield from pack_documents(documents, row_length)
 
 
@@ -217,6 +327,7 @@ def packed_dataset(
     unwrap: bool = True,
     held_out: HeldOut | None = None,
     validation: bool = False,
+    text_column: str = "text",
     num_proc: int | None = None,
     cache_dir: str | None = None,
 ) -> Dataset:
@@ -224,12 +335,13 @@ def packed_dataset(
     Tokenize and pack text files once; later calls find the rows in the cache of `datasets`.
 
     Args:
-        files (`Sequence[str]`): text files, folders or archives (see `iter_texts`).
+        files (`Sequence[str]`): text, JSONL or Parquet files, folders or archives (see `iter_texts`).
         tokenizer (`GPTTokenizer`): adds no special tokens.
         row_length (`int`): tokens of a row.
         unwrap (`bool`, *optional*, defaults to `True`): join the hard-wrapped lines of a paragraph.
         held_out (`HeldOut`, *optional*): part of the texts that is left out.
         validation (`bool`, *optional*, defaults to `False`): take that part alone instead.
+        text_column (`str`, *optional*, defaults to `"text"`): column of JSONL and Parquet files.
         num_proc (`int`, *optional*): processes; `files` are divided among them.
         cache_dir (`str`, *optional*): folder of the cache.
 
@@ -240,7 +352,10 @@ def packed_dataset(
         FileNotFoundError, ValueError: for files that are missing, unreadable or without enough text for one row.
     """
     _check_files(files)
-    stamps = [(Path(file).stat().st_size, Path(file).stat().st_mtime_ns) for file in files]
+    stamps = [
+        tuple((path.stat().st_size, path.stat().st_mtime_ns) for path in (Path(file), *sorted(Path(file).rglob("*"))))
+        for file in files
+    ]
     arguments = {
         "files": list(files),
         "stamps": stamps,
@@ -249,9 +364,10 @@ def packed_dataset(
         "unwrap": unwrap,
         "held_out": held_out,
         "validation": validation,
+        "text_column": text_column,
     }
     if next(packed_rows(**arguments), None) is None:
-        part, remedy = "text", "give more text, or make rows shorter (--n_positions)"
+        part, remedy = "text", "give more text, or make rows shorter (--row_length)"
         if held_out is not None:
             part = "held-out text" if validation else "training text"
             remedy += f", change --hold_out_every ({held_out.every}), or hold out nothing with --hold_out_every 0"
@@ -275,15 +391,11 @@ def _check_files(files: Sequence[str]) -> None:
             raise FileNotFoundError(f"{file} does not exist: name text files, folders of them, or archives.")
 
 
-def perplexity(loss: float) -> float:
-    """`exp(loss)`, infinite where no number is large enough."""
-    return math.exp(loss) if loss < math.log(sys.float_info.max) else math.inf
-
-
 @in_output_folder
 def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArguments) -> dict[str, Any]:
     """
-    Pack the texts, train, measure, and write model, tokenizer and, last, `pretraining.json` into `args.output_dir`.
+    Pack the texts, train a new model or go on with a given one, measure, and write model, tokenizer, of a given model
+    a card, and, last, `pretraining.json` into `args.output_dir`.
 
     Returns:
         `dict`: what `pretraining.json` holds.
@@ -294,45 +406,40 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
     """
     checkpoint = check_output_dir(args)
     is_main, output = args.process_index == 0, Path(args.output_dir)
-    if not texts.hold_out_every:
+    if not (texts.hold_out_every or texts.validation_files):
         args.eval_strategy = IntervalStrategy.NO
     set_seed(args.seed)
-    tokenizer = open_source(texts.tokenizer, weights=False).tokenizer()
-    config = new_config(shape, tokenizer)
+    config, tokenizer = _config_and_tokenizer(texts, shape)
+    row_length = texts.row_length or config.n_positions
+    if row_length > config.n_positions:
+        raise ValueError(f"--row_length {row_length} is longer than the model's context of {config.n_positions}.")
+    start = "random weights"
+    if shape.source is not None:
+        args.settle(GIVEN_MODEL)
+        start = describe_source(shape.source, config)
     with args.main_process_first(desc="packing"):
-        train, validation, held_out = _packed_parts(texts, tokenizer, shape.n_positions)
-    model = GPTForCausalLM(config)
+        train, validation, held_out = _packed_parts(texts, tokenizer, row_length)
+    model = GPTForCausalLM(config) if shape.source is None else _given_model(shape)
     if is_main:
-        print(f"{len(train):,} training rows of {shape.n_positions} tokens, {model.num_parameters():,} parameters")
+        print(f"{len(train):,} training rows of {row_length} tokens, {model.num_parameters():,} parameters")
+        print(f"Start: {start}")
+        if shape.source is not None and "learning_rate" in args.left_open:
+            print(_on_the_rate(shape, args))
         print(f"Held out: {held_out or 'nothing'}", flush=True)
         if args.overwrite_output_dir and checkpoint is None:
             remove_earlier_results(output)
-    trainer = WholeCheckpointTrainer(
+    trainer = LanguageModelTrainer(
         model=model,
         args=args,
         train_dataset=train,
         eval_dataset=validation,
         data_collator=PackedRowCollator(),
         processing_class=tokenizer,
+        callbacks=[] if shape.source is None else [ModelCardCallback(_card(texts, shape, start))],
     )
-    result = trainer.train(resume_from_checkpoint=checkpoint)
-    rows = trainer.state.global_step * args.train_batch_size * args.world_size * args.gradient_accumulation_steps
-    record = {
-        "steps": trainer.state.global_step,
-        "tokens_seen": rows * shape.n_positions,
-        "held_out": str(held_out) if held_out else None,
-        "validation_tokens": 0 if validation is None else len(validation) * shape.n_positions,
-        "training_tokens": len(train) * shape.n_positions,
-        "train_runtime_s": result.metrics["train_runtime"],
-    }
-    if validation is not None:
-        record["validation_loss"] = loss = trainer.evaluate()["eval_loss"]
-        record["validation_perplexity"] = perplexity(loss)
-        if not math.isfinite(loss):
-            raise trainer.divergence(f"the held-out loss is {loss}")
-    # The task heads that start from this model train with the paper's dropout.
-    for name in _DROPOUTS:
-        setattr(model.config, name, 0.1)
+    record = _train_and_measure(trainer, checkpoint, shape.source is not None)
+    record = {"start": start, "held_out": held_out} | record
+    _settle_dropouts(model.config, shape)
     model.generation_config = default_generation_config(model.config)
     trainer.save_whole_model()
     if is_main:
@@ -340,8 +447,41 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
         print((output / PRETRAINING).read_text(encoding="utf-8"), end="")
         if record.get("validation_loss", 0) > 1 + math.log(config.vocab_size):
             print("The held-out loss is far above that of guessing: lower --learning_rate.", file=sys.stderr)
+        if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+            print("Samples: held-out text | what the model goes on with" if validation else "Samples: text | model")
+            print("\n".join(samples(model, tokenizer, validation or train, seed=args.seed)), flush=True)
     if args.push_to_hub:
         trainer.push_to_hub()
+    return record
+
+
+def _train_and_measure(trainer: LanguageModelTrainer, checkpoint: str | None, is_given: bool) -> dict[str, Any]:
+    """Train and measure, a given model before as well; what `pretraining.json` says of that."""
+    args, train, validation = trainer.args, trainer.train_dataset, trainer.eval_dataset
+    record: dict[str, Any] = {}
+    # Shards are made where training begins.
+    if is_given and validation is not None and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+        before = trainer.evaluate()
+        for name in ("perplexity", "word_perplexity"):
+            record[f"validation_{name}_before"] = before[f"eval_{name}"]
+    result = trainer.train(resume_from_checkpoint=checkpoint)
+    rows = trainer.state.global_step * args.train_batch_size * args.world_size * args.gradient_accumulation_steps
+    row_length = len(train[0]["input_ids"])
+    record |= {
+        "steps": trainer.state.global_step,
+        "learning_rate": args.learning_rate,
+        "tokens_seen": rows * row_length,
+        "validation_tokens": 0 if validation is None else len(validation) * row_length,
+        "training_tokens": len(train) * row_length,
+        "train_runtime_s": result.metrics["train_runtime"],
+    }
+    if validation is not None:
+        measured = trainer.evaluate()
+        record["validation_words"] = round(sum(validation["words"]))
+        for name in ("loss", "perplexity", "word_perplexity"):
+            record[f"validation_{name}"] = measured[f"eval_{name}"]
+        if not math.isfinite(record["validation_loss"]):
+            raise trainer.divergence(f"the held-out loss is {record['validation_loss']}")
     return record
 
 
@@ -349,10 +489,14 @@ def new_config(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTConfig:
     """The configuration of a new model for a tokenizer."""
     config = GPTConfig(
         vocab_size=len(tokenizer),
-        n_positions=shape.n_positions,
-        n_embd=shape.n_embd,
-        n_layer=shape.n_layer,
-        n_head=shape.n_head,
+        n_positions=shape.n_positions or 512,
+        n_embd=shape.n_embd or 192,
+        n_layer=shape.n_layer or 5,
+        n_head=shape.n_head or 3,
+        n_inner=shape.n_inner,
+        afn=shape.afn or "gelu",
+        norm_first=shape.norm_first,
+        final_norm=shape.norm_first,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,
         start_token_id=tokenizer.bos_token_id,
@@ -360,23 +504,112 @@ def new_config(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTConfig:
         classify_token_id=tokenizer.cls_token_id,
         # No text holds them.
         untrained_token_ids=[tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id],
-        **dict.fromkeys(_DROPOUTS, shape.dropout),
+        **(dict.fromkeys(_DROPOUTS, 0.0) | shape.dropouts()),
     )
     config._attn_implementation = shape.attn_implementation
     return config
 
 
+def _config_and_tokenizer(texts: TextArguments, shape: ShapeArguments) -> tuple[GPTConfig, GPTTokenizer]:
+    """The configuration of the model that is trained, and a tokenizer that fits it."""
+    source = shape.source
+    if texts.tokenizer is None and source is None:
+        raise ValueError("A new model needs --tokenizer; or name a model to go on with by --model_name_or_path.")
+    if source is not None and shape.n_head is not None and source.kind != "tf-release":
+        raise ValueError(f"--n_head {shape.n_head}: {source.name} says itself how many heads it has. Leave it out.")
+    config = None if source is None else source.config(n_head=shape.n_head, **shape.dropouts())
+    if config is not None and not config.is_causal:
+        raise ValueError(f"{source.name} is a masked language model (is_causal is false): name a causal one.")
+    try:
+        named = source if texts.tokenizer is None else open_source(texts.tokenizer, weights=False)
+        tokenizer = named.tokenizer(task_template=False)
+    except ValueError as error:
+        if texts.tokenizer is not None:
+            raise
+        raise ValueError(f"{error} Name a tokenizer that fits the model with --tokenizer.") from error
+    if config is None:
+        return new_config(shape, tokenizer), tokenizer
+    check_ids(config, tokenizer, source.name)
+    return config, tokenizer
+
+
+def _given_model(shape: ShapeArguments) -> GPTForCausalLM:
+    """The model to go on with, as a language model alone."""
+    settings = {"n_head": shape.n_head, "attn_implementation": shape.attn_implementation}
+    model = shape.source.model(GPTForCausalLM, **settings, **shape.dropouts())
+    model.config.forget_task()
+    return model
+
+
+def describe_source(source: Source, config: GPTConfig) -> str:
+    """What a language model goes on from, and what of it is left out, for people."""
+    found = f"{source.name}, {KINDS[source.kind]}" + (f", commit {source.commit}" if source.commit else "")
+    if source.kind == "adapter":
+        found += ", merged into its base model"
+    head = (config.architectures or [GPTForCausalLM.__name__])[0]
+    if head not in (GPTForCausalLM.__name__, GPTModel.__name__):
+        found += f"; the head of {described_head(config)} is left out"
+    return found
+
+
+def _on_the_rate(shape: ShapeArguments, args: PretrainingArguments) -> str:
+    advice = learning_rate_advice(shape.model_name_or_path, args.learning_rate)
+    return advice or (
+        f"Learning rate {args.learning_rate:g}, with which the paper fine-tunes a model of GPT-1's size; smaller ones "
+        "want more (--learning_rate)."
+    )
+
+
+def _card(texts: TextArguments, shape: ShapeArguments, start: str) -> FineTunedCard:
+    names = ", ".join(Path(file).name for file in texts.text_files)
+    return FineTunedCard(
+        task="language-modelling",
+        family="language-model",
+        base_model=shape.source.name,
+        description=f"It predicts the next token. Training started from {start.replace(shape.source.name + ', ', '')}",
+        data_source=f"files of the user ({names})",
+        main_metric="perplexity",
+    )
+
+
+def _settle_dropouts(config: GPTConfig, shape: ShapeArguments) -> None:
+    """Task heads that start from a new model train with the paper's dropout, from a given one with that one's own."""
+    own = GPTConfig() if shape.source is None else shape.source.config(n_head=shape.n_head)
+    for name in _DROPOUTS:
+        setattr(config, name, getattr(own, name))
+
+
 def _packed_parts(
     texts: TextArguments, tokenizer: GPTTokenizer, row_length: int
-) -> tuple[Dataset, Dataset | None, HeldOut | None]:
+) -> tuple[Dataset, Dataset | None, str | None]:
     """Training rows, the held-out rows that are measured, and what they are of."""
-    _check_files(texts.text_files)
-    arguments = (texts.text_files, tokenizer, row_length, texts.unwrap)
-    if not texts.hold_out_every:
-        return packed_dataset(*arguments, num_proc=texts.num_proc), None, None
-    held_out = HeldOut.of((text for _, text in iter_texts(texts.text_files)), texts.hold_out_every)
-    train = packed_dataset(*arguments, held_out, num_proc=texts.num_proc)
-    rows = packed_dataset(*arguments, held_out, validation=True)
+    validation_files = texts.validation_files or []
+    _check_files([*texts.text_files, *validation_files])
+    settings = {"unwrap": texts.unwrap, "text_column": texts.text_column}
+    arguments = (texts.text_files, tokenizer, row_length)
+    if not (texts.hold_out_every or validation_files):
+        return packed_dataset(*arguments, num_proc=texts.num_proc, **settings), None, None
+    if validation_files:
+        train = packed_dataset(*arguments, num_proc=texts.num_proc, **settings)
+        rows = packed_dataset(validation_files, tokenizer, row_length, **settings)
+        described = _described_files(texts, validation_files)
+    else:
+        found = (text for _, text in iter_texts(texts.text_files, texts.text_column))
+        held_out = HeldOut.of(found, texts.hold_out_every)
+        train = packed_dataset(*arguments, held_out=held_out, num_proc=texts.num_proc, **settings)
+        rows = packed_dataset(*arguments, held_out=held_out, validation=True, **settings)
+        described = str(held_out)
     step = max(1.0, len(rows) / texts.validation_rows)
     chosen = [int(number * step) for number in range(min(len(rows), texts.validation_rows))]
-    return train, rows.select(chosen), held_out
+    return train, rows.select(chosen), described
+
+
+def _described_files(texts: TextArguments, validation_files: list[str]) -> str:
+    """The validation files, and how many of their texts stand in the training files, too."""
+    sums = [
+        {_checksum(text) for _, text in iter_texts(files, texts.text_column)}
+        for files in (texts.text_files, validation_files)
+    ]
+    shared = len(sums[0] & sums[1])
+    described = f"{', '.join(validation_files)}, {len(sums[1]):,} documents"
+    return described + (f", {shared:,} of which are trained on as well" if shared else "")

@@ -1,28 +1,37 @@
-"""Plain text from files, directories and archives, one file at a time."""
+"""Texts from files, directories and archives, one at a time."""
 
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..files.texts import ARCHIVES, COMPRESSIONS, decoded, open_bytes, read_archive
+from ..files.texts import ARCHIVES, COMPRESSIONS, decoded, input_error, open_bytes, read_archive
+from ..tasks.readers import read_by_suffix
+
+# Every row of such a file is a text.
+ROWS = (".parquet", *(f"{kind}{how}" for kind in (".jsonl", ".ndjson") for how in COMPRESSIONS))
 
 
-def iter_texts(paths: Iterable[str | Path]) -> Iterator[tuple[str, str]]:
+def iter_texts(paths: Iterable[str | Path], text_column: str = "text") -> Iterator[tuple[str, str]]:
     """
     Streams the texts of files, directories and archives.
 
-    A directory gives its `.txt` files, compressed text files and archives, sorted by path; an archive gives its `.txt`
-    members in their order; a file named directly is read whatever its suffix. macOS resource files (`._name`,
-    `__MACOSX`) and hidden files in directories are skipped.
+    A directory gives its `.txt`, JSONL and Parquet files, compressed text files and archives, sorted by path; an
+    archive gives its `.txt` members in their order; each row of a JSONL or Parquet file is a text; any other file
+    named directly is read as one text whatever its suffix. macOS resource files (`._name`, `__MACOSX`) and hidden
+    files in directories are skipped.
 
     Args:
-        paths (`Iterable[str | Path]`): text files, `.gz` or `.xz` files, directories, and tar or zip archives.
+        paths (`Iterable[str | Path]`): text, JSONL and Parquet files, `.gz` or `.xz` files, directories, and tar or
+            zip archives.
+        text_column (`str`, *optional*, defaults to `"text"`): column of JSONL and Parquet files.
 
     Yields:
-        `tuple[str, str]`: the name (`archive/member` for a member of an archive) and the text, decoded as UTF-8.
+        `tuple[str, str]`: the name (`archive/member` for a member of an archive, file and line of a row) and the text,
+        decoded as UTF-8.
 
     Raises:
-        ValueError: if a path does not exist, holds no text, is damaged, or is not UTF-8. The message names the file.
+        ValueError: if a path does not exist, holds no text, is damaged, is not UTF-8, or lacks the column. The message
+            names the file, and the row.
     """
     paths = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     if not paths:
@@ -32,11 +41,11 @@ def iter_texts(paths: Iterable[str | Path]) -> Iterator[tuple[str, str]]:
             raise ValueError(f"{path}: no such file or directory")
     for path in paths:
         found = False
-        for name, text in _texts_of_path(path):
+        for name, text in _texts_of_path(path, text_column):
             found = True
             yield name, text
         if not found:
-            raise ValueError(f"{path}: holds no .txt file")
+            raise ValueError(f"{path}: holds no .txt file, nor rows of JSONL or Parquet")
 
 
 def unwrap_paragraphs(text: str) -> str:
@@ -63,19 +72,33 @@ def unwrap_paragraphs(text: str) -> str:
     return "\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
 
 
-def _texts_of_path(path: Path) -> Iterator[tuple[str, str]]:
+def _texts_of_path(path: Path, text_column: str) -> Iterator[tuple[str, str]]:
     if path.is_dir():
-        wanted = (".txt", *filter(None, COMPRESSIONS), *ARCHIVES)
+        wanted = (".txt", *ROWS, *filter(None, COMPRESSIONS), *ARCHIVES)
         for child in sorted(path.rglob("*")):
             relative = child.relative_to(path).as_posix()
             if child.is_file() and child.name.lower().endswith(wanted) and not _is_junk(relative):
-                yield from _texts_of_path(child)
+                yield from _texts_of_path(child, text_column)
+    elif path.name.lower().endswith(ROWS):
+        yield from _texts_of_rows(path, text_column)
     elif path.name.lower().endswith(ARCHIVES):
         for name, content in read_archive(path, lambda name: name.lower().endswith(".txt") and not _is_junk(name)):
             yield f"{path}/{name}", decoded(content, f"{path}/{name}", "utf-8-sig")
     else:
         with open_bytes(path) as file:
             yield str(path), decoded(file.read(), path, "utf-8-sig")
+
+
+def _texts_of_rows(path: Path, text_column: str) -> Iterator[tuple[str, str]]:
+    for record in read_by_suffix(path):
+        text = record.fields.get(text_column)
+        if not isinstance(text, str):
+            kind = "null" if text is None else type(text).__name__
+            found = f"there is no column {text_column!r} (there are {', '.join(record.fields) or 'none'})"
+            if text_column in record.fields:
+                found = f"the column {text_column!r} holds {kind}, not a text"
+            raise input_error(record.where, f"{found}.", "Name the column of the texts with --text_column.")
+        yield record.where, text
 
 
 def _is_junk(name: str) -> bool:

@@ -297,7 +297,7 @@ def test_language_model_over_a_tree(tiny_model):
     row_length=st.integers(2, 8),
 )
 def test_packed_rows_are_documents_alone(tiny_model, documents, row_length):
-    rows = list(pack_documents(documents, row_length))
+    rows = list(pack_documents(((document, 1) for document in documents), row_length))
     if not rows:
         return
     model = tiny_model(GPTForCausalLM)

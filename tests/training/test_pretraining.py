@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from hf_gpt import GPTTokenizer
 from hf_gpt.training import pretraining
-from hf_gpt.training.pretraining import HeldOut, encode_document, pack_documents, packed_dataset, perplexity
+from hf_gpt.training.language_model import perplexity
+from hf_gpt.training.pretraining import HeldOut, encode_document, pack_documents, packed_dataset
 from hf_gpt.training.text_files import iter_texts
 
 documents = st.lists(st.lists(st.integers(0, 9), max_size=12), max_size=6)
@@ -22,6 +23,11 @@ NEWLINE = VOCAB["\n</w>"]
 def tokenizer():
     """The real tokenizer with a vocabulary of letters."""
     return GPTTokenizer(vocab=VOCAB, merges=[])
+
+
+def counted(texts):
+    """Documents with a number of words."""
+    return ((text, 1) for text in texts)
 
 
 def word(letters):
@@ -42,12 +48,17 @@ def word(letters):
     ids=["one-row", "two-documents", "goes-on", "long", "empty-documents", "too-short", "nothing"],
 )
 def test_packed_rows(texts, expected):
-    assert [(row["input_ids"], row["starts"]) for row in pack_documents(texts, 4)] == expected
+    assert [(row["input_ids"], row["starts"]) for row in pack_documents(counted(texts), 4)] == expected
+
+
+def test_words_of_a_row_are_its_share_of_each_document():
+    rows = pack_documents([([1, 2, 3], 6), ([4, 5, 6, 7], 2), ([8], 9)], 4)
+    assert [row["words"] for row in rows] == [6 + 2 / 4, 2 * 3 / 4 + 9]
 
 
 @given(documents, st.integers(1, 9))
 def test_rows_hold_the_documents_in_order(texts, row_length):
-    rows = list(pack_documents(texts, row_length))
+    rows = list(pack_documents(counted(texts), row_length))
     tokens = [token for text in texts for token in text]
     assert len(rows) == len(tokens) // row_length
     assert [token for row in rows for token in row["input_ids"]] == tokens[: len(rows) * row_length]
@@ -61,7 +72,7 @@ def test_pieces_start_where_documents_and_rows_do(texts, row_length):
         if text:
             begins.add(begin)
         begin += len(text)
-    for number, row in enumerate(pack_documents(texts, row_length)):
+    for number, row in enumerate(pack_documents(counted(texts), row_length)):
         start = number * row_length
         expected = {0} | {index for index in range(row_length) if start + index in begins}
         assert row["starts"] == sorted(expected)
@@ -72,7 +83,7 @@ def test_documents_are_read_as_rows_are_wanted():
         while True:
             yield [1, 2, 3]
 
-    rows = pack_documents(endless(), 4)
+    rows = pack_documents(counted(endless()), 4)
     assert next(rows)["input_ids"] == [1, 2, 3, 1]
     assert next(rows)["input_ids"] == [2, 3, 1, 2]
 
@@ -129,14 +140,14 @@ def read(folder, tokenizer, tmp_path, **kwargs):
 
 def test_rows_of_files(books, tokenizer, tmp_path):
     found = read(books, tokenizer, tmp_path)
-    texts = [[*word(x * 4), *word(x * 4), NEWLINE, *word(x * 3)] for x in LETTERS[:6]]
+    texts = [([*word(x * 4), *word(x * 4), NEWLINE, *word(x * 3)], 3) for x in LETTERS[:6]]
     assert list(found) == list(pack_documents(texts, 5))
-    assert found.column_names == ["input_ids", "starts"]
+    assert found.column_names == ["input_ids", "starts", "words"]
 
 
 def test_lines_are_kept_if_asked_for(books, tokenizer, tmp_path):
     found = read(books, tokenizer, tmp_path, unwrap=False)
-    texts = [[*word(x * 4), NEWLINE, *word(x * 4), NEWLINE, *word(x * 3)] for x in LETTERS[:6]]
+    texts = [([*word(x * 4), NEWLINE, *word(x * 4), NEWLINE, *word(x * 3)], 3) for x in LETTERS[:6]]
     assert list(found) == list(pack_documents(texts, 5))
 
 
@@ -183,6 +194,13 @@ def test_rows_are_cached_until_a_file_changes(books, tokenizer, tmp_path):
     changed = packed_dataset([str(file)], tokenizer, 5, cache_dir=str(tmp_path / "cache"))
     assert changed.cache_files != first.cache_files
     assert changed[0]["input_ids"] == [*word("zzzz"), VOCAB["z"]]
+
+
+def test_rows_are_cached_until_a_file_of_a_folder_changes(books, tokenizer, tmp_path):
+    first = read(books, tokenizer, tmp_path)
+    assert read(books, tokenizer, tmp_path).cache_files == first.cache_files
+    (books / "0.txt").write_text("zzzz zzzz zzzz\n")
+    assert read(books, tokenizer, tmp_path)[0]["input_ids"] == [*word("zzzz"), VOCAB["z"]]
 
 
 def test_missing_file(books, tokenizer, tmp_path):

@@ -7,6 +7,7 @@ import tarfile
 import zipfile
 
 import pytest
+from datasets import Dataset
 
 from hf_gpt.training.text_files import iter_texts, unwrap_paragraphs
 
@@ -67,6 +68,31 @@ def test_damaged_files(tmp_path, name, data, message):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(ValueError, match=message):
         list(iter_texts([tmp_path / name]))
+
+
+def test_rows_of_jsonl_and_parquet(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"body": "one", "n": 1}\n\n{"body": "two"}\n')
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"body": "three"}\n', mtime=0))
+    Dataset.from_dict({"body": ["four", "five"]}).to_parquet(tmp_path / "c.parquet")
+    (tmp_path / "d.txt").write_text("six")
+    expected = [("a.jsonl, line 1", "one"), ("a.jsonl, line 3", "two"), ("b.jsonl.gz, line 1", "three")]
+    expected += [("c.parquet, row 1", "four"), ("c.parquet, row 2", "five"), ("d.txt", "six")]
+    assert list(iter_texts(tmp_path, "body")) == [(f"{tmp_path}/{name}", text) for name, text in expected]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('{"body": "x"}', r"a\.jsonl, line 2: there is no column 'text' \(there are body\)\. Name .* --text_column"),
+        ('{"text": 3}', "a.jsonl, line 2: the column 'text' holds int, not a text"),
+        ('{"text": null}', "a.jsonl, line 2: the column 'text' holds null, not a text"),
+        ("text", "a.jsonl, line 2: this is not valid JSON"),
+    ],
+)
+def test_rows_without_a_text(tmp_path, row, message):
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n' + row + "\n")
+    with pytest.raises(ValueError, match=message):
+        list(iter_texts([tmp_path / "a.jsonl"]))
 
 
 def test_truncated_archive(tmp_path):
