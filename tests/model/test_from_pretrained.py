@@ -308,6 +308,7 @@ def with_config(tiny_model, folder, overrides):
     return folder
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "overrides", [{"n_layer": 900, "n_embd": 256}, {"n_embd": 65536}, {"vocab_size": 1 << 24}], ids="-".join
 )

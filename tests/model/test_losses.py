@@ -236,6 +236,7 @@ def test_states_narrower_than_rows():
         torch.testing.assert_close(ours.float(), theirs, rtol=5e-2, atol=1e-1)
 
 
+@pytest.mark.whole
 def test_under_torch_compile():
     """A graph break, with the same values and gradients."""
 

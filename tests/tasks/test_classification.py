@@ -89,6 +89,7 @@ def test_text_of_an_archive_that_is_not_utf8(tmp_path):
         load_task("imdb", write(tmp_path, {"aclImdb_v1.tar.gz": gzip.compress(archive)}))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "folder", "labels"),
     [

@@ -76,6 +76,7 @@ def test_every_format(name, tokenizer, tmp_path):
     check_encoded(data.splits["train"], data.spec, tokenizer, "half")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", REAL_FOLDERS)
 def test_real_rows(name, tokenizer, real_folder):
     data = load_task(name, real_folder(REAL_FOLDERS[name]), splits=["train"])

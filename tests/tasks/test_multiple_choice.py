@@ -202,6 +202,7 @@ def test_wrong_file(name, files, message, tmp_path):
         load_task(name, write(tmp_path, others | files))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "folder", "labels"),
     [

@@ -214,6 +214,7 @@ def test_neither_training_file_nor_anything_to_cut_from(tmp_path):
         load_task("rte", tmp_path, splits=["test"])
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "labels"),
     [
@@ -232,6 +233,7 @@ def test_real_files(name, labels, real_folder):
     assert sum(map(len, texts)) == len(set.union(*texts))
 
 
+@pytest.mark.whole
 def test_real_similarity_scores(real_folder):
     data = load_task("stsb", real_folder("stsb"))
     assert data.splits["validation"].num_rows == 1000

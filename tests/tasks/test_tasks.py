@@ -599,6 +599,7 @@ def test_wrong_declarations_are_refused():
 # Real files.
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "folder", "splits", "expected"),
     [
@@ -628,6 +629,7 @@ def test_real_files(name, folder, splits, expected, real_folder):
         assert label_counts(data, *parts) == counts
 
 
+@pytest.mark.whole
 def test_real_fine_labels(real_folder):
     data = load_task("trec50", real_folder("trec6"))
     used = set(data.splits["train"]["label"]) | set(data.splits["validation"]["label"])
