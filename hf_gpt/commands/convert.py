@@ -3,6 +3,7 @@ Convert a checkpoint into another format: hf_gpt, stock openai-gpt, stock gpt2, 
 
     python scripts/convert.py finetune-transformer-lm/model outputs/gpt1
     python scripts/convert.py outputs/gpt1 outputs/openai-gpt --to openai-gpt
+    python scripts/convert.py outputs/questions outputs/language_model --head language-model
 
 What the source is, is inferred from its contents: OpenAI's TensorFlow release, its fine-tuned `best_params.jl`, stock
 `openai-gpt` and `gpt2` (safetensors or `.bin`), hf_gpt, or a peft adapter, which is merged into its base model. The
@@ -12,7 +13,7 @@ output is written under another name and renamed when it is complete.
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ..conversion.sources import KINDS, SourceOptions, read_checkpoint
+from ..conversion.sources import KINDS, LANGUAGE_MODEL, SourceOptions, read_checkpoint
 from ..conversion.targets import FORMATS, SPECIAL_TOKENS_CHOICES, write_checkpoint, write_folder
 from ..files import check_empty, output_folder
 from ..model.modeling_gpt import HEADS
@@ -27,7 +28,11 @@ class ConversionArguments:
     to: str = field(default="hf_gpt", metadata={"help": "Format to write.", "choices": list(FORMATS)})
     head: str | None = field(
         default=None,
-        metadata={"help": "Head of the model, by default the source's; a new one is drawn.", "choices": list(HEADS)},
+        metadata={
+            "help": "Head of the model, by default the source's; a new one is drawn. language-model is causal-lm "
+            "without what fine-tuning left: labels, and rows of special tokens.",
+            "choices": [*HEADS, LANGUAGE_MODEL],
+        },
     )
     n_positions: int | None = field(default=None, metadata={"help": "Context length, at most the source's."})
     n_head: int | None = field(

@@ -29,7 +29,7 @@ from .release import (
     release_config,
     release_parameters,
 )
-from .stock import from_stock, is_base, own_class, own_parameters
+from .stock import drawn_special_tokens, from_stock, is_base, own_class, own_parameters
 from .tokenizers import find_tokenizer, read_vocabulary
 
 KINDS = {
@@ -40,6 +40,8 @@ KINDS = {
     "openai-gpt": "a stock openai-gpt model",
     "gpt2": "a stock gpt2 model",
 }
+# A head that is none: `causal-lm`, without what fine-tuning has left in the model.
+LANGUAGE_MODEL = "language-model"
 TASK_HEADS = ("multiple-choice", "sequence-classification")
 LANGUAGE_MODELS = ("causal-lm", "masked-lm")
 _LOOKED_FOR = (
@@ -157,7 +159,10 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
     if kind == "adapter":
         checkpoint.notes.append(f"The adapter was merged into {name}.")
     _with_positions(checkpoint, options.n_positions)
-    _with_head(checkpoint, options.head or checkpoint.head, options.seed)
+    is_language_model = options.head == LANGUAGE_MODEL
+    _with_head(checkpoint, "causal-lm" if is_language_model else options.head or checkpoint.head, options.seed)
+    if is_language_model:
+        _without_task(checkpoint, options.seed)
     _check(checkpoint, path)
     if not options.no_tokenizer:
         folder = _tokenizer_folder(checkpoint, path, options)
@@ -344,6 +349,27 @@ def _with_head(checkpoint: Checkpoint, head: str, seed: int) -> None:
         parameters["score.bias"] = torch.zeros(rows, dtype=dtype)
         checkpoint.notes.append(f"The head {head} is drawn anew.")
     checkpoint.head = head
+
+
+def _without_task(checkpoint: Checkpoint, seed: int) -> None:
+    """Draw the rows of the special tokens as a conversion of the release does, and leave them out of the softmax."""
+    config = checkpoint.config
+    config.forget_task()
+    specials = {"_start_": config.start_token_id, "_delimiter_": config.delimiter_token_id}
+    specials |= {"_classify_": config.classify_token_id, "<pad>": config.excluded_token_id}
+    known = [(place, name) for place, name in enumerate(specials) if specials[name] is not None]
+    if not known:
+        return
+    drawn = drawn_special_tokens(config.n_embd, config.initializer_range, seed)
+    for matrix in {"embed_tokens.weight", "lm_head.weight"} & checkpoint.parameters.keys():
+        rows = checkpoint.parameters[matrix].clone()
+        for place, name in known:
+            rows[specials[name]] = drawn[place].to(rows)
+        checkpoint.parameters[matrix] = rows
+    checkpoint.notes.append(
+        f"Left out: what fine-tuning made of the rows of {', '.join(name for _, name in known)}, which are drawn anew "
+        "and have no probability."
+    )
 
 
 def _check(checkpoint: Checkpoint, path: Path) -> None:

@@ -138,6 +138,51 @@ def release_files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+def fine_tuned(original, folder, build):
+    """What fine-tuning makes of a language model in no step: a head, and special tokens that a loss has trained."""
+    model = GPTForSequenceClassification.from_pretrained(original, num_labels=3, head_layers=1)
+    model.config.untrained_token_ids = None
+    if build == "adapter":
+        model = get_peft_model(model, adapter_config("lora", model.config))
+        (folder / HEAD_CONFIG).write_text(json.dumps(head_config(model)))
+    model.save_pretrained(folder)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
+@pytest.mark.parametrize("build", ["whole", "adapter"])
+def test_language_model_of_a_model_fine_tuned_for_no_step(build, tmp_path, converted):
+    """It is exactly the original, here the release."""
+    converted(RELEASE, tmp_path / "a", "--n_head", 4, *PLAIN)
+    (tmp_path / "b").mkdir()
+    fine_tuned(tmp_path / "a", tmp_path / "b", build)
+    printed = converted(tmp_path / "b", tmp_path / "c", "--head", "language-model", *PLAIN)
+    assert "Left out: score.bias, score.weight of the head sequence-classification." in printed
+    assert "the rows of _start_, _delimiter_, _classify_, <pad>, which are drawn anew" in printed
+    assert_same_model(tmp_path / "a", tmp_path / "c")
+    converted(tmp_path / "c", tmp_path / "d", "--to", "tf-release", *PLAIN)
+    expected = {name: content for name, content in release_files(RELEASE).items() if name.startswith("params")}
+    assert release_files(tmp_path / "d") == expected
+
+
+def test_language_model_of_a_trained_one(tmp_path, converted):
+    """The transformer is kept, rows of special tokens are not; texts have the probability that it gives them."""
+    own_model(GPTForMultipleChoice, head_layers=1).save_pretrained(tmp_path / "a")
+    converted(tmp_path / "a", tmp_path / "b", "--head", "language-model", *PLAIN)
+    before, after = tensors(tmp_path / "a"), tensors(tmp_path / "b")
+    assert set(before) - set(after) == {"score.weight", "score.bias"}
+    rows = "transformer.embed_tokens.weight"
+    assert {name for name in after if not torch.equal(before[name], after[name])} == {rows}
+    assert torch.equal(before[rows][:ROWS], after[rows][:ROWS])
+    assert torch.equal(after[rows][ROWS:], drawn_special_tokens(WIDTH, 0.02))
+    model = GPTForCausalLM.from_pretrained(tmp_path / "b")
+    assert model.config.untrained_token_ids == [ROWS, ROWS + 1, ROWS + 2]
+    assert model.config.head_layers is None
+    given = torch.arange(8)[None]
+    states = GPTModel.from_pretrained(tmp_path / "a")(given).last_hidden_state
+    expected = (states @ before[rows][:ROWS].T).log_softmax(-1)
+    torch.testing.assert_close(model(given).logits.log_softmax(-1)[..., :ROWS], expected, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("through", ["hf_gpt", "openai-gpt"])
 def test_release_and_back_is_the_same_byte_for_byte(through, tmp_path, converted):
     converted(RELEASE, tmp_path / "b", "--to", through, "--n_head", 4, *PLAIN)
@@ -489,6 +534,14 @@ def test_six_classes_and_a_vocabulary(tmp_path, converted):
         rows = slice(ROWS + 3) if "embed_tokens" in name else slice(None)
         assert torch.equal(found[name][rows], value[rows]), name
     assert len(AutoTokenizer.from_pretrained(tmp_path / "ours")) == ROWS + 4
+    # And the language model in it.
+    converted(tmp_path, tmp_path / "lm", "--n_head", 2, "--head", "language-model")
+    model = GPTForCausalLM.from_pretrained(tmp_path / "lm")
+    rows = model.get_input_embeddings().weight
+    assert torch.equal(rows[:ROWS], source.get_input_embeddings().weight[:ROWS])
+    assert torch.equal(rows[ROWS:], drawn_special_tokens(WIDTH, 0.02))
+    assert (model.config.untrained_token_ids, model.config.num_labels) == ([ROWS, ROWS + 1, ROWS + 2], 2)
+    assert AutoTokenizer.from_pretrained(tmp_path / "lm").task_template is False
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
