@@ -203,6 +203,7 @@ def check_ids(config: GPTConfig, tokenizer: GPTTokenizer, name: str) -> None:
         "_delimiter_": (config.delimiter_token_id, tokenizer.sep_token_id),
         "_classify_": (config.classify_token_id, tokenizer.cls_token_id),
         "<pad>": (config.pad_token_id, tokenizer.pad_token_id),
+        "<mask>": (config.mask_token_id, tokenizer.mask_token_id),
     }
     wrong = [
         f"{token} is {ours} in the model and {theirs} in the tokenizer"

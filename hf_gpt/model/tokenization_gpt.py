@@ -8,6 +8,7 @@ The tokenizer of the original GPT (Radford et al., 2018): the release's text sta
 import copy
 import functools
 import itertools
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,19 @@ def _prepare_given_word(word: str) -> str:
     return "\n" if is_newline_word(word) else word_splitter()(word)
 
 
+def _stand_in(text: str, mask: str | None) -> str | None:
+    """A made-up word of the mask's length, which is split as words are; `None` for a text without the mask."""
+    if mask is None or mask not in text:
+        return None
+    letters = itertools.cycle("zqxjkvwp")
+    made_up = "".join(itertools.islice(letters, 7 + len(mask)))
+    for start in range(8):
+        word = made_up[start : start + len(mask)]
+        if word not in text.lower():
+            return word
+    raise ValueError(f"A text with {mask!r} holds every made-up word that could stand for it, such as {word!r}.")
+
+
 def _map_strings(function, texts):
     if isinstance(texts, str):
         return function(texts)
@@ -66,7 +80,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
 
     Ids: the vocabulary (`<unk>` is 0), then `_start_`, `_delimiter_`, `_classify_`, `<pad>`. `_start_` is the
     `bos_token`, `_delimiter_` the `sep_token`, `_classify_` the `cls_token`; there is no `eos_token`, as the release
-    has none. Text never becomes a special token, whatever it contains (`split_special_tokens` is always on).
+    has none. Text never becomes a special token, whatever it contains (`split_special_tokens` is always on), but for
+    the mask of a masked language model: where there is a `mask_token`, it stands for itself.
 
     The index of `word_ids()` counts the release's words; with `is_split_into_words=True` each given word is treated as
     a text of its own (so `don't` still becomes `do n't`; a word of white space with a newline is the newline token)
@@ -84,6 +99,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         vocab (`dict[str, int]`, *optional*): the vocabulary; see `from_release` for reading it from files.
         merges (`list[tuple[str, str]]`, *optional*): the BPE merges, first learnt first.
         unk_token, pad_token, bos_token, sep_token, cls_token (`str`, *optional*): the special tokens.
+        mask_token (`str`, *optional*): what hides a token, such as `<mask>`; by default there is none. It becomes the
+            last row where the vocabulary does not have it.
         kwargs: those of `PreTrainedTokenizerFast`, such as `model_max_length` or `padding_side`.
 
     Raises:
@@ -110,10 +127,11 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         bos_token: str = "_start_",
         sep_token: str = "_delimiter_",
         cls_token: str = "_classify_",
+        mask_token: str | None = None,
         **kwargs,
     ):
         named = {"unk_token": unk_token, "pad_token": pad_token, "bos_token": bos_token}
-        named |= {"sep_token": sep_token, "cls_token": cls_token}
+        named |= {"sep_token": sep_token, "cls_token": cls_token, "mask_token": mask_token}
         for name, token in named.items():
             if not isinstance(token, str | AddedToken | None):
                 raise ValueError(f"{name} must be a string, not {token!r}")
@@ -158,7 +176,17 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         self._task_template = bool(task_template)
         kwargs["split_special_tokens"] = True
         super().__init__(task_template=task_template, **named, **kwargs)
+        if self.mask_token is not None:
+            self._let_texts_hold_the_mask()
         self.update_post_processor()
+
+    def _let_texts_hold_the_mask(self) -> None:
+        # The base class has added it as special, as what text never becomes, and the backend cannot take that back.
+        state = json.loads(self._tokenizer.to_str())
+        for token in state["added_tokens"]:
+            token["special"] = token["special"] and token["content"] != self.mask_token
+        self._tokenizer = Tokenizer.from_str(json.dumps(state))
+        self._tokenizer.encode_special_tokens = True
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> "GPTTokenizer":
@@ -311,6 +339,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         settings = self._settings()
         if settings is None or not _are_texts(texts) or (pairs is not None and not _are_texts(pairs, len(texts))):
             return None
+        if self.mask_token is not None and any(self.mask_token in each for each in (*texts, *(pairs or ()))):
+            return None
         if self._text_ids.backend is not self._tokenizer:
             self._text_ids = TextIds(self._tokenizer)
         rows = [list(map(self._text_ids, side)) for side in (texts, pairs) if side is not None]
@@ -369,7 +399,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         if (
             template != self._template
             or backend.model.dropout is not None
-            or not all(token.special for token in added.values())
+            or not all(token.special or token.content == self.mask_token for token in added.values())
         ):
             return None
         return template, len(added), self.truncation_side, self.pad_token
@@ -384,7 +414,17 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         return_tensors=None,
         **kwargs,
     ) -> BatchEncoding:
-        prepare = _prepare_given_word if is_split_into_words else word_splitter()
+        split = _prepare_given_word if is_split_into_words else word_splitter()
+        mask = self.mask_token
+
+        def prepare(given: str) -> str:
+            word = _stand_in(given, mask)
+            return split(given) if word is None else split(given.replace(mask, word)).replace(word, mask)
+
+        def hide(given: str) -> str:
+            word = _stand_in(given, mask)
+            return given if word is None else given.replace(mask, word)
+
         prepared_pair = _map_strings(prepare, text_pair)
         if isinstance(text_pair, str):
             # The base class takes an empty second text for none.
@@ -402,8 +442,9 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         batched = isinstance(text, (list, tuple)) and (
             not is_split_into_words or (len(text) > 0 and isinstance(text[0], (list, tuple)))
         )
-        items = [text] if not batched else text
-        pairs = [text_pair] if not batched else text_pair
+        # As they were split, and as long as they were given.
+        items, pairs = _map_strings(hide, text), _map_strings(hide, text_pair)
+        items, pairs = ([items], [pairs]) if not batched else (items, pairs)
         samples = encoded.get("overflow_to_sample_mapping", range(len(items)))
         encoded._encodings = [
             AlignedEncoding(encoding, sequences_of(items[sample], pairs and pairs[sample], is_split_into_words))

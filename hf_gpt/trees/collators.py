@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import Sampler
 
+from ..model.tokenization_gpt import END_OF_WORD, GPTTokenizer
 from .token_tree import TokenTree
 
 # The label that no loss reads.
@@ -81,16 +82,18 @@ class PackedRowCollator:
     """
     Tensors of packed language-model rows of one length (see `hf_gpt.training.pretraining.pack_documents`).
 
-    Every token but the first of a document piece is predicted from the one before it, with weight 1.
+    Every token but the first of a document piece is predicted from the one before it, with weight 1; of rows with
+    `labels` (see `MaskedRows`) what these say, at its own place.
     """
 
     def __call__(self, features: Sequence[dict[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
         """
         Args:
-            features (`Sequence[dict]`): rows with `input_ids` and `starts`, the indices where pieces begin.
+            features (`Sequence[dict]`): rows with `input_ids` and `starts`, the indices where pieces begin, and
+                `labels` or none.
 
         Returns:
-            `dict[str, torch.Tensor]`: `input_ids`, `labels` (-100 where a piece begins), `position_ids`,
+            `dict[str, torch.Tensor]`: `input_ids`, `labels` (else -100 where a piece begins), `position_ids`,
             `lm_weights` and, where a row holds several pieces, `subtree_end`, all `(batch, length)`.
         """
         input_ids = torch.tensor([feature["input_ids"] for feature in features])
@@ -109,9 +112,91 @@ class PackedRowCollator:
             "labels": input_ids.masked_fill(is_start, -100),
             "lm_weights": (~is_start).float(),
         }
+        if "labels" in features[0]:
+            batch["labels"] = torch.tensor([feature["labels"] for feature in features])
+            batch["lm_weights"] = batch["labels"].ne(IGNORED_LABEL).float()
         if is_start[:, 1:].any():
             batch["subtree_end"] = subtree_end
         return batch
+
+
+class MaskedRows(torch.utils.data.Dataset):
+    """
+    Packed rows of which a share of the tokens is to be guessed (Devlin et al., 2019, section 3.1): whole words, as
+    many tokens of every row, of which 80% become the mask, 10% another token, and 10% stay.
+
+    Which ones follows from seed, epoch and row: they change from epoch to epoch (as in RoBERTa), are the same for any
+    number of processes and after a resumption, and those of a data set whose epoch nobody sets never change.
+
+    Args:
+        rows (`datasets.Dataset`): with `input_ids` and `starts`.
+        ends_word (`np.ndarray` of shape `(vocabulary,)`): whether a token is the last one of a word.
+        random_ids (`np.ndarray`): tokens that may stand for another one.
+        mask_token_id (`int`): of the mask.
+        share (`float`, *optional*, defaults to 0.15): of the tokens.
+        seed (`int`, *optional*, defaults to 0): of the choice.
+    """
+
+    def __init__(
+        self,
+        rows: Any,
+        ends_word: np.ndarray,
+        random_ids: np.ndarray,
+        mask_token_id: int,
+        share: float = 0.15,
+        seed: int = 0,
+    ):
+        self.rows, self.ends_word, self.random_ids = rows, ends_word, random_ids
+        self.mask_token_id, self.share, self.seed = mask_token_id, share, seed
+        self.epoch = 0
+
+    @classmethod
+    def of(cls, rows: Any, tokenizer: GPTTokenizer, **settings: Any) -> "MaskedRows":
+        """Rows of a tokenizer that has a `mask_token`; `settings` are `share` and `seed`."""
+        if tokenizer.mask_token is None:
+            raise ValueError('The tokenizer has no mask: load it with mask_token="<mask>".')
+        tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+        specials = set(tokenizer.all_special_tokens)
+        ends_word = np.array([token in specials or token.endswith(END_OF_WORD) for token in tokens])
+        ordinary = np.array([index for index, token in enumerate(tokens) if token not in specials])
+        return cls(rows, ends_word, ordinary, tokenizer.mask_token_id, **settings)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the tokens of an epoch (accelerate's data loaders call this)."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        row = self.rows[int(index)]
+        ids = np.asarray(row["input_ids"])
+        random = np.random.default_rng([self.seed, self.epoch, int(index)])
+        chosen = self._chosen(ids, row["starts"], random)
+        labels = np.full_like(ids, IGNORED_LABEL)
+        labels[chosen] = ids[chosen]
+        fate = random.random(len(chosen))
+        ids = ids.copy()
+        ids[chosen[fate < 0.8]] = self.mask_token_id
+        others = chosen[fate >= 0.9]
+        ids[others] = random.choice(self.random_ids, len(others))
+        return {"input_ids": ids.tolist(), "starts": row["starts"], "labels": labels.tolist()}
+
+    def _chosen(self, ids: np.ndarray, starts: Sequence[int], random: np.random.Generator) -> np.ndarray:
+        """Indices of the tokens to guess: words in a random order, as long as they fit."""
+        left = max(1, round(self.share * len(ids)))
+        begins = np.append(True, self.ends_word[ids[:-1]])
+        begins[list(starts)] = True
+        first = np.append(np.flatnonzero(begins), len(ids))
+        chosen: list[int] = []
+        for word in random.permutation(len(first) - 1):
+            if (size := first[word + 1] - first[word]) <= left:
+                chosen += range(first[word], first[word + 1])
+                left -= size
+            if not left:
+                break
+        # Of a row that is one long word, its beginning.
+        return np.array(sorted(chosen) or range(left))
 
 
 class PaddedDataset(torch.utils.data.Dataset):
