@@ -43,7 +43,8 @@ finetune: --adam_beta1 1, --adam_beta2 -1, --adam_epsilon nan, --max_grad_norm -
 finetune: --transfer_layers -1, --n_head 0, --warmup_steps -1, --dataloader_num_workers -1, --data_seed -1
 evaluate: --max_eval_rows -1, --per_device_eval_batch_size 0, --dropout 2, --eval_accumulation_steps 0, --seed -1
 pretrain: --n_positions 0, --n_positions -5, --n_layer 0, --n_embd 0, --n_head 0, --dropout 1, --hold_out_every -1
-pretrain: --n_inner 0, --row_length 1, --hold_out_every 1, --validation_rows 0, --num_proc 0, --learning_rate nan, --logging_steps nan
+pretrain: --n_inner 0, --row_length 1
+pretrain: --hold_out_every 1, --validation_rows 0, --num_proc 0, --learning_rate nan, --logging_steps nan
 features: --rows_per_shard 0, --tokens_per_batch -1, --max_length 0, --n_head 0
 """
 CASES = [
