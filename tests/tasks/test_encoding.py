@@ -10,17 +10,12 @@ from hf_gpt.tasks.custom import custom_task
 from hf_gpt.tasks.encoding import encode_rows, encode_split
 from hf_gpt.trees.transforms import InputTransform, SpecialIds
 
+from ..support.formats import FORMATS
 from ..support.golden import REPOSITORY
 from ..support.task_files import write
-from . import test_classification, test_multiple_choice, test_pairs
 
 pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
-FORMATS = {
-    **test_classification.FORMATS,
-    **test_pairs.FORMATS,
-    **test_multiple_choice.FORMATS,
-}
 REAL_FOLDERS = {
     "trec": "trec6",
     "cola": "cola",

@@ -6,114 +6,13 @@ import pytest
 
 from hf_gpt.tasks import load_task
 
-from ..support.task_files import check_format, jsonl, label_counts, rows_of, tsv, write
+from ..support.formats.pairs import FORMATS, MRPC, MRPC_HEADER, QQP, RTE, STS_FILES, sts_lines
+from ..support.task_files import jsonl, label_counts, rows_of, tsv, write
 
 pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
-PARSES = ("promptID", "pairID", "genre", "sentence1_binary_parse", "sentence2_binary_parse")
-MNLI_HEADER = ("index", *PARSES, "sentence1_parse", "sentence2_parse", "sentence1", "sentence2")
 
-
-def mnli_tsv(*labels, told=True):
-    rows = [
-        (i, 1, f"p{i}", "fiction", "( )", "( )", "(R)", "(R)", f'He "ate {i}.', "He ate.", *([label, label] * told))
-        for i, label in enumerate(labels)
-    ]
-    return tsv((*MNLI_HEADER, *(("label1", "gold_label") if told else ())), *rows)
-
-
-def glue_tsv(names, *rows):
-    return tsv(("index", *names), *[(i, *row) for i, row in enumerate(rows)])
-
-
-QNLI = glue_tsv(("question", "sentence", "label"), ("Who ate?", 'A "man" ate.', "not_entailment"))
-RTE = glue_tsv(("sentence1", "sentence2", "label"), ("A man ate.", "Someone ate.", "entailment"))
-SCITAIL = tsv(('Ice is "cold.', "Ice is cold.", "entails"), ("Ice is.", "Ice is hot.", "neutral"))
-MRPC_HEADER = ("#1 ID", "#2 ID", "#1 String", "#2 String")
-MRPC = "\ufeff" + tsv(
-    ("Quality", *MRPC_HEADER),
-    *[
-        (
-            i % 2,
-            i,
-            i,
-            f"He said {i}.",
-            '"So',
-        )
-        for i in range(20)
-    ],
-)
-QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n3\t1\t2\tWho?\tWho is it?\t1\n"
 STS_HEADER = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
-
-
-def sts_lines(*scores):
-    return tsv(*[("main", "news", 2014, i, score, f'A "man {i}.', f"Someone {i}.") for i, score in enumerate(scores)])
-
-
-STS_FILES = {
-    "sts-train.csv": sts_lines(4.4, 0.0) + "main\tnews\t2015\t9\t5\tA.\tB.\thttp://x\thttp://y\n",
-    "sts-dev.csv": sts_lines(2.5),
-    "sts-test.csv": sts_lines(5),
-}
-
-FORMATS = {
-    "mnli": (
-        {
-            "train.tsv": mnli_tsv("neutral", "entailment"),
-            "dev_matched.tsv": mnli_tsv("contradiction"),
-            "test_matched.tsv": mnli_tsv("", "", told=False),
-        },
-        {"id": "0", "premise": 'He "ate 0.', "hypothesis": "He ate.", "label": 1},
-        {"train": 2, "validation": 1, "test": 2},
-    ),
-    "mnli_mismatched": (
-        {
-            "train.tsv": mnli_tsv("neutral"),
-            "dev_mismatched.tsv": mnli_tsv("contradiction"),
-            "test_mismatched.tsv": mnli_tsv("", told=False),
-            "dev_matched.tsv": "not read",
-        },
-        {"id": "0", "premise": 'He "ate 0.', "hypothesis": "He ate.", "label": 1},
-        {"train": 1, "validation": 1, "test": 1},
-    ),
-    "qnli": (
-        {"train.tsv": QNLI, "dev.tsv": QNLI, "test.tsv": "index\tquestion\tsentence\n0\tWho?\tHe.\n"},
-        {"id": "0", "premise": "Who ate?", "hypothesis": 'A "man" ate.', "label": 1},
-        {"train": 1, "validation": 1, "test": 1},
-    ),
-    "scitail": (
-        {f"scitail_1.0_{part}.tsv": SCITAIL for part in ("train", "dev", "test")},
-        {"id": "train-1", "premise": 'Ice is "cold.', "hypothesis": "Ice is cold.", "label": 0},
-        {"train": 2, "validation": 2, "test": 2},
-    ),
-    "rte": (
-        {"train.tsv": RTE, "dev.tsv": RTE, "test.tsv": "index\tsentence1\tsentence2\n0\tHe ate.\tHe.\n"},
-        {"id": "0", "premise": "A man ate.", "hypothesis": "Someone ate.", "label": 0},
-        {"train": 1, "validation": 1, "test": 1},
-    ),
-    "mrpc": (
-        {"msr_paraphrase_train.txt": MRPC, "msr_paraphrase_test.txt": MRPC},
-        None,
-        {"train": 18, "validation": 2, "test": 20},
-    ),
-    "qqp": (
-        {"train.tsv": QQP, "dev.tsv": QQP, "test.tsv": "id\tquestion1\tquestion2\n0\tWho?\t\n"},
-        {"id": "3", "premise": "Who?", "hypothesis": "Who is it?", "label": 1},
-        {"train": 1, "validation": 1, "test": 1},
-    ),
-    "stsb": (
-        STS_FILES,
-        {"id": "train-1", "premise": 'A "man 0.', "hypothesis": "Someone 0.", "label": pytest.approx(4.4)},
-        {"train": 3, "validation": 1, "test": 1},
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_publishers_format(name, tmp_path):
-    files, first, counts = FORMATS[name]
-    check_format(name, write(tmp_path, files), first, counts)
 
 
 def test_mnli_in_its_authors_files(tmp_path):

@@ -13,132 +13,27 @@ import yaml
 from hf_gpt.tasks import TASKS, Cut, Layout, TaskSpec, custom_task, get_task, load_task, task_table
 from hf_gpt.tasks.families import text_task
 
+from ..support.formats import FORMATS
+from ..support.formats.others import (
+    COPA_TEST,
+    OWN_QUESTIONS,
+    OWN_STORIES,
+    SNLI,
+    STORY_HEADER,
+    copa_xml,
+    question,
+    story_lines,
+)
 from ..support.task_files import check_format, jsonl, label_counts, rows_of, write
-from . import test_classification, test_multiple_choice, test_pairs
 
 pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
-STORY_HEADER = (
-    "InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,"
-    "RandomFifthSentenceQuiz1,RandomFifthSentenceQuiz2,AnswerRightEnding\n"
-)
-
-
-def story_lines(count, first=0):
-    return "".join(
-        f's{i},One.,"Two, too.",Three.,Four {i}.,Wrong {i}.,Right {i}.,2\n' for i in range(first, first + count)
-    )
-
-
-def question(key, answer, *choices):
-    stem = {"stem": "Ice is", "choices": [{"text": c, "label": "ABCDE"[i]} for i, c in enumerate(choices)]}
-    return {"id": key, "question": stem} | ({"answerKey": answer} if answer else {})
-
-
-def copa_xml(*items, doctype='<!DOCTYPE copa-corpus SYSTEM "copa.dtd">'):
-    body = "".join(
-        f'  <item id="{i}" asks-for="{asks}" most-plausible-alternative="{answer}">\n'
-        f"    <p>It rained {i} times &amp; more.</p>\n    <a1>Wet.</a1>\n    <a2>Dry.</a2>\n  </item>\n"
-        for i, (asks, answer) in enumerate(items, 1)
-    )
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{doctype}\n<copa-corpus version="1.0">\n{body}</copa-corpus>\n'
-
-
-COPA_TEST = copa_xml(("cause", 1))
-COPA_TRAIN = copa_xml(*[("cause", 1), ("effect", 2)] * 60)
-OWN_QUESTIONS = [
-    {"id": f"q{i}", "text": f"Who is number {i} ?", "label": label, "split": split}
-    for i, (label, split) in enumerate([("HUM", "train"), ("NUM", "train"), ("LOC", "validation"), ("ABBR", "test")])
-]
-OWN_STORIES = [
-    {
-        "id": f"s{i}",
-        "split": s,
-        "story": "A. B. C. D.",
-        "ending1": f"E{i}.",
-        "ending2": "F.",
-        "label": i % 2,
-        "twin": i,
-    }
-    for i, s in enumerate(("train", "validation", "test"))
-]
-SNLI = {"gold_label": "neutral", "sentence1": "A man eats.", "sentence2": "A man eats lunch.", "pairID": "1"}
-
 
 # Each task's own format: the files, what the first training row must be, and the rows of each split.
-FORMATS = {
-    "questions": (
-        {"questions.jsonl": jsonl(*OWN_QUESTIONS)},
-        {"id": "q0", "text": "Who is number 0 ?", "label": 3},
-        {"train": 2, "validation": 1, "test": 1},
-    ),
-    "stories": (
-        {"stories.jsonl": jsonl(*OWN_STORIES)},
-        {"id": "s0", "context": "A. B. C. D.", "question": "", "choices": ["E0.", "F."], "label": 0},
-        {"train": 1, "validation": 1, "test": 1},
-    ),
-    "trec": (
-        {
-            "train_5500.label": "".join(f"NUM:dist How far is s\xe9n {i} ?\n" for i in range(10)).encode("iso-8859-1"),
-            "TREC_10.label": "HUM:ind Who was Galileo ?\n",
-        },
-        {"id": "train-1", "text": "How far is sén 0 ?", "label": 5},
-        {"train": 9, "validation": 1, "test": 1},
-    ),
-    "trec50": (
-        {
-            "train_5500.label": "".join(f"ABBR:exp What is A{i} ?\n" for i in range(10)),
-            "TREC_10.label": "NUM:weight What is it ?\n",
-        },
-        {"id": "train-1", "text": "What is A0 ?", "label": 1},
-        {"train": 9, "validation": 1, "test": 1},
-    ),
-    "sst2": (
-        {
-            "train.tsv.gz": 'sentence\tlabel\n"a quote , never closed \t1\nbland \t0\n',
-            "dev.tsv.xz": "\ufeffsentence\tlabel\r\nfine \t1\r\n",
-            "test.tsv": "index\tsentence\n0\tunknown worth\n",
-        },
-        {"id": "train-2", "text": '"a quote , never closed', "label": 1},
-        {"train": 2, "validation": 1, "test": 1},
-    ),
-    "snli": (
-        {
-            "snli_1.0_train.jsonl": jsonl(SNLI, SNLI | {"gold_label": "-"}),
-            "snli_1.0_dev.jsonl": jsonl(SNLI),
-            "snli_1.0_test.jsonl": jsonl(SNLI),
-        },
-        {"id": "1", "premise": "A man eats.", "hypothesis": "A man eats lunch.", "label": 1},
-        {"train": 1, "validation": 1, "test": 1},
-    ),
-    "copa": (
-        {"copa-dev.xml": COPA_TRAIN, "copa-test.xml": COPA_TEST},
-        None,
-        {"train": 20, "validation": 100, "test": 1},
-    ),
-    "openbookqa": (
-        {
-            "train.jsonl": jsonl(question("7-1", "B", "hot", "cold", "dry")),
-            "dev.jsonl": jsonl(question("8-1", "A", "wet", "dry")),
-            "test.jsonl": jsonl(question("9-1", None, "wet", "dry")),
-        },
-        {"id": "7-1", "context": "Ice is", "question": "", "choices": ["hot", "cold", "dry"], "label": 1},
-        {"train": 1, "validation": 1, "test": 1},
-    ),
-    "rocstories": (
-        {
-            "cloze_test_val__spring2016 - cloze_test_ALL_val.csv": STORY_HEADER + story_lines(400),
-            "cloze_test_test__spring2016 - cloze_test_ALL_test.csv": STORY_HEADER + story_lines(3, 400),
-        },
-        None,
-        {"train": 26, "validation": 374, "test": 3},
-    ),
-}
 
 
 def test_every_task_has_a_format_test():
-    modules = (test_classification, test_pairs, test_multiple_choice)
-    assert set(FORMATS).union(*(module.FORMATS for module in modules)) == set(TASKS)
+    assert set(FORMATS) == set(TASKS)
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -1,0 +1,5 @@
+"""Every task in its publisher's format: name -> (files, first training row, rows of each split)."""
+
+from . import classification, multiple_choice, others, pairs
+
+FORMATS = classification.FORMATS | pairs.FORMATS | multiple_choice.FORMATS | others.FORMATS
