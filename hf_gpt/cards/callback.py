@@ -141,6 +141,8 @@ def hyperparameters(
     precision = _plain(next(model.parameters()).dtype)
     if args.bf16 or args.fp16:
         precision = "bf16 mixed" if args.bf16 else "fp16 mixed"
+    # Several tasks, or a head on cached features, are modules of our own.
+    is_language_model = hasattr(model, "can_generate") and model.can_generate()
     settings = {
         "learning rate": args.learning_rate,
         "global batch size": args.train_batch_size * args.world_size * args.gradient_accumulation_steps,
@@ -154,7 +156,7 @@ def hyperparameters(
         "largest gradient norm": args.max_grad_norm,
         "dropout": getattr(config, "resid_pdrop", None),
         # Of the task heads; a language model alone has none.
-        "language-model coefficient": None if model.can_generate() else getattr(config, "lm_coef", None),
+        "language-model coefficient": None if is_language_model else getattr(config, "lm_coef", None),
         "label smoothing": args.label_smoothing_factor or None,
         "precision": precision,
         "context": getattr(config, "n_positions", None),

@@ -173,7 +173,8 @@ def _extract(args: FeatureArguments, state: PartialState) -> dict[str, Any]:
     if state.num_processes > 1:
         broadcast_object_list(plan)
     if state.is_main_process:
-        print(f"{len(rows):,} rows; {len(plan[0])} of {shards.count} shards are to be made", flush=True)
+        by = f" by {state.num_processes} processes" if state.num_processes > 1 else ""
+        print(f"{len(rows):,} rows; {len(plan[0])} of {shards.count} shards are to be made{by}", flush=True)
     tables = rows.with_format("arrow")
     own = plan[0][state.process_index :: state.num_processes]
     started = time.monotonic()

@@ -10,7 +10,7 @@ from peft import get_peft_model
 from transformers import AutoTokenizer
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, adapter_config, load_adapter
-from hf_gpt.adapters import HEAD_CONFIG, head_config, merged
+from hf_gpt.adapters import HEAD_CONFIG, head_config, merge_adapter
 from hf_gpt.commands import parse_arguments
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import custom_task, get_task
@@ -100,7 +100,7 @@ def test_the_transformer_stays_and_the_head_is_that_of_a_language_model(starts, 
     assert "REPORT" not in printed.out + printed.err
     new = start(starts["language model"], spec)
     assert same(head_of(model), head_of(new))
-    before = merged(load_adapter(starts[name])) if name == "lora" else None
+    before = merge_adapter(load_adapter(starts[name])) if name == "lora" else None
     if before is None:
         before = (GPTForMultipleChoice if name == "stories" else GPTForSequenceClassification).from_pretrained(
             starts[name]
