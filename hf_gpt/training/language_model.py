@@ -25,7 +25,7 @@ def perplexity(loss: float) -> float:
 
 class LanguageModelTrainer(WholeCheckpointTrainer):
     """
-    `WholeCheckpointTrainer` for rows as `hf_gpt.training.pretraining.pack_documents` gives them, with
+    `WholeCheckpointTrainer` for rows as `hf_gpt.training.packing.pack_documents` gives them, with
     `PretrainingArguments`.
 
     Each evaluation also logs `eval_perplexity`, exp(nats per predicted token), and `eval_word_perplexity`, exp(nats

@@ -80,7 +80,7 @@ def _filled(row: Sequence[int], defaults: torch.Tensor) -> torch.Tensor:
 @dataclass
 class PackedRowCollator:
     """
-    Tensors of packed language-model rows of one length (see `hf_gpt.training.pretraining.pack_documents`).
+    Tensors of packed language-model rows of one length (see `hf_gpt.training.packing.pack_documents`).
 
     Every token but the first of a document piece is predicted from the one before it, with weight 1; of rows with
     `labels` (see `MaskedRows`) what these say, at its own place.

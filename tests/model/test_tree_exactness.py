@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
-from hf_gpt.training.pretraining import pack_documents
+from hf_gpt.training.packing import pack_documents
 from hf_gpt.trees.collators import PackedRowCollator, TokenTreeCollator, collate_trees
 from hf_gpt.trees.token_tree import TokenTree
 

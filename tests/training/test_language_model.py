@@ -15,15 +15,8 @@ from hf_gpt.cards import Card
 from hf_gpt.commands import parse_arguments
 from hf_gpt.training.language_model import samples
 from hf_gpt.training.optimization import warmup_linear
-from hf_gpt.training.pretraining import (
-    PretrainingArguments,
-    ShapeArguments,
-    TextArguments,
-    encode_document,
-    new_config,
-    packed_dataset,
-    pretrain,
-)
+from hf_gpt.training.packing import TextArguments, encode_document, packed_dataset
+from hf_gpt.training.pretraining import PretrainingArguments, ShapeArguments, new_config, pretrain
 
 from ..support.adapters import save_adapter
 

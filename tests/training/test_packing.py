@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_gpt import GPTTokenizer
-from hf_gpt.training import pretraining
+from hf_gpt.training import packing
 from hf_gpt.training.language_model import perplexity
-from hf_gpt.training.pretraining import HeldOut, encode_document, pack_documents, packed_dataset
+from hf_gpt.training.packing import HeldOut, encode_document, pack_documents, packed_dataset
 from hf_gpt.training.text_files import iter_texts
 
 documents = st.lists(st.lists(st.integers(0, 9), max_size=12), max_size=6)
@@ -99,7 +99,7 @@ def test_size_of_calls_changes_nothing(tokenizer, monkeypatch, characters):
     text = "\n".join(["one", "two three", "four", "five six seven", "eight"])
     expected = encode_document(text, tokenizer)
     assert expected.count(NEWLINE) == 4
-    monkeypatch.setattr(pretraining, "_CALL_CHARACTERS", characters)
+    monkeypatch.setattr(packing, "_CALL_CHARACTERS", characters)
     assert encode_document(text, tokenizer) == expected
 
 

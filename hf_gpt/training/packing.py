@@ -1,0 +1,293 @@
+"""Documents -> rows of token ids of one length, without padding; and which part of the texts is held out."""
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from datasets import Dataset, Features, Value
+from datasets import Sequence as SequenceFeature
+from datasets.exceptions import DatasetGenerationError
+
+from ..model.tokenization_gpt import GPTTokenizer
+from .arguments import check_ranges
+from .text_files import iter_texts, unwrap_paragraphs
+
+ROW_FEATURES = Features(
+    {
+        "input_ids": SequenceFeature(Value("int32")),
+        "starts": SequenceFeature(Value("int32")),
+        "words": Value("float64"),
+    }
+)
+# Characters that one call of the tokenizer gets: long enough to batch, short enough for progress to show.
+_CALL_CHARACTERS = 200_000
+# How far behind its place a cut may go, so as to fall between paragraphs, lines or words.
+_CUT_CHARACTERS = 2_000
+
+
+@dataclass
+class TextArguments:
+    """What to read."""
+
+    text_files: list[str] = field(
+        metadata={
+            "help": "Text files, JSONL or Parquet (a text a row), folders, or .zip/.tar.xz archives of .txt files."
+        }
+    )
+    validation_files: list[str] | None = field(
+        default=None, metadata={"help": "What to measure, instead of a held-out part of --text_files."}
+    )
+    text_column: str = field(default="text", metadata={"help": "Column of the text in JSONL and Parquet files."})
+    tokenizer: str | None = field(
+        default=None,
+        metadata={"help": "Folder or Hub id of a GPTTokenizer; by default that of --model_name_or_path."},
+    )
+    unwrap: bool = field(default=True, metadata={"help": "Join the hard-wrapped lines of a paragraph."})
+    hold_out_every: int = field(
+        default=50,
+        metadata={
+            "help": "Hold out one document in so many, chosen by its text; of fewer documents than that, the middle "
+            "of each, one part in so many. 0: nothing."
+        },
+    )
+    validation_rows: int = field(default=200, metadata={"help": "Held-out rows to measure, spread over them all."})
+    row_length: int | None = field(
+        default=None, metadata={"help": "Tokens of a row, at most the model's context, which is the default."}
+    )
+    num_proc: int | None = field(default=None, metadata={"help": "Processes that tokenize."})
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+def pack_documents(
+    documents: Iterable[tuple[Sequence[int], int]], row_length: int
+) -> Iterator[dict[str, list[int] | float]]:
+    """
+    Cut a stream of documents into rows of one length without padding.
+
+    A row takes up where the row before stopped. Where a document begins, or goes on in the next row, a new piece
+    starts: its tokens see only their own piece. The incomplete last row is left out.
+
+    Args:
+        documents (`Iterable[tuple[Sequence[int], int]]`): token ids and number of words of each document.
+        row_length (`int`): tokens of a row.
+
+    Yields:
+        `dict`: `input_ids` of `row_length` tokens; `starts`, the indices where pieces begin (the first is 0); and
+        `words`, those of each document spread evenly over its tokens.
+    """
+    row, starts, words = [], [], 0.0
+    for document, document_words in documents:
+        taken = 0
+        while taken < len(document):
+            starts.append(len(row))
+            piece = document[taken : taken + row_length - len(row)]
+            row.extend(piece)
+            taken += len(piece)
+            words += document_words * len(piece) / len(document)
+            if len(row) == row_length:
+                yield {"input_ids": row, "starts": starts, "words": words}
+                row, starts, words = [], [], 0.0
+
+
+def encode_document(text: str, tokenizer: GPTTokenizer) -> list[int]:
+    """Token ids of a long text, in calls of many paragraphs; paragraphs are parted by the newline token."""
+    newline = tokenizer.convert_tokens_to_ids("\n</w>")
+    ids: list[int] = []
+    paragraphs = [paragraph for paragraph in text.split("\n") if paragraph.strip()]
+    start = 0
+    while start < len(paragraphs):
+        stop, size = start, 0
+        while stop < len(paragraphs) and size < _CALL_CHARACTERS:
+            size += len(paragraphs[stop])
+            stop += 1
+        rows = tokenizer(paragraphs[start:stop], add_special_tokens=False, return_attention_mask=False, verbose=False)
+        for encoded in rows["input_ids"]:
+            ids += [newline, *encoded] if ids and encoded else encoded
+        start = stop
+    return ids
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """
+    Which part of the texts is held out. It follows from the texts alone, not from the names or the order of files.
+
+    Args:
+        every (`int`): one part in so many is held out.
+        documents (`int`): documents there are; equal ones count once.
+        chosen (`int`): documents that are held out as a whole. None if there are fewer than `every`: then the middle
+            of each is held out.
+        highest (`int`): checksum up to which documents are chosen.
+    """
+
+    every: int
+    documents: int
+    chosen: int = 0
+    highest: int = -1
+
+    @classmethod
+    def of(cls, texts: Iterable[str], every: int) -> "HeldOut":
+        """The held-out part of some texts."""
+        found = sorted({_checksum(text) for text in texts})
+        if len(found) < every:
+            return cls(every, len(found))
+        chosen = round(len(found) / every)
+        return cls(every, len(found), chosen, found[chosen - 1])
+
+    def divide(self, text: str) -> tuple[list[str], list[str]]:
+        """A document in pieces: those to train on, and those that are held out."""
+        if self.chosen:
+            return ([], [text]) if _checksum(text) <= self.highest else ([text], [])
+        length = len(text) // self.every
+        start = _cut(text, (len(text) - length) // 2, length)
+        stop = _cut(text, start + length, length)
+        return [text[:start], text[stop:]], [text[start:stop]]
+
+    def __str__(self) -> str:
+        if self.chosen:
+            return f"{self.chosen:,} of {self.documents:,} documents, chosen by their texts"
+        found = f"{self.documents:,} in all, too few to hold out whole ones"
+        return f"the middle 1/{self.every} of each document ({found})"
+
+
+def _checksum(text: str) -> int:
+    return zlib.crc32(text.encode())
+
+
+def _cut(text: str, place: int, within: int) -> int:
+    """Where a paragraph, line or word begins at or behind a place."""
+    for gap in ("\n\n", "\n", " "):
+        found = text.find(gap, place, place + min(within, _CUT_CHARACTERS))
+        if found >= 0:
+            return found + len(gap)
+    return place
+
+
+def packed_rows(
+    files: Sequence[str],
+    stamps: Sequence[tuple[tuple[int, int], ...]],
+    tokenizer: GPTTokenizer,
+    row_length: int,
+    unwrap: bool,
+    held_out: HeldOut | None,
+    validation: bool,
+    text_column: str,
+) -> Iterator[dict[str, list[int] | float]]:
+    """Rows of the documents of text files; `stamps` (size, time of change) only tell `datasets` fresh from stale."""
+    texts: Iterator[str] = (text for _, text in iter_texts(files, text_column))
+    if held_out is not None:
+        texts = (piece for text in texts for piece in held_out.divide(text)[validation])
+    documents = (
+        (encode_document(unwrap_paragraphs(text) if unwrap else text, tokenizer), len(text.split())) for text in texts
+    )
+    yield from pack_documents(documents, row_length)
+
+
+def packed_dataset(
+    files: Sequence[str],
+    tokenizer: GPTTokenizer,
+    row_length: int,
+    unwrap: bool = True,
+    held_out: HeldOut | None = None,
+    validation: bool = False,
+    text_column: str = "text",
+    num_proc: int | None = None,
+    cache_dir: str | None = None,
+) -> Dataset:
+    """
+    Tokenize and pack text files once; later calls find the rows in the cache of `datasets`.
+
+    Args:
+        files (`Sequence[str]`): text, JSONL or Parquet files, folders or archives (see `iter_texts`).
+        tokenizer (`GPTTokenizer`): adds no special tokens.
+        row_length (`int`): tokens of a row.
+        unwrap (`bool`, *optional*, defaults to `True`): join the hard-wrapped lines of a paragraph.
+        held_out (`HeldOut`, *optional*): part of the texts that is left out.
+        validation (`bool`, *optional*, defaults to `False`): take that part alone instead.
+        text_column (`str`, *optional*, defaults to `"text"`): column of JSONL and Parquet files.
+        num_proc (`int`, *optional*): processes; `files` are divided among them.
+        cache_dir (`str`, *optional*): folder of the cache.
+
+    Returns:
+        `datasets.Dataset`: rows as `pack_documents` gives them.
+
+    Raises:
+        FileNotFoundError, ValueError: for files that are missing, unreadable or without enough text for one row.
+    """
+    _check_files(files)
+    stamps = [
+        tuple((path.stat().st_size, path.stat().st_mtime_ns) for path in (Path(file), *sorted(Path(file).rglob("*"))))
+        for file in files
+    ]
+    arguments = {
+        "files": list(files),
+        "stamps": stamps,
+        "tokenizer": tokenizer,
+        "row_length": row_length,
+        "unwrap": unwrap,
+        "held_out": held_out,
+        "validation": validation,
+        "text_column": text_column,
+    }
+    if next(packed_rows(**arguments), None) is None:
+        part, remedy = "text", "give more text, or make rows shorter (--row_length)"
+        if held_out is not None:
+            part = "held-out text" if validation else "training text"
+            remedy += f", change --hold_out_every ({held_out.every}), or hold out nothing with --hold_out_every 0"
+        raise ValueError(f"{', '.join(map(str, files))}: less {part} than one row of {row_length} tokens; {remedy}.")
+    try:
+        return Dataset.from_generator(
+            packed_rows,
+            features=ROW_FEATURES,
+            cache_dir=cache_dir,
+            gen_kwargs=arguments,
+            num_proc=min(num_proc, len(files)) if num_proc and len(files) > 1 else None,
+        )
+    except DatasetGenerationError as error:
+        # The reader's own error names the file.
+        raise ValueError(str(error.__cause__ or error)) from error
+
+
+def _check_files(files: Sequence[str]) -> None:
+    for file in files:
+        if not Path(file).exists():
+            raise FileNotFoundError(f"{file} does not exist: name text files, folders of them, or archives.")
+
+
+def packed_parts(
+    texts: TextArguments, tokenizer: GPTTokenizer, row_length: int
+) -> tuple[Dataset, Dataset | None, str | None]:
+    """Training rows, the held-out rows that are measured, and what they are of."""
+    validation_files = texts.validation_files or []
+    _check_files([*texts.text_files, *validation_files])
+    settings = {"unwrap": texts.unwrap, "text_column": texts.text_column}
+    arguments = (texts.text_files, tokenizer, row_length)
+    if not (texts.hold_out_every or validation_files):
+        return packed_dataset(*arguments, num_proc=texts.num_proc, **settings), None, None
+    if validation_files:
+        train = packed_dataset(*arguments, num_proc=texts.num_proc, **settings)
+        rows = packed_dataset(validation_files, tokenizer, row_length, **settings)
+        described = _described_files(texts, validation_files)
+    else:
+        found = (text for _, text in iter_texts(texts.text_files, texts.text_column))
+        held_out = HeldOut.of(found, texts.hold_out_every)
+        train = packed_dataset(*arguments, held_out=held_out, num_proc=texts.num_proc, **settings)
+        rows = packed_dataset(*arguments, held_out=held_out, validation=True, **settings)
+        described = str(held_out)
+    step = max(1.0, len(rows) / texts.validation_rows)
+    chosen = [int(number * step) for number in range(min(len(rows), texts.validation_rows))]
+    return train, rows.select(chosen), described
+
+
+def _described_files(texts: TextArguments, validation_files: list[str]) -> str:
+    """The validation files, and how many of their texts stand in the training files, too."""
+    sums = [
+        {_checksum(text) for _, text in iter_texts(files, texts.text_column)}
+        for files in (texts.text_files, validation_files)
+    ]
+    shared = len(sums[0] & sums[1])
+    described = f"{', '.join(validation_files)}, {len(sums[1]):,} documents"
+    return described + (f", {shared:,} of which are trained on as well" if shared else "")
