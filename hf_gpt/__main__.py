@@ -4,26 +4,21 @@ The commands of hf_gpt: `hf-gpt finetune ...`, `python -m hf_gpt finetune ...`, 
 They are those of `scripts/`; in a name, a hyphen is as good as an underscore.
 """
 
-import ast
 import sys
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 
 from . import __version__, commands
 
 
 def main() -> None:
     """Run the command that is named first."""
-    names = [module.name for module in iter_modules(commands.__path__)]
+    names = commands.summaries(Path(*commands.__path__))
     word = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if word in ("-h", "--help"):
         print("usage: hf-gpt COMMAND [--flag value ...]\n")
-        for name in names:
-            source = Path(*commands.__path__, f"{name}.py").read_text(encoding="utf-8")
-            document = ast.get_docstring(ast.parse(source)) or ""
-            print(f"  {name.replace('_', '-'):18}{document.splitlines()[0]}")
+        for name, summary in names.items():
+            print(f"  {name.replace('_', '-'):18}{summary}")
         print("\nhf-gpt COMMAND --help tells its flags.")
         return
     if word == "--version":
@@ -36,8 +31,7 @@ def main() -> None:
         (name,) = begun
         word = name.replace("_", "-")
     if name not in names:
-        near = get_close_matches(name, names, n=1)
-        guess = f"did you mean {near[0].replace('_', '-')}?" if near else "hf-gpt --help lists all."
+        guess = commands.nearest(name, names, "hf-gpt").replace("_", "-")
         print(f"hf-gpt: there is no command {word}; {guess}", file=sys.stderr)
         sys.exit(2)
     # What help texts and errors name.

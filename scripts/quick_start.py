@@ -32,8 +32,10 @@ def quick_start(module: str) -> None:
     """
     if module != "__main__":
         return
+    words = [Path(sys.argv[0]).stem, *sys.argv[1:2]]
+    script = words[0] if (TEXTS / f"{'_'.join(words)}.txt") not in TEXTS.iterdir() else " ".join(words)
     for flag in sys.argv[1:]:
-        text = saved_text(Path(sys.argv[0]).stem, flag)
+        text = saved_text(script, flag)
         if text is not None:
             print(text, end="")
             sys.exit(0)
@@ -50,7 +52,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 def saved_text(script: str, flag: str) -> str | None:
     """What a flag prints; nothing if it is another flag, or the text is of another version of transformers."""
-    path = TEXTS / FLAGS.get(flag, "").format(script)
+    path = TEXTS / FLAGS.get(flag, "").format(script.replace(" ", "_"))
     if not path.is_file():
         return None
     text = path.read_text(encoding="utf-8")
@@ -58,12 +60,16 @@ def saved_text(script: str, flag: str) -> str | None:
 
 
 def live_text(script: str, flag: str) -> str:
-    """What a flag of a script prints when everything is imported; what is saved must be equal."""
+    """
+    What a flag of a script, or of its part (`analyze attention`), prints when everything is imported; what is saved
+    must be equal.
+    """
     printed, argv = io.StringIO(), sys.argv
-    sys.argv = [f"{script}.py", flag]
+    name, *words = script.split()
+    sys.argv = [f"{name}.py", *words, flag]
     try:
         with redirect_stdout(printed), suppress(SystemExit):
-            importlib.import_module(script).main()
+            importlib.import_module(name).main()
     finally:
         sys.argv = argv
     return printed.getvalue()
@@ -74,7 +80,14 @@ def commands() -> list[str]:
     return sorted(path.stem for path in SCRIPTS.glob("*.py") if path != Path(__file__).resolve())
 
 
+def helped() -> list[str]:
+    """What has a help text: every command, and every analysis (`analyze attention`)."""
+    analyses = (SCRIPTS.parent / "hf_gpt" / "commands" / "analyze").glob("[!_]*.py")
+    return [*commands(), *sorted(f"analyze {path.stem}" for path in analyses)]
+
+
 if __name__ == "__main__":
     TEXTS.mkdir(exist_ok=True)
-    for script, flag in [*((script, "--help") for script in commands()), ("finetune", "--list_tasks")]:
-        (TEXTS / FLAGS[flag].format(script)).write_text(live_text(script, flag), encoding="utf-8")
+    for script, flag in [*((script, "--help") for script in helped()), ("finetune", "--list_tasks")]:
+        name = FLAGS[flag].format(script.replace(" ", "_"))
+        (TEXTS / name).write_text(live_text(script, flag), encoding="utf-8")

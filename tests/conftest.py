@@ -25,6 +25,8 @@ import transformers.masking_utils  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 from transformers import set_seed  # noqa: E402
 
+import hf_gpt.__main__ as entry  # noqa: E402
+
 from .support.runs import save_tiny_model  # noqa: E402
 from .support.tiny import build_config, build_model  # noqa: E402
 
@@ -127,6 +129,22 @@ def own_datasets_cache(monkeypatch, tmp_path_factory):
     datasets.disable_progress_bars()
     yield
     datasets.enable_progress_bars()
+
+
+@pytest.fixture
+def hf_gpt(monkeypatch, capsys):
+    """`hf_gpt(*words)` runs a command in this process and returns (exit status, output, errors)."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["hf-gpt", *map(str, words)])
+        status = 0
+        try:
+            entry.main()
+        except SystemExit as error:
+            status = error.code
+        return status, *capsys.readouterr()
+
+    return run
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ ORDER = (
     "features",
     "evaluation",
     "generation",
+    "analysis",
     "demo",
     "commands",
 )

@@ -4,6 +4,7 @@ What a user types, one module a command; run by `scripts/`, `hf-gpt` and `python
 Here stands what all share: flags with defaults from YAML, errors in one line, and a word on how to go on.
 """
 
+import ast
 import dataclasses
 import difflib
 import functools
@@ -17,10 +18,11 @@ import textwrap
 import time
 import warnings
 from argparse import ArgumentError, ArgumentParser
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
+from pkgutil import iter_modules
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -151,6 +153,28 @@ def _end(text: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
+def summaries(folder: Path) -> dict[str, str]:
+    """The commands, or analyses, of a folder: name and first line of the docstring; nothing is imported."""
+    found = {}
+    for module in iter_modules([str(folder)]):
+        source = folder / module.name / "__init__.py" if module.ispkg else folder / f"{module.name}.py"
+        found[module.name] = (ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or "").splitlines()[0]
+    return found
+
+
+def nearest(word: str, names: Iterable[str], program: str) -> str:
+    """A guess at what was meant by a name that there is not, in an error of `program`."""
+    near = difflib.get_close_matches(word, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"{program} --help lists all."
+
+
+def shown(document: str, program: str) -> str:
+    """A command's docstring, which shows the script, as that of the program that runs: `hf-gpt` has the same mains."""
+    name = " ".join(program.split()[:2])
+    script = name.removeprefix("hf-gpt ").replace("-", "_")
+    return document.replace(f"python scripts/{script}.py", name).strip()
+
+
 def parse_arguments(
     dataclass_types: Sequence[type], argv: Sequence[str] | None = None, **description: Any
 ) -> tuple[Any, ...]:
@@ -179,6 +203,7 @@ class CommandParser(HfArgumentParser):
     Args:
         dataclass_types (`Sequence[type]`): argument dataclasses.
         description (`str`, *optional*): the script's docstring.
+        prog (`str`, *optional*): what the help text calls the command; by default the script's name.
         groups (`dict[str, Sequence[str]]`, *optional*): title and flags of the groups that stand first in the help
             text. What is in none stands behind them, by dataclass, and the Trainer's own flags last.
         positional (`dict[str, str]`, *optional*): positional arguments with their help.
@@ -188,10 +213,11 @@ class CommandParser(HfArgumentParser):
         self,
         dataclass_types: Sequence[type],
         description: str | None = None,
+        prog: str | None = None,
         groups: dict[str, Sequence[str]] | None = None,
         positional: dict[str, str] | None = None,
     ):
-        super().__init__(dataclass_types, description=description, allow_abbrev=False)
+        super().__init__(dataclass_types, description=description, prog=prog, allow_abbrev=False)
         self.groups, self.positional = groups or {}, positional or {}
         for name in self.positional:
             self.add_argument(name)
@@ -272,10 +298,7 @@ class CommandParser(HfArgumentParser):
             else:
                 groups[title] = names
         lines = [f"usage: {self.prog} {''.join(f'{name} ' for name in self.positional)}[--flag value ...]"]
-        # The scripts' docstrings show the scripts; hf-gpt runs the same mains.
-        script = self.prog.removeprefix("hf-gpt ").replace("-", "_")
-        description = (self.description or "").replace(f"python scripts/{script}.py", self.prog)
-        lines += ["", description.strip(), ""]
+        lines += ["", shown(self.description or "", self.prog), ""]
         lines += [_entry(name, text) for name, text in self.positional.items()]
         lines.append(_entry("--config FILE", _CONFIG_HELP))
         for title, names in groups.items():

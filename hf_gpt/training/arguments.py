@@ -89,7 +89,7 @@ RANGES: dict[str, dict[str, float]] = {
     "row_length": {"at least": 2},
     "transfer_layers": _AMOUNT,
     # measuring and generating text
-    **dict.fromkeys(("batch_size", "max_new_tokens", "no_repeat_ngram_size", "num_samples"), _COUNT),
+    **dict.fromkeys(("batch_size", "max_new_tokens", "max_tokens", "no_repeat_ngram_size", "num_samples"), _COUNT),
     **dict.fromkeys(("passages", "prompt_tokens", "stride", "top_tokens"), _COUNT),
     "repetition_penalty": _POSITIVE,
     # training

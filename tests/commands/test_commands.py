@@ -162,6 +162,7 @@ def test_list_of_tasks(command):
 MISTAKES = {
     "measure/benchmark": ("--suites", "sorting", "--output_dir", "OUT"),
     "measure/tokenizer_modes": ("--vocab_dir", "no/such/folder", "--golden", "no/such/file"),
+    "analyze": ("attention", "--model_name_or_path", "no/such/folder", "--output_dir", "OUT"),
     "convert": ("no/such/folder", "OUT"),
     "demo": ("--model_name_or_path", "no/such/folder", "--export_space", "OUT"),
     "evaluate_task": ("--model_name_or_path", "no/such/folder", "--task", "questions", "--output_dir", "OUT"),
@@ -301,7 +302,7 @@ def test_configurations_are_found_from_everywhere(tmp_path, monkeypatch):
     assert (data.task, model.model_name_or_path) == ("custom", "gpt2")
 
 
-SAVED = [*((script, "--help") for script in quick_start.commands()), ("finetune", "--list_tasks")]
+SAVED = [*((script, "--help") for script in quick_start.helped()), ("finetune", "--list_tasks")]
 
 
 @pytest.mark.parametrize(("script", "flag"), SAVED)

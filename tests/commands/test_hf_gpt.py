@@ -12,7 +12,7 @@ import hf_gpt.__main__ as entry
 from hf_gpt import __version__
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-COMMANDS = sorted(path.stem for path in (REPOSITORY / "hf_gpt" / "commands").glob("[!_]*.py"))
+COMMANDS = sorted(path.stem for path in (REPOSITORY / "hf_gpt" / "commands").glob("[!_]*"))
 
 
 @pytest.fixture

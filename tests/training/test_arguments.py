@@ -1,9 +1,12 @@
 """Numbers outside their range are refused before anything is read, on every command."""
 
+from importlib import import_module
+
 import pytest
 
 from hf_gpt import GPTConfig
 from hf_gpt.commands import parse_arguments
+from hf_gpt.commands.analyze import ANALYSES
 from hf_gpt.commands.generate import GenerateArguments
 from hf_gpt.commands.inspect_text import InspectArguments
 from hf_gpt.commands.perplexity import PerplexityArguments
@@ -26,6 +29,7 @@ COMMANDS = {
     "generate": (GenerateArguments,),
     "inspect_text": (InspectArguments,),
     "perplexity": (PerplexityArguments,),
+    **{f"analyze {what}": (import_module(f"hf_gpt.commands.analyze.{what}").Arguments,) for what in ANALYSES},
 }
 # What these commands cannot do without.
 NEEDED = {

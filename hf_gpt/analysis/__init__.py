@@ -1,0 +1,120 @@
+"""
+What is inside a model, as functions over tensors and tokens: a module for each question, pages (`pages`) and pictures
+(`pictures`) for what they find.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from ..files import check_empty
+from ..generation import LanguageModelArguments, check_one_of
+from ..generation.inspection import NextToken
+from ..generation.scoring import read_lines
+from ..model.tokenization_gpt import GPTTokenizer
+from ..tasks.readers import READERS_BY_SUFFIX, read_by_suffix
+from .pictures import check_matplotlib
+
+SENTENCES = Path(__file__).parent / "data" / "sentences.jsonl"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A text and, where its file has one, its label."""
+
+    text: str
+    label: str | None = None
+
+
+@dataclass(kw_only=True)
+class AnalysisArguments(LanguageModelArguments):
+    """Which model, which texts, and where the result goes."""
+
+    text: list[str] | None = field(default=None, metadata={"help": "Texts; without text and file, carried sentences."})
+    file: str | None = field(
+        default=None, metadata={"help": "File of texts: one a line, or rows of CSV, TSV, JSONL or Parquet."}
+    )
+    text_column: str = field(default="text", metadata={"help": "Column of the texts in a file of rows."})
+    label_column: str = field(default="label", metadata={"help": "Column of their labels, if there is one."})
+    output_dir: str = field(metadata={"help": "Folder for pictures, pages and JSON."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace what is in the folder."})
+    seed: int = field(default=0, metadata={"help": "Of everything that is drawn."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.text is not None and self.file is not None:
+            check_one_of(text=self.text, file=self.file)
+        check_matplotlib()
+        remedy = "Name another --output_dir, or replace what is there with --overwrite."
+        check_empty(Path(self.output_dir), self.overwrite, remedy)
+
+    @property
+    def name(self) -> str:
+        """`str`: of the model, for headings."""
+        return Path(self.model_name_or_path).name
+
+    def examples(self) -> list[Example]:
+        """
+        The texts, with their labels where there are some.
+
+        Raises:
+            ValueError: naming file and row, if one has no text.
+        """
+        if self.text is not None:
+            return [Example(text) for text in self.text]
+        return read_examples(Path(self.file or SENTENCES), self.text_column, self.label_column)
+
+
+def read_examples(path: Path, text_column: str = "text", label_column: str = "label") -> list[Example]:
+    """
+    Texts of a file: one a line, or rows of CSV, TSV, JSONL or Parquet.
+
+    Raises:
+        ValueError: naming file and row, if one has no text; or if there is none.
+    """
+    if not {suffix.lower() for suffix in path.suffixes} & READERS_BY_SUFFIX.keys():
+        return [Example(line) for line in read_lines(path)]
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file.")
+    examples = []
+    for record in read_by_suffix(path):
+        text, label = record.fields.get(text_column), record.fields.get(label_column)
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(
+                f"{record.where}: no text in the column {text_column!r} (there are {', '.join(record.fields)}): "
+                "name it with --text_column, or fill in the row."
+            )
+        examples.append(Example(text, None if label is None else str(label)))
+    if not examples:
+        raise ValueError(f"{path}: the file has no rows: write one text a row.")
+    return examples
+
+
+def words_of(tokenizer: GPTTokenizer, ids: list[int]) -> list[str]:
+    """Each token as a reader sees it; an ellipsis goes on within the word."""
+    words, special = [NextToken.of(tokenizer, token_id, 1.0) for token_id in ids], set(tokenizer.all_special_ids)
+    return [word.text if token_id in special else str(word) for token_id, word in zip(ids, words, strict=True)]
+
+
+def mean_intervals(values: np.ndarray, seed: int = 0, draws: int = 1000) -> np.ndarray:
+    """
+    Means over examples with bootstrap intervals (percentiles, 95%).
+
+    Args:
+        values (`np.ndarray` of shape `(examples, ...)`): a number or more of each example.
+        seed (`int`, *optional*, defaults to 0): of the draws.
+        draws (`int`, *optional*, defaults to 1000): of as many examples with replacement.
+
+    Returns:
+        `np.ndarray` of shape `(3, ...)`: mean, low and high; all the same where there is one example only.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    mean = values.mean(0)
+    if len(values) < 2:
+        return np.stack([mean, mean, mean])
+    found = stats.bootstrap(
+        (values,), np.mean, axis=0, vectorized=True, n_resamples=draws, method="percentile", rng=seed, batch=50
+    )
+    return np.stack([mean, found.confidence_interval.low, found.confidence_interval.high])

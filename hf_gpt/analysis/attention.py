@@ -1,0 +1,116 @@
+"""
+What every head of every block attends to: probabilities of a text, or of each path of a token tree, and statistics
+over many texts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from peft import PeftModel
+
+from ..model.base_model import GPTPreTrainedModel
+from ..trees.collators import collate_trees
+from ..trees.token_tree import TokenTree
+from . import mean_intervals
+
+# Of a head over the tokens of a text; see `head_statistics`.
+STATISTICS = ("entropy", "distance", "first", "previous", "delimiter")
+
+
+@dataclass(frozen=True)
+class PathAttention:
+    """
+    Attention of one sequence.
+
+    Args:
+        ids (`list[int]`): its tokens.
+        weights (`torch.Tensor` of shape `(layers, heads, length, length)`): share of its attention that each token
+            (third axis) gives to each (fourth); a row adds up to 1.
+    """
+
+    ids: list[int]
+    weights: torch.Tensor
+
+
+@torch.no_grad()
+def attention_of(model: GPTPreTrainedModel | PeftModel, tree: TokenTree) -> list[PathAttention]:
+    """
+    Attention of every path of a token tree, each as if it were read alone.
+
+    Args:
+        model (`GPTPreTrainedModel` or `PeftModel`): in evaluation mode, with any head; whatever its attention
+            implementation is, the probabilities are those of the eager one.
+        tree (`TokenTree`): a text (`TokenTree.from_paths([ids])`), or an item with its choices.
+
+    Raises:
+        ValueError: if the model has virtual tokens (prefix, prompt), which no word stands for.
+    """
+    batch = {name: value.to(model.device) for name, value in collate_trees([tree], 0).items()}
+    inputs = {name: batch[name] for name in ("input_ids", "position_ids", "subtree_end") if name in batch}
+    weights = transformer_of(model)(**inputs, use_cache=False, output_attentions=True).attentions
+    weights = torch.stack(weights)[:, 0].float().cpu()  # (layers, heads, length, length)
+    paths = [list(tree.path(number)) for number in range(len(tree.path_ends))]
+    return [PathAttention([tree.input_ids[index] for index in path], weights[:, :, path][..., path]) for path in paths]
+
+
+def transformer_of(model: GPTPreTrainedModel | PeftModel) -> GPTPreTrainedModel:
+    """The transformer within a model with any head, adapted or not (`GPTModel`)."""
+    if isinstance(model, PeftModel):
+        if model.active_peft_config.is_prompt_learning:
+            raise ValueError("This adapter puts virtual tokens before the text, which cannot be shown: merge another.")
+        model = model.get_base_model()
+    return model.base_model
+
+
+def head_statistics(attention: PathAttention, delimiter: int | None = None) -> np.ndarray:
+    """
+    Where the heads look in a sequence, as means over its tokens but the first, which sees itself alone.
+
+    Args:
+        attention (`PathAttention`): of two tokens or more.
+        delimiter (`int`, *optional*): id of the token whose share is asked for.
+
+    Returns:
+        `np.ndarray` of shape `(5, layers, heads)`, in the order of `STATISTICS`: entropy in bits, mean distance in
+        tokens, and the shares of attention on the first token, the token before, and the delimiters (of the tokens
+        behind the first one; NaN where there are none).
+
+    Raises:
+        ValueError: if there are fewer than two tokens.
+    """
+    length = len(attention.ids)
+    if length < 2:
+        raise ValueError("A text has fewer than two tokens, and the first sees itself alone: write more.")
+    weights = attention.weights.double()[:, :, 1:]  # (layers, heads, length - 1, length)
+    position = torch.arange(length, dtype=torch.float64)
+    distance = position[1:, None] - position  # (length - 1, length)
+    before = weights.diagonal(dim1=2, dim2=3)  # of each token the share on the one before
+    is_delimiter = torch.tensor([token_id == delimiter for token_id in attention.ids])
+    behind = is_delimiter.cumsum(0)[:-1] > 0  # of the tokens but the first: whether one stands before
+    found = [
+        torch.special.entr(weights).sum(-1).mean(-1) / np.log(2),
+        (weights * distance).sum(-1).mean(-1),
+        weights[..., 0].mean(-1),
+        before.mean(-1),
+        (weights[:, :, behind] * is_delimiter).sum(-1).mean(-1),
+    ]
+    return torch.stack(found).numpy()
+
+
+def statistics_over(attentions: Sequence[PathAttention], delimiter: int | None = None, seed: int = 0) -> np.ndarray:
+    """
+    `head_statistics` over many sequences.
+
+    Returns:
+        `np.ndarray` of shape `(5, 3, layers, heads)`: of each statistic the mean over sequences and its bootstrap
+        interval (95%); NaN for the delimiter where there is none.
+    """
+    each = np.stack([head_statistics(attention, delimiter) for attention in attentions])  # (sequences, 5, ...)
+    found = []
+    for values in each.transpose(1, 0, 2, 3):
+        present = values[~np.isnan(values).any((1, 2))]
+        shape = (3, *values.shape[1:])
+        found.append(mean_intervals(present, seed) if len(present) else np.full(shape, np.nan))
+    return np.stack(found)

@@ -1,0 +1,85 @@
+"""Pictures by matplotlib, without a screen, each with the numbers that it shows as JSON beside it."""
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..files import atomic, write_json
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def check_matplotlib() -> None:
+    """Raise a `ValueError` where there is no matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError('Pictures are drawn by matplotlib: pip install "hf-gpt[analysis]".')
+
+
+def new_figure(width: float = 8, height: float = 5) -> "Figure":
+    """An empty figure of so many inches, laid out so that nothing overlaps; it is drawn without a screen."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def write_picture(path: Path, figure: "Figure", data: Any) -> None:
+    """Write a figure to a PNG and what it shows to a JSON file beside it, each atomically."""
+    with atomic(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=110)
+    write_json(path.with_suffix(".json"), data)
+
+
+def grid_picture(values: np.ndarray, title: str, rows: str, columns: str, labels: Sequence[str] = ()) -> "Figure":
+    """
+    A matrix as shades, which read as well in grey.
+
+    Args:
+        values (`np.ndarray` of shape `(rows, columns)`): the numbers.
+        title, rows, columns (`str`): above it, and of its axes.
+        labels (`Sequence[str]`, *optional*): of the columns.
+    """
+    figure = new_figure(1.5 + 0.6 * values.shape[1], 1.5 + 0.45 * values.shape[0])
+    axes = figure.subplots()
+    shades = axes.imshow(values, cmap="viridis", aspect="auto")
+    axes.set(title=title, xlabel=columns, ylabel=rows, yticks=range(values.shape[0]), xticks=range(values.shape[1]))
+    if labels:
+        axes.set_xticks(range(len(labels)), labels, rotation=60, ha="right")
+    figure.colorbar(shades)
+    return figure
+
+
+def heads_picture(weights: np.ndarray, title: str) -> "Figure":
+    """Attention `(layers, heads, length, length)` as a grid of squares, the darker the more."""
+    layers, heads = weights.shape[:2]
+    figure = new_figure(1.1 * heads + 0.5, 1.1 * layers + 0.6)
+    figure.suptitle(f"{title}: each token (down) on those before (across)", fontsize="medium")
+    for (layer, head), axes in np.ndenumerate(figure.subplots(layers, heads, squeeze=False)):
+        axes.imshow(weights[layer, head], cmap="Greys", vmin=0, vmax=1)
+        axes.set(xticks=[], yticks=[])
+        if layer == 0:
+            axes.set_title(f"head {head}", fontsize="small")
+        if head == 0:
+            axes.set_ylabel(f"layer {layer}", fontsize="small")
+    return figure
+
+
+def statistics_picture(values: np.ndarray, names: Sequence[str], title: str) -> "Figure":
+    """Statistics `(statistics, 3, layers, heads)` of all heads, a panel each, with their intervals."""
+    layers, heads = values.shape[2:]
+    figure = new_figure(9, 1.6 * len(names) + 0.4)
+    figure.suptitle(f"{title}: mean over texts with 95% interval", fontsize="medium")
+    panels = figure.subplots(len(names), sharex=True)
+    for axes, name, (mean, low, high) in zip(panels, names, values.reshape(len(names), 3, -1), strict=True):
+        axes.errorbar(range(layers * heads), mean, [mean - low, high - mean], fmt="o", markersize=3, color="#1b4f8f")
+        axes.set_ylabel(name)
+        for layer in range(1, layers):
+            axes.axvline(layer * heads - 0.5, color="#cfcfcf", linewidth=0.8)
+    panels[-1].set_xticks(
+        [heads * (layer + 0.5) - 0.5 for layer in range(layers)], [f"layer {n}" for n in range(layers)]
+    )
+    panels[-1].set_xlabel("heads, by layer")
+    return figure

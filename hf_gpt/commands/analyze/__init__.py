@@ -1,0 +1,37 @@
+r"""
+Look inside a model: what its parts attend to, hold, and are for. The first word says what is looked at.
+
+    python scripts/analyze.py attention --model_name_or_path model_cards/gpt-mini \
+        --text "She opened the door and ran." --output_dir outputs/attention
+    python scripts/analyze.py attention --help
+
+Every one takes texts by --text or --file, and without them a dozen carried sentences. The output folder holds
+pictures, each with its numbers as JSON beside it, and pages that need nothing else.
+"""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from ...files import output_folder
+from .. import command, nearest, parse_arguments, shown, summaries
+
+ANALYSES = summaries(Path(__file__).parent)
+
+
+@command()
+def main() -> None:
+    """Run the analysis that is named first: a module of this package with `Arguments` and `run(args)`."""
+    program, what = Path(sys.argv[0]).name, sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if what in ("-h", "--help"):
+        lines = [f"usage: {program} WHAT [--flag value ...]", "", shown(__doc__, program), "", "WHAT is one of", ""]
+        print("\n".join([*lines, *(f"  {name:12}{summary}" for name, summary in ANALYSES.items())]))
+        return
+    if what not in ANALYSES:
+        raise ValueError(f"there is no analysis {what}; {nearest(what, ANALYSES, program)}")
+    module = import_module(f".{what}", __name__)
+    (args,) = parse_arguments((module.Arguments,), sys.argv[2:], description=module.__doc__, prog=f"{program} {what}")
+    folder = Path(args.output_dir)
+    with output_folder(folder):
+        module.run(args)
+    print(f"The result is in {folder}.")

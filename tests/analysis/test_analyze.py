@@ -1,0 +1,71 @@
+"""`hf-gpt analyze WHAT`: the analyses, their help, what they refuse, and what all share."""
+
+import json
+
+import numpy as np
+import pytest
+
+from hf_gpt.analysis import SENTENCES, Example, mean_intervals, read_examples
+from hf_gpt.analysis.pages import write_page
+from hf_gpt.commands.analyze import ANALYSES
+
+
+def test_list_of_analyses(hf_gpt):
+    status, printed, _ = hf_gpt("analyze")
+    assert status == 0
+    assert all(f"\n  {name} " in printed for name in ANALYSES)
+    assert hf_gpt("analyze", "atention")[::2] == (
+        2,
+        "hf-gpt analyze: there is no analysis atention; did you mean attention?\n",
+    )
+
+
+@pytest.mark.parametrize("what", ANALYSES)
+def test_every_analysis_explains_itself_and_refuses(what, hf_gpt, tmp_path):
+    status, printed, _ = hf_gpt("analyze", what, "--help")
+    assert status == 0
+    assert printed.startswith(f"usage: hf-gpt analyze {what} ")
+    assert f"    hf-gpt analyze {what} --model_name_or_path" in printed
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    for flags, message in (
+        (("--model_name_or_path", "no/such/folder", "--output_dir", tmp_path / "out"), "no/such/folder"),
+        (("--model_name_or_path", "no/such/folder", "--output_dir", tmp_path / "full"), "--overwrite"),
+        (("--model_name_or_path", "no/such/folder"), "output_dir"),
+    ):
+        status, _, errors = hf_gpt("analyze", what, *flags)
+        assert (status, errors.count("\n")) == (2, 1), errors
+        assert errors.startswith("hf-gpt analyze: ")
+        assert message in errors
+    assert not (tmp_path / "out").exists()
+
+
+def test_examples_of_files(tmp_path):
+    assert {example.label for example in read_examples(SENTENCES)} == {"positive", "negative"}
+    lines, table = tmp_path / "lines.txt", tmp_path / "table.csv"
+    lines.write_text("One.\nTwo.\n")
+    table.write_text("text,label\nOne.,a\n,b\n")
+    assert read_examples(lines) == [Example("One."), Example("Two.")]
+    with pytest.raises(ValueError, match=r"table\.csv.*3.*no text in the column 'text'"):
+        read_examples(table)
+
+
+def test_intervals_hold_the_mean():
+    values = np.random.default_rng(0).normal(3.0, 1.0, (200, 2, 4))
+    mean, low, high = mean_intervals(values)
+    assert np.allclose(mean, values.mean(0))
+    assert ((low < mean) & (mean < high)).all()
+    # The standard error of 200 draws, within a fifth.
+    assert np.allclose((high - low) / 2, 1.96 * values.std(0) / 200**0.5, rtol=0.2)
+    assert (mean_intervals(values[:1]) == values[0]).all()
+
+
+def test_pages_hold_their_data_as_text(tmp_path):
+    evil = "</script><script>alert(1)</script>"
+    data = {"paths": [{"name": evil, "tokens": [evil], "weights": [[[[float("nan")]]]]}]}
+    write_page(tmp_path / "attention.html", evil, data)
+    page = (tmp_path / "attention.html").read_text()
+    assert "alert(1)</script>" not in page
+    assert "default-src 'none'" in page
+    held = page.split('id="data">')[1].split("</script>")[0]
+    assert json.loads(held) == {"paths": [{"name": evil, "tokens": [evil], "weights": [[[[None]]]]}]}

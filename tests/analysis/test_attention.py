@@ -1,0 +1,82 @@
+"""Attention of texts and trees against the eager implementation's; statistics of patterns that are known."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from hf_gpt import GPTForCausalLM, GPTForMultipleChoice
+from hf_gpt.analysis.attention import STATISTICS, PathAttention, attention_of, head_statistics, statistics_over
+from hf_gpt.trees.token_tree import TokenTree
+
+PATHS = [[20, 1, 2, 3, 21, 4, 5, 22], [20, 1, 2, 3, 21, 6, 22], [20, 1, 2, 3, 21, 4, 7, 8, 22]]
+
+
+@pytest.mark.parametrize("gpt2", [False, True], ids=["gpt", "gpt2"])
+def test_paths_are_as_if_read_alone_by_eager_attention(gpt2, attention, tiny_model):
+    shape = {"norm_first": gpt2, "final_norm": gpt2}
+    eager = tiny_model(GPTForMultipleChoice, "eager", **shape)
+    found = attention_of(tiny_model(GPTForMultipleChoice, attention, **shape), TokenTree.from_paths(PATHS))
+    for path, ids in zip(found, PATHS, strict=True):
+        expected = eager.base_model(torch.tensor([ids]), output_attentions=True).attentions
+        assert path.ids == ids
+        assert torch.allclose(path.weights, torch.stack(expected)[:, 0], atol=1e-6)
+
+
+def test_statistics_of_known_heads():
+    """Heads that look at the first token, at the one before, and at all alike."""
+    length = 6
+    first, previous, alike = (torch.zeros(length, length) for _ in range(3))
+    first[:, 0] = 1
+    previous[0, 0] = 1
+    for index in range(length):
+        previous[index, max(index - 1, 0)] = 1
+        alike[index, : index + 1] = 1 / (index + 1)
+    ids = [5, 21, 5, 5, 5, 5]
+    found = head_statistics(PathAttention(ids, torch.stack([first, previous, alike])[None]), delimiter=21)
+    entropy, distance, on_first, on_previous, on_delimiter = found[:, 0]
+    counts = np.arange(2, length + 1)
+    assert entropy == pytest.approx([0, 0, np.log2(counts).mean()])
+    assert distance == pytest.approx([3, 1, ((counts - 1) / 2).mean()])
+    assert on_first == pytest.approx([1, 1 / 5, (1 / counts).mean()])
+    assert on_previous == pytest.approx([1 / 5, 1, (1 / counts).mean()])
+    # The delimiter stands at 1: the tokens from 2 on see it.
+    assert on_delimiter == pytest.approx([0, 1 / 4, (1 / counts[1:]).mean()])
+
+
+def test_statistics_over_texts(tiny_model):
+    model = tiny_model(GPTForCausalLM)
+    read = [attention_of(model, TokenTree.from_paths([ids]))[0] for ids in (*PATHS, [1, 2, 3])]
+    values = statistics_over(read, delimiter=21)
+    each = np.stack([head_statistics(path, 21) for path in read])
+    assert values.shape == (len(STATISTICS), 3, 2, 2)
+    assert np.allclose(values[:4, 0], each[:, :4].mean(0))
+    assert np.allclose(values[4, 0], each[:3, 4].mean(0))
+    assert ((values[:, 1] <= values[:, 0]) & (values[:, 0] <= values[:, 2])).all()
+    assert np.isnan(statistics_over(read[3:], delimiter=21)[4]).all()
+    with pytest.raises(ValueError, match="fewer than two tokens"):
+        head_statistics(attention_of(model, TokenTree.from_paths([[1]]))[0])
+
+
+def test_attention_by_command(hf_gpt, tiny_checkpoint, tmp_path):
+    flags = ("analyze", "attention", "--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out")
+    status, printed, errors = hf_gpt(*flags)
+    assert status == 0, errors
+    assert "most on the previous token: layer " in printed
+    names = {path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")}
+    assert names == {f"{name}.{kind}" for name in ("attention", "statistics") for kind in ("png", "json")} | {
+        "attention.html"
+    }
+    record = json.loads((tmp_path / "out" / "attention.json").read_text())
+    assert np.allclose(np.array(record["weights"]).sum(-1), 1, atol=1e-5)
+    item = ("--text", "It rained on Tom.", "--choices", "He was wet.", "He was dry.", "--overwrite")
+    status, _, errors = hf_gpt(*flags, *item, "--max_tokens", 12)
+    assert status == 0, errors
+    page = (tmp_path / "out" / "attention.html").read_text()
+    paths = json.loads(page.split('id="data">')[1].split("</script>")[0])["paths"]
+    assert [path["name"] for path in paths] == ["He was wet.", "He was dry."]
+    tokens = paths[0]["tokens"]
+    assert (tokens[0], len(tokens), tokens[tokens.index("_delimiter_") + 1]) == ("_start_", 12, "he")
+    status, _, errors = hf_gpt(*flags, "--choices", "He was wet.", "--overwrite")
+    assert (status, "give one" in errors) == (2, True)
