@@ -59,7 +59,9 @@ def transformer_of(model: GPTPreTrainedModel | PeftModel) -> GPTPreTrainedModel:
     """The transformer within a model with any head, adapted or not (`GPTModel`)."""
     if isinstance(model, PeftModel):
         if model.active_peft_config.is_prompt_learning:
-            raise ValueError("This adapter puts virtual tokens before the text, which cannot be shown: merge another.")
+            raise ValueError(
+                "This adapter reads virtual tokens before the text, for which no word stands: show its base."
+            )
         model = model.get_base_model()
     return model.base_model
 

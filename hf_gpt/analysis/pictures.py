@@ -56,7 +56,7 @@ def heads_picture(weights: np.ndarray, title: str) -> "Figure":
     """Attention `(layers, heads, length, length)` as a grid of squares, the darker the more."""
     layers, heads = weights.shape[:2]
     figure = new_figure(1.1 * heads + 0.5, 1.1 * layers + 0.6)
-    figure.suptitle(f"{title}: each token (down) on those before (across)", fontsize="medium")
+    figure.suptitle(title, fontsize="small")
     for (layer, head), axes in np.ndenumerate(figure.subplots(layers, heads, squeeze=False)):
         axes.imshow(weights[layer, head], cmap="Greys", vmin=0, vmax=1)
         axes.set(xticks=[], yticks=[])
@@ -68,12 +68,14 @@ def heads_picture(weights: np.ndarray, title: str) -> "Figure":
 
 
 def statistics_picture(values: np.ndarray, names: Sequence[str], title: str) -> "Figure":
-    """Statistics `(statistics, 3, layers, heads)` of all heads, a panel each, with their intervals."""
+    """Statistics `(statistics, 3, layers, heads)` of all heads with their intervals: a panel each, if there is any."""
     layers, heads = values.shape[2:]
-    figure = new_figure(9, 1.6 * len(names) + 0.4)
+    shown = [number for number in range(len(names)) if not np.isnan(values[number]).all()]
+    figure = new_figure(8, 1.5 * len(shown) + 0.5)
     figure.suptitle(f"{title}: mean over texts with 95% interval", fontsize="medium")
-    panels = figure.subplots(len(names), sharex=True)
-    for axes, name, (mean, low, high) in zip(panels, names, values.reshape(len(names), 3, -1), strict=True):
+    panels = figure.subplots(len(shown), sharex=True, squeeze=False)[:, 0]
+    for axes, number in zip(panels, shown, strict=True):
+        name, (mean, low, high) = names[number], values[number].reshape(3, -1)
         axes.errorbar(range(layers * heads), mean, [mean - low, high - mean], fmt="o", markersize=3, color="#1b4f8f")
         axes.set_ylabel(name)
         for layer in range(1, layers):

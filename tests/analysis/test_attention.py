@@ -5,10 +5,14 @@ import json
 import numpy as np
 import pytest
 import torch
+from peft import get_peft_model
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice
+from hf_gpt.adapters import adapter_config, merge_adapter
 from hf_gpt.analysis.attention import STATISTICS, PathAttention, attention_of, head_statistics, statistics_over
 from hf_gpt.trees.token_tree import TokenTree
+
+from ..support.browser import opened
 
 PATHS = [[20, 1, 2, 3, 21, 4, 5, 22], [20, 1, 2, 3, 21, 6, 22], [20, 1, 2, 3, 21, 4, 7, 8, 22]]
 
@@ -22,6 +26,22 @@ def test_paths_are_as_if_read_alone_by_eager_attention(gpt2, attention, tiny_mod
         expected = eager.base_model(torch.tensor([ids]), output_attentions=True).attentions
         assert path.ids == ids
         assert torch.allclose(path.weights, torch.stack(expected)[:, 0], atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
+def test_adapters_merged_or_wrapped(tiny_model):
+    """What virtual tokens see is shown by no word."""
+    model = tiny_model(GPTForCausalLM)
+    wrapped = get_peft_model(model, adapter_config("lora", model.config)).eval()
+    for name, parameter in wrapped.named_parameters():
+        torch.nn.init.normal_(parameter, std=0.2) if "lora_" in name else None
+    tree = TokenTree.from_paths([PATHS[0]])
+    (before,) = attention_of(wrapped, tree)
+    (after,) = attention_of(merge_adapter(wrapped), tree)
+    assert torch.allclose(before.weights, after.weights, atol=1e-5)
+    prefix = get_peft_model(tiny_model(GPTForCausalLM), adapter_config("prefix", model.config))
+    with pytest.raises(ValueError, match="virtual tokens"):
+        attention_of(prefix, tree)
 
 
 def test_statistics_of_known_heads():
@@ -80,3 +100,49 @@ def test_attention_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     assert (tokens[0], len(tokens), tokens[tokens.index("_delimiter_") + 1]) == ("_start_", 12, "he")
     status, _, errors = hf_gpt(*flags, "--choices", "He was wet.", "--overwrite")
     assert (status, "give one" in errors) == (2, True)
+
+
+@pytest.fixture
+def page_of_item(hf_gpt, tiny_checkpoint, tmp_path):
+    """attention.html of an item with two choices."""
+    item = ("--text", "It rained on Tom.", "--choices", "He was <b>wet</b>.", "He was dry.")
+    flags = ("analyze", "attention", "--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *item)
+    status, _, errors = hf_gpt(*flags)
+    assert status == 0, errors
+    return tmp_path / "out" / "attention.html"
+
+
+def test_heads_are_chosen_by_mouse_and_keyboard(page_of_item):
+    data = json.loads(page_of_item.read_text().split('id="data">')[1].split("</script>")[0])
+    with opened(page_of_item) as page:
+        buttons, heading = page.locator("#grid button"), page.locator("#name")
+        assert (buttons.count(), heading.inner_text()) == (4, "Layer 0, head 0")
+        page.click('[data-layer="1"][data-head="0"]')
+        assert heading.inner_text() == "Layer 1, head 0"
+        assert page.locator('#grid [aria-pressed="true"]').count() == 1
+        drawn = sum(weight >= 10 for row in data["paths"][0]["weights"][1][0] for weight in row)
+        assert page.locator("#lines line").count() == drawn
+        page.keyboard.press("ArrowRight")
+        assert heading.inner_text() == "Layer 1, head 1"
+        page.keyboard.press("ArrowUp")
+        assert heading.inner_text() == "Layer 0, head 1"
+        # From the grid, whose heads are one stop of the Tab key, to the first words.
+        for _ in range(3):
+            page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        assert page.locator('#from [aria-pressed="true"]').inner_text() == data["paths"][0]["tokens"][2]
+        shares = data["paths"][0]["weights"][0][1][2]
+        assert page.locator("#lines line").count() == sum(weight >= 10 for weight in shares)
+        assert page.locator("#to div").nth(1).inner_text().endswith(f"{shares[1] / 1000:.2f}")
+        page.select_option("#path", "1")
+        assert page.locator("#from button").all_inner_texts() == data["paths"][1]["tokens"]
+
+
+def test_bertviz_shows_our_attention(tiny_model):
+    bertviz = pytest.importorskip("bertviz")
+    outputs = tiny_model(GPTForCausalLM)(torch.tensor([PATHS[0]]), output_attentions=True)
+    for view in (bertviz.head_view, bertviz.model_view):
+        page = view(outputs.attentions, [f"word{token_id}" for token_id in PATHS[0]], html_action="return").data
+        assert "word22" in page
+        weight = outputs.attentions[1][0, 1, 3, 2].item()
+        assert f"{weight:.6f}"[:7] in page

@@ -25,6 +25,8 @@ from ...generation import encode
 from ...model.tokenization_gpt import GPTTokenizer
 from ...trees.token_tree import TokenTree
 
+_LABELS = ("entropy, bits", "distance, tokens", "share: first", "share: previous", "share: delimiter")
+
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
@@ -67,7 +69,7 @@ def run(args: Arguments) -> None:
     record = {
         name: dict(zip(parts, each.tolist(), strict=True)) for name, each in zip(STATISTICS, values, strict=True)
     }
-    write_picture(folder / "statistics.png", statistics_picture(values, STATISTICS, title), record)
+    write_picture(folder / "statistics.png", statistics_picture(values, _LABELS, title), record)
     for name, (mean, low, high) in zip(STATISTICS, values, strict=True):
         if name in ("first", "previous"):
             layer, head = divmod(int(mean.argmax()), mean.shape[1])
