@@ -39,7 +39,7 @@ def test_adapters_merged_or_wrapped(tiny_model):
     (before,) = attention_of(wrapped, tree)
     (after,) = attention_of(merge_adapter(wrapped), tree)
     assert torch.allclose(before.weights, after.weights, atol=1e-5)
-    prefix = get_peft_model(tiny_model(GPTForCausalLM), adapter_config("prefix", model.config))
+    prefix = get_peft_model(tiny_model(GPTForMultipleChoice), adapter_config("prefix", model.config))
     with pytest.raises(ValueError, match="virtual tokens"):
         attention_of(prefix, tree)
 
