@@ -24,7 +24,7 @@ from .conversion.sources import KINDS, read_config, recognise
 from .files.weights import load_weights
 from .hub.downloads import local_folder
 from .model.configuration_gpt import GPTConfig
-from .model.modeling_gpt import GPTPreTrainedModel
+from .model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from .model.tokenization_gpt import GPTTokenizer
 
 
@@ -112,6 +112,11 @@ class Source:
         Raises:
             ValueError, FileNotFoundError: if there is no such model, or its files are not as they should be.
         """
+        if model_class is GPTForCausalLM and not self.config(n_head=n_head, **changes).is_causal:
+            raise ValueError(
+                f"{self.name} is a masked language model, which sees the token that it would predict: name a causal "
+                "one."
+            )
         if self.kind == "tf-release":
             model = load_release(self.folder, model_class, n_head=n_head, seed=seed, **changes).to(dtype)
             if attn_implementation is not None:

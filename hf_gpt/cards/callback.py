@@ -142,7 +142,7 @@ def hyperparameters(
     if args.bf16 or args.fp16:
         precision = "bf16 mixed" if args.bf16 else "fp16 mixed"
     # Several tasks, or a head on cached features, are modules of our own.
-    is_language_model = hasattr(model, "can_generate") and model.can_generate()
+    is_language_model = hasattr(model, "lm_head")
     settings = {
         "learning rate": args.learning_rate,
         "global batch size": args.train_batch_size * args.world_size * args.gradient_accumulation_steps,
@@ -216,7 +216,7 @@ def losses(card: FineTunedCard, state: TrainerState, evaluation: dict[str, float
         lines.append({"part": f"training, step {last['step']:,}"} | terms)
     if "eval_loss" in evaluation:
         terms = {name: float(evaluation[f"eval_{name}"]) for name in LOSSES if f"eval_{name}" in evaluation}
-        if card.family != "language-model" and "lm_loss" not in terms:
+        if "language-model" not in card.family and "lm_loss" not in terms:
             # In evaluation the loss of the task heads is the task's alone.
             terms.setdefault("task_loss", terms["loss"])
         lines.append({"part": "validation"} | terms)

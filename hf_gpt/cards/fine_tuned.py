@@ -27,7 +27,11 @@ from .base import Card
 
 _LOSSES = ("loss", "task_loss", "lm_loss")
 _SPREAD = ("median", "lowest", "highest")
-_CLASSES = {"multiple-choice": "AutoModelForMultipleChoice", "language-model": "AutoModelForCausalLM"}
+_CLASSES = {
+    "multiple-choice": "AutoModelForMultipleChoice",
+    "language-model": "AutoModelForCausalLM",
+    "masked-language-model": "AutoModelForMaskedLM",
+}
 
 
 @dataclass
@@ -37,7 +41,7 @@ class FineTunedCard(Card):
 
     Args:
         task (`str`): name of the task.
-        family (`str`): its family (see `TaskSpec`), or `language-model`.
+        family (`str`): its family (see `TaskSpec`), `language-model` or `masked-language-model`.
         base_model (`str`): folder or Hub id of the model that training started from.
         name (`str`, *optional*): title; by default base model and task.
         description (`str`, *optional*): what the task asks.

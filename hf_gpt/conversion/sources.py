@@ -160,7 +160,8 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
         checkpoint.notes.append(f"The adapter was merged into {name}.")
     _with_positions(checkpoint, options.n_positions)
     is_language_model = options.head == LANGUAGE_MODEL
-    _with_head(checkpoint, "causal-lm" if is_language_model else options.head or checkpoint.head, options.seed)
+    language_model = LANGUAGE_MODELS[not checkpoint.config.is_causal]
+    _with_head(checkpoint, language_model if is_language_model else options.head or checkpoint.head, options.seed)
     if is_language_model:
         _without_task(checkpoint, options.seed)
     _check(checkpoint, path)

@@ -88,7 +88,7 @@ class Demo:
         if cut:
             context = self.model.config.n_positions
             raise ValueError(f"The text is too long for the context of {context} tokens: shorten it by {cut}.")
-        batch = TokenTreeCollator(self.tokenizer.pad_token_id)([vars(tree)])
+        batch = TokenTreeCollator(self.tokenizer.pad_token_id, self.model.config.is_causal)([vars(tree)])
         device = next(self.model.parameters()).device
         return {name: value.to(device) for name, value in batch.items()}
 

@@ -82,9 +82,9 @@ def evaluate(
     output = Path(args.output_dir)
     check_empty(output, args.overwrite_output_dir)
     candidate = _prepare(model_args, data, custom, args)
-    trainer = GPTTrainer(
-        model=candidate.model, args=args, data_collator=TokenTreeCollator(candidate.tokenizer.pad_token_id)
-    )
+    is_causal = candidate.rule is not None or candidate.model.config.is_causal
+    collator = TokenTreeCollator(candidate.tokenizer.pad_token_id, is_causal)
+    trainer = GPTTrainer(model=candidate.model, args=args, data_collator=collator)
     logits, metrics, extra = _measure(trainer, candidate, args.split)
     spec, rows = candidate.spec, candidate.rows[args.split]
     record = {

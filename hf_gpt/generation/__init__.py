@@ -53,11 +53,6 @@ class LanguageModelArguments(NamesModel):
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"--device {self.device} cannot be used: {str(error).splitlines()[0]}") from error
         tokenizer = self.tokenizer_source.tokenizer()
-        if not self.source.config(n_head=self.n_head).is_causal:
-            raise ValueError(
-                f"{self.model_name_or_path} is a masked language model, which sees the token that it would predict: "
-                "name a causal one."
-            )
         model = self.source.model(GPTForCausalLM, n_head=self.n_head)
         check_ids(model.config, tokenizer, self.model_name_or_path)
         return model.to(device or "cpu").eval(), tokenizer

@@ -175,7 +175,7 @@ class PreparedHead(Prepared):
     def describe(self) -> str:
         """See `Prepared`; how much is trained, and what becomes of the language-model loss."""
         lines = [super().describe(), self._describe_head()]
-        if self.model_args.lm_coef > 0:
+        if self.model_args.lm_coef > 0 and self.model.config.is_causal:
             lines.append(
                 f"The language-model loss is left out (lm_coef 0, not {self.model_args.lm_coef:g}): it would change "
                 "none of them."

@@ -1,21 +1,27 @@
-"""The Trainer of language models on packed rows: perplexities in the log, the release's schedules, samples."""
+"""The Trainers of language models on packed rows: what is logged, the release's schedules, samples."""
 
 import math
 import sys
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from transformers import PreTrainedModel
+from transformers import EvalPrediction, PreTrainedModel
 
 from ..model.tokenization_gpt import GPTTokenizer
+from ..trees.collators import IGNORED_LABEL, MaskedRows, PackedRowCollator
 from .checkpoints import WholeCheckpointTrainer
 from .optimization import get_release_schedule
+from .trainer import SetEpoch
 
 # Of a sample: tokens that are given, and tokens that the model goes on with.
 _PROMPT, _SAMPLE = 8, 24
+# Tokens of a sample of a masked language model.
+_FILLED = 32
 
 
 def perplexity(loss: float) -> float:
@@ -33,6 +39,9 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
     vocabularies.
     """
 
+    # Names of what an evaluation adds to its loss.
+    measures = ("perplexity", "word_perplexity")
+
     @cached_property
     def tokens_per_word(self) -> float:
         """`float`: predicted tokens of the evaluation rows for each word; the first token of a piece is not one."""
@@ -43,9 +52,12 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the perplexities to what an evaluation has found."""
         if "eval_loss" in logs:
-            logs["eval_perplexity"] = perplexity(logs["eval_loss"])
-            logs["eval_word_perplexity"] = perplexity(logs["eval_loss"] * self.tokens_per_word)
+            logs.update(self.perplexities(logs["eval_loss"]))
         super().log(logs, start_time)
+
+    def perplexities(self, loss: float) -> dict[str, float]:
+        """What the loss of an evaluation says."""
+        return {"eval_perplexity": perplexity(loss), "eval_word_perplexity": perplexity(loss * self.tokens_per_word)}
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
         """One of the release's schedules, or with `args.schedule == "trainer"` that of `args.lr_scheduler_type`."""
@@ -56,6 +68,55 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
             )
             self._created_lr_scheduler = True
         return super().create_scheduler(num_training_steps, optimizer)
+
+
+class MaskedLanguageModelTrainer(LanguageModelTrainer):
+    """
+    `LanguageModelTrainer` of a `GPTForMaskedLM` on `MaskedRows`.
+
+    Each evaluation also logs `eval_masked_perplexity`, exp(nats per hidden token), and `eval_masked_word_accuracy`,
+    the share of hidden words of which each token is the likeliest one.
+    """
+
+    measures = ("masked_perplexity", "masked_word_accuracy")
+
+    def __init__(self, *args: Any, train_dataset: MaskedRows, **kwargs: Any):
+        def accuracy(found: EvalPrediction) -> dict[str, float]:
+            shares = masked_word_accuracy(found.predictions, found.label_ids, train_dataset.ends_word)
+            return {"masked_word_accuracy": shares}
+
+        kwargs |= {"compute_metrics": accuracy, "preprocess_logits_for_metrics": lambda logits, _: logits.argmax(-1)}
+        super().__init__(*args, train_dataset=train_dataset, **kwargs)
+        self.args.prediction_loss_only = False
+        # accelerate tells a data set its epoch, but not through the wrappers of several processes or a resumption.
+        self.add_callback(SetEpoch(train_dataset))
+
+    def perplexities(self, loss: float) -> dict[str, float]:
+        """What the loss of an evaluation says."""
+        return {"eval_masked_perplexity": perplexity(loss)}
+
+    def prediction_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """As the Trainer does, with logits, which the model leaves out where weights are given."""
+        return super().prediction_step(model, inputs | {"lm_weights": None}, *args, **kwargs)
+
+
+def masked_word_accuracy(guesses: np.ndarray, labels: np.ndarray, ends_word: np.ndarray) -> float:
+    """
+    The share of hidden words that are guessed whole.
+
+    Args:
+        guesses (`np.ndarray` of shape `(rows, length)`): the likeliest token of every place.
+        labels (`np.ndarray` of shape `(rows, length)`): tokens of hidden words, -100 elsewhere.
+        ends_word (`np.ndarray` of shape `(vocabulary,)`): whether a token is the last one of a word.
+    """
+    hidden = labels != IGNORED_LABEL
+    goes_on = hidden & ~ends_word[np.where(hidden, labels, 0)]
+    begins = hidden.copy()
+    begins[:, 1:] &= ~goes_on[:, :-1]
+    words = np.cumsum(begins)[hidden.ravel()] - 1  # of each hidden token the number of its word
+    right = np.ones(int(begins.sum()), dtype=bool)
+    right[words[(guesses != labels)[hidden]]] = False
+    return float(right.mean())
 
 
 def samples(
@@ -92,3 +153,36 @@ def samples(
     model.train(was_training)
     texts = [[tokenizer.decode(part) for part in (row[:given], row[given:])] for row in drawn.tolist()]
     return [" | ".join(" ".join(part.split()) for part in parts) for parts in texts]
+
+
+def fillings(model: PreTrainedModel, tokenizer: GPTTokenizer, rows: MaskedRows, count: int = 3) -> list[str]:
+    """
+    What a masked language model puts for the masks in the beginnings of some rows.
+
+    Args:
+        model (`PreTrainedModel`): a `GPTForMaskedLM`; left in the mode that it is in.
+        tokenizer (`GPTTokenizer`): of the model.
+        rows (`MaskedRows`): the rows.
+        count (`int`, *optional*, defaults to 3): samples at most.
+
+    Returns:
+        `list[str]`: a line each, ` | ` between the text with its masks, the tokens that the model finds likeliest in
+        their places, and those that stood there.
+    """
+    chosen = [rows[index] for index in range(0, len(rows), max(1, len(rows) // count))][:count]
+    batch = PackedRowCollator()([{name: row[name] for name in ("input_ids", "starts")} for row in chosen])
+    names = [name for name in ("input_ids", "position_ids", "subtree_end") if name in batch]
+    was_training = model.training
+    with torch.no_grad():
+        logits = model.eval()(**{name: batch[name].to(model.device) for name in names}).logits
+    model.train(was_training)
+
+    lines = []
+    for row, guesses in zip(chosen, logits.argmax(-1).tolist(), strict=True):
+        ids = row["input_ids"][:_FILLED]
+        masks = [place for place, token_id in enumerate(ids) if token_id == tokenizer.mask_token_id]
+        listed = (
+            ", ".join(tokenizer.decode([of[place]]).strip() for place in masks) for of in (guesses, row["labels"])
+        )
+        lines.append(" | ".join([" ".join(tokenizer.decode(ids).split()), *listed]))
+    return lines

@@ -64,14 +64,17 @@ def load_model(
             draw_head(model)
     check_ids(model.config, tokenizer, source.name)
     if not model.config.is_causal:
-        raise ValueError(
-            f"{source.name} is a masked language model (is_causal=False), which is not fine-tuned here: its "
-            "padding and shared contexts would be seen. Name a causal one with --model_name_or_path."
-        )
+        # It sees the tokens that it would predict.
+        model.config.lm_coef = 0.0
+        if args.adaptation in ("prefix", "prompt"):
+            raise ValueError(
+                f"--adaptation {args.adaptation}: virtual tokens need a causal model, and {source.name} is a masked "
+                "one: choose another."
+            )
     if args.transfer_layers is not None:
         _draw_upper_layers(model, args, seed)
     model.generation_config = default_generation_config(model.config)
-    if args.adaptation != "frozen" and args.lm_coef == 0 and isinstance(model.config.head_layers, int):
+    if args.adaptation != "frozen" and model.config.lm_coef == 0 and isinstance(model.config.head_layers, int):
         raise ValueError(
             f"The head of {source.name} reads layer {model.config.head_layers}, so without the language-model loss "
             "nothing would train the layers above: keep --lm_coef above 0, or add --adaptation frozen."

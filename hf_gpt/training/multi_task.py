@@ -153,7 +153,7 @@ class PreparedTasks(Prepared):
             args=self.args,
             train_dataset=MultiTaskRows({task: part.rows("train") for task, part in parts.items()}),
             eval_dataset={task: part.rows("validation") for task, part in parts.items()},
-            data_collator=MultiTaskCollator(self.tokenizer.pad_token_id),
+            data_collator=MultiTaskCollator(self.tokenizer.pad_token_id, self.model.config.is_causal),
             processing_class=self.tokenizer,
             specs={task: part.spec for task, part in parts.items()},
             rows_cap=self.data.task_rows_cap,

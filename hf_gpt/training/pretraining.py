@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from datasets import Dataset
 from transformers import set_seed
 from transformers.trainer_utils import IntervalStrategy
 
@@ -17,11 +18,11 @@ from ..conversion.sources import KINDS
 from ..files import PRETRAINING, in_output_folder, write_json
 from ..loading import Source, check_ids, open_source
 from ..model.configuration_gpt import GPTConfig, default_generation_config
-from ..model.modeling_gpt import GPTForCausalLM, GPTModel
+from ..model.modeling_gpt import GPTForCausalLM, GPTForMaskedLM, GPTLanguageModel, GPTModel
 from ..model.tokenization_gpt import GPTTokenizer
-from ..trees.collators import PackedRowCollator
+from ..trees.collators import MaskedRows, PackedRowCollator
 from .arguments import LauncherArguments, check_ranges
-from .language_model import LanguageModelTrainer, samples
+from .language_model import LanguageModelTrainer, MaskedLanguageModelTrainer, fillings, samples
 from .loading import described_head
 from .optimization import SCHEDULES
 from .output import check_output_dir, remove_earlier_results
@@ -30,6 +31,10 @@ from .packing import TextArguments, packed_parts
 NEW_MODEL = {"learning_rate": 1e-3, "warmup_steps": 200.0}
 # The paper's rate for fine-tuning, section 4.1, which its auxiliary language model has, too.
 GIVEN_MODEL = {"learning_rate": 6.25e-5, "warmup_steps": 0.1}
+# Of a masked language model whose tokenizer has none.
+MASK = "<mask>"
+# What the columns of samples are, of a causal and of a masked model.
+_SHOWN = ("what the model goes on with", "what the model fills in | what stood there")
 _DROPOUTS = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop")
 
 
@@ -45,6 +50,13 @@ class ShapeArguments:
         },
     )
     revision: str = field(default="main", metadata={"help": "Branch, tag or commit of a model on the Hub."})
+    masked: bool = field(
+        default=False,
+        metadata={
+            "help": "Train a masked language model, which reads from both sides and guesses hidden words, 15 percent "
+            "of the tokens. A given model may be a causal one."
+        },
+    )
     n_layer: int | None = field(default=None, metadata={"help": "Blocks of a new model (default: 5)."})
     n_embd: int | None = field(default=None, metadata={"help": "Width of a new model (default: 192)."})
     n_head: int | None = field(
@@ -168,10 +180,13 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
     start = "random weights"
     if shape.source is not None:
         args.settle(GIVEN_MODEL)
-        start = describe_source(shape.source, config)
+        start = describe_source(shape.source, config, shape.masked)
     with args.main_process_first(desc="packing"):
         train, validation, held_out = packed_parts(texts, tokenizer, row_length)
-    model = GPTForCausalLM(config) if shape.source is None else _given_model(shape)
+    if shape.masked:
+        train = MaskedRows.of(train, tokenizer, seed=args.seed)
+        validation = validation and MaskedRows.of(validation, tokenizer)
+    model = _model_class(shape)(config) if shape.source is None else _given_model(shape, tokenizer)
     if is_main:
         print(f"{len(train):,} training rows of {row_length} tokens, {model.num_parameters():,} parameters")
         print(f"Start: {start}")
@@ -180,7 +195,7 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
         print(f"Held out: {held_out or 'nothing'}", flush=True)
         if args.overwrite_output_dir and checkpoint is None:
             remove_earlier_results(output)
-    trainer = LanguageModelTrainer(
+    trainer = (MaskedLanguageModelTrainer if shape.masked else LanguageModelTrainer)(
         model=model,
         args=args,
         train_dataset=train,
@@ -200,8 +215,10 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
         if record.get("validation_loss", 0) > 1 + math.log(config.vocab_size):
             print("The held-out loss is far above that of guessing: lower --learning_rate.", file=sys.stderr)
         if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
-            print("Samples: held-out text | what the model goes on with" if validation else "Samples: text | model")
-            print("\n".join(samples(model, tokenizer, validation or train, seed=args.seed)), flush=True)
+            print(f"Samples: {'held-out text' if validation else 'text'} | {_SHOWN[shape.masked]}")
+            shown = (model, tokenizer, validation or train)
+            lines = fillings(*shown) if shape.masked else samples(*shown, seed=args.seed)
+            print("\n".join(lines), flush=True)
     if args.push_to_hub:
         trainer.push_to_hub()
     return record
@@ -214,8 +231,7 @@ def _train_and_measure(trainer: LanguageModelTrainer, checkpoint: str | None, is
     # Shards are made where training begins.
     if is_given and validation is not None and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
         before = trainer.evaluate()
-        for name in ("perplexity", "word_perplexity"):
-            record[f"validation_{name}_before"] = before[f"eval_{name}"]
+        record |= {f"validation_{name}_before": before[f"eval_{name}"] for name in trainer.measures}
     result = trainer.train(resume_from_checkpoint=checkpoint)
     rows = trainer.state.global_step * args.train_batch_size * args.world_size * args.gradient_accumulation_steps
     row_length = len(train[0]["input_ids"])
@@ -229,9 +245,9 @@ def _train_and_measure(trainer: LanguageModelTrainer, checkpoint: str | None, is
     }
     if validation is not None:
         measured = trainer.evaluate()
-        record["validation_words"] = round(sum(validation["words"]))
-        for name in ("loss", "perplexity", "word_perplexity"):
-            record[f"validation_{name}"] = measured[f"eval_{name}"]
+        record |= {f"validation_{name}": measured[f"eval_{name}"] for name in ("loss", *trainer.measures)}
+        if isinstance(validation, Dataset):
+            record["validation_words"] = round(sum(validation["words"]))
         if not math.isfinite(record["validation_loss"]):
             raise trainer.divergence(f"the held-out loss is {record['validation_loss']}")
     return record
@@ -254,6 +270,8 @@ def new_config(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTConfig:
         start_token_id=tokenizer.bos_token_id,
         delimiter_token_id=tokenizer.sep_token_id,
         classify_token_id=tokenizer.cls_token_id,
+        mask_token_id=tokenizer.mask_token_id,
+        is_causal=not shape.masked,
         # No text holds them.
         untrained_token_ids=[tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id],
         **(dict.fromkeys(_DROPOUTS, 0.0) | shape.dropouts()),
@@ -270,8 +288,8 @@ def _config_and_tokenizer(texts: TextArguments, shape: ShapeArguments) -> tuple[
     if source is not None and shape.n_head is not None and source.kind != "tf-release":
         raise ValueError(f"--n_head {shape.n_head}: {source.name} says itself how many heads it has. Leave it out.")
     config = None if source is None else source.config(n_head=shape.n_head, **shape.dropouts())
-    if config is not None and not config.is_causal:
-        raise ValueError(f"{source.name} is a masked language model (is_causal is false): name a causal one.")
+    if config is not None and not (config.is_causal or shape.masked):
+        raise ValueError(f"{source.name} is a masked language model: add --masked, or name a causal one.")
     try:
         named = source if texts.tokenizer is None else open_source(texts.tokenizer, weights=False)
         tokenizer = named.tokenizer(task_template=False)
@@ -279,28 +297,40 @@ def _config_and_tokenizer(texts: TextArguments, shape: ShapeArguments) -> tuple[
         if texts.tokenizer is not None:
             raise
         raise ValueError(f"{error} Name a tokenizer that fits the model with --tokenizer.") from error
-    if config is None:
-        return new_config(shape, tokenizer), tokenizer
-    check_ids(config, tokenizer, source.name)
-    return config, tokenizer
+    if config is not None:
+        check_ids(config, tokenizer, source.name)
+    if shape.masked and tokenizer.mask_token is None:
+        tokenizer = named.tokenizer(task_template=False, mask_token=MASK)
+    return config or new_config(shape, tokenizer), tokenizer
 
 
-def _given_model(shape: ShapeArguments) -> GPTForCausalLM:
+def _model_class(shape: ShapeArguments) -> type[GPTLanguageModel]:
+    return GPTForMaskedLM if shape.masked else GPTForCausalLM
+
+
+def _given_model(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTLanguageModel:
     """The model to go on with, as a language model alone."""
-    settings = {"n_head": shape.n_head, "attn_implementation": shape.attn_implementation}
-    model = shape.source.model(GPTForCausalLM, **settings, **shape.dropouts())
+    settings = {"n_head": shape.n_head, "attn_implementation": shape.attn_implementation} | shape.dropouts()
+    if shape.masked:
+        settings["is_causal"] = False
+    model = shape.source.model(_model_class(shape), **settings)
+    if shape.masked and model.config.mask_token_id is None:
+        model.resize_token_embeddings(max(len(tokenizer), model.config.vocab_size), mean_resizing=False)
+        model.config.mask_token_id = tokenizer.mask_token_id
     model.config.forget_task()
     return model
 
 
-def describe_source(source: Source, config: GPTConfig) -> str:
+def describe_source(source: Source, config: GPTConfig, masked: bool = False) -> str:
     """What a language model goes on from, and what of it is left out, for people."""
     found = f"{source.name}, {KINDS[source.kind]}" + (f", commit {source.commit}" if source.commit else "")
     if source.kind == "adapter":
         found += ", merged into its base model"
     head = (config.architectures or [GPTForCausalLM.__name__])[0]
-    if head not in (GPTForCausalLM.__name__, GPTModel.__name__):
+    if head not in (GPTForCausalLM.__name__, GPTForMaskedLM.__name__, GPTModel.__name__):
         found += f"; the head of {described_head(config)} is left out"
+    if masked and config.is_causal:
+        found += "; it was causal: every token sees those behind it from now on, and the mask's row is new"
     return found
 
 
@@ -314,13 +344,14 @@ def _on_the_rate(shape: ShapeArguments, args: PretrainingArguments) -> str:
 
 def _card(texts: TextArguments, shape: ShapeArguments, start: str) -> FineTunedCard:
     names = ", ".join(Path(file).name for file in texts.text_files)
+    what = "It fills in hidden tokens" if shape.masked else "It predicts the next token"
     return FineTunedCard(
-        task="language-modelling",
-        family="language-model",
+        task="masked-language-modelling" if shape.masked else "language-modelling",
+        family="masked-language-model" if shape.masked else "language-model",
         base_model=shape.source.name,
-        description=f"It predicts the next token. Training started from {start.replace(shape.source.name + ', ', '')}",
+        description=f"{what}. Training started from {start.replace(shape.source.name + ', ', '')}",
         data_source=f"files of the user ({names})",
-        main_metric="perplexity",
+        main_metric="masked_perplexity" if shape.masked else "perplexity",
     )
 
 

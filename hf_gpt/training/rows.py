@@ -52,7 +52,8 @@ def input_transform(data: DataArguments, spec: TaskSpec, config: GPTConfig, rese
         special=SpecialIds(config.start_token_id, config.delimiter_token_id, config.classify_token_id),
         max_length=data.max_length or context,
         rule=data.truncation,
-        share_prefix=data.share_prefix,
+        # What sees both sides would see the other sequences from what they share.
+        share_prefix=data.share_prefix and config.is_causal,
     )
 
 

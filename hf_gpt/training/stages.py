@@ -139,7 +139,7 @@ class Prepared:
     @cached_property
     def collator(self) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """`Callable`: makes the batches."""
-        return TokenTreeCollator(self.tokenizer.pad_token_id)
+        return TokenTreeCollator(self.tokenizer.pad_token_id, self.model.config.is_causal)
 
     @property
     def main_metric(self) -> str:
@@ -155,6 +155,11 @@ class Prepared:
         """What training starts from, and on which rows, for the eye before it starts."""
         lines = [f"Starts from {describe_start(self.model_args)}."]
         lines += [describe_task(part.task, part.encoded, self.tokenizer) for part in self.parts]
+        if not self.model.config.is_causal:
+            lines.append(
+                "The model reads from both sides: the language-model loss is left out (lm_coef 0), and what sequences "
+                "have in common is computed for each."
+            )
         return "\n".join(lines if self.unfreezing is None else [*lines, f"Trained are\n{self.unfreezing}"])
 
     def make_trainer(self) -> GPTTrainer:

@@ -15,7 +15,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from ..model.modeling_gpt import GPTForSequenceClassification, GPTTaskModel
 from ..tasks.report import describe_batches
-from ..trees.collators import LengthGroupedSampler, PaddedDataset
+from ..trees.collators import LengthGroupedSampler, MaskedRows, PaddedDataset
 from .arguments import FineTuningArguments
 from .checkpoints import WholeCheckpointTrainer
 from .optimization import ReleaseAdam, decay_groups, get_release_schedule
@@ -24,17 +24,17 @@ from .unfreezing import UnfreezingPlan, scale_by_level
 LOSS_TERMS = ("task_loss", "lm_loss")
 
 
-class SetSamplerEpoch(TrainerCallback):
+class SetEpoch(TrainerCallback):
     """
-    Tells the sampler which epoch's order is wanted. accelerate does so too, but not through the two wrappers that
+    Tells a sampler or a data set which epoch it is. accelerate does so too, but not through the two wrappers that
     stand around the sampler when a run of several processes goes on in the middle of an epoch.
     """
 
-    def __init__(self, sampler: LengthGroupedSampler):
-        self.sampler = sampler
+    def __init__(self, follower: LengthGroupedSampler | MaskedRows):
+        self.follower = follower
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.sampler.set_epoch(int(state.epoch or 0))
+        self.follower.set_epoch(int(state.epoch or 0))
 
 
 class GPTTrainer(WholeCheckpointTrainer):
@@ -171,8 +171,8 @@ class GPTTrainer(WholeCheckpointTrainer):
 
     def follow_epochs(self, sampler: Sampler) -> Sampler:
         """The sampler, which is told from now on which epoch it is."""
-        self.remove_callback(SetSamplerEpoch)
-        self.add_callback(SetSamplerEpoch(sampler))
+        self.remove_callback(SetEpoch)
+        self.add_callback(SetEpoch(sampler))
         return sampler
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:

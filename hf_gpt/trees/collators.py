@@ -26,9 +26,12 @@ class TokenTreeCollator:
 
     Args:
         pad_token_id (`int`): fills `input_ids`.
+        is_causal (`bool`, *optional*, defaults to `True`): see `GPTConfig`; of a model that is not causal, padding
+            would be seen, and `subtree_end` is always there.
     """
 
     pad_token_id: int
+    is_causal: bool = True
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """
@@ -41,13 +44,14 @@ class TokenTreeCollator:
             `subtree_end` and `parent_index`, all `(batch, length)`; `classify_index` `(batch, paths)`, -1 where a
             row has fewer paths than others; `labels`.
         """
-        batch = collate_trees([TokenTree.from_row(feature) for feature in features], self.pad_token_id)
+        trees = [TokenTree.from_row(feature) for feature in features]
+        batch = collate_trees(trees, self.pad_token_id, self.is_causal)
         if "label" in features[0]:
             batch["labels"] = torch.tensor([feature["label"] for feature in features])
         return batch
 
 
-def collate_trees(trees: Sequence[TokenTree], pad_token_id: int) -> dict[str, torch.Tensor]:
+def collate_trees(trees: Sequence[TokenTree], pad_token_id: int, is_causal: bool = True) -> dict[str, torch.Tensor]:
     """Tensors of a batch of trees, one a row; see `TokenTreeCollator`."""
     length = max(len(tree) for tree in trees)
     paths = max(len(tree.path_ends) for tree in trees)
@@ -58,7 +62,7 @@ def collate_trees(trees: Sequence[TokenTree], pad_token_id: int) -> dict[str, to
         "classify_index": _padded([tree.path_ends for tree in trees], paths, -1),
     }
     own = torch.arange(length)
-    if all(tree.is_chain for tree in trees):
+    if is_causal and all(tree.is_chain for tree in trees):
         # Padding counts on: transformers would take a position of 0 for the start of a packed sequence.
         batch["position_ids"] = own.repeat(len(trees), 1)
     else:

@@ -26,6 +26,8 @@ from hf_gpt.training.arguments import (
 )
 from hf_gpt.training.checkpoints import checkpoints_in
 from hf_gpt.training.fine_tuning import run
+from hf_gpt.training.packing import TextArguments
+from hf_gpt.training.pretraining import PretrainingArguments, ShapeArguments, pretrain
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ARGUMENTS = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
@@ -50,6 +52,14 @@ def save_tiny_model(folder: Path) -> Path:
     GPTForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def pretraining(*flags) -> dict:
+    """One run of pretraining in this process, of a step; the last of repeated flags counts."""
+    common = ["--use_cpu", "true", "--disable_tqdm", "true", "--save_strategy", "no", "--eval_strategy", "no"]
+    common += ["--per_device_train_batch_size", 2, "--validation_rows", 5, "--max_steps", 1]
+    kinds = (TextArguments, ShapeArguments, PretrainingArguments)
+    return pretrain(*parse_arguments(kinds, [str(flag) for flag in [*common, *flags]]))
 
 
 def finetune(*flags) -> dict:

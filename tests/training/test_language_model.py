@@ -16,9 +16,10 @@ from hf_gpt.commands import parse_arguments
 from hf_gpt.training.language_model import samples
 from hf_gpt.training.optimization import warmup_linear
 from hf_gpt.training.packing import TextArguments, encode_document, packed_dataset
-from hf_gpt.training.pretraining import PretrainingArguments, ShapeArguments, new_config, pretrain
+from hf_gpt.training.pretraining import PretrainingArguments, ShapeArguments, new_config
 
 from ..support.adapters import save_adapter
+from ..support.runs import pretraining as run
 
 pytestmark = pytest.mark.whole
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -41,13 +42,6 @@ def files(tmp_path_factory, stories):
     (folder / "valid.jsonl").write_text(json.dumps({"body": "\n\n".join(stories[40:])}) + "\n")
     flags = ["--text_files", folder / "train.jsonl", "--validation_files", folder / "valid.jsonl"]
     return [*flags, "--text_column", "body", "--unwrap", "false"]
-
-
-def run(*flags):
-    kinds = (TextArguments, ShapeArguments, PretrainingArguments)
-    common = ["--use_cpu", "true", "--disable_tqdm", "true", "--save_strategy", "no", "--eval_strategy", "no"]
-    common += ["--per_device_train_batch_size", 2, "--validation_rows", 5, "--max_steps", 1]
-    return pretrain(*parse_arguments(kinds, [str(flag) for flag in [*common, *flags]]))
 
 
 def fine_tuned(tiny, folder, converted):

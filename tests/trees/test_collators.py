@@ -72,6 +72,12 @@ def test_padded_plain_sequences_keep_the_causal_fast_path(tiny_model):
     assert masks == [None]
 
 
+def test_what_is_not_causal_is_told_its_padding():
+    batch = collate_trees([CHAIN, TokenTree.from_paths([[7, 8, 7, 8]])], PAD, is_causal=False)
+    assert batch["subtree_end"].tolist() == [[2, 2, 3, 4], [4, 4, 4, 4]]
+    assert batch["position_ids"].tolist() == [[0, 1, 0, 0], [0, 1, 2, 3]]
+
+
 def test_empty_sequences_keep_their_place():
     batch = collate_trees([TokenTree.from_paths([[], [1, 2]]), TokenTree.from_paths([[3], [4], [5]])], PAD)
     assert batch["classify_index"].tolist() == [[-1, 1, -1], [0, 1, 2]]

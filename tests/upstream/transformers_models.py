@@ -1,4 +1,4 @@
-"""transformers' common tests of models on hf_gpt's four classes, in three configurations."""
+"""transformers' common tests of models on hf_gpt's classes, in four configurations."""
 
 import unittest
 
@@ -11,14 +11,24 @@ from tests.test_training_mixin import TrainingTesterMixin
 from transformers.models.auto import modeling_auto
 from transformers.testing_utils import torch_device
 
-from hf_gpt import GPTConfig, GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
+from hf_gpt import (
+    GPTConfig,
+    GPTForCausalLM,
+    GPTForMaskedLM,
+    GPTForMultipleChoice,
+    GPTForSequenceClassification,
+    GPTForTokenClassification,
+    GPTModel,
+)
 
 # By these names the tests choose labels and inputs, as for a model inside transformers.
 for mapping, model_class in {
     "MODEL_MAPPING_NAMES": GPTModel,
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES": GPTForCausalLM,
+    "MODEL_FOR_MASKED_LM_MAPPING_NAMES": GPTForMaskedLM,
     "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES": GPTForMultipleChoice,
     "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES": GPTForSequenceClassification,
+    "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES": GPTForTokenClassification,
 }.items():
     getattr(modeling_auto, mapping)[GPTConfig.model_type] = model_class.__name__
 
@@ -62,11 +72,15 @@ class GPTModelTester:
 
 
 class CommonTests(ModelTesterMixin, GenerationTesterMixin, PipelineTesterMixin, TrainingTesterMixin):
-    all_model_classes = (GPTModel, GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification)
+    all_model_classes = (
+        *(GPTModel, GPTForCausalLM),
+        *(GPTForMultipleChoice, GPTForSequenceClassification, GPTForTokenClassification),
+    )
     pipeline_model_mapping = {
         "feature-extraction": GPTModel,
         "text-classification": GPTForSequenceClassification,
         "text-generation": GPTForCausalLM,
+        "token-classification": GPTForTokenClassification,
         "zero-shot": GPTForSequenceClassification,
     }
     model_tester = None
@@ -91,3 +105,12 @@ class ReleaseQuirks(CommonTests, unittest.TestCase):
     config = {"release_quirks": True}
     # Dropout falls on the embedding matrix, and the gradient keeps its noise.
     training_grad_norm_reduction_threshold = 0.5
+
+
+class BothSides(CommonTests, unittest.TestCase):
+    """What is not causal generates nothing and has no auxiliary language model."""
+
+    config = {"is_causal": False, "mask_token_id": 23, "lm_coef": 0.0}
+    all_model_classes = (GPTModel, GPTForMaskedLM, GPTForSequenceClassification, GPTForTokenClassification)
+    all_generative_model_classes = ()
+    pipeline_model_mapping = {"feature-extraction": GPTModel, "fill-mask": GPTForMaskedLM}

@@ -1,0 +1,210 @@
+"""A masked language model by the commands: pretrained from each start, resumed, fine-tuned, measured."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    pipeline,
+)
+
+from hf_gpt import GPTForMaskedLM
+from hf_gpt.cards import Card
+from hf_gpt.commands import parse_arguments
+from hf_gpt.evaluation import EvaluationArguments, evaluate
+from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, ModelArguments
+from hf_gpt.training.language_model import masked_word_accuracy
+from hf_gpt.training.multi_task import run_tasks
+from hf_gpt.training.packing import packed_dataset
+from hf_gpt.trees.collators import MaskedRows
+
+from ..support.runs import ARGUMENTS, REPOSITORY, finetune, pretraining
+
+pytestmark = pytest.mark.whole
+MINI = REPOSITORY / "model_cards" / "gpt-mini"
+SHAPE = ["--n_layer", 1, "--n_embd", 32, "--n_head", 2, "--n_positions", 128, "--tokenizer", MINI]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Flags of texts to train on, and of texts to measure."""
+    folder = tmp_path_factory.mktemp("texts")
+    rows = (REPOSITORY / "hf_gpt/tasks/data/stories.jsonl").read_text().splitlines()
+    stories = [json.loads(row)["story"] for row in rows[:80]]
+    (folder / "train.txt").write_text("\n\n".join(stories[:60]))
+    (folder / "valid.jsonl").write_text("".join(json.dumps({"text": story}) + "\n" for story in stories[60:]))
+    flags = ["--masked", "--text_files", folder / "train.txt", "--validation_files", folder / "valid.jsonl"]
+    return [*flags, "--row_length", 64]
+
+
+@pytest.fixture(scope="module")
+def pretrained(files, tmp_path_factory):
+    output = tmp_path_factory.mktemp("masked") / "out"
+    flags = [*SHAPE, "--max_steps", 30, "--learning_rate", 1e-2, "--warmup_steps", 0, "--output_dir", output]
+    record = pretraining(*files, *flags, "--eval_strategy", "steps", "--eval_steps", 1)
+    return output, record
+
+
+def test_words_that_are_guessed_whole():
+    ends_word = np.array([False, True, True])
+    labels = np.array([[0, 1, 2, -100, 0], [-100, 0, 1, 1, -100]])
+    guesses = np.array([[0, 1, 1, 0, 0], [1, 1, 1, 1, 2]])
+    # Words: (0 1), (2), (0) that goes on in the next row; (0 1), (1).
+    assert masked_word_accuracy(guesses, labels, ends_word) == 3 / 5
+    assert masked_word_accuracy(labels, labels, ends_word) == 1
+
+
+def test_from_random_weights(pretrained, files):
+    output, record = pretrained
+    assert record == json.loads((output / "pretraining.json").read_text())
+    assert record["start"] == "random weights"
+    assert record["validation_masked_perplexity"] < 2000
+    model = AutoModelForMaskedLM.from_pretrained(output)
+    assert (type(model), model.config.is_causal, model.config.mask_token_id) == (GPTForMaskedLM, False, 8004)
+    tokenizer = AutoTokenizer.from_pretrained(output)
+    assert (tokenizer.mask_token, len(tokenizer), model.config.vocab_size) == ("<mask>", 8005, 8005)
+    answers = pipeline("fill-mask", model=str(output))("She opened the <mask> and ran.")
+    assert len(answers) == 5
+    # What was measured, by a plain loop over the rows.
+    rows = packed_dataset([str(files[4])], tokenizer, 64)
+    rows = MaskedRows.of(rows.select(np.linspace(0, len(rows), 5, endpoint=False).astype(int)), tokenizer)
+    losses, right = [], []
+    for row in map(rows.__getitem__, range(5)):
+        spans = zip(row["starts"], [*row["starts"][1:], 64], strict=True)
+        pieces = [torch.tensor([row["input_ids"][start:end]]) for start, end in spans]
+        with torch.no_grad():
+            logits = torch.cat([model(piece).logits[0] for piece in pieces])
+        labels = torch.tensor(row["labels"])
+        losses.append(torch.nn.functional.cross_entropy(logits, labels).item())
+        right.append(masked_word_accuracy(logits.argmax(-1).numpy()[None], labels.numpy()[None], rows.ends_word))
+    assert record["validation_masked_perplexity"] == pytest.approx(math.exp(np.mean(losses)), rel=1e-4)
+    assert record["validation_masked_word_accuracy"] == pytest.approx(np.mean(right), abs=0.1)
+
+
+def test_going_on_with_it(pretrained, files, tmp_path, capsys):
+    flags = ["--model_name_or_path", pretrained[0], "--learning_rate", 0, "--output_dir", tmp_path / "o"]
+    record = pretraining(*files, *flags)
+    assert record["start"] == f"{pretrained[0]}, an hf_gpt model"
+    for name in ("masked_perplexity", "masked_word_accuracy"):
+        assert (
+            record[f"validation_{name}"] == record[f"validation_{name}_before"] == pretrained[1][f"validation_{name}"]
+        )
+    _, printed = capsys.readouterr().out.split("Samples: held-out text | what the model fills in | what stood there\n")
+    assert len(printed.splitlines()) == 3
+    assert all("<mask>" in line.split(" | ")[0] for line in printed.splitlines())
+    before, after = (load_file(folder / "model.safetensors") for folder in (pretrained[0], tmp_path / "o"))
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    card = Card.load(tmp_path / "o")
+    assert (card.family, card.auto_class) == ("masked-language-model", "AutoModelForMaskedLM")
+    assert card.metrics["validation"].keys() == {"masked_perplexity", "masked_word_accuracy"}
+    assert 'fill = pipeline("fill-mask"' in (tmp_path / "o/README.md").read_text()
+
+
+def test_from_a_causal_model(tiny_checkpoint, files, tmp_path):
+    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "o"]
+    record = pretraining(*files, *flags, "--learning_rate", 0)
+    assert record["start"].endswith(
+        "it was causal: every token sees those behind it from now on, and the mask's row is new"
+    )
+    found, given = (load_file(folder / "model.safetensors") for folder in (tmp_path / "o", tiny_checkpoint))
+    rows = "transformer.embed_tokens.weight"
+    assert (len(found[rows]), len(given[rows])) == (8005, 8004)
+    assert torch.equal(found.pop(rows)[:8004], given.pop(rows))
+    assert all(torch.equal(found[name], value) for name, value in given.items())
+    with pytest.raises(ValueError, match="is a masked language model: add --masked"):
+        pretraining(*files[1:], "--model_name_or_path", tmp_path / "o", "--output_dir", tmp_path / "p")
+    flags = ["--model_name_or_path", tmp_path / "o", "--task", "stories", "--zero_shot"]
+    with pytest.raises(ValueError, match="is a masked language model, which sees the token"):
+        evaluation(*flags, "--output_dir", tmp_path / "e")
+
+
+def test_resumed_inside_an_epoch(files, tmp_path):
+    """The masks of later epochs are others, and those of a run that goes on are the same."""
+    flags = [*files, *SHAPE, "--row_length", 16, "--save_strategy", "steps", "--save_steps", 7, "--output_dir"]
+    flags = ["--per_device_train_batch_size", 64, "--dropout", 0.1, "--max_steps", 14, *flags]
+    pretraining(*flags, tmp_path / "straight")
+    assert json.loads((tmp_path / "straight/checkpoint-7/trainer_state.json").read_text())["epoch"] % 1
+    assert json.loads((tmp_path / "straight/checkpoint-7/trainer_state.json").read_text())["epoch"] > 1
+    (tmp_path / "resumed").mkdir()
+    (tmp_path / "straight/checkpoint-7").rename(tmp_path / "resumed/checkpoint-7")
+    pretraining(*flags, tmp_path / "resumed", "--resume_from_checkpoint", "last")
+    files = (tmp_path / name / "model.safetensors" for name in ("straight", "resumed"))
+    first, second = (file.read_bytes() for file in files)
+    assert first == second
+
+
+# Fine-tuning
+
+
+def evaluation(*flags):
+    kinds = (ModelArguments, DataArguments, CustomTaskArguments, EvaluationArguments)
+    return evaluate(*parse_arguments(kinds, [str(flag) for flag in [*flags, "--use_cpu", "true"]]))
+
+
+def finetuned(pretrained, task, output, *flags):
+    rows = ["--max_train_rows", 24, "--max_eval_rows", 12, "--per_device_train_batch_size", 8]
+    start = ["--model_name_or_path", pretrained[0], "--task", task, "--output_dir", output]
+    return finetune(*start, *rows, "--learning_rate", 1e-3, *flags)
+
+
+def predictions(folder):
+    lines = [line.split("\t") for line in (folder / "predictions.tsv").read_text().splitlines()]
+    first = lines[0].index("prediction") + 1
+    return {line[0]: [float(value) for value in line[first:]] for line in lines[1:]}
+
+
+@pytest.mark.parametrize(
+    ("task", "flags"), [("questions", []), ("stories", []), ("stories", ["--adaptation", "frozen"])]
+)
+def test_fine_tuned_numbers_are_those_of_each_sequence_alone(task, flags, pretrained, tmp_path, capsys):
+    record = finetuned(pretrained, task, tmp_path / "o", *flags)
+    printed = capsys.readouterr().out
+    assert "The model reads from both sides: the language-model loss is left out (lm_coef 0)" in printed
+    assert record["starts_from"] == "GPTForMaskedLM; the head is drawn anew"
+    auto = AutoModelForMultipleChoice if task == "stories" else AutoModelForSequenceClassification
+    model = auto.from_pretrained(tmp_path / "o")
+    assert (model.config.is_causal, model.config.lm_coef) == (False, 0)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "o")
+    found = predictions(tmp_path / "o")
+    rows = [json.loads(line) for line in (REPOSITORY / f"hf_gpt/tasks/data/{task}.jsonl").read_text().splitlines()]
+    rows = {str(row["id"]): row for row in rows}
+    for name, values in list(found.items())[:5]:
+        row = rows[name]
+        texts = (
+            [(row["story"], row["ending1"]), (row["story"], row["ending2"])] if task == "stories" else [(row["text"],)]
+        )
+        alone = [tokenizer(*text, return_tensors="pt")["input_ids"] for text in texts]
+        logits = torch.cat([model(ids[None] if task == "stories" else ids).logits for ids in alone], dim=-1)
+        assert values == pytest.approx(logits.softmax(-1)[0].tolist(), abs=1e-4)
+    card = (tmp_path / "o/README.md").read_text()
+    assert "GPTForMaskedLM; the head is drawn anew" in card
+    # Measured again, it is what it was.
+    flags = ["--model_name_or_path", tmp_path / "o", "--task", task, "--max_eval_rows", 12]
+    again = evaluation(*flags, "--output_dir", tmp_path / "e")
+    assert again["metrics"] == pytest.approx(record["metrics"]["test"])
+
+
+def test_virtual_tokens_are_refused(pretrained, tmp_path):
+    with pytest.raises(ValueError, match="--adaptation prefix: virtual tokens need a causal model"):
+        finetuned(pretrained, "questions", tmp_path / "o", "--adaptation", "prefix")
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
+def test_several_tasks_and_an_adapter(pretrained, tmp_path, convert):
+    record = finetuned(pretrained, "questions", tmp_path / "lora", "--adaptation", "lora")
+    assert record["adaptation"] == "lora"
+    flags = ["--max_train_rows", 16, "--max_eval_rows", 8, "--output_dir", tmp_path / "tasks"]
+    flags += ["--tasks", "questions", "stories", "--model_name_or_path", pretrained[0], "--use_cpu", "true"]
+    arguments = parse_arguments(ARGUMENTS, [str(flag) for flag in [*flags, "--num_train_epochs", 1]])
+    assert run_tasks(*arguments)["tasks"].keys() == {"questions", "stories"}
+    # The language model back from it.
+    convert(tmp_path / "tasks/stories", tmp_path / "back", "--head", "language-model")
+    assert type(AutoModelForMaskedLM.from_pretrained(tmp_path / "back")) is GPTForMaskedLM
