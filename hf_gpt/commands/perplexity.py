@@ -4,22 +4,28 @@ Measure a language model on texts of any length: perplexity per token and per wo
     python scripts/perplexity.py --model_name_or_path model_cards/gpt-mini --file books/ more.txt.xz
     python scripts/perplexity.py --model_name_or_path model_cards/gpt-mini --text "She opened the door." \
         --output_file outputs/perplexity.json
+    python scripts/perplexity.py --model_name_or_path model_cards/gpt-mini --file lambada.jsonl --last_word true
 
 Per token it is exp(total / predicted tokens), per word exp(total / words), where the total is the negative
 log-probability of all tokens but the first of each text, and words are what white space parts in the text as it is
 given, so that models with different tokenizers can be compared. A text longer than the context is read in windows that
 move by --stride tokens.
+
+With --last_word each row of JSONL or Parquet (`text`), or each line of any other file, is a passage, of which the last
+word is to be guessed, as in LAMBADA: how often each of its tokens is the likeliest one, and exp(mean negative
+log-probability of the word).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tqdm import tqdm
 
 from ..files import write_json
+from ..files.texts import place
 from ..generation import LanguageModelArguments, check_one_of, check_output_file, encode
-from ..generation.scoring import checked_stride, perplexity, score_texts
-from ..training.text_files import iter_texts
+from ..generation.scoring import checked_stride, perplexity, read_lines, score_last_words, score_texts
+from ..training.text_files import ROWS, iter_texts
 from . import command, parse_arguments
 
 
@@ -39,6 +45,7 @@ class PerplexityArguments(LanguageModelArguments):
             "fewer, the more context each token has, and the longer it takes."
         },
     )
+    last_word: bool = field(default=False, metadata={"help": "Measure the last word of each passage alone (LAMBADA)."})
     batch_size: int = field(default=8, metadata={"help": "Windows that are read at once."})
     output_file: str | None = field(default=None, metadata={"help": "A .json file for the result, each text's too."})
     overwrite: bool = field(default=False, metadata={"help": "Replace an output file that is there."})
@@ -53,11 +60,15 @@ class PerplexityArguments(LanguageModelArguments):
 def main() -> None:
     """Parse arguments, measure, write."""
     (args,) = parse_arguments((PerplexityArguments,), description=__doc__)
-    record = measure(args)
-    for unit in ("token", "word"):
-        value = record[f"perplexity_per_{unit}"]
-        print(f"perplexity per {unit}: {'-' if value is None else f'{value:.4f}'}")
-    print(f"{record['predicted_tokens']:,} predicted tokens, {record['words']:,} words, stride {record['stride']}")
+    record = measure_last_words(args) if args.last_word else measure(args)
+    if args.last_word:
+        print(f"accuracy of the last word: {record['accuracy']:.4f}, {record['passages']:,} passages")
+        print(f"perplexity of the last word: {record['perplexity_per_word']:.4f}")
+    else:
+        for unit in ("token", "word"):
+            value = record[f"perplexity_per_{unit}"]
+            print(f"perplexity per {unit}: {'-' if value is None else f'{value:.4f}'}")
+        print(f"{record['predicted_tokens']:,} predicted tokens, {record['words']:,} words, stride {record['stride']}")
     if args.output_file:
         write_json(Path(args.output_file), record)
         print(f"The result is in {args.output_file}.")
@@ -100,4 +111,23 @@ def measure(args: PerplexityArguments) -> dict:
             }
             for name, count, score in zip(names, words, scores, strict=True)
         ],
+    }
+
+
+def measure_last_words(args: PerplexityArguments) -> dict:
+    """What the output file holds with `--last_word`."""
+    passages = [(f"text {n}", text) for n, text in enumerate(args.text or [], 1)]
+    for file in map(Path, args.file or []):
+        if file.name.lower().endswith(ROWS):
+            passages += iter_texts(file)
+        else:
+            passages += [(place(file, number), line) for number, line in enumerate(read_lines(file), 1)]
+    model, tokenizer = args.load()
+    found = score_last_words(model, tokenizer, passages, args.batch_size)
+    return {
+        "model": args.model_name_or_path,
+        "passages": len(found),
+        "accuracy": sum(each.is_likeliest for each in found) / len(found),
+        "perplexity_per_word": perplexity(sum(each.log_probability for each in found), len(found)),
+        "texts": [{"name": name} | asdict(each) for (name, _), each in zip(passages, found, strict=True)],
     }

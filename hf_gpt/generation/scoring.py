@@ -20,8 +20,10 @@ from tqdm import tqdm
 from ..evaluation.zero_shot import ZeroShotScorer
 from ..files.texts import input_error, place, read_text_lines
 from ..model.modeling_gpt import GPTForCausalLM
+from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import collate_trees
 from ..trees.token_tree import TokenTree
+from . import encode
 
 # Names that the columns of minimal pairs may have; BLiMP's are the first.
 _PAIR_COLUMNS = (("sentence_good", "sentence_bad"), ("good", "bad"))
@@ -124,6 +126,58 @@ def score_texts(
                 totals[number] += score
             bar.update(len(part))
     return [TextScore(total, len(ids)) for total, ids in zip(totals, texts, strict=True)]
+
+
+@dataclass(frozen=True)
+class LastWord:
+    """
+    How a model guesses the last word of a passage.
+
+    Args:
+        word (`str`): behind the last white space.
+        log_probability (`float`): natural logarithm of its probability behind the rest of the passage.
+        is_likeliest (`bool`): whether each of its tokens is the likeliest one.
+    """
+
+    word: str
+    log_probability: float
+    is_likeliest: bool
+
+
+@torch.no_grad()
+def score_last_words(
+    model: GPTForCausalLM, tokenizer: GPTTokenizer, passages: Sequence[tuple[str, str]], batch_size: int = 8
+) -> list[LastWord]:
+    """
+    The last word of each passage (Paperno et al., 2016: LAMBADA).
+
+    Args:
+        model (`GPTForCausalLM`): in evaluation mode; of a passage longer than its context it reads the end.
+        tokenizer (`GPTTokenizer`): its tokenizer.
+        passages (`Sequence[tuple[str, str]]`): name and text of each.
+        batch_size (`int`, *optional*, defaults to 8): passages that are read at once.
+
+    Raises:
+        ValueError: naming the passage, if it has no word before the last one.
+    """
+    rows, context = [], model.config.n_positions
+    for name, text in passages:
+        before, _, word = " ".join(text.split()).rpartition(" ")
+        given, guessed = encode(tokenizer, before), encode(tokenizer, f" {word}")
+        if not (given and 0 < len(guessed) < context):
+            raise ValueError(f"{name}: there is no last word behind others: take the passage out.")
+        rows.append((word, [*given, *guessed][-context:], len(guessed)))
+    found = []
+    for start in tqdm(range(0, len(rows), batch_size), desc="scoring", unit="batch"):
+        part = rows[start : start + batch_size]
+        batch = collate_trees([TokenTree.from_paths([ids]) for _, ids, _ in part], model.config.pad_token_id or 0)
+        states = model.transformer(batch["input_ids"].to(model.device)).last_hidden_state  # (batch, length, n_embd)
+        for of_row, (word, ids, size) in zip(states, part, strict=True):
+            scores = model.token_logits(of_row[len(ids) - size - 1 : len(ids) - 1]).float().log_softmax(-1)
+            targets = torch.tensor(ids[-size:], device=scores.device)
+            total = scores.gather(1, targets[:, None]).sum().item()
+            found.append(LastWord(word, total, bool((scores.argmax(-1) == targets).all())))
+    return found
 
 
 def _window_tree(ids: Sequence[int], begin: int, end: int, first: int) -> TokenTree:

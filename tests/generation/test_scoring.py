@@ -10,7 +10,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification
-from hf_gpt.generation.scoring import perplexity, read_lines, read_pairs, score_texts, windows
+from hf_gpt.generation.scoring import perplexity, read_lines, read_pairs, score_last_words, score_texts, windows
+
+from ..support.runs import REPOSITORY
 
 CONTEXT = 24
 
@@ -175,6 +177,54 @@ def test_perplexity_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     assert status == 2
     assert "already exists" in errors
     assert hf_gpt("perplexity", *flags, "--overwrite")[0] == 0
+
+
+def test_last_words(hf_gpt, tiny_checkpoint, tmp_path):
+    """LAMBADA's measure, against logits of each passage alone; what is longer than the context loses its beginning."""
+    passages = ["She opened the door and ran.", "He was afraid of spiders\nextemporize", "one two " * 60 + "three"]
+    (tmp_path / "one.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in passages[:2]))
+    (tmp_path / "two.txt").write_text(f"{passages[2]}\n")
+    model, tokenizer = (auto.from_pretrained(tiny_checkpoint) for auto in (AutoModelForCausalLM, AutoTokenizer))
+    wanted = []
+    for text in passages:
+        ids = tokenizer(text.replace("\n", " "))["input_ids"][-model.config.n_positions :]
+        new = tokenizer(text.split()[-1])["input_ids"]
+        assert ids[-len(new) :] == new
+        with torch.no_grad():
+            scores = model(torch.tensor([ids])).logits[0, -len(new) - 1 : -1].log_softmax(-1)
+        wanted.append((scores[range(len(new)), new].sum().item(), scores.argmax(-1).tolist() == new))
+    flags = ["--model_name_or_path", tiny_checkpoint, "--file", tmp_path / "one.jsonl", tmp_path / "two.txt"]
+    flags += ["--last_word", "--batch_size", 2, "--output_file", tmp_path / "o.json"]
+    status, printed, errors = hf_gpt("perplexity", *flags)
+    assert status == 0, errors
+    record = json.loads((tmp_path / "o.json").read_text())
+    assert [text["word"] for text in record["texts"]] == ["ran.", "extemporize", "three"]
+    assert [text["log_probability"] for text in record["texts"]] == pytest.approx(
+        [total for total, _ in wanted], rel=1e-5
+    )
+    assert record["accuracy"] == sum(right for _, right in wanted) / 3
+    mean = sum(total for total, _ in wanted) / 3
+    assert record["perplexity_per_word"] == pytest.approx(math.exp(-mean), rel=1e-5)
+    assert "accuracy of the last word: " in printed
+    (tmp_path / "two.txt").write_text("a b\nalone\n")
+    status, _, errors = hf_gpt("perplexity", *flags, "--overwrite")
+    assert status == 2
+    assert "two.txt, line 2: there is no last word behind others" in errors
+
+
+def test_the_likeliest_last_word_is_right(tiny_model):
+    """A model that repeats: its output matrix is the embedding, and nothing else is in a state."""
+    tokenizer = AutoTokenizer.from_pretrained(REPOSITORY / "model_cards/gpt-mini")
+    model = tiny_model(GPTForCausalLM, vocab_size=len(tokenizer), n_embd=32)
+    ids = tokenizer("door door")["input_ids"]
+    with torch.no_grad():
+        for block in model.transformer.h:
+            for part in (block.attn.c_proj, block.mlp.c_proj):
+                part.weight.zero_(), part.bias.zero_()
+        model.transformer.embed_positions.weight.zero_()
+        model.transformer.embed_tokens.weight[ids[0]] *= 10
+    found = score_last_words(model, tokenizer, [("a", "the door door"), ("b", "the door window")])
+    assert [each.is_likeliest for each in found] == [True, False]
 
 
 def test_scores_by_command(hf_gpt, tiny_checkpoint, tmp_path):

@@ -71,7 +71,7 @@ class GPTModelTester:
         return config, {"input_ids": input_ids, "attention_mask": attention_mask}
 
 
-class CommonTests(ModelTesterMixin, GenerationTesterMixin, PipelineTesterMixin, TrainingTesterMixin):
+class CommonTests(ModelTesterMixin, PipelineTesterMixin, TrainingTesterMixin):
     all_model_classes = (
         *(GPTModel, GPTForCausalLM),
         *(GPTForMultipleChoice, GPTForSequenceClassification, GPTForTokenClassification),
@@ -93,15 +93,15 @@ class CommonTests(ModelTesterMixin, GenerationTesterMixin, PipelineTesterMixin, 
         ConfigTester(self, config_class=GPTConfig, n_embd=36).run_common_tests()
 
 
-class Default(CommonTests, unittest.TestCase):
+class Default(CommonTests, GenerationTesterMixin, unittest.TestCase):
     pass
 
 
-class NormFirstScalarMix(CommonTests, unittest.TestCase):
+class NormFirstScalarMix(CommonTests, GenerationTesterMixin, unittest.TestCase):
     config = {"norm_first": True, "final_norm": True, "head_layers": "mix", "pad_token_id": 0, "eos_token_id": 23}
 
 
-class ReleaseQuirks(CommonTests, unittest.TestCase):
+class ReleaseQuirks(CommonTests, GenerationTesterMixin, unittest.TestCase):
     config = {"release_quirks": True}
     # Dropout falls on the embedding matrix, and the gradient keeps its noise.
     training_grad_norm_reduction_threshold = 0.5
@@ -112,5 +112,4 @@ class BothSides(CommonTests, unittest.TestCase):
 
     config = {"is_causal": False, "mask_token_id": 23, "lm_coef": 0.0}
     all_model_classes = (GPTModel, GPTForMaskedLM, GPTForSequenceClassification, GPTForTokenClassification)
-    all_generative_model_classes = ()
     pipeline_model_mapping = {"feature-extraction": GPTModel, "fill-mask": GPTForMaskedLM}
