@@ -1,7 +1,7 @@
 """Pictures by matplotlib, without a screen, each with the numbers that it shows as JSON beside it."""
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,10 +42,11 @@ def grid_picture(values: np.ndarray, title: str, rows: str, columns: str, labels
         title, rows, columns (`str`): above it, and of its axes.
         labels (`Sequence[str]`, *optional*): of the columns.
     """
-    figure = new_figure(1.5 + 0.6 * values.shape[1], 1.5 + 0.45 * values.shape[0])
+    figure = new_figure(max(5, 1.5 + 0.6 * values.shape[1]), 1.5 + 0.45 * values.shape[0])
     axes = figure.subplots()
     shades = axes.imshow(values, cmap="viridis", aspect="auto")
-    axes.set(title=title, xlabel=columns, ylabel=rows, yticks=range(values.shape[0]), xticks=range(values.shape[1]))
+    axes.set_title(title, fontsize="medium", wrap=True)
+    axes.set(xlabel=columns, ylabel=rows, yticks=range(values.shape[0]), xticks=range(values.shape[1]))
     if labels:
         axes.set_xticks(range(len(labels)), labels, rotation=60, ha="right")
     figure.colorbar(shades)
@@ -84,4 +85,61 @@ def statistics_picture(values: np.ndarray, names: Sequence[str], title: str) -> 
         [heads * (layer + 0.5) - 0.5 for layer in range(layers)], [f"layer {n}" for n in range(layers)]
     )
     panels[-1].set_xlabel("heads, by layer")
+    return figure
+
+
+def intervals_picture(rows: Sequence[dict[str, Any]], title: str) -> "Figure":
+    """Bars of rows with `name`, `change`, `low` and `high`, the first at the top."""
+    figure = new_figure(7, 0.6 + 0.28 * len(rows))
+    axes = figure.subplots()
+    change = np.array([row["change"] for row in rows])
+    spread = np.abs([[row["low"], row["high"]] for row in rows] - change[:, None]).T
+    axes.barh(range(len(rows)), change, xerr=spread, color="#8fb0d8", ecolor="#1a1a1a", capsize=2)
+    axes.set_yticks(range(len(rows)), [row["name"] for row in rows])
+    axes.invert_yaxis()
+    axes.axvline(0, color="#1a1a1a", linewidth=0.8)
+    axes.set_title(title, fontsize="medium")
+    return figure
+
+
+def curves_picture(
+    curves: Mapping[str, Sequence[float]], title: str, across: str, up: str, at: Sequence[float] | None = None
+) -> "Figure":
+    """Named curves over 0, 1, 2, ... or over the places `at`; each has a mark and a line of its own."""
+    figure = new_figure(7, 4)
+    axes = figure.subplots()
+    styles = zip(("o", "s", "^", "D", "v", "x"), ("-", "--", ":", "-.", "-", "--"), strict=True)
+    for (name, values), (mark, line) in zip(curves.items(), styles, strict=False):
+        axes.plot(
+            range(len(values)) if at is None else at, values, marker=mark, linestyle=line, markersize=4, label=name
+        )
+    axes.set(xlabel=across, ylabel=up)
+    axes.set_title(title, fontsize="medium")
+    axes.legend()
+    return figure
+
+
+def text_picture(texts: Sequence[Mapping[str, Any]], title: str, width: int = 90) -> "Figure":
+    """Texts whose `words` stand on grounds by their `values`, so many characters a line; see `coloured`."""
+    lines, most = [], max((abs(value) for text in texts for value in text["values"]), default=0) or 1.0
+    for text in texts:
+        line, used = [], 0
+        for word, value in zip(text["words"], text["values"], strict=True):
+            if used + len(word) > width:
+                lines.append(line)
+                line, used = [], 0
+            line.append((used, word, value / most))
+            used += len(word) + 1
+        lines.append(line)
+    figure = new_figure(9, 0.7 + 0.26 * len(lines))
+    axes = figure.subplots()
+    axes.set(xlim=(0, width), ylim=(len(lines), -0.5))
+    axes.set_title(title, fontsize="medium", loc="left")
+    axes.axis("off")
+    for row, line in enumerate(lines):
+        for column, word, share in line:
+            colour = "#c83c14" if share > 0 else "#1b4f8f"
+            ground = {"boxstyle": "square,pad=0.15", "facecolor": colour, "alpha": abs(share), "linewidth": 0}
+            ink = {"color": "white" if abs(share) > 0.6 else "black", "family": "monospace", "fontsize": 8.5}
+            axes.text(column, row, word, bbox=ground, va="center", **ink)
     return figure

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from ..loading import NamesModel, check_ids
-from ..model.modeling_gpt import GPTForCausalLM
+from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..training.arguments import check_ranges
 
@@ -39,9 +39,9 @@ class LanguageModelArguments(NamesModel):
     def __post_init__(self) -> None:
         check_ranges(self)
 
-    def load(self) -> tuple[GPTForCausalLM, GPTTokenizer]:
+    def load(self, model_class: type[GPTPreTrainedModel] = GPTForCausalLM) -> tuple[GPTPreTrainedModel, GPTTokenizer]:
         """
-        The model, in evaluation mode on its device, and its tokenizer.
+        The model, with the head that is wanted, in evaluation mode on its device, and its tokenizer.
 
         Raises:
             ValueError, FileNotFoundError: if there is none, it is a masked one, they do not belong together, or
@@ -53,7 +53,7 @@ class LanguageModelArguments(NamesModel):
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"--device {self.device} cannot be used: {str(error).splitlines()[0]}") from error
         tokenizer = self.tokenizer_source.tokenizer()
-        model = self.source.model(GPTForCausalLM, n_head=self.n_head)
+        model = self.source.model(model_class, n_head=self.n_head)
         check_ids(model.config, tokenizer, self.model_name_or_path)
         return model.to(device or "cpu").eval(), tokenizer
 

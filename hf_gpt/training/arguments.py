@@ -84,7 +84,7 @@ RANGES: dict[str, dict[str, float]] = {
     # model
     **dict.fromkeys(("adapter_size", "n_embd", "n_head", "n_inner", "n_layer"), _COUNT),
     "dropout": _SHARE,
-    "lm_coef": _AMOUNT,
+    **dict.fromkeys(("lm_coef", "max_rise"), _AMOUNT),
     "n_positions": {"at least": 2},
     "row_length": {"at least": 2},
     "transfer_layers": _AMOUNT,

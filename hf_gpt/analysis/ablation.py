@@ -1,0 +1,318 @@
+"""
+What parts of a model are for: they are switched off, and what changes is measured.
+
+    a head         its output before `c_proj`; 0, or its mean over the data
+    a neuron       a unit of a block's feed-forward layer behind its activation; 0, or its mean
+    a dimension    of the sum of embeddings, before the first block; 0, or its mean
+    a layer        the whole block: what comes in goes out
+    a word         the embedding of an input token, its position kept; 0, or the mean embedding of the text's tokens
+
+Hooks do it, and leave the model as it was.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+from tqdm import tqdm
+
+from ..evaluation.zero_shot import ZeroShotScorer
+from ..files import write_json
+from ..files.reading import read_json
+from ..model.base_model import GPTPreTrainedModel
+from ..model.configuration_gpt import GPTConfig
+from ..model.modeling_gpt import GPTForCausalLM
+from ..trees.collators import collate_trees
+from ..trees.token_tree import TokenTree
+from .attention import transformer_of
+
+# Gives a number of each example, in their order: `(examples,)`.
+Measure = Callable[[], np.ndarray]
+# What stands in for parts instead of 0; see `mean_activations`.
+Means = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """
+    Parts of a model that are switched off, counted from 0.
+
+    Args:
+        heads (tuple of `(layer, head)`): attention heads.
+        neurons (tuple of `(layer, unit)`): units of the feed-forward layers.
+        layers (tuple of `int`): whole blocks.
+        dimensions (tuple of `int`): of the embedding.
+    """
+
+    heads: tuple[tuple[int, int], ...] = ()
+    neurons: tuple[tuple[int, int], ...] = ()
+    layers: tuple[int, ...] = ()
+    dimensions: tuple[int, ...] = ()
+
+    def __add__(self, other: "Mask") -> "Mask":
+        """What either switches off."""
+        names = [item.name for item in fields(self)]
+        return Mask(*(tuple(sorted({*getattr(self, name), *getattr(other, name)})) for name in names))
+
+    def save(self, path: Path) -> None:
+        """Write the mask as JSON."""
+        write_json(path, asdict(self))
+
+    @classmethod
+    def load(cls, path: Path) -> "Mask":
+        """A mask that was saved; a `ValueError` names the file if it is none."""
+        try:
+            values = read_json(path)
+            pairs = {name: tuple((int(layer), int(unit)) for layer, unit in values[name]) for name in _PAIRS}
+            return cls(**pairs, **{name: tuple(map(int, values[name])) for name in ("layers", "dimensions")})
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is no mask ({error}): name a mask.json of `analyze ablate`.") from error
+
+
+_PAIRS = ("heads", "neurons")
+
+
+def units(config: GPTConfig, kind: str) -> list[Mask]:
+    """Every part of one kind (`heads`, `neurons`, `layers`, `dimensions`) of a model, each as a mask of its own."""
+    layers = range(config.n_layer)
+    if kind in _PAIRS:
+        width = config.n_head if kind == "heads" else config.n_inner or 4 * config.n_embd
+        return [Mask(**{kind: ((layer, unit),)}) for layer in layers for unit in range(width)]
+    return [Mask(**{kind: (unit,)}) for unit in (layers if kind == "layers" else range(config.n_embd))]
+
+
+def attach(model: GPTPreTrainedModel, mask: Mask, means: Means | None = None) -> list[RemovableHandle]:
+    """
+    Switch parts of a model off until the handles are removed.
+
+    Args:
+        model (`GPTPreTrainedModel` or `PeftModel`): with any head.
+        mask (`Mask`): the parts.
+        means (`Means`, *optional*): what stands in for them, see `mean_activations`; by default 0.
+
+    Raises:
+        ValueError: if the model has no such part.
+    """
+    transformer, handles = transformer_of(model), []
+    _check_parts(mask, transformer.config)
+    for layer, block in enumerate(transformer.h):
+        heads = [head for place, head in mask.heads if place == layer]
+        neurons = [unit for place, unit in mask.neurons if place == layer]
+        width = block.attn.head_dim
+        columns = [column for head in heads for column in range(head * width, (head + 1) * width)]
+        for name, module, off in (("heads", block.attn.c_proj, columns), ("neurons", block.mlp.c_proj, neurons)):
+            if off:
+                value = None if means is None else means[f"{name}.{layer}"]
+                handles.append(module.register_forward_pre_hook(partial(_replace, off, value)))
+        if layer in mask.layers:
+            handles.append(block.register_forward_hook(lambda module, args, output: args[0]))
+    if mask.dimensions:
+        value = None if means is None else means["dimensions"]
+        hook = partial(_replace, list(mask.dimensions), value)
+        handles.append(transformer.h[0].register_forward_pre_hook(hook))
+    return handles
+
+
+def _check_parts(mask: Mask, config: GPTConfig) -> None:
+    inner = config.n_inner or 4 * config.n_embd
+    shapes = {"heads": (config.n_layer, config.n_head), "neurons": (config.n_layer, inner)}
+    shapes |= {"layers": (config.n_layer,), "dimensions": (config.n_embd,)}
+    for name, shape in shapes.items():
+        for part in getattr(mask, name):
+            if not all(0 <= number < size for number, size in zip(np.atleast_1d(part), shape, strict=True)):
+                raise ValueError(f"The mask is of another model: of {name} {part} there are {shape}, from 0.")
+
+
+def _replace(columns: list[int], value: torch.Tensor | None, module: nn.Module, args: tuple) -> tuple:
+    states = args[0].clone()  # (batch, length, width)
+    states[..., columns] = 0 if value is None else value[columns].to(states)
+    return states, *args[1:]
+
+
+@contextmanager
+def ablated(model: GPTPreTrainedModel, mask: Mask, means: Means | None = None) -> Iterator[None]:
+    """The model without parts, within the block; see `attach`."""
+    handles = attach(model, mask, means)
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@torch.no_grad()
+def mean_activations(model: GPTPreTrainedModel, texts: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
+    """
+    Means over all tokens of texts of what `attach` replaces.
+
+    Args:
+        model (`GPTPreTrainedModel` or `PeftModel`): in evaluation mode.
+        texts (`Sequence[Sequence[int]]`): token ids; what is longer than the context is cut.
+
+    Returns:
+        `dict[str, torch.Tensor]`: `heads.N` `(n_embd,)` and `neurons.N` `(n_inner,)` of each layer, `dimensions`
+        `(n_embd,)`.
+    """
+    transformer, sums, count = transformer_of(model), {}, 0
+    places = {"dimensions": transformer.h[0]}
+    for layer, block in enumerate(transformer.h):
+        places |= {f"heads.{layer}": block.attn.c_proj, f"neurons.{layer}": block.mlp.c_proj}
+
+    def add(name: str, module: nn.Module, args: tuple) -> None:
+        sums[name] = sums.get(name, 0) + args[0].double().sum((0, 1))
+
+    handles = [module.register_forward_pre_hook(partial(add, name)) for name, module in places.items()]
+    try:
+        for ids in texts:
+            row = torch.tensor([ids[: model.config.n_positions]], device=model.device)
+            transformer(row, use_cache=False)
+            count += row.shape[1]
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {name: (total / count).float() for name, total in sums.items()}
+
+
+def text_losses(model: GPTForCausalLM, texts: Sequence[Sequence[int]], batch_size: int = 16) -> Measure:
+    """
+    The language model's loss of each text, in nats per predicted token.
+
+    Args:
+        model (`GPTForCausalLM`): in evaluation mode.
+        texts (`Sequence[Sequence[int]]`): token ids, two or more each; what is longer than the context is cut.
+        batch_size (`int`, *optional*, defaults to 16): texts that are read at once.
+
+    Raises:
+        ValueError: if a text has fewer than two tokens.
+    """
+    cut = [list(ids[: model.config.n_positions]) for ids in texts]
+    if min(map(len, cut)) < 2:
+        raise ValueError("A text has fewer than two tokens: nothing is predicted in it; write more.")
+    scorer, batches = ZeroShotScorer(model, "mean").eval(), []
+    for begin in range(0, len(cut), batch_size):
+        batch = collate_trees([TokenTree.from_paths([ids]) for ids in cut[begin : begin + batch_size]], 0)
+        batch["lm_weights"] = batch["lm_weights"].gt(0).float()
+        batches.append({name: value.to(model.device) for name, value in batch.items()})
+
+    @torch.no_grad()
+    def measure() -> np.ndarray:
+        return np.concatenate([-scorer(**batch)["logits"][:, 0].double().cpu().numpy() for batch in batches])
+
+    return measure
+
+
+def task_errors(model: GPTPreTrainedModel, batches: Sequence[dict[str, torch.Tensor]], metric: str) -> Measure:
+    """
+    What a fine-tuned model of one label an example makes of a task's examples.
+
+    Args:
+        model (`GPTPreTrainedModel` or `PeftModel`): for multiple choice or classification, in evaluation mode.
+        batches (`Sequence[dict]`): what `TokenTreeCollator` gives, with `labels`.
+        metric (`str`): `loss` (cross-entropy in nats), or `error` (1 where the answer is wrong, else 0).
+    """
+
+    @torch.no_grad()
+    def measure() -> np.ndarray:
+        found = []
+        for batch in batches:
+            inputs = {name: value.to(model.device) for name, value in batch.items() if name != "labels"}
+            logits, labels = model(**inputs).logits.double().cpu(), batch["labels"].cpu()
+            losses = nn.functional.cross_entropy(logits, labels, reduction="none")
+            found.append(losses if metric == "loss" else (logits.argmax(-1) != labels).double())
+        return torch.cat(found).numpy()
+
+    return measure
+
+
+def effects(
+    model: GPTPreTrainedModel, masks: Sequence[Mask], measure: Measure, means: Means | None = None
+) -> np.ndarray:
+    """
+    How much each mask alone changes a measure.
+
+    Returns:
+        `np.ndarray` of shape `(masks, examples)`: above 0 where the part was needed.
+    """
+    whole, found = measure(), []
+    for mask in tqdm(masks, desc="ablating", unit="part"):
+        with ablated(model, mask, means):
+            found.append(measure() - whole)
+    return np.stack(found)
+
+
+def pruning_curve(
+    model: GPTPreTrainedModel, order: Sequence[Mask], measure: Measure, means: Means | None = None
+) -> list[float]:
+    """The mean of a measure with none of `order` switched off, with the first, with the first two, to all."""
+    curve, mask = [float(measure().mean())], Mask()
+    for part in tqdm(order, desc="pruning", unit="part"):
+        mask += part
+        with ablated(model, mask, means):
+            curve.append(float(measure().mean()))
+    return curve
+
+
+@torch.no_grad()
+def word_effects(
+    model: GPTForCausalLM, ids: Sequence[int], use_mean: bool = False, batch_size: int = 16
+) -> np.ndarray:
+    """
+    How much the loss of what follows rises, in nats in all, as each word's embedding is taken out.
+
+    Args:
+        model (`GPTForCausalLM`): in evaluation mode.
+        ids (`Sequence[int]`): two tokens or more, no more than the context.
+        use_mean (`bool`, *optional*, defaults to `False`): put the mean of the text's embeddings in its place, not 0.
+        batch_size (`int`, *optional*, defaults to 16): copies of the text that are read at once.
+
+    Returns:
+        `np.ndarray` of shape `(length,)`: of the last token 0, which nothing follows.
+    """
+    row = torch.tensor([ids], device=model.device)
+    embeds = model.get_input_embeddings()(row)  # (1, length, n_embd)
+    filler = embeds.mean(1) if use_mean else torch.zeros_like(embeds[:, 0])
+    losses = []
+    for begin in range(-1, len(ids), batch_size):
+        copies = embeds.repeat(min(batch_size, len(ids) - begin), 1, 1)  # (copies, length, n_embd)
+        for place in range(len(copies)):
+            if begin + place >= 0:  # the first copy is the whole text
+                copies[place, begin + place] = filler[0]
+        log_probs = model(inputs_embeds=copies, use_cache=False).logits[:, :-1].log_softmax(-1)
+        targets = row[:, 1:, None].expand(len(copies), -1, -1)
+        losses.append(-log_probs.gather(2, targets).sum((1, 2)).double().cpu())
+    found = torch.cat(losses)
+    return (found[1:] - found[0]).numpy()
+
+
+def ranking(masks: Sequence[Mask], intervals: np.ndarray) -> list[dict[str, Any]]:
+    """
+    Rows of a table of masks with one part each, the one that is needed most first.
+
+    Args:
+        masks (`Sequence[Mask]`): the parts.
+        intervals (`np.ndarray` of shape `(3, masks)`): mean change of each, low and high.
+
+    Returns:
+        `list[dict]`: `name` and the part under its kind, `change`, `low` and `high`.
+    """
+    rows = []
+    for number in np.argsort(-intervals[0], kind="stable"):
+        (part,) = [(name, parts[0]) for name, parts in asdict(masks[number]).items() if parts]
+        rows.append(
+            {"name": _part_name(*part)}
+            | dict([part])
+            | dict(zip(("change", "low", "high"), intervals[:, number].tolist(), strict=True))
+        )
+    return rows
+
+
+def _part_name(kind: str, part: int | tuple[int, int]) -> str:
+    words = {"heads": "layer {} head {}", "neurons": "layer {} unit {}", "layers": "layer {}"}
+    return words.get(kind, "dimension {}").format(*np.atleast_1d(part))

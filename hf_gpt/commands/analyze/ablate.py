@@ -1,0 +1,163 @@
+r"""
+Which heads, neurons, layers, dimensions or words a model needs: each is switched off, and the change measured.
+
+    python scripts/analyze.py ablate --model_name_or_path model_cards/gpt-mini --file sentences.txt \
+        --output_dir outputs/heads
+    python scripts/analyze.py ablate --model_name_or_path outputs/questions --what layers --metric error \
+        --file questions.jsonl --output_dir outputs/layers
+    python scripts/analyze.py ablate --model_name_or_path model_cards/gpt-mini --what words \
+        --text "She opened the door and ran." --output_dir outputs/words
+
+A head's output before the projection, a neuron's activation, a dimension of the embedding or a word's embedding
+becomes 0, or its mean over the texts; a layer is left out. The measure is the language model's loss in nats per token,
+or a fine-tuned classifier's loss or share of errors on texts with labels. effects.png and effects.json rank the parts
+by the change, with bootstrap intervals (95%) over texts; curve.png and curve.json show the measure as more and more
+are switched off, the least needed first, beside a random order; mask.json holds as many of them as cost no more than
+--max_rise. `--mask mask.json` starts from a model without these parts; in Python they are switched off by
+`hf_gpt.analysis.ablation.attach(model, Mask.load(path))`.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ...analysis import AnalysisArguments, mean_intervals, words_of
+from ...analysis.ablation import (
+    Mask,
+    Measure,
+    attach,
+    effects,
+    mean_activations,
+    pruning_curve,
+    ranking,
+    task_errors,
+    text_losses,
+    units,
+    word_effects,
+)
+from ...analysis.coloured import terminal_text, write_coloured
+from ...analysis.pictures import curves_picture, grid_picture, intervals_picture, write_picture
+from ...generation import encode
+from ...model.modeling_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTPreTrainedModel
+from ...model.tokenization_gpt import GPTTokenizer
+from ...trees.collators import TokenTreeCollator
+from ...trees.transforms import InputTransform, SpecialIds
+
+# Of the table that is printed and the picture, and of random orders beside the pruning curve.
+_SHOWN, _RANDOM = 20, 3
+
+
+@dataclass(kw_only=True)
+class Arguments(AnalysisArguments):
+    """Which model and texts, what is switched off, and where the result goes."""
+
+    what: str = field(
+        default="heads",
+        metadata={"help": "What is switched off.", "choices": ["heads", "neurons", "layers", "dimensions", "words"]},
+    )
+    replacement: str = field(default="zero", metadata={"help": "What stands in for it.", "choices": ["zero", "mean"]})
+    metric: str = field(
+        default="lm_loss",
+        metadata={
+            "help": "The language model's loss; or the loss, or share of errors, of a fine-tuned classifier.",
+            "choices": ["lm_loss", "loss", "error"],
+        },
+    )
+    mask: str | None = field(
+        default=None, metadata={"help": "Mask, as mask.json, of parts that are off from the start."}
+    )
+    max_rise: float = field(default=0.01, metadata={"help": "By how much the measure may rise under the saved mask."})
+    batch_size: int = field(default=16, metadata={"help": "Texts that are read at once."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.what == "words" and self.metric != "lm_loss":
+            raise ValueError("--what words measures --metric lm_loss.")
+
+
+def run(args: Arguments) -> None:
+    """Switch off, measure, rank, prune."""
+    model, tokenizer = args.load(GPTForCausalLM if args.metric == "lm_loss" else GPTForSequenceClassification)
+    texts = [encode(tokenizer, example.text) for example in args.examples()]
+    start = Mask.load(Path(args.mask)) if args.mask else Mask()
+    attach(model, start)
+    if args.what == "words":
+        _run_words(args, model, tokenizer, texts)
+        return
+    measure = _measure(args, model, tokenizer, texts)
+    means = mean_activations(model, texts) if args.replacement == "mean" else None
+    masks = units(model.config, args.what)
+    folder, title = Path(args.output_dir), f"{args.name} without one of its {args.what}: {args.metric}"
+    whole = float(measure().mean())
+    intervals = mean_intervals(effects(model, masks, measure, means).T, args.seed)  # (3, masks)
+    rows = ranking(masks, intervals)
+    print(f"{args.metric} of {len(texts)} texts: {whole:.4f}; without one of the {args.what}:")
+    for row in rows[:_SHOWN]:
+        print(f"  {row['name']:16} {row['change']:+.4f} ({row['low']:+.4f} to {row['high']:+.4f})")
+    if args.what == "heads":
+        grid = intervals[0].reshape(model.config.n_layer, -1)
+        figure = grid_picture(grid, f"{title}, change", "layer", "head")
+    else:
+        figure = intervals_picture(rows[:_SHOWN], f"{title}, change")
+    write_picture(folder / "effects.png", figure, {"metric": args.metric, "whole": whole, "parts": rows})
+    order = [masks[number] for number in np.argsort(intervals[0], kind="stable")]
+    _prune(args, model, measure, means, order, start)
+
+
+def _prune(
+    args: Arguments, model: GPTPreTrainedModel, measure: Measure, means, order: list[Mask], start: Mask
+) -> None:
+    """The pruning curve and its mask."""
+    curves, generator = (
+        {"least needed first": pruning_curve(model, order, measure, means)},
+        np.random.default_rng(args.seed),
+    )
+    if args.what in ("heads", "layers"):
+        orders = [generator.permutation(len(order)) for _ in range(_RANDOM)]
+        found = [pruning_curve(model, [order[number] for number in each], measure, means) for each in orders]
+        curves[f"random (mean of {_RANDOM})"] = np.mean(found, 0).tolist()
+    curve, folder = curves["least needed first"], Path(args.output_dir)
+    allowed = [count for count, value in enumerate(curve) if value <= curve[0] + args.max_rise]
+    mask = sum(order[: allowed[-1]], start)
+    mask.save(folder / "mask.json")
+    title = f"{args.name}: {args.metric} as {args.what} are switched off"
+    figure = curves_picture(curves, title, f"{args.what} switched off", args.metric)
+    write_picture(folder / "curve.png", figure, {"metric": args.metric, "curves": curves})
+    rise = curve[allowed[-1]] - curve[0]
+    print(f"mask.json switches off {allowed[-1]} of {len(order)} {args.what}: {args.metric} changes by {rise:+.4f}.")
+
+
+def _run_words(args: Arguments, model: GPTForCausalLM, tokenizer: GPTTokenizer, texts: list[list[int]]) -> None:
+    """Text coloured by what its words are for."""
+    record = []
+    for ids in texts:
+        ids = ids[: model.config.n_positions]
+        changes = word_effects(model, ids, args.replacement == "mean", args.batch_size)
+        record.append({"words": words_of(tokenizer, ids), "values": changes.tolist()})
+        print(terminal_text(**record[-1], colours=sys.stdout.isatty()))
+    title = f"{args.name}: nats by which what follows is less likely without a word"
+    write_coloured(Path(args.output_dir) / "words", title, record)
+
+
+def _measure(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer, texts: list[list[int]]) -> Measure:
+    if args.metric == "lm_loss":
+        return text_losses(model, texts, args.batch_size)
+    config, examples = model.config, args.examples()
+    if unknown := {str(example.label) for example in examples} - config.label2id.keys():
+        known = ", ".join(config.label2id)
+        raise ValueError(
+            f"--metric {args.metric} needs labels of the model ({known}); there are {', '.join(unknown)}."
+        )
+    special = SpecialIds(config.start_token_id, config.delimiter_token_id, config.classify_token_id)
+    transform, collator = (
+        InputTransform("classification", special, config.n_positions),
+        TokenTreeCollator(config.pad_token_id),
+    )
+    rows = [
+        {**vars(transform({"text": ids})), "label": config.label2id[example.label]}
+        for ids, example in zip(texts, examples, strict=True)
+    ]
+    batches = [collator(rows[begin : begin + args.batch_size]) for begin in range(0, len(rows), args.batch_size)]
+    return task_errors(model, batches, args.metric)
