@@ -81,6 +81,32 @@ def test_scores_are_the_models_own_losses(model):
         assert score.perplexity == pytest.approx(math.exp(loss), rel=1e-5)
 
 
+@pytest.mark.parametrize("batch_size", [1, 3, 50])
+def test_what_texts_share_is_read_once_for_the_same_numbers(model, batch_size, monkeypatch):
+    """Of neighbours, equals, beginnings of one another, texts of one token, and texts longer than the context."""
+    begin = random_ids(9)
+    texts = [
+        [*begin[:shared], *random_ids(length, seed)] for seed, (shared, length) in enumerate([(9, 4), (5, 5)] * 4)
+    ]
+    texts += [begin, begin, begin[:4], begin[:1], [3, 4], [*begin, *random_ids(60)], [*begin, *random_ids(60)]]
+    read = []
+    forward = model.transformer.forward
+    monkeypatch.setattr(
+        model.transformer,
+        "forward",
+        lambda input_ids, **rest: read.append(input_ids.numel()) or forward(input_ids, **rest),
+    )
+    shared = score_texts(model, texts, batch_size=batch_size)
+    tokens = sum(read)
+    alone = score_texts(model, texts, batch_size=batch_size, share_prefix=False)
+    assert [score.log_probability for score in shared] == pytest.approx(
+        [score.log_probability for score in alone], abs=1e-4
+    )
+    assert tokens <= sum(read) - tokens
+    if batch_size > 1:
+        assert tokens < 0.9 * (sum(read) - tokens)
+
+
 def test_untrained_tokens_have_no_probability(tiny_model):
     model = tiny_model(GPTForCausalLM)
     ids = random_ids(10)
