@@ -1,0 +1,489 @@
+"""
+Which words mattered, for the next word, a class, or one choice against the others.
+
+    perturbation    how much noise each word bears (Guan et al., 2019)
+    gradient        gradient times input
+    integrated      integrated gradients (Sundararajan et al., 2017), from the mean embedding to the word's own
+    occlusion       what the score loses when the word becomes the mean embedding
+    phrases         what it loses when the word, or a phrase that holds it, is taken out of the text
+
+All but the first are signed: a word above 0 speaks for what is explained. `perturbation`, `gradient_times_input`,
+`integrated_gradients` and `curve` are functions over tensors and serve any differentiable one; `Passage` and the
+scores tie them to a model of this package, on a token tree.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+from torch import nn
+from tqdm import tqdm
+
+from ..features import word_spans
+from ..model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTPreTrainedModel
+from ..model.tokenization_gpt import GPTTokenizer
+from ..trees.collators import collate_trees
+from ..trees.token_tree import TokenTree
+
+METHODS = ("perturbation", "gradient", "integrated", "occlusion", "phrases")
+# Inputs that are read at once.
+_BATCH = 16
+# Share of the past in the mean by which the best step of the perturbation is chosen: single draws are noisy.
+_SMOOTHING = 0.9
+
+Phi = Callable[[torch.Tensor], torch.Tensor]
+Spans = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Word:
+    """
+    A word of a passage.
+
+    Args:
+        text (`str`): as it was written.
+        part (`int`): 0 in the first text, 1 in the second one or the first choice, and so on.
+        places (`frozenset[tuple[int, int]]`): its tokens: number of a path, and place on it.
+    """
+
+    text: str
+    part: int
+    places: frozenset[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """
+    What a model reads: paths of a token tree, and the words on them.
+
+    Args:
+        paths (`tuple[tuple[int, ...], ...]`): token ids of each sequence.
+        words (`tuple[Word, ...]`): in the order of reading; a word on several paths is one.
+    """
+
+    paths: tuple[tuple[int, ...], ...]
+    words: tuple[Word, ...]
+
+    @classmethod
+    def read(
+        cls, tokenizer: GPTTokenizer, text: str, others: Sequence[str] = (), both_orders: bool = False
+    ) -> "Passage":
+        """
+        A text alone, behind it one or more others (a path each), or a pair in both orders; specials are those of the
+        tokenizer's task template.
+
+        Raises:
+            ValueError: if there is no word in a text.
+        """
+        pairs = [(text, other) for other in others] or [(text,)]
+        orders = [(pair, (0, number)[: len(pair)]) for number, pair in enumerate(pairs, 1)]
+        if both_orders:
+            orders += [(pair[::-1], parts[::-1]) for pair, parts in orders]
+        paths, texts, places = [], {}, {}
+        for number, (pair, parts) in enumerate(orders):
+            encoded = tokenizer(*pair, verbose=False)
+            paths.append(tuple(encoded["input_ids"]))
+            for first, end, sequence, start, stop in word_spans(encoded.encodings[0]).tolist():
+                key = (parts[sequence], start, stop)
+                texts[key] = pair[sequence][start:stop]
+                places.setdefault(key, set()).update((number, place) for place in range(first, end))
+        if len({part for part, _, _ in texts}) < 1 + len(others):
+            raise ValueError("One of the texts has no word: write some.")
+        words = [Word(texts[key], key[0], frozenset(places[key])) for key in sorted(texts)]
+        return cls(tuple(paths), tuple(words))
+
+    def followed_by(self, ids: Sequence[int]) -> "Passage":
+        """The passage with tokens behind its only path that belong to none of its words."""
+        (path,) = self.paths
+        return replace(self, paths=((*path, *ids),))
+
+    def without(self, words: Iterable[int]) -> "Passage":
+        """The passage without some of its words; these keep their number and have no place."""
+        gone = set().union(*(self.words[word].places for word in words))
+        kept = [
+            [place for place in range(len(path)) if (number, place) not in gone] for number, path in self._numbered
+        ]
+        moved = {(number, old): new for number, row in enumerate(kept) for new, old in enumerate(row)}
+        paths = tuple(tuple(path[place] for place in row) for (_, path), row in zip(self._numbered, kept, strict=True))
+        left = (replace(word, places=frozenset(moved[it] for it in word.places if it in moved)) for word in self.words)
+        return Passage(paths, tuple(left))
+
+    @property
+    def _numbered(self) -> list[tuple[int, tuple[int, ...]]]:
+        return list(enumerate(self.paths))
+
+    @cached_property
+    def tree(self) -> TokenTree:
+        """`TokenTree`: of the paths."""
+        return TokenTree.from_paths(self.paths)
+
+    @cached_property
+    def spans(self) -> list[list[int]]:
+        """`list[list[int]]`: of each word the indices of its tokens in the row."""
+        rows = [self.tree.path(number) for number in range(len(self.paths))]
+        return [sorted({rows[number][place] for number, place in word.places}) for word in self.words]
+
+
+class Score:
+    """
+    A number that a model makes of a passage, as a function of the embeddings of its tokens.
+
+    Args:
+        model (`GPTPreTrainedModel`): in evaluation mode; it is left as it is.
+        passage (`Passage`): what is explained.
+
+    Raises:
+        ValueError: if the model is in training mode, or a path is longer than its context.
+    """
+
+    def __init__(self, model: GPTPreTrainedModel, passage: Passage):
+        if model.training:
+            raise ValueError("The model is in training mode, where dropout blurs its scores: call model.eval() first.")
+        longest, context = max(map(len, passage.paths)), model.config.n_positions
+        if longest > context:
+            raise ValueError(f"The text has {longest} tokens and the model's context {context}: shorten it.")
+        self.model, self.passage, self.spans = model, passage, passage.spans
+        self._table: torch.Tensor = model.get_input_embeddings().weight.detach()
+        ids = torch.tensor(passage.tree.input_ids, device=model.device)
+        self.embeds = self._table[ids]  # (length, n_embd)
+
+    @cached_property
+    def filler(self) -> torch.Tensor:
+        """`torch.Tensor` of shape `(n_embd,)`: the mean embedding of ordinary tokens, which says nothing."""
+        return self._table[self._ordinary].mean(0)
+
+    @property
+    def _ordinary(self) -> torch.Tensor:
+        config = self.model.config
+        special = {*(config.untrained_token_ids or ()), config.pad_token_id, config.mask_token_id}
+        special |= {config.start_token_id, config.delimiter_token_id, config.classify_token_id}
+        kept = [token for token in range(config.vocab_size) if token not in special]
+        return torch.tensor(kept, device=self._table.device)
+
+    def __call__(self, embeds: torch.Tensor) -> torch.Tensor:
+        """Scores, `(batch,)`, of the passage with other embeddings, `(batch, length, n_embd)`."""
+        batch = {name: value.expand(len(embeds), -1) for name, value in self._tensors([self.passage]).items()}
+        del batch["input_ids"]
+        return self._scores(inputs_embeds=embeds, **batch)
+
+    @torch.no_grad()
+    def of(self, passages: Sequence[Passage]) -> torch.Tensor:
+        """Scores, `(passages,)`, of other passages."""
+        parts = [passages[start : start + _BATCH] for start in range(0, len(passages), _BATCH)]
+        return torch.cat([self._scores(**self._tensors(part)) for part in parts])
+
+    def _tensors(self, passages: Sequence[Passage]) -> dict[str, torch.Tensor]:
+        batch = collate_trees([passage.tree for passage in passages], self.model.config.pad_token_id or 0)
+        wanted = ("input_ids", "position_ids", "subtree_end", "classify_index")
+        return {name: batch[name].to(self.model.device) for name in wanted if name in batch}
+
+    def _scores(self, classify_index: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    def variance(self, samples: int = 64, seed: int = 0) -> float:
+        """
+        The variance of the score over passages of the same layout whose words are random tokens: S squared of
+        `perturbation`.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        places = [*chain.from_iterable(self.spans)]
+        embeds = self.embeds.repeat(samples, 1, 1)
+        ordinary = self._ordinary
+        drawn = torch.randint(len(ordinary), (samples, len(places)), generator=generator).to(ordinary.device)
+        embeds[:, places] = self._table[ordinary[drawn]]
+        with torch.no_grad():
+            return torch.cat([self(part) for part in embeds.split(_BATCH)]).var().item()
+
+    @property
+    def scale(self) -> float:
+        """`float`: ten times the standard deviation of the embeddings, the largest noise of `perturbation`."""
+        return 10 * self._table[self._ordinary].std().item()
+
+
+class NextWordScore(Score):
+    """
+    The log-probability of what comes next.
+
+    Args:
+        model (`GPTForCausalLM`): in evaluation mode.
+        passage (`Passage`): of one path, without specials.
+        next_ids (`Sequence[int]`): tokens of the next word.
+    """
+
+    def __init__(self, model: GPTForCausalLM, passage: Passage, next_ids: Sequence[int]):
+        super().__init__(model, passage.followed_by(next_ids))
+        self._next = torch.tensor(next_ids, device=model.device)
+
+    def of(self, passages: Sequence[Passage]) -> torch.Tensor:
+        """Scores of passages; of one without words 0 stands for the unknown probability of a text's first token."""
+        return super().of(passages)
+
+    def _scores(self, classify_index: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
+        count = len(self._next)
+        before = classify_index - torch.arange(count, 0, -1, device=classify_index.device)  # (batch, count)
+        states = self.model.transformer(**inputs, use_cache=False).last_hidden_state
+        index = before.clamp(min=0).unsqueeze(-1).expand(-1, -1, states.shape[-1])  # (batch, count, n_embd)
+        log_probs = self.model.token_logits(states.gather(1, index)).float().log_softmax(-1)
+        own = log_probs.gather(-1, self._next.expand(len(before), -1).unsqueeze(-1)).squeeze(-1)  # (batch, count)
+        return own.masked_fill(before < 0, 0).sum(-1)
+
+
+class ClassScore(Score):
+    """
+    What speaks for a class or a choice: its log-odds against others, so against one other the margin of their logits.
+
+    Args:
+        model (`GPTForSequenceClassification` or `GPTForMultipleChoice`): in evaluation mode.
+        passage (`Passage`): with the specials of the task template.
+        wanted (`int`): the class or choice.
+        against (`Sequence[int]`, *optional*): the others, by default all; where there is none (or classes do not
+            exclude each other), the score is the logit alone.
+
+    Raises:
+        ValueError: if there is no such class or choice.
+    """
+
+    def __init__(self, model: GPTPreTrainedModel, passage: Passage, wanted: int, against: Sequence[int] | None = None):
+        super().__init__(model, passage)
+        by_choice = isinstance(model, GPTForMultipleChoice)
+        count = len(passage.paths) if by_choice else model.config.num_labels
+        if not all(0 <= index < count for index in (wanted, *(against or ()))):
+            raise ValueError(f"There are {count} {'choices' if by_choice else 'classes'}, numbered from 0.")
+        exclusive = by_choice or model.config.problem_type not in ("regression", "multi_label_classification")
+        if against is None:
+            against = [index for index in range(count) if index != wanted] if exclusive else []
+        self._wanted, self._against = wanted, list(against)
+
+    def _scores(self, **inputs: torch.Tensor) -> torch.Tensor:
+        logits = self.model(**inputs).logits.float()  # (batch, choices) or (batch, num_labels)
+        wanted = logits[:, self._wanted]
+        return wanted - logits[:, self._against].logsumexp(-1) if self._against else wanted
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """
+    What the words of a passage bear.
+
+    Args:
+        sigma (`torch.Tensor` of shape `(words,)`): the noise of each word; the smaller, the more it matters.
+        scores (`torch.Tensor` of shape `(words,)`): `-log(sigma / scale)`, 0 for a word that bears any noise.
+        losses (`list[float]`): of every step.
+    """
+
+    sigma: torch.Tensor
+    scores: torch.Tensor
+    losses: list[float]
+
+
+def perturbation(
+    phi: Phi,
+    embeds: torch.Tensor,
+    spans: Spans,
+    variance: float,
+    scale: float,
+    rate: float = 0.1,
+    steps: int = 1000,
+    learning_rate: float = 0.01,
+    draws: int = 4,
+    seed: int = 0,
+) -> Perturbation:
+    """
+    How much noise each word bears (Guan et al., 2019, equation 7).
+
+    The tokens of word i get noise N(0, sigma_i^2 I), sigma_i = scale * sigmoid(r_i), and Adam minimises
+    `E ||phi(x + noise) - phi(x)||^2 / variance - rate * sum_i log sigma_i`. Kept is the sigma of the step at which a
+    running mean of the loss was lowest.
+
+    Args:
+        phi (`Callable`): from embeddings `(batch, length, width)` to `(batch, ...)`.
+        embeds (`torch.Tensor` of shape `(length, width)`): of the passage.
+        spans (`Sequence[Sequence[int]]`): the tokens of each word; others bear no noise.
+        variance (`float`): of phi over sampled inputs (of a vector the sum over its numbers).
+        scale (`float`): the largest sigma.
+        rate (`float`, *optional*, defaults to 0.1): weight of the noise's entropy.
+        steps, learning_rate, draws (*optional*, default to 1000, 0.01 and 4): of Adam; draws of noise in a step.
+        seed (`int`, *optional*, defaults to 0): of the noise.
+
+    Raises:
+        ValueError: if phi does not vary.
+    """
+    if not variance > 0:
+        raise ValueError("The score is the same for all sampled inputs: no word can matter for it.")
+    generator = torch.Generator().manual_seed(seed)
+    of_word = torch.zeros(len(spans), len(embeds), device=embeds.device)  # (words, length)
+    for word, span in enumerate(spans):
+        of_word[word, list(span)] = 1
+    embeds = embeds.detach()
+    with torch.no_grad():
+        clean = phi(embeds[None])
+    raw = torch.zeros(len(spans), device=embeds.device, requires_grad=True)
+    optimizer = torch.optim.Adam([raw], learning_rate)
+    losses, running, lowest, best = [], 0.0, float("inf"), raw.detach().clone()
+    for step in tqdm(range(1, steps + 1), desc="perturbation", leave=False):
+        sigma = scale * raw.sigmoid()
+        noise = torch.randn((draws, *embeds.shape), generator=generator).to(embeds)
+        change = phi(embeds + (sigma @ of_word).unsqueeze(-1) * noise) - clean  # (draws, ...)
+        loss = change.reshape(draws, -1).pow(2).sum(-1).mean() / variance - rate * sigma.log().sum()
+        losses.append(loss.item())
+        running = _SMOOTHING * running + (1 - _SMOOTHING) * losses[-1]
+        if (mean := running / (1 - _SMOOTHING**step)) < lowest:
+            lowest, best = mean, raw.detach().clone()
+        optimizer.zero_grad()
+        loss.backward(inputs=[raw])
+        optimizer.step()
+    return Perturbation(scale * best.sigmoid(), -nn.functional.logsigmoid(best), losses)
+
+
+def gradient_times_input(phi: Phi, embeds: torch.Tensor) -> torch.Tensor:
+    """Gradient times input of each token, `(length,)`, of a `phi` with one number per input."""
+    return (_gradients(phi, embeds[None])[0] * embeds).sum(-1)
+
+
+def integrated_gradients(phi: Phi, embeds: torch.Tensor, baseline: torch.Tensor, steps: int = 50) -> torch.Tensor:
+    """
+    Integrated gradients of each token, `(length,)`, by Gauss-Legendre quadrature, as captum's default.
+
+    Args:
+        phi (`Callable`): from embeddings `(batch, length, width)` to `(batch,)`.
+        embeds, baseline (`torch.Tensor` of shape `(length, width)`): the end of the straight path and its beginning.
+        steps (`int`, *optional*, defaults to 50): points on the path.
+    """
+    points, weights = (torch.tensor(values, dtype=embeds.dtype) for values in np.polynomial.legendre.leggauss(steps))
+    places, weights = ((1 + points) / 2).to(embeds.device), (weights / 2).to(embeds.device)
+    path = baseline + places[:, None, None] * (embeds - baseline)  # (steps, length, width)
+    mean = torch.einsum("s,slw->lw", weights, _gradients(phi, path))
+    return ((embeds - baseline) * mean).sum(-1)
+
+
+def _gradients(phi: Phi, embeds: torch.Tensor) -> torch.Tensor:
+    """Of each input's number with respect to itself, `(batch, length, width)`."""
+    found = []
+    for part in embeds.detach().split(_BATCH):
+        part.requires_grad_()
+        found += torch.autograd.grad(phi(part).sum(), part)
+    return torch.cat(found)
+
+
+@torch.no_grad()
+def curve(phi: Phi, embeds: torch.Tensor, other: torch.Tensor, spans: Spans, order: Sequence[int]) -> torch.Tensor:
+    """
+    The score, `(words + 1,)`, as words become those of `other`, one after the other: the deletion curve with `other`
+    the passage without content, the insertion curve from there to the passage.
+
+    Args:
+        phi (`Callable`): from embeddings `(batch, length, width)` to `(batch,)`.
+        embeds, other (`torch.Tensor` of shape `(length, width)`): where the curve begins, and where it ends.
+        spans (`Sequence[Sequence[int]]`): the tokens of each word.
+        order (`Sequence[int]`): of the words, the most important first.
+    """
+    rows = [embeds]
+    for word in order:
+        row = rows[-1].clone()
+        row[list(spans[word])] = other[list(spans[word])]
+        rows.append(row)
+    return torch.cat([phi(part) for part in torch.stack(rows).split(_BATCH)])
+
+
+def occluded(embeds: torch.Tensor, filler: torch.Tensor, spans: Spans) -> torch.Tensor:
+    """The embeddings with those of all words replaced by a filler."""
+    row = embeds.clone()
+    row[[*chain.from_iterable(spans)]] = filler
+    return row
+
+
+def phrase_drops(score: Score, longest: int = 3) -> dict[tuple[int, ...], float]:
+    """What the score loses without each phrase: each run of at most `longest` words of one text."""
+    words = score.passage.words
+    phrases = [
+        tuple(range(start, end))
+        for start in range(len(words))
+        for end in range(start + 1, min(start + longest, len(words)) + 1)
+        if words[start].part == words[end - 1].part
+    ]
+    found = score.of([score.passage, *(score.passage.without(phrase) for phrase in phrases)])
+    return dict(zip(phrases, (found[0] - found[1:]).tolist(), strict=True))
+
+
+def word_scores(score: Score, method: str, settings: dict[str, Any] | None = None) -> tuple[list[float], dict]:
+    """
+    Importance of each word by a method.
+
+    Args:
+        score (`Score`): what is explained.
+        method (`str`): one of `METHODS`.
+        settings (`dict`, *optional*): `seeds`, and further arguments of `perturbation`; `steps` of
+            `integrated_gradients` as `path_steps`; `longest` of `phrase_drops` as `phrase_words`.
+
+    Returns:
+        The scores, and what the method tells beside them: of `perturbation` sigma, losses and the scores' standard
+        deviation over the seeds, of `integrated` what the scores should add up to, of `phrases` all phrases.
+    """
+    settings = dict(settings or {})
+    seeds, path_steps = settings.pop("seeds", (0,)), settings.pop("path_steps", 50)
+    phrase_words, embeds, spans = settings.pop("phrase_words", 3), score.embeds, score.spans
+    if method == "perturbation":
+        options = {"variance": score.variance(), "scale": score.scale, **settings}
+        runs = [perturbation(score, embeds, spans, seed=seed, **options) for seed in seeds]
+        scores = torch.stack([run.scores for run in runs])  # (seeds, words)
+        more = {"sigma": torch.stack([run.sigma for run in runs]).mean(0).tolist(), "scale": options["scale"]}
+        if len(seeds) > 1:
+            more["deviation"] = scores.std(0).tolist()
+        return scores.mean(0).tolist(), {**more, "losses": [run.losses for run in runs]}
+    blank = occluded(embeds, score.filler, spans)
+    if method == "occlusion":
+        each = torch.stack([embeds, *(occluded(embeds, score.filler, [span]) for span in spans)])
+        with torch.no_grad():
+            found = torch.cat([score(part) for part in each.split(_BATCH)])
+        return (found[0] - found[1:]).tolist(), {}
+    if method == "phrases":
+        drops = phrase_drops(score, phrase_words)
+        holding = [
+            [drop / len(phrase) for phrase, drop in drops.items() if word in phrase] for word in range(len(spans))
+        ]
+        phrases = [{"words": list(phrase), "drop": drop} for phrase, drop in drops.items()]
+        return [sum(values) / len(values) for values in holding], {"phrases": phrases}
+    if method == "gradient":
+        by_token, more = gradient_times_input(score, embeds), {}
+    else:
+        by_token = integrated_gradients(score, embeds, blank, path_steps)
+        with torch.no_grad():
+            more = {"difference": (score(embeds[None]) - score(blank[None])).item()}
+    return [by_token[span].sum().item() for span in spans], more
+
+
+def faithfulness(score: Score, scores: dict[str, Sequence[float]], orders: int = 10, seed: int = 0) -> dict[str, Any]:
+    """
+    Deletion and insertion curves of each method and, for comparison, the mean of random orders. A method is the more
+    faithful, the lower the area (mean) under its deletion curve and the higher that under its insertion curve.
+
+    Returns:
+        `dict`: by method and `random` the curves `deletion` and `insertion`, and `deletion_area`, `insertion_area`.
+    """
+    blank = occluded(score.embeds, score.filler, score.spans)
+    random = np.random.default_rng(seed)
+    ranked = {name: [np.argsort(-np.asarray(values), kind="stable")] for name, values in scores.items()}
+    ranked["random"] = [random.permutation(len(score.spans)) for _ in range(orders)]
+    found = {}
+    for name, some in ranked.items():
+        ways = {"deletion": (score.embeds, blank), "insertion": (blank, score.embeds)}
+        found[name] = {}
+        for way, ends in ways.items():
+            values = torch.stack([curve(score, *ends, score.spans, order.tolist()) for order in some]).mean(0)
+            found[name] |= {way: values.tolist(), f"{way}_area": values.mean().item()}
+    return found
+
+
+def agreement_of(scores: dict[str, Sequence[float]]) -> dict[str, dict[str, float]]:
+    """Spearman's rank correlation of the scores' sizes between each two methods; NaN of less than three words."""
+    sizes = {name: np.abs(values) for name, values in scores.items()}
+    few = any(len(values) < 3 for values in sizes.values())
+    return {
+        one: {two: float("nan") if few else float(spearmanr(sizes[one], sizes[two]).statistic) for two in sizes}
+        for one in sizes
+    }

@@ -1,0 +1,257 @@
+"""Every method finds the words that matter in models built by hand, on trees as on sequences alone."""
+
+import copy
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
+from hf_gpt.analysis.importance import (
+    METHODS,
+    ClassScore,
+    NextWordScore,
+    Passage,
+    Word,
+    agreement_of,
+    faithfulness,
+    gradient_times_input,
+    integrated_gradients,
+    occluded,
+    perturbation,
+    phrase_drops,
+    word_scores,
+)
+
+from ..support.tiny import CLASSIFY, DELIMITER, START, build_model
+
+KEY = 7  # the token that matters
+QUICK = {"steps": 80, "learning_rate": 0.1, "draws": 2}
+
+
+def passage_of(*paths: list[int], shared: int = 0) -> Passage:
+    """Each ordinary token is a word; the first `shared` places of the paths are the same words."""
+    words = [Word(str(paths[0][i]), 0, frozenset((n, i) for n in range(len(paths)))) for i in range(shared)]
+    words += [
+        Word(str(token), number + 1, frozenset({(number, place)}))
+        for number, path in enumerate(paths)
+        for place, token in enumerate(path)
+        if place >= shared
+    ]
+    return Passage(tuple(map(tuple, paths)), tuple(word for word in words if int(word.text) < START))
+
+
+def attending(model_class, **settings):
+    """A model whose state is mostly what stands at `KEY`, which it attends to and which the head looks for."""
+    model = build_model(model_class, n_layer=1, n_head=1, **settings)
+    width = model.config.n_embd
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "embed_tokens" in name:
+                parameter.mul_(0.2)
+                parameter[:, :2] = 0
+                parameter[KEY, 0], parameter[KEY, 1] = 1, -1
+            elif ".ln_" not in name or name.endswith("bias"):
+                parameter.zero_()
+            else:
+                parameter.fill_(1)
+        attention = model.base_model.h[0].attn
+        attention.c_attn.weight[2 * width :] = torch.eye(width)
+        attention.c_proj.weight.copy_(20 * torch.eye(width))
+        attention.c_attn.bias[0] = 4  # of each query
+        attention.c_attn.weight[width, :2] = torch.tensor([4.0, -4.0])  # of the keys
+        if hasattr(model, "score"):
+            model.score.weight[-1, 0], model.score.weight[-1, 1] = 3, -3
+    return model.eval()
+
+
+def test_perturbation_ranks_the_words_of_a_sum_by_the_size_of_their_weights():
+    """The toy of DESIGN section 11, whose sigma is known: 2 sigma_i^2 width W_i^2 = rate x variance."""
+    weights, width = torch.tensor([10.0, 20.0, 5.0, -20.0, -10.0]), 16
+    embeds = torch.randn(5, width)
+    variance = width * weights.pow(2).sum().item()
+    toy = (lambda x: torch.einsum("w,bwd->bd", weights, x), embeds, [[i] for i in range(5)], variance, 10)
+    found = perturbation(*toy, draws=8, learning_rate=0.02, steps=2000)
+    expected = (0.1 * variance / (2 * width * weights.pow(2))).sqrt()
+    torch.testing.assert_close(found.sigma, expected, rtol=0.1, atol=0)
+    assert len(found.losses) == 2000
+    assert found.losses[-1] < found.losses[0]
+    order = perturbation(*toy).scores.argsort().tolist()  # by the defaults
+    assert (order[0], set(order[1:3]), set(order[3:])) == (2, {0, 4}, {1, 3})
+
+
+def test_tokens_of_one_word_share_its_noise():
+    embeds = torch.randn(4, 8)
+    found = perturbation(lambda x: x[:, 3], embeds, [[0, 1], [2, 3]], 8, 10, **QUICK)
+    assert found.sigma[1] < found.sigma[0]
+    assert found.sigma.shape == (2,)
+
+
+def test_a_score_that_never_varies_is_refused():
+    with pytest.raises(ValueError, match="the same for all sampled inputs"):
+        perturbation(lambda x: x.sum((1, 2)), torch.ones(2, 2), [[0]], 0, 10)
+
+
+@pytest.mark.parametrize("steps", [7, 50])
+def test_gradients_are_captums(steps):
+    attribution = pytest.importorskip("captum.attr")
+    model = build_model(GPTForSequenceClassification, num_labels=3)
+    score = ClassScore(model, passage_of([START, 3, 5, 8, 1, CLASSIFY]), 1)
+    blank = occluded(score.embeds, score.filler, score.spans)
+    embeds = score.embeds[None].clone().requires_grad_()
+    theirs = attribution.InputXGradient(score).attribute(embeds).sum(-1)[0]
+    torch.testing.assert_close(gradient_times_input(score, score.embeds), theirs.detach())
+    theirs = attribution.IntegratedGradients(score).attribute(score.embeds[None], blank[None], n_steps=steps)
+    ours = integrated_gradients(score, score.embeds, blank, steps)
+    torch.testing.assert_close(ours, theirs.sum(-1)[0].float(), rtol=1e-4, atol=1e-6)
+
+
+def test_integrated_gradients_add_up_to_the_difference():
+    model = build_model(GPTForCausalLM)
+    score = NextWordScore(model, passage_of([3, 5, 8, 1]), [4, 2])
+    scores, more = word_scores(score, "integrated", {"path_steps": 100})
+    assert sum(scores) == pytest.approx(more["difference"], abs=1e-3)
+
+
+def test_the_next_words_score_is_its_log_probability():
+    model = build_model(GPTForCausalLM)
+    score = NextWordScore(model, passage_of([3, 5, 8]), [4, 2])
+    with torch.no_grad():
+        log_probs = model(torch.tensor([[3, 5, 8, 4, 2]])).logits[0].log_softmax(-1)
+    expected = log_probs[2, 4] + log_probs[3, 2]
+    torch.testing.assert_close(score(score.embeds[None])[0], expected)
+    torch.testing.assert_close(score.of([score.passage])[0], expected)
+    shorter = score.of([score.passage.without([0]), score.passage.without([0, 1, 2])])
+    with torch.no_grad():
+        log_probs = model(torch.tensor([[5, 8, 4, 2]])).logits[0].log_softmax(-1)
+        alone = model(torch.tensor([[4, 2]])).logits[0].log_softmax(-1)
+    torch.testing.assert_close(shorter, torch.stack([log_probs[1, 4] + log_probs[2, 2], alone[0, 2]]))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("place", [1, 4])
+def test_every_method_finds_the_word_that_matters(method, place):
+    path = [3, 5, 8, 1, 2, 4]
+    path[place] = KEY
+    language = NextWordScore(attending(GPTForCausalLM), passage_of(path), [KEY])
+    model = attending(GPTForSequenceClassification, num_labels=2)
+    classifier = ClassScore(model, passage_of([START, *path, CLASSIFY]), 1)
+    for score in (language, classifier):
+        scores, _ = word_scores(score, method, QUICK if method == "perturbation" else None)
+        assert max(range(6), key=lambda word: scores[word]) == place
+        assert scores[place] > 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_choices_words_on_the_tree_matter_as_on_the_choice_alone(method):
+    model = build_model(GPTForMultipleChoice)
+    first = [START, 3, 5, DELIMITER, 8, 1, CLASSIFY]
+    second = [START, 3, 5, DELIMITER, 2, 9, 4, CLASSIFY]
+    tree = ClassScore(model, passage_of(first, second, shared=4), 0, [])
+    alone = ClassScore(model, passage_of(first, shared=4), 0, [])
+    if method == "perturbation":
+        # The noise is drawn over the whole row, so that the same layout gets the same noise.
+        scores = [
+            perturbation(score, score.embeds[:7], score.spans[:4], 1.0, 2.0, **QUICK).scores
+            if score is alone
+            else perturbation(
+                lambda x: tree(torch.cat([x, tree.embeds[7:].expand(len(x), -1, -1)], 1)),
+                tree.embeds[:7],
+                tree.spans[:4],
+                1.0,
+                2.0,
+                **QUICK,
+            ).scores
+            for score in (tree, alone)
+        ]
+        torch.testing.assert_close(*scores, rtol=1e-3, atol=1e-3)
+        return
+    on_tree, on_alone = (word_scores(score, method)[0] for score in (tree, alone))
+    if method == "phrases":
+        drops = [phrase_drops(score) for score in (tree, alone)]
+        assert drops[0][2, 3] == pytest.approx(drops[1][2, 3], abs=1e-5)
+    assert on_tree[:4] == pytest.approx(on_alone, abs=1e-5)
+    assert on_tree[4:] == pytest.approx([0, 0, 0], abs=1e-5)
+
+
+def test_the_margin_between_two_choices():
+    """Against one other choice the log-odds are the margin, and that choice's words count the other way round."""
+    model = build_model(GPTForMultipleChoice)
+    paths = [START, 3, DELIMITER, 8, CLASSIFY], [START, 3, DELIMITER, 2, CLASSIFY], [START, 3, 9, DELIMITER, CLASSIFY]
+    passage = passage_of(*paths, shared=2)
+    with torch.no_grad():
+        logits = [ClassScore(model, passage_of(path), 0).of([passage_of(path)]).item() for path in paths]
+    margin = ClassScore(model, passage, 0, [2])
+    assert margin.of([passage]).item() == pytest.approx(logits[0] - logits[2], abs=1e-5)
+    other = ClassScore(model, passage, 2, [0])
+    found = [word_scores(score, "gradient")[0] for score in (margin, other)]
+    assert found[0] == pytest.approx([-value for value in found[1]], abs=1e-6)
+    assert ClassScore(model, passage, 1).of([passage]).item() == pytest.approx(
+        logits[1] - torch.tensor([logits[0], logits[2]]).logsumexp(0).item(), abs=1e-5
+    )
+
+
+def test_curves_and_agreement_tell_the_right_order():
+    model = attending(GPTForSequenceClassification, num_labels=2)
+    path = [START, 3, KEY, 8, 1, 2, CLASSIFY]
+    score = ClassScore(model, passage_of(path), 1)
+    right, _ = word_scores(score, "occlusion")
+    wrong = [-value for value in right]
+    found = faithfulness(score, {"right": right, "wrong": wrong})
+    assert found["right"]["deletion_area"] < found["random"]["deletion_area"] < found["wrong"]["deletion_area"]
+    assert found["right"]["insertion_area"] > found["random"]["insertion_area"] > found["wrong"]["insertion_area"]
+    assert len(found["right"]["deletion"]) == 6
+    assert found["right"]["deletion"][0] == pytest.approx(found["right"]["insertion"][-1], abs=1e-5)
+    assert found["right"]["deletion"][-1] == pytest.approx(found["right"]["insertion"][0], abs=1e-5)
+    agreement = agreement_of({"right": right, "wrong": wrong})
+    assert agreement["right"]["wrong"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_model_stays_as_it_was(method):
+    model = build_model(GPTForCausalLM)
+    before = copy.deepcopy(model.state_dict())
+    score = NextWordScore(model, passage_of([3, 5, 8]), [4])
+    word_scores(score, method, {"steps": 3} if method == "perturbation" else None)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_texts_become_passages(tiny_checkpoint):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True)
+    passage = Passage.read(tokenizer, "It rained on Tom.", ["He was wet.", "He was dry."])
+    assert [(word.text, word.part) for word in passage.words] == [
+        *((text, 0) for text in ("It", "rained", "on", "Tom", ".")),
+        *((text, 1) for text in ("He", "was", "wet", ".")),
+        *((text, 2) for text in ("He", "was", "dry", ".")),
+    ]
+    # What the choices begin with alike is computed once, and is a word of both.
+    assert passage.spans[5] == passage.spans[9]
+    assert passage.spans[7] != passage.spans[11]
+    assert all(len({path for path, _ in word.places}) == (2 if word.part == 0 else 1) for word in passage.words)
+    tokenizer.task_template = False
+    alone = Passage.read(tokenizer, "It rained.")
+    assert alone.paths == (tuple(tokenizer("It rained.")["input_ids"]),)
+    assert alone.without([1]).paths == (tuple(tokenizer("It.")["input_ids"]),)
+    with pytest.raises(ValueError, match="has no word"):
+        Passage.read(tokenizer, " ")
+
+
+def test_both_orders_of_a_pair_are_the_same_words(tiny_checkpoint):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True)
+    passage = Passage.read(tokenizer, "She ran.", ["He sat."], both_orders=True)
+    assert len(passage.paths) == 2
+    assert [word.text for word in passage.words] == ["She", "ran", ".", "He", "sat", "."]
+    assert all({path for path, _ in word.places} == {0, 1} for word in passage.words)
+
+
+def test_mistakes_are_named():
+    model = build_model(GPTForMultipleChoice)
+    passage = passage_of([START, 3, CLASSIFY])
+    with pytest.raises(ValueError, match="There are 1 choices"):
+        ClassScore(model, passage, 1)
+    with pytest.raises(ValueError, match="40 tokens and the model's context 32"):
+        ClassScore(model, passage_of([3] * 40), 0)
+    with pytest.raises(ValueError, match="training mode"):
+        ClassScore(copy.deepcopy(model).train(), passage, 0)
