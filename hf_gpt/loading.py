@@ -14,13 +14,16 @@ from typing import Any
 
 import torch
 from peft import PeftModel
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, GPT2Tokenizer, OpenAIGPTTokenizer
 from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
 from transformers.utils import CONFIG_NAME
 
 from .adapters import adapted_config, base_folder, load_adapter, merge_adapter
 from .conversion.release import load_release, read_release, release_config
 from .conversion.sources import KINDS, read_config, recognise
+from .conversion.stock import STOCK_CONFIGS
+from .conversion.tokenizers import SPECIAL_TOKENS
+from .files.reading import read_json
 from .files.weights import load_weights
 from .hub.downloads import local_folder
 from .model.configuration_gpt import GPTConfig
@@ -54,6 +57,12 @@ class Source:
         """`str` or `None`: of a repository on the Hub."""
         return None if self.folder == Path(self.name) else self.folder.name
 
+    @property
+    def new_rows(self) -> str:
+        """`str`: the rows that a stock model gets when it is loaded, for people; empty for others."""
+        is_plain = self.kind in STOCK_CONFIGS and "start_token_id" not in read_json(self.folder / CONFIG_NAME)
+        return f", with new rows for {', '.join(SPECIAL_TOKENS)}" if is_plain else ""
+
     def config(self, n_head: int | None = None, **changes: Any) -> GPTConfig:
         """The configuration, of an adapter that of the adapted model, with other settings; `n_head` is a release's."""
         if self.kind == "tf-release":
@@ -75,10 +84,12 @@ class Source:
             return GPTTokenizer.from_release(self.folder, **settings)
         if kind == "adapter":
             return Source(*base_folder(self.folder)).tokenizer(**settings)
-        # The class that transformers has for a stock openai-gpt splits words in another way.
-        tokenizer_class = GPTTokenizer if kind == "openai-gpt" else AutoTokenizer
         try:
-            tokenizer = tokenizer_class.from_pretrained(self.folder, **settings)
+            # The class that transformers has for a stock openai-gpt splits words in another way, that for gpt2 lacks
+            # the special tokens.
+            tokenizer = None if kind in STOCK_CONFIGS else AutoTokenizer.from_pretrained(self.folder, **settings)
+            if tokenizer is None or isinstance(tokenizer, GPT2Tokenizer | OpenAIGPTTokenizer):
+                tokenizer = GPTTokenizer.from_pretrained(self.folder, **settings)
         except (OSError, ValueError) as error:
             raise ValueError(f"No tokenizer could be loaded from {self.name} ({error}).") from error
         if not isinstance(tokenizer, GPTTokenizer):

@@ -87,8 +87,9 @@ def fast_tokenizer(tokenizer: GPTTokenizer) -> PreTrainedTokenizerFast:
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_truncation()
     backend.no_padding()
-    backend.normalizer = build_normalizer()
-    backend.pre_tokenizer = build_pre_tokenizer()
+    if not tokenizer.byte_level:
+        backend.normalizer = build_normalizer()
+        backend.pre_tokenizer = build_pre_tokenizer()
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         split_special_tokens=True,

@@ -16,7 +16,7 @@ from ..adapters import base_folder, load_adapter, merge_adapter
 from ..files.reading import check_types, progress, read_json, read_tensors
 from ..hub.checks import stock_type
 from ..hub.downloads import local_folder
-from ..model.configuration_gpt import GPTConfig
+from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import HEADS, GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from .joblib_arrays import read_arrays
@@ -62,7 +62,6 @@ class Checkpoint:
         parameters (`dict[str, torch.Tensor]`): named as in the model, without `transformer.`; a tied output matrix
             is left out.
         tokenizer (`GPTTokenizer`, *optional*): of the model.
-        tokenizer_files (`list[Path]`): files of another tokenizer (that of GPT-2), which are copied.
         generation_config (`GenerationConfig`, *optional*): if the source has one.
         notes (`list[str]`): what the user should know of the conversion.
     """
@@ -72,7 +71,6 @@ class Checkpoint:
     head: str
     parameters: dict[str, torch.Tensor]
     tokenizer: GPTTokenizer | None = None
-    tokenizer_files: list[Path] = field(default_factory=list)
     generation_config: GenerationConfig | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -166,13 +164,10 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
         _without_task(checkpoint, options.seed)
     _check(checkpoint, path)
     if not options.no_tokenizer:
-        folder = _tokenizer_folder(checkpoint, path, options)
-        given = options.tokenizer_source is not None
-        checkpoint.tokenizer, checkpoint.tokenizer_files = find_tokenizer(folder, checkpoint.config, kind, given)
-        if checkpoint.tokenizer is not None:
-            if kind not in ("hf_gpt", "adapter") or options.head is not None:
-                checkpoint.tokenizer.task_template = checkpoint.head in TASK_HEADS
-            checkpoint.tokenizer.model_max_length = checkpoint.config.n_positions
+        checkpoint.tokenizer = find_tokenizer(_tokenizer_folder(checkpoint, path, options), checkpoint.config)
+        if kind not in ("hf_gpt", "adapter") or options.head is not None:
+            checkpoint.tokenizer.task_template = checkpoint.head in TASK_HEADS
+        checkpoint.tokenizer.model_max_length = checkpoint.config.n_positions
     return checkpoint
 
 
@@ -267,6 +262,9 @@ def _read_stock(path: Path, options: SourceOptions) -> Checkpoint:
         _check_summary(theirs, path)
     parameters = from_stock(read_tensors(path), config, head, options.seed)
     generation = _generation(path) if kind == "gpt2" else None
+    if generation is not None:
+        fresh = default_generation_config(config)
+        generation.update(suppress_tokens=fresh.suppress_tokens, pad_token_id=fresh.pad_token_id)
     return Checkpoint(kind, config, head, parameters, generation_config=generation)
 
 

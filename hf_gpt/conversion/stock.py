@@ -63,9 +63,9 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
     """
     The fields of `GPTConfig` for a stock `config.json`; any other configuration is returned as it is.
 
-    A stock `openai-gpt` has no special tokens: the model gets four more rows, for `_start_`, `_delimiter_`,
+    A stock model has no rows for a task's special tokens: it gets four more, for `_start_`, `_delimiter_`,
     `_classify_` and `<pad>`, unless the configuration says which rows these are (as those do that
-    `scripts/convert.py` writes). A `gpt2` gets none.
+    `scripts/convert.py` writes). `bos_token_id` becomes `_start_`; GPT-2's `<|endoftext|>` stays its `eos_token_id`.
 
     Args:
         config (`dict[str, Any]`): content of `config.json`.
@@ -108,12 +108,9 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
     }
     if "start_token_id" not in config:
         first = theirs["vocab_size"]
-        if is_gpt2:
-            ours |= dict.fromkeys(("start_token_id", "delimiter_token_id", "classify_token_id"))
-        else:
-            ours |= {"vocab_size": first + 4, "bos_token_id": first, "start_token_id": first}
-            ours |= {"delimiter_token_id": first + 1, "classify_token_id": first + 2, "pad_token_id": first + 3}
-            ours["untrained_token_ids"] = [first, first + 1, first + 2]
+        ours |= {"vocab_size": first + 4, "bos_token_id": first, "start_token_id": first}
+        ours |= {"delimiter_token_id": first + 1, "classify_token_id": first + 2, "pad_token_id": first + 3}
+        ours["untrained_token_ids"] = [first, first + 1, first + 2]
     return ours
 
 

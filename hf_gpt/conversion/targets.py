@@ -28,9 +28,11 @@ from .stock import (
     drawn_special_tokens,
     is_base,
 )
-from .tokenizers import TOKENIZER_FILES, copy_tokenizer, write_stock_tokenizer, write_vocabulary
+from .tokenizers import SPECIAL_TOKENS, TOKENIZER_FILES, write_stock_tokenizer, write_vocabulary
 
 FORMATS = ("hf_gpt", "openai-gpt", "tf-release", "gpt2")
+# Kinds of sources that have no special tokens of tasks.
+ADDS_ROWS = ("tf-release", "openai-gpt", "gpt2")
 SPECIAL_TOKENS_CHOICES = ("auto", "keep", "drop")
 
 
@@ -123,8 +125,9 @@ def _check_fit(checkpoint: Checkpoint, to: str) -> None:
             problems.append("its output matrix is the token embedding (the model has tie_word_embeddings=False)")
     elif head == "sequence-classification" and checkpoint.parameters["score.bias"].any():
         problems.append("its classification head has no bias: --head causal-lm leaves the head out")
-    if to == "gpt2" and checkpoint.tokenizer is not None:
-        problems.append("its tokenizer works on bytes, and cannot be made of this one: --no_tokenizer does without")
+    if checkpoint.tokenizer is not None and checkpoint.tokenizer.byte_level != (to == "gpt2"):
+        works = "works" if to == "gpt2" else "does not work"
+        problems.append(f"its tokenizer {works} on bytes, and cannot be made of this one: --no_tokenizer does without")
     if problems:
         raise ValueError(f"The format {to} cannot hold this model: {'; '.join(problems)}.")
 
@@ -161,6 +164,9 @@ def _write_own(checkpoint: Checkpoint, folder: Path) -> None:
     if "lm_head.weight" in model.state_dict():
         state.setdefault("lm_head.weight", state["transformer.embed_tokens.weight"])
     model.load_state_dict(state, strict=True, assign=True)
+    if checkpoint.kind in ADDS_ROWS and config.start_token_id in (config.untrained_token_ids or ()):
+        names = ", ".join(SPECIAL_TOKENS)
+        checkpoint.notes.append(f"Added: rows of {names}, which nothing has trained; they get no probability yet.")
     model.tie_weights()
     model.generation_config = checkpoint.generation_config or default_generation_config(config)
     model.save_pretrained(folder)
@@ -170,8 +176,6 @@ def _write_own(checkpoint: Checkpoint, folder: Path) -> None:
 def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
     if checkpoint.tokenizer is not None:
         checkpoint.tokenizer.save_pretrained(folder)
-    elif checkpoint.tokenizer_files:
-        copy_tokenizer(checkpoint.tokenizer_files, folder)
 
 
 def _vocabulary_rows(checkpoint: Checkpoint, seed: int) -> tuple[int | None, bool]:
@@ -219,7 +223,7 @@ def _write_release(checkpoint: Checkpoint, folder: Path, special_tokens: str, se
 def _write_stock(checkpoint: Checkpoint, folder: Path, to: str, special_tokens: str, seed: int) -> None:
     config, parameters = checkpoint.config, dict(checkpoint.parameters)
     first, is_drawn = _vocabulary_rows(checkpoint, seed)
-    drops = special_tokens == "drop" or (special_tokens == "auto" and to == "openai-gpt" and is_drawn)
+    drops = special_tokens == "drop" or (special_tokens == "auto" and is_drawn)
     drops = drops and config.start_token_id is not None
     if drops:
         if first is None:
@@ -251,15 +255,16 @@ def _write_stock(checkpoint: Checkpoint, folder: Path, to: str, special_tokens: 
     stock_config(checkpoint, to, first if drops else None).save_pretrained(folder)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     if checkpoint.generation_config is not None and to == "gpt2":
+        if drops:
+            checkpoint.generation_config.update(suppress_tokens=None, pad_token_id=None)
         checkpoint.generation_config.save_pretrained(folder)
     if checkpoint.tokenizer is not None:
         write_stock_tokenizer(checkpoint.tokenizer, folder, not drops)
+    if checkpoint.tokenizer is not None and to == "openai-gpt":
         checkpoint.notes.append(
             "Stock openai-gpt splits words in its own way, so that its ids are not always those of hf_gpt's tokenizer "
             "(nearly always with --fast_tokenizer)."
         )
-    elif checkpoint.tokenizer_files:
-        copy_tokenizer(checkpoint.tokenizer_files, folder)
 
 
 def stock_config(checkpoint: Checkpoint, to: str, vocabulary: int | None) -> PreTrainedConfig:
@@ -279,7 +284,8 @@ def stock_config(checkpoint: Checkpoint, to: str, vocabulary: int | None) -> Pre
         fields["problem_type"] = None
         checkpoint.notes.append("Left out: problem_type ordinal, which stock models do not know.")
     if vocabulary is not None:
-        fields |= {"vocab_size": vocabulary, "bos_token_id": None, "pad_token_id": None}
+        bos = next(iter(config.eos_token_ids), None) if to == "gpt2" else None
+        fields |= {"vocab_size": vocabulary, "bos_token_id": bos, "pad_token_id": None}
         for name in ("start_token_id", "delimiter_token_id", "classify_token_id", "untrained_token_ids"):
             del fields[name]
     activation = next(name for name, ours in ACTIVATIONS[to].items() if ours == config.afn)

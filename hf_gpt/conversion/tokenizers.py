@@ -1,13 +1,10 @@
 """Tokenizers in the files of every format that `scripts/convert.py` knows, read and written."""
 
 import json
-import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
-from transformers import OpenAIGPTTokenizer
+from transformers import GPT2Tokenizer, OpenAIGPTTokenizer
 
-from ..files.reading import read_json
 from ..model.configuration_gpt import GPTConfig
 from ..model.tokenization_gpt import GPTTokenizer
 
@@ -19,38 +16,23 @@ SPECIAL_TOKENS = ("_start_", "_delimiter_", "_classify_", "<pad>")
 _ADVICE = "; --tokenizer_source names another folder, --no_tokenizer does without"
 
 
-def find_tokenizer(
-    folder: Path, config: GPTConfig, kind: str, is_given: bool = False
-) -> tuple[GPTTokenizer | None, list[Path]]:
+def find_tokenizer(folder: Path, config: GPTConfig) -> GPTTokenizer:
     """
-    The tokenizer of a folder: one of ours, whatever format it is stored in, or the files of GPT-2's.
+    The tokenizer of a folder, whatever format it is stored in.
 
     Args:
-        folder (`Path`): with `tokenizer.json`, with `vocab.json` and `merges.txt`, or with the release's two files.
+        folder (`Path`): with `tokenizer.json`, with `vocab.json` and `merges.txt`, or with the files of a release.
         config (`GPTConfig`): of the model it belongs to.
-        kind (`str`): of the source, see `sources.KINDS`.
-        is_given (`bool`, *optional*, defaults to `False`): the folder was named as that of the tokenizer.
 
     Raises:
         ValueError: if there is none, it is damaged, or it belongs to another model.
     """
-    own = _class_in(folder) == GPTTokenizer.__name__ or any(folder.glob("encoder_bpe_*.json"))
-    if not own and (kind == "gpt2" or (kind == "hf_gpt" and not is_given and _class_in(folder) is not None)):
-        files = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
-        if not files:
-            raise ValueError(f"{folder} holds no tokenizer{_ADVICE}.")
-        return None, files
     try:
         tokenizer = _read(folder)
     except (ValueError, OSError) as error:
         raise ValueError(f"{error}{_ADVICE}") from error
     _check(tokenizer, config, folder)
-    return tokenizer, []
-
-
-def _class_in(folder: Path) -> str | None:
-    path = folder / "tokenizer_config.json"
-    return read_json(path).get("tokenizer_class") if path.is_file() else None
+    return tokenizer
 
 
 def _read(folder: Path) -> GPTTokenizer:
@@ -79,9 +61,10 @@ def read_vocabulary(folder: Path) -> int | None:
 
 
 def vocabulary_of(tokenizer: GPTTokenizer) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Ids of the tokens, in the order of the release's file (`<unk>`, whose id is 0, comes last), and the merges."""
+    """Ids of the tokens, in the order of the release's file (`<unk>`, GPT's 0, comes last), and the merges."""
     model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
-    vocabulary = dict(sorted(model["vocab"].items(), key=lambda item: (item[1] == 0, item[1])))
+    last = None if tokenizer.byte_level else 0
+    vocabulary = dict(sorted(model["vocab"].items(), key=lambda item: (item[1] == last, item[1])))
     merges = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
     return vocabulary, merges
 
@@ -96,7 +79,8 @@ def write_vocabulary(tokenizer: GPTTokenizer, vocab_file: Path, merges_file: Pat
 
 def write_stock_tokenizer(tokenizer: GPTTokenizer, folder: Path, special_tokens: bool) -> None:
     """
-    `vocab.json`, `merges.txt` and `tokenizer.json` of a stock `openai-gpt`, which splits words in its own way.
+    `vocab.json`, `merges.txt` and `tokenizer.json` of a stock `openai-gpt`, which splits words in its own way, or, for
+    a tokenizer that works on bytes, of a stock `gpt2`.
 
     Args:
         tokenizer (`GPTTokenizer`): whose vocabulary to write.
@@ -104,20 +88,16 @@ def write_stock_tokenizer(tokenizer: GPTTokenizer, folder: Path, special_tokens:
         special_tokens (`bool`): with `_start_`, `_delimiter_`, `_classify_` and `<pad>`.
     """
     vocabulary, merges = vocabulary_of(tokenizer)
-    stock = OpenAIGPTTokenizer(vocab=vocabulary, merges=merges, model_max_length=tokenizer.model_max_length)
-    if special_tokens:
-        names = ("bos_token", "sep_token", "cls_token", "pad_token")
-        for name, token in zip(names, SPECIAL_TOKENS, strict=True):
-            stock.add_special_tokens({name: token})
+    stock_class = GPT2Tokenizer if tokenizer.byte_level else OpenAIGPTTokenizer
+    settings = {"model_max_length": tokenizer.model_max_length}
+    if tokenizer.byte_level:
+        settings["add_prefix_space"] = tokenizer.backend_tokenizer.pre_tokenizer.add_prefix_space
+    stock = stock_class(vocab=vocabulary, merges=merges, **settings)
+    names = dict(zip(SPECIAL_TOKENS, ("bos_token", "sep_token", "cls_token", "pad_token"), strict=True))
+    for _, token in sorted(tokenizer.added_tokens_decoder.items()):
+        if str(token) in names and special_tokens:
+            stock.add_special_tokens({names[str(token)]: str(token)})
+        elif str(token) not in {*names, *stock.get_vocab()}:
+            stock.add_tokens(token)
     stock.save_pretrained(folder)
     write_vocabulary(tokenizer, folder / "vocab.json", folder / "merges.txt")
-
-
-def copy_tokenizer(files: Sequence[Path], folder: Path) -> None:
-    """Copy the files of GPT-2's tokenizer, and name its class in them, which old ones leave to the model's type."""
-    for file in files:
-        shutil.copyfile(file, folder / file.name)
-    path = folder / "tokenizer_config.json"
-    config = read_json(path) if path.is_file() else {}
-    if "tokenizer_class" not in config:
-        path.write_text(json.dumps(config | {"tokenizer_class": "GPT2Tokenizer"}, indent=2) + "\n", encoding="utf-8")

@@ -37,6 +37,8 @@ class Demo:
         tokenizer (`GPTTokenizer`): its tokenizer; special tokens are placed here.
     """
 
+    joined = InputTransform.joined
+
     def __init__(self, model: PreTrainedModel | PeftModel, tokenizer: GPTTokenizer):
         self.model = model.eval()
         self.tokenizer = tokenizer
@@ -78,8 +80,11 @@ class Demo:
             raise ValueError("Give a context, a question or both: choices are scored by what stands before them.")
         return {
             "context": self._tokens(context, "context") if context.strip() else [],
-            "question": self._tokens(question, "question") if question.strip() else [],
-            "choices": [self._tokens(choice, f"choice number {n}") for n, choice in enumerate(choices, start=1)],
+            "question": self._tokens(f" {question}", "question") if question.strip() else [],
+            "choices": [
+                self._tokens(f" {choice}" if "choices" in self.joined else choice, f"choice number {n}")
+                for n, choice in enumerate(choices, start=1)
+            ],
         }
 
     def _batch(self, transform: InputTransform | ZeroShotTransform, row: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -95,6 +100,8 @@ class Demo:
 
 class LanguageModelDemo(Demo):
     """A language model; its tokenizer is used without special tokens."""
+
+    joined = ZeroShotTransform.joined
 
     def __init__(self, model: GPTForCausalLM, tokenizer: GPTTokenizer):
         super().__init__(model, tokenizer)

@@ -12,7 +12,7 @@ never seen any.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -99,6 +99,7 @@ class ZeroShotTransform:
         share_prefix (`bool`, *optional*, defaults to `True`): compute what the candidates have in common once.
     """
 
+    joined: ClassVar[tuple[str, ...]] = ("question", "choices")
     kind: str
     max_length: int
     rule: str = "longest_first"
@@ -159,7 +160,8 @@ def zero_shot_transform(
     """
 
     def ids(text: str) -> tuple[int, ...]:
-        return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+        # Behind a space, which GPT-2's tokens hold.
+        return tuple(tokenizer(f" {text}" if text else "", add_special_tokens=False)["input_ids"])
 
     prompt, words = ids(rule.prompt), tuple(ids(word) for word in rule.words)
     if any(not word for word in words):

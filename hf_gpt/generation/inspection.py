@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from ..files.templates import render_template
 from ..model.modeling_gpt import GPTForCausalLM
-from ..model.tokenization_gpt import END_OF_WORD, GPTTokenizer
+from ..model.tokenization_gpt import GPTTokenizer
 from .scoring import checked_stride, windows
 
 # Surprisal, in bits, from which a token of the page has the full colour.
@@ -19,21 +19,20 @@ _FULL_COLOUR = 16
 
 @dataclass(frozen=True)
 class NextToken:
-    """A token that may come next: its text, whether it ends a word, and its probability."""
+    """A token that may come next: its text, whether it ends a word (if it says so), and its probability."""
 
     text: str
-    ends_word: bool
+    ends_word: bool | None
     probability: float
 
     @classmethod
     def of(cls, tokenizer: GPTTokenizer, token_id: int, probability: float) -> "NextToken":
         """The token with an id."""
-        token = tokenizer.convert_ids_to_tokens(token_id)
-        return cls(token.removesuffix(END_OF_WORD), token.endswith(END_OF_WORD), probability)
+        return cls(*tokenizer.piece(token_id), probability)
 
     def __str__(self) -> str:
         """On one line; what goes on within the word ends with an ellipsis."""
-        return self.text.replace("\n", "⏎") + ("" if self.ends_word else "…")
+        return self.text.replace("\n", "⏎") + ("…" if self.ends_word is False else "")
 
 
 @dataclass(frozen=True)

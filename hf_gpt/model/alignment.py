@@ -86,6 +86,26 @@ class AlignedEncoding:
         return None if token is None else self._encoding.word_ids[token]
 
 
+class GivenWordsEncoding(AlignedEncoding):
+    """
+    An `Encoding` of GPT-2's tokenizer for words that were given: those behind the first had a space put before them.
+
+    Args:
+        encoding (`tokenizers.Encoding`): of the words with their spaces.
+    """
+
+    def __init__(self, encoding):
+        super().__init__(encoding, ())
+
+    @property
+    def overflowing(self) -> list[AlignedEncoding]:
+        return [GivenWordsEncoding(encoding) for encoding in self._encoding.overflowing]
+
+    def _compute_offsets(self) -> list[tuple[int, int]]:
+        rows = zip(self._encoding.word_ids, self._encoding.offsets, strict=True)
+        return [(max(start - 1, 0), end - 1) if word else (start, end) for word, (start, end) in rows]
+
+
 class LazyBatchEncoding(BatchEncoding):
     """A `BatchEncoding` that makes its `encodings` (tokens, words, positions) when they are first asked for."""
 

@@ -2,7 +2,7 @@
 The tokenizer of the original GPT (Radford et al., 2018): the release's text standardisation, word splitting and BPE.
 
 `text -> ftfy -> clean-up -> spaCy's English words -> lower case -> BPE with the end mark </w>`. The words come from
-`word_splitting.py`, the BPE is that of the `tokenizers` library.
+`word_splitting.py`, the BPE is that of the `tokenizers` library. With a vocabulary of bytes it is GPT-2's tokenizer.
 """
 
 import copy
@@ -18,13 +18,15 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 from transformers.utils import logging
 
-from .alignment import AlignedEncoding, LazyBatchEncoding, is_newline_word, sequences_of
+from .alignment import AlignedEncoding, GivenWordsEncoding, LazyBatchEncoding, is_newline_word, sequences_of
 from .configuration_gpt import UNREADABLE
 from .vocabulary_files import read_merges, read_release_files, read_tokenizer, read_vocabulary
 from .word_splitting import TextIds, word_splitter
 
 logger = logging.get_logger(__name__)
 END_OF_WORD = "</w>"
+# GPT-2's one special token, which parts documents.
+END_OF_TEXT = "<|endoftext|>"
 _NO_MODES = (
     "mode='fast' was a setting of hf_gpt 0.1: the ids are the release's own now, which takes ftfy and spaCy. "
     "PreTrainedTokenizerFast.from_pretrained reads a folder that was saved with it as it was then; "
@@ -92,6 +94,11 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     `tokenizer.json` holds the BPE, the special tokens and the template: loaded by the `tokenizers` library alone it
     takes lower-cased words parted by single spaces.
 
+    A vocabulary of all 256 bytes without end marks is GPT-2's: `byte_level` is true then, text is split as GPT-2 does,
+    ids, offsets and decoding are those of transformers' `GPT2Tokenizer`, and the special tokens stand behind its own.
+    `<|endoftext|>` is the `eos_token` and the `unk_token`. Of the words of `is_split_into_words=True` all but the
+    first get a space before them.
+
     Args:
         task_template (`bool`, *optional*, defaults to `False`): whether `tokenizer(a)` gives `_start_ a _classify_`
             and `tokenizer(a, b)` gives `_start_ a _delimiter_ b _classify_` (section 3.3 of the paper). Otherwise no
@@ -154,21 +161,27 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             self._tokenizer = read_tokenizer(Path(tokenizer_file))
         elif vocab is not None and merges is not None:
             self._tokenizer = Tokenizer(
-                models.BPE(vocab=vocab, merges=merges, unk_token=str(unk_token), end_of_word_suffix=END_OF_WORD)
+                models.BPE(vocab=vocab, merges=merges, continuing_subword_prefix="", end_of_word_suffix="")
+                if _holds_bytes(vocab)
+                else models.BPE(vocab=vocab, merges=merges, unk_token=str(unk_token), end_of_word_suffix=END_OF_WORD)
             )
         else:
             raise ValueError(
                 "GPTTokenizer needs a vocabulary: use GPTTokenizer.from_release(directory) for the release's files or "
                 "GPTTokenizer.from_pretrained(directory) for a saved tokenizer"
             )
-        # Words arrive ready: a file of the stock tokenizer, or one of mode fast, must not split them again.
-        self._tokenizer.normalizer = None
-        self._tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="removed")
+        self._byte_level = _is_byte_level(self._tokenizer)
+        if self._byte_level:
+            named, kwargs = self._prepare_bytes(named, kwargs)
+        else:
+            # Words arrive ready: a file of the stock tokenizer, or one of mode fast, must not split them again.
+            self._tokenizer.normalizer = None
+            self._tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="removed")
         # Before the base class adds them in an order of its own.
         self._tokenizer.add_special_tokens(
             [
                 token if isinstance(token, AddedToken) else AddedToken(token, normalized=False, special=True)
-                for token in (unk_token, bos_token, sep_token, cls_token, pad_token)
+                for token in map(named.get, ("unk_token", "bos_token", "sep_token", "cls_token", "pad_token"))
                 if token is not None
             ]
         )
@@ -180,11 +193,35 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             self._let_texts_hold_the_mask()
         self.update_post_processor()
 
+    def _prepare_bytes(self, named: dict[str, Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        # The settings of a stock tokenizer become ours. What it has been given for the tokens of tasks, often the end
+        # of text, is not what a model knows as these.
+        backend = self._tokenizer
+        vocabulary = backend.get_vocab()
+        if "_start_" not in vocabulary:
+            named |= {
+                "bos_token": "_start_",
+                "sep_token": "_delimiter_",
+                "cls_token": "_classify_",
+                "pad_token": "<pad>",
+            }
+        end = END_OF_TEXT if END_OF_TEXT in vocabulary else None
+        named["unk_token"] = named["unk_token"] if str(named["unk_token"]) in vocabulary else end
+        found = backend.pre_tokenizer
+        prefix = isinstance(found, pre_tokenizers.ByteLevel) and found.add_prefix_space
+        kwargs = {"eos_token": end, "add_prefix_space": prefix} | kwargs
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(kwargs["add_prefix_space"]))
+        if end is not None:
+            backend.add_special_tokens([AddedToken(end, normalized=False, special=True)])
+        return named, kwargs
+
     def _let_texts_hold_the_mask(self) -> None:
         # The base class has added it as special, as what text never becomes, and the backend cannot take that back.
         state = json.loads(self._tokenizer.to_str())
         for token in state["added_tokens"]:
             token["special"] = token["special"] and token["content"] != self.mask_token
+            # GPT-2's words bring their space with them.
+            token["lstrip"] = token["lstrip"] or (self._byte_level and token["content"] == self.mask_token)
         self._tokenizer = Tokenizer.from_str(json.dumps(state))
         self._tokenizer.encode_special_tokens = True
 
@@ -244,6 +281,23 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         self._task_template = bool(value)
         self.update_post_processor()
 
+    @property
+    def byte_level(self) -> bool:
+        """`bool`: whether this is GPT-2's tokenizer, whose pieces are bytes."""
+        return self._byte_level
+
+    @property
+    def newline_id(self) -> int:
+        """`int`: the token between two paragraphs."""
+        return self.convert_tokens_to_ids("\u010a" if self._byte_level else "\n" + END_OF_WORD)
+
+    def piece(self, token_id: int) -> tuple[str, bool | None]:
+        """A token's text, and whether it ends a word, which GPT-2's do not say: a space stands before their words."""
+        if self._byte_level:
+            return self.decode([token_id]), None
+        token = self.convert_ids_to_tokens(token_id)
+        return token.removesuffix(END_OF_WORD), token.endswith(END_OF_WORD)
+
     def update_post_processor(self) -> None:
         """Writes the template and the decoder into the backend."""
         if self._task_template:
@@ -265,7 +319,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             single=single, pair=pair, special_tokens=list(used.items())
         )
         self._template = self._tokenizer.post_processor.__getstate__()
-        self._tokenizer.decoder = _build_decoder(self.all_special_tokens)
+        words = _build_decoder(self.all_special_tokens)
+        self._tokenizer.decoder = decoders.ByteLevel() if self._byte_level else words
 
     def build_inputs_with_special_tokens(
         self, token_ids_0: list[int], token_ids_1: list[int] | None = None
@@ -312,11 +367,32 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         if isinstance(text, (list, tuple)) and not text:
             # The base class looks for a first text.
             return BatchEncoding({name: [] for name in self.model_input_names}, tensor_type=return_tensors)
+        if self._byte_level:
+            return self._encode_bytes(text, text_pair, return_tensors=return_tensors, **kwargs)
         if not any(value for name, value in kwargs.items() if name not in _IDS_ARGUMENTS):
             encoded = self._encode_ids(text, text_pair, return_tensors, **kwargs)
             if encoded is not None:
                 return encoded
         return self._encode_words(text, text_pair, return_tensors=return_tensors, **kwargs)
+
+    def _encode_bytes(self, text, text_pair, is_split_into_words: bool = False, **kwargs) -> BatchEncoding:
+        batched = isinstance(text, (list, tuple)) and (not is_split_into_words or isinstance(text[0], (list, tuple)))
+        if not batched and text_pair is not None and not text_pair:
+            # The base class takes an empty second text for none.
+            rows = self._encode_bytes([text], [text_pair], is_split_into_words, **kwargs)
+            is_tensor = kwargs.get("return_tensors") is not None or kwargs.get("return_overflowing_tokens")
+            return rows if is_tensor else BatchEncoding({key: row[0] for key, row in rows.items()}, rows.encodings)
+        if is_split_into_words:
+            text, text_pair = (_with_spaces(given, batched) for given in (text, text_pair))
+        # Offsets of given words are corrected below, where they are told.
+        wants_offsets = kwargs.get("return_offsets_mapping") and is_split_into_words
+        kwargs["split_special_tokens"] = True
+        encoded = super()._encode_plus(text, text_pair, is_split_into_words=is_split_into_words, **kwargs)
+        if is_split_into_words:
+            encoded._encodings = [GivenWordsEncoding(encoding) for encoding in encoded.encodings]
+        if wants_offsets:
+            self._tell_offsets(encoded, batched, **kwargs)
+        return encoded
 
     def _encode_ids(
         self,
@@ -451,18 +527,24 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             for encoding, sample in zip(encoded.encodings, samples, strict=True)
         ]
         if return_offsets_mapping:
-            offsets = [encoding.offsets for encoding in encoded.encodings]
-            if return_tensors is not None:
-                offsets = BatchEncoding({"offset_mapping": offsets}, tensor_type=return_tensors)["offset_mapping"]
-            elif not batched and not return_overflowing_tokens:
-                offsets = offsets[0]
-            encoded["offset_mapping"] = offsets
+            self._tell_offsets(encoded, batched, return_overflowing_tokens, return_tensors)
         return encoded
+
+    @staticmethod
+    def _tell_offsets(
+        encoded: BatchEncoding, batched: bool, return_overflowing_tokens: bool = False, return_tensors=None, **unused
+    ) -> None:
+        offsets = [encoding.offsets for encoding in encoded.encodings]
+        if return_tensors is not None:
+            offsets = BatchEncoding({"offset_mapping": offsets}, tensor_type=return_tensors)["offset_mapping"]
+        elif not batched and not return_overflowing_tokens:
+            offsets = offsets[0]
+        encoded["offset_mapping"] = offsets
 
     def add_tokens(self, new_tokens, special_tokens: bool = False) -> int:
         """As any tokenizer's, but a `ValueError` for what no text holds once it is split into lower-cased words."""
         tokens = list(new_tokens) if isinstance(new_tokens, (list, tuple)) else [new_tokens] * bool(new_tokens)
-        for token in () if special_tokens else tokens:
+        for token in () if special_tokens or self._byte_level else tokens:
             if not getattr(token, "special", False) and str(token) not in (words := word_splitter()(str(token))):
                 raise ValueError(
                     f"{str(token)!r} would never be found, text becomes lower-cased words: add {words!r} instead."
@@ -478,6 +560,25 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     def train_new_from_iterator(self, *args, **kwargs):
         """Not available: the vocabulary must be learnt behind the release's word splitting."""
         raise NotImplementedError("train a vocabulary with scripts/train_tokenizer.py and load it with from_release")
+
+
+def _holds_bytes(vocabulary: Iterable[str]) -> bool:
+    return vocabulary.keys() >= set(pre_tokenizers.ByteLevel.alphabet()) and not any(
+        token.endswith(END_OF_WORD) for token in vocabulary
+    )
+
+
+def _is_byte_level(backend: Tokenizer) -> bool:
+    return not backend.model.end_of_word_suffix and _holds_bytes(backend.get_vocab(with_added_tokens=False))
+
+
+def _with_spaces(given, batched: bool):
+    """Words with a space before all but the first of each text."""
+    if given is None:
+        return None
+    if batched:
+        return [_with_spaces(words, False) for words in given]
+    return [word if number == 0 else f" {word}" for number, word in enumerate(given)]
 
 
 def _are_texts(texts, number: int | None = None) -> bool:

@@ -66,7 +66,10 @@ def encode_rows(
         `dict[str, list]`: the columns of `TREE_FEATURES`, `length`, `unshared_length`, `cut_tokens`, and `label`
         with -100 for rows without a gold class or choice.
     """
-    ids = {name: _tokenized(rows[name], tokenizer) for name in columns}
+    ids = {
+        name: _tokenized(_spaced(rows[name]) if name in transform.joined else rows[name], tokenizer)
+        for name in columns
+    }
     encoded: dict[str, list[Any]] = {name: [] for name in (*TREE_FEATURES, *_COUNTS)}
     for index in range(len(rows[columns[0]])):
         tree, cut = transform.fit({name: values[index] for name, values in ids.items()})
@@ -79,6 +82,11 @@ def encode_rows(
         IGNORED_LABEL if label == UNLABELLED and isinstance(label, int) else label for label in rows["label"]
     ]
     return encoded
+
+
+def _spaced(texts: list[str] | list[list[str]]) -> list[Any]:
+    """Texts with a space before them, which GPT-2's tokens hold."""
+    return [_spaced(text) if isinstance(text, list) else f" {text}" if text else text for text in texts]
 
 
 def _tokenized(texts: list[str] | list[list[str]], tokenizer: GPTTokenizer) -> list[Any]:

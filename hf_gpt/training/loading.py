@@ -117,6 +117,7 @@ def describe_start(args: ModelArguments) -> str:
     found = "the release" if args.source.kind == "tf-release" else described_head(args.source.config())
     if args.source.kind == "adapter":
         found += ", an adapter merged into its base model"
+    found += args.source.new_rows
     return f"{found}; its head is kept" if args.keep_head else f"{found}; the head is drawn anew"
 
 

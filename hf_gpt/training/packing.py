@@ -94,7 +94,7 @@ def pack_documents(
 
 def encode_document(text: str, tokenizer: GPTTokenizer) -> list[int]:
     """Token ids of a long text, in calls of many paragraphs; paragraphs are parted by the newline token."""
-    newline = tokenizer.convert_tokens_to_ids("\n</w>")
+    newline = tokenizer.newline_id
     ids: list[int] = []
     paragraphs = [paragraph for paragraph in text.split("\n") if paragraph.strip()]
     start = 0

@@ -255,6 +255,7 @@ def _train_and_measure(trainer: LanguageModelTrainer, checkpoint: str | None, is
 
 def new_config(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTConfig:
     """The configuration of a new model for a tokenizer."""
+    specials = (tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id)
     config = GPTConfig(
         vocab_size=len(tokenizer),
         n_positions=shape.n_positions or 512,
@@ -273,7 +274,7 @@ def new_config(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTConfig:
         mask_token_id=tokenizer.mask_token_id,
         is_causal=not shape.masked,
         # No text holds them.
-        untrained_token_ids=[tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id],
+        untrained_token_ids=[token_id for token_id in specials if token_id is not None],
         **(dict.fromkeys(_DROPOUTS, 0.0) | shape.dropouts()),
     )
     config._attn_implementation = shape.attn_implementation
@@ -326,6 +327,7 @@ def describe_source(source: Source, config: GPTConfig, masked: bool = False) -> 
     found = f"{source.name}, {KINDS[source.kind]}" + (f", commit {source.commit}" if source.commit else "")
     if source.kind == "adapter":
         found += ", merged into its base model"
+    found += source.new_rows
     head = (config.architectures or [GPTForCausalLM.__name__])[0]
     if head not in (GPTForCausalLM.__name__, GPTForMaskedLM.__name__, GPTModel.__name__):
         found += f"; the head of {described_head(config)} is left out"

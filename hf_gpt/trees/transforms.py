@@ -10,6 +10,7 @@ All functions are pure and work on token ids.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .token_tree import TokenTree
 
@@ -109,6 +110,8 @@ class InputTransform:
         ValueError: for an unknown family or rule, or a `max_length` below 8.
     """
 
+    # Columns that stand right behind another text, without a special token between them.
+    joined: ClassVar[tuple[str, ...]] = ("question",)
     family: str
     special: SpecialIds
     max_length: int

@@ -17,7 +17,6 @@ from transformers import (
     GPT2ForSequenceClassification,
     GPT2LMHeadModel,
     GPT2Model,
-    GPT2Tokenizer,
     OpenAIGPTDoubleHeadsModel,
     OpenAIGPTForSequenceClassification,
     OpenAIGPTLMHeadModel,
@@ -346,19 +345,6 @@ def test_the_publishers_vocabulary(tmp_path, converted):
     converted(tmp_path / "a", tmp_path / "b", "--to", "tf-release", "--special_tokens", "drop")
     for name in ("encoder_bpe_40000.json", "vocab_40000.bpe"):
         assert (tmp_path / "b" / name).read_bytes() == (source / name).read_bytes()
-
-
-def test_tokenizer_of_gpt2_is_kept(tmp_path, converted):
-    model = stock_model(GPT2LMHeadModel, vocab_size=300)
-    model.save_pretrained(tmp_path / "a")
-    vocabulary = {chr(code): index for index, code in enumerate(range(33, 127))}
-    GPT2Tokenizer(vocab=vocabulary, merges=[]).save_pretrained(tmp_path / "a")
-    converted(tmp_path / "a", tmp_path / "b")
-    assert type(AutoTokenizer.from_pretrained(tmp_path / "b")) is GPT2Tokenizer
-    converted(tmp_path / "b", tmp_path / "c", "--to", "gpt2")
-    assert_same_model(tmp_path / "a", tmp_path / "c")
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "c" / name).read_bytes()
 
 
 @pytest.mark.parametrize("flags", [(), ("--tokenizer_source", REPOSITORY / "model_cards" / "gpt-mini")])

@@ -197,10 +197,11 @@ def test_configuration_of_openai_gpt(tmp_path, caplog):
 def test_configuration_of_gpt2(tmp_path):
     GPT2Config(n_embd=32, n_head=2, n_inner=64).save_pretrained(tmp_path)
     config = GPTConfig.from_pretrained(tmp_path)
-    assert (config.vocab_size, config.n_positions, config.n_inner) == (50257, 1024, 64)
+    assert (config.vocab_size, config.n_positions, config.n_inner) == (50261, 1024, 64)
     assert (config.norm_first, config.final_norm, config.afn) == (True, True, "gelu")
-    assert (config.start_token_id, config.classify_token_id, config.pad_token_id) == (None, None, None)
-    assert (config.bos_token_id, config.eos_token_id) == (50256, 50256)
+    assert (config.start_token_id, config.classify_token_id, config.pad_token_id) == (50257, 50259, 50260)
+    assert (config.bos_token_id, config.eos_token_id) == (50257, 50256)
+    assert config.untrained_token_ids == [50257, 50258, 50259]
 
 
 @pytest.mark.parametrize(

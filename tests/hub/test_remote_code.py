@@ -26,12 +26,14 @@ from hf_gpt import (
     adapter_config,
 )
 from hf_gpt.adapters import HEAD_CONFIG, head_config
+from hf_gpt.commands.convert import ConversionArguments, convert
 from hf_gpt.conversion.fast_tokenizer import fast_tokenizer
 from hf_gpt.hub import code_files, push, register_for_hub
 from hf_gpt.model.configuration_gpt import AUTO_MAP
 
 from ..support.local_hub import Fault, LocalHub
 from ..support.runs import REPOSITORY, save_tiny_model
+from ..support.stock_models import save_gpt2
 from ..support.strangers import run_stranger
 
 # Of peft.
@@ -72,6 +74,7 @@ ids = AutoTokenizer.from_pretrained("alice/fast", revision="v1")(TEXTS)["input_i
 found["fast tokenizer"] = ids == json.load(open("wanted.json"))["fast"]
 ids = PreTrainedTokenizerFast.from_pretrained("alice/fast", revision="v1")(TEXTS)["input_ids"]
 found["fast tokenizer without code"] = ids == json.load(open("wanted.json"))["fast"]
+found["bytes"] = AutoTokenizer.from_pretrained("alice/bytes", **remote)(TEXTS)["input_ids"]
 found["exact error"] = error_of(AutoTokenizer.from_pretrained("alice/lm", **remote), TEXTS[0])
 Missing.names = ["hf_gpt"]
 
@@ -165,12 +168,14 @@ def published(tmp_path_factory):
     save_tiny_model(folder / "tiny")
     fast = fast_tokenizer(GPTTokenizer.from_pretrained(folder / "tiny", task_template=True))
     fast.save_pretrained(folder / "fast")
+    save_gpt2(folder / "gpt2")
+    convert(str(folder / "gpt2"), folder / "bytes", ConversionArguments())
     tokenizer = AutoTokenizer.from_pretrained(folder / "tiny", task_template=True)
     inputs = dict(tokenizer(TEXTS, padding=True, return_tensors="pt"))
     wanted = make_heads(folder, inputs, tokenizer)
     with pytest.MonkeyPatch.context() as patch, LocalHub() as hub:
         hub.use_here(patch, folder / "cache")
-        for name in ("fast", *HEADS):
+        for name in ("fast", "bytes", *HEADS):
             if name == "class":
                 # Cut in the middle for good, then repeated.
                 fault = Fault("PUT", "/lfs/", "cut", times=100)
@@ -205,6 +210,11 @@ def test_equal_logits_without_hf_gpt(published, name):
 )
 def test_equal_tokens_without_hf_gpt(published, name):
     assert published[2][name] is True
+
+
+def test_gpt2_needs_neither_ftfy_nor_spacy(published):
+    folder, _, found = published
+    assert found["bytes"] == AutoTokenizer.from_pretrained(folder / "gpt2")(TEXTS)["input_ids"]
 
 
 def test_exact_mode_says_what_it_needs(published):

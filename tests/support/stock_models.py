@@ -2,9 +2,14 @@
 
 import json
 import string
+from collections.abc import Iterable
+from pathlib import Path
 
 import torch
-from transformers import OpenAIGPTTokenizer, PreTrainedModel
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import GPT2LMHeadModel, GPT2Tokenizer, OpenAIGPTTokenizer, PreTrainedModel
+
+from hf_gpt.tasks.families import CARRIED_DATA
 
 WIDTH, POSITIONS = 32, 24
 MERGES = [("t", "h"), ("th", "e</w>"), ("p", "a"), ("th", "e"), ("pa", "th</w>"), ("t", "h</w>")]
@@ -49,6 +54,34 @@ def write_vocabulary(folder, vocab_file="vocab.json", merges_file="merges.txt", 
     (folder / vocab_file).write_text(json.dumps(vocabulary), encoding="utf-8")
     lines = ["#version: 0.2", *(" ".join(pair) for pair in MERGES), ""]
     (folder / merges_file).write_text("\n".join(lines), encoding="utf-8")
+
+
+def carried_texts() -> list[str]:
+    """The texts of the carried questions."""
+    return [json.loads(line)["text"] for line in (CARRIED_DATA / "questions.jsonl").open(encoding="utf-8")]
+
+
+def gpt2_tokenizer(texts: Iterable[str] = (), size: int = 400, **settings) -> GPT2Tokenizer:
+    """A tokenizer of GPT-2's kind with a vocabulary that is learnt from some texts, by default the carried ones."""
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=size - 1, initial_alphabet=alphabet, show_progress=False)
+    learner.train_from_iterator(texts or carried_texts(), trainer)
+    model = json.loads(learner.to_str())["model"]
+    vocabulary = model["vocab"] | {"<|endoftext|>": len(model["vocab"])}
+    return GPT2Tokenizer(vocab=vocabulary, merges=[tuple(pair) for pair in model["merges"]], **settings)
+
+
+def save_gpt2(folder: Path, **config) -> GPT2LMHeadModel:
+    """A small stock `gpt2` with its tokenizer, as transformers saves it."""
+    tokenizer = gpt2_tokenizer(model_max_length=64)
+    end = tokenizer.eos_token_id
+    values = {"vocab_size": len(tokenizer), "n_positions": 64, "bos_token_id": end, "eos_token_id": end}
+    model = stock_model(GPT2LMHeadModel, **values | config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model
 
 
 class Trap:

@@ -1,0 +1,107 @@
+"""Every command takes a stock GPT-2 and a converted one; those that read texts print the same for both."""
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from hf_gpt import GPTForSequenceClassification, GPTTokenizer
+from hf_gpt.commands.convert import ConversionArguments
+from hf_gpt.commands.convert import convert as write
+from hf_gpt.demo import LanguageModelDemo
+
+from ..support.runs import finetune
+from ..support.stock_models import save_gpt2
+
+TEXT = "Who was the first man on the moon?"
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory):
+    """Folder of a stock model and of what it was converted to; tests only read them."""
+    folder = tmp_path_factory.mktemp("gpt2")
+    save_gpt2(folder / "stock")
+    write(str(folder / "stock"), folder / "converted", ConversionArguments())
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["generate", "--text", TEXT, "--max_new_tokens", 5],
+        ["score", "--text", TEXT, "The door were open."],
+        ["inspect_text", "--text", TEXT],
+        ["perplexity", "--text", TEXT],
+    ],
+    ids=lambda words: words[0],
+)
+def test_texts(words, gpt2, hf_gpt):
+    printed = []
+    for name in ("stock", "converted"):
+        status, out, errors = hf_gpt(*words, "--model_name_or_path", gpt2 / name)
+        assert status == 0, errors
+        printed.append(out.replace(str(gpt2 / name), "MODEL"))
+    assert printed[0] == printed[1]
+
+
+def features(folder: Path):
+    return [path.read_bytes() for path in sorted(folder.rglob("*.npy"))]
+
+
+def test_features(gpt2, tmp_path, hf_gpt):
+    (tmp_path / "a.txt").write_text(f"{TEXT}\nIt was a cat.\n")
+    for name in ("stock", "converted"):
+        flags = ["--model_name_or_path", gpt2 / name, "--input_files", tmp_path / "a.txt", "--format", "npy"]
+        assert hf_gpt("extract_features", *flags, "--output_dir", tmp_path / name)[0] == 0
+    assert features(tmp_path / "stock")
+    assert features(tmp_path / "stock") == features(tmp_path / "converted")
+
+
+@pytest.mark.whole
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
+@pytest.mark.parametrize(
+    ("source", "adaptation"), [("stock", "full"), ("stock", "lora"), ("converted", "lora"), ("converted", "frozen")]
+)
+def test_fine_tuning(source, adaptation, gpt2, tmp_path, hf_gpt):
+    output = tmp_path / "questions"
+    flags = ["--task", "questions", "--model_name_or_path", gpt2 / source, "--adaptation", adaptation]
+    finetune(*flags, "--max_steps", 3, "--learning_rate", 1e-3, "--output_dir", output)
+    tokenizer = AutoTokenizer.from_pretrained(output)
+    assert type(tokenizer) is GPTTokenizer
+    assert tokenizer.byte_level
+    card = (output / "README.md").read_text(encoding="utf-8")
+    assert ("with new rows for _start_" in card) == (source == "stock")
+    if adaptation == "full":
+        model = GPTForSequenceClassification.from_pretrained(output)
+        assert model.config.untrained_token_ids is None
+        batch = tokenizer([TEXT, "Why?"], padding=True, return_tensors="pt")
+        assert model.eval()(**batch).logits.shape == (2, 6)
+    status, _, errors = hf_gpt(
+        "evaluate_task", "--model_name_or_path", output, "--task", "questions", "--output_dir", tmp_path / "measured"
+    )
+    assert status == 0, errors
+    assert json.loads((tmp_path / "measured" / "metrics.json").read_text())
+
+
+def test_zero_shot(gpt2, tmp_path, hf_gpt):
+    flags = ["--task", "stories", "--zero_shot", "true", "--output_dir", tmp_path / "out"]
+    flags += ["--split", "validation", "--model_name_or_path", gpt2 / "stock"]
+    status, _, errors = hf_gpt("evaluate_task", *flags)
+    assert status == 0, errors
+
+
+@pytest.mark.whole
+def test_pretraining_goes_on(gpt2, tmp_path, hf_gpt):
+    (tmp_path / "a.txt").write_text(f"{TEXT}\n\nIt was a cat, said he.\n" * 200)
+    flags = ["--text_files", tmp_path / "a.txt", "--model_name_or_path", gpt2 / "stock", "--max_steps", 2]
+    flags += ["--per_device_train_batch_size", 2, "--use_cpu", "true", "--output_dir", tmp_path / "out"]
+    status, out, errors = hf_gpt("pretrain", *flags)
+    assert status == 0, errors
+    assert "with new rows for _start_" in out
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").byte_level
+
+
+def test_the_page(gpt2):
+    page = LanguageModelDemo.from_pretrained(str(gpt2 / "stock"))
+    assert page.next_tokens(TEXT, 3)

@@ -1,0 +1,151 @@
+"""GPT-2: logits of stock models of the published shapes, its tokenizer, and the way back to its files."""
+
+import pytest
+import torch
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, GPT2Tokenizer
+
+from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTTokenizer
+from hf_gpt.conversion.fast_tokenizer import disagreement, fast_tokenizer
+from hf_gpt.loading import open_source
+
+from ..support.stock_models import carried_texts, gpt2_tokenizer, save_gpt2
+
+# Layers, heads and width of the published models.
+SHAPES = {"124M": (12, 12, 768), "355M": (24, 16, 1024), "774M": (36, 20, 1280), "1.5B": (48, 25, 1600)}
+TEXTS = [
+    "The cat  didn't sit.\n\n\tHe said: \u201cNo\u201d \u2014 d\u00e9j\u00e0 vu, \u65e5\u672c.",
+    " two",
+    "x <|endoftext|> _start_ y",
+]
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory):
+    """Folder of a small stock `gpt2` with its tokenizer; tests only read it."""
+    folder = tmp_path_factory.mktemp("gpt2") / "stock"
+    save_gpt2(folder)
+    return folder
+
+
+@torch.no_grad()
+def assert_equal_logits(folder, length, **config):
+    config = GPT2Config(**config)
+    theirs = GPT2LMHeadModel(config).eval()
+    for name, parameter in theirs.named_parameters():
+        # As drawn, biases are 0 and gains 1.
+        if name.endswith("bias") or ".ln_" in name:
+            parameter += 0.1 * torch.randn_like(parameter)
+    theirs.save_pretrained(folder)
+    ours = GPTForCausalLM.from_pretrained(folder)
+    ids = torch.randint(config.vocab_size, (2, length))
+    logits = ours(ids).logits
+    torch.testing.assert_close(logits[..., : config.vocab_size], theirs(ids).logits, atol=1e-5, rtol=0)
+    assert logits[..., config.vocab_size :].exp().sum() == 0
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_logits_of_the_published_shapes(name, tmp_path):
+    """Layers and heads as published, the width of a head 4 instead of 64."""
+    layers, heads, _ = SHAPES[name]
+    assert_equal_logits(tmp_path, 24, n_layer=layers, n_head=heads, n_embd=4 * heads, vocab_size=500, n_positions=32,
+                        bos_token_id=499, eos_token_id=499)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_logits_of_the_smallest_at_full_size(tmp_path):
+    layers, heads, width = SHAPES["124M"]
+    assert_equal_logits(tmp_path, 64, n_layer=layers, n_head=heads, n_embd=width)
+
+
+def test_tokenizer(stock, tmp_path):
+    theirs = AutoTokenizer.from_pretrained(stock)
+    ours = open_source(stock).tokenizer()
+    assert type(theirs) is GPT2Tokenizer
+    assert type(ours) is GPTTokenizer
+    assert ours.byte_level
+    for text in TEXTS:
+        encoded, expected = (
+            tokenizer(text, return_offsets_mapping=True, split_special_tokens=True) for tokenizer in (ours, theirs)
+        )
+        assert encoded == expected
+        assert encoded.word_ids() == expected.word_ids()
+        assert ours.decode(encoded["input_ids"]) == text
+    first = len(theirs)
+    specials = [ours.bos_token_id, ours.sep_token_id, ours.cls_token_id, ours.pad_token_id]
+    assert specials == [first, first + 1, first + 2, first + 3]
+    assert ours.eos_token_id == first - 1
+    ours.task_template = True
+    ours.save_pretrained(tmp_path)
+    again = AutoTokenizer.from_pretrained(tmp_path)
+    assert type(again) is GPTTokenizer
+    assert again.get_vocab() == ours.get_vocab()
+    pair = [first, *theirs("a cat").input_ids, first + 1, *theirs("a dog").input_ids, first + 2]
+    assert again("a cat", "a dog").input_ids == ours("a cat", "a dog").input_ids == pair
+    assert again("a", "").input_ids == [first, *theirs("a").input_ids, first + 1, first + 2]
+    batch = again(["a cat", "a"], ["", "a dog"], padding=True)
+    assert batch["input_ids"][0][:3] == again("a cat", "").input_ids[:3]
+    assert disagreement(again, fast_tokenizer(again), TEXTS) == 0
+
+
+def test_given_words(stock):
+    """All but the first get the space that they have in a text; offsets are those within the words."""
+    ours = GPTTokenizer.from_pretrained(stock)
+    words = ["He", "didn't", "", "go"]
+    encoded = ours(words, is_split_into_words=True, return_offsets_mapping=True)
+    assert encoded["input_ids"] == ours("He didn't  go").input_ids
+    for word, (start, end), token in zip(encoded.word_ids(), encoded["offset_mapping"], encoded.tokens(), strict=True):
+        assert words[word][start:end] == token.removeprefix("\u0120")
+    batch = ours([words, ["He"]], is_split_into_words=True, padding=True, return_tensors="pt")
+    assert batch["input_ids"].shape == (2, len(encoded["input_ids"]))
+
+
+def test_mask(stock):
+    ours = GPTTokenizer.from_pretrained(stock, mask_token="<mask>")
+    ids = ours("The <mask> sat").input_ids
+    assert ids == [*ours("The").input_ids, ours.mask_token_id, *ours(" sat").input_ids]
+
+
+@pytest.mark.slow
+def test_ten_thousand_sentences(real_folder):
+    """Of film reviews, with a vocabulary that is learnt from a fifth of them."""
+    files = sorted(real_folder("imdb").rglob("*.txt"))
+    sentences = [part for file in files[:1500] for part in file.read_text(encoding="utf-8").split(". ")][:10_000]
+    assert len(sentences) == 10_000
+    theirs = gpt2_tokenizer(sentences[::5], size=5000)
+    ours = GPTTokenizer(tokenizer_object=theirs.backend_tokenizer)
+    assert ours.byte_level
+    assert ours(sentences)["input_ids"] == theirs(sentences)["input_ids"]
+
+
+def test_converted_and_back(stock, tmp_path, converted):
+    printed = converted(stock, tmp_path / "ours", "--head", "sequence-classification")
+    assert "Added: rows of _start_, _delimiter_, _classify_, <pad>" in printed
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert type(tokenizer) is GPTTokenizer
+    assert tokenizer.task_template
+    assert open_source(stock).new_rows == ", with new rows for _start_, _delimiter_, _classify_, <pad>"
+    assert open_source(tmp_path / "ours").new_rows == ""
+    model = GPTForSequenceClassification.from_pretrained(tmp_path / "ours")
+    assert model.config.untrained_token_ids == [tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id]
+    converted(tmp_path / "ours", tmp_path / "stock", "--head", "causal-lm", "--to", "gpt2")
+    for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
+        assert (tmp_path / "stock" / name).read_bytes() == (stock / name).read_bytes(), name
+    theirs, found = (GPT2Config.from_pretrained(name).to_dict() for name in (stock, tmp_path / "stock"))
+    assert {name for name in theirs if found[name] != theirs[name]} <= {"_name_or_path", "transformers_version"}
+    again = AutoTokenizer.from_pretrained(tmp_path / "stock")
+    assert type(again) is GPT2Tokenizer
+    assert again(TEXTS).input_ids == AutoTokenizer.from_pretrained(stock)(TEXTS).input_ids
+
+
+def test_trained_special_rows_stay(stock, tmp_path, converted):
+    converted(stock, tmp_path / "ours")
+    model = GPTForCausalLM.from_pretrained(tmp_path / "ours", untrained_token_ids=None)
+    torch.nn.init.normal_(model.transformer.embed_tokens.weight[-4:])
+    model.save_pretrained(tmp_path / "ours")
+    converted(tmp_path / "ours", tmp_path / "theirs", "--to", "gpt2")
+    converted(tmp_path / "theirs", tmp_path / "again")
+    again = GPTForCausalLM.from_pretrained(tmp_path / "again")
+    assert torch.equal(again.transformer.embed_tokens.weight, model.transformer.embed_tokens.weight)
+    first, second = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("ours", "again"))
+    assert first.get_vocab() == second.get_vocab()
+    assert first(carried_texts()) == second(carried_texts())
