@@ -149,8 +149,8 @@ class Score:
             raise ValueError(f"The text has {longest} tokens and the model's context {context}: shorten it.")
         self.model, self.passage, self.spans = model, passage, passage.spans
         self._table: torch.Tensor = model.get_input_embeddings().weight.detach()
-        ids = torch.tensor(passage.tree.input_ids, device=model.device)
-        self.embeds = self._table[ids]  # (length, n_embd)
+        self.ids = torch.tensor(passage.tree.input_ids, device=model.device)  # (length,)
+        self.embeds = self._table[self.ids]  # (length, n_embd)
 
     @cached_property
     def filler(self) -> torch.Tensor:
@@ -480,10 +480,10 @@ def faithfulness(score: Score, scores: dict[str, Sequence[float]], orders: int =
 
 
 def agreement_of(scores: dict[str, Sequence[float]]) -> dict[str, dict[str, float]]:
-    """Spearman's rank correlation of the scores' sizes between each two methods; NaN of less than three words."""
+    """Spearman's rank correlation of the scores' sizes between each two methods; NaN where all words are alike."""
     sizes = {name: np.abs(values) for name, values in scores.items()}
-    few = any(len(values) < 3 for values in sizes.values())
-    return {
-        one: {two: float("nan") if few else float(spearmanr(sizes[one], sizes[two]).statistic) for two in sizes}
-        for one in sizes
-    }
+
+    def correlation(one: np.ndarray, two: np.ndarray) -> float:
+        return float(spearmanr(one, two).statistic) if np.ptp(one) and np.ptp(two) else float("nan")
+
+    return {name: {other: correlation(sizes[name], sizes[other]) for other in sizes} for name in sizes}

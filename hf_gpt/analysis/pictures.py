@@ -120,9 +120,14 @@ def curves_picture(
 
 
 def text_picture(texts: Sequence[Mapping[str, Any]], title: str, width: int = 90) -> "Figure":
-    """Texts whose `words` stand on grounds by their `values`, so many characters a line; see `coloured`."""
+    """
+    Texts whose `words` stand on grounds by their `values`, so many characters a line, below their label; see
+    `coloured`.
+    """
     lines, most = [], max((abs(value) for text in texts for value in text["values"]), default=0) or 1.0
     for text in texts:
+        if text.get("label") is not None:
+            lines.append([(0, f"{text['label']}:", 0.0)])
         line, used = [], 0
         for word, value in zip(text["words"], text["values"], strict=True):
             if used + len(word) > width:

@@ -1,6 +1,7 @@
 """Every method finds the words that matter in models built by hand, on trees as on sequences alone."""
 
 import copy
+import json
 
 import pytest
 import torch
@@ -244,6 +245,77 @@ def test_both_orders_of_a_pair_are_the_same_words(tiny_checkpoint):
     assert len(passage.paths) == 2
     assert [word.text for word in passage.words] == ["She", "ran", ".", "He", "sat", "."]
     assert all({path for path, _ in word.places} == {0, 1} for word in passage.words)
+
+
+@pytest.fixture(scope="module")
+def heads(tiny_checkpoint, tmp_path_factory):
+    """Folders of a classifier and of a multiple-choice model on the tiny checkpoint."""
+    folders = {}
+    for head, settings in ((GPTForSequenceClassification, {"num_labels": 3}), (GPTForMultipleChoice, {})):
+        folders[head] = tmp_path_factory.mktemp("heads") / head.__name__
+        head.from_pretrained(tiny_checkpoint, **settings).save_pretrained(folders[head])
+        AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True).save_pretrained(folders[head])
+    return folders
+
+
+def test_importance_by_command(hf_gpt, tiny_checkpoint, heads, tmp_path):
+    """What is explained follows from the model; every file is there and its numbers are those of the functions."""
+    context = ("--text", "It rained on Tom.")
+    quick = ("--steps", 3, "--methods", *METHODS)
+    for number, (folder, *flags, target) in enumerate(
+        [
+            (tiny_checkpoint, *context, "--next_word", "slowly", "next: slowly"),
+            (tiny_checkpoint, *context, "She ran.", "next: "),
+            (heads[GPTForSequenceClassification], *context, "--class_name", "LABEL_1", "for: LABEL_1"),
+            (
+                heads[GPTForSequenceClassification],
+                *context,
+                "--second_text",
+                "He ran.",
+                "--both_orders",
+                "for: LABEL_",
+            ),
+            (heads[GPTForMultipleChoice], *context, "--choices", "He ran.", "He sat.", "--choice", 1, "for: He sat."),
+        ]
+    ):
+        output = tmp_path / str(number)
+        model = ("--model_name_or_path", folder, "--output_dir", output)
+        status, printed, errors = hf_gpt("analyze", "importance", *model, *quick, *flags)
+        assert status == 0, errors
+        assert f"\n{target}" in printed
+        for name in ("importance", "deletion", "insertion", "convergence"):
+            assert (output / f"{name}.png").stat().st_size > 1000
+        records = json.loads((output / "details.json").read_text())
+        assert list(records[0]["methods"]) == list(METHODS)
+        assert len(records[0]["methods"]["perturbation"]["losses"][0]) == 3
+        assert all(len(each["scores"]) == len(records[0]["words"]) for each in records[0]["methods"].values())
+    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
+    model = GPTForCausalLM.from_pretrained(tiny_checkpoint).eval()
+    score = NextWordScore(model, Passage.read(tokenizer, context[1]), tokenizer("slowly")["input_ids"])
+    records = json.loads((tmp_path / "0" / "details.json").read_text())
+    assert records[0]["methods"]["integrated"]["scores"] == pytest.approx(
+        word_scores(score, "integrated")[0], abs=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("head", "flags", "message"),
+    [
+        (None, ("--choices", "a", "b", "--text", "c"), "--choices does not go with"),
+        (None, ("--class_name", "a"), "--class_name does not go with"),
+        (None, ("--methods", "magic"), "--methods magic: choose from perturbation"),
+        (None, ("--steps", 0), "--steps 0: the number must be at least 1"),
+        (None, ("--next_word", " "), "has no token"),
+        (GPTForSequenceClassification, ("--class_name", "x"), "--class_name x: the classes are LABEL_0"),
+        (GPTForMultipleChoice, ("--text", "a"), "give one --text and --choices"),
+        (GPTForMultipleChoice, ("--text", "a", "--choices", "a"), "--choices, two or more, stand behind one --text"),
+    ],
+)
+def test_wrong_flags_of_importance(head, flags, message, hf_gpt, tiny_checkpoint, heads, tmp_path):
+    model = ("--model_name_or_path", heads.get(head, tiny_checkpoint), "--output_dir", tmp_path / "out")
+    status, _, errors = hf_gpt("analyze", "importance", *model, *flags)
+    assert status == 2
+    assert message in errors.splitlines()[-1]
 
 
 def test_mistakes_are_named():

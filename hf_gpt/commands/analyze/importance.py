@@ -1,0 +1,224 @@
+r"""
+Which words mattered for the next word, a class, or one choice against the others, by five methods compared.
+
+    python scripts/analyze.py importance --model_name_or_path model_cards/gpt-mini \
+        --text "The soup was cold and the bread was very" --next_word hard --output_dir outputs/importance
+    python scripts/analyze.py importance --model_name_or_path outputs/sst2 --text "a dull and lifeless film" \
+        --class_name negative --output_dir outputs/sentiment
+    python scripts/analyze.py importance --model_name_or_path outputs/stories --text "It rained on Tom." \
+        --choices "He was wet." "He was dry." --output_dir outputs/choice
+
+A classifier explains the log-odds of its class, a multiple-choice model those of a choice, a language model the log-
+probability of the next word. importance.html and importance.png show the words of each text by each method,
+importance.json their numbers as shares of the largest, details.json all there is. `perturbation` tells how much noise
+a word bears (Guan et al., 2019; convergence.png), `gradient` is gradient times input, `integrated` integrated
+gradients from the mean embedding, `occlusion` puts the mean embedding in the word's place, `phrases` takes the word
+and phrases around it out of the text. deletion.png and insertion.png tell which method is faithful: how the score
+falls as words are blanked out, the most important first, and rises as they are put back, as a mean over texts.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...analysis import AnalysisArguments, Example
+from ...analysis.coloured import terminal_text, write_coloured
+from ...analysis.importance import (
+    METHODS,
+    ClassScore,
+    NextWordScore,
+    Passage,
+    Score,
+    agreement_of,
+    faithfulness,
+    word_scores,
+)
+from ...analysis.pictures import curves_picture, write_picture
+from ...files import write_json
+from ...generation import encode
+from ...model.modeling_gpt import (
+    GPTForCausalLM,
+    GPTForMultipleChoice,
+    GPTForSequenceClassification,
+    GPTPreTrainedModel,
+)
+from ...model.tokenization_gpt import GPTTokenizer
+
+# Curves of texts of different lengths are averaged at these shares of their words.
+_SHARES = np.linspace(0, 1, 21)
+
+
+@dataclass(kw_only=True)
+class Arguments(AnalysisArguments):
+    """Which model and texts, what is explained, and where the result goes."""
+
+    next_word: str | None = field(
+        default=None,
+        metadata={"help": "What comes next; by default the likeliest token. Of a classifier: its language model."},
+    )
+    class_name: str | None = field(default=None, metadata={"help": "Class; by default the likeliest one."})
+    second_text: str | None = field(default=None, metadata={"help": "Of a pair: what stands behind each text."})
+    both_orders: bool = field(default=False, metadata={"help": "Read a pair in both orders, as for similarity."})
+    choices: list[str] | None = field(default=None, metadata={"help": "Choices behind the one --text."})
+    choice: int | None = field(
+        default=None, metadata={"help": "Which one is explained, from 0; by default the likeliest one."}
+    )
+    against: int | None = field(default=None, metadata={"help": "Against which other choice; by default all."})
+    methods: list[str] = field(
+        default_factory=lambda: list(METHODS), metadata={"help": f"Some of {', '.join(METHODS)}."}
+    )
+    max_texts: int = field(default=4, metadata={"help": "Texts that are read at most."})
+    steps: int = field(default=1000, metadata={"help": "Of perturbation."})
+    perturbation_rate: float = field(default=0.1, metadata={"help": "Weight of the noise's entropy."})
+    perturbation_learning_rate: float = field(default=0.01, metadata={"help": "Of perturbation's Adam."})
+    draws: int = field(default=4, metadata={"help": "Draws of noise in a step of perturbation."})
+    seeds: int = field(default=1, metadata={"help": "Runs of perturbation, of which the mean is taken."})
+    path_steps: int = field(default=50, metadata={"help": "Points on the path of integrated gradients."})
+    phrase_words: int = field(default=3, metadata={"help": "Words of a phrase that is taken out, at most."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unknown = [name for name in self.methods if name not in METHODS]
+        if unknown or not self.methods:
+            raise ValueError(f"--methods {' '.join(unknown)}: choose from {', '.join(METHODS)}.")
+        for name in ("max_texts", "steps", "draws", "seeds", "path_steps", "phrase_words"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name} {getattr(self, name)}: the number must be at least 1.")
+        if self.choices and (self.text is None or len(self.text) != 1 or len(self.choices) < 2):
+            raise ValueError("--choices, two or more, stand behind one --text: give one.")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """`dict`: of `word_scores`."""
+        return {
+            "rate": self.perturbation_rate,
+            "steps": self.steps,
+            "learning_rate": self.perturbation_learning_rate,
+            "draws": self.draws,
+            "seeds": range(self.seed, self.seed + self.seeds),
+            "path_steps": self.path_steps,
+            "phrase_words": self.phrase_words,
+        }
+
+
+def run(args: Arguments) -> None:
+    """Score the words of each text by each method, compare, draw."""
+    model, tokenizer = args.load(_model_class(args))
+    examples = args.examples()
+    if len(examples) > args.max_texts:
+        print(f"Of {len(examples)} texts the first {args.max_texts} are read (--max_texts).")
+    # All of them are read before the first is explained: a text that is too long shows at once.
+    scores = [_score(args, model, tokenizer, example) for example in examples[: args.max_texts]]
+    records, shown = [], []
+    for score, target in scores:
+        words, record = [word.text for word in score.passage.words], {"target": target, "methods": {}}
+        print(f"\n{target}")
+        for method in args.methods:
+            values, more = word_scores(score, method, args.settings)
+            record["methods"][method] = {"scores": values, **more}
+            text = {"words": words, "values": _shares(values, method), "label": f"{target}, {method}"}
+            print(f"{method:13}{terminal_text(words, text['values'], sys.stdout.isatty())}")
+            shown.append(text)
+        by_method = {method: each["scores"] for method, each in record["methods"].items()}
+        record |= {"words": words, "agreement": agreement_of(by_method)}
+        records.append(record | {"curves": faithfulness(score, by_method, seed=args.seed)})
+    folder = Path(args.output_dir)
+    write_coloured(folder / "importance", f"Words that mattered to {args.name}", shown)
+    write_json(folder / "details.json", records)
+    _compare(folder, records)
+
+
+def _model_class(args: Arguments) -> type[GPTPreTrainedModel]:
+    """The head that is explained: the model's own, or the language model."""
+    if args.source.kind == "tf-release" or args.next_word is not None:
+        own = GPTForCausalLM.__name__
+    else:
+        own = (args.source.config().architectures or [""])[0]
+    heads = {head.__name__: head for head in (GPTForSequenceClassification, GPTForMultipleChoice)}
+    found = heads.get(own, GPTForCausalLM)
+    needs = {
+        "choices": args.choices is not None or args.choice is not None or args.against is not None,
+        "class_name": args.class_name is not None,
+        "second_text": args.second_text is not None or args.both_orders,
+    }
+    reads = {GPTForMultipleChoice: ["choices"], GPTForSequenceClassification: ["class_name", "second_text"]}
+    for flag, given in needs.items():
+        if given and flag not in reads.get(found, []):
+            raise ValueError(f"--{flag} does not go with {args.name}, which is explained as a {found.__name__}.")
+    if found is GPTForMultipleChoice and not args.choices:
+        raise ValueError(f"{args.name} is a multiple-choice model: give one --text and --choices.")
+    if args.both_orders and args.second_text is None:
+        raise ValueError("--both_orders are those of a pair: give --second_text.")
+    return found
+
+
+def _score(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer, example: Example) -> tuple[Score, str]:
+    """What is explained of a text, and its name."""
+    if isinstance(model, GPTForCausalLM):
+        tokenizer.task_template = False
+        passage = Passage.read(tokenizer, example.text)
+        if args.next_word is not None:
+            ids = encode(tokenizer, args.next_word)
+            if not ids:
+                raise ValueError(f"--next_word {args.next_word!r} has no token.")
+        else:
+            row = {"input_ids": Score(model, passage).ids[None]}
+            ids = [int(model(**row, logits_to_keep=1).logits[0, -1].argmax())]
+        word = tokenizer.decode(ids)
+        return NextWordScore(model, passage, ids), f"next: {word}"
+    tokenizer.task_template = True
+    if isinstance(model, GPTForMultipleChoice):
+        passage = Passage.read(tokenizer, example.text, args.choices)
+        count, names, wanted = len(args.choices), args.choices, args.choice
+    else:
+        others = [] if args.second_text is None else [args.second_text]
+        passage = Passage.read(tokenizer, example.text, others, args.both_orders)
+        names = [model.config.id2label[index] for index in range(model.config.num_labels)]
+        if args.class_name is not None and args.class_name not in names:
+            raise ValueError(f"--class_name {args.class_name}: the classes are {', '.join(names)}.")
+        count, wanted = len(names), None if args.class_name is None else names.index(args.class_name)
+    if wanted is None:
+        wanted = int(np.argmax([ClassScore(model, passage, index, []).of([passage]).item() for index in range(count)]))
+    against = None if args.against is None else [args.against]
+    return ClassScore(model, passage, wanted, against), f"for: {names[wanted] if 0 <= wanted < count else wanted}"
+
+
+def _shares(values: list[float], method: str) -> list[float]:
+    """Scores as shares of the largest; noise is compared with that of the word that bears most."""
+    values = np.array(values) - (min(values) if method == "perturbation" else 0)
+    return (values / (np.abs(values).max() or 1)).tolist()
+
+
+def _compare(folder: Path, records: list[dict[str, Any]]) -> None:
+    """Curves as means over texts, their areas as a table, agreement, and how the perturbation converged."""
+    methods, means = records[0]["curves"], {}
+    for way in ("deletion", "insertion"):
+        means[way] = {
+            method: np.mean([_at_shares(record["curves"][method][way]) for record in records], axis=0).tolist()
+            for method in methods
+        }
+        title = f"Score as words are {'blanked out' if way == 'deletion' else 'put back'}, most important first"
+        figure = curves_picture(means[way], title, "share of words", "score", at=_SHARES.tolist())
+        write_picture(folder / f"{way}.png", figure, {"shares": _SHARES.tolist(), "curves": means[way]})
+    print(f"\n{'area under the curves':24}{'deletion (low is good)':>24}{'insertion (high is good)':>26}")
+    for method in methods:
+        areas = [np.mean([record["curves"][method][f"{way}_area"] for record in records]) for way in means]
+        print(f"{method:24}{areas[0]:>24.3f}{areas[1]:>26.3f}")
+    names = list(records[0]["agreement"])
+    for one, two in pairwise(names):
+        values = [record["agreement"][one][two] for record in records]
+        if not np.isnan(values).all():
+            print(f"rank correlation of {one} and {two}: {np.nanmean(values):.2f}")
+    noise = records[0]["methods"].get("perturbation")
+    if noise is not None:
+        curves = {f"run {number}": losses for number, losses in enumerate(noise["losses"])}
+        figure = curves_picture(curves, "Perturbation: loss of each step, first text", "step", "loss")
+        write_picture(folder / "convergence.png", figure, curves)
+
+
+def _at_shares(curve: list[float]) -> np.ndarray:
+    return np.interp(_SHARES, np.linspace(0, 1, len(curve)), curve)
