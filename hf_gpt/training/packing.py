@@ -11,7 +11,7 @@ from datasets.exceptions import DatasetGenerationError
 
 from ..model.tokenization_gpt import GPTTokenizer
 from .arguments import check_ranges
-from .text_files import iter_texts, unwrap_paragraphs
+from .text_files import WIKITEXT_UNKNOWN, iter_texts, join_wikitext_cuts, unwrap_paragraphs, wikitext_articles
 
 ROW_FEATURES = Features(
     {
@@ -44,6 +44,13 @@ class TextArguments:
         metadata={"help": "Folder or Hub id of a GPTTokenizer; by default that of --model_name_or_path."},
     )
     unwrap: bool = field(default=True, metadata={"help": "Join the hard-wrapped lines of a paragraph."})
+    wikitext: bool = field(
+        default=False,
+        metadata={
+            "help": "The files are WikiText's: each article is a document, <unk> the unknown token, and 1 @,@ 000 is "
+            "1,000. Words are counted as they are given."
+        },
+    )
     hold_out_every: int = field(
         default=50,
         metadata={
@@ -92,8 +99,11 @@ def pack_documents(
                 row, starts, words = [], [], 0.0
 
 
-def encode_document(text: str, tokenizer: GPTTokenizer) -> list[int]:
-    """Token ids of a long text, in calls of many paragraphs; paragraphs are parted by the newline token."""
+def encode_document(text: str, tokenizer: GPTTokenizer, unknown: str | None = None) -> list[int]:
+    """
+    Token ids of a long text, in calls of many paragraphs; paragraphs are parted by the newline token. What is written
+    for an unknown word (`unknown`) is the tokenizer's unknown token.
+    """
     newline = tokenizer.newline_id
     ids: list[int] = []
     paragraphs = [paragraph for paragraph in text.split("\n") if paragraph.strip()]
@@ -103,8 +113,13 @@ def encode_document(text: str, tokenizer: GPTTokenizer) -> list[int]:
         while stop < len(paragraphs) and size < _CALL_CHARACTERS:
             size += len(paragraphs[stop])
             stop += 1
-        rows = tokenizer(paragraphs[start:stop], add_special_tokens=False, return_attention_mask=False, verbose=False)
-        for encoded in rows["input_ids"]:
+        pieces = [paragraph.split(unknown) if unknown else [paragraph] for paragraph in paragraphs[start:stop]]
+        flat = [piece for paragraph in pieces for piece in paragraph]
+        rows = iter(tokenizer(flat, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"])
+        for paragraph in pieces:
+            encoded = [*next(rows)]
+            for _ in paragraph[1:]:
+                encoded += [tokenizer.unk_token_id, *next(rows)]
             ids += [newline, *encoded] if ids and encoded else encoded
         start = stop
     return ids
@@ -175,15 +190,25 @@ def packed_rows(
     held_out: HeldOut | None,
     validation: bool,
     text_column: str,
+    wikitext: bool,
 ) -> Iterator[dict[str, list[int] | float]]:
     """Rows of the documents of text files; `stamps` (size, time of change) only tell `datasets` fresh from stale."""
-    texts: Iterator[str] = (text for _, text in iter_texts(files, text_column))
+    texts = documents_of(files, text_column, wikitext)
     if held_out is not None:
         texts = (piece for text in texts for piece in held_out.divide(text)[validation])
-    documents = (
-        (encode_document(unwrap_paragraphs(text) if unwrap else text, tokenizer), len(text.split())) for text in texts
-    )
-    yield from pack_documents(documents, row_length)
+
+    def ids(text: str) -> list[int]:
+        if wikitext:
+            return encode_document(join_wikitext_cuts(text), tokenizer, WIKITEXT_UNKNOWN)
+        return encode_document(unwrap_paragraphs(text) if unwrap else text, tokenizer)
+
+    yield from pack_documents(((ids(text), len(text.split())) for text in texts), row_length)
+
+
+def documents_of(files: Sequence[str], text_column: str = "text", wikitext: bool = False) -> Iterator[str]:
+    """The documents of files: their texts (see `iter_texts`), or with `wikitext` the articles of these."""
+    for _, text in iter_texts(files, text_column):
+        yield from wikitext_articles(text) if wikitext else (text,)
 
 
 def packed_dataset(
@@ -194,6 +219,7 @@ def packed_dataset(
     held_out: HeldOut | None = None,
     validation: bool = False,
     text_column: str = "text",
+    wikitext: bool = False,
     num_proc: int | None = None,
     cache_dir: str | None = None,
 ) -> Dataset:
@@ -208,6 +234,7 @@ def packed_dataset(
         held_out (`HeldOut`, *optional*): part of the texts that is left out.
         validation (`bool`, *optional*, defaults to `False`): take that part alone instead.
         text_column (`str`, *optional*, defaults to `"text"`): column of JSONL and Parquet files.
+        wikitext (`bool`, *optional*, defaults to `False`): the files are WikiText's.
         num_proc (`int`, *optional*): processes; `files` are divided among them.
         cache_dir (`str`, *optional*): folder of the cache.
 
@@ -231,6 +258,7 @@ def packed_dataset(
         "held_out": held_out,
         "validation": validation,
         "text_column": text_column,
+        "wikitext": wikitext,
     }
     if next(packed_rows(**arguments), None) is None:
         part, remedy = "text", "give more text, or make rows shorter (--row_length)"
@@ -263,7 +291,7 @@ def packed_parts(
     """Training rows, the held-out rows that are measured, and what they are of."""
     validation_files = texts.validation_files or []
     _check_files([*texts.text_files, *validation_files])
-    settings = {"unwrap": texts.unwrap, "text_column": texts.text_column}
+    settings = {"unwrap": texts.unwrap, "text_column": texts.text_column, "wikitext": texts.wikitext}
     arguments = (texts.text_files, tokenizer, row_length)
     if not (texts.hold_out_every or validation_files):
         return packed_dataset(*arguments, num_proc=texts.num_proc, **settings), None, None
@@ -272,7 +300,7 @@ def packed_parts(
         rows = packed_dataset(validation_files, tokenizer, row_length, **settings)
         described = _described_files(texts, validation_files)
     else:
-        found = (text for _, text in iter_texts(texts.text_files, texts.text_column))
+        found = documents_of(texts.text_files, texts.text_column, texts.wikitext)
         held_out = HeldOut.of(found, texts.hold_out_every)
         train = packed_dataset(*arguments, held_out=held_out, num_proc=texts.num_proc, **settings)
         rows = packed_dataset(*arguments, held_out=held_out, validation=True, **settings)
@@ -285,7 +313,7 @@ def packed_parts(
 def _described_files(texts: TextArguments, validation_files: list[str]) -> str:
     """The validation files, and how many of their texts stand in the training files, too."""
     sums = [
-        {_checksum(text) for _, text in iter_texts(files, texts.text_column)}
+        {_checksum(text) for text in documents_of(files, texts.text_column, texts.wikitext)}
         for files in (texts.text_files, validation_files)
     ]
     shared = len(sums[0] & sums[1])

@@ -10,6 +10,11 @@ from ..tasks.readers import read_by_suffix
 # Every row of such a file is a text.
 ROWS = (".parquet", *(f"{kind}{how}" for kind in (".jsonl", ".ndjson") for how in COMPRESSIONS))
 
+# Of WikiText: an unknown word; marks of a cut, which stood without spaces; and the heading that begins an article.
+WIKITEXT_UNKNOWN = "<unk>"
+_WIKITEXT_CUT = re.compile(r" @([-,.])@ ")
+_WIKITEXT_TITLE = re.compile(r"\n(?=\s*\n = (?!= ).* = ?\n\s*\n)")
+
 
 def iter_texts(paths: Iterable[str | Path], text_column: str = "text") -> Iterator[tuple[str, str]]:
     """
@@ -70,6 +75,19 @@ def unwrap_paragraphs(text: str) -> str:
         return "\n".join(line for line in lines if line)
     paragraphs = re.split(r"\n{2,}", "\n".join(lines).strip("\n"))
     return "\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
+
+
+def wikitext_articles(text: str) -> list[str]:
+    """
+    The articles of a WikiText file (Merity et al., 2016), each with its headings: ` = Title = ` between empty lines
+    begins one, ` = = Section = = ` a part of it.
+    """
+    return [article for article in _WIKITEXT_TITLE.split(f"\n{text}\n") if article.strip()]
+
+
+def join_wikitext_cuts(text: str) -> str:
+    """A text of WikiText without its marks: `1 @,@ 000` is `1,000`."""
+    return _WIKITEXT_CUT.sub(r"\1", text)
 
 
 def _texts_of_path(path: Path, text_column: str) -> Iterator[tuple[str, str]]:

@@ -207,6 +207,8 @@ def test_gpt2_without_a_tokenizer_of_ours(files, tmp_path):
             {"n_layer": 4, "n_embd": 208, "n_head": 4, "learning_rate": 1.5e-3, "warmup_steps": 600},
         ),
         ("pretrain_gpt_mini", {"adam_beta2": 0.975, "per_device_train_batch_size": 4, "weight_decay": 0.05}),
+        ("pretrain_wikitext103", {"wikitext": True, "n_layer": 16, "n_embd": 410, "n_inner": 2100, "n_head": 10}),
+        ("pretrain_wikitext103", {"n_positions": 256, "afn": "relu", "learning_rate": 2.5e-4, "weight_decay": 0}),
         ("finetune_language_model", {"learning_rate": 6.25e-5, "warmup_steps": 0.1}),
     ],
 )

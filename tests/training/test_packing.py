@@ -108,6 +108,23 @@ def test_task_template_adds_nothing_to_documents(tokenizer):
     assert encode_document("a b\nc", with_template) == encode_document("a b\nc", tokenizer)
 
 
+def test_articles_of_wikitext(tokenizer, tmp_path):
+    """Each is a document, of whose words all are counted, and its unknown words are one token."""
+    first = "= A <unk> = \n \n a @-@ b <unk>c . \n \n = = d = = \n \n e \n = f = \n "
+    file = tmp_path / "wiki.train.tokens"
+    file.write_text(f" \n {first}\n = G = \n \n gh \n", encoding="utf-8")
+    found = list(packed_dataset([str(file)], tokenizer, 3, wikitext=True, cache_dir=str(tmp_path / "cache")))
+    unknown, is_mark = [tokenizer.unk_token_id], word("=") if "=</w>" in VOCAB else [tokenizer.unk_token_id]
+    title = [*is_mark, *word("a"), *unknown, *is_mark]
+    body = [*tokenizer("a-b")["input_ids"], *unknown, *word("c"), *word(".")]
+    rest = [*is_mark * 2, *word("d"), *is_mark * 2, NEWLINE, *word("e"), NEWLINE, *is_mark, *word("f"), *is_mark]
+    articles = [
+        ([*title, NEWLINE, *body, NEWLINE, *rest], 18),
+        ([*is_mark, *word("g"), *is_mark, NEWLINE, *word("gh")], 4),
+    ]
+    assert found == list(pack_documents(articles, 3))
+
+
 @pytest.mark.parametrize("count", [50, 74, 76, 2000])
 def test_held_out_share(count):
     texts = [f"document {number}" for number in range(count)]
