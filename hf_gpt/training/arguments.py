@@ -370,7 +370,8 @@ class LauncherArguments(TrainingArguments):
         check_ranges(self)
         if not torch.accelerator.is_available():
             self.dataloader_pin_memory = False
-            if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            # The Trainer takes --bf16 for a GPU's unless it is told to stay on the CPU.
+            if self.bf16 or self.bf16_full_eval or int(os.environ.get("WORLD_SIZE", "1")) > 1:
                 self.use_cpu = True
         # DeepSpeed wants to hear of the precision that the launcher chose from the Trainer, too.
         precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
@@ -388,6 +389,19 @@ class LauncherArguments(TrainingArguments):
                 f"DeepSpeed's ZeRO stage {self.deepspeed_plugin.zero_stage} shards the parameters, which was not made "
                 "to work here: use stage 2 (scripts/configs/accelerate/zero2.yaml), or FSDP2 (fsdp2.yaml)."
             )
+
+
+def on_precision(args: TrainingArguments) -> str | None:
+    """One line where a CPU's bfloat16 would help and is not used, or is used and would not help; else None."""
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10 or newer
+    if args.device.type != "cpu" or not capabilities:
+        return None
+    is_native = capabilities.get("amx_bf16") or capabilities.get("avx512_bf16")
+    if is_native and args.mixed_precision == "no":
+        return "This CPU multiplies bfloat16 natively: --bf16 true trains faster, with float32 weights."
+    if args.mixed_precision == "bf16" and not is_native:
+        return "This CPU has no bfloat16 of its own (amx_bf16, avx512_bf16): without --bf16 it trains faster."
+    return None
 
 
 @dataclass

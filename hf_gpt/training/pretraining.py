@@ -21,7 +21,7 @@ from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import GPTForCausalLM, GPTForMaskedLM, GPTLanguageModel, GPTModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import MaskedRows, PackedRowCollator
-from .arguments import LauncherArguments, check_ranges
+from .arguments import LauncherArguments, check_ranges, on_precision
 from .language_model import LanguageModelTrainer, MaskedLanguageModelTrainer, fillings, samples
 from .loading import described_head
 from .optimization import SCHEDULES
@@ -192,7 +192,7 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
         print(f"Start: {start}")
         if shape.source is not None and "learning_rate" in args.left_open:
             print(_on_the_rate(shape, args))
-        print(f"Held out: {held_out or 'nothing'}", flush=True)
+        print(*filter(None, (f"Held out: {held_out or 'nothing'}", on_precision(args))), sep="\n", flush=True)
         if args.overwrite_output_dir and checkpoint is None:
             remove_earlier_results(output)
     trainer = (MaskedLanguageModelTrainer if shape.masked else LanguageModelTrainer)(

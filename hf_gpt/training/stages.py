@@ -30,7 +30,7 @@ from ..tasks.metrics import compute_metrics_for, predictions_from_logits
 from ..tasks.report import chance_level, chance_warning, describe_task, write_predictions
 from ..tasks.submissions import can_submit, write_submission
 from ..trees.collators import IGNORED_LABEL, TokenTreeCollator
-from .arguments import DataArguments, FineTuningArguments, ModelArguments
+from .arguments import DataArguments, FineTuningArguments, ModelArguments, on_precision
 from .loading import describe_start
 from .output import FEATURES, remove_earlier_results
 from .rows import EncodedSplits
@@ -233,7 +233,7 @@ def fit(prepared: Prepared) -> GPTTrainer:
                 remove_earlier_results(folder)
     trainer = prepared.make_trainer()
     if args.process_index == 0:
-        print(trainer.describe_batches(), flush=True)
+        print(*filter(None, (trainer.describe_batches(), on_precision(args))), sep="\n", flush=True)
     trainer.train(resume_from_checkpoint=prepared.checkpoint)
     return trainer
 

@@ -8,7 +8,8 @@ Time this project and its peers on the same work, in one run, and print ratios.
 Contenders take turns, so that whatever else the machine does falls on all of them; figures are medians. Peers are
 transformers' own `openai-gpt` and `gpt2` at the same size, on random batches padded to the longest sequence; ours are
 batches of rows of like length, as in fine-tuning; one more contender is our model with every sequence laid out on its
-own. Training is forward and backward of the joint loss with dropout, in fp32 on a CPU and bf16 autocast on a GPU.
+own. Training is forward and backward of the joint loss with dropout, in float32 on a CPU and bfloat16 autocast on a
+GPU, or as `--dtype` says; `generate` and `extraction` stay in float32.
 Writes `results.json`, `results.md` and, for the sweeps `choices` and `context`, `sweeps.png`; a run that was stopped
 goes on where it was.
 
@@ -24,7 +25,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -50,6 +51,7 @@ OTHER_SUITES = {
     "profile": [],
 }
 PROFILED = "RACE-shaped"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 TABLES = (table, padding_table, extraction_table, growth_table, profile_table)
 
 
@@ -69,6 +71,16 @@ class BenchmarkArguments:
     device: str = field(
         default="cuda" if torch.cuda.is_available() else "cpu", metadata={"help": "Where to run: cpu or cuda."}
     )
+    dtype: str | None = field(
+        default=None,
+        metadata={
+            "help": "Of matrix products: float32, or bfloat16 by autocast (default: bfloat16 on a GPU).",
+            "choices": list(DTYPES),
+        },
+    )
+
+    def __post_init__(self) -> None:
+        self.dtype = self.dtype or ("bfloat16" if self.device == "cuda" else "float32")
 
 
 def check(args: BenchmarkArguments) -> None:
@@ -101,7 +113,8 @@ def settings(args: BenchmarkArguments) -> dict:
         "size": args.size,
         "rounds": args.rounds,
         "seed": args.seed,
-        "device": torch.cuda.get_device_name() if args.device == "cuda" else "cpu",
+        "device": torch.cuda.get_device_name() if args.device == "cuda" else torch.cpu.get_capabilities()["cpu_name"],
+        "dtype": args.dtype,
         "threads": torch.get_num_threads(),
         "cpus": os.cpu_count(),
         "torch": torch.__version__,
@@ -152,7 +165,9 @@ def main() -> None:
         "tokenize": lambda: tokenize(data_dir, args.seed, folder / "tokenize"),
         "extraction": lambda: extraction(data_dir, tokenizer, size, args.rounds, args.seed, device),
         "growth": lambda: growth(size, args.rounds, args.seed, device),
-        "profile": lambda: step_profile(make_workload(PROFILED, "multiple-choice", args.seed), size, device),
+        "profile": lambda: step_profile(
+            replace(make_workload(PROFILED, "multiple-choice", args.seed), dtype=DTYPES[args.dtype]), size, device
+        ),
     }
     for suite in args.suites:
         if suite in others and suite not in results:
@@ -166,6 +181,7 @@ def main() -> None:
         for name in SUITES.get(suite, ()):
             if name not in results:
                 workload = make_workload(name, suite, args.seed, data_dir, tokenizer)
+                workload = replace(workload, dtype=DTYPES[args.dtype])
                 results[name] = measure(workload, args.size, args.rounds, args.memory, device)
                 write(folder, record, results)
     print((folder / "results.md").read_text(encoding="utf-8"))

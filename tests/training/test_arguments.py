@@ -3,6 +3,7 @@
 from importlib import import_module
 
 import pytest
+import torch
 
 from hf_gpt import GPTConfig
 from hf_gpt.commands import parse_arguments
@@ -18,6 +19,7 @@ from hf_gpt.training.arguments import (
     DataArguments,
     FineTuningArguments,
     ModelArguments,
+    on_precision,
 )
 from hf_gpt.training.pretraining import PretrainingArguments, ShapeArguments, TextArguments
 
@@ -99,3 +101,28 @@ def test_settings_of_a_saved_configuration_are_checked(settings, tiny_config, tm
         GPTConfig.from_pretrained(tmp_path, **settings)
     with pytest.raises(ValueError, match=next(iter(settings))):
         GPTConfig.from_pretrained(tmp_path, return_unused_kwargs=True, **settings)
+
+
+@pytest.mark.parametrize("command", ["finetune", "pretrain"])
+def test_bf16_alone_is_enough_on_a_cpu(command, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    *_, args = parsed(command, "--bf16", "true")
+    assert args.use_cpu
+    assert args.mixed_precision == "bf16"
+    assert not parsed(command)[-1].use_cpu
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "flags", "says"),
+    [
+        ({"avx512_bf16": True}, [], "--bf16 true trains faster"),
+        ({"amx_bf16": True}, ["--bf16", "true"], None),
+        ({"avx2": True}, ["--bf16", "true"], "without --bf16"),
+        ({"avx2": True}, [], None),
+        ({}, [], None),
+    ],
+)
+def test_what_bfloat16_would_do_on_this_cpu_is_said(capabilities, flags, says, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    line = on_precision(parsed("finetune", "--use_cpu", "true", *flags)[-1])
+    assert line is None if says is None else says in line

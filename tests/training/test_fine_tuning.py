@@ -26,7 +26,7 @@ from hf_gpt.tasks.report import chance_warning, describe_batches
 from hf_gpt.training.arguments import ModelArguments, check_launch
 from hf_gpt.training.loading import load_model
 
-from ..support.runs import ARGUMENTS, REPOSITORY, finetune
+from ..support.runs import ARGUMENTS, REPOSITORY, finetune, training_lines
 
 
 def write_csv(path: Path, rows: int = 24) -> Path:
@@ -412,3 +412,22 @@ def test_rows_of_special_tokens_are_trained(questions_run, tiny_checkpoint, tmp_
         loaded = AutoModelForCausalLM.from_pretrained(output)
         assert loaded.config.untrained_token_ids == listed
         assert set(specials) < set(loaded.generation_config.suppress_tokens)
+
+
+def test_bfloat16_on_a_cpu_keeps_float32_weights_and_resumes(tiny_checkpoint, tmp_path):
+    """Its losses are those of float32 to a hundredth, and a resumed run is the whole one, bit for bit."""
+    flags = ["--task", "questions", "--max_train_rows", 64, "--max_eval_rows", 12, "--save_total_limit", 3]
+    flags += ["--per_device_train_batch_size", 16, "--num_train_epochs", 3, "--model_name_or_path", tiny_checkpoint]
+    lines = {}
+    for name, more in {"float32": [], "bfloat16": ["--bf16", "true"]}.items():
+        finetune(*flags, *more, "--output_dir", tmp_path / name)
+        lines[name] = np.array(training_lines(tmp_path / name / "checkpoint-12"))
+    np.testing.assert_allclose(lines["bfloat16"], lines["float32"], rtol=0.02)
+    assert not np.array_equal(lines["bfloat16"], lines["float32"])
+    weights = load_file(tmp_path / "bfloat16" / "checkpoint-12" / "model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float32}
+    resumed = tmp_path / "resumed"
+    shutil.copytree(tmp_path / "bfloat16" / "checkpoint-4", resumed / "checkpoint-4")
+    finetune(*flags, "--bf16", "true", "--output_dir", resumed, "--resume_from_checkpoint", "last")
+    for name, weight in load_file(resumed / "checkpoint-12" / "model.safetensors").items():
+        assert torch.equal(weight, weights[name]), name

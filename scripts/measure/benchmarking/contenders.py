@@ -81,14 +81,14 @@ def peer_batches(workload: Workload, device: torch.device) -> list[dict[str, tor
     return batches
 
 
-def training(model: PreTrainedModel, batches: Sequence[dict], loss_of: Callable) -> Turn:
+def training(workload: Workload, model: PreTrainedModel, batches: Sequence[dict], loss_of: Callable) -> Turn:
     """A turn of training steps without the update; `loss_of(model, batch)` gives a batch's loss."""
     device = next(model.parameters()).device
 
     def turn(limit: int | None = None) -> None:
         for batch in batches[:limit]:
             model.zero_grad()
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            with workload.autocast(device):
                 loss = loss_of(model, batch)
             loss.backward()
 
@@ -104,11 +104,11 @@ def joint_loss(name: str, workload: Workload, size: dict, device: torch.device) 
             outputs = model(**batch)
             return outputs.mc_loss + LM_COEFFICIENT * outputs.loss
 
-        return training(model, peer_batches(workload, device), both_losses)
+        return training(workload, model, peer_batches(workload, device), both_losses)
     choices = len(workload.rows[0])
     model = our_model(GPTForMultipleChoice if choices > 1 else GPTForSequenceClassification, size).to(device).train()
     batches = our_batches(workload, name == "hf_gpt", device)
-    return training(model, batches, lambda model, batch: model(**batch).loss)
+    return training(workload, model, batches, lambda model, batch: model(**batch).loss)
 
 
 def pretraining(name: str, workload: Workload, size: dict, device: torch.device) -> Turn:
@@ -116,14 +116,14 @@ def pretraining(name: str, workload: Workload, size: dict, device: torch.device)
     rows = [torch.tensor([row[0] for row in batch], device=device) for batch in workload.grouped]
     if name in PEERS:
         model = PEERS[name][2](peer_config(name, size)).to(device).train()
-        return training(model, rows, lambda model, row: model(input_ids=row, labels=row).loss)
+        return training(workload, model, rows, lambda model, row: model(input_ids=row, labels=row).loss)
     model = our_model(GPTForCausalLM, size).to(device).train()
     batches = []
     for row in rows:
         weights = torch.ones(row.shape, device=device)
         weights[:, 0] = 0
         batches.append({"input_ids": row, "labels": row, "lm_weights": weights})
-    return training(model, batches, lambda model, batch: model(**batch).loss)
+    return training(workload, model, batches, lambda model, batch: model(**batch).loss)
 
 
 def features(name: str, workload: Workload, size: dict, device: torch.device) -> Turn:
@@ -137,7 +137,7 @@ def features(name: str, workload: Workload, size: dict, device: torch.device) ->
 
     @torch.inference_mode()
     def turn(limit: int | None = None) -> None:
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with workload.autocast(device):
             for batch in batches[:limit]:
                 model(**batch)
 

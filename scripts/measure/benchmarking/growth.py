@@ -27,8 +27,9 @@ def growth(size: dict, rounds: int, seed: int, device: torch.device) -> dict[str
     model = our_model(GPTForMultipleChoice, size).to(device).train()
     turns, tokens = {}, {}
     for name in SUITES["choices"]:
-        batches = our_batches(make_workload(name, "choices", seed), True, device)
-        turns[name] = training(model, batches, lambda model, batch: model(**batch).loss)
+        workload = make_workload(name, "choices", seed)
+        batches = our_batches(workload, True, device)
+        turns[name] = training(workload, model, batches, lambda model, batch: model(**batch).loss)
         tokens[name] = int(sum((batch["classify_index"].max() + 1).item() for batch in batches))
     times: dict[str, list[float]] = {name: [] for name in turns}
     for number in tqdm(range(rounds * TURNS + 1), desc="growth", unit="round"):

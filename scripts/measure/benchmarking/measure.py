@@ -43,14 +43,13 @@ def product_rate(workload: Workload, size: dict, device: torch.device) -> float:
     does in a turn.
     """
     width = size["n_embd"]
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     tokens = max(sum(len(TokenTree.from_paths(row)) for row in batch) for batch in workload.grouped)
     layers = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]
     seconds = operations = 0.0
     for inputs, outputs in layers:
-        states = torch.randn(tokens, inputs, device=device, dtype=dtype)
-        weight = torch.randn(outputs, inputs, device=device, dtype=dtype)
-        gradient = torch.randn(tokens, outputs, device=device, dtype=dtype)
+        states = torch.randn(tokens, inputs, device=device, dtype=workload.dtype)
+        weight = torch.randn(outputs, inputs, device=device, dtype=workload.dtype)
+        gradient = torch.randn(tokens, outputs, device=device, dtype=workload.dtype)
 
         def products(states=states, weight=weight, gradient=gradient) -> None:
             torch.mm(states, weight.t())

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from hf_gpt import GPTTokenizer
 from hf_gpt.tasks import load_task
@@ -125,12 +126,18 @@ class Workload:
         suite (`str`): key of `SUITES`.
         grouped (`list[list[Row]]`): batches of rows of like length, as our sampler makes them.
         shuffled (`list[list[Row]]`): the same rows in random batches, as a Trainer's default makes them.
+        dtype (`torch.dtype`): of matrix products; `torch.bfloat16` is autocast.
     """
 
     name: str
     suite: str
     grouped: list[list[Row]]
     shuffled: list[list[Row]]
+    dtype: torch.dtype = torch.float32
+
+    def autocast(self, device: torch.device) -> torch.autocast:
+        """The context in which contenders compute."""
+        return torch.autocast(device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16)
 
     @property
     def rows(self) -> list[Row]:

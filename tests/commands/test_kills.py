@@ -1,0 +1,151 @@
+"""
+Commands that are killed at random moments, and given again until they end, leave what one run leaves.
+
+`HF_GPT_KILL_SEED=7 pytest -m slow tests/commands/test_kills.py` draws other moments.
+"""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from hf_gpt.__main__ import main
+
+from ..support.runs import REPOSITORY
+
+pytestmark = pytest.mark.slow
+CARRIED = REPOSITORY / "hf_gpt" / "tasks" / "data"
+SMALL = "--max_train_rows 60 --max_eval_rows 12 --learning_rate 1e-3 --per_device_train_batch_size 8 --use_cpu true"
+FINETUNE = f"finetune --task questions --num_train_epochs 3 {SMALL}"
+COMMANDS = {
+    "whole": f"{FINETUNE} --save_strategy steps --eval_strategy steps --save_steps 4 --eval_steps 4",
+    "max_steps": f"{FINETUNE} --max_steps 13 --schedule warmup_constant",
+    "lora": f"{FINETUNE} --adaptation lora",
+    "houlsby": f"{FINETUNE} --adaptation houlsby",
+    "prefix": f"{FINETUNE} --adaptation prefix",
+    "frozen": f"{FINETUNE} --adaptation frozen",
+    "seeds": f"{FINETUNE} --seeds 2",
+    "tasks": f"finetune --tasks questions stories --num_train_epochs 3 {SMALL}",
+    "pretrain": "pretrain --n_layer 2 --n_embd 32 --n_head 2 --n_positions 32 --max_steps 25 --learning_rate 1e-3 "
+    "--per_device_train_batch_size 2 --save_steps 5 --eval_steps 5 --schedule warmup_constant --use_cpu true",
+    "features": f"extract_features --input_files {CARRIED}/questions.jsonl --rows_per_shard 20 --format npy",
+}
+# Of a run's record, what the clock, the number of runs and the folder's name say.
+TIMES = ("seconds", "resumed", "runtime", "per_second", "time", "output_dir", "commit", "memory")
+
+
+def run_command(log: Path, arguments: list[str]) -> None:
+    """`hf-gpt` in this process, with output to a file."""
+    torch.set_num_threads(1)
+    with log.open("a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.argv = ["hf-gpt", *arguments]
+    main()
+
+
+def start(log: Path, arguments: list) -> multiprocessing.Process:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "hf_gpt.training.fine_tuning", "hf_gpt.features.shards"])
+    process = context.Process(target=run_command, args=(log, [str(argument) for argument in arguments]))
+    process.start()
+    return process
+
+
+def finish(process: multiprocessing.Process, log: Path) -> None:
+    process.join(600)
+    assert process.exitcode == 0, log.read_text()[-3000:]
+
+
+def without_times(value):
+    if isinstance(value, dict):
+        kept = {key: each for key, each in value.items() if not any(word in key for word in TIMES)}
+        return {key: without_times(each) for key, each in kept.items()}
+    return [without_times(each) for each in value] if isinstance(value, list) else value
+
+
+def contents(folder: Path) -> dict[str, object]:
+    """Numbers of every JSON file, a digest of every array and prediction; the rest names folders and times."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.name == "trainer_state.json" or path.is_dir():
+            continue
+        if path.suffix == ".json":
+            found[name] = without_times(json.loads(path.read_text()))
+        elif path.suffix in {".safetensors", ".npy", ".tsv"}:
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported(tmp_path_factory):
+    """Processes are forked from one that has imported everything, so their times are those of their work."""
+    log = tmp_path_factory.mktemp("imported") / "log"
+    finish(start(log, ["--version"]), log)
+
+
+@pytest.fixture
+def chance(request) -> random.Random:
+    """Other moments in every test, the same in every run of it."""
+    return random.Random(f"{request.node.name} {os.environ.get('HF_GPT_KILL_SEED', 0)}")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_killed_runs_end_as_one_that_was_not(name, tiny_checkpoint, tmp_path, chance):
+    model = ["--model_name_or_path", tiny_checkpoint]
+    if name == "pretrain":
+        book = tmp_path / "book.txt"
+        lines = [json.loads(line)["text"] for line in (CARRIED / "questions.jsonl").open()]
+        book.write_text("\n".join(lines), encoding="utf-8")
+        model = ["--text_files", book, "--tokenizer", tiny_checkpoint]
+    last = [] if name == "features" else ["--resume_from_checkpoint", "last"]
+    command = [*COMMANDS[name].split(), *model, *last, "--output_dir"]
+    log, output = tmp_path / "log", tmp_path / "killed" / "out"
+    begin = time.monotonic()
+    finish(start(log, [*command, tmp_path / "whole" / "out"]), log)
+    whole = time.monotonic() - begin
+
+    kills = 0
+    for _ in range(8):
+        process = start(log, [*command, output])
+        process.join(chance.uniform(0.2, 0.9) * whole)
+        process.kill()
+        process.join()
+        kills += process.exitcode == -signal.SIGKILL
+        if process.exitcode == 0:
+            shutil.rmtree(output)
+    finish(start(log, [*command, output]), log)
+    print(f"{name}: {kills} kills")
+    assert kills, "every run ended before its kill"
+    assert contents(output) == contents(tmp_path / "whole" / "out")
+
+
+def test_a_killed_conversion_leaves_the_old_folder_or_the_new(tiny_checkpoint, tmp_path, chance):
+    log, output = tmp_path / "log", tmp_path / "into" / "out"
+    command = ["convert", tiny_checkpoint, output, "--to", "openai-gpt", "--overwrite"]
+    begin = time.monotonic()
+    finish(start(log, command), log)
+    whole, before = time.monotonic() - begin, contents(output)
+    kills = 0
+    for _ in range(8):
+        process = start(log, command)
+        process.join(chance.uniform(0.1, 1) * whole)
+        process.kill()
+        process.join()
+        kills += process.exitcode == -signal.SIGKILL
+        # Between two renames there is none, which the next run mends.
+        assert not output.exists() or contents(output) == before
+    finish(start(log, command), log)
+    assert kills
+    assert contents(output) == before
+    assert [path.name for path in output.parent.iterdir()] == ["out"]
