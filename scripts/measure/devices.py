@@ -29,11 +29,10 @@ from tqdm import tqdm
 from transformers import AutoTokenizer, set_seed
 
 from hf_gpt import GPTConfig, GPTForCausalLM
-from hf_gpt.commands import command, parse_arguments
+from hf_gpt.commands import REPOSITORY, command, parse_arguments
 from hf_gpt.files import check_settings, write_json, write_text
 from hf_gpt.files.reading import read_json
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 GLOBAL_BATCH = 16
 # Layout -> configuration of accelerate with its overrides, or none; flags of finetune.py.
 LAYOUTS = {

@@ -1,5 +1,6 @@
 """
-Print how far our numbers are from those of the OpenAI TensorFlow release, and our token ids from its encoder's.
+Print how far our numbers are from those of the OpenAI TensorFlow release, our token ids from its encoder's, and
+bfloat16's numbers from float32's.
 
     python scripts/measure/parity.py
 
@@ -15,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers import OpenAIGPTTokenizer
+from transformers import AutoModelForMultipleChoice, AutoTokenizer, OpenAIGPTTokenizer
 
-from hf_gpt import GPTTokenizer
-from hf_gpt.commands import command, parse_arguments
+from hf_gpt import GPTTokenizer, TokenTreeCollator, token_trees
+from hf_gpt.commands import REPOSITORY, command, parse_arguments
+from hf_gpt.tasks import load_task
 from hf_gpt.training.optimization import ReleaseAdam, get_release_schedule
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
 from tests.support import golden
@@ -111,9 +112,33 @@ def token_agreement() -> None:
         print(f"| {title} | {len(group):,} | {cells} |")
 
 
+def bfloat16_agreement() -> None:
+    """Both losses and all gradients of a fine-tuning batch of gpt-mini, under bfloat16 autocast and in float32."""
+    folder = REPOSITORY / "model_cards" / "gpt-mini"
+    tokenizer = AutoTokenizer.from_pretrained(folder, task_template=True)
+    torch.manual_seed(0)
+    model = AutoModelForMultipleChoice.from_pretrained(folder, embd_pdrop=0, attn_pdrop=0, resid_pdrop=0, clf_pdrop=0)
+    rows = load_task("stories", splits=["train"]).splits["train"].select(range(32))
+    batch = TokenTreeCollator(tokenizer.pad_token_id)(list(token_trees(rows, tokenizer)))
+    runs = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            outputs = model(**batch, return_lm_loss=True)
+        outputs.loss.backward()
+        gradient = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+        runs[dtype] = outputs.task_loss.item(), outputs.lm_loss.item(), gradient
+    (task, text, gradient), (low_task, low_text, low_gradient) = runs.values()
+    print("\n| bfloat16 autocast against float32, gpt-mini, 32 stories | difference |\n|---|---|")
+    print(f"| task loss, relative | {abs(low_task / task - 1):.1e} |")
+    print(f"| language-model loss, relative | {abs(low_text / text - 1):.1e} |")
+    difference = (low_gradient - gradient).norm() / gradient.norm()
+    print(f"| all gradients, norm of the difference over the norm | {difference:.1e} |")
+
+
 @command()
 def main() -> None:
-    """Print the two tables."""
+    """Print the tables."""
     parse_arguments((), description=__doc__)
     table = {name: model_differences(name) for name in golden.models()}
     print("Largest absolute difference (parameters: root mean square), fp32\n")
@@ -122,6 +147,7 @@ def main() -> None:
         cells = [f"{values[row]:.1e}" if values[row] == values[row] else "not recorded" for values in table.values()]
         print(f"| {row} | {' | '.join(cells)} |")
     token_agreement()
+    bfloat16_agreement()
 
 
 if __name__ == "__main__":
