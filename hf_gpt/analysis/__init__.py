@@ -3,16 +3,19 @@ What is inside a model, as functions over tensors and tokens: a module for each 
 (`pictures`) for what they find.
 """
 
+import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
 from scipy import stats
 
 from ..files import check_empty
 from ..generation import LanguageModelArguments, check_one_of
 from ..generation.inspection import NextToken
 from ..generation.scoring import read_lines
+from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.readers import READERS_BY_SUFFIX, read_by_suffix
 from .pictures import check_matplotlib
@@ -96,6 +99,13 @@ def words_of(tokenizer: GPTTokenizer, ids: list[int]) -> list[str]:
     """Each token as a reader sees it; an ellipsis goes on within the word."""
     words, special = [NextToken.of(tokenizer, token_id, 1.0) for token_id in ids], set(tokenizer.all_special_ids)
     return [word.text if token_id in special else str(word) for token_id, word in zip(ids, words, strict=True)]
+
+
+def redrawn(model: GPTPreTrainedModel, seed: int = 0) -> GPTPreTrainedModel:
+    """A model like this one with random weights, the control of what training has taught; in evaluation mode."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return type(model)(copy.deepcopy(model.config)).to(model.device).eval()
 
 
 def mean_intervals(values: np.ndarray, seed: int = 0, draws: int = 1000) -> np.ndarray:

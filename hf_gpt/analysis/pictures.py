@@ -148,3 +148,28 @@ def text_picture(texts: Sequence[Mapping[str, Any]], title: str, width: int = 90
             ink = {"color": "white" if abs(share) > 0.6 else "black", "family": "monospace", "fontsize": 8.5}
             axes.text(column, row, word, bbox=ground, va="center", **ink)
     return figure
+
+
+def shares_picture(rows: Sequence[Mapping[str, Any]], title: str, across: str, chance: float) -> "Figure":
+    """Shares of rows with `name`, `of`, `accuracy`, `low` and `high`: a line for each name, a mark for each `of`."""
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    figure = new_figure(7, 1.2 + 0.26 * len(names))
+    axes = figure.subplots()
+    marks = zip(
+        dict.fromkeys(row["of"] for row in rows),
+        ("o", "x", "s", "^"),
+        ("#1b4f8f", "#8a8a8a", "#c83c14", "#2a7a3a"),
+        strict=False,
+    )
+    for number, (of, mark, colour) in enumerate(marks):
+        own = [row for row in rows if row["of"] == of]
+        values = np.array([[row["accuracy"], row["low"], row["high"]] for row in own]).T
+        places = [names.index(row["name"]) + 0.2 * number for row in own]
+        spread = np.abs(values[1:] - values[0])
+        axes.errorbar(values[0], places, xerr=spread, fmt=mark, color=colour, markersize=4, capsize=2, label=of)
+    axes.axvline(chance, color="#8a8a8a", linewidth=0.8, linestyle=":")
+    axes.set(yticks=range(len(names)), yticklabels=[name.strip() for name in names], xlim=(0, 1), xlabel=across)
+    axes.invert_yaxis()
+    axes.set_title(title, fontsize="medium")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
+    return figure

@@ -1,0 +1,158 @@
+"""
+What a language model holds for right: minimal pairs by log-probability, the good sentence against the bad one.
+
+Pairs are BLiMP's (Warstadt et al., 2020), those of any file, or made here: a subject and its verb, with or without
+nouns of the other number between them (attractors: Linzen et al., 2016), in sentences that make sense and in nonce
+ones that give no help by meaning (Gulordava et al., 2018).
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import binomtest
+
+from ..files.texts import read_text_lines
+from ..generation import encode
+from ..generation.scoring import read_pairs, score_texts
+from ..model.modeling_gpt import GPTForCausalLM
+from ..model.tokenization_gpt import GPTTokenizer
+
+_PEOPLE = "author baker boy captain doctor driver farmer girl guard king lawyer nurse pilot sailor singer teacher"
+_THINGS = "apple boat book bottle chair cloud door house key lamp letter mountain picture river stone table"
+_ACTS = "cry dance laugh listen read run sing sit sleep smile speak talk think wait walk work"
+_PLACES = "behind beside by near"
+_CLAUSES = "know see hear like"
+CONDITIONS = ("simple", "attractor of the same number", "attractor", "two attractors", "relative clause")
+
+
+@dataclass(frozen=True)
+class MinimalPair:
+    """A good and a bad sentence, the set that they belong to, and what the set is about."""
+
+    good: str
+    bad: str
+    paradigm: str
+    phenomenon: str
+
+
+def read_sets(path: Path) -> list[MinimalPair]:
+    """
+    Minimal pairs of a file (see `hf_gpt.generation.scoring.read_pairs`) or of a folder of JSONL files, such as BLiMP's
+    with its folder `data`. A set is a file; what it is about is `linguistics_term` of its first row, or its name.
+
+    Raises:
+        ValueError: naming the file and line that is wrong; or if there is none.
+    """
+    files = [path]
+    if path.is_dir():
+        files = sorted([*path.glob("*.jsonl"), *path.glob("data/*.jsonl")])
+        if not files:
+            raise ValueError(f"{path}: no .jsonl file is in the folder, nor in its folder data: name BLiMP's folder.")
+    pairs = []
+    for file in files:
+        rows, name = read_pairs(file), file.name.partition(".")[0]
+        term = name
+        if ".jsonl" in file.name:
+            term = json.loads(next(line for _, line in read_text_lines(file))).get("linguistics_term", name)
+        pairs += [MinimalPair(good, bad, name, str(term)) for good, bad in rows]
+    return pairs
+
+
+def agreement_pairs(count: int = 200, seed: int = 0) -> list[MinimalPair]:
+    """
+    Subject-verb agreement: for each of `CONDITIONS` as many different pairs that make sense, and as many nonce ones.
+
+    The rule: `the SUBJECT VERB .`, with `PLACE the NOUN` or `that the NOUN CLAUSE` behind the subject. Subject and
+    number are drawn, and which word stands where; attractors have the other number, but where the condition says that
+    they have the same. All nouns are people in sentences that make sense, and things in nonce ones, whose verbs are
+    those of people all the same. In the bad sentence the last verb has the wrong number.
+    """
+    random = np.random.default_rng(seed)
+    pairs = []
+    for phenomenon, nouns in (("agreement", _PEOPLE), ("agreement, nonce", _THINGS)):
+        for condition in CONDITIONS:
+            # Of a dictionary, as no pair is to count twice.
+            made: dict[MinimalPair, None] = {}
+            while len(made) < count:
+                made[_pair(random, nouns.split(), condition, phenomenon)] = None
+                if condition == "simple" and len(made) == 2 * len(nouns.split()) * len(_ACTS.split()):
+                    break
+            pairs += made
+    return pairs
+
+
+def _pair(random: np.random.Generator, nouns: list[str], condition: str, phenomenon: str) -> MinimalPair:
+    plural = bool(random.integers(2))
+    subject, *others = random.choice(nouns, 3, replace=False).tolist()
+    other = plural if "same" in condition else not plural
+    first, second = (f"the {_noun(noun, other)}" for noun in others)
+    places = random.choice(_PLACES.split(), 2, replace=False).tolist()
+    between = {
+        "simple": "",
+        "two attractors": f" {places[0]} {first} {places[1]} {second}",
+        "relative clause": f" that {first} {_verb(str(random.choice(_CLAUSES.split())), other)}",
+    }.get(condition, f" {places[0]} {first}")
+    act = str(random.choice(_ACTS.split()))
+    good, bad = (f"The {_noun(subject, plural)}{between} {_verb(act, number)}." for number in (plural, not plural))
+    return MinimalPair(good, bad, condition, phenomenon)
+
+
+def _noun(noun: str, plural: bool) -> str:
+    return f"{noun}s" if plural else noun
+
+
+def _verb(verb: str, plural: bool) -> str:
+    return verb if plural else "cries" if verb == "cry" else f"{verb}s"
+
+
+def score_pairs(
+    model: GPTForCausalLM,
+    tokenizer: GPTTokenizer,
+    pairs: Sequence[MinimalPair],
+    batch_size: int = 128,
+    share_prefix: bool = True,
+) -> np.ndarray:
+    """
+    Log-probabilities, `(pairs, 2)`, of the good sentences and the bad ones.
+
+    Args:
+        model (`GPTForCausalLM`): in evaluation mode.
+        tokenizer (`GPTTokenizer`): its tokenizer.
+        pairs (`Sequence[MinimalPair]`): what is compared.
+        batch_size, share_prefix (*optional*, default to 128 and `True`): see `score_texts`.
+    """
+    texts = [encode(tokenizer, text) for pair in pairs for text in (pair.good, pair.bad)]
+    scores = score_texts(model, texts, batch_size=batch_size, share_prefix=share_prefix)
+    return np.array([score.log_probability for score in scores]).reshape(-1, 2)
+
+
+def accuracy(scores: np.ndarray) -> dict[str, Any]:
+    """
+    The share of pairs whose good sentence is likelier (a tie is wrong), with Wilson's interval (95%).
+
+    Returns:
+        `dict`: `pairs`, `accuracy`, `low`, `high` and `ties`.
+    """
+    right, ties = int((scores[:, 0] > scores[:, 1]).sum()), int((scores[:, 0] == scores[:, 1]).sum())
+    return {"pairs": len(scores), **proportion(right, len(scores)), "ties": ties}
+
+
+def proportion(right: int, count: int) -> dict[str, float]:
+    """A share with Wilson's interval: `accuracy`, `low` and `high`."""
+    interval = binomtest(right, count).proportion_ci(method="wilson")
+    return {"accuracy": right / count, "low": float(interval.low), "high": float(interval.high)}
+
+
+def accuracies(pairs: Sequence[MinimalPair], scores: np.ndarray) -> dict[str, dict[str, Any]]:
+    """`accuracy` by phenomenon, and in each under `paradigms` by its sets."""
+    found: dict[str, dict[str, Any]] = {}
+    for phenomenon in dict.fromkeys(pair.phenomenon for pair in pairs):
+        own = np.array([pair.phenomenon == phenomenon for pair in pairs])
+        names = np.array([pair.paradigm for pair in pairs])
+        sets = {name: accuracy(scores[own & (names == name)]) for name in dict.fromkeys(names[own].tolist())}
+        found[phenomenon] = {**accuracy(scores[own]), "paradigms": sets}
+    return found

@@ -1,0 +1,142 @@
+"""Minimal pairs: what is read, what is made, who is right, and the same numbers however they are read."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from hf_gpt import GPTForCausalLM
+from hf_gpt.analysis import redrawn
+from hf_gpt.analysis.agreement import (
+    CONDITIONS,
+    MinimalPair,
+    accuracies,
+    accuracy,
+    agreement_pairs,
+    read_sets,
+    score_pairs,
+)
+
+ROW = {"sentence_good": "She was here.", "sentence_bad": "She were here.", "linguistics_term": "verbs", "UID": "x"}
+
+
+def test_made_pairs_follow_their_rule():
+    pairs = agreement_pairs(count=40, seed=3)
+    assert len(set(pairs)) == len(pairs) == 2 * len(CONDITIONS) * 40
+    assert {pair.paradigm for pair in pairs} == set(CONDITIONS)
+    for pair in pairs:
+        good, bad = pair.good.removesuffix(".").split(), pair.bad.removesuffix(".").split()
+        assert good[:-1] == bad[:-1]
+        plural = good[1].endswith("s")
+        assert good[-1].endswith("s") != plural
+        assert bad[-1].endswith("s") == plural
+        attractors = [good[place + 1] for place, word in enumerate(good) if word == "the"]
+        count = {"simple": 0, "two attractors": 2}.get(pair.paradigm, 1)
+        assert len(attractors) == count
+        assert all(noun.endswith("s") == (plural == ("same" in pair.paradigm)) for noun in attractors)
+    assert agreement_pairs(10, seed=1) == agreement_pairs(10, seed=1) != agreement_pairs(10, seed=2)
+    # There are only so many of the simplest ones.
+    assert sum(pair.paradigm == "simple" for pair in agreement_pairs(600)) == 2 * 2 * 16 * 16
+
+
+def test_a_model_that_knows_agreement_is_right_and_its_opposite_wrong(tiny_checkpoint):
+    """Readers made by hand, whom attractors of the other number mislead; and a model that was taught one sentence."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
+    pairs = agreement_pairs(10)
+
+    class LastNoun:
+        """Log-probabilities of a reader who looks at the noun before the verb alone."""
+
+        def __init__(self, sign: int):
+            self.sign = sign
+
+        def __call__(self, text: str) -> float:
+            *_, noun, verb = text.removesuffix(".").split()
+            return self.sign * float(noun.endswith("s") != verb.endswith("s"))
+
+    for sign in (1, -1):
+        reader = LastNoun(sign)
+        scores = np.array([[reader(pair.good), reader(pair.bad)] for pair in pairs])
+        found = accuracies(pairs, scores)["agreement"]["paradigms"]
+        right = {name: each["accuracy"] for name, each in found.items() if name != "relative clause"}
+        expected = {"simple": 1, "attractor of the same number": 1, "attractor": 0, "two attractors": 0}
+        assert right == {name: value if sign == 1 else 1 - value for name, value in expected.items()}
+    model = GPTForCausalLM.from_pretrained(tiny_checkpoint).eval()
+    taught = pairs[0]
+    row = torch.tensor([tokenizer(taught.good)["input_ids"]])
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(20):
+        optimizer.zero_grad()
+        model(row, labels=row).loss.backward()
+        optimizer.step()
+    assert accuracy(score_pairs(model, tokenizer, [taught]))["accuracy"] == 1
+    assert accuracy(score_pairs(model, tokenizer, [MinimalPair(taught.bad, taught.good, "", "")]))["accuracy"] == 0
+
+
+@pytest.mark.parametrize("share_prefix", [True, False])
+def test_numbers_are_those_of_each_sentence_alone(share_prefix, tiny_checkpoint):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
+    model = GPTForCausalLM.from_pretrained(tiny_checkpoint).eval()
+    pairs = agreement_pairs(4)
+    scores = score_pairs(model, tokenizer, pairs, batch_size=7, share_prefix=share_prefix)
+    for pair, row in zip(pairs, scores, strict=True):
+        for text, score in zip((pair.good, pair.bad), row, strict=True):
+            ids = torch.tensor([tokenizer(text)["input_ids"]])
+            with torch.no_grad():
+                expected = -model(ids, labels=ids).loss.item() * (ids.shape[1] - 1)
+            assert score == pytest.approx(expected, abs=1e-4)
+
+
+def test_wilsons_interval_and_ties():
+    found = accuracy(np.array([[1.0, 0], [1, 0], [1, 0], [0, 1], [1, 1]]))
+    assert (found["pairs"], found["accuracy"], found["ties"]) == (5, 0.6, 1)
+    # (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n), by hand
+    assert (found["low"], found["high"]) == pytest.approx((0.2307, 0.8824), abs=1e-4)
+
+
+def test_sets_of_files_and_folders(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "was.jsonl").write_text(json.dumps(ROW) + "\n")
+    (tmp_path / "own.tsv").write_text("They were.\tThey was.\n")
+    assert read_sets(tmp_path) == [MinimalPair("She was here.", "She were here.", "was", "verbs")]
+    assert read_sets(tmp_path / "own.tsv") == [MinimalPair("They were.", "They was.", "own", "own")]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty: no \.jsonl file is in the folder"):
+        read_sets(tmp_path / "empty")
+
+
+def test_random_weights_are_a_model_of_the_same_shape(tiny_checkpoint):
+    model = GPTForCausalLM.from_pretrained(tiny_checkpoint).eval()
+    control = redrawn(model, seed=1)
+    state, other = model.state_dict(), control.state_dict()
+    assert {name: value.shape for name, value in state.items()} == {name: value.shape for name, value in other.items()}
+    assert not torch.equal(state["transformer.embed_tokens.weight"], other["transformer.embed_tokens.weight"])
+    assert not control.training
+    again = redrawn(model, seed=1).state_dict()
+    assert all(torch.equal(value, again[name]) for name, value in other.items())
+
+
+def test_agreement_by_command(hf_gpt, tiny_checkpoint, tmp_path):
+    flags = ("analyze", "agreement", "--model_name_or_path", tiny_checkpoint, "--output_dir")
+    status, printed, errors = hf_gpt(*flags, tmp_path / "made", "--max_pairs", 3)
+    assert status == 0, errors
+    found = json.loads((tmp_path / "made" / "agreement.json").read_text())
+    assert set(found) == {tiny_checkpoint.name, "random weights"}
+    assert all(name in printed for name in CONDITIONS)
+    assert len(json.loads((tmp_path / "made" / "pairs.json").read_text())) == 30
+    (tmp_path / "was.jsonl").write_text(f"{json.dumps(ROW)}\n" * 5)
+    more = ("--file", tmp_path / "was.jsonl", "--max_pairs", 2, "--control", "false")
+    assert hf_gpt(*flags, tmp_path / "read", *more)[0] == 0
+    found = json.loads((tmp_path / "read" / "agreement.json").read_text())
+    assert found[tiny_checkpoint.name]["verbs"]["pairs"] == 2
+    assert (tmp_path / "read" / "agreement.png").stat().st_size > 1000
+    for wrong, message in (
+        (("--text", "a"), "--text is a sentence alone"),
+        (("--max_pairs", 0), "--max_pairs 0"),
+        (("--file", tmp_path / "no.tsv"), "there is no such file"),
+    ):
+        status, _, errors = hf_gpt(*flags, tmp_path / "out", *wrong)
+        assert status == 2
+        assert message in errors.splitlines()[-1]
