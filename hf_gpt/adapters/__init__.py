@@ -41,7 +41,7 @@ from .methods import BitFitConfig, HoulsbyConfig
 from .registration import register
 from .virtual_tokens import GPT_TASK
 
-# The head of both task models: drawn anew for a task, so it is trained and saved whole.
+# The head of the task models: drawn anew for a task, so it is trained and saved whole.
 HEAD = "score"
 LINEAR_MODULES = ("c_attn", "c_proj", "c_fc")
 _MODEL_CLASSES = {model_class.__name__: model_class for head, model_class in HEADS.items() if head != "none"}
@@ -93,7 +93,7 @@ def adapter_config(
         size (`int`, *optional*): rank of LoRA (8), number of virtual tokens (20), width of a bottleneck (32).
         train_special_tokens (`bool`, *optional*): train the embedding rows of the special tokens, too; by default
             wherever the method can (lora, houlsby, bitfit).
-        task_type (`str`, *optional*): by default that of both task heads; `"CAUSAL_LM"` for the language model.
+        task_type (`str`, *optional*): by default that of the task heads; `"CAUSAL_LM"` for the language model.
         options: settings of the method's configuration class, such as `use_dora`, `use_rslora`, `lora_dropout` or
             `modules_to_save`; they override those above.
 

@@ -10,10 +10,10 @@ from peft import PeftModel
 from peft.utils import AuxiliaryTrainingWrapper, PeftType
 from torch import nn
 
-from ..model.inputs import conventional_inputs, default_lm_weights
+from ..model.inputs import default_lm_weights
 from ..model.modeling_gpt import GPTTaskModel
 
-# peft's task type of both heads. It has none for multiple choice, and what it does for classification (a cache of
+# peft's task type of the task heads. It has none for multiple choice, and what it does for classification (a cache of
 # keys and values, `inputs_embeds`) neither token trees nor the language-model loss can follow.
 GPT_TASK = "GPT_TASK"
 
@@ -48,9 +48,9 @@ def as_tree_inputs(model: GPTTaskModel, inputs: Inputs) -> Inputs:
     ids, mask, index = inputs["input_ids"], inputs["attention_mask"], inputs["classify_index"]
     batch = ids.shape[0]
     if index is None:
-        ids, mask, index = conventional_inputs(model.config, ids, mask)
+        ids, mask, index = model.conventional_inputs(ids, mask)
     weights = inputs["lm_weights"]
-    if weights is None:
+    if weights is None and not model.reads_words:
         weights = default_lm_weights(ids, mask, batch)
     rows, length = ids.shape
     present = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.bool()
@@ -62,7 +62,7 @@ def as_tree_inputs(model: GPTTaskModel, inputs: Inputs) -> Inputs:
         "position_ids": (present.long().cumsum(-1) - 1).clamp(min=0).view(batch, -1),
         "subtree_end": None if mask is None and rows == batch else ends.flatten(1),
         "parent_index": None,
-        "lm_weights": weights.reshape(batch, -1),
+        "lm_weights": None if weights is None else weights.reshape(batch, -1),
         "classify_index": index,
     }
 
@@ -115,7 +115,7 @@ class PeftModelForGPTTask(PeftModel):
     The numbers of prefix tuning are those of peft's cache of keys and values.
 
     Args:
-        model (`GPTTaskModel`): `GPTForMultipleChoice` or `GPTForSequenceClassification`.
+        model (`GPTTaskModel`): with the head of a task.
         peft_config (`PeftConfig`): of any method; those without virtual tokens work as in `PeftModel`.
         adapter_name (`str`, *optional*, defaults to `"default"`): its name.
         kwargs: see `peft.PeftModel`.
@@ -127,7 +127,7 @@ class PeftModelForGPTTask(PeftModel):
     def __init__(self, model: nn.Module, peft_config: Any, adapter_name: str = "default", **kwargs: Any):
         if not isinstance(model, GPTTaskModel):
             raise TypeError(
-                f"The task type {GPT_TASK} is that of GPTForMultipleChoice and GPTForSequenceClassification; a "
+                f"The task type {GPT_TASK} is that of the heads for choices, texts and words; a "
                 f'{type(model).__name__} takes "CAUSAL_LM" or "FEATURE_EXTRACTION".'
             )
         super().__init__(model, peft_config, adapter_name, **kwargs)

@@ -31,6 +31,7 @@ _CLASSES = {
     "multiple-choice": "AutoModelForMultipleChoice",
     "language-model": "AutoModelForCausalLM",
     "masked-language-model": "AutoModelForMaskedLM",
+    "tagging": "AutoModelForTokenClassification",
 }
 
 

@@ -15,14 +15,14 @@ from transformers import EvalPrediction
 from ..adapters.virtual_tokens import virtual_tokens
 from ..files import METRICS, PREDICTIONS, check_empty, in_output_folder, write_json
 from ..loading import check_ids, load_tokenizer
-from ..model.modeling_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTPreTrainedModel
+from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData
 from ..tasks.metrics import compute_metrics_for
 from ..tasks.report import write_predictions
 from ..tasks.spec import SPLITS, TaskSpec
 from ..training.arguments import CustomTaskArguments, DataArguments, LauncherArguments, ModelArguments
-from ..training.loading import load_model, other_head
+from ..training.loading import has_classes, load_model, other_head
 from ..training.rows import encode_task, input_transform, load_task_data
 from ..training.stages import is_unlabelled, predict_split
 from ..training.trainer import GPTTrainer
@@ -176,7 +176,7 @@ def _load_task(
         return load_task_data(data, custom)
     if not (args.zero_shot or model_args.source.kind == "tf-release"):
         config = model_args.source.config()
-        if GPTForSequenceClassification.__name__ in (config.architectures or ()):
+        if has_classes(config):
             custom = custom.with_labels_of(config)
     return load_task_data(data, custom, splits=(args.split,))
 

@@ -15,7 +15,8 @@ class GPTTaskOutput(ModelOutput):
 
     Args:
         loss (`torch.Tensor`, *optional*): `task_loss + lm_coef * lm_loss`, of those terms that were computed.
-        logits (`torch.Tensor` of shape `(batch, choices)` or `(batch, num_labels)`): scores before the softmax.
+        logits (`torch.Tensor` of shape `(batch, choices)`, `(batch, num_labels)` or `(batch, words, num_labels)`):
+            scores before the softmax.
         task_loss (`torch.Tensor`, *optional*): mean loss of the examples' labels.
         lm_loss (`torch.Tensor`, *optional*): mean over sequences of the mean over their predicted tokens.
         hidden_states (`tuple[torch.Tensor]`, *optional*): after the embedding and every block.

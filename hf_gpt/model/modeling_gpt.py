@@ -9,7 +9,6 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPast,
     CausalLMOutputWithPast,
     MaskedLMOutput,
-    TokenClassifierOutput,
 )
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -392,7 +391,10 @@ class GPTScoringModel(HeadLayers, GPTPreTrainedModel):
 
 
 class GPTTaskModel(GPTScoringModel):
-    """What multiple choice and sequence classification share: pooling, an auxiliary language model, the joint loss."""
+    """What the task heads share: the states they read, an auxiliary language model, the joint loss."""
+
+    # Whether there is a label for every word, and not one for the example.
+    reads_words = False
 
     def __init__(self, config: GPTConfig):
         super().__init__(config)
@@ -436,8 +438,9 @@ class GPTTaskModel(GPTScoringModel):
                 classify token of each sequence.
             inputs_embeds (`torch.Tensor` of shape `(batch, length, n_embd)`, *optional*): instead of `input_ids`,
                 together with `classify_index`; the language-model loss is then not available.
-            labels (`torch.Tensor` of shape `(batch,)` or `(batch, num_labels)`, *optional*): index of the right
-                choice or class, a number (regression, ordinal), or one 0 or 1 per label (multi-label); -100: none.
+            labels (`torch.Tensor` of shape `(batch,)`, `(batch, num_labels)` or `(batch, words)`, *optional*): index
+                of the right choice or class, a number (regression, ordinal), one 0 or 1 per label (multi-label), or
+                the class of each word; -100: none.
             past_key_values (*optional*): not supported; peft looks for it.
             use_cache (`bool`, *optional*): of no effect, a head reads whole sequences; some callers pass it.
             return_lm_loss (`bool`, *optional*, defaults to `self.training`): compute the language-model term.
@@ -456,19 +459,21 @@ class GPTTaskModel(GPTScoringModel):
         if past_key_values is not None:
             raise ValueError(f"A task head reads no past_key_values. {VIRTUAL_TOKENS}")
         if return_lm_loss is None:
-            return_lm_loss = self.training
+            return_lm_loss = self.training and (lm_weights is not None or not self.reads_words)
         return_lm_loss = return_lm_loss and self.config.lm_coef > 0 and inputs_embeds is None
         check_bidirectional(self.config, attention_mask, subtree_end, classify_index, return_lm_loss)
         batch = input_ids.shape[0] if input_ids is not None else inputs_embeds.shape[0]
         if classify_index is None:
-            input_ids, attention_mask, classify_index = conventional_inputs(self.config, input_ids, attention_mask)
+            input_ids, attention_mask, classify_index = self.conventional_inputs(
+                input_ids, attention_mask, inputs_embeds
+            )
         if position_ids is not None:
             position_ids = position_ids.flatten(0, -2)  # (rows, length)
         if return_lm_loss and lm_weights is None:
-            if subtree_end is not None:
+            if subtree_end is not None or self.reads_words:
                 raise ValueError(
-                    "The language-model loss of a token tree needs lm_weights: give them (TokenTreeCollator does) or "
-                    "pass return_lm_loss=False."
+                    "The language-model loss of a token tree or of words needs lm_weights: give them "
+                    "(TokenTreeCollator does) or pass return_lm_loss=False."
                 )
             lm_weights = default_lm_weights(input_ids, attention_mask, batch)
 
@@ -488,11 +493,13 @@ class GPTTaskModel(GPTScoringModel):
         )
         logits = self.head_logits(self.classify_states(outputs, classify_index), classify_index.ge(0))
 
-        loss, task_loss, lm_loss, items = None, None, None, batch
+        loss, task_loss, lm_loss = None, None, None
+        items = classify_index.ge(0).sum() if self.reads_words else batch
         if labels is not None:
             items = labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch
             task_loss = self._task_loss_sum(logits, labels) / items
-            items = items / (labels.numel() // labels.shape[0])  # of (batch, num_labels) the examples
+            if not self.reads_words:
+                items = items / (labels.numel() // labels.shape[0])  # of (batch, num_labels) the examples
         if return_lm_loss:
             states = outputs.last_hidden_state
             lm_loss = self._lm_loss_sum(states, input_ids, lm_weights, parent_index, rows) / items
@@ -507,6 +514,10 @@ class GPTTaskModel(GPTScoringModel):
             hidden_states=self._asked_states(outputs.hidden_states, wants_states),
             attentions=outputs.attentions,
         )
+
+    def conventional_inputs(self, input_ids, attention_mask, inputs_embeds=None):
+        """Inputs without `classify_index` as the transformer reads them, and that index; see `inputs.py`."""
+        return conventional_inputs(self.config, input_ids, attention_mask)
 
     def _lm_loss_sum(self, hidden_states, input_ids, lm_weights, parent_index, rows) -> torch.Tensor:
         rows = self.get_input_embeddings().weight if rows is None else rows
@@ -568,60 +579,28 @@ class GPTForSequenceClassification(GPTTaskModel):
         return classification_loss(logits.float(), labels, problem_type, self.label_smoothing)
 
 
-class GPTForTokenClassification(GPTScoringModel):
+class GPTForTokenClassification(GPTTaskModel):
     """
-    GPT that classifies every token. As a causal model has read a word at its last token only, that is where to put
-    the label of a word.
+    GPT that classifies words, or every token. As a causal model has read a word at its last token only, that is where
+    its label belongs: `classify_index` names these tokens, `(batch, words)`, and without it there are as many words as
+    tokens.
+
+    Both losses are means over the words that have labels, -100 standing for none: the `lm_weights` of a row add up to
+    its number of words, as `hf_gpt.trees.transforms` lays it out, and without them there is no language-model loss.
     """
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        subtree_end: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs,
-    ) -> TokenClassifierOutput:
-        r"""
-        Logits of every token and, with `labels`, their mean cross-entropy.
+    reads_words = True
 
-        Args:
-            input_ids, attention_mask, position_ids, subtree_end, inputs_embeds, kwargs: see `GPTModel`.
-            labels (`torch.Tensor` of shape `(batch, length)`, *optional*): class of each token, -100 where there is
-                none. Nothing is shifted.
-            num_items_in_batch (`int`, *optional*): number of labels over which the loss is averaged, where a batch
-                is a part of a larger one; by default those of this batch.
+    def conventional_inputs(self, input_ids, attention_mask, inputs_embeds=None):
+        tokens = input_ids if inputs_embeds is None else inputs_embeds
+        index = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape[0], -1)  # (batch, length)
+        return input_ids, attention_mask, index
 
-        Returns:
-            `TokenClassifierOutput`: `logits` of shape `(batch, length, num_labels)`.
-        """
-        check_arguments(self, kwargs)
-        wants_states = kwargs.pop("output_hidden_states", self.config.output_hidden_states)
-        outputs = self.transformer(
-            input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            subtree_end=subtree_end,
-            inputs_embeds=inputs_embeds,
-            use_cache=False,
-            output_hidden_states=self._captured_layers(wants_states),
-            **kwargs,
-        )
-        states = self._mixed(torch.stack(self._read_layers(outputs), dim=2))  # (batch, length, n_embd)
-        logits, loss = self.score(self.clf_dropout(states)), None  # (batch, length, num_labels)
-        if labels is not None:
-            items = labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch
-            loss = single_label_loss(logits.float().flatten(0, 1), labels.flatten()) / items
-        return TokenClassifierOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=self._asked_states(outputs.hidden_states, wants_states),
-            attentions=outputs.attentions,
-        )
+    def _scores(self, pooled, present):
+        return self.score(self.clf_dropout(pooled))  # (batch, words, num_labels)
+
+    def _task_loss_sum(self, logits, labels):
+        return single_label_loss(logits.float().flatten(0, 1), labels.flatten(), self.label_smoothing)
 
 
 # Each head by the name that it has in flags, cards and conversion; the first is none.

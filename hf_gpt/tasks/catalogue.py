@@ -7,8 +7,11 @@ from .custom import CUSTOM_ROW
 from .multiple_choice import MULTIPLE_CHOICE_TASKS
 from .pairs import PAIR_TASKS
 from .spec import TaskSpec
+from .tagging import TAGGING_TASKS
 
-TASKS: dict[str, TaskSpec] = {spec.name: spec for spec in (*CLASSIFICATION_TASKS, *PAIR_TASKS, *MULTIPLE_CHOICE_TASKS)}
+TASKS: dict[str, TaskSpec] = {
+    spec.name: spec for spec in (*CLASSIFICATION_TASKS, *PAIR_TASKS, *MULTIPLE_CHOICE_TASKS, *TAGGING_TASKS)
+}
 
 
 def get_task(name: str) -> TaskSpec:

@@ -25,7 +25,7 @@ CUSTOM_ROW = {
     "paper": "-",
     "hub": "-",
     "files": "your own: --train_file; --text_column, or --premise_column and --hypothesis_column, or --context_column "
-    "and --choice_columns; --label_column",
+    "and --choice_columns, or --words_column; --label_column",
     "licence": "yours",
     "description": "A data set of your own: CSV, TSV, JSON lines or Parquet",
 }
@@ -46,6 +46,7 @@ def custom_task(
     question_column: str | None = None,
     choices_column: str | None = None,
     choice_columns: Sequence[str] | None = None,
+    words_column: str | None = None,
     label_column: str = "label",
     label_columns: Sequence[str] | None = None,
     label_separator: str | None = None,
@@ -72,8 +73,9 @@ def custom_task(
     Args:
         family (`str`, *optional*): `classification` (takes `text_column`), `entailment` or `similarity` (take
             `premise_column` and `hypothesis_column`), or `multiple-choice` (takes `context_column`, optionally
-            `question_column`, and either `choices_column`, a list, or `choice_columns`, one text each). By default
-            the one that takes the columns that are given, of pairs `entailment`.
+            `question_column`, and either `choices_column`, a list, or `choice_columns`, one text each), or `tagging`
+            (takes `words_column`; it and the labels are lists of the same length, or text parted by white space). By
+            default the one that takes the columns that are given, of pairs `entailment`.
         train_file, validation_file, test_file (path): relative to the data folder given to `load_task`, or to the
             working directory. Without a validation file, `validation_size` rows (or that share) are cut from the
             training file. Where only other splits are read and the labels are named, it can be left out.
@@ -106,6 +108,7 @@ def custom_task(
         hypothesis=hypothesis_column,
         context=context_column,
         question=question_column,
+        words=words_column,
     )
     columns = texts | _given(choices=choices_column or (tuple(choice_columns) if choice_columns else None))
     family = family or _family_of(columns)
@@ -130,7 +133,7 @@ def custom_task(
         family,
         "A data set of your own",
         (layout,),
-        tuple(metrics or DEFAULT_METRICS.get(problem_type, ())),
+        tuple(metrics or (DEFAULT_METRICS.get(problem_type, ()) if family != "tagging" else ())),
         problem_type,
         label_names=tuple(map(str, names)) if names is not None else None,
         score_range=tuple(score_range) if score_range else None,
@@ -146,6 +149,8 @@ def _given(**columns: Any) -> dict[str, Any]:
 
 def _family_of(columns: Mapping[str, Any]) -> str:
     """The family that takes columns of these names."""
+    if "words" in columns:
+        return "tagging"
     if columns.keys() & {"context", "question", "choices"}:
         return "multiple-choice"
     return "entailment" if columns.keys() & {"premise", "hypothesis"} else "classification"

@@ -57,8 +57,8 @@ def encode_rows(
     Token trees of a batch of rows.
 
     Args:
-        rows (`dict[str, list]`): columns of texts (a list of texts for `choices`) and `label`.
-        columns (`Sequence[str]`): names of the text columns.
+        rows (`dict[str, list]`): columns of texts (a list of texts for `choices` and `words`) and `label`.
+        columns (`Sequence[str]`): names of the text columns. Of `words`, each is tokenized as a text of its own.
         tokenizer (`GPTTokenizer`): adds no special tokens here.
         transform (`InputTransform`): lays the sequences out.
 
@@ -66,6 +66,8 @@ def encode_rows(
         `dict[str, list]`: the columns of `TREE_FEATURES`, `length`, `unshared_length`, `cut_tokens`, and `label`
         with -100 for rows without a gold class or choice.
     """
+    if "words" in columns:  # behind each other
+        rows = {**rows, "words": [[*words[:1], *_spaced(words[1:])] for words in rows["words"]]}
     ids = {
         name: _tokenized(_spaced(rows[name]) if name in transform.joined else rows[name], tokenizer)
         for name in columns
@@ -73,20 +75,24 @@ def encode_rows(
     encoded: dict[str, list[Any]] = {name: [] for name in (*TREE_FEATURES, *_COUNTS)}
     for index in range(len(rows[columns[0]])):
         tree, cut = transform.fit({name: values[index] for name, values in ids.items()})
-        unshared = sum(tree.position_ids[end] + 1 for end in tree.path_ends)
+        unshared = sum(tree.position_ids[end] + 1 for end in tree.path_ends) if "words" not in ids else len(tree)
         counts = dict(zip(_COUNTS, (len(tree), unshared, cut), strict=True))
         for name, values in encoded.items():
             values.append(counts[name] if name in counts else getattr(tree, name))
-    # A score may be -1; one that is not known is NaN.
-    encoded["label"] = [
-        IGNORED_LABEL if label == UNLABELLED and isinstance(label, int) else label for label in rows["label"]
-    ]
+    encoded["label"] = [_read_label(label) for label in rows["label"]]
     return encoded
 
 
 def _spaced(texts: list[str] | list[list[str]]) -> list[Any]:
     """Texts with a space before them, which GPT-2's tokens hold."""
     return [_spaced(text) if isinstance(text, list) else f" {text}" if text else text for text in texts]
+
+
+def _read_label(label: Any) -> Any:
+    if isinstance(label, list):
+        return [_read_label(part) for part in label]
+    # A score may be -1; one that is not known is NaN.
+    return IGNORED_LABEL if label == UNLABELLED and isinstance(label, int) else label
 
 
 def _tokenized(texts: list[str] | list[list[str]], tokenizer: GPTTokenizer) -> list[Any]:
@@ -116,11 +122,12 @@ def encode_split(
         desc (`str`, *optional*, defaults to `"tokenizing"`): label of the progress bar.
 
     Returns:
-        The encoded rows, with their `id`, and statistics.
+        The encoded rows, with their `id` (and `words`), and statistics.
     """
+    kept = {name: dataset.features[name] for name in ("id", "words") if name in dataset.column_names}
     features = Features(
         {
-            "id": dataset.features["id"],
+            **kept,
             **TREE_FEATURES,
             **dict.fromkeys(_COUNTS, Value("int32")),
             "label": dataset.features["label"],
@@ -129,7 +136,7 @@ def encode_split(
     encoded = dataset.map(
         partial(encode_rows, columns=tuple(columns), tokenizer=tokenizer, transform=transform),
         batched=True,
-        remove_columns=[name for name in dataset.column_names if name != "id"],
+        remove_columns=[name for name in dataset.column_names if name not in kept],
         features=features,
         num_proc=num_proc,
         desc=desc,

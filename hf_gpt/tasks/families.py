@@ -62,6 +62,14 @@ def choice_task(name: str, description: str, *layouts: Layout, **facts: Any) -> 
     return TaskSpec(name, "multiple-choice", description, layouts, **facts)
 
 
+def tagging_task(
+    name: str, description: str, label_names: tuple[str, ...], *layouts: Layout, **facts: Any
+) -> TaskSpec:
+    """A task of words, each with one of several labels; the metrics go with the labels."""
+    labels = {"problem_type": SINGLE_LABEL, "label_names": label_names}
+    return TaskSpec(name, "tagging", description, layouts, metrics=(), **labels, **facts)
+
+
 def files(pattern: str, columns: Columns, names: tuple[str, ...] = ("train", "dev", "test"), **options: Any) -> Layout:
     """
     A layout whose file names differ in the part's name alone.

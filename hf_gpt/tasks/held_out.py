@@ -73,7 +73,8 @@ def _text_keys(rows: datasets.Dataset, columns: Sequence[str], folded: bool, in_
 
     Args:
         rows (`datasets.Dataset`): normalised rows.
-        columns (`Sequence[str]`): names of text columns; the choices of a row are compared in any order.
+        columns (`Sequence[str]`): names of text columns; the choices of a row are compared in any order, its words
+            as they come.
         folded (`bool`): whether case and white space do not count.
         in_any_order (`bool`): whether two texts mean the same in either order.
     """
@@ -86,8 +87,13 @@ def _text_keys(rows: datasets.Dataset, columns: Sequence[str], folded: bool, in_
         digest = hashlib.blake2b(repr(sorted(parts) if in_any_order else parts).encode(), digest_size=8).digest()
         return int.from_bytes(digest)
 
+    def texts_of(batch: dict[str, list], name: str) -> Iterable[str | list[str]]:
+        return map(" ".join, batch[name]) if name == "words" else batch[name]
+
     batches = rows.select_columns(list(columns)).iter(batch_size=1000)
-    keys = (key(texts) for batch in batches for texts in zip(*(batch[name] for name in columns), strict=True))
+    keys = (
+        key(texts) for batch in batches for texts in zip(*(texts_of(batch, name) for name in columns), strict=True)
+    )
     return np.fromiter(keys, np.uint64, rows.num_rows)
 
 

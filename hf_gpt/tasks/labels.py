@@ -48,7 +48,9 @@ def inferred_labels(spec: TaskSpec, source: Source) -> tuple[tuple[str, ...], li
             f"{only} was found in {column!r}, at least 2 were expected.",
             "Check --label_column, or name all classes with --class_names (in Python label_names).",
         )
-    if spec.problem_type == MULTI_LABEL:
+    if spec.family == "tagging":
+        warnings = []
+    elif spec.problem_type == MULTI_LABEL:
         warnings = _check_several_labels(source, labels, several)
     else:
         warnings = _check_classes(source, labels)

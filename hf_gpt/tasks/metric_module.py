@@ -10,6 +10,7 @@ from typing import Any
 
 import datasets
 import evaluate
+import seqeval.metrics
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
@@ -21,6 +22,11 @@ def _correlation(function: Callable, references: list[float], predictions: list[
     return function(references, predictions).statistic
 
 
+def _entities(references: list[list[str]], predictions: list[list[str]], score: str) -> float:
+    """`precision`, `recall` or `f1` of whole entities (Ramshaw and Marcus, 1995), as conlleval counts them."""
+    return getattr(seqeval.metrics, f"{score}_score")(references, predictions, zero_division=0)
+
+
 # Names and options are those of the Hub's modules; a label that is never predicted has an F1 of 0.
 FUNCTIONS: dict[str, Callable] = {
     "accuracy": accuracy_score,
@@ -28,15 +34,19 @@ FUNCTIONS: dict[str, Callable] = {
     "matthews_correlation": matthews_corrcoef,
     "pearsonr": partial(_correlation, pearsonr),
     "spearmanr": partial(_correlation, spearmanr),
+    "seqeval": _entities,
 }
 
 
 class TaskMetric(evaluate.Metric):
-    """`compute(predictions=..., references=...)` gives `{name: float}`; multi-label rows are lists of 0 and 1."""
+    """`compute(predictions=..., references=...)` gives `{name: float}`; multi-label rows are lists of 0 and 1,
+    those of `seqeval` lists of tags."""
 
     def _info(self) -> evaluate.MetricInfo:
         value = datasets.Value("float64" if self.config_name in ("pearsonr", "spearmanr") else "int64")
         kinds = (value, datasets.List(value))
+        if self.config_name == "seqeval":
+            kinds = (datasets.List(datasets.Value("string")),)
         return evaluate.MetricInfo(
             description=__doc__,
             citation="",

@@ -24,6 +24,7 @@ METRICS: dict[str, tuple[str, dict[str, Any]]] = {
     "matthews_correlation": ("matthews_correlation", {}),
     "pearsonr": ("pearsonr", {}),
     "spearmanr": ("spearmanr", {}),
+    **{f"entity_{score}": ("seqeval", {"score": score}) for score in ("f1", "precision", "recall")},
 }
 # The Trainer fills up the rows of narrower batches with this, where batches differ in their number of choices.
 TRAINER_PADDING = -100
@@ -45,8 +46,9 @@ def compute_metrics_for(spec: TaskSpec) -> Callable[["EvalPrediction"], dict[str
         spec (`TaskSpec`): says which metrics, and through its `problem_type` how logits become predictions.
 
     Returns:
-        A function from `EvalPrediction` to the metrics by name. Rows without a gold label are left out; where no row
-        has one, the result is empty. Logits of choices that an item does not have are -inf, or the Trainer's padding.
+        A function from `EvalPrediction` to the metrics by name. Rows (words) without a gold label are left out; where
+        no row has one, the result is empty. Logits of choices that an item does not have are -inf, or the Trainer's
+        padding.
 
     Raises:
         `ValueError`: for an unknown metric; from the returned function, for logits that are not numbers.
@@ -64,25 +66,40 @@ def compute_metrics_for(spec: TaskSpec) -> Callable[["EvalPrediction"], dict[str
         if not labelled.any():
             return {}
         predictions = predictions_from_logits(logits[labelled], spec)
-        references = labels[labelled].astype(predictions.dtype)
+        given = {"predictions": predictions, "references": labels[labelled].astype(predictions.dtype)}
         scores = {}
         for name, module in modules.items():
             key, options = METRICS[name]
-            scores[name] = module.compute(predictions=predictions, references=references, **options)[key]
+            if key == "seqeval":
+                compared = {side: _tags_of_sentences(values, labelled, spec) for side, values in given.items()}
+            else:
+                compared = given
+            scores[name] = module.compute(**compared, **options)[key]
         return scores
 
     return compute_metrics
 
 
+def _tags_of_sentences(tags: np.ndarray, labelled: np.ndarray, spec: TaskSpec) -> list[list[str]]:
+    """The names of `(words,)` tags, by sentence; `labelled` of shape `(sentences, longest)` says where they stand."""
+    ends = labelled.sum(axis=1).cumsum()
+    return [[spec.label_names[tag] for tag in sentence] for sentence in np.split(tags, ends[:-1])]
+
+
 def _labelled(labels: np.ndarray, spec: TaskSpec) -> np.ndarray:
-    """Which rows have a gold label: a score that is not NaN, or a class that is neither -1 nor -100 (encoded rows)."""
+    """
+    Which rows (of tagging, words) have a gold label: a score that is not NaN, or a class that is neither -1 nor -100
+    (encoded rows).
+    """
     missing = np.isnan(labels) if spec.has_scores else np.isin(labels, (UNLABELLED, IGNORED_LABEL))
+    if spec.family == "tagging":
+        return ~missing
     return ~missing.reshape(len(labels), -1).all(axis=1)
 
 
 def predictions_from_logits(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
     """
-    What the logits say, per row: a class, a choice, 0 or 1 for each of several labels, or a score.
+    What the logits say, per row (or word): a class, a choice, 0 or 1 for each of several labels, or a score.
 
     Args:
         logits (`np.ndarray` of shape `(rows, classes)`): one column for regression. For an ordinal task the columns

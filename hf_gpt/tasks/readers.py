@@ -6,6 +6,7 @@ Whatever is wrong with a file is a `ValueError` that names the file and the line
 """
 
 import csv
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -189,6 +190,40 @@ def read_label_then_text(path: Path, encoding: str = "utf-8") -> Iterator[Record
                 place(path, number), f"a label and a text were expected, {line!r} was found.", "Complete the line."
             )
         yield Record(path_name, number, {"label": parts[0], "text": parts[1]})
+
+
+def read_sentences(path: Path, names: Sequence[str], delimiter: str | None = None) -> Iterator[Record]:
+    """
+    Sentences of a file with a word on each line and a blank line between sentences (CoNLL).
+
+    Args:
+        path (`Path`): the file.
+        names (sequence of `str`): what the columns of a line are called; the fields of a sentence are lists.
+        delimiter (`str`, *optional*): between columns, by default white space. With a tab (CoNLL-U) lines that begin
+            with `#` are comments, of which `# name = value` is a field of the sentence.
+    """
+    fields: dict[str, Any] = {}
+    first = 0
+    for number, line in itertools.chain(read_text_lines(path), [(0, "")]):
+        if not line.strip():
+            if first:
+                yield Record(str(path), first, fields)
+            fields, first = {}, 0
+        elif delimiter == "\t" and line.startswith("#"):
+            name, equals, value = line[1:].partition("=")
+            fields |= {name.strip(): value.strip()} if equals else {}
+        else:
+            first = first or number
+            cells = line.split(delimiter)
+            if len(cells) != len(names):
+                raise input_error(
+                    place(path, number),
+                    f"{len(cells)} column{'s' * (len(cells) != 1)} where {len(names)} were expected "
+                    f"({', '.join(names)}).",
+                    "Complete the line, or leave it empty between sentences.",
+                )
+            for name, cell in zip(names, cells, strict=True):
+                fields.setdefault(name, []).append(cell)
 
 
 def read_parquet(path: Path) -> Iterator[Record]:

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def describe_task(
     lines += [f"  WARNING: {warning}" for warning in task.warnings]
     train = encoded["train"][0]
     if task.spec.label_names:
-        counts = Counter(train["label"]) if not isinstance(train[0]["label"], list) else {}
+        counts = Counter() if task.spec.problem_type == MULTI_LABEL else Counter(_flat(train["label"]))
         names = [
             f"{index} {name}" + (f" ({counts[index]:,})" if counts else "")
             for index, name in enumerate(task.spec.label_names)
@@ -43,10 +44,15 @@ def describe_task(
         if counts and max(counts.values()) >= _IMBALANCE * min(counts[index] for index in range(len(names))):
             most = max(counts, key=counts.get)
             lines.append(
-                f"  classes are uneven: {counts[most] / len(train):.0%} of the training rows are "
-                f"{task.spec.label_names[most]}"
+                f"  classes are uneven: {counts[most] / counts.total():.0%} of the training "
+                f"{'words' if task.spec.family == 'tagging' else 'rows'} are {task.spec.label_names[most]}"
             )
     first = train[0]
+    if task.spec.family == "tagging":
+        tags = (_written_label(label, task.spec) for label in first["label"])
+        lines.append(f"First training example ({first['id']}), words with their labels:")
+        lines.append("  " + " ".join(map("/".join, zip(first["words"], tags, strict=True))))
+        return "\n".join([*lines, "  as the model reads it:", "  " + tokenizer.decode(first["input_ids"])])
     label = f"label {_written_label(first['label'], task.spec)}"
     if task.spec.family == "multiple-choice":
         label = f"right choice {first['label'] + 1} of {len(first['path_ends'])}"
@@ -81,7 +87,8 @@ def _padding_share(lengths: np.ndarray, batch_size: int) -> float:
 def chance_level(spec: TaskSpec, train: Dataset, evaluated: Dataset) -> float:
     """
     What answering without reading the text reaches in the main metric: the share of the most frequent training
-    class, or of one choice in those of an item; for F1 always answering with the second class; 0 for correlations.
+    class, or of one choice in those of an item; for F1 always answering with the second class; 0 for correlations
+    and entities.
     """
     if spec.main_metric == "f1":
         share = float(np.mean([label == 1 for label in evaluated["label"]]))
@@ -90,8 +97,14 @@ def chance_level(spec: TaskSpec, train: Dataset, evaluated: Dataset) -> float:
         return 0.0
     if spec.family == "multiple-choice":
         return float(np.mean([1 / len(ends) for ends in evaluated["path_ends"]]))
-    majority = Counter(train["label"]).most_common(1)[0][0]
-    return float(np.mean([label == majority for label in evaluated["label"]]))
+    majority = Counter(_flat(train["label"])).most_common(1)[0][0]
+    return float(np.mean([label == majority for label in _flat(evaluated["label"])]))
+
+
+def _flat(labels: Iterable[Any]) -> Iterator[Any]:
+    """The labels of rows, or of all their words."""
+    for label in labels:
+        yield from label if isinstance(label, list) else (label,)
 
 
 def chance_warning(spec: TaskSpec, train: Dataset, evaluated: Dataset, score: float) -> str | None:
@@ -111,8 +124,15 @@ def chance_warning(spec: TaskSpec, train: Dataset, evaluated: Dataset, score: fl
 def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> None:
     """
     A table of predictions: `id`, `label` (empty where there is none), `prediction`, and one probability (or score)
-    per class or choice; written atomically.
+    per class or choice; of tagging a line for each word, with its `number` and itself behind the `id`. Written
+    atomically.
     """
+    columns = ["id"]
+    if spec.family == "tagging":
+        columns, rows = ["id", "number", "word"], list(_word_rows(encoded))
+        logits = np.concatenate([found[: len(row["words"])] for found, row in zip(logits, encoded, strict=True)])
+    else:
+        rows = encoded.select_columns(["id", "label"])
     logits = np.where(logits == TRAINER_PADDING, -np.inf, logits) if spec.family == "multiple-choice" else logits
     predictions = predictions_from_logits(logits, spec)
     names = [f"p({label})" for label in spec.label_names or range(logits.shape[-1])]
@@ -123,11 +143,19 @@ def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: Ta
     else:
         values = torch.tensor(logits).softmax(-1).numpy()
     with atomic(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.write("\t".join(["id", "label", "prediction", *names]) + "\n")
-        for row, prediction, numbers in zip(encoded.select_columns(["id", "label"]), predictions, values, strict=True):
+        file.write("\t".join([*columns, "label", "prediction", *names]) + "\n")
+        for row, prediction, numbers in zip(rows, predictions, values, strict=True):
             label = _written_label(row["label"], spec)
             written = f"{prediction:.6g}" if spec.has_scores else _written_label(prediction.tolist(), spec)
-            file.write("\t".join([row["id"], label, written, *(f"{number:.6g}" for number in numbers)]) + "\n")
+            cells = [*(row[name] for name in columns), label, written, *(f"{number:.6g}" for number in numbers)]
+            file.write("\t".join(cells) + "\n")
+
+
+def _word_rows(encoded: Dataset) -> Iterator[dict[str, Any]]:
+    for row in encoded.select_columns([name for name in ("id", "words", "label") if name in encoded.column_names]):
+        for number, (word, label) in enumerate(zip(row["words"], row["label"], strict=True), 1):
+            # A word of one's own files may hold a tab.
+            yield {"id": row["id"], "number": str(number), "word": " ".join(word.split()), "label": label}
 
 
 def _written_label(label: Any, spec: TaskSpec) -> str:

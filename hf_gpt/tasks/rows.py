@@ -120,13 +120,17 @@ class RowReader:
         for name in self.spec.text_columns:
             if name == "choices":
                 row[name] = self._choices(record)
+            elif name == "words":
+                row[name] = self._words(record)
             elif name == "question" and not (name in columns and field_of(record, columns[name])):
                 row[name] = ""
             else:
                 row[name] = self._text(record, columns[name])
         if raw_label is None:
             self.counts["unlabelled"] += 1
-            row["label"] = self.spec.unlabelled
+            row["label"] = [UNLABELLED] * len(row["words"]) if "words" in row else self.spec.unlabelled
+        elif "words" in row:
+            row["label"] = self._tags(record, raw_label, len(row["words"]))
         else:
             row["label"] = self._label(record, raw_label, row.get("choices", ()))
         return row
@@ -169,6 +173,28 @@ class RowReader:
                 "Complete the choices or leave the row out.",
             )
         return [self._checked_text(record, name, value) for name, value in zip(names, values, strict=False)]
+
+    def _words(self, record: Record) -> list[str]:
+        column = self.layout.columns["words"]
+        words = field_of(record, column)
+        words = words.split() if isinstance(words, str) else words
+        if not isinstance(words, list | tuple) or not words:
+            found = f"no words, {words!r}" if not words else f"a {type(words).__name__}"
+            raise BadRowError(
+                record, f"{column!r} holds {found}; a list of words was expected.", "Or give words parted by spaces."
+            )
+        return [self._checked_text(record, f"{column}[{index}]", word) for index, word in enumerate(words)]
+
+    def _tags(self, record: Record, raw: Any, words: int) -> list[int]:
+        tags = labels_in(record, raw, self.spec, self.layout)
+        if len(tags) != words:
+            raise BadRowError(
+                record,
+                f"{words} word{'s' * (words != 1)} in {self.layout.columns['words']!r} and {len(tags)} "
+                f"label{'s' * (len(tags) != 1)} in {self.layout.columns['label']!r}.",
+                "Give each word one label.",
+            )
+        return [self._class_index(record, tag) for tag in tags]
 
     def _raw_label(self, record: Record) -> Any:
         """The label as the file has it; None for a test row that has no gold label."""
@@ -299,15 +325,17 @@ def _likely_first_choice(answer: str, choices: Sequence[str]) -> str | None:
 
 def labels_in(record: Record, raw: Any, spec: TaskSpec, layout: Layout) -> list[str]:
     """
-    The labels of a cell, as text: one, or where rows may have several as many as a list or the separator says.
+    The labels of a cell, as text: one, or where rows may have several as many as a list or the separator (of tags
+    white space) says.
 
     Raises:
         `ValueError`: for a list where one label is expected, or one of anything but labels.
     """
-    multiple = spec.problem_type == MULTI_LABEL
+    has_tags = spec.family == "tagging"
+    multiple = has_tags or spec.problem_type == MULTI_LABEL
     labels = [raw]
     if multiple and isinstance(raw, str):
-        labels = [part for part in raw.split(layout.label_separator) if part.strip()]
+        labels = [part for part in raw.split(None if has_tags else layout.label_separator) if part.strip()]
     elif multiple and isinstance(raw, list | tuple):
         labels = list(raw)
     for label in labels:

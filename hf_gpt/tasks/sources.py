@@ -180,11 +180,16 @@ def _files_remedy(spec: TaskSpec) -> str:
 
 
 def _records_of_dataset(rows: datasets.Dataset, name: str, decode: bool) -> Iterator[Record]:
-    classes = {
-        column: feature for column, feature in rows.features.items() if isinstance(feature, datasets.ClassLabel)
-    }
+    # Of labels of words there are lists.
+    features = {column: getattr(feature, "feature", feature) for column, feature in rows.features.items()}
+    classes = {column: feature for column, feature in features.items() if isinstance(feature, datasets.ClassLabel)}
+
+    def decoded(value: Any, feature: datasets.ClassLabel) -> Any:
+        if isinstance(value, list):
+            return [decoded(item, feature) for item in value]
+        return feature.int2str(value) if value is not None and value >= 0 else value
+
     for number, fields in enumerate(rows, 1):
         for column, feature in classes.items() if decode else ():
-            if fields[column] is not None and fields[column] >= 0:
-                fields[column] = feature.int2str(fields[column])
+            fields[column] = decoded(fields[column], feature)
         yield Record(name, number, fields, "row")

@@ -1,15 +1,17 @@
 """What a task is, declared: `TaskSpec`, and where its rows lie (`Layout`, `Hub`).
 
-The normalised rows of the four families are
+The normalised rows of the families are
 
     classification        {"id", "text", "label"}
     entailment            {"id", "premise", "hypothesis", "label"}
     similarity            {"id", "premise", "hypothesis", "label"}
     multiple-choice       {"id", "context", "question", "choices", "label"}
+    tagging               {"id", "words", "label"}
 
 `label` is an `int`; a `float` for regression and ordinal scores; a list of 0.0 and 1.0, one per label name, for
-multi-label classification. A test row without a gold label has the label -1 (NaN where the label is a score, as -1
-can be a score). `question` is empty where an item has none; an item that is a bare question has it as its context.
+multi-label classification; a list of `int`, one per word, for tagging. A test row without a gold label has the label
+-1 (NaN where the label is a score, as -1 can be a score). `question` is empty where an item has none; an item that is
+a bare question has it as its context.
 The rows of one data set may have different numbers of choices.
 """
 
@@ -27,6 +29,7 @@ TEXT_COLUMNS = {
     "entailment": ("premise", "hypothesis"),
     "similarity": ("premise", "hypothesis"),
     "multiple-choice": ("context", "question", "choices"),
+    "tagging": ("words",),
 }
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression", "ordinal")
 UNLABELLED = -1
@@ -37,6 +40,8 @@ LABEL_SEPARATORS = (";", "|", ",", "/", "+", "&", "\t")
 CHOICE_TEXT = "text"
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
+# Of tags that are O, or B- (a first word) or I- (a further one) and the kind of an entity.
+ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -119,11 +124,11 @@ class TaskSpec:
 
     Args:
         name (`str`): what `--task` calls it.
-        family (`str`): `classification`, `entailment`, `similarity` or `multiple-choice`.
+        family (`str`): `classification`, `entailment`, `similarity`, `multiple-choice` or `tagging`.
         description (`str`): one line on what is asked.
         layouts (tuple of `Layout`): the forms in which its files are read; the first that matches is used.
         metrics (tuple of `str`, defaults to `("accuracy",)`): names known to `hf_gpt.tasks.metrics`, the main one
-            first.
+            first; of tagging, none stand for those that go with its labels.
         problem_type (`str`, *optional*): one of `PROBLEM_TYPES`; None for multiple choice.
         label_names (tuple of `str`, *optional*): the labels in the order of their indices.
         score_range (pair of `float`, *optional*): lowest and highest score of a regression or ordinal task.
@@ -166,6 +171,12 @@ class TaskSpec:
                 f"A {self.family} task needs a problem_type out of {', '.join(PROBLEM_TYPES)}, "
                 f"not {self.problem_type!r}."
             )
+        if self.family == "tagging":
+            if self.problem_type != SINGLE_LABEL:
+                raise ValueError(f"A word has one tag: problem_type is {SINGLE_LABEL}, not {self.problem_type}.")
+            if self.label_names and not self.metrics:
+                is_entity = {label[:2] for label in self.label_names} - {"O"} in ({"B-"}, {"B-", "I-"})
+                object.__setattr__(self, "metrics", ENTITY_METRICS if is_entity else ("accuracy",))
         if self.problem_type == "ordinal":
             low, high = self.score_range or (None, None)
             if low != 0 or not float(high).is_integer() or high < 1:
@@ -239,6 +250,8 @@ class TaskSpec:
         text = {name: Value("string") for name in ("id", *self.text_columns)}
         if "choices" in text:
             text["choices"] = List(Value("string"))
+        if self.family == "tagging":
+            return Features({**text, "words": List(Value("string")), "label": List(Value("int64"))})
         if self.problem_type == MULTI_LABEL:
             label = List(Value("float32"))
         else:

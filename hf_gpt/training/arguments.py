@@ -244,8 +244,8 @@ class CustomTaskArguments:
     task_family: str | None = field(
         default=None,
         metadata={
-            "help": "classification, entailment, similarity or multiple-choice; by default the one that takes the "
-            "columns that are named (of pairs entailment)."
+            "help": "classification, entailment, similarity, multiple-choice or tagging; by default the one that "
+            "takes the columns that are named (of pairs entailment)."
         },
     )
     train_file: str | None = field(default=None, metadata={"help": "CSV, TSV, JSONL or Parquet file."})
@@ -261,6 +261,10 @@ class CustomTaskArguments:
     question_column: str | None = field(default=None, metadata={"help": "Question behind the context."})
     choices_column: str | None = field(default=None, metadata={"help": "Column that holds a list of choices."})
     choice_columns: list[str] | None = field(default=None, metadata={"help": "One column per choice."})
+    words_column: str | None = field(
+        default=None,
+        metadata={"help": "Column that holds a list of words, or words parted by spaces; so are their labels."},
+    )
     label_column: str = field(default="label", metadata={"help": "Class, score, or index of the right choice."})
     label_separator: str | None = field(
         default=None, metadata={"help": "What stands between labels where a row may have several, such as ';'."}

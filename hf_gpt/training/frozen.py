@@ -32,7 +32,7 @@ from ..files import write_json
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTTaskModel, GPTTaskOutput
 from ..tasks.encoding import TREE_FEATURES
-from ..trees.collators import length_sorted_batches
+from ..trees.collators import collate_labels, length_sorted_batches
 from .output import FEATURES
 from .stages import Part, Prepared
 from .trainer import GPTTrainer
@@ -41,7 +41,7 @@ from .trainer import GPTTrainer
 HEAD_LAYERS = "head_layers.json"
 _TOKENS_PER_BATCH = 4096
 # Columns of the rows that stay beside their features.
-_KEPT = ("id", "label", "length", "path_ends")
+_KEPT = ("id", "label", "length", "path_ends", "words")
 
 
 class FrozenFeatureHead(nn.Module):
@@ -53,7 +53,7 @@ class FrozenFeatureHead(nn.Module):
     puts it in training mode, so its dropout never falls.
 
     Args:
-        model (`GPTTaskModel`): the whole model, `GPTForMultipleChoice` or `GPTForSequenceClassification`.
+        model (`GPTTaskModel`): the whole model.
     """
 
     # The loss is divided by `num_items_in_batch`.
@@ -237,7 +237,7 @@ class FeatureCollator:
         features[present] = states  # (batch, paths, layers, n_embd)
         batch = {"features": features, "present": present}
         if "label" in rows[0]:
-            batch["labels"] = torch.tensor([row["label"] for row in rows])
+            batch["labels"] = collate_labels([row["label"] for row in rows])
         return batch
 
 
@@ -271,12 +271,13 @@ def cache_features(
 
     def share(split: str, rank: int) -> Dataset:
         rows = encoded[split].shard(shares[split], rank, contiguous=True)
+        kept = {name: rows.features[name] for name in _KEPT if name in rows.column_names}
         fingerprint = Hasher.hash([digest, rows._fingerprint])
         return rows.map(
             lambda batch: {"features": _features_of(batch, head, collator, args.device)},
             batched=True,
-            remove_columns=[name for name in rows.column_names if name not in _KEPT],
-            features=Features({name: rows.features[name] for name in _KEPT} | {"features": Array(Value("float32"))}),
+            remove_columns=[name for name in rows.column_names if name not in kept],
+            features=Features(kept | {"features": Array(Value("float32"))}),
             new_fingerprint=fingerprint,
             cache_file_name=str(folder / f"{split}-{rank}-{fingerprint}.arrow"),
             desc=f"features of {split}",

@@ -9,7 +9,12 @@ from ..adapters import adapter_config
 from ..files.weights import draw_head
 from ..loading import Source, check_ids
 from ..model.configuration_gpt import GPTConfig, default_generation_config
-from ..model.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification, GPTPreTrainedModel
+from ..model.modeling_gpt import (
+    GPTForMultipleChoice,
+    GPTForSequenceClassification,
+    GPTForTokenClassification,
+    GPTPreTrainedModel,
+)
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskSpec
 from .arguments import ModelArguments
@@ -17,7 +22,8 @@ from .arguments import ModelArguments
 
 def head_class(spec: TaskSpec) -> type[GPTPreTrainedModel]:
     """The model class with the head of a task's family."""
-    return GPTForMultipleChoice if spec.family == "multiple-choice" else GPTForSequenceClassification
+    heads = {"multiple-choice": GPTForMultipleChoice, "tagging": GPTForTokenClassification}
+    return heads.get(spec.family, GPTForSequenceClassification)
 
 
 def load_model(
@@ -124,7 +130,13 @@ def describe_start(args: ModelArguments) -> str:
 def described_head(config: GPTConfig) -> str:
     """The class of a model, and how many labels its head knows."""
     name = (config.architectures or ["no architecture"])[0]
-    return f"{name} with {config.num_labels} labels" if name == GPTForSequenceClassification.__name__ else name
+    return f"{name} with {config.num_labels} labels" if has_classes(config) else name
+
+
+def has_classes(config: GPTConfig) -> bool:
+    """Whether the head of a model has labels, of texts or words."""
+    named = {GPTForSequenceClassification.__name__, GPTForTokenClassification.__name__}
+    return not named.isdisjoint(config.architectures or ())
 
 
 def other_head(source: Source, spec: TaskSpec) -> str | None:

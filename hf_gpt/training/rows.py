@@ -9,6 +9,7 @@ from ..model.configuration_gpt import GPTConfig
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData, TaskSpec, custom_task, load_task
 from ..tasks.encoding import EncodingStatistics, encode_split
+from ..tasks.spec import TEXT_COLUMNS
 from ..trees.transforms import InputTransform, SpecialIds
 from .arguments import CustomTaskArguments, DataArguments
 
@@ -85,9 +86,9 @@ def token_trees(
     Rows of your own as the token trees that `GPTTrainer` and `TokenTreeCollator` take.
 
     Args:
-        rows (`datasets.Dataset`): with the columns `text`; `premise` and `hypothesis`; or `choices` (a list) and,
-            optionally, `context` and `question`. And with `label`: the index of the class or of the right choice, or
-            a score; rows without it can be predicted.
+        rows (`datasets.Dataset`): with the columns `text`; `premise` and `hypothesis`; `words` (a list); or `choices`
+            (a list) and, optionally, `context` and `question`. And with `label`: the index of the class or of the
+            right choice, a score, or a list of the words' classes; rows without it can be predicted.
         tokenizer (`GPTTokenizer`): of the model.
         family (`str`, *optional*): see `TaskSpec`; by default the one that takes these columns (of pairs entailment).
         max_length (`int`, *optional*): longest sequence in tokens, by default what the tokenizer says of the model.
@@ -99,19 +100,20 @@ def token_trees(
     Raises:
         ValueError: if the columns are those of no family.
     """
-    families = {"choices": "multiple-choice", "hypothesis": "entailment", "text": "classification"}
+    families = {"choices": "multiple-choice", "hypothesis": "entailment", "words": "tagging", "text": "classification"}
     family = family or next((name for column, name in families.items() if column in rows.column_names), None)
-    columns = {"classification": ("text",), "multiple-choice": ("context", "question", "choices")}
-    needed = columns.get(family, ("premise", "hypothesis"))
+    needed = TEXT_COLUMNS.get(family, ())
     defaults = {"context": "", "question": "", "label": -1}
     missing = [name for name in needed if name not in rows.column_names and name not in defaults]
     if family is None or missing:
         raise ValueError(
-            f"The rows have the columns {', '.join(rows.column_names)}: give them text, premise and hypothesis, or "
-            "choices with context and question (rename_column of datasets)."
+            f"The rows have the columns {', '.join(rows.column_names)}: give them text, premise and hypothesis, "
+            "words, or choices with context and question (rename_column of datasets)."
         )
     has_labels = "label" in rows.column_names
     added = {name: [defaults[name]] * len(rows) for name in (*needed, "label") if name not in rows.column_names}
+    if family == "tagging" and not has_labels:
+        added["label"] = [[-1] * len(words) for words in rows["words"]]
     if "id" not in rows.column_names:
         added["id"] = [str(number) for number in range(len(rows))]
     for name, values in added.items():

@@ -276,6 +276,8 @@ def predict_split(trainer: GPTTrainer, rows: Dataset, spec: TaskSpec) -> tuple[n
 def is_unlabelled(rows: Dataset) -> bool:
     """Whether no encoded row has a gold label."""
     labels = rows.with_format("numpy")["label"][:]
+    if labels.dtype == object:  # of words, of which sentences have unlike numbers
+        labels = np.concatenate(labels)
     if labels.ndim == 1 and np.issubdtype(labels.dtype, np.floating):  # scores, of which -1 may be one
         return bool(np.isnan(labels).all())
     return bool(((labels == IGNORED_LABEL) | (labels == -1)).all())

@@ -37,7 +37,8 @@ class TokenTreeCollator:
         """
         Args:
             features (`Sequence[Mapping]`): rows with the fields of a `TokenTree` and, optionally, a `label` (a
-                number, or a list of numbers for multi-label tasks); other columns are left alone.
+                number, or a list of numbers, one for each label of a multi-label task or for each word); other
+                columns are left alone.
 
         Returns:
             `dict[str, torch.Tensor]`: `input_ids`, `position_ids`, `lm_weights` and, where a tree branches,
@@ -47,8 +48,15 @@ class TokenTreeCollator:
         trees = [TokenTree.from_row(feature) for feature in features]
         batch = collate_trees(trees, self.pad_token_id, self.is_causal)
         if "label" in features[0]:
-            batch["labels"] = torch.tensor([feature["label"] for feature in features])
+            batch["labels"] = collate_labels([feature["label"] for feature in features])
         return batch
+
+
+def collate_labels(labels: Sequence[float] | Sequence[Sequence[float]]) -> torch.Tensor:
+    """The labels of a batch as `(batch,)`, or padded with `IGNORED_LABEL` as `(batch, longest)`."""
+    if not isinstance(labels[0], list):
+        return torch.tensor(labels)
+    return _padded(labels, max(map(len, labels)), IGNORED_LABEL)
 
 
 def collate_trees(trees: Sequence[TokenTree], pad_token_id: int, is_causal: bool = True) -> dict[str, torch.Tensor]:
@@ -222,7 +230,9 @@ class PaddedDataset(torch.utils.data.Dataset):
         self.rows = rows
         self.fillers = -len(rows) % unit
         label = rows[0]["label"]
-        ignored = [IGNORED_LABEL] * len(label) if isinstance(label, list) else IGNORED_LABEL
+        # Labels of words, which are whole numbers, may be any number.
+        count = len(label) if isinstance(label, list) and isinstance(label[0], float) else 1
+        ignored = [IGNORED_LABEL] * count if isinstance(label, list) else IGNORED_LABEL
         self.filler = {**asdict(TokenTree.from_paths([[0]])), "label": ignored}
 
     def __len__(self) -> int:

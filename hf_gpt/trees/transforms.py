@@ -4,12 +4,14 @@
     entailment         _start_ premise _delimiter_ hypothesis _classify_
     similarity         both orders of entailment's sequence
     multiple choice    _start_ context question _delimiter_ choice _classify_, one sequence per choice
+    tagging            classification's sequence, in overlapping windows where it is too long
 
 All functions are pure and work on token ids.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from .token_tree import TokenTree
@@ -86,11 +88,32 @@ def multiple_choice_paths(row: Mapping[str, Ids], special: SpecialIds, max_lengt
     return [[special.start, *first, special.delimiter, *second, special.classify] for second in seconds]
 
 
+def tagging_paths(row: Mapping[str, Ids], special: SpecialIds, max_length: int, rule: str) -> list[list[int]]:
+    """Windows of a sentence's words (`row["words"]`, the ids of each), every one half a window behind the last."""
+    tokens, room = list(itertools.chain(*row["words"])), max_length - 2
+    starts = range(0, max(1, len(tokens) - room + room // 2), room // 2)
+    return [[special.start, *tokens[start : start + room], special.classify] for start in starts]
+
+
+def word_ends(words: Sequence[Ids], max_length: int) -> list[int]:
+    """
+    Where each word's last token stands in the windows of `tagging_paths` behind each other: in the first that holds
+    it, which has the most text before it. A word without tokens is read where the one before it ends.
+    """
+    room, ends, last = max_length - 2, [], -1
+    for word in words:
+        last += len(word)
+        window = max(0, (last - room) // (room // 2) + 1)
+        ends.append(window * max_length + 1 + last - window * (room // 2))
+    return ends
+
+
 FAMILIES: dict[str, Callable] = {
     "classification": classification_paths,
     "entailment": entailment_paths,
     "similarity": similarity_paths,
     "multiple-choice": multiple_choice_paths,
+    "tagging": tagging_paths,
 }
 
 
@@ -132,17 +155,23 @@ class InputTransform:
             row (`Mapping[str, Sequence[int]]`): token ids of the family's text columns, without special tokens.
 
         Returns:
-            `TokenTree`: its path ends are the `_classify_` tokens.
+            `TokenTree`: its path ends are the `_classify_` tokens; in tagging they are the last tokens of the words,
+            and the language-model weights add up to the number of words.
         """
         return self.fit(row)[0]
 
     def fit(self, row: Mapping[str, Ids]) -> tuple[TokenTree, int]:
         """The tree of a row, and how many tokens of its texts truncation takes away (of a shared text once)."""
         paths = FAMILIES[self.family](row, self.special, self.max_length, self.rule)
-        tree = TokenTree.from_paths(paths, share_limit=None if self.share_prefix else 0)
+        tree = TokenTree.from_paths(paths, share_limit=None if self.share_prefix and self.family != "tagging" else 0)
+        if self.family == "tagging":
+            weights = tuple(weight * len(row["words"]) for weight in tree.lm_weights)
+            tree = replace(tree, path_ends=tuple(word_ends(row["words"], self.max_length)), lm_weights=weights)
         return tree, self._cut_tokens(row, paths)
 
     def _cut_tokens(self, row: Mapping[str, Ids], paths: Sequence[Ids]) -> int:
+        if self.family == "tagging":
+            return 0
         if self.family == "classification":
             return len(row["text"]) + 2 - len(paths[0])
         if self.family == "multiple-choice":

@@ -46,6 +46,7 @@ FOLDERS = {
     "hellaswag": "hellaswag",
     "codah": "codah",
     "copa": "copa",
+    "ud_pos": "ud_english_ewt",
 }
 SETTINGS = {
     "pretrained": [],

@@ -12,7 +12,7 @@ from transformers import (
     TokenClassificationPipeline,
     pipeline,
 )
-from transformers.modeling_outputs import MaskedLMOutput, TokenClassifierOutput
+from transformers.modeling_outputs import MaskedLMOutput
 
 from hf_gpt import (
     GPTForCausalLM,
@@ -20,6 +20,7 @@ from hf_gpt import (
     GPTForMultipleChoice,
     GPTForSequenceClassification,
     GPTForTokenClassification,
+    GPTTaskOutput,
 )
 from hf_gpt.trees.collators import collate_trees
 from hf_gpt.trees.token_tree import TokenTree
@@ -102,7 +103,7 @@ def test_outputs_are_those_of_transformers(tiny_model, head):
     model = build(tiny_model, head, "eager")
     ids = torch.tensor([SEQUENCES[0]])
     found = model(ids, output_hidden_states=True, output_attentions=True)
-    assert type(found) is (MaskedLMOutput if head == "masked" else TokenClassifierOutput)
+    assert type(found) is (MaskedLMOutput if head == "masked" else GPTTaskOutput)
     assert (len(found.hidden_states), len(found.attentions), found.loss) == (3, 2, None)
     assert model(ids).hidden_states is None
     assert torch.equal(model(ids, return_dict=False)[0], found.logits)
@@ -122,6 +123,32 @@ def test_saved_and_loaded(tiny_model, tmp_path, head):
     if head == "masked":
         assert again.lm_head.weight is again.transformer.embed_tokens.weight
         assert again.config.mask_token_id == MASK
+
+
+@torch.no_grad()
+def test_words_read_at_their_last_tokens(tiny_model):
+    """`classify_index` takes these states out of those of all tokens; the language-model loss has the same divisor."""
+    model = build(tiny_model, "tokens")
+    rows = [[2, 7, 1, 8], [5, 3]]
+    ends, labels = [[1, 3], [1, -1]], torch.tensor([[2, 0], [1, -100]])
+    batch = collate_trees([TokenTree.from_paths([row]) for row in rows], PAD) | {"classify_index": torch.tensor(ends)}
+    weights = batch.pop("lm_weights")
+    found = model(**batch, labels=labels, return_lm_loss=False)
+    every = model(batch["input_ids"]).logits
+    kept = torch.stack([every[0, 1], every[0, 3], every[1, 1]])
+    torch.testing.assert_close(torch.cat([found.logits[0], found.logits[1, :1]]), kept)
+    torch.testing.assert_close(found.loss, cross_entropy(kept, torch.tensor([2, 0, 1])))
+    with pytest.raises(ValueError, match="of words needs lm_weights"):
+        model(**batch, labels=labels, return_lm_loss=True)
+    joint = model(**batch, labels=labels, lm_weights=weights, return_lm_loss=True)
+    log_probs = [
+        model.transformer(torch.tensor([row])).last_hidden_state[0] @ model.get_input_embeddings().weight.t()
+        for row in rows
+    ]
+    log_probs = [values.index_fill(1, torch.tensor([PAD]), float("-inf")).log_softmax(-1) for values in log_probs]
+    means = [-values[range(len(row) - 1), row[1:]].mean() for values, row in zip(log_probs, rows, strict=True)]
+    torch.testing.assert_close(joint.lm_loss, sum(means) / 3)
+    torch.testing.assert_close(joint.loss, joint.task_loss + model.config.lm_coef * joint.lm_loss)
 
 
 def test_a_language_model_gets_a_new_head(tiny_model, tmp_path):

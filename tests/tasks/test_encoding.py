@@ -56,13 +56,16 @@ def check_encoded(rows, spec, tokenizer, rule):
     assert statistics.rows == len(rows)
     for row, original in zip(encoded, rows, strict=True):
         ends = [index for index, token in enumerate(row["input_ids"]) if token == tokenizer.cls_token_id]
+        assert row["input_ids"][0] == tokenizer.bos_token_id
+        assert max(row["position_ids"]) < layout.max_length
+        assert row["label"] == original["label"]
+        if spec.family == "tagging":
+            assert (row["words"], len(row["path_ends"])) == (original["words"], len(row["label"]))
+            continue
         paths = {"similarity": 2, "multiple-choice": len(original.get("choices", ()))}.get(spec.family, 1)
         # Equal sequences share their end.
         assert len(row["path_ends"]) == paths
         assert set(row["path_ends"]) == set(ends)
-        assert row["input_ids"][0] == tokenizer.bos_token_id
-        assert max(row["position_ids"]) < layout.max_length
-        assert row["label"] == original["label"]
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -132,6 +132,18 @@ HUB = {
         choice("He", "a", "b", label=1),
         None,
     ),
+    "ud_pos": (
+        {"idx": TEXT, "tokens": List(TEXT), "upos": List(ClassLabel(names=["_", "AUX", "PART"]))},
+        {"idx": "weblog-1", "tokens": ["don't", "do", "n't"], "upos": [0, 1, 2]},
+        {"id": "weblog-1", "words": ["do", "n't"], "label": [3, 9]},
+        None,
+    ),
+    "conll2003": (
+        {"id": TEXT, "tokens": List(TEXT), "ner_tags": List(ClassLabel(names=["O", "B-LOC"]))},
+        {"id": "7", "tokens": ["In", "Oslo"], "ner_tags": [0, 1]},
+        {"id": "7", "words": ["In", "Oslo"], "label": [0, 5]},
+        None,
+    ),
 }
 
 
@@ -165,6 +177,7 @@ def test_columns(name, monkeypatch):
 @pytest.mark.parametrize("name", [name for name, spec in TASKS.items() if spec.hub])
 def test_no_loading_script_is_needed(name):
     # Those whose own repository holds a script (the others hold Parquet files, by their file lists).
-    scripted = {"aps/super_glue", "CogComp/trec", "Rowan/hellaswag"}
+    scripted = {"aps/super_glue", "CogComp/trec", "Rowan/hellaswag", "eriktks/conll2003"}
+    scripted.add("universal-dependencies/universal_dependencies")
     hub = TASKS[name].hub
     assert (hub.revision == "refs/convert/parquet") == (hub.id in scripted)

@@ -1,5 +1,5 @@
 """Every task in its publisher's format: name -> (files, first training row, rows of each split)."""
 
-from . import classification, multiple_choice, others, pairs
+from . import classification, multiple_choice, others, pairs, tagging
 
-FORMATS = classification.FORMATS | pairs.FORMATS | multiple_choice.FORMATS | others.FORMATS
+FORMATS = classification.FORMATS | pairs.FORMATS | multiple_choice.FORMATS | tagging.FORMATS | others.FORMATS
