@@ -173,3 +173,25 @@ def shares_picture(rows: Sequence[Mapping[str, Any]], title: str, across: str, c
     axes.set_title(title, fontsize="medium")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
     return figure
+
+
+def probes_picture(tasks: Mapping[str, Mapping[str, Any]], title: str) -> "Figure":
+    """Accuracy over the layers of each model with its interval, a panel for each task; see `probing.probe_task`."""
+    columns = min(3, len(tasks))
+    rows = -(-len(tasks) // columns)
+    figure = new_figure(3.6 * columns + 0.5, 2.7 * rows + 0.6)
+    figure.suptitle(f"{title}: accuracy with 95% interval", fontsize="medium")
+    panels = figure.subplots(rows, columns, squeeze=False).flat
+    for axes, (name, task) in zip(panels, tasks.items(), strict=False):
+        for (model, each), mark, colour in zip(task["models"].items(), "ox", ("#1b4f8f", "#8a8a8a"), strict=False):
+            values = np.array([[row["accuracy"], row["low"], row["high"]] for row in each["layers"]]).T
+            spread, at = np.abs(values[1:] - values[0]), range(values.shape[1])
+            axes.errorbar(at, values[0], yerr=spread, marker=mark, color=colour, markersize=4, capsize=2, label=model)
+        axes.axhline(task["static"]["accuracy"], color="#2a7a3a", linestyle="--", label="static embeddings")
+        axes.axhline(task["majority"]["accuracy"], color="#1a1a1a", linestyle=":", label="most frequent label")
+        axes.set(xlabel="layer", ylim=(0, 1.02))
+        axes.set_title(name, fontsize="medium")
+    figure.axes[0].legend(fontsize="x-small")
+    for axes in panels:
+        axes.axis("off")
+    return figure

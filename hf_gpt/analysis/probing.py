@@ -1,0 +1,392 @@
+"""
+What the states of each layer tell: classifiers on frozen states, with what they have to be compared with.
+
+Properties of sentences (as in SentEval: Conneau et al., 2018) and of words are made from treebanks in CoNLL-U, or are
+the labels of any file. A probe's accuracy means little alone: beside it stand the most frequent label (`majority`),
+the static embeddings, the same model with random weights, and the probe's selectivity, its accuracy less that on a
+control task of random labels fixed per word (Hewitt and Liang, 2019); that of a sentence hangs on its first word.
+"""
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import LabelEncoder, StandardScaler
+from torch import nn
+
+from ..features import FeatureExtractor
+from ..files.texts import input_error, place, read_text_lines
+from ..model.blocks import ScalarMix
+from ..model.modeling_gpt import GPTPreTrainedModel
+from ..model.tokenization_gpt import GPTTokenizer
+from .agreement import proportion
+
+PROBES = ("linear", "mlp")
+# Classes of the tasks that ask which word there is.
+_WORDS = 20
+_LENGTHS, _POSITIONS = (4, 8, 12, 16, 20, 25), (0, 1, 2, 4, 8, 16)
+_DEEPEST = 8
+
+
+@dataclass(frozen=True)
+class TreeWord:
+    """A word of a treebank: its form, part of speech, features, relation and head (0: none), and its characters."""
+
+    form: str
+    pos: str
+    features: dict[str, str]
+    relation: str
+    head: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence of a treebank."""
+
+    text: str
+    words: tuple[TreeWord, ...]
+
+
+def read_conllu(path: Path) -> list[Sentence]:
+    """
+    Sentences of a CoNLL-U file, plain or compressed, or of all files of a folder, such as Universal Dependencies'.
+
+    Raises:
+        ValueError: naming the line that is wrong; or if there is no sentence.
+    """
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*.conllu*") if file.is_file())
+    sentences = []
+    for file in files:
+        if not file.is_file():
+            raise ValueError(f"{file}: there is no such file.")
+        text, rows = None, []
+        for number, line in [*read_text_lines(file), (0, "")]:
+            if line.startswith("# text = "):
+                text = line.removeprefix("# text = ")
+            elif not line.strip() and rows:
+                sentences.append(_sentence(text, rows))
+                text, rows = None, []
+            elif line.strip() and not line.startswith("#"):
+                cells = line.split("\t")
+                if len(cells) != 10:
+                    problem = f"{len(cells)} columns, and CoNLL-U has 10."
+                    raise input_error(place(file, number), problem, "Correct the line.")
+                # Ranges and empty nodes are no words.
+                if cells[0].isdigit():
+                    if not cells[6].isdigit():
+                        raise input_error(place(file, number), f"the head {cells[6]!r} is no number.", "Correct it.")
+                    rows.append(cells)
+    if not sentences:
+        raise ValueError(f"{path}: there is no sentence: name a .conllu file, or a folder with some.")
+    return sentences
+
+
+def _sentence(text: str | None, rows: list[list[str]]) -> Sentence:
+    text = " ".join(row[1] for row in rows) if text is None else text
+    words, cursor = [], 0
+    for _, form, _, pos, _, features, head, relation, *_ in rows:
+        start = text.find(form, cursor)
+        end = start + len(form) if start >= 0 else -1
+        cursor = max(cursor, end)
+        named = dict(part.split("=", 1) for part in features.split("|") if "=" in part)
+        words.append(TreeWord(form, pos, named, relation.partition(":")[0], int(head), start, end))
+    return Sentence(text, tuple(words))
+
+
+@dataclass(frozen=True)
+class ProbeTask:
+    """
+    What a probe is to tell.
+
+    Args:
+        name (`str`): of the property.
+        texts (`np.ndarray` of shape `(units,)`): number of the text of each unit.
+        units (`np.ndarray` of shape `(units,)`): row of its states.
+        labels, types (`np.ndarray` of shape `(units,)`): its label, and the word that the control's label hangs on.
+    """
+
+    name: str
+    texts: np.ndarray
+    units: np.ndarray
+    labels: np.ndarray
+    types: np.ndarray
+
+
+def _task(name: str, rows: Sequence[tuple[int, int, str | None, str]]) -> ProbeTask:
+    """Of (text, unit, label, type); rows without a label are left out."""
+    kept = [row for row in rows if row[2] is not None]
+    texts, units, labels, types = zip(*kept, strict=True) if kept else ((), (), (), ())
+    return ProbeTask(name, np.array(texts, int), np.array(units, int), np.array(labels, str), np.array(types, str))
+
+
+def _binned(value: int, edges: Sequence[int]) -> str:
+    return str(int(np.searchsorted(edges, value)))
+
+
+def _depth(sentence: Sentence) -> str | None:
+    depths = []
+    for number in range(1, len(sentence.words) + 1):
+        depth = 0
+        while number and depth <= len(sentence.words):
+            number, depth = sentence.words[number - 1].head, depth + 1
+        depths.append(depth)
+    return str(min(max(depths), _DEEPEST))
+
+
+def _main(sentence: Sentence) -> int:
+    """Number of the root, from 1; 0 if there is none."""
+    return next((number for number, word in enumerate(sentence.words, 1) if word.head == 0), 0)
+
+
+def _tense(sentence: Sentence) -> str | None:
+    main = _main(sentence)
+    own = [word for number, word in enumerate(sentence.words, 1) if number == main]
+    auxiliaries = [word for word in sentence.words if word.head == main and word.relation in ("aux", "cop")]
+    finite = [word for word in (*auxiliaries, *own) if word.features.get("VerbForm") == "Fin"]
+    return finite[0].features.get("Tense") if main and finite else None
+
+
+def _number(relation: str) -> Callable[[Sentence], str | None]:
+    def of(sentence: Sentence) -> str | None:
+        main = _main(sentence)
+        found = [word for word in sentence.words if main and word.head == main and word.relation == relation]
+        number = found[0].features.get("Number") if found else None
+        return number if number in ("Sing", "Plur") else None
+
+    return of
+
+
+def _content(sentences: Sequence[Sentence]) -> Callable[[Sentence], str | None]:
+    """Which of the most frequent content words a sentence holds, if exactly one."""
+    counts = Counter(
+        word.form.lower() for each in sentences for word in each.words if word.pos in ("NOUN", "VERB", "ADJ")
+    )
+    wanted = {word for word, _ in counts.most_common(_WORDS)}
+
+    def of(sentence: Sentence) -> str | None:
+        found = {word.form.lower() for word in sentence.words} & wanted
+        return found.pop() if len(found) == 1 else None
+
+    return of
+
+
+def sentence_tasks(sentences: Sequence[Sentence]) -> list[ProbeTask]:
+    """
+    `length` (words, in seven classes), `content` (which of twenty frequent content words), `depth` of the tree,
+    `tense` of the main verb, and number of its subject and of its object. A unit is a sentence.
+    """
+    labels: dict[str, Callable[[Sentence], str | None]] = {
+        "length": lambda sentence: _binned(len(sentence.words), _LENGTHS),
+        "content": _content(sentences),
+        "depth": _depth,
+        "tense": _tense,
+        "subject number": _number("nsubj"),
+        "object number": _number("obj"),
+    }
+    return [
+        _task(name, [(row, row, of(each), each.words[0].form.lower()) for row, each in enumerate(sentences)])
+        for name, of in labels.items()
+    ]
+
+
+def word_tasks(sentences: Sequence[Sentence], rows: dict[tuple[int, int, int], int]) -> list[ProbeTask]:
+    """
+    `pos` (part of speech), `dependency` (relation to the head), `position` in the sentence, in seven classes, and
+    `previous` (which of twenty frequent words stands before).
+
+    Args:
+        sentences (`Sequence[Sentence]`): of a treebank.
+        rows (`dict`): row of the states of a word, by number of its text and first and end character. Words that the
+            tokenizer splits otherwise than the treebank have none and are left out.
+    """
+    counts = Counter(word.form.lower() for each in sentences for word in each.words)
+    frequent = {word for word, _ in counts.most_common(_WORDS)}
+    found: dict[str, list] = {"pos": [], "dependency": [], "position": [], "previous": []}
+    for number, sentence in enumerate(sentences):
+        before = None
+        for index, word in enumerate(sentence.words):
+            row = rows.get((number, word.start, word.end))
+            labels = (word.pos, word.relation, _binned(index, _POSITIONS), before if before in frequent else None)
+            before = word.form.lower()
+            if row is not None:
+                for name, label in zip(found, labels, strict=True):
+                    found[name].append((number, row, label, before))
+    return [_task(name, kept) for name, kept in found.items()]
+
+
+def label_task(texts: Sequence[str], labels: Sequence[str | None]) -> ProbeTask:
+    """The labels of texts; a unit is a text."""
+    return _task("label", [(row, row, label, texts[row].split()[0].lower()) for row, label in enumerate(labels)])
+
+
+def states_of(
+    model: GPTPreTrainedModel, tokenizer: GPTTokenizer, texts: Sequence[str], by_word: bool
+) -> tuple[np.ndarray, dict[tuple[int, int, int], int]]:
+    """
+    States `(layers, units, n_embd)`, from the embedding to the last block: of texts the mean over their tokens, of
+    words that of their last token. Words have a row by number of text and characters, as `word_tasks` wants it.
+    """
+    unit = {"pooling": "none", "unit": "word", "word_pooling": "last"} if by_word else {"pooling": "mean"}
+    found = FeatureExtractor(model, tokenizer, layers="all", **unit)(list(texts))
+    states = torch.stack([found.states[layer] for layer in sorted(found.states)]).float().numpy()
+    rows = {}
+    if by_word:
+        numbers = np.repeat(np.arange(len(texts)), np.diff(found.offsets)).tolist()
+        columns = (found.columns[name].tolist() for name in ("word_start", "word_end"))
+        rows = {key: row for row, key in enumerate(zip(numbers, *columns, strict=True))}
+    return states, rows
+
+
+def static_model(model: GPTPreTrainedModel) -> GPTPreTrainedModel:
+    """The model's token embeddings alone: without positions and blocks, its only states are static."""
+    static = copy.deepcopy(model.base_model)
+    static.h = static.h[:0]
+    with torch.no_grad():
+        static.embed_positions.weight.zero_()
+    if static.config.final_norm:
+        static.ln_f = nn.Identity()
+    static.config.n_layer = 0
+    return static
+
+
+@dataclass(frozen=True)
+class Split:
+    """A task's units in two parts, with no text in both, and their classes."""
+
+    train: np.ndarray
+    test: np.ndarray
+    classes: np.ndarray
+
+    @classmethod
+    def of(cls, task: ProbeTask, share: float = 0.25, most: int = 4000, seed: int = 0) -> "Split":
+        """
+        A random part of the texts is for testing; of both parts together at most so many units are kept.
+
+        Raises:
+            ValueError: if either part has fewer than two labels.
+        """
+        random = np.random.default_rng(seed)
+        kept = np.sort(random.permutation(len(task.labels))[:most])
+        names = np.unique(task.texts[kept])
+        held_out = set(random.permutation(names)[: round(share * len(names))].tolist())
+        is_test = np.array([text in held_out for text in task.texts[kept].tolist()], dtype=bool)
+        train, test = kept[~is_test], kept[is_test]
+        if len(test) == 0 or len(set(task.labels[train])) < 2:
+            raise ValueError(f"The task {task.name} has too few labelled texts for a probe: give more.")
+        return cls(train, test, LabelEncoder().fit_transform(task.labels))
+
+
+def control_labels(task: ProbeTask, classes: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Random classes, one for each word type, drawn with the frequencies of the task's own."""
+    random = np.random.default_rng(seed)
+    types = {name: random.choice(classes) for name in sorted(set(task.types.tolist()))}
+    return np.array([types[name] for name in task.types.tolist()])
+
+
+def probe(
+    states: np.ndarray, classes: np.ndarray, split: Split, kind: str = "linear", seed: int = 0
+) -> dict[str, float]:
+    """
+    Accuracy on the test part of what was fitted to the training part, with Wilson's interval (95%).
+
+    Args:
+        states (`np.ndarray` of shape `(units, n_embd)`): of the task's units.
+        classes (`np.ndarray` of shape `(units,)`): what is to be told.
+        split (`Split`): the parts.
+        kind (`str`, *optional*, defaults to `"linear"`): see `PROBES`; logistic regression, or a layer of 100 units.
+        seed (`int`, *optional*, defaults to 0): of the second.
+    """
+    classifier = LogisticRegression(max_iter=200, C=0.1)
+    if kind == "mlp":
+        classifier = MLPClassifier((100,), early_stopping=True, random_state=seed)
+    fitted = make_pipeline(StandardScaler(), classifier)
+    fitted.fit(states[split.train], classes[split.train])
+    right = fitted.predict(states[split.test]) == classes[split.test]
+    return proportion(int(right.sum()), len(right))
+
+
+def probe_mix(states: np.ndarray, split: Split, steps: int = 200, seed: int = 0) -> dict[str, Any]:
+    """
+    A linear probe on the scalar mix of all layers (Peters et al., 2018), which is learnt with it by Adam.
+
+    Args:
+        states (`np.ndarray` of shape `(layers, units, n_embd)`): of the task's units.
+        split (`Split`): the parts, and the classes.
+        steps, seed (*optional*, default to 200 and 0): of the training.
+
+    Returns:
+        `dict`: accuracy with its interval, and `weights` of the layers, which add up to 1.
+    """
+    train = states[:, split.train]
+    scaled = (states - train.mean(1, keepdims=True)) / (train.std(1, keepdims=True) + 1e-6)
+    inputs = torch.from_numpy(scaled).float().transpose(0, 1)  # (units, layers, n_embd)
+    classes = torch.from_numpy(split.classes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        mix, score = ScalarMix(len(states)), nn.Linear(states.shape[-1], int(classes.max()) + 1)
+    optimizer = torch.optim.AdamW([*mix.parameters(), *score.parameters()], lr=0.02, weight_decay=0.01)
+    own, target = inputs[split.train], classes[split.train]
+    for _ in range(steps):
+        loss = nn.functional.cross_entropy(score(mix(own)), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        right = score(mix(inputs[split.test])).argmax(-1) == classes[split.test]
+    return {**proportion(int(right.sum()), len(right)), "weights": mix.scalars.detach().softmax(0).tolist()}
+
+
+def probe_task(
+    task: ProbeTask,
+    states: dict[str, np.ndarray],
+    static: np.ndarray,
+    kind: str = "linear",
+    most: int = 4000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """
+    All there is to tell of a property.
+
+    Args:
+        task (`ProbeTask`): the property.
+        states (`dict[str, np.ndarray]`): by name of the model, `(layers, units, n_embd)`; controls stand behind it.
+        static (`np.ndarray` of shape `(units, n_embd)`): static embeddings.
+        kind, most, seed (*optional*): see `probe` and `Split.of`.
+
+    Returns:
+        `dict`: `classes`, `train` and `test` units, `majority`, `static`; and by model the `layers` (accuracy,
+        `control` and `selectivity`) and the scalar `mix`.
+    """
+    split = Split.of(task, most=most, seed=seed)
+    random, classes = control_labels(task, split.classes, seed), split.classes
+    commonest = Counter(classes[split.train].tolist()).most_common(1)[0][0]
+    right = int((classes[split.test] == commonest).sum())
+    found: dict[str, Any] = {
+        "classes": len(set(classes.tolist())),
+        "train": len(split.train),
+        "test": len(split.test),
+        "majority": proportion(right, len(split.test)),
+        "static": probe(static[task.units], classes, split, kind, seed),
+        "models": {},
+    }
+    for name, layers in states.items():
+        own = layers[:, task.units]
+        rows = []
+        for each in own:
+            real, control = (probe(each, wanted, split, kind, seed) for wanted in (classes, random))
+            gain = real["accuracy"] - control["accuracy"]
+            rows.append({**real, "control": control["accuracy"], "selectivity": gain})
+        found["models"][name] = {"layers": rows, "mix": probe_mix(own, split, seed=seed)}
+    return found
