@@ -5,13 +5,16 @@ Continue prompts by several decoding strategies side by side, and compare what t
     python scripts/generate.py --model_name_or_path model_cards/gpt-mini --file prompts.txt --num_samples 3 --seed 1 \
         --output_file outputs/generated.json
     python scripts/generate.py --model_name_or_path model_cards/gpt-mini --compare human.txt --max_new_tokens 60
+    python scripts/generate.py --model_name_or_path model_cards/gpt-mini --text "She ran" --strategy nucleus --stream
 
 Greedy, beam search, and sampling from all tokens (divided by --temperature), the likeliest (--top_k), the nucleus
 (--top_p) and the typical ones (--typical_p); with the mean log-probability of a new token under the model, and the
-share of the new 4-grams that stood there before. With `--compare`, measures of all texts of a strategy beside those of
-passages of the human text, as many and as long, behind as many tokens of their own: perplexity, distinct-1 and -2,
-self-BLEU-4, Zipf's coefficient, and the share of texts that end in a loop (Holtzman et al., 2020), all over tokens.
-Without prompts, each passage's own beginning is one.
+share of the new 4-grams that stood there before. --stream prints the text of one strategy as it is written. Where the
+context is full, the model goes on behind its last half.
+
+With `--compare`, measures of all texts of a strategy beside those of passages of the human text, as many and as long,
+behind as many tokens of their own: perplexity, distinct-1 and -2, self-BLEU-4, Zipf's coefficient, and the share of
+texts that end in a loop (Holtzman et al., 2020), all over tokens. Without prompts, each passage begins with its own.
 """
 
 import sys
@@ -21,16 +24,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from transformers import TextStreamer
+
 from ..files import write_json
 from ..generation import LanguageModelArguments, check_one_of, check_output_file, encode
 from ..generation.comparison import compare, passages
 from ..generation.scoring import perplexity, read_lines
 from ..generation.strategies import Continuation, Strategy, continue_prompts, mean_log_probability, strategies
 from ..model.modeling_gpt import GPTForCausalLM
+from ..model.tokenization_gpt import GPTTokenizer
 from ..training.text_files import iter_texts
 from . import command, parse_arguments
 
 _WIDTH = 110
+# Of the strategies, in their order.
+NAMES = ("greedy", "beam", "temperature", "top_k", "nucleus", "typical")
 
 
 @dataclass
@@ -40,6 +48,18 @@ class GenerateArguments(LanguageModelArguments):
     text: list[str] | None = field(default=None, metadata={"help": "Prompts."})
     file: str | None = field(default=None, metadata={"help": "File of prompts, one a line."})
     max_new_tokens: int = field(default=40, metadata={"help": "Tokens behind each prompt."})
+    strategy: str | None = field(
+        default=None, metadata={"help": "One strategy alone; by default all.", "choices": list(NAMES)}
+    )
+    stream: bool = field(default=False, metadata={"help": "Print the text of --strategy as it is written."})
+    cache_implementation: str | None = field(
+        default=None,
+        metadata={
+            "help": "Cache of generate: static is as long as the text is to become from the beginning, dynamic grows "
+            "(the default).",
+            "choices": ["dynamic", "static"],
+        },
+    )
     num_samples: int = field(default=1, metadata={"help": "Continuations of each prompt by strategies that draw."})
     seed: int = field(default=0, metadata={"help": "Of all that is drawn."})
     num_beams: int = field(default=4, metadata={"help": "Continuations that beam search keeps."})
@@ -67,6 +87,15 @@ class GenerateArguments(LanguageModelArguments):
             check_one_of(text=self.text, file=self.file)
         check_output_file(self.output_file, [".json"], self.overwrite)
         self.chosen = strategies(self.num_beams, self.top_k, self.top_p, self.typical_p, self.temperature)
+        if self.strategy is not None:
+            self.chosen = [self.chosen[NAMES.index(self.strategy)]]
+        if self.stream and (
+            self.strategy in (None, "beam") or self.num_samples > 1 or self.compare or self.output_file
+        ):
+            raise ValueError(
+                "--stream prints one text as it is written: name a --strategy other than beam, and leave out "
+                "--num_samples, --compare and --output_file."
+            )
 
 
 @command()
@@ -76,12 +105,8 @@ def main() -> None:
     texts = read_lines(Path(args.file)) if args.file else args.text
     human_texts = [text for _, text in iter_texts(args.compare)] if args.compare else []
     model, tokenizer = args.load()
-    room = model.config.n_positions - args.max_new_tokens
-    if room < 1:
-        raise ValueError(
-            f"--max_new_tokens {args.max_new_tokens} leaves no room for a prompt in the context of "
-            f"{model.config.n_positions} tokens: ask for fewer."
-        )
+    context = model.config.n_positions
+    room = max(context - args.max_new_tokens, context // 2)
     human_ids = [token for text in human_texts for token in encode(tokenizer, text)]
     human, prompts = [], []
     if texts is not None:
@@ -89,8 +114,17 @@ def main() -> None:
     if args.compare:
         human = _human_passages(args, human_ids, prompts, room)
         prompts = prompts or [given for given, _ in human]
-    names = ("repetition_penalty", "no_repeat_ngram_size")
+    if max(map(len, prompts)) + args.max_new_tokens > context:
+        print(
+            f"WARNING: --max_new_tokens {args.max_new_tokens} goes beyond the context of {context:,} tokens: where it "
+            f"is full, the model goes on behind the last {context // 2:,}, and has forgotten what stood before.",
+            file=sys.stderr,
+        )
+    names = ("repetition_penalty", "no_repeat_ngram_size", "cache_implementation")
     settings = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if args.stream:
+        _stream(model, tokenizer, prompts, args, settings)
+        return
     results = continue_prompts(
         model,
         tokenizer,
@@ -115,6 +149,21 @@ def main() -> None:
         ]
         write_json(Path(args.output_file), record)
         print(f"All texts are in {args.output_file}.")
+
+
+def _stream(
+    model: GPTForCausalLM,
+    tokenizer: GPTTokenizer,
+    prompts: Sequence[Sequence[int]],
+    args: GenerateArguments,
+    settings: dict[str, Any],
+) -> None:
+    for prompt in prompts:
+        print(tokenizer.decode(prompt), end=" ", flush=True)
+        streamer = TextStreamer(tokenizer, skip_prompt=True)
+        continue_prompts(
+            model, tokenizer, [prompt], args.chosen, args.max_new_tokens, args.seed, streamer=streamer, **settings
+        )
 
 
 def _prompt(ids: list[int], text: str, room: int) -> list[int]:

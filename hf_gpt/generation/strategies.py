@@ -128,13 +128,15 @@ def continue_prompts(
     Args:
         model (`GPTForCausalLM`): in evaluation mode.
         tokenizer (`GPTTokenizer`): its tokenizer.
-        prompts (`Sequence[Sequence[int]]`): token ids, that have room for the new ones in the context.
+        prompts (`Sequence[Sequence[int]]`): token ids, fewer than the context.
         chosen (`Sequence[Strategy]`): the strategies.
-        new_tokens (`int`): how many tokens to add; fewer, where the model ends the text itself.
+        new_tokens (`int`): how many tokens to add; fewer, where the model ends the text itself. Where the context is
+            full, the last half of it becomes the prompt.
         seed (`int`, *optional*, defaults to 0): set before each strategy, so that the order does not matter.
         num_samples (`int`, *optional*, defaults to 1): continuations of each prompt by strategies that draw.
         batch_size (`int`, *optional*, defaults to 16): prompts that are continued at once, where equally long.
-        settings: further arguments of `model.generate`, such as `repetition_penalty`.
+        settings: further arguments of `model.generate`, such as `repetition_penalty`, `cache_implementation`, or, with
+            a `batch_size` of 1, a `streamer`.
 
     Returns:
         `list[list[Continuation]]`: for each strategy those of the first prompt, of the second, and so on.
@@ -147,21 +149,16 @@ def continue_prompts(
         same[start : start + batch_size] for same in by_length.values() for start in range(0, len(same), batch_size)
     ]
     results = []
-    with tqdm(total=len(chosen) * len(batches), desc="generating", unit="batch") as bar:
+    with tqdm(
+        total=len(chosen) * len(batches), desc="generating", unit="batch", disable="streamer" in settings
+    ) as bar:
         for strategy in chosen:
             set_seed(seed)
             copies = num_samples if strategy.is_random else 1
             rows: dict[int, list[list[int]]] = {}
             for numbers in batches:
-                inputs = torch.tensor([[*prompts[number]] for number in numbers], device=model.device)
-                output = model.generate(
-                    input_ids=inputs,
-                    attention_mask=torch.ones_like(inputs),
-                    max_new_tokens=new_tokens,
-                    num_return_sequences=copies,
-                    **{**strategy.settings, **settings},
-                )
-                new = [_until_end(model, row) for row in output[:, inputs.shape[1] :].tolist()]
+                given = [[*prompts[number]] for number in numbers]
+                new = _written(model, given, copies, new_tokens, **{**strategy.settings, **settings})
                 rows |= {number: new[place * copies :][:copies] for place, number in enumerate(numbers)}
                 bar.update()
             results.append(
@@ -172,6 +169,29 @@ def continue_prompts(
                 ]
             )
     return results
+
+
+def _written(
+    model: GPTForCausalLM, prompts: list[list[int]], copies: int, new_tokens: int, **settings: Any
+) -> list[list[int]]:
+    """The new tokens of each copy of equally long prompts."""
+    context, given = model.config.n_positions, len(prompts[0])
+    inputs, room = torch.tensor(prompts, device=model.device), context - given
+    output = model.generate(
+        input_ids=inputs,
+        attention_mask=torch.ones_like(inputs),
+        max_new_tokens=min(new_tokens, room),
+        num_return_sequences=copies,
+        **settings,
+    )
+    rows = [_until_end(model, row) for row in output[:, given:].tolist()]
+    # Those that have not ended slide on.
+    going = [number for number, row in enumerate(rows) if new_tokens > room == len(row)]
+    if going:
+        tails = [[*prompts[number // copies], *rows[number]][-(context // 2) :] for number in going]
+        for number, more in zip(going, _written(model, tails, 1, new_tokens - room, **settings), strict=True):
+            rows[number] += more
+    return rows
 
 
 def _until_end(model: GPTForCausalLM, ids: list[int]) -> list[int]:
@@ -191,10 +211,15 @@ def _continuation(
 
 @torch.no_grad()
 def mean_log_probability(model: GPTForCausalLM, prompt: Sequence[int], new: Sequence[int]) -> float:
-    """Of the tokens behind a prompt, under the model itself."""
-    tree = ZeroShotTransform("choices", len(prompt) + len(new))(
-        {"context": list(prompt), "question": [], "choices": [list(new)]}
-    )
-    batch = collate_trees([tree], model.config.pad_token_id or 0)
-    scorer = ZeroShotScorer(model, "choices").eval()
-    return scorer(**{name: value.to(model.device) for name, value in batch.items()})["logits"].item()
+    """Of the tokens behind a prompt, under the model itself; beyond the context as `continue_prompts` writes them."""
+    scorer, context = ZeroShotScorer(model, "choices").eval(), model.config.n_positions
+    given, left, total = list(prompt), list(new), 0.0
+    while left:
+        part = left[: context - len(given)]
+        transform = ZeroShotTransform("choices", len(given) + len(part))
+        tree = transform({"context": given, "question": [], "choices": [part]})
+        batch = collate_trees([tree], model.config.pad_token_id or 0)
+        mean = scorer(**{name: value.to(model.device) for name, value in batch.items()})["logits"].item()
+        total += len(part) * mean
+        given, left = [*given, *part][-(context // 2) :], left[len(part) :]
+    return total / len(new)

@@ -51,6 +51,46 @@ def test_cached_equals_uncached_in_every_strategy(model, tokenizer, prompts):
         assert [each.ids for each in ours] == [each.ids for each in theirs]
 
 
+def test_a_static_cache_changes_nothing(model, tokenizer, prompts):
+    dynamic, static = (
+        continue_prompts(model, tokenizer, prompts, strategies(), 12, seed=1, cache_implementation=name)
+        for name in ("dynamic", "static")
+    )
+    assert [[each.ids for each in row] for row in dynamic] == [[each.ids for each in row] for row in static]
+
+
+def test_beyond_the_context(model, tokenizer, prompts):
+    """Where the context of 64 is full, its last 32 tokens are the prompt."""
+    ids = prompts[0]
+    for strategy in (strategies()[0], strategies()[4]):
+        ((found,),) = continue_prompts(model, tokenizer, [ids], [strategy], 130, seed=3)
+        assert found.new_tokens == 130
+    ((found,),) = continue_prompts(model, tokenizer, [ids], strategies()[:1], 130)
+    written, total = list(ids), 0.0
+    with torch.no_grad():
+        while len(written) < len(ids) + 130:
+            begin = 0 if len(written) < 64 else (len(written) - 32) // 32 * 32
+            logits = model(torch.tensor([written[begin:]])).logits[0, -1]
+            specials = model.generation_config.suppress_tokens
+            total += logits.log_softmax(-1)[
+                (token := logits.index_fill(0, torch.tensor(specials), -1e9).argmax())
+            ].item()
+            written.append(token.item())
+    assert list(found.ids) == written[len(ids) :]
+    assert found.mean_log_probability == pytest.approx(total / 130, rel=1e-4)
+
+
+def test_streamed(hf_gpt, tiny_checkpoint, tmp_path):
+    flags = ("generate", "--model_name_or_path", tiny_checkpoint, "--text", PROMPTS[0], "--max_new_tokens", 9)
+    flags += ("--strategy", "nucleus", "--seed", 4)
+    status, streamed, errors = hf_gpt(*flags, "--stream")
+    assert status == 0, errors
+    assert hf_gpt(*flags, "--output_file", tmp_path / "o.json")[0] == 0
+    (strategy,) = json.loads((tmp_path / "o.json").read_text())["strategies"]
+    assert streamed.split() == strategy["continuations"][0]["text"].split()
+    assert "goes beyond the context of 64 tokens" in hf_gpt(*flags, "--max_new_tokens", 70)[2]
+
+
 def test_batches_of_prompts_are_read_as_alone(model, tokenizer, prompts):
     """In their own order, whatever their lengths."""
     for strategy in strategies()[:2]:
@@ -155,7 +195,10 @@ def test_comparison_by_command(hf_gpt, tiny_checkpoint, tmp_path, model, tokeniz
     [
         ((), "Give --text or --file."),
         (("--text", " "), "has no token"),
-        (("--text", "she", "--max_new_tokens", 64), "--max_new_tokens 64 leaves no room for a prompt"),
+        (
+            ("--text", "she", "--stream"),
+            "--stream prints one text as it is written: name a --strategy other than beam",
+        ),
         (("--text", "she", "--top_p", 2), "top-p 2.0"),
         (("--text", "she", "--compare", "HUMAN", "--num_samples", 1), "--compare needs two texts or more"),
         (("--compare", "HUMAN", "--prompt_tokens", 60), "--prompt_tokens 60"),
