@@ -6,6 +6,7 @@ What is inside a model, as functions over tensors and tokens: a module for each 
 import copy
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -128,3 +129,8 @@ def mean_intervals(values: np.ndarray, seed: int = 0, draws: int = 1000) -> np.n
         (values,), np.mean, axis=0, vectorized=True, n_resamples=draws, method="percentile", rng=seed, batch=50
     )
     return np.stack([mean, found.confidence_interval.low, found.confidence_interval.high])
+
+
+def interval_record(values: np.ndarray) -> dict[str, Any]:
+    """What `mean_intervals` gives, `(3, ...)`, for JSON: `mean`, `low` and `high`."""
+    return dict(zip(("mean", "low", "high"), np.asarray(values).tolist(), strict=True))

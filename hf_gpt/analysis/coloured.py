@@ -1,6 +1,6 @@
 """Text whose words have a number each: coloured in a terminal, on a page, and in a picture."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,17 @@ def terminal_text(words: Sequence[str], values: Sequence[float], colours: bool =
     return " ".join(parts)
 
 
-def write_coloured(path: Path, title: str, texts: Sequence[dict[str, Any]]) -> None:
+def write_coloured(path: Path, title: str, texts: Sequence[Mapping[str, Any]]) -> None:
     """
     Coloured texts as a page, and as a picture with its numbers beside it.
 
     Args:
         path (`Path`): of the files, without a suffix.
         title (`str`): what the numbers are.
-        texts (`Sequence[dict]`): with `words`, `values` (a number each) and, optionally, `label`.
+        texts (`Sequence[Mapping]`): with `words`, `values` (a number each) and, optionally, `label`, and `view`: texts
+            of one view are coloured on one scale; the page lets choose one, the picture shows the first.
     """
-    write_page(path.with_suffix(".html"), title, {"texts": list(texts)}, template="coloured")
-    write_picture(path.with_suffix(".png"), text_picture(texts, title), {"title": title, "texts": list(texts)})
+    record = {"title": title, "texts": list(texts)}
+    first = [text for text in texts if text.get("view") == texts[0].get("view")]
+    write_page(path.with_suffix(".html"), title, record, template="coloured")
+    write_picture(path.with_suffix(".png"), text_picture(first, title), record)

@@ -195,3 +195,31 @@ def probes_picture(tasks: Mapping[str, Mapping[str, Any]], title: str) -> "Figur
     for axes in panels:
         axes.axis("off")
     return figure
+
+
+def panels_picture(values: np.ndarray, names: Sequence[str], title: str, across: str) -> "Figure":
+    """Means with intervals, `(panels, 3, places)`, as one curve a panel."""
+    figure = new_figure(3.2 * len(names), 3)
+    figure.suptitle(title, fontsize="medium")
+    panels = figure.subplots(1, len(names), squeeze=False)[0]
+    for axes, name, (mean, low, high) in zip(panels, names, values, strict=True):
+        axes.plot(mean, marker="o", markersize=4, color="#1b4f8f")
+        axes.fill_between(range(len(mean)), low, high, color="#1b4f8f", alpha=0.2, linewidth=0)
+        axes.set(xlabel=across, title=name, xticks=range(0, len(mean), 1 + len(mean) // 13))
+    return figure
+
+
+def guesses_picture(shown: Mapping[str, Any], title: str) -> "Figure":
+    """The first guess of every layer (`guesses`) behind every token (`tokens`), the darker the likelier."""
+    words = [[places[0][0] for places in layer] for layer in shown["guesses"]]
+    chances = np.array([[places[0][1] for places in layer] for layer in shown["guesses"]])
+    figure = new_figure(1 + 0.75 * chances.shape[1], 1.2 + 0.32 * len(chances))
+    axes = figure.subplots()
+    axes.imshow(chances, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.set_title(title, fontsize="medium")
+    axes.set(ylabel="layer", yticks=range(len(chances)))
+    axes.set_xticks(range(len(shown["tokens"])), shown["tokens"], rotation=45, ha="right")
+    for (layer, place), chance in np.ndenumerate(chances):
+        ink = {"color": "white" if chance > 0.6 else "black", "ha": "center", "va": "center", "fontsize": 7}
+        axes.text(place, layer, words[layer][place][:10], **ink)
+    return figure

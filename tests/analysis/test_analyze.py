@@ -9,6 +9,9 @@ from hf_gpt.analysis import SENTENCES, Example, mean_intervals, read_examples
 from hf_gpt.analysis.pages import write_page
 from hf_gpt.commands.analyze import ANALYSES
 
+# What an analysis cannot do without, besides a model and a folder.
+NEEDED = {"compare": ("--other", "no/such/folder")}
+
 
 def test_list_of_analyses(hf_gpt):
     status, printed, _ = hf_gpt("analyze")
@@ -33,7 +36,7 @@ def test_every_analysis_explains_itself_and_refuses(what, hf_gpt, tmp_path):
         (("--model_name_or_path", "no/such/folder", "--output_dir", tmp_path / "full"), "--overwrite"),
         (("--model_name_or_path", "no/such/folder"), "output_dir"),
     ):
-        status, _, errors = hf_gpt("analyze", what, *flags)
+        status, _, errors = hf_gpt("analyze", what, *NEEDED.get(what, ()), *flags)
         assert (status, errors.count("\n")) == (2, 1), errors
         assert errors.startswith("hf-gpt analyze: ")
         assert message in errors

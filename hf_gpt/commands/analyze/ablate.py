@@ -137,7 +137,7 @@ def _run_words(args: Arguments, model: GPTForCausalLM, tokenizer: GPTTokenizer, 
         changes = word_effects(model, ids, args.replacement == "mean", args.batch_size)
         record.append({"words": words_of(tokenizer, ids), "values": changes.tolist()})
         print(terminal_text(**record[-1], colours=sys.stdout.isatty()))
-    title = f"{args.name}: nats by which what follows is less likely without a word"
+    title = f"{args.name}: nats that what follows loses without a word"
     write_coloured(Path(args.output_dir) / "words", title, record)
 
 

@@ -17,7 +17,7 @@ token, the token before, and `_delimiter_`. The first token of a text, which see
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...analysis import AnalysisArguments, words_of
+from ...analysis import AnalysisArguments, interval_record, words_of
 from ...analysis.attention import STATISTICS, PathAttention, attention_of, statistics_over
 from ...analysis.pages import write_page
 from ...analysis.pictures import heads_picture, statistics_picture, write_picture
@@ -65,10 +65,7 @@ def run(args: Arguments) -> None:
     shown = {"tokens": words_of(tokenizer, first[0].ids), "weights": first[0].weights.tolist()}
     write_picture(folder / "attention.png", heads_picture(first[0].weights.numpy(), title), shown)
     values = statistics_over([path for paths in read for path in paths], tokenizer.sep_token_id, args.seed)
-    parts = ("mean", "low", "high")
-    record = {
-        name: dict(zip(parts, each.tolist(), strict=True)) for name, each in zip(STATISTICS, values, strict=True)
-    }
+    record = {name: interval_record(each) for name, each in zip(STATISTICS, values, strict=True)}
     write_picture(folder / "statistics.png", statistics_picture(values, _LABELS, title), record)
     for name, (mean, low, high) in zip(STATISTICS, values, strict=True):
         if name in ("first", "previous"):

@@ -1,0 +1,85 @@
+"""
+What changed between two checkpoints, as from before to after fine-tuning: how alike their layers are, where their
+heads look, and what they predict.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ..model.modeling_gpt import GPTForCausalLM
+
+
+def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
+    """
+    Linear centred kernel alignment (Kornblith et al., 2019, equation 4): how alike two sets of states are, but for
+    rotation and scale.
+
+    Args:
+        first (`np.ndarray` of shape `(examples, n)`): states of the same examples in one layer.
+        second (`np.ndarray` of shape `(examples, m)`): and in another.
+
+    Returns:
+        `float`: from 0 to 1, NaN where one of them does not vary.
+    """
+    first, second = (each - each.mean(0) for each in (first.astype(np.float64), second.astype(np.float64)))
+    both = np.linalg.norm(second.T @ first) ** 2
+    scale = np.linalg.norm(first.T @ first) * np.linalg.norm(second.T @ second)
+    return float(both / scale) if scale else float("nan")
+
+
+def cka_grid(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> np.ndarray:
+    """`linear_cka` of every layer of one model with every layer of another: `(layers, other layers)`."""
+    return np.array([[linear_cka(one, other) for other in second] for one in first])
+
+
+@dataclass(frozen=True)
+class Reading:
+    """
+    A model's reading of a text.
+
+    Args:
+        states (`np.ndarray` of shape `(layers + 1, length, n_embd)`): after the embedding and every block.
+        weights (`np.ndarray` of shape `(layers, heads, length, length)`): attention.
+        log_probs (`torch.Tensor` of shape `(length - 1, vocab_size)`): of the tokens that follow.
+        losses (`np.ndarray` of shape `(length - 1,)`): in nats, of each token but the first.
+    """
+
+    states: np.ndarray
+    weights: np.ndarray
+    log_probs: torch.Tensor
+    losses: np.ndarray
+
+
+@torch.no_grad()
+def read(model: GPTForCausalLM, ids: Sequence[int]) -> Reading:
+    """
+    A text, of two tokens or more and no more than the context, as a model reads it.
+
+    Raises:
+        ValueError: if there are fewer than two tokens.
+    """
+    if len(ids) < 2:
+        raise ValueError("A text has fewer than two tokens: nothing is predicted in it; write more.")
+    row = torch.tensor([ids], device=model.device)
+    outputs = model(row, use_cache=False, output_hidden_states=True, output_attentions=True)
+    log_probs = outputs.logits[0, :-1].double().log_softmax(-1).cpu()
+    losses = -log_probs.gather(1, row[0, 1:, None].cpu())[:, 0]
+    states, weights = (torch.cat(each).float().cpu().numpy() for each in (outputs.hidden_states, outputs.attentions))
+    return Reading(states, weights, log_probs, losses.numpy())
+
+
+def attention_shift(before: Reading, after: Reading) -> np.ndarray:
+    """
+    Of each head the share of its attention that looks elsewhere (total variation), as a mean over the text's tokens
+    but the first: `(layers, heads)`, from 0 to 1.
+    """
+    return np.abs(before.weights - after.weights)[:, :, 1:].sum(-1).mean(-1) / 2
+
+
+def next_token_divergence(before: Reading, after: Reading) -> np.ndarray:
+    """Kullback-Leibler divergence of what was predicted from what is, in bits, behind each token: `(length - 1,)`."""
+    was, now = before.log_probs, after.log_probs
+    return ((was.exp() * (was - now)).sum(-1) / np.log(2)).numpy()

@@ -1,0 +1,105 @@
+"""
+What single units of a model respond to: their activation at every token, and which of them tells a label apart (the
+question of Radford et al., 2017, section 4).
+
+A unit is a neuron of a feed-forward layer, behind its activation function, or a dimension of the state after a block.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from peft import PeftModel
+from sklearn.feature_selection import mutual_info_classif, mutual_info_regression, r_regression
+from torch import nn
+
+from ..model.base_model import GPTPreTrainedModel
+from .attention import transformer_of
+
+# Of the activations of a text, (..., length), one number.
+POOLINGS = {
+    "mean": lambda values: values.mean(-1),
+    "last": lambda values: values[..., -1],
+    "max": lambda values: values.max(-1),
+}
+
+
+@torch.no_grad()
+def activations(model: GPTPreTrainedModel | PeftModel, ids: Sequence[int], kind: str = "neurons") -> np.ndarray:
+    """
+    The activation of every unit at every token.
+
+    Args:
+        model (`GPTPreTrainedModel` or `PeftModel`): in evaluation mode, with any head.
+        ids (`Sequence[int]`): no more tokens than the context.
+        kind (`str`, *optional*, defaults to `"neurons"`): or `"states"`, the dimensions of the state after each block.
+
+    Returns:
+        `np.ndarray` of shape `(layers, units, length)`.
+    """
+    transformer, found = transformer_of(model), {}
+
+    def keep(layer: int, module: nn.Module, args: tuple, output: torch.Tensor | None = None) -> None:
+        states = args[0] if output is None else output  # (1, length, units)
+        found[layer] = states[0].T.float().cpu()
+
+    handles = []
+    for layer, block in enumerate(transformer.h):
+        hook = partial(keep, layer)
+        is_state = kind == "states"
+        handles.append(
+            block.register_forward_hook(hook) if is_state else block.mlp.c_proj.register_forward_pre_hook(hook)
+        )
+    try:
+        transformer(torch.tensor([ids], device=transformer.device), use_cache=False)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return torch.stack([found[layer] for layer in range(len(transformer.h))]).numpy()
+
+
+def association(pooled: np.ndarray, labels: np.ndarray, measure: str = "correlation", seed: int = 0) -> np.ndarray:
+    """
+    How much each unit tells about a label.
+
+    Args:
+        pooled (`np.ndarray` of shape `(texts, layers, units)`): a number of each unit and text.
+        labels (`np.ndarray` of shape `(texts,)`): numbers, or two classes as 0 and 1; for mutual information any
+            number of classes, too (of type `str`).
+        measure (`str`, *optional*, defaults to `"correlation"`): Pearson's; or `"mutual_information"`, in nats, as
+            scikit-learn estimates it from nearest neighbours.
+        seed (`int`, *optional*, defaults to 0): of that estimate.
+
+    Returns:
+        `np.ndarray` of shape `(layers, units)`: from -1 to 1; or from 0.
+    """
+    flat = pooled.reshape(len(pooled), -1)
+    if measure == "correlation":
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = r_regression(flat, labels)
+        values[np.ptp(flat, axis=0) == 0] = 0  # what never changes goes with nothing
+    else:
+        estimate = mutual_info_regression if labels.dtype.kind == "f" else mutual_info_classif
+        values = estimate(flat, labels, random_state=seed)
+    return np.asarray(values).reshape(pooled.shape[1:])
+
+
+def chance(pooled: np.ndarray, labels: np.ndarray, seed: int = 0, shuffles: int = 200) -> float:
+    """
+    How far from 0 the best of so many units is correlated with labels that mean nothing: the 95th percentile over
+    shuffles of the labels of the largest absolute correlation. What is below may be chance.
+    """
+    flat = pooled.reshape(len(pooled), -1).astype(np.float64)
+    deviation = flat.std(0)
+    flat = (flat - flat.mean(0))[:, deviation > 0] / deviation[deviation > 0]
+    wanted = (labels - labels.mean()) / labels.std()
+    generator = np.random.default_rng(seed)
+    best = [np.abs(generator.permutation(wanted) @ flat).max() / len(flat) for _ in range(shuffles)]
+    return float(np.quantile(best, 0.95))
+
+
+def best_units(values: np.ndarray, count: int) -> list[tuple[int, int]]:
+    """The units with the largest absolute values, the first first."""
+    order = np.argsort(-np.abs(values), axis=None, kind="stable")[:count]
+    return [tuple(map(int, np.unravel_index(number, values.shape))) for number in order]

@@ -1,0 +1,83 @@
+r"""
+What changed between two checkpoints: layers, heads, next tokens, and what was forgotten.
+
+    python scripts/analyze.py compare --model_name_or_path model_cards/gpt-mini --other outputs/questions \
+        --output_dir outputs/change
+
+The first is the model as it was, --other as it is, both as language models (a head is left out). cka.png shows how
+alike their layers are (linear CKA over all tokens of the texts; layer 0 is the embedding), shift.png the share of each
+head's attention that looks elsewhere, compare.html the first texts coloured by how much the prediction of each token
+changed. summary.json holds, as means over texts with bootstrap intervals (95%), the share of positions whose likeliest
+next token is another, the divergence in bits, and the perplexity of both: what rose was forgotten.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ...analysis import AnalysisArguments, interval_record, mean_intervals, words_of
+from ...analysis.change import attention_shift, cka_grid, next_token_divergence, read
+from ...analysis.coloured import write_coloured
+from ...analysis.pictures import grid_picture, write_picture
+from ...files import write_json
+from ...generation import LanguageModelArguments, encode
+
+# Tokens that CKA is computed of, and texts that are shown.
+_TOKENS, _TEXTS = 20_000, 20
+
+
+@dataclass(kw_only=True)
+class Arguments(AnalysisArguments):
+    """Which models, which texts, and where the result goes."""
+
+    other: str = field(metadata={"help": "Folder or Hub id of the model as it is after the change."})
+
+
+def run(args: Arguments) -> None:
+    """Read with both, compare, draw."""
+    (first, tokenizer), (second, other) = args.load(), LanguageModelArguments(args.other, device=args.device).load()
+    shapes = [(model.config.n_layer, model.config.n_head) for model in (first, second)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"{args.other} has other layers and heads than {args.model_name_or_path}: name two alike.")
+    if tokenizer.get_vocab() != other.get_vocab():
+        raise ValueError(f"{args.other} has another vocabulary than {args.model_name_or_path}: name two alike.")
+    context = min(first.config.n_positions, second.config.n_positions)
+    texts = [encode(tokenizer, example.text)[:context] for example in args.examples()]
+    states, shifts, changed, divergences, losses, shown = [], [], [], [], [], []
+    for ids in texts:
+        was, now = read(first, ids), read(second, ids)
+        states += [(was.states, now.states)] if sum(len(each[0][0]) for each in states) < _TOKENS else []
+        shifts.append(attention_shift(was, now))
+        changed.append((was.log_probs.argmax(-1) != now.log_probs.argmax(-1)).double().mean().item())
+        each = next_token_divergence(was, now)
+        divergences.append(each.mean())
+        losses.append([was.losses.mean(), now.losses.mean()])
+        shown.append({"words": words_of(tokenizer, ids), "values": [0.0, *each.tolist()]})
+    folder, names = Path(args.output_dir), f"{args.name} and {Path(args.other).name}"
+    grid = cka_grid(*(np.concatenate(each, axis=1) for each in zip(*states, strict=True)))
+    rows, columns = f"layer of {args.name}", f"layer of {Path(args.other).name}"
+    figure = grid_picture(grid, f"Linear CKA of {names}", rows, columns)
+    write_picture(folder / "cka.png", figure, {"cka": grid.tolist()})
+    shift = mean_intervals(np.stack(shifts), args.seed)
+    figure = grid_picture(shift[0], f"Attention that looks elsewhere: {names}", "layer", "head")
+    write_picture(folder / "shift.png", figure, interval_record(shift))
+    title = f"Bits by which the prediction of each token changed: {names}"
+    write_coloured(folder / "compare", title, shown[:_TEXTS])
+    summary = _summary(np.array(changed), np.array(divergences), np.array(losses), args.seed)
+    write_json(folder / "summary.json", {"texts": len(texts), **summary})
+    for name, value in summary.items():
+        print(f"{name.replace('_', ' '):28} {value['mean']:8.3f} ({value['low']:.3f} to {value['high']:.3f})")
+
+
+def _summary(changed: np.ndarray, divergences: np.ndarray, losses: np.ndarray, seed: int) -> dict[str, dict]:
+    """Means over texts, with intervals; `losses` `(texts, 2)` are before and after."""
+    both = np.exp(mean_intervals(np.c_[losses, losses[:, 1] - losses[:, 0]], seed))  # (3, before, after, ratio)
+    values = {
+        "next_tokens_changed": mean_intervals(changed, seed),
+        "divergence_bits": mean_intervals(divergences, seed),
+        "perplexity_before": both[:, 0],
+        "perplexity_after": both[:, 1],
+        "perplexity_ratio": both[:, 2],
+    }
+    return {name: interval_record(each) for name, each in values.items()}

@@ -1,0 +1,120 @@
+r"""
+What single units respond to, as coloured text, and which of them tells the labels of texts apart.
+
+    python scripts/analyze.py neurons --model_name_or_path model_cards/gpt-mini --file reviews.csv \
+        --output_dir outputs/neurons
+    python scripts/analyze.py neurons --model_name_or_path model_cards/gpt-mini --unit 3 17 \
+        --text "She opened the door and ran." --output_dir outputs/unit
+
+Units are the neurons of the feed-forward layers, or the dimensions of the states after each block (--units). With
+labels they are ranked by correlation (labels are numbers or two classes) or mutual information (any classes) with
+their mean, last or highest activation in a text; the printed threshold is what the best of all units reaches by chance
+in one of 20 shuffles of the labels. ranking.png and ranking.json hold the best; neurons.html, neurons.png and
+neurons.json the texts, coloured by the activation of the best units, or of --unit LAYER NUMBER, from 0.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ...analysis import AnalysisArguments, words_of
+from ...analysis.coloured import terminal_text, write_coloured
+from ...analysis.neurons import POOLINGS, activations, association, best_units, chance
+from ...analysis.pictures import intervals_picture, write_picture
+from ...generation import encode
+
+# Units of the page, of the ranking, and texts that are shown.
+_COLOURED, _RANKED, _TEXTS = 5, 20, 20
+
+
+@dataclass(kw_only=True)
+class Arguments(AnalysisArguments):
+    """Which model and texts, which units, and where the result goes."""
+
+    unit: list[int] | None = field(default=None, metadata={"help": "Layer and number of the one unit to show."})
+    units: str = field(default="neurons", metadata={"help": "What a unit is.", "choices": ["neurons", "states"]})
+    measure: str = field(
+        default="correlation",
+        metadata={"help": "What units are ranked by.", "choices": ["correlation", "mutual_information"]},
+    )
+    pooling: str = field(
+        default="mean", metadata={"help": "Which activation in a text counts.", "choices": list(POOLINGS)}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unit is not None and len(self.unit) != 2:
+            raise ValueError("--unit is two numbers: a layer and a unit in it.")
+
+
+def run(args: Arguments) -> None:
+    """Read, rank, colour."""
+    examples = args.examples()
+    labels = None if args.unit else _labels(args, [example.label for example in examples])
+    model, tokenizer = args.load()
+    texts = [encode(tokenizer, example.text)[: model.config.n_positions] for example in examples]
+    if not all(texts):
+        raise ValueError("A text has no token: write something.")
+    shown, pooled = [], []
+    for ids in texts:
+        values = activations(model, ids, args.units)  # (layers, units, length)
+        pooled.append(POOLINGS[args.pooling](values))
+        shown += [values] if len(shown) < _TEXTS else []
+    layers, width = pooled[0].shape
+    if args.unit and not (0 <= args.unit[0] < layers and 0 <= args.unit[1] < width):
+        raise ValueError(f"--unit {args.unit[0]} {args.unit[1]}: there are {layers} layers of {width} units, from 0.")
+    units = [tuple(args.unit)] if args.unit else _rank(args, np.stack(pooled), labels)
+    coloured = [
+        {
+            "view": f"layer {layer}, unit {unit}",
+            "label": example.label,
+            "words": words_of(tokenizer, ids),
+            "values": values[layer, unit].tolist(),
+        }
+        for layer, unit in units[:_COLOURED]
+        for ids, values, example in zip(texts, shown, examples, strict=False)
+    ]
+    print(f"{coloured[0]['view']}:")
+    for text in coloured[: len(shown)]:
+        print(f"  {text['label'] or ''} {terminal_text(text['words'], text['values'], sys.stdout.isatty())}")
+    title = f"Activation in {args.name}, {coloured[0]['view']}" if args.unit else f"Activation in {args.name}"
+    write_coloured(Path(args.output_dir) / "neurons", title, coloured)
+
+
+def _labels(args: Arguments, labels: list[str | None]) -> np.ndarray:
+    """Numbers, or two classes as 0 and 1; for mutual information classes as they are."""
+    if None in labels:
+        raise ValueError("Units are ranked by labels, and a text has none: give --file with labels, or --unit.")
+    names = sorted(set(labels))
+    if len(names) < 2:
+        raise ValueError(f"All texts have the label {names[0]}: give texts with two labels or more.")
+    try:
+        return np.array(labels, dtype=np.float64)
+    except ValueError:
+        if args.measure == "mutual_information":
+            return np.array(labels)
+        if len(names) == 2:
+            return np.array([float(names.index(label)) for label in labels])
+    raise ValueError(
+        f"Correlation takes numbers or two classes, and there are {len(names)}: give --measure mutual_information."
+    )
+
+
+def _rank(args: Arguments, pooled: np.ndarray, labels: np.ndarray) -> list[tuple[int, int]]:
+    """Write and print the units that tell most about the labels."""
+    values = association(pooled, labels, args.measure, args.seed)
+    units = best_units(values, _RANKED)
+    rows = [{"name": f"layer {layer} unit {unit}", "value": float(values[layer, unit])} for layer, unit in units]
+    record = {"measure": args.measure, "texts": len(labels), "units": values.size, "best": rows}
+    for row in rows[:_COLOURED]:
+        print(f"  {row['name']:18} {row['value']:+.3f}")
+    title = f"{args.name}: {args.measure} of units with the label"
+    if args.measure == "correlation":
+        record["chance"] = chance(pooled, labels, args.seed)
+        print(f"By chance the best of {values.size:,} units reaches {record['chance']:.3f} with {len(labels)} texts.")
+        title += f" (chance: {record['chance']:.2f})"
+    bars = [row | dict.fromkeys(("change", "low", "high"), row["value"]) for row in rows]
+    write_picture(Path(args.output_dir) / "ranking.png", intervals_picture(bars, title), record)
+    return units

@@ -1,0 +1,76 @@
+"""CKA against its definition; what two checkpoints have in common and not."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from hf_gpt import GPTForCausalLM
+from hf_gpt.analysis.change import attention_shift, linear_cka, next_token_divergence, read
+
+IDS = [3, 1, 4, 1, 5, 9, 2, 6]
+
+
+def test_cka():
+    """That of centred Gram matrices; blind to rotation, scale and shift, and not to other states."""
+    generator = np.random.default_rng(0)
+    first, second = generator.normal(size=(50, 6)), generator.normal(size=(50, 4))
+    centre = np.eye(50) - 1 / 50
+    one, other = (centre @ each @ each.T @ centre for each in (first, second))
+    expected = (one * other).sum() / np.sqrt((one**2).sum() * (other**2).sum())
+    assert linear_cka(first, second) == pytest.approx(expected)
+    rotation = np.linalg.qr(generator.normal(size=(6, 6)))[0]
+    assert linear_cka(first, 3 * first @ rotation + 1) == pytest.approx(1)
+    assert linear_cka(first, second) < 0.5
+    assert np.isnan(linear_cka(first, np.ones((50, 2))))
+
+
+def test_the_head_that_changed_is_found(tiny_model):
+    """The last layer's second head looks elsewhere; only what is behind it changes."""
+    before = tiny_model(GPTForCausalLM)
+    after = copy.deepcopy(before)
+    with torch.no_grad():
+        after.transformer.h[1].attn.c_attn.weight[16:32] += torch.randn(16, 32)  # its queries
+    was, now = read(before, IDS), read(after, IDS)
+    shift = attention_shift(was, now)
+    assert np.argwhere(shift > 1e-6).tolist() == [[1, 1]]
+    expected = np.abs(was.weights[1, 1, 1:] - now.weights[1, 1, 1:]).sum(-1).mean() / 2
+    assert shift[1, 1] == pytest.approx(expected)
+    divergence = next_token_divergence(was, now)
+    assert divergence[0] == pytest.approx(0, abs=1e-9)  # the first token sees itself alone
+    assert divergence[1:].max() > 1e-4
+    assert (next_token_divergence(was, was) == 0).all()
+    row = torch.tensor([IDS])
+    assert was.losses.mean() == pytest.approx(before(row, labels=row).loss.item(), rel=1e-5)
+    with pytest.raises(ValueError, match="fewer than two tokens"):
+        read(before, IDS[:1])
+
+
+def test_compare_by_command(hf_gpt, tiny_checkpoint, tmp_path):
+    model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint)
+    with torch.no_grad():
+        model.transformer.h[1].mlp.c_fc.weight.normal_()
+    model.save_pretrained(tmp_path / "other")
+    AutoTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "other")
+    flags = ("analyze", "compare", "--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out")
+    status, printed, errors = hf_gpt(*flags, "--other", tmp_path / "other")
+    assert status == 0, errors
+    assert "perplexity after" in printed
+    cka = np.array(json.loads((tmp_path / "out" / "cka.json").read_text())["cka"])
+    assert np.allclose(np.diag(cka)[:2], 1)
+    assert cka[2, 2] < 0.999
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["perplexity_after"]["mean"] / summary["perplexity_before"]["mean"] == pytest.approx(
+        summary["perplexity_ratio"]["mean"]
+    )
+    assert summary["divergence_bits"]["mean"] > 0
+    assert np.allclose(json.loads((tmp_path / "out" / "shift.json").read_text())["mean"], 0, atol=1e-6)
+    config = model.config
+    config.n_head = 4
+    GPTForCausalLM(config).save_pretrained(tmp_path / "heads")
+    AutoTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "heads")
+    status, _, errors = hf_gpt(*flags, "--other", tmp_path / "heads", "--overwrite")
+    assert (status, "other layers and heads" in errors) == (2, True)

@@ -1,0 +1,55 @@
+"""The lens of the last layer is the model; of those before what its definition says."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from hf_gpt import GPTForCausalLM
+from hf_gpt.analysis.lens import lens, lens_statistics
+
+from ..support.browser import opened
+
+IDS = [3, 1, 4, 1, 5, 9]
+
+
+@pytest.mark.parametrize("gpt2", [False, True], ids=["gpt", "gpt2"])
+@torch.no_grad()
+def test_lens(gpt2, tiny_model):
+    model = tiny_model(GPTForCausalLM, norm_first=gpt2, final_norm=gpt2)
+    seen, row = lens(model, IDS), torch.tensor([IDS])
+    outputs = model(row, output_hidden_states=True)
+    assert torch.allclose(seen.log_probs[-1], outputs.logits[0].log_softmax(-1), atol=1e-5)
+    state = outputs.hidden_states[1]
+    logits = model.token_logits(model.transformer.ln_f(state) if gpt2 else state)
+    assert torch.allclose(seen.log_probs[1], logits[0].log_softmax(-1), atol=1e-5)
+    surprisal, agreement, divergence = lens_statistics(seen)
+    assert surprisal[-1] == pytest.approx(model(row, labels=row).loss.item() / np.log(2), rel=1e-4)
+    assert (agreement[-1], divergence[-1]) == (1, 0)
+    assert (divergence[:-1] > 0).all()
+    last, first = seen.log_probs[-1, :-1], seen.log_probs[0, :-1]
+    expected = torch.nn.functional.kl_div(first, last, reduction="none", log_target=True).sum(-1).mean() / np.log(2)
+    assert divergence[0] == pytest.approx(expected.item(), rel=1e-4)
+    with pytest.raises(ValueError, match="fewer than two tokens"):
+        lens_statistics(lens(model, IDS[:1]))
+
+
+def test_lens_by_command_and_its_page(hf_gpt, tiny_checkpoint, tmp_path):
+    flags = ("--model_name_or_path", tiny_checkpoint, "--text", "She ran <b>home</b>.", "He slept.")
+    status, printed, errors = hf_gpt("analyze", "lens", *flags, "--output_dir", tmp_path / "out", "--top_tokens", 3)
+    assert status == 0, errors
+    assert len(printed.splitlines()) == 5
+    layers = json.loads((tmp_path / "out" / "layers.json").read_text())
+    assert layers["agreement"]["mean"][-1] == 1
+    shown = json.loads((tmp_path / "out" / "lens.json").read_text())
+    with opened(tmp_path / "out" / "lens.html") as page:
+        assert page.locator("#grid button").count() == 3 * len(shown["tokens"])
+        assert page.locator("#name").inner_text() == "Layer 2, behind “she”"
+        page.keyboard.press("Tab")
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press("ArrowRight")
+        assert page.locator("#name").inner_text() == "Layer 1, behind “she ran”"
+        assert page.locator("#guesses td").nth(4).inner_text() == shown["guesses"][1][1][2][0]
+        page.locator("#grid button").first.click()
+        assert page.locator("#name").inner_text() == "Layer 0, behind “she”"

@@ -1,0 +1,105 @@
+"""Units that were built to respond to a token are found; activations are those of the model."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.feature_selection import mutual_info_classif
+
+from hf_gpt import GPTForCausalLM
+from hf_gpt.analysis.neurons import POOLINGS, activations, association, best_units, chance
+
+from ..support.browser import opened
+
+
+@pytest.fixture(params=[False, True], ids=["gpt", "gpt2"])
+def model(request, tiny_model):
+    return tiny_model(GPTForCausalLM, norm_first=request.param, final_norm=request.param)
+
+
+def test_activations_are_the_models(model):
+    ids = [3, 1, 4, 1, 5]
+    outputs = model(torch.tensor([ids]), output_hidden_states=True)
+    states = activations(model, ids, "states")
+    assert states.shape == (2, 32, 5)
+    assert np.allclose(states[0].T, outputs.hidden_states[1][0].detach().numpy(), atol=1e-6)
+    block = model.transformer.h[0]
+    inputs = []
+    handle = block.mlp.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+    model(torch.tensor([ids]))
+    handle.remove()
+    expected = block.mlp.act(block.mlp.c_fc(inputs[0]))[0].T.detach().numpy()
+    assert np.allclose(activations(model, ids)[0], expected, atol=1e-6)
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+@torch.no_grad()
+def test_the_neuron_that_knows_the_word_is_found(model):
+    """Neuron 41 of the first layer alone reads a dimension that is high for token 7, of one label, and low for 6."""
+    model.transformer.embed_tokens.weight[:, 9] = 0
+    model.transformer.embed_tokens.weight[[6, 7], 9] = torch.tensor([-3.0, 3.0])
+    block = model.transformer.h[0]
+    block.mlp.c_fc.weight[:, 9] = 0
+    block.mlp.c_fc.weight[41] = 5 * torch.eye(32)[9]
+    block.mlp.c_fc.bias[41] = 0
+    generator = np.random.default_rng(0)
+    labels = np.arange(60) % 2
+    texts = [[*generator.integers(8, 20, 6), 7 if label else 6, *generator.integers(8, 20, 2)] for label in labels]
+    values = np.stack([POOLINGS["max"](activations(model, ids)) for ids in texts])
+    found = association(values, labels.astype(float))
+    assert best_units(found, 1) == [(0, 41)]
+    assert found[0, 41] > chance(values, labels.astype(float))
+    information = association(values[:, :, 30:50], labels.astype(str), "mutual_information")
+    assert best_units(information, 1) == [(0, 41 - 30)]
+    expected = mutual_info_classif(values[:, 0, 41:42], labels, random_state=0)
+    assert information[0, 11] == pytest.approx(expected[0], abs=1e-6)
+
+
+def test_correlations_are_numpys_and_chance_is_that_of_shuffles():
+    generator = np.random.default_rng(0)
+    pooled, labels = generator.normal(size=(40, 2, 5)), generator.normal(size=40)
+    pooled[:, 1, 4] = 3.0
+    found = association(pooled, labels)
+    assert found[0, 2] == pytest.approx(np.corrcoef(pooled[:, 0, 2], labels)[0, 1])
+    assert found[1, 4] == 0
+    # The largest of 9 correlations of 40 texts: each is about normal with deviation 1 / sqrt(40).
+    assert 2.3 / 40**0.5 < chance(pooled, labels) < 3.3 / 40**0.5
+
+
+def test_neurons_by_command_and_their_page(hf_gpt, tiny_checkpoint, tmp_path):
+    flags = ("analyze", "neurons", "--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out")
+    status, printed, errors = hf_gpt(*flags)
+    assert status == 0, errors
+    assert "By chance the best of 256 units reaches " in printed
+    ranking = json.loads((tmp_path / "out" / "ranking.json").read_text())
+    texts = json.loads((tmp_path / "out" / "neurons.json").read_text())["texts"]
+    shown = [text["view"].replace(",", "") for text in texts[::12]]
+    assert shown == [row["name"] for row in ranking["best"][:5]]
+    assert {text["label"] for text in texts[:12]} == {"positive", "negative"}
+    with opened(tmp_path / "out" / "neurons.html") as page:
+        page.select_option("#view", texts[12]["view"])
+        page.locator(".text button").first.focus()
+        value = float(page.locator("#read").inner_text().split(": ")[1])
+        assert value == pytest.approx(texts[12]["values"][0], rel=1e-3)
+    one = ("--unit", 1, 5, "--text", "She ran.", "--units", "states", "--overwrite")
+    status, printed, errors = hf_gpt(*flags, *one)
+    assert (status, printed.splitlines()[0]) == (0, "layer 1, unit 5:"), errors
+
+
+@pytest.mark.parametrize(
+    ("rows", "flags", "message"),
+    [
+        ("text\nOne.\nTwo.\n", (), "a text has none"),
+        ("text,label\nOne.,a\nTwo.,a\n", (), "All texts have the label a"),
+        ("text,label\nOne.,a\nTwo.,b\nSix.,c\n", (), "--measure mutual_information"),
+        ("text,label\nOne.,a\nTwo.,b\n", ("--unit", 2, 0), "2 layers of 128 units"),
+        ("text,label\nOne.,a\nTwo.,b\n", ("--unit", 2), "two numbers"),
+    ],
+)
+def test_neurons_refuse(rows, flags, message, hf_gpt, tiny_checkpoint, tmp_path):
+    (tmp_path / "rows.csv").write_text(rows)
+    more = ("--file", tmp_path / "rows.csv", "--output_dir", tmp_path / "out", *flags)
+    status, _, errors = hf_gpt("analyze", "neurons", "--model_name_or_path", tiny_checkpoint, *more)
+    assert (status, message in errors) == (2, True), errors
+    assert not (tmp_path / "out").exists()
