@@ -1,0 +1,136 @@
+r"""
+Perplexity of the models of a pretraining run against the tokens they have read, as a table and a picture.
+
+    python scripts/measure/pretraining.py --models outputs/pretrained/checkpoint-* --text_files books/ \
+        --other_files wikitext2/test.txt --tokens_per_step 2048 --output_dir outputs/curve
+
+Measured are the documents of `--text_files` that `pretrain.py` held out of them, and every file of `--other_files`; of
+each document the same stretch of at most `--characters` from its middle. Tokens read are the steps in a checkpoint's
+name, or in its `trainer_state.json`, times `--tokens_per_step`. Writes `curve.json`, `curve.md` and
+`curve.png`; a run that was stopped goes on where it was.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tqdm import tqdm
+
+from hf_gpt.analysis.pictures import new_figure, write_picture
+from hf_gpt.commands import command, parse_arguments
+from hf_gpt.commands.perplexity import PerplexityArguments
+from hf_gpt.commands.perplexity import measure as perplexity_of
+from hf_gpt.files import check_settings, write_json, write_text
+from hf_gpt.files.reading import read_json
+from hf_gpt.training.packing import HeldOut
+from hf_gpt.training.text_files import iter_texts, unwrap_paragraphs
+
+BOOKS = "held-out documents"
+
+
+@dataclass
+class CurveArguments:
+    """Which models, and which texts."""
+
+    models: list[str] = field(metadata={"help": "Checkpoints of one run, or other folders of its models."})
+    text_files: list[str] = field(metadata={"help": "What was trained on, as pretrain.py takes it."})
+    tokens_per_step: int = field(metadata={"help": "Rows of a step times their length."})
+    output_dir: str = field(metadata={"help": "Folder of the results."})
+    other_files: list[str] = field(default_factory=list, metadata={"help": "Other texts, each measured by itself."})
+    hold_out_every: int = field(default=50, metadata={"help": "As in pretraining."})
+    characters: int = field(default=100_000, metadata={"help": "Of a document."})
+
+
+def stretch(text: str, characters: int) -> str:
+    """The middle of a text, with whole words."""
+    if len(text) <= characters:
+        return text
+    start = text.index(" ", (len(text) - characters) // 2)
+    return text[start : text.rindex(" ", start, start + characters)]
+
+
+def read_texts(args: CurveArguments) -> dict[str, list[str]]:
+    """Stretches of the texts, by the name of what they are."""
+    documents = [text for _, text in iter_texts(args.text_files)]
+    held_out = HeldOut.of(documents, args.hold_out_every)
+    books = [piece for text in documents for piece in held_out.divide(text)[1]]
+    others = {Path(file).name: [text for _, text in iter_texts([file])] for file in args.other_files}
+    return {
+        name: [stretch(unwrap_paragraphs(text), args.characters) for text in texts]
+        for name, texts in {BOOKS: books, **others}.items()
+    }
+
+
+def steps_of(folder: Path) -> int:
+    """Steps that a checkpoint has made."""
+    state = folder / "trainer_state.json"
+    if state.is_file():
+        return read_json(state)["global_step"]
+    found = re.search(r"\d+$", folder.name)
+    if found is None:
+        raise ValueError(f"{folder} has no trainer_state.json, and no number at the end of its name.")
+    return int(found[0])
+
+
+def measure(folder: Path, texts: dict[str, list[str]]) -> dict[str, dict[str, float]]:
+    """Both perplexities of each of the texts."""
+    found = {}
+    for name, parts in texts.items():
+        record = perplexity_of(PerplexityArguments(model_name_or_path=str(folder), text=parts))
+        found[name] = {unit: record[f"perplexity_per_{unit}"] for unit in ("token", "word")}
+    return found
+
+
+def table(results: dict[str, dict]) -> str:
+    """A Markdown table, a row a model."""
+    names = list(next(iter(results.values()))["perplexity"])
+    lines = [f"| tokens read, millions | {' | '.join(f'{name}, a token | a word' for name in names)} |"]
+    lines.append("|---" * (1 + 2 * len(names)) + "|")
+    for result in results.values():
+        cells = [f"{value:.1f}" for name in names for value in result["perplexity"][name].values()]
+        lines.append(f"| {result['tokens'] / 1e6:.1f} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(record: dict, path: Path) -> None:
+    """Perplexity a token against tokens read, both on logarithmic axes."""
+    results = record["results"]
+    figure = new_figure(6, 4)
+    axes = figure.subplots()
+    for name in next(iter(results.values()))["perplexity"]:
+        points = [(result["tokens"], result["perplexity"][name]["token"]) for result in results.values()]
+        axes.plot(*zip(*points, strict=True), marker="o", label=name)
+    axes.set(xscale="log", yscale="log", xlabel="tokens read", ylabel="perplexity a token")
+    axes.legend()
+    write_picture(path, figure, record)
+
+
+@command(resume="The same command goes on where it was stopped.")
+def main() -> None:
+    """Measure the models in the order of their steps, writing after each."""
+    (args,) = parse_arguments((CurveArguments,), description=__doc__)
+    steps = {folder: steps_of(Path(folder)) for folder in args.models}
+    output = Path(args.output_dir)
+    texts = read_texts(args)
+    record = {
+        "characters": args.characters,
+        "words": {name: sum(map(len, map(str.split, texts[name]))) for name in texts},
+    }
+    results = {}
+    if (output / "curve.json").exists():
+        found = read_json(output / "curve.json")
+        results = found.pop("results")
+        check_settings(output, found, record)
+    output.mkdir(parents=True, exist_ok=True)
+    for folder in tqdm(sorted(steps, key=steps.get), unit="model"):
+        if folder not in results:
+            results[folder] = {"tokens": steps[folder] * args.tokens_per_step, "perplexity": measure(folder, texts)}
+        results = dict(sorted(results.items(), key=lambda item: item[1]["tokens"]))
+        write_json(output / "curve.json", record | {"results": results})
+        write_text(output / "curve.md", table(results))
+    draw(record | {"results": results}, output / "curve.png")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
