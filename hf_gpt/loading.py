@@ -48,7 +48,7 @@ class Source:
     def kind(self) -> str:
         """`str`: a key of `hf_gpt.conversion.sources.KINDS`; a `ValueError` where it is none that can be loaded."""
         kind = recognise(self.folder)
-        if kind == "best-params":
+        if kind in ("best-params", "gpt2-bundle"):
             raise ValueError(f"{self.name} holds {KINDS[kind]}: convert it first (scripts/convert.py).")
         return kind
 

@@ -5,9 +5,9 @@ Convert a checkpoint into another format: hf_gpt, stock openai-gpt, stock gpt2, 
     python scripts/convert.py outputs/gpt1 outputs/openai-gpt --to openai-gpt
     python scripts/convert.py outputs/questions outputs/language_model --head language-model
 
-What the source is, is inferred from its contents: OpenAI's TensorFlow release, its fine-tuned `best_params.jl`, stock
-`openai-gpt` and `gpt2` (safetensors or `.bin`), hf_gpt, or a peft adapter, which is merged into its base model. The
-output is written under another name and renamed when it is complete.
+What the source is, is inferred from its contents: OpenAI's TensorFlow release, its fine-tuned `best_params.jl`,
+OpenAI's TensorFlow files of GPT-2, stock `openai-gpt` and `gpt2` (safetensors or `.bin`), hf_gpt, or a peft adapter,
+which is merged into its base model. The output is written under another name and renamed when it is complete.
 """
 
 from dataclasses import asdict, dataclass, field

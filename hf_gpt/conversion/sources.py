@@ -29,7 +29,8 @@ from .release import (
     release_config,
     release_parameters,
 )
-from .stock import drawn_special_tokens, from_stock, is_base, own_class, own_parameters
+from .stock import drawn_special_tokens, from_stock, is_base, own_class, own_config, own_parameters
+from .tensorflow_bundle import is_bundle, read_bundle, stock_fields
 from .tokenizers import find_tokenizer, read_vocabulary
 
 KINDS = {
@@ -39,14 +40,16 @@ KINDS = {
     "hf_gpt": "an hf_gpt model",
     "openai-gpt": "a stock openai-gpt model",
     "gpt2": "a stock gpt2 model",
+    "gpt2-bundle": "OpenAI's TensorFlow files of GPT-2",
 }
 # A head that is none: `causal-lm`, without what fine-tuning has left in the model.
 LANGUAGE_MODEL = "language-model"
 TASK_HEADS = ("multiple-choice", "sequence-classification")
 LANGUAGE_MODELS = ("causal-lm", "masked-lm")
 _LOOKED_FOR = (
-    "params_shapes.json (OpenAI's release), best_params.jl (fine-tuned by OpenAI's code), adapter_config.json (a peft "
-    "adapter), or config.json with model.safetensors or pytorch_model.bin (hf_gpt, openai-gpt, gpt2)"
+    "params_shapes.json (OpenAI's release), model.ckpt.index with hparams.json (OpenAI's GPT-2), best_params.jl "
+    "(fine-tuned by OpenAI's code), adapter_config.json (a peft adapter), or config.json with model.safetensors or "
+    "pytorch_model.bin (hf_gpt, openai-gpt, gpt2)"
 )
 
 
@@ -112,6 +115,8 @@ def recognise(path: Path) -> str:
         return "adapter"
     if (path / "config.json").is_file():
         return _kind_of_config(path / "config.json")
+    if is_bundle(path):
+        return "gpt2-bundle"
     if is_release(path) or any(path.glob("params_[0-9].npy")):
         return "tf-release"
     if (path / "best_params.jl").is_file():
@@ -268,7 +273,13 @@ def _read_stock(path: Path, options: SourceOptions) -> Checkpoint:
     return Checkpoint(kind, config, head, parameters, generation_config=generation)
 
 
+def _read_gpt2_bundle(path: Path, options: SourceOptions) -> Checkpoint:
+    config = GPTConfig.from_dict(own_config(stock_fields(path)))
+    return Checkpoint("gpt2-bundle", config, "causal-lm", from_stock(read_bundle(path), config, "none", options.seed))
+
+
 _READERS = {
+    "gpt2-bundle": _read_gpt2_bundle,
     "tf-release": _read_release,
     "best-params": _read_best_params,
     "adapter": _read_adapter,

@@ -32,7 +32,7 @@ from .tokenizers import SPECIAL_TOKENS, TOKENIZER_FILES, write_stock_tokenizer, 
 
 FORMATS = ("hf_gpt", "openai-gpt", "tf-release", "gpt2")
 # Kinds of sources that have no special tokens of tasks.
-ADDS_ROWS = ("tf-release", "openai-gpt", "gpt2")
+ADDS_ROWS = ("tf-release", "openai-gpt", "gpt2", "gpt2-bundle")
 SPECIAL_TOKENS_CHOICES = ("auto", "keep", "drop")
 
 

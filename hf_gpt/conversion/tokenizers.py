@@ -38,6 +38,8 @@ def find_tokenizer(folder: Path, config: GPTConfig) -> GPTTokenizer:
 def _read(folder: Path) -> GPTTokenizer:
     if (folder / "tokenizer.json").is_file() or (folder / "vocab.json").is_file():
         return GPTTokenizer.from_pretrained(folder)
+    if (folder / "encoder.json").is_file():
+        return GPTTokenizer(vocab_file=folder / "encoder.json", merges_file=folder / "vocab.bpe")
     return GPTTokenizer.from_release(folder)
 
 
