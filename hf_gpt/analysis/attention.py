@@ -5,15 +5,17 @@ over many texts.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from peft import PeftModel
 
 from ..model.base_model import GPTPreTrainedModel
+from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import collate_trees
 from ..trees.token_tree import TokenTree
-from . import mean_intervals
+from . import mean_intervals, words_of
 
 # Of a head over the tokens of a text; see `head_statistics`.
 STATISTICS = ("entropy", "distance", "first", "previous", "delimiter")
@@ -53,6 +55,12 @@ def attention_of(model: GPTPreTrainedModel | PeftModel, tree: TokenTree) -> list
     weights = torch.stack(weights)[:, 0].float().cpu()  # (layers, heads, length, length)
     paths = [list(tree.path(number)) for number in range(len(tree.path_ends))]
     return [PathAttention([tree.input_ids[index] for index in path], weights[:, :, path][..., path]) for path in paths]
+
+
+def path_record(name: str, path: PathAttention, tokenizer: GPTTokenizer) -> dict[str, Any]:
+    """What the page of attention shows of a path: its name, its words, weights in thousandths."""
+    weights = (path.weights * 1000).round().int().tolist()
+    return {"name": name, "tokens": words_of(tokenizer, path.ids), "weights": weights}
 
 
 def transformer_of(model: GPTPreTrainedModel | PeftModel) -> GPTPreTrainedModel:

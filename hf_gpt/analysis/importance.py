@@ -25,6 +25,7 @@ from torch import nn
 from tqdm import tqdm
 
 from ..features import word_spans
+from ..generation import encode
 from ..model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import collate_trees
@@ -265,6 +266,27 @@ class ClassScore(Score):
         return wanted - logits[:, self._against].logsumexp(-1) if self._against else wanted
 
 
+def next_word_score(
+    model: GPTForCausalLM, tokenizer: GPTTokenizer, text: str, next_word: str | None = None
+) -> tuple[NextWordScore, str]:
+    """
+    What speaks for the next word of a text, by default the likeliest token; and the name of that score.
+
+    Raises:
+        ValueError: if text or word are empty, or too long.
+    """
+    tokenizer.task_template = False
+    passage = Passage.read(tokenizer, text)
+    if next_word is None:
+        row = {"input_ids": Score(model, passage).ids[None]}
+        ids = [int(model(**row, logits_to_keep=1).logits[0, -1].argmax())]
+    else:
+        ids = encode(tokenizer, next_word)
+        if not ids:
+            raise ValueError(f"The next word, {next_word!r}, has no token: write one.")
+    return NextWordScore(model, passage, ids), f"next: {tokenizer.decode(ids)}"
+
+
 @dataclass(frozen=True)
 class Perturbation:
     """
@@ -455,6 +477,12 @@ def word_scores(score: Score, method: str, settings: dict[str, Any] | None = Non
         with torch.no_grad():
             more = {"difference": (score(embeds[None]) - score(blank[None])).item()}
     return [by_token[span].sum().item() for span in spans], more
+
+
+def shares(values: Sequence[float], method: str) -> list[float]:
+    """Scores as shares of the largest; noise is compared with that of the word that bears most."""
+    values = np.array(values) - (min(values) if method == "perturbation" else 0)
+    return (values / (np.abs(values).max() or 1)).tolist()
 
 
 def faithfulness(score: Score, scores: dict[str, Sequence[float]], orders: int = 10, seed: int = 0) -> dict[str, Any]:

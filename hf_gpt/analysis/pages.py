@@ -14,15 +14,18 @@ from ..files.templates import render_template
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def write_page(path: Path, title: str, data: Any, template: str | None = None) -> None:
+def render_page(template: str, title: str, data: Any) -> str:
     """
-    Write a page atomically.
+    A page.
 
     Args:
-        path (`Path`): the file; without `template`, the name of its template, too.
+        template (`str`): name of its template.
         title (`str`): of the page.
         data: what the page shows, of what JSON has; NaN and infinity become null.
-        template (`str`, *optional*): name of another template.
     """
-    file = _TEMPLATES / f"{template or path.stem}.html.jinja"
-    write_text(path, render_template(file, title=title, data=finite(data)))
+    return render_template(_TEMPLATES / f"{template}.html.jinja", title=title, data=finite(data))
+
+
+def write_page(path: Path, title: str, data: Any, template: str | None = None) -> None:
+    """Write a page atomically; see `render_page`. Without `template` that is the name of the file."""
+    write_text(path, render_page(template or path.stem, title, data))

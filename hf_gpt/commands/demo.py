@@ -1,5 +1,5 @@
 """
-Look at a model in the browser: generation strategies side by side, the next token, multiple choice, classification.
+Look at a model in the browser: generation, next tokens, each position, attention, importance, choices, classes.
 
     python scripts/demo.py --model_name_or_path model_cards/gpt-mini
     python scripts/demo.py --model_name_or_path model_cards/gpt-mini --classifier outputs/questions --port 7861

@@ -1,5 +1,6 @@
 """
-What the demonstration shows, as functions of text: continuations by several strategies, next words, choices, classes.
+What the demonstration shows, as functions of text: continuations by several strategies, next words, choices, classes,
+and pages on what was expected, attended to, and mattered.
 
 `hf_gpt.demo.page` puts a page in front of them. Everything that is wrong with a text is a `ValueError` that says what
 to do about it.
@@ -13,19 +14,25 @@ from peft import PeftModel
 from transformers import PreTrainedModel
 
 from ..adapters.virtual_tokens import virtual_tokens
+from ..analysis.attention import attention_of, path_record
+from ..analysis.importance import METHODS, next_word_score, shares, word_scores
+from ..analysis.pages import render_page
 from ..evaluation.zero_shot import ZeroShotScorer, ZeroShotTransform
-from ..generation.inspection import NextToken
+from ..generation.inspection import NextToken, inspect
+from ..generation.inspection import render_page as render_expectation
 from ..generation.strategies import Continuation, Strategy, continue_prompts, strategies
 from ..loading import open_source
 from ..model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import TokenTreeCollator
+from ..trees.token_tree import TokenTree
 from ..trees.transforms import InputTransform, SpecialIds
 
 # What a request may ask for: characters for each token of the context, and rows of work side by side.
 CHARACTERS_PER_TOKEN = 16
 MOST_CHOICES = 20
 MOST_BEAMS = 10
+MOST_SHOWN = 64
 
 
 class Demo:
@@ -157,6 +164,34 @@ class LanguageModelDemo(Demo):
             NextToken.of(self.tokenizer, token_id, probability)
             for token_id, probability in zip(top.indices.tolist(), top.values.tolist(), strict=True)
         ]
+
+    def expectation_page(self, text: str) -> str:
+        """What was expected at each position of a text, as a page of its own; see `next_tokens` for what raises."""
+        ids = self._prompt_tokens(text)
+        positions = inspect(self.model, self.tokenizer, ids)
+        return render_expectation("the model", NextToken.of(self.tokenizer, ids[0], 1.0), positions)
+
+    def attention_page(self, text: str) -> str:
+        """What every head attends to, as a page of its own; of at most `MOST_SHOWN` tokens."""
+        ids = self._prompt_tokens(text)
+        if len(ids) > MOST_SHOWN:
+            raise ValueError(f"The text has {len(ids)} tokens, and at most {MOST_SHOWN} are shown: shorten it.")
+        (path,) = attention_of(self.model, TokenTree.from_paths([ids]))
+        return render_page("attention", "Attention", {"paths": [path_record(text, path, self.tokenizer)]})
+
+    def importance_page(self, text: str, next_word: str = "") -> str:
+        """Which words spoke for the next one (the likeliest, if none is given), as a page of its own."""
+        ids = self._prompt_tokens(text, len(self._tokens(next_word, "next word")) if next_word.strip() else 1)
+        if len(ids) > MOST_SHOWN:
+            raise ValueError(f"The text has {len(ids)} tokens, and at most {MOST_SHOWN} are explained: shorten it.")
+        score, target = next_word_score(self.model, self.tokenizer, text, next_word.strip() or None)
+        words = [word.text for word in score.passage.words]
+        texts = [
+            {"words": words, "values": shares(word_scores(score, method)[0], method), "label": f"{target}, {method}"}
+            for method in METHODS
+            if method != "perturbation"  # which takes a thousand steps
+        ]
+        return render_page("coloured", "Words that mattered", {"title": "Words that mattered", "texts": texts})
 
     def score_choices(self, context: str, question: str, choices: Sequence[str]) -> list[float]:
         """

@@ -7,6 +7,7 @@ gradio is only imported when a page is built: `pip install -e ".[demo]"`.
 """
 
 import functools
+import html
 import importlib
 import math
 import shutil
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from gradio import Blocks
 
 _BAR = 20
+_SENTENCE = "She opened the door and looked at the table."
+_FRAME = "width: 100%; height: 42em; border: 0; background: white;"
 _LONGEST_QUEUE = 32
 _EIGHTHS = ("", *"▏▎▍▌▋▊▉")
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -153,7 +156,8 @@ def build_app(demos: Demos) -> "Blocks":
         ValueError: if gradio is not installed.
     """
     gr = import_gradio()
-    config = demos.language_model.model.config
+    language_model = demos.language_model
+    config = language_model.model.config
     with gr.Blocks(title="hf_gpt", analytics_enabled=False) as app:
         gr.Markdown(
             f"# The original GPT\n`{Path(demos.name).name}`: {config.n_layer} blocks of width {config.n_embd}, a "
@@ -163,6 +167,9 @@ def build_app(demos: Demos) -> "Blocks":
             _generation_tab(gr, demos)
         with gr.Tab("Next token"):
             _next_token_tab(gr, demos)
+        for name, (about, function, inputs) in _pages(language_model).items():
+            with gr.Tab(name):
+                _page_tab(gr, about, function, inputs)
         with gr.Tab("Multiple choice"):
             _choices_tab(gr, demos)
         with gr.Tab("Classification"):
@@ -215,6 +222,33 @@ def _next_token_tab(gr: Any, demos: Demos) -> None:
         column_widths=["10%", "25%", "15%", "15%", "35%"],
     )
     gr.on([button.click, prompt.submit], _shown(gr, demos.next_tokens), prompt, table, api_name="next_tokens")
+
+
+def _pages(model: LanguageModelDemo) -> dict[str, tuple[str, Callable[..., str], dict[str, str]]]:
+    """Of each tab that shows a page of its own: what it says, what makes it, and labels and values of the inputs."""
+    mattered = "Which words spoke for the next one, by four methods: red speaks for it, blue against."
+    next_word = {"Text": "She opened the door and", "Next word (by default the likeliest)": ""}
+    return {
+        "Each position": ("What was expected at each position.", model.expectation_page, {"Text": _SENTENCE}),
+        "Attention": ("What every head of every block attends to.", model.attention_page, {"Text": _SENTENCE}),
+        "Importance": (mattered, model.importance_page, next_word),
+    }
+
+
+def _page_tab(gr: Any, about: str, function: Callable[..., str], inputs: dict[str, str]) -> None:
+    gr.Markdown(about)
+    texts = [gr.Textbox(value, label=label, lines=1 + bool(value)) for label, value in inputs.items()]
+    button = gr.Button("Show", variant="primary")
+    page = gr.HTML()
+
+    @functools.wraps(function)
+    def framed(*values: str) -> str:
+        # Its style and script stay within the frame.
+        document = html.escape(function(*values))
+        return f'<iframe sandbox="allow-scripts" title="{about}" style="{_FRAME}" srcdoc="{document}"></iframe>'
+
+    triggers = [button.click, *(text.submit for text in texts)]
+    gr.on(triggers, _shown(gr, framed), texts, page, api_name=function.__name__)
 
 
 def _choices_tab(gr: Any, demos: Demos) -> None:

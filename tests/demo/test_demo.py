@@ -246,11 +246,14 @@ def test_the_page_has_a_tab_for_everything(demos, language_model):
     app = build_app(demos)
     blocks = app.blocks.values()
     assert [block.label for block in blocks if isinstance(block, gradio.Tab)] == [
-        *("Generation", "Next token", "Multiple choice", "Classification")
+        *("Generation", "Next token", "Each position", "Attention", "Importance", "Multiple choice", "Classification")
     ]
     assert {function.api_name for function in app.fns.values()} == {
         "generate",
         "next_tokens",
+        "expectation_page",
+        "attention_page",
+        "importance_page",
         "score_choices",
         "classify",
     }
@@ -258,6 +261,25 @@ def test_the_page_has_a_tab_for_everything(demos, language_model):
     shown = [block.value for block in without.blocks.values() if isinstance(block, gradio.Markdown)]
     assert any("scripts/finetune.py" in text and "--classifier" in text for text in shown)
     assert any("Zero-shot" in text for text in shown)
+
+
+def test_pages_of_what_is_inside(language_model):
+    """Each stands alone; what cannot be shown is said."""
+    model = language_model
+    pages = [model.expectation_page(PROMPT), model.attention_page(PROMPT), model.importance_page(PROMPT, "ran")]
+    for page in pages:
+        assert page.startswith("<!DOCTYPE html>")
+        assert not re.search(r"(src|href)=.http", page)
+    assert "she" in pages[0]
+    assert all(method in pages[2] for method in ("gradient", "integrated", "occlusion", "phrases", "next: ran"))
+    assert "next: " in model.importance_page(PROMPT)
+    for ask, message in (
+        (lambda: model.expectation_page("yes"), "fewer than two tokens"),
+        (lambda: model.attention_page(" "), "prompt is empty"),
+        (lambda: model.importance_page("yes " * 64), "more than the context"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ask()
 
 
 def test_without_gradio_there_is_a_remedy(demos, monkeypatch):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...analysis import AnalysisArguments, interval_record, words_of
-from ...analysis.attention import STATISTICS, PathAttention, attention_of, statistics_over
+from ...analysis.attention import STATISTICS, attention_of, path_record, statistics_over
 from ...analysis.pages import write_page
 from ...analysis.pictures import heads_picture, statistics_picture, write_picture
 from ...generation import encode
@@ -60,7 +60,7 @@ def run(args: Arguments) -> None:
     folder, first = Path(args.output_dir), read[0]
     names = args.choices or [args.examples()[0].text]
     title = f"Attention of {args.name}"
-    paths = [_shown(name, path, tokenizer) for name, path in zip(names, first, strict=True)]
+    paths = [path_record(name, path, tokenizer) for name, path in zip(names, first, strict=True)]
     write_page(folder / "attention.html", title, {"paths": paths})
     shown = {"tokens": words_of(tokenizer, first[0].ids), "weights": first[0].weights.tolist()}
     write_picture(folder / "attention.png", heads_picture(first[0].weights.numpy(), title), shown)
@@ -82,9 +82,3 @@ def _paths(args: Arguments, tokenizer: GPTTokenizer) -> list[list[list[int]]]:
         begin = [start, *texts[0], delimiter]
         return [[[*begin, *encode(tokenizer, choice), classify] for choice in args.choices]]
     return [[[start, *ids, classify] if args.task_template else ids] for ids in texts]
-
-
-def _shown(name: str, path: PathAttention, tokenizer: GPTTokenizer) -> dict:
-    """What the page shows of a path: weights in thousandths."""
-    weights = (path.weights * 1000).round().int().tolist()
-    return {"name": name, "tokens": words_of(tokenizer, path.ids), "weights": weights}

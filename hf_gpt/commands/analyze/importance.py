@@ -30,16 +30,16 @@ from ...analysis.coloured import terminal_text, write_coloured
 from ...analysis.importance import (
     METHODS,
     ClassScore,
-    NextWordScore,
     Passage,
     Score,
     agreement_of,
     faithfulness,
+    next_word_score,
+    shares,
     word_scores,
 )
 from ...analysis.pictures import curves_picture, write_picture
 from ...files import write_json
-from ...generation import encode
 from ...model.modeling_gpt import (
     GPTForCausalLM,
     GPTForMultipleChoice,
@@ -120,7 +120,7 @@ def run(args: Arguments) -> None:
         for method in args.methods:
             values, more = word_scores(score, method, args.settings)
             record["methods"][method] = {"scores": values, **more}
-            text = {"words": words, "values": _shares(values, method), "label": f"{target}, {method}"}
+            text = {"words": words, "values": shares(values, method), "label": f"{target}, {method}"}
             print(f"{method:13}{terminal_text(words, text['values'], sys.stdout.isatty())}")
             shown.append(text)
         by_method = {method: each["scores"] for method, each in record["methods"].items()}
@@ -159,17 +159,7 @@ def _model_class(args: Arguments) -> type[GPTPreTrainedModel]:
 def _score(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer, example: Example) -> tuple[Score, str]:
     """What is explained of a text, and its name."""
     if isinstance(model, GPTForCausalLM):
-        tokenizer.task_template = False
-        passage = Passage.read(tokenizer, example.text)
-        if args.next_word is not None:
-            ids = encode(tokenizer, args.next_word)
-            if not ids:
-                raise ValueError(f"--next_word {args.next_word!r} has no token.")
-        else:
-            row = {"input_ids": Score(model, passage).ids[None]}
-            ids = [int(model(**row, logits_to_keep=1).logits[0, -1].argmax())]
-        word = tokenizer.decode(ids)
-        return NextWordScore(model, passage, ids), f"next: {word}"
+        return next_word_score(model, tokenizer, example.text, args.next_word)
     tokenizer.task_template = True
     if isinstance(model, GPTForMultipleChoice):
         passage = Passage.read(tokenizer, example.text, args.choices)
@@ -185,12 +175,6 @@ def _score(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer, 
         wanted = int(np.argmax([ClassScore(model, passage, index, []).of([passage]).item() for index in range(count)]))
     against = None if args.against is None else [args.against]
     return ClassScore(model, passage, wanted, against), f"for: {names[wanted] if 0 <= wanted < count else wanted}"
-
-
-def _shares(values: list[float], method: str) -> list[float]:
-    """Scores as shares of the largest; noise is compared with that of the word that bears most."""
-    values = np.array(values) - (min(values) if method == "perturbation" else 0)
-    return (values / (np.abs(values).max() or 1)).tolist()
 
 
 def _compare(folder: Path, records: list[dict[str, Any]]) -> None:
