@@ -1,5 +1,6 @@
-"""Tasks of one text: questions, TREC, SST-2, CoLA, IMDb and AG News."""
+"""Tasks of one text: questions, TREC, SST-2 and SST-5, CoLA, IMDb and AG News."""
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import PurePosixPath
@@ -12,6 +13,17 @@ from .spec import Cut, Layout, TaskSpec
 
 def _coarse_label(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {**fields, "label": fields["label"].partition(":")[0]}
+
+
+def _sentence_of_tree(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A line such as `(3 (2 It) (4 works))`: the score of the whole and the words; all parts have scores."""
+    tree = f"{fields['label']} {fields['text']}"
+    if not re.fullmatch(r"\([0-4] .*\)", tree) or tree.count("(") != tree.count(")"):
+        raise ValueError(f"{tree[:40]!r} is no tree in brackets with a score from 0 to 4")
+    text = " ".join(re.findall(r"\([0-4] ([^\s()]+)\)", tree))
+    for written, meant in {"-LRB-": "(", "-RRB-": ")", "\\/": "/", "\\*": "*"}.items():
+        text = text.replace(written, meant)
+    yield {"label": tree[1], "text": text}
 
 
 def _review(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -46,6 +58,7 @@ FINE_QUESTION_LABELS = (
 TREC_SOURCE = "https://cogcomp.seas.upenn.edu/Data/QA/QC/"
 WITH_F1 = ("accuracy", "f1_macro")
 TEXT = {"text": "text", "label": "label"}
+FIVE_SCORES = ("0", "1", "2", "3", "4")
 # Equal texts stay on one side of a cut.
 TEXT_CUT = Cut(0.1, group_by=("text",))
 # The three-letter folders are pos and neg; unsup holds reviews without labels.
@@ -106,6 +119,19 @@ CLASSIFICATION_TASKS = (
         paper_score=91.3,
         licence=GLUE_LICENCE,
         source=GLUE_SOURCE,
+    ),
+    text_task(
+        "sst5",
+        "How negative or positive a sentence of a film review is, in five classes",
+        ("very negative", "negative", "neutral", "positive", "very positive"),
+        *(
+            files(pattern, TEXT, read=read_label_then_text, prepare=_sentence_of_tree, labels=FIVE_SCORES)
+            for pattern in ("{}.txt", "trees/{}.txt")
+        ),
+        hub=hub("SetFit/sst5", TEXT, labels=FIVE_SCORES),
+        metrics=WITH_F1,
+        licence="none stated",
+        source="https://nlp.stanford.edu/sentiment (trainDevTestTrees_PTB.zip)",
     ),
     text_task(
         "cola",

@@ -1,4 +1,4 @@
-"""Tasks of one text: CoLA, IMDb and AG News in each layout, and their real files."""
+"""Tasks of one text: SST-5, CoLA, IMDb and AG News in each layout, and their real files."""
 
 import gzip
 
@@ -21,6 +21,17 @@ def test_cola_as_its_authors_name_the_files_has_a_test_part_cut_off(tmp_path):
     # The training part is the same whichever splits are asked for.
     alone = load_task("cola", tmp_path, splits=["train"])
     assert (set(alone.splits), alone.splits["train"]["id"][:]) == ({"train"}, data.splits["train"]["id"][:])
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [("(3 (2 It) (2 works)", "no tree"), ("(7 It)", "no tree"), ("It works", "no tree"), ("(3 )", "text.*is empty")],
+    ids=["open", "score", "plain", "no-words"],
+)
+def test_broken_trees_are_named(line, problem, tmp_path):
+    write(tmp_path, {f"{name}.txt": "(2 Well)\n" for name in ("train", "test")} | {"dev.txt": f"(2 Well)\n{line}\n"})
+    with pytest.raises(ValueError, match=rf"dev\.txt, line 2: .*{problem}"):
+        load_task("sst5", tmp_path)
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["the-folder-itself", "the-folder-above"])

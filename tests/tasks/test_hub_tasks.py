@@ -132,6 +132,12 @@ HUB = {
         choice("He", "a", "b", label=1),
         None,
     ),
+    "sst5": (
+        {"text": TEXT, "label": INT, "label_text": TEXT},
+        {"text": "Bad", "label": 0, "label_text": "very negative"},
+        {"text": "Bad", "label": 0},
+        None,
+    ),
     "ud_pos": (
         {"idx": TEXT, "tokens": List(TEXT), "upos": List(ClassLabel(names=["_", "AUX", "PART"]))},
         {"idx": "weblog-1", "tokens": ["don't", "do", "n't"], "upos": [0, 1, 2]},

@@ -11,7 +11,13 @@ REVIEWS = {
 NO_REVIEWS = {"aclImdb/README": "x", "aclImdb/train/unsup/0_0.txt": "x", "aclImdb/train/urls_neg.txt": "x"}
 COLA_LINES = tsv(*[("xy99", number % 2, "*" * (1 - number % 2), f'He "reads {number} books.') for number in range(20)])
 NEWS = "".join(f'"{number % 4 + 1}","Title {number}","It says ""stop"".\\It goes\\on."\n' for number in range(40))
+TREES = "(3 (2 It) (4 (2 's) (4 (3 funny) (2 (2 -LRB-) (2 (2 1\\/2) (2 -RRB-))))))\n(0 Bad)\n"
 FORMATS = {
+    "sst5": (
+        {f"trees/{name}.txt": TREES for name in ("train", "dev", "test")},
+        {"id": "train-1", "text": "It 's funny ( 1/2 )", "label": 3},
+        {"train": 2, "validation": 2, "test": 2},
+    ),
     "cola": (
         {"train.tsv": COLA_LINES, "dev.tsv": COLA_LINES, "test.tsv": "index\tsentence\n0\tHe read.\n"},
         {"id": "train-1", "text": 'He "reads 0 books.', "label": 0},
