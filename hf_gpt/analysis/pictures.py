@@ -223,3 +223,24 @@ def guesses_picture(shown: Mapping[str, Any], title: str) -> "Figure":
         ink = {"color": "white" if chance > 0.6 else "black", "ha": "center", "va": "center", "fontsize": 7}
         axes.text(place, layer, words[layer][place][:10], **ink)
     return figure
+
+
+def points_picture(layers: Mapping[int, Sequence[Sequence[float]]], labels: Sequence[str], title: str) -> "Figure":
+    """Points `(units, 2)` of each layer, a panel each; labels differ by mark and colour."""
+    columns = min(3, len(layers))
+    rows = -(-len(layers) // columns)
+    figure = new_figure(3.4 * columns + 0.5, 3 * rows + 0.5)
+    figure.suptitle(title, fontsize="medium")
+    names, marks = list(dict.fromkeys(labels)), "os^Dv*P<>X"
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in panels[len(layers) :]:
+        axes.axis("off")
+    for axes, (layer, points) in zip(panels, layers.items(), strict=False):
+        for number, name in enumerate(names):
+            own = np.array([point for point, label in zip(points, labels, strict=True) if label == name])
+            axes.scatter(*own.T, marker=marks[number % len(marks)], s=14, alpha=0.7, label=name or None)
+        axes.set(xticks=[], yticks=[])
+        axes.set_title(f"layer {layer}", fontsize="small")
+    if 1 < len(names) <= len(marks):
+        panels[0].legend(fontsize="x-small")
+    return figure

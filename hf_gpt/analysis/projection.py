@@ -1,0 +1,148 @@
+"""
+Vectors of tokens, of words in their context and of sentences: as points in a plane, layer by layer, and by which
+others are near. Cosines are between vectors less their mean, as all vectors of a layer have a large part in common
+(Ethayarajh, 2019).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+
+from ..features import FeatureExtractor
+from ..model.modeling_gpt import GPTPreTrainedModel
+from ..model.tokenization_gpt import END_OF_WORD, GPTTokenizer
+
+METHODS, UNITS = ("pca", "tsne"), ("sentence", "word", "token")
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """
+    Vectors of units, layer by layer.
+
+    Args:
+        layers (`dict[int, np.ndarray]`): by layer, `(units, n_embd)`; tokens have the static embedding alone, as 0.
+        names (`list[str]`): what each unit is: a sentence, a word, a token.
+        texts (`list[int]`): number of the text that it is in, -1 for a token.
+        contexts (`list[str]`): the text around a word, with the word in brackets; of others their name.
+    """
+
+    layers: dict[int, np.ndarray]
+    names: list[str]
+    texts: list[int]
+    contexts: list[str]
+
+
+def text_vectors(
+    model: GPTPreTrainedModel,
+    tokenizer: GPTTokenizer,
+    texts: Sequence[str],
+    layers: Sequence[int | str] | str = "all",
+    by_word: bool = False,
+) -> Vectors:
+    """
+    The states of texts (mean over their tokens) or of their words (last token, which has read the whole word).
+
+    Args:
+        model (`GPTPreTrainedModel`): in evaluation mode.
+        tokenizer (`GPTTokenizer`): its tokenizer.
+        texts (`Sequence[str]`): the texts.
+        layers (*optional*, defaults to `"all"`): see `hf_gpt.features.resolve_layers`.
+        by_word (`bool`, *optional*, defaults to `False`): words instead of texts.
+    """
+    unit = {"pooling": "none", "unit": "word", "word_pooling": "last"} if by_word else {"pooling": "mean"}
+    found = FeatureExtractor(model, tokenizer, layers=layers, **unit)(list(texts))
+    states = {layer: each.float().numpy() for layer, each in found.states.items()}
+    if not by_word:
+        return Vectors(states, list(texts), list(range(len(texts))), list(texts))
+    numbers = np.repeat(np.arange(len(texts)), np.diff(found.offsets)).tolist()
+    spans = list(zip(found.columns["word_start"].tolist(), found.columns["word_end"].tolist(), strict=True))
+    names = [texts[number][start:end] for number, (start, end) in zip(numbers, spans, strict=True)]
+    around = [
+        f"{texts[number][max(0, start - 40) : start]}[{texts[number][start:end]}]{texts[number][end : end + 40]}"
+        for number, (start, end) in zip(numbers, spans, strict=True)
+    ]
+    return Vectors(states, names, numbers, around)
+
+
+def token_vectors(model: GPTPreTrainedModel, tokenizer: GPTTokenizer, ids: Sequence[int] | None = None) -> Vectors:
+    """Static embeddings of some tokens, by default of all but specials; a token that ends no word has an ellipsis."""
+    if ids is None:
+        special = set(tokenizer.all_special_ids)
+        ids = [token for token in range(len(tokenizer)) if token not in special]
+    table = model.get_input_embeddings().weight.detach().float().cpu().numpy()
+    tokens = tokenizer.convert_ids_to_tokens(list(ids))
+    names = [token.removesuffix(END_OF_WORD) + ("" if token.endswith(END_OF_WORD) else "…") for token in tokens]
+    return Vectors({0: table[list(ids)]}, names, [-1] * len(names), names)
+
+
+def projected(vectors: np.ndarray, method: str = "pca", seed: int = 0) -> np.ndarray:
+    """
+    Points in a plane, `(units, 2)`, by scikit-learn.
+
+    Args:
+        vectors (`np.ndarray` of shape `(units, n_embd)`): at least three.
+        method (`str`, *optional*, defaults to `"pca"`): `pca` or `tsne` (begun from PCA; perplexity 30, or a third of
+            fewer units).
+        seed (`int`, *optional*, defaults to 0): of t-SNE.
+
+    Raises:
+        ValueError: if there are fewer than three vectors.
+    """
+    if len(vectors) < 3:
+        raise ValueError(f"{len(vectors)} vectors make no picture: give at least three texts or words.")
+    if method == "pca":
+        return PCA(2, random_state=seed).fit_transform(vectors)
+    return TSNE(2, perplexity=min(30, (len(vectors) - 1) / 3), init="pca", random_state=seed).fit_transform(vectors)
+
+
+def nearest(
+    vectors: np.ndarray, query: np.ndarray, count: int = 10, without: Sequence[int] = ()
+) -> list[tuple[int, float]]:
+    """
+    Rows of the vectors that are nearest to a query, with their cosines, the nearest first.
+
+    Args:
+        vectors (`np.ndarray` of shape `(units, n_embd)`): of which the mean is taken away, as from the query.
+        query (`np.ndarray` of shape `(n_embd,)`): what to be near to.
+        count (`int`, *optional*, defaults to 10): how many.
+        without (`Sequence[int]`, *optional*): rows that do not count.
+    """
+    mean = vectors.mean(0)
+    cosines = _unit(vectors - mean) @ _unit(query - mean)
+    cosines[list(without)] = -np.inf
+    rows = np.argsort(-cosines, kind="stable")[: min(count, len(vectors) - len(set(without)))]
+    return [(int(row), float(cosines[row])) for row in rows]
+
+
+def analogy(vectors: np.ndarray, first: int, second: int, third: int, count: int = 10) -> list[tuple[int, float]]:
+    """
+    What is to the third row as the second is to the first (Mikolov et al., 2013): rows near `second - first + third`,
+    all of length 1, but these three.
+    """
+    units = _unit(vectors - vectors.mean(0))
+    cosines = units @ _unit(units[second] - units[first] + units[third])
+    cosines[[first, second, third]] = -np.inf
+    rows = np.argsort(-cosines, kind="stable")[: min(count, len(vectors) - len({first, second, third}))]
+    return [(int(row), float(cosines[row])) for row in rows]
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def token_row(tokenizer: GPTTokenizer, vectors: Vectors, word: str) -> int:
+    """
+    The row of a word among `token_vectors`.
+
+    Raises:
+        ValueError: if it is not one token.
+    """
+    name = tokenizer.convert_ids_to_tokens(tokenizer(word, add_special_tokens=False)["input_ids"])
+    if len(name) != 1 or name[0].removesuffix(END_OF_WORD) not in vectors.names:
+        parts = " ".join(token.removesuffix(END_OF_WORD) for token in name)
+        raise ValueError(f"{word!r} is not one token ({parts}): the static embedding of another word is wanted.")
+    return vectors.names.index(name[0].removesuffix(END_OF_WORD))

@@ -1,0 +1,133 @@
+r"""
+Tokens, words in context and sentences as points in a plane, layer by layer; which are near, and analogies.
+
+    python scripts/analyze.py project --model_name_or_path model_cards/gpt-mini --output_dir outputs/sentences
+    python scripts/analyze.py project --model_name_or_path model_cards/gpt-mini --unit word --words light play \
+        --file sentences.txt --method tsne --output_dir outputs/words
+    python scripts/analyze.py project --model_name_or_path model_cards/gpt-mini --nearest night \
+        --analogy he his she --output_dir outputs/nearest
+
+Sentences have the colour of their label in the file, words that of the text, or with `--words` one of their own.
+projection.html is a map for each layer with a search, projection.png shows all layers, projection.json holds the
+points. `--nearest` tells the nearest static embeddings of a word and, where the texts hold it, the words in context
+that are nearest to each of its occurrences; `--analogy a b c` what is to c as b is to a (nearest.json). All vectors
+are taken less their mean.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...analysis import AnalysisArguments
+from ...analysis.pages import write_page
+from ...analysis.pictures import points_picture, write_picture
+from ...analysis.projection import (
+    METHODS,
+    UNITS,
+    Vectors,
+    analogy,
+    nearest,
+    projected,
+    text_vectors,
+    token_row,
+    token_vectors,
+)
+from ...files import write_json
+from ...generation import encode
+from ...model.modeling_gpt import GPTModel, GPTPreTrainedModel
+from ...model.tokenization_gpt import GPTTokenizer
+
+# Occurrences of a word whose neighbours are told.
+_OCCURRENCES = 5
+
+
+@dataclass(kw_only=True)
+class Arguments(AnalysisArguments):
+    """Which model and texts, which vectors, and where the result goes."""
+
+    unit: str = field(default="sentence", metadata={"help": "What a point is.", "choices": list(UNITS)})
+    method: str = field(default="pca", metadata={"help": "How vectors become points.", "choices": list(METHODS)})
+    layers: list[str] = field(
+        default_factory=lambda: ["all"], metadata={"help": "Layers, 0 the embedding, -1 the last one; or all."}
+    )
+    words: list[str] | None = field(default=None, metadata={"help": "With --unit word: only these, each a label."})
+    nearest: list[str] | None = field(default=None, metadata={"help": "Words whose neighbours are told."})
+    analogy: list[str] | None = field(default=None, metadata={"help": "Three words a b c: what is to c as b is to a?"})
+    count: int = field(default=10, metadata={"help": "Neighbours of each."})
+    max_units: int = field(default=1000, metadata={"help": "Points at most, the first ones."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.words and self.unit != "word":
+            raise ValueError("--words are words in context: add --unit word.")
+        if self.analogy is not None and len(self.analogy) != 3:
+            raise ValueError(f"--analogy takes three words, not {len(self.analogy)}.")
+        if self.count < 1 or self.max_units < 3:
+            raise ValueError("--count must be at least 1, and --max_units at least 3.")
+
+
+def run(args: Arguments) -> None:
+    """Read the vectors, project, find neighbours."""
+    model, tokenizer = args.load(GPTModel)
+    vectors, labels = _units(args, model, tokenizer)
+    points = {layer: projected(values, args.method, args.seed).tolist() for layer, values in vectors.layers.items()}
+    folder, title = Path(args.output_dir), f"{args.unit.capitalize()}s of {args.name}, {args.method}"
+    data = {"unit": args.unit, "layers": points, "names": vectors.names, "labels": labels}
+    write_page(folder / "projection.html", title, {**data, "contexts": vectors.contexts})
+    write_picture(folder / "projection.png", points_picture(points, labels, title), data)
+    if args.nearest or args.analogy:
+        write_json(folder / "nearest.json", _neighbours(args, model, tokenizer))
+
+
+def _units(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer) -> tuple[Vectors, list[str]]:
+    """The vectors that become points, and their labels."""
+    examples = args.examples()
+    texts = [example.text for example in examples]
+    if args.unit == "token":
+        ids = dict.fromkeys(token for text in texts for token in encode(tokenizer, text))
+        vectors = token_vectors(model, tokenizer, list(ids)[: args.max_units])
+        return vectors, ["part of a word" if name.endswith("…") else "end of a word" for name in vectors.names]
+    vectors = text_vectors(model, tokenizer, texts, args.layers, by_word=args.unit == "word")
+    wanted = {word.lower() for word in args.words or ()}
+    kept = [row for row, name in enumerate(vectors.names) if not wanted or name.lower() in wanted][: args.max_units]
+    if len(kept) < len(vectors.names):
+        print(f"{len(kept):,} of {len(vectors.names):,} {args.unit}s are shown.")
+    names, numbers = [vectors.names[row] for row in kept], [vectors.texts[row] for row in kept]
+    labels = [
+        name.lower() if wanted else examples[number].label or "" for name, number in zip(names, numbers, strict=True)
+    ]
+    layers = {layer: values[kept] for layer, values in vectors.layers.items()}
+    return Vectors(layers, names, numbers, [vectors.contexts[row] for row in kept]), labels
+
+
+def _neighbours(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer) -> dict[str, Any]:
+    static, found = token_vectors(model, tokenizer), {}
+    table = static.layers[0]
+    if args.analogy:
+        rows = [token_row(tokenizer, static, word) for word in args.analogy]
+        first, second, third = args.analogy
+        name = f"{first} : {second} = {third} : ?"
+        found[name] = [
+            {"name": static.names[row], "cosine": cosine} for row, cosine in analogy(table, *rows, args.count)
+        ]
+        _tell(name, found[name])
+    texts = [example.text for example in args.examples()]
+    context = text_vectors(model, tokenizer, texts, args.layers, by_word=True) if args.nearest else None
+    for word in args.nearest or ():
+        row = token_row(tokenizer, static, word)
+        near = nearest(table, table[row], args.count, [row])
+        found[word] = {"static": [{"name": static.names[each], "cosine": cosine} for each, cosine in near]}
+        _tell(f"{word}, static", found[word]["static"])
+        own = [row for row, name in enumerate(context.names) if name.lower() == word.lower()][:_OCCURRENCES]
+        layer, values = list(context.layers.items())[-1]
+        found[word]["in context"] = []
+        for place in own:
+            near = nearest(values, values[place], args.count, [place])
+            rows = [{"name": context.contexts[each], "cosine": cosine} for each, cosine in near]
+            found[word]["in context"].append({"context": context.contexts[place], "layer": layer, "nearest": rows})
+            _tell(f"{context.contexts[place]}, layer {layer}", rows)
+    return found
+
+
+def _tell(name: str, rows: list[dict[str, Any]]) -> None:
+    print(f"{name}\n" + "\n".join(f"  {row['cosine']:.3f}  {row['name']}" for row in rows))

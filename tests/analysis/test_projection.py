@@ -1,0 +1,126 @@
+"""Points are scikit-learn's, neighbours and analogies those that were put there, pages and pictures what they show."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.decomposition import PCA
+from transformers import AutoTokenizer
+
+from hf_gpt import GPTModel
+from hf_gpt.analysis.projection import analogy, nearest, projected, text_vectors, token_row, token_vectors
+
+from ..support.browser import opened
+
+TEXTS = ["She opened the door.", "He closed the door.", "The night was cold."]
+
+
+def test_points_are_sklearns():
+    vectors = np.random.default_rng(0).normal(size=(40, 6))
+    found = projected(vectors)
+    np.testing.assert_allclose(found, PCA(2).fit_transform(vectors))
+    # And those of a plain singular value decomposition, but for signs.
+    centred = vectors - vectors.mean(0)
+    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    np.testing.assert_allclose(np.abs(found), np.abs(left[:, :2] * sizes[:2]))
+    with pytest.raises(ValueError, match="2 vectors make no picture"):
+        projected(vectors[:2])
+
+
+def test_tsne_keeps_groups_apart_and_repeats_itself():
+    random = np.random.default_rng(0)
+    groups = np.repeat([0, 1], 15)
+    vectors = random.normal(size=(30, 5)) + 20 * groups[:, None]
+    found = projected(vectors, "tsne", seed=3)
+    assert (found == projected(vectors, "tsne", seed=3)).all()
+    distance = np.linalg.norm(found[:, None] - found, axis=-1)
+    np.fill_diagonal(distance, np.inf)
+    assert (groups[distance.argmin(1)] == groups).all()
+
+
+def test_neighbours_and_analogies_that_are_known():
+    # Rows: man, king, woman, queen, apple, as (royal, female, fruit) around a mean that all share.
+    vectors = np.array([[-1, -1, 0], [1, -1, 0], [-1, 1, 0], [1, 1, 0], [0, 0, 3.0]]) + 50
+    (best, cosine), *_ = analogy(vectors, 0, 1, 2)
+    assert (best, len(analogy(vectors, 0, 1, 2))) == (3, 2)
+    assert cosine > 0.9
+    assert nearest(vectors, vectors[1] + [0.1, 0, 0], count=1)[0][0] == 1
+    assert len(nearest(vectors, vectors[4], count=9, without=[4])) == 4
+
+
+def test_vectors_are_the_models(tiny_checkpoint):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
+    model = GPTModel.from_pretrained(tiny_checkpoint).eval()
+    vectors = text_vectors(model, tokenizer, TEXTS, by_word=True)
+    assert vectors.names[:5] == ["She", "opened", "the", "door", "."]
+    assert vectors.contexts[3] == "She opened the [door]."
+    with torch.no_grad():
+        hidden = model(**tokenizer(TEXTS[1], return_tensors="pt"), output_hidden_states=True).hidden_states
+    for layer, states in enumerate(hidden):
+        np.testing.assert_allclose(vectors.layers[layer][9], states[0, -1], atol=1e-5)
+    tokens = token_vectors(model, tokenizer)
+    row = token_row(tokenizer, tokens, "Door")
+    ids = tokenizer("door")["input_ids"]
+    np.testing.assert_array_equal(tokens.layers[0][row], model.embed_tokens.weight[ids[0]].detach())
+    with pytest.raises(ValueError, match="'doorkeepers' is not one token"):
+        token_row(tokenizer, tokens, "doorkeepers")
+
+
+@pytest.mark.parametrize("unit", ["sentence", "word", "token"])
+def test_projection_by_command(unit, hf_gpt, tiny_checkpoint, tmp_path):
+    flags = ("analyze", "project", "--model_name_or_path", tiny_checkpoint, "--text", *TEXTS, "--unit", unit)
+    more = ("--words", "the", "door") if unit == "word" else ()
+    near = ("--nearest", "door", "--analogy", "he", "his", "she", "--count", 3)
+    status, printed, errors = hf_gpt(*flags, *more, *near, "--output_dir", tmp_path / "out")
+    assert status == 0, errors
+    found = json.loads((tmp_path / "out" / "projection.json").read_text())
+    assert list(found["layers"]) == (["0"] if unit == "token" else ["0", "1", "2"])
+    assert len(found["layers"]["0"]) == len(found["labels"]) == {"sentence": 3, "word": 5, "token": 10}[unit]
+    assert (set(found["labels"]) == {"the", "door"}) == (unit == "word")
+    assert (tmp_path / "out" / "projection.png").stat().st_size > 1000
+    neighbours = json.loads((tmp_path / "out" / "nearest.json").read_text())
+    assert len(neighbours["he : his = she : ?"]) == len(neighbours["door"]["static"]) == 3
+    assert neighbours["door"]["in context"][0]["context"] == "She opened the [door]."
+    assert "door, static" in printed
+
+
+def test_the_map_can_be_read_and_searched(hf_gpt, tiny_checkpoint, tmp_path):
+    (tmp_path / "rows.csv").write_text("text,label\nShe ran.,a\n<i>He</i> sat.,b\nThey slept.,a\n")
+    flags = (
+        "--model_name_or_path",
+        tiny_checkpoint,
+        "--file",
+        tmp_path / "rows.csv",
+        "--output_dir",
+        tmp_path / "out",
+    )
+    assert hf_gpt("analyze", "project", *flags)[0] == 0
+    with opened(tmp_path / "out" / "projection.html") as page:
+        marks = page.locator("#map text")
+        assert marks.count() == 3
+        assert page.locator("#legend label").count() == 2
+        marks.nth(1).focus()
+        assert "<i>He</i> sat." in page.locator("#read").inner_text()
+        page.locator("#find").fill("slept")
+        assert [marks.nth(number).get_attribute("data-on") for number in range(3)] == ["no", "no", "yes"]
+        before = [marks.nth(number).get_attribute("y") for number in range(3)]
+        page.locator("#layer").select_option("0")
+        assert [marks.nth(number).get_attribute("y") for number in range(3)] != before
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--words", "a"), "--words are words in context: add --unit word"),
+        (("--analogy", "a", "b"), "--analogy takes three words, not 2"),
+        (("--count", 0), "--count must be at least 1"),
+        (("--text", "One.", "Two."), "2 vectors make no picture"),
+        (("--layers", 9), "layers: there is no 9"),
+    ],
+)
+def test_wrong_flags_of_projection(flags, message, hf_gpt, tiny_checkpoint, tmp_path):
+    model = ("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out")
+    status, _, errors = hf_gpt("analyze", "project", *model, *flags)
+    assert status == 2
+    assert message in errors.splitlines()[-1]
