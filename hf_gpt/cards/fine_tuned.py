@@ -43,7 +43,7 @@ class FineTunedCard(Card):
     Args:
         task (`str`): name of the task.
         family (`str`): its family (see `TaskSpec`), `language-model` or `masked-language-model`.
-        base_model (`str`): folder or Hub id of the model that training started from.
+        base_model (`str`): folder or Hub id of the model that training started from; empty for a new one.
         name (`str`, *optional*): title; by default base model and task.
         description (`str`, *optional*): what the task asks.
         problem_type (`str`, *optional*): see `TaskSpec`.

@@ -11,7 +11,7 @@ Texts are tokenized and packed into rows as long as the context once; later runs
 of each; or `--validation_files` are measured. `--config` gives defaults that flags override. A run that was stopped
 goes on with `--resume_from_checkpoint last`. The final folder holds the model, its tokenizer and `pretraining.json`:
 where it started, tokens seen, time and the perplexity on the held-out rows, per token and per word of the texts as
-given; of a given model also before training, and a card.
+given, of a given model also before training. The card (`README.md`) says the same.
 """
 
 from ..training.arguments import check_launch

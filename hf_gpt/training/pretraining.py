@@ -158,8 +158,8 @@ class PretrainingArguments(LauncherArguments):
 @in_output_folder
 def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArguments) -> dict[str, Any]:
     """
-    Pack the texts, train a new model or go on with a given one, measure, and write model, tokenizer, of a given model
-    a card, and, last, `pretraining.json` into `args.output_dir`.
+    Pack the texts, train a new model or go on with a given one, measure, and write model, tokenizer, card, and, last,
+    `pretraining.json` into `args.output_dir`.
 
     Returns:
         `dict`: what `pretraining.json` holds.
@@ -202,7 +202,7 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
         eval_dataset=validation,
         data_collator=PackedRowCollator(),
         processing_class=tokenizer,
-        callbacks=[] if shape.source is None else [ModelCardCallback(_card(texts, shape, start))],
+        callbacks=[ModelCardCallback(_card(texts, shape, start, output))],
     )
     record = _train_and_measure(trainer, checkpoint, shape.source is not None)
     record = {"start": start, "held_out": held_out} | record
@@ -344,14 +344,20 @@ def _on_the_rate(shape: ShapeArguments, args: PretrainingArguments) -> str:
     )
 
 
-def _card(texts: TextArguments, shape: ShapeArguments, start: str) -> FineTunedCard:
+def _card(texts: TextArguments, shape: ShapeArguments, start: str, output: Path) -> FineTunedCard:
     names = ", ".join(Path(file).name for file in texts.text_files)
+    is_new = shape.source is None
     what = "It fills in hidden tokens" if shape.masked else "It predicts the next token"
+    if not is_new:
+        what += f". Training started from {start.replace(shape.source.name + ', ', '')}"
     return FineTunedCard(
         task="masked-language-modelling" if shape.masked else "language-modelling",
         family="masked-language-model" if shape.masked else "language-model",
-        base_model=shape.source.name,
-        description=f"{what}. Training started from {start.replace(shape.source.name + ', ', '')}",
+        base_model="" if is_new else shape.source.name,
+        base_on_hub=False if is_new else None,
+        random_weights=is_new,
+        name=output.resolve().name if is_new else "",
+        description=what,
         data_source=f"files of the user ({names})",
         main_metric="masked_perplexity" if shape.masked else "perplexity",
     )

@@ -70,6 +70,9 @@ def test_from_random_weights(pretrained, files):
     assert (type(model), model.config.is_causal, model.config.mask_token_id) == (GPTForMaskedLM, False, 8004)
     tokenizer = AutoTokenizer.from_pretrained(output)
     assert (tokenizer.mask_token, len(tokenizer), model.config.vocab_size) == ("<mask>", 8005, 8005)
+    card = (output / "README.md").read_text()
+    assert "trained on the task `masked-language-modelling` from random weights." in " ".join(card.split())
+    assert (Card.load(output).name, Card.load(output).base_model) == (output.name, "")
     answers = pipeline("fill-mask", model=str(output))("She opened the <mask> and ran.")
     assert len(answers) == 5
     # What was measured, by a plain loop over the rows.
