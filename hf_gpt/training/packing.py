@@ -3,11 +3,14 @@
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
-from datasets import Dataset, Features, Value
+from datasets import Dataset, Features, IterableDataset, Value, load_dataset
 from datasets import Sequence as SequenceFeature
 from datasets.exceptions import DatasetGenerationError
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HfHubHTTPError
 
 from ..model.tokenization_gpt import GPTTokenizer
 from .arguments import check_ranges
@@ -24,21 +27,37 @@ ROW_FEATURES = Features(
 _CALL_CHARACTERS = 200_000
 # How far behind its place a cut may go, so as to fall between paragraphs, lines or words.
 _CUT_CHARACTERS = 2_000
+# Of a stream, rows that are shuffled at a time.
+_SHUFFLED_ROWS = 1_000
 
 
 @dataclass
 class TextArguments:
     """What to read."""
 
-    text_files: list[str] = field(
+    text_files: list[str] | None = field(
+        default=None,
         metadata={
             "help": "Text files, JSONL or Parquet (a text a row), folders, or .zip/.tar.xz archives of .txt files."
-        }
+        },
+    )
+    dataset_name: str | None = field(
+        default=None, metadata={"help": "Instead: id of a data set on the Hub, or a folder that datasets reads."}
+    )
+    dataset_config: str | None = field(default=None, metadata={"help": "Its configuration, if it has several."})
+    dataset_split: str = field(default="train", metadata={"help": "The part of it to train on."})
+    dataset_revision: str = field(default="main", metadata={"help": "Its branch, tag or commit on the Hub."})
+    streaming: bool = field(
+        default=False,
+        metadata={
+            "help": "For what does not fit on the disk: read and pack while training, 1,000 rows shuffled at a time. "
+            "Needs --max_steps."
+        },
     )
     validation_files: list[str] | None = field(
         default=None, metadata={"help": "What to measure, instead of a held-out part of --text_files."}
     )
-    text_column: str = field(default="text", metadata={"help": "Column of the text in JSONL and Parquet files."})
+    text_column: str = field(default="text", metadata={"help": "Column of the text in JSONL, Parquet and data sets."})
     tokenizer: str | None = field(
         default=None,
         metadata={"help": "Folder or Hub id of a GPTTokenizer; by default that of --model_name_or_path."},
@@ -66,6 +85,67 @@ class TextArguments:
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        if (self.text_files is None) == (self.dataset_name is None):
+            raise ValueError("Name what to train on: either --text_files or --dataset_name.")
+
+    @cached_property
+    def sources(self) -> "list[str | HubTexts]":
+        """What to train on; of a data set on the Hub the commit that its revision is now."""
+        if self.dataset_name is None:
+            return self.text_files
+        commit = None
+        if not Path(self.dataset_name).is_dir():
+            try:
+                commit = HfApi().dataset_info(self.dataset_name, revision=self.dataset_revision).sha
+            except (HfHubHTTPError, OSError) as error:
+                raise ValueError(
+                    f"--dataset_name {self.dataset_name} is no folder, nor on the Hub: {error}"
+                ) from error
+        return [HubTexts(self.dataset_name, self.dataset_config, self.dataset_split, commit, self.streaming)]
+
+    def describe(self) -> str:
+        """What is trained on, for people."""
+        if self.dataset_name is not None:
+            return f"the data set {self.dataset_name} ({self.dataset_split})"
+        return f"files of the user ({', '.join(Path(file).name for file in self.text_files)})"
+
+
+@dataclass(frozen=True)
+class HubTexts:
+    """
+    The texts of a data set.
+
+    Args:
+        name (`str`): its id on the Hub, or a folder.
+        config, split (`str`): which of its rows.
+        commit (`str`, *optional*): on the Hub.
+        streaming (`bool`): do not store what is read.
+    """
+
+    name: str
+    config: str | None
+    split: str
+    commit: str | None
+    streaming: bool
+
+    def __str__(self) -> str:
+        return self.name
+
+    def texts(self, column: str) -> Iterator[str]:
+        """One by one; a `ValueError` names the row that has none."""
+        settings = {"split": self.split, "revision": self.commit, "streaming": self.streaming}
+        try:
+            rows = load_dataset(self.name, self.config, **settings)
+        except (OSError, ValueError, DatasetGenerationError) as error:
+            raise ValueError(f"--dataset_name {self.name}: {error}") from error
+        for number, row in enumerate(rows, 1):
+            if not isinstance(row.get(column), str):
+                found = ", ".join(name for name, value in row.items() if isinstance(value, str)) or "none"
+                raise ValueError(
+                    f"{self.name}, row {number}: there is no text in {column!r}. Name the column with --text_column; "
+                    f"texts stand in: {found}."
+                )
+            yield row[column]
 
 
 def pack_documents(
@@ -152,6 +232,11 @@ class HeldOut:
         chosen = round(len(found) / every)
         return cls(every, len(found), chosen, found[chosen - 1])
 
+    @classmethod
+    def uncounted(cls, every: int) -> "HeldOut":
+        """About one document in so many, of documents that nobody counts."""
+        return cls(every, 0, 1, 2**32 // every)
+
     def divide(self, text: str) -> tuple[list[str], list[str]]:
         """A document in pieces: those to train on, and those that are held out."""
         if self.chosen:
@@ -162,6 +247,8 @@ class HeldOut:
         return [text[:start], text[stop:]], [text[start:stop]]
 
     def __str__(self) -> str:
+        if not self.documents:
+            return f"about one document in {self.every}, chosen by its text"
         if self.chosen:
             return f"{self.chosen:,} of {self.documents:,} documents, chosen by their texts"
         found = f"{self.documents:,} in all, too few to hold out whole ones"
@@ -205,14 +292,16 @@ def packed_rows(
     yield from pack_documents(((ids(text), len(text.split())) for text in texts), row_length)
 
 
-def documents_of(files: Sequence[str], text_column: str = "text", wikitext: bool = False) -> Iterator[str]:
-    """The documents of files: their texts (see `iter_texts`), or with `wikitext` the articles of these."""
-    for _, text in iter_texts(files, text_column):
+def documents_of(files: Sequence[str | HubTexts], text_column: str = "text", wikitext: bool = False) -> Iterator[str]:
+    """The documents of files, or of one data set: their texts, or with `wikitext` the articles of these."""
+    read = [isinstance(file, HubTexts) for file in files]
+    texts = files[0].texts(text_column) if any(read) else (text for _, text in iter_texts(files, text_column))
+    for text in texts:
         yield from wikitext_articles(text) if wikitext else (text,)
 
 
 def packed_dataset(
-    files: Sequence[str],
+    files: Sequence[str | HubTexts],
     tokenizer: GPTTokenizer,
     row_length: int,
     unwrap: bool = True,
@@ -222,12 +311,13 @@ def packed_dataset(
     wikitext: bool = False,
     num_proc: int | None = None,
     cache_dir: str | None = None,
-) -> Dataset:
+    streaming: bool = False,
+) -> Dataset | IterableDataset:
     """
     Tokenize and pack text files once; later calls find the rows in the cache of `datasets`.
 
     Args:
-        files (`Sequence[str]`): text, JSONL or Parquet files, folders or archives (see `iter_texts`).
+        files (`Sequence[str]`): text, JSONL or Parquet files, folders or archives (see `iter_texts`); or `[HubTexts]`.
         tokenizer (`GPTTokenizer`): adds no special tokens.
         row_length (`int`): tokens of a row.
         unwrap (`bool`, *optional*, defaults to `True`): join the hard-wrapped lines of a paragraph.
@@ -237,6 +327,7 @@ def packed_dataset(
         wikitext (`bool`, *optional*, defaults to `False`): the files are WikiText's.
         num_proc (`int`, *optional*): processes; `files` are divided among them.
         cache_dir (`str`, *optional*): folder of the cache.
+        streaming (`bool`, *optional*, defaults to `False`): pack rows as they are wanted, and cache nothing.
 
     Returns:
         `datasets.Dataset`: rows as `pack_documents` gives them.
@@ -245,13 +336,9 @@ def packed_dataset(
         FileNotFoundError, ValueError: for files that are missing, unreadable or without enough text for one row.
     """
     _check_files(files)
-    stamps = [
-        tuple((path.stat().st_size, path.stat().st_mtime_ns) for path in (Path(file), *sorted(Path(file).rglob("*"))))
-        for file in files
-    ]
     arguments = {
         "files": list(files),
-        "stamps": stamps,
+        "stamps": [_stamps(str(file)) for file in files],
         "tokenizer": tokenizer,
         "row_length": row_length,
         "unwrap": unwrap,
@@ -266,6 +353,8 @@ def packed_dataset(
             part = "held-out text" if validation else "training text"
             remedy += f", change --hold_out_every ({held_out.every}), or hold out nothing with --hold_out_every 0"
         raise ValueError(f"{', '.join(map(str, files))}: less {part} than one row of {row_length} tokens; {remedy}.")
+    if streaming:
+        return IterableDataset.from_generator(packed_rows, features=ROW_FEATURES, gen_kwargs=arguments)
     try:
         return Dataset.from_generator(
             packed_rows,
@@ -279,42 +368,56 @@ def packed_dataset(
         raise ValueError(str(error.__cause__ or error)) from error
 
 
-def _check_files(files: Sequence[str]) -> None:
+def _stamps(place: str) -> tuple[tuple[int, int], ...]:
+    """Sizes and times of change of a file, or of all in a folder; of what is on the Hub nothing."""
+    paths = (path for path in (Path(place), *sorted(Path(place).rglob("*"))) if path.exists())
+    return tuple((path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
+
+
+def _check_files(files: Sequence[str | HubTexts]) -> None:
     for file in files:
-        if not Path(file).exists():
+        if not isinstance(file, HubTexts) and not Path(file).exists():
             raise FileNotFoundError(f"{file} does not exist: name text files, folders of them, or archives.")
 
 
 def packed_parts(
-    texts: TextArguments, tokenizer: GPTTokenizer, row_length: int
-) -> tuple[Dataset, Dataset | None, str | None]:
-    """Training rows, the held-out rows that are measured, and what they are of."""
+    texts: TextArguments, tokenizer: GPTTokenizer, row_length: int, seed: int = 0
+) -> tuple[Dataset | IterableDataset, Dataset | None, str | None]:
+    """Training rows (with `texts.streaming` shuffled by the seed), held-out ones that are measured, what these are."""
     validation_files = texts.validation_files or []
-    _check_files([*texts.text_files, *validation_files])
+    _check_files([*texts.sources, *validation_files])
     settings = {"unwrap": texts.unwrap, "text_column": texts.text_column, "wikitext": texts.wikitext}
-    arguments = (texts.text_files, tokenizer, row_length)
-    if not (texts.hold_out_every or validation_files):
-        return packed_dataset(*arguments, num_proc=texts.num_proc, **settings), None, None
+    arguments = (texts.sources, tokenizer, row_length)
+    how, held_out = settings | {"num_proc": texts.num_proc, "streaming": texts.streaming}, None
+    if texts.hold_out_every and not validation_files:
+        found = documents_of(texts.sources, texts.text_column, texts.wikitext)
+        every = texts.hold_out_every
+        held_out = HeldOut.uncounted(every) if texts.streaming else HeldOut.of(found, every)
+    train = packed_dataset(*arguments, held_out=held_out, **how)
+    if texts.streaming:
+        # Without an end: of a stream that has one, nobody knows which pass a run goes on in.
+        train = train.repeat(None).shuffle(seed=seed, buffer_size=_SHUFFLED_ROWS)
     if validation_files:
-        train = packed_dataset(*arguments, num_proc=texts.num_proc, **settings)
         rows = packed_dataset(validation_files, tokenizer, row_length, **settings)
         described = _described_files(texts, validation_files)
+    elif held_out is None:
+        return train, None, None
     else:
-        found = documents_of(texts.text_files, texts.text_column, texts.wikitext)
-        held_out = HeldOut.of(found, texts.hold_out_every)
-        train = packed_dataset(*arguments, held_out=held_out, num_proc=texts.num_proc, **settings)
-        rows = packed_dataset(*arguments, held_out=held_out, validation=True, **settings)
-        described = str(held_out)
+        rows, described = packed_dataset(*arguments, held_out=held_out, validation=True, **how), str(held_out)
+        if texts.streaming:
+            return train, Dataset.from_list([*rows.take(texts.validation_rows)], features=ROW_FEATURES), described
     step = max(1.0, len(rows) / texts.validation_rows)
     chosen = [int(number * step) for number in range(min(len(rows), texts.validation_rows))]
     return train, rows.select(chosen), described
 
 
 def _described_files(texts: TextArguments, validation_files: list[str]) -> str:
-    """The validation files, and how many of their texts stand in the training files, too."""
+    """The validation files, and how many of their texts stand in the training files, too (if these are stored)."""
+    if texts.streaming:
+        return ", ".join(validation_files)
     sums = [
         {_checksum(text) for text in documents_of(files, texts.text_column, texts.wikitext)}
-        for files in (texts.text_files, validation_files)
+        for files in (texts.sources, validation_files)
     ]
     shared = len(sums[0] & sums[1])
     described = f"{', '.join(validation_files)}, {len(sums[1]):,} documents"

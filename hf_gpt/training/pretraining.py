@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from transformers import set_seed
 from transformers.trainer_utils import IntervalStrategy
 
@@ -169,6 +169,8 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
             and if training diverges.
     """
     checkpoint = check_output_dir(args)
+    if texts.streaming and (args.max_steps <= 0 or shape.masked):
+        raise ValueError("--streaming goes on until --max_steps, which it needs, and knows no --masked.")
     is_main, output = args.process_index == 0, Path(args.output_dir)
     if not (texts.hold_out_every or texts.validation_files):
         args.eval_strategy = IntervalStrategy.NO
@@ -182,13 +184,14 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
         args.settle(GIVEN_MODEL)
         start = describe_source(shape.source, config, shape.masked)
     with args.main_process_first(desc="packing"):
-        train, validation, held_out = packed_parts(texts, tokenizer, row_length)
+        train, validation, held_out = packed_parts(texts, tokenizer, row_length, args.seed)
     if shape.masked:
         train = MaskedRows.of(train, tokenizer, seed=args.seed)
         validation = validation and MaskedRows.of(validation, tokenizer)
     model = _model_class(shape)(config) if shape.source is None else _given_model(shape, tokenizer)
     if is_main:
-        print(f"{len(train):,} training rows of {row_length} tokens, {model.num_parameters():,} parameters")
+        rows = "Streamed" if texts.streaming else f"{len(train):,}"
+        print(f"{rows} training rows of {row_length} tokens, {model.num_parameters():,} parameters")
         print(f"Start: {start}")
         if shape.source is not None and "learning_rate" in args.left_open:
             print(_on_the_rate(shape, args))
@@ -204,7 +207,7 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
         processing_class=tokenizer,
         callbacks=[ModelCardCallback(_card(texts, shape, start, output))],
     )
-    record = _train_and_measure(trainer, checkpoint, shape.source is not None)
+    record = _train_and_measure(trainer, checkpoint, shape.source is not None, row_length)
     record = {"start": start, "held_out": held_out} | record
     _settle_dropouts(model.config, shape)
     model.generation_config = default_generation_config(model.config)
@@ -216,7 +219,8 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
             print("The held-out loss is far above that of guessing: lower --learning_rate.", file=sys.stderr)
         if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
             print(f"Samples: {'held-out text' if validation else 'text'} | {_SHOWN[shape.masked]}")
-            shown = (model, tokenizer, validation or train)
+            some = Dataset.from_list([*train.take(3)]) if texts.streaming else train
+            shown = (model, tokenizer, validation or some)
             lines = fillings(*shown) if shape.masked else samples(*shown, seed=args.seed)
             print("\n".join(lines), flush=True)
     if args.push_to_hub:
@@ -224,7 +228,9 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
     return record
 
 
-def _train_and_measure(trainer: LanguageModelTrainer, checkpoint: str | None, is_given: bool) -> dict[str, Any]:
+def _train_and_measure(
+    trainer: LanguageModelTrainer, checkpoint: str | None, is_given: bool, row_length: int
+) -> dict[str, Any]:
     """Train and measure, a given model before as well; what `pretraining.json` says of that."""
     args, train, validation = trainer.args, trainer.train_dataset, trainer.eval_dataset
     record: dict[str, Any] = {}
@@ -234,13 +240,12 @@ def _train_and_measure(trainer: LanguageModelTrainer, checkpoint: str | None, is
         record |= {f"validation_{name}_before": before[f"eval_{name}"] for name in trainer.measures}
     result = trainer.train(resume_from_checkpoint=checkpoint)
     rows = trainer.state.global_step * args.train_batch_size * args.world_size * args.gradient_accumulation_steps
-    row_length = len(train[0]["input_ids"])
     record |= {
         "steps": trainer.state.global_step,
         "learning_rate": args.learning_rate,
         "tokens_seen": rows * row_length,
         "validation_tokens": 0 if validation is None else len(validation) * row_length,
-        "training_tokens": len(train) * row_length,
+        "training_tokens": None if isinstance(train, IterableDataset) else len(train) * row_length,
         "train_runtime_s": result.metrics["train_runtime"],
     }
     if validation is not None:
@@ -345,7 +350,6 @@ def _on_the_rate(shape: ShapeArguments, args: PretrainingArguments) -> str:
 
 
 def _card(texts: TextArguments, shape: ShapeArguments, start: str, output: Path) -> FineTunedCard:
-    names = ", ".join(Path(file).name for file in texts.text_files)
     is_new = shape.source is None
     what = "It fills in hidden tokens" if shape.masked else "It predicts the next token"
     if not is_new:
@@ -358,7 +362,7 @@ def _card(texts: TextArguments, shape: ShapeArguments, start: str, output: Path)
         random_weights=is_new,
         name=output.resolve().name if is_new else "",
         description=what,
-        data_source=f"files of the user ({names})",
+        data_source=texts.describe(),
         main_metric="masked_perplexity" if shape.masked else "perplexity",
     )
 

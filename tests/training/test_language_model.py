@@ -148,6 +148,55 @@ def test_schedule_of_the_release(tiny_checkpoint, files, tmp_path):
     assert rates == pytest.approx([1e-3 * warmup_linear(step / 4, 0.5) for step in (0, 1, 2, 3)])
 
 
+@pytest.fixture(scope="module")
+def data_set(tmp_path_factory, stories):
+    """Flags of a folder that `datasets` reads as it would a data set on the Hub, and of a new model."""
+    folder = tmp_path_factory.mktemp("data_set")
+    rows = (json.dumps({"body": f"{number}. {text}"}) + "\n" for number, text in enumerate(stories * 3))
+    (folder / "train.jsonl").write_text("".join(rows))
+    shape = ["--n_layer", 1, "--n_embd", 32, "--n_head", 2, "--n_positions", 32, "--tokenizer", MINI]
+    return ["--dataset_name", folder, "--text_column", "body", *shape, "--dropout", 0.1]
+
+
+def test_a_data_set_is_read_as_its_file_is(data_set, tmp_path):
+    records = [
+        run(*source, "--output_dir", tmp_path / name, "--learning_rate", 1e-3)
+        for name, source in {"hub": data_set, "file": [*_as_file(data_set)]}.items()
+    ]
+    assert records[0] | {"train_runtime_s": 0} == records[1] | {"train_runtime_s": 0}
+    assert "from the data set " in (tmp_path / "hub/README.md").read_text()
+    with pytest.raises(ValueError, match=r"row 1: there is no text in 'text'. .* texts stand in: body"):
+        run(*data_set, "--text_column", "text", "--output_dir", tmp_path / "o")
+    with pytest.raises(ValueError, match=r"^--dataset_name .*dev"):
+        run(*data_set, "--dataset_split", "dev", "--output_dir", tmp_path / "o")
+    with pytest.raises(ValueError, match=r"^--dataset_name no/such is no folder, nor on the Hub"):
+        run(*data_set, "--dataset_name", "no/such", "--output_dir", tmp_path / "o")
+    with pytest.raises(ValueError, match="either --text_files or --dataset_name"):
+        run(*data_set, "--text_files", "a.txt", "--output_dir", tmp_path / "o")
+
+
+def _as_file(flags):
+    yield from ("--text_files", flags[1] / "train.jsonl")
+    yield from flags[2:]
+
+
+def test_a_stream_goes_on_where_it_stopped(data_set, tmp_path):
+    """Into its second pass; nothing that is held out is trained on."""
+    flags = [*data_set, "--streaming", "--hold_out_every", 5, "--per_device_train_batch_size", 64, "--max_steps", 8]
+    flags += ["--save_strategy", "steps", "--save_steps", 6, "--output_dir"]
+    record = run(*flags, tmp_path / "straight")
+    assert record["held_out"] == "about one document in 5, chosen by its text"
+    assert (record["training_tokens"], record["validation_tokens"]) == (None, 5 * 32)
+    (tmp_path / "resumed").mkdir()
+    (tmp_path / "straight/checkpoint-6").rename(tmp_path / "resumed/checkpoint-6")
+    run(*flags, tmp_path / "resumed", "--resume_from_checkpoint", "last")
+    first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("straight", "resumed"))
+    assert first == second
+    for wrong in (["--max_steps", -1], ["--masked"]):
+        with pytest.raises(ValueError, match=r"^--streaming goes on until --max_steps"):
+            run(*flags, tmp_path / "o", *wrong)
+
+
 def test_texts_on_both_sides_are_told(files, stories, tiny_checkpoint, tmp_path):
     rows = [*stories[:3], "\n\n".join(stories[40:])]
     (tmp_path / "valid.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in rows))
