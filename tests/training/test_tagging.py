@@ -1,18 +1,20 @@
 """Fine-tuning on the labels of words, from rows to predictions, in every way in which a model is trained."""
 
 import json
+import shutil
 
 import pytest
 import torch
 from huggingface_hub import ModelCard
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
-from hf_gpt import load_adapter
+from hf_gpt import GPTForMaskedLM, load_adapter
 from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, ModelArguments
+from hf_gpt.training.multi_task import run_tasks
 
-from ..support.runs import finetune, training_lines
+from ..support.runs import ARGUMENTS, assert_same, finetune, training_lines
 from ..support.stock_models import save_gpt2
 from ..support.task_files import jsonl
 
@@ -174,6 +176,47 @@ def test_what_is_shown_before_training(tiny_checkpoint, files, tmp_path, capsys)
     assert "Ada/B-PER Lovelace/I-PER met/O Bob/B-PER ./O" in shown
     assert "_start_ ada lovelace met bob" in shown
     assert json.loads((tmp_path / "out" / "metrics.json").read_text())["chance"] == 0
+
+
+def test_a_resumed_run_has_the_same_bits(tiny_checkpoint, files, tmp_path):
+    flags = ["--max_steps", 4, "--save_strategy", "steps", "--save_steps", 2, "--eval_strategy", "no"]
+    flags += ["--load_best_model_at_end", "false", "--save_total_limit", 5, "--dropout", 0.1]
+    finetune(*flags_of(tiny_checkpoint, files, tmp_path / "whole"), *flags)
+    shutil.copytree(tmp_path / "whole" / "checkpoint-2", tmp_path / "resumed" / "checkpoint-2")
+    resume = ["--resume_from_checkpoint", "last"]
+    assert finetune(*flags_of(tiny_checkpoint, files, tmp_path / "resumed"), *flags, *resume)["resumed"]
+    weights = [tmp_path / name / "model.safetensors" for name in ("whole", "resumed")]
+    assert_same(*weights, torch.equal)
+
+
+def test_words_beside_another_task(tiny_checkpoint, files, tmp_path):
+    flags = [flag for flag in flags_of(tiny_checkpoint, files, tmp_path / "out") if flag not in ("--task", "custom")]
+    flags += ["--tasks", "questions", "custom", "--num_train_epochs", 1, "--max_train_rows", 48, "--max_eval_rows", 40]
+    record = run_tasks(*parse_arguments(ARGUMENTS, [*map(str, flags), "--use_cpu", "true"]))
+    assert set(record["tasks"]) == {"custom", "questions"}
+    assert record["tasks"]["custom"]["main_metric"] == "entity_f1"
+    assert len(predictions(tmp_path / "out" / "custom")) == sum(len(row["words"]) for row in ROWS)
+
+
+def test_a_model_that_reads_both_sides(tiny_checkpoint, files, tmp_path):
+    """A word's label depends on the words behind it, and padding changes nothing."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint, mask_token="<mask>")
+    masked = GPTForMaskedLM.from_pretrained(tiny_checkpoint, is_causal=False)
+    masked.resize_token_embeddings(len(tokenizer))
+    masked.config.mask_token_id = tokenizer.mask_token_id
+    for part in (masked, tokenizer):
+        part.save_pretrained(tmp_path / "masked")
+    finetune(*flags_of(tmp_path / "masked", files, tmp_path / "out"), "--max_steps", 2)
+    model = AutoModelForTokenClassification.from_pretrained(tmp_path / "out")
+    assert not model.config.is_causal
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out", task_template=True)
+    inputs = tokenizer(ROWS[0]["words"], is_split_into_words=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**inputs).logits[0].softmax(-1).max(-1).values.tolist()
+    last = dict(zip(inputs.word_ids(), logits, strict=True))
+    lines = predictions(tmp_path / "out")[: len(ROWS[0]["words"])]
+    found = [float(line[f"p({line['prediction']})"]) for line in lines]
+    assert found == [pytest.approx(last[number], abs=1e-4) for number in range(len(lines))]
 
 
 def test_words_of_a_gpt2(files, tmp_path):
