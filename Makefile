@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # A folder of your own for the demonstration's output: make demo DEMO_DIR=somewhere
 DEMO_DIR ?= outputs/demo
+SENTENCE := She opened the door of the old house, and the dog ran to her.
 
 # All cores, a file at a time, as tests of one file share what they trained.
 PARALLEL := -n auto --dist loadfile
@@ -13,7 +14,7 @@ CORE := tests/test_rooms.py tests/model tests/trees tests/tasks
 RUNNERS := pytest pytest-timeout pytest-xdist hypothesis psutil
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-slow test-upstream test-lowest test-latest lint help-texts format
+.PHONY: help setup demo gallery test test-quick test-slow test-upstream test-lowest test-latest lint help-texts format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  \1\t/' | expand -t 17
@@ -28,6 +29,16 @@ setup: $(STAMP) ## Make .venv and install hf_gpt with its tests' needs
 demo: $(STAMP) ## Fine-tune gpt-mini on the questions that the repository carries, without network
 	HF_HUB_OFFLINE=1 $(BIN)/python scripts/finetune.py --config scripts/configs/questions.yaml --use_cpu \
 		--output_dir $(DEMO_DIR) --overwrite_output_dir
+
+look = HF_HUB_OFFLINE=1 $(BIN)/hf-gpt analyze $(1) --model_name_or_path model_cards/gpt-mini \
+	--output_dir scripts/measure/results/gallery/$(1) --overwrite
+
+gallery: $(STAMP) ## Draw what analyze finds in gpt-mini, into scripts/measure/results/gallery
+	$(call look,attention)
+	$(call look,ablate)
+	$(call look,neurons)
+	$(call look,lens) --text "$(SENTENCE)"
+	$(call look,importance) --text "$(SENTENCE)"
 
 test: $(STAMP) ## Run the quick tests
 	$(BIN)/python -m pytest -q $(PARALLEL) -m "$(QUICKLY)"
