@@ -11,6 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from hf_gpt import GPTForCausalLM
 from hf_gpt.analysis.change import attention_shift, linear_cka, next_token_divergence, read
 
+from ..support.browser import opened
+
 IDS = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
@@ -68,6 +70,9 @@ def test_compare_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     )
     assert summary["divergence_bits"]["mean"] > 0
     assert np.allclose(json.loads((tmp_path / "out" / "shift.json").read_text())["mean"], 0, atol=1e-6)
+    with opened(tmp_path / "out" / "compare.html") as page:
+        page.keyboard.press("Tab")
+        assert page.locator("#read").inner_text() == "the: 0.000"
     config = model.config
     config.n_head = 4
     GPTForCausalLM(config).save_pretrained(tmp_path / "heads")
