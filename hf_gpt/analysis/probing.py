@@ -23,10 +23,12 @@ from sklearn.preprocessing import LabelEncoder, StandardScaler
 from torch import nn
 
 from ..features import FeatureExtractor
-from ..files.texts import input_error, place, read_text_lines
+from ..files.texts import input_error
 from ..model.blocks import ScalarMix
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
+from ..tasks.readers import Record, read_sentences
+from ..tasks.tagging import TREEBANK_COLUMNS
 from .agreement import proportion
 
 PROBES = ("linear", "mlp")
@@ -71,37 +73,27 @@ def read_conllu(path: Path) -> list[Sentence]:
     for file in files:
         if not file.is_file():
             raise ValueError(f"{file}: there is no such file.")
-        text, rows = None, []
-        for number, line in [*read_text_lines(file), (0, "")]:
-            if line.startswith("# text = "):
-                text = line.removeprefix("# text = ")
-            elif not line.strip() and rows:
-                sentences.append(_sentence(text, rows))
-                text, rows = None, []
-            elif line.strip() and not line.startswith("#"):
-                cells = line.split("\t")
-                if len(cells) != 10:
-                    problem = f"{len(cells)} columns, and CoNLL-U has 10."
-                    raise input_error(place(file, number), problem, "Correct the line.")
-                # Ranges and empty nodes are no words.
-                if cells[0].isdigit():
-                    if not cells[6].isdigit():
-                        raise input_error(place(file, number), f"the head {cells[6]!r} is no number.", "Correct it.")
-                    rows.append(cells)
+        sentences += [_sentence(record) for record in read_sentences(file, TREEBANK_COLUMNS, delimiter="\t")]
     if not sentences:
         raise ValueError(f"{path}: there is no sentence: name a .conllu file, or a folder with some.")
     return sentences
 
 
-def _sentence(text: str | None, rows: list[list[str]]) -> Sentence:
-    text = " ".join(row[1] for row in rows) if text is None else text
+def _sentence(record: Record) -> Sentence:
+    columns = zip(*(record.fields[name] for name in TREEBANK_COLUMNS), strict=True)
+    # Ranges and words that are not written are no words.
+    rows = [dict(zip(TREEBANK_COLUMNS, cells, strict=True)) for cells in columns if cells[0].isdecimal()]
+    text = record.fields.get("text") or " ".join(row["form"] for row in rows)
     words, cursor = [], 0
-    for _, form, _, pos, _, features, head, relation, *_ in rows:
-        start = text.find(form, cursor)
-        end = start + len(form) if start >= 0 else -1
+    for row in rows:
+        if not row["head"].isdecimal() or int(row["head"]) > len(rows):
+            raise input_error(record.where, f"there is no head {row['head']!r} in the sentence.", "Correct it.")
+        start = text.find(row["form"], cursor)
+        end = start + len(row["form"]) if start >= 0 else -1
         cursor = max(cursor, end)
-        named = dict(part.split("=", 1) for part in features.split("|") if "=" in part)
-        words.append(TreeWord(form, pos, named, relation.partition(":")[0], int(head), start, end))
+        features = dict(part.split("=", 1) for part in row["features"].split("|") if "=" in part)
+        relation = row["relation"].partition(":")[0]
+        words.append(TreeWord(row["form"], row["upos"], features, relation, int(row["head"]), start, end))
     return Sentence(text, tuple(words))
 
 

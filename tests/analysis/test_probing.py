@@ -143,7 +143,10 @@ def test_treebanks_as_they_are_published(treebank, tmp_path):
     treebank.rename(folder / "en-ud-train.conllu")
     assert len(read_conllu(folder)) == 4
     (folder / "en-ud-train.conllu").write_text("1\tThe\n")
-    with pytest.raises(ValueError, match=r"en-ud-train\.conllu, line 1: 2 columns, and CoNLL-U has 10"):
+    with pytest.raises(ValueError, match=r"en-ud-train\.conllu, line 1: 2 columns where 10 were expected"):
+        read_conllu(folder)
+    (folder / "en-ud-train.conllu").write_text(TREE.replace("\t6\tnsubj", "\t16\tnsubj"))
+    with pytest.raises(ValueError, match="there is no head '16' in the sentence"):
         read_conllu(folder)
     (tmp_path / "none").mkdir()
     with pytest.raises(ValueError, match="there is no sentence"):
