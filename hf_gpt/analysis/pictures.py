@@ -1,6 +1,7 @@
 """Pictures by matplotlib, without a screen, each with the numbers that it shows as JSON beside it."""
 
 import importlib.util
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,9 @@ def new_figure(width: float = 8, height: float = 5) -> "Figure":
 
 def write_picture(path: Path, figure: "Figure", data: Any) -> None:
     """Write a figure to a PNG and what it shows to a JSON file beside it, each atomically."""
-    with atomic(path) as temporary:
+    with atomic(path) as temporary, warnings.catch_warnings():
+        # What the font lacks is a box in the picture, and itself on the page.
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)
         figure.savefig(temporary, format="png", dpi=110)
     write_json(path.with_suffix(".json"), data)
 
@@ -48,7 +51,7 @@ def grid_picture(values: np.ndarray, title: str, rows: str, columns: str, labels
     axes.set_title(title, fontsize="medium", wrap=True)
     axes.set(xlabel=columns, ylabel=rows, yticks=range(values.shape[0]), xticks=range(values.shape[1]))
     if labels:
-        axes.set_xticks(range(len(labels)), labels, rotation=60, ha="right")
+        axes.set_xticks(range(len(labels)), labels, rotation=60, ha="right", parse_math=False)
     figure.colorbar(shades)
     return figure
 
@@ -146,7 +149,7 @@ def text_picture(texts: Sequence[Mapping[str, Any]], title: str, width: int = 90
             colour = "#c83c14" if share > 0 else "#1b4f8f"
             ground = {"boxstyle": "square,pad=0.15", "facecolor": colour, "alpha": abs(share), "linewidth": 0}
             ink = {"color": "white" if abs(share) > 0.6 else "black", "family": "monospace", "fontsize": 8.5}
-            axes.text(column, row, word, bbox=ground, va="center", **ink)
+            axes.text(column, row, word, bbox=ground, va="center", parse_math=False, **ink)
     return figure
 
 
@@ -218,10 +221,10 @@ def guesses_picture(shown: Mapping[str, Any], title: str) -> "Figure":
     axes.imshow(chances, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     axes.set_title(title, fontsize="medium")
     axes.set(ylabel="layer", yticks=range(len(chances)))
-    axes.set_xticks(range(len(shown["tokens"])), shown["tokens"], rotation=45, ha="right")
+    axes.set_xticks(range(len(shown["tokens"])), shown["tokens"], rotation=45, ha="right", parse_math=False)
     for (layer, place), chance in np.ndenumerate(chances):
         ink = {"color": "white" if chance > 0.6 else "black", "ha": "center", "va": "center", "fontsize": 7}
-        axes.text(place, layer, words[layer][place][:10], **ink)
+        axes.text(place, layer, words[layer][place][:10], parse_math=False, **ink)
     return figure
 
 

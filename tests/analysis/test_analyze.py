@@ -7,6 +7,7 @@ import pytest
 
 from hf_gpt.analysis import SENTENCES, Example, mean_intervals, read_examples
 from hf_gpt.analysis.pages import write_page
+from hf_gpt.analysis.pictures import guesses_picture, text_picture, write_picture
 from hf_gpt.commands.analyze import ANALYSES
 
 # What an analysis cannot do without, besides a model and a folder.
@@ -72,3 +73,14 @@ def test_pages_hold_their_data_as_text(tmp_path):
     assert "default-src 'none'" in page
     held = page.split('id="data">')[1].split("</script>")[0]
     assert json.loads(held) == {"paths": [{"name": evil, "tokens": [evil], "weights": [[[[None]]]]}]}
+
+
+def test_pictures_show_words_as_they_are(tmp_path):
+    """Dollars are no formula, and what the font lacks is no error."""
+    words = ["$$", "$x$", "\x08", "語"]
+    text = {"words": words, "values": [1.0, -0.5, 0.0, 0.2]}
+    shown = {"tokens": words, "guesses": [[[[word, 0.5]] for word in words]]}
+    for name, figure in (("text", text_picture([text], "a")), ("guesses", guesses_picture(shown, "a"))):
+        write_picture(tmp_path / f"{name}.png", figure, {name: words})
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert json.loads((tmp_path / f"{name}.json").read_text()) == {name: words}
