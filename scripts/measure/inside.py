@@ -19,9 +19,11 @@ from typing import Any
 import torch
 
 from hf_gpt import GPTForCausalLM
-from hf_gpt.analysis.agreement import read_sets, score_pairs
+from hf_gpt.analysis.agreement import read_sets
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.files import write_json
+from hf_gpt.generation import encode
+from hf_gpt.generation.scoring import score_texts
 from hf_gpt.loading import open_source
 
 RESULTS = Path(__file__).parent / "results" / "inside.json"
@@ -62,24 +64,26 @@ def main() -> None:
 
 
 def sharing(name: str, files: list[str], rounds: int) -> dict[str, Any]:
-    """Seconds by file with shared prefixes and without, and the largest difference of a log-probability."""
+    """Seconds of scoring, without tokenization, with shared prefixes and without, and how the scores differ."""
     torch.set_num_threads(1)
     source, found = open_source(name), {}
     tokenizer, model = source.tokenizer(), source.model(GPTForCausalLM)
     for file in files:
         pairs = read_sets(Path(file))
+        texts = [encode(tokenizer, text) for pair in pairs for text in (pair.good, pair.bad)]
         seconds: dict[bool, list[float]] = {True: [], False: []}
         scores = {}
         for _ in range(rounds):
             for share in seconds:
                 begin = time.process_time()
-                scores[share] = score_pairs(model, tokenizer, pairs, share_prefix=share)
+                found_scores = score_texts(model, texts, batch_size=128, share_prefix=share)
                 seconds[share].append(time.process_time() - begin)
+                scores[share] = [score.log_probability for score in found_scores]
         found[Path(file).stem] = {
             "pairs": len(pairs),
             "alone": median(seconds[False]),
             "shared": median(seconds[True]),
-            "difference": float(abs(scores[True] - scores[False]).max()),
+            "difference": max(abs(one - two) for one, two in zip(*scores.values(), strict=True)),
         }
     return found
 
