@@ -42,6 +42,10 @@ class TrainTokenizerArguments:
     )
     output_dir: str = field(metadata={"help": "Where to write the vocabulary and the tokenizer."})
     text_column: str = field(default="text", metadata={"help": "Column of the text in JSONL and Parquet files."})
+    language: str = field(
+        default="en",
+        metadata={"help": "Whose rules spaCy splits words by, such as de or ru; kept with the tokenizer."},
+    )
     vocab_size: int = field(default=8000, metadata={"help": "Rows of the vocabulary, without the special tokens."})
     min_character_count: int = field(
         default=100,
@@ -60,7 +64,7 @@ class TrainTokenizerArguments:
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Write into a directory that is not empty."})
 
 
-def count_words(texts: Iterable[tuple[str, str]], unwrap: bool, min_texts: int) -> Counter:
+def count_words(texts: Iterable[tuple[str, str]], unwrap: bool, min_texts: int, language: str = "en") -> Counter:
     """
     Counts the release's words.
 
@@ -68,14 +72,15 @@ def count_words(texts: Iterable[tuple[str, str]], unwrap: bool, min_texts: int) 
         texts (`Iterable[tuple[str, str]]`): names and texts, as `iter_texts` gives them.
         unwrap (`bool`): whether to join the lines of hard-wrapped paragraphs.
         min_texts (`int`): words seen in fewer texts are left out.
+        language (`str`, *optional*, defaults to `"en"`): see `WordSplitter`.
 
     Returns:
         `Counter`: how often each lower-cased word was seen, newlines left out.
     """
-    counts, seen_in = Counter(), Counter()
+    counts, seen_in, split = Counter(), Counter(), word_splitter(language)
     progress = tqdm(texts, desc="counting words", unit=" texts")
     for _, text in progress:
-        counts_here = Counter(word_splitter()(unwrap_paragraphs(text) if unwrap else text).split(" "))
+        counts_here = Counter(split(unwrap_paragraphs(text) if unwrap else text).split(" "))
         counts.update(counts_here)
         seen_in.update(counts_here.keys())
         progress.set_postfix(distinct=len(counts))
@@ -152,7 +157,11 @@ def _repeated(word_counts: dict[str, int], at_once: int = 10_000) -> Iterator[st
 
 
 def write_tokenizer(
-    output_dir: Path, vocab: dict[str, int], merges: list[tuple[str, str]], model_max_length: int | None = None
+    output_dir: Path,
+    vocab: dict[str, int],
+    merges: list[tuple[str, str]],
+    model_max_length: int | None = None,
+    language: str = "en",
 ) -> None:
     """
     Writes the release's two files and the tokenizer, all of them or none.
@@ -162,6 +171,7 @@ def write_tokenizer(
         vocab (`dict[str, int]`): piece to id.
         merges (`list[tuple[str, str]]`): the merges in order.
         model_max_length (`int`, *optional*): the longest input of the model.
+        language (`str`, *optional*, defaults to `"en"`): see `GPTTokenizer`.
     """
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", dir=output_dir.parent))
@@ -169,7 +179,8 @@ def write_tokenizer(
         lines = ["#version: 0.2", *(" ".join(merge) for merge in merges), ""]
         (temporary / f"vocab_{len(vocab)}.bpe").write_text("\n".join(lines), encoding="utf-8", newline="\n")
         (temporary / f"encoder_bpe_{len(vocab)}.json").write_text(json.dumps(vocab), encoding="utf-8")
-        GPTTokenizer.from_release(temporary, model_max_length=model_max_length).save_pretrained(temporary)
+        settings = {"model_max_length": model_max_length, "language": language}
+        GPTTokenizer.from_release(temporary, **settings).save_pretrained(temporary)
         output_dir.mkdir(exist_ok=True)
         for stale in (*output_dir.glob("encoder_bpe_*.json"), *output_dir.glob("vocab_*.bpe")):
             stale.unlink()
@@ -183,11 +194,12 @@ def train(args: TrainTokenizerArguments) -> None:
     """Count words, learn merges, write."""
     output_dir = Path(args.output_dir)
     check_empty(output_dir, args.overwrite_output_dir)
-    word_counts = count_words(iter_texts(args.text_files, args.text_column), args.unwrap, args.min_texts)
+    texts = iter_texts(args.text_files, args.text_column)
+    word_counts = count_words(texts, args.unwrap, args.min_texts, args.language)
     if not word_counts:
         raise ValueError(f"no words seen in {args.min_texts} or more texts of {', '.join(args.text_files)}")
     vocab, merges = learn_vocab(word_counts, args.vocab_size, args.min_character_count)
-    write_tokenizer(output_dir, vocab, merges, args.model_max_length)
+    write_tokenizer(output_dir, vocab, merges, args.model_max_length, args.language)
     words = sum(word_counts.values())
     print(f"{words:,} words, {len(word_counts):,} distinct -> {len(vocab)} rows, {len(merges)} merges in {output_dir}")
 

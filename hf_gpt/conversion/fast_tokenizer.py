@@ -55,18 +55,19 @@ def standardize_text(text: str) -> str:
     return " \n ".join(line for line in lines if line)
 
 
-def split_words(text: str) -> list[str]:
+def split_words(text: str, language: str = "en") -> list[str]:
     """
     The words of a text as the release splits them, before lower-casing. This is the plain way, one pass of spaCy over
     the standardised text; the tokenizer gets the same words from `WordSplitter`.
 
     Args:
         text (`str`): any text.
+        language (`str`, *optional*, defaults to `"en"`): by whose rules spaCy splits.
 
     Returns:
         `list[str]`: the words; a newline is the word newline and space.
     """
-    return [token.text for token in word_splitter().spacy_tokenizer(standardize_text(text))]
+    return [token.text for token in word_splitter(language).spacy_tokenizer(standardize_text(text))]
 
 
 def fast_tokenizer(tokenizer: GPTTokenizer) -> PreTrainedTokenizerFast:
@@ -83,7 +84,10 @@ def fast_tokenizer(tokenizer: GPTTokenizer) -> PreTrainedTokenizerFast:
 
     Raises:
         ImportError: if ftfy or spaCy is missing.
+        ValueError: for words of another language than English, whose rules it is made of.
     """
+    if tokenizer.language != "en":
+        raise ValueError(f"The export follows English rules, and the tokenizer those of {tokenizer.language!r}.")
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_truncation()
     backend.no_padding()
@@ -308,7 +312,7 @@ class _SpacyRules:
     """spaCy's English rules as expressions that match, without width, where words part within a chunk."""
 
     def __init__(self):
-        tokenizer = word_splitter().spacy_tokenizer
+        tokenizer = word_splitter("en").spacy_tokenizer
         spacy = libraries()[1]
         defaults = spacy.util.get_lang_class("en").Defaults
         # As spaCy compiles them, without the empty one among them.

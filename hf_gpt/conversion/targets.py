@@ -128,6 +128,9 @@ def _check_fit(checkpoint: Checkpoint, to: str) -> None:
     if checkpoint.tokenizer is not None and checkpoint.tokenizer.byte_level != (to == "gpt2"):
         works = "works" if to == "gpt2" else "does not work"
         problems.append(f"its tokenizer {works} on bytes, and cannot be made of this one: --no_tokenizer does without")
+    if checkpoint.tokenizer is not None and checkpoint.tokenizer.language != "en":
+        language = checkpoint.tokenizer.language
+        problems.append(f"its words are English, and the tokenizer's of {language!r}: --no_tokenizer does without")
     if problems:
         raise ValueError(f"The format {to} cannot hold this model: {'; '.join(problems)}.")
 

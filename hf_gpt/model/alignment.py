@@ -22,11 +22,13 @@ class AlignedEncoding:
     Args:
         encoding (`tokenizers.Encoding`): the encoding of the words.
         sequences (`list`): the one or two sequences as given: texts, or lists of words.
+        language (`str`, *optional*, defaults to `"en"`): by whose rules their words were split.
     """
 
-    def __init__(self, encoding, sequences: Sequence[str | Sequence[str]]):
+    def __init__(self, encoding, sequences: Sequence[str | Sequence[str]], language: str = "en"):
         self._encoding = encoding
         self._sequences = sequences
+        self._language = language
         self._offsets = None
 
     def __getattr__(self, name: str):
@@ -42,7 +44,7 @@ class AlignedEncoding:
 
     @property
     def overflowing(self) -> list["AlignedEncoding"]:
-        return [AlignedEncoding(encoding, self._sequences) for encoding in self._encoding.overflowing]
+        return [AlignedEncoding(encoding, self._sequences, self._language) for encoding in self._encoding.overflowing]
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
@@ -66,7 +68,7 @@ class AlignedEncoding:
 
     def _align(self, sequence: int, word: int | None) -> tuple[list[int], list[int]]:
         source = self._sequences[sequence]
-        return align(source) if word is None else _align_given_word(source[word])
+        return align(source, self._language) if word is None else _align_given_word(source[word], self._language)
 
     def token_to_chars(self, token_index: int) -> tuple[int, int] | None:
         return None if self._encoding.token_to_sequence(token_index) is None else self.offsets[token_index]
@@ -141,16 +143,17 @@ def is_newline_word(word: str) -> bool:
     return "\n" in word and word.isspace()
 
 
-def _align_given_word(word: str) -> tuple[list[int], list[int]]:
-    return ([word.index("\n")], [word.rindex("\n") + 1]) if is_newline_word(word) else align(word)
+def _align_given_word(word: str, language: str) -> tuple[list[int], list[int]]:
+    return ([word.index("\n")], [word.rindex("\n") + 1]) if is_newline_word(word) else align(word, language)
 
 
-def align(text: str) -> tuple[list[int], list[int]]:
+def align(text: str, language: str = "en") -> tuple[list[int], list[int]]:
     """
     Where the characters of `WordSplitter()(text)` come from.
 
     Args:
         text (`str`): any text.
+        language (`str`, *optional*, defaults to `"en"`): by whose rules its words are split.
 
     Returns:
         `tuple[list[int], list[int]]`: for each character of the words the start and the end of its origin in `text`;
@@ -166,7 +169,7 @@ def align(text: str) -> tuple[list[int], list[int]]:
                 newlines.append(newline)
             newline = None
             visible.extend([(start, end)] * len(character.translate(PLAIN_CHARACTERS).lower()))
-    words = word_splitter()(text)
+    words = word_splitter(language)(text)
     visible, newlines = iter(visible), iter(newlines)
     starts, ends = [], []
     for character in words:

@@ -39,8 +39,8 @@ _IDS_ARGUMENTS = {
 }
 
 
-def _prepare_given_word(word: str) -> str:
-    return "\n" if is_newline_word(word) else word_splitter()(word)
+def _prepare_given_word(word: str, language: str) -> str:
+    return "\n" if is_newline_word(word) else word_splitter(language)(word)
 
 
 def _stand_in(text: str, mask: str | None) -> str | None:
@@ -108,6 +108,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         unk_token, pad_token, bos_token, sep_token, cls_token (`str`, *optional*): the special tokens.
         mask_token (`str`, *optional*): what hides a token, such as `<mask>`; by default there is none. It becomes the
             last row where the vocabulary does not have it.
+        language (`str`, *optional*, defaults to `"en"`): by whose rules spaCy splits words, for a vocabulary that was
+            learnt so (`scripts/train_tokenizer.py --language de`).
         kwargs: those of `PreTrainedTokenizerFast`, such as `model_max_length` or `padding_side`.
 
     Raises:
@@ -135,6 +137,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         sep_token: str = "_delimiter_",
         cls_token: str = "_classify_",
         mask_token: str | None = None,
+        language: str = "en",
         **kwargs,
     ):
         named = {"unk_token": unk_token, "pad_token": pad_token, "bos_token": bos_token}
@@ -144,6 +147,9 @@ class GPTTokenizer(PreTrainedTokenizerFast):
                 raise ValueError(f"{name} must be a string, not {token!r}")
         if not isinstance(kwargs.get("model_max_length"), int | float | None):
             raise ValueError(f"model_max_length must be a number, not {kwargs['model_max_length']!r}")
+        if not isinstance(language, str):
+            raise ValueError(f"language must be a code such as 'de', not {language!r}")
+        self.language = language
         mode = kwargs.pop("mode", "exact")
         if mode not in ("exact", "fast"):
             raise ValueError(f"mode={mode!r}: there is one way to split text, so leave it out.")
@@ -188,7 +194,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         self._text_ids = TextIds()
         self._task_template = bool(task_template)
         kwargs["split_special_tokens"] = True
-        super().__init__(task_template=task_template, **named, **kwargs)
+        super().__init__(task_template=task_template, language=language, **named, **kwargs)
         if self.mask_token is not None:
             self._let_texts_hold_the_mask()
         self.update_post_processor()
@@ -418,7 +424,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         if self.mask_token is not None and any(self.mask_token in each for each in (*texts, *(pairs or ()))):
             return None
         if self._text_ids.backend is not self._tokenizer:
-            self._text_ids = TextIds(self._tokenizer)
+            self._text_ids = TextIds(self._tokenizer, self.language)
         rows = [list(map(self._text_ids, side)) for side in (texts, pairs) if side is not None]
         is_cut = truncation_strategy != TruncationStrategy.DO_NOT_TRUNCATE
         room = (max_length or 0) - add_special_tokens * self.num_special_tokens_to_add()
@@ -490,7 +496,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         return_tensors=None,
         **kwargs,
     ) -> BatchEncoding:
-        split = _prepare_given_word if is_split_into_words else word_splitter()
+        given_word = functools.partial(_prepare_given_word, language=self.language)
+        split = given_word if is_split_into_words else word_splitter(self.language)
         mask = self.mask_token
 
         def prepare(given: str) -> str:
@@ -523,7 +530,9 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         items, pairs = ([items], [pairs]) if not batched else (items, pairs)
         samples = encoded.get("overflow_to_sample_mapping", range(len(items)))
         encoded._encodings = [
-            AlignedEncoding(encoding, sequences_of(items[sample], pairs and pairs[sample], is_split_into_words))
+            AlignedEncoding(
+                encoding, sequences_of(items[sample], pairs and pairs[sample], is_split_into_words), self.language
+            )
             for encoding, sample in zip(encoded.encodings, samples, strict=True)
         ]
         if return_offsets_mapping:
@@ -545,7 +554,9 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         """As any tokenizer's, but a `ValueError` for what no text holds once it is split into lower-cased words."""
         tokens = list(new_tokens) if isinstance(new_tokens, (list, tuple)) else [new_tokens] * bool(new_tokens)
         for token in () if special_tokens or self._byte_level else tokens:
-            if not getattr(token, "special", False) and str(token) not in (words := word_splitter()(str(token))):
+            if not getattr(token, "special", False) and str(token) not in (
+                words := word_splitter(self.language)(str(token))
+            ):
                 raise ValueError(
                     f"{str(token)!r} would never be found, text becomes lower-cased words: add {words!r} instead."
                 )

@@ -1,7 +1,7 @@
 """
 The release's words: ftfy, clean-up, spaCy's English word splitter and lower case, in that order.
 
-`word_splitter()` splits behind a cache; `TextIds` goes on to the ids of the words.
+`word_splitter(language)` splits behind a cache; `TextIds` goes on to the ids of the words.
 """
 
 import functools
@@ -29,8 +29,9 @@ PLAIN_CHARACTERS = str.maketrans(
 # A run of one and the same of these characters becomes a word of its own. The backslash is not among them: the
 # release's pattern loses it to string escaping.
 PUNCTUATION_RUN = re.compile(r'([-~!";?+,)(/*\[\]}{|_])\1*')
-# Unless a special case says otherwise, spaCy takes these apart where the groups say: no prefix or infix begins with an
-# ASCII letter alone, the suffixes here are 's and a full stop behind a lower-case letter, and none of these is a URL.
+# Unless a special case says otherwise, spaCy takes these apart where the groups say, in English: no prefix or infix
+# begins with an ASCII letter alone, the suffixes here are 's and a full stop behind a lower-case letter, and none of
+# these is a URL.
 _PLAIN_PART = re.compile(r"([A-Za-z]+)('s)?|([A-Za-z]*[a-z])(\.)")
 # spaCy looks at all that is left of a chunk for every affix, and all its affixes but runs of full stops are short: of
 # a longer chunk, each affix is looked for in so many characters.
@@ -105,9 +106,9 @@ def libraries():
 
 
 @functools.cache
-def word_splitter() -> "WordSplitter":
-    """The process's one `WordSplitter`."""
-    return WordSplitter()
+def word_splitter(language: str) -> "WordSplitter":
+    """The process's one `WordSplitter` of a language."""
+    return WordSplitter(language=language)
 
 
 class StringCache(dict):
@@ -134,6 +135,17 @@ class StringCache(dict):
         return result
 
 
+def _spacy_tokenizer(language: str):
+    _, spacy = libraries()
+    try:
+        tokenizer = spacy.blank(language).tokenizer
+    except (ImportError, ValueError) as error:
+        raise ValueError(f"spaCy cannot split words of the language {language!r}: {error}") from error
+    if type(tokenizer) is not spacy.tokenizer.Tokenizer:
+        raise ValueError(f"spaCy splits {language!r} by no rules for words between spaces, which are needed here.")
+    return tokenizer
+
+
 class WordSplitter:
     """
     Turns text into the release's words, lower-cased, parted by single spaces, newlines as words of their own.
@@ -147,24 +159,28 @@ class WordSplitter:
     Args:
         max_parts (`int`, *optional*, defaults to 131072): how many parts of chunks to remember.
         max_strings (`int`, *optional*, defaults to 262144): how many strings spaCy may store.
+        language (`str`, *optional*, defaults to `"en"`): whose rules spaCy splits by, such as `de`.
+
+    Raises:
+        ValueError: if spaCy does not have the language, or splits it by another library.
     """
 
-    def __init__(self, max_parts: int = 1 << 17, max_strings: int = 1 << 18):
-        self.max_strings = max_strings
+    def __init__(self, max_parts: int = 1 << 17, max_strings: int = 1 << 18, language: str = "en"):
+        self.max_strings, self.language = max_strings, language
         self._parts = StringCache(self._split_part, max_parts)
         self._load_spacy()
 
     def _load_spacy(self) -> None:
-        self.spacy_tokenizer = libraries()[1].blank("en").tokenizer
+        self.spacy_tokenizer = _spacy_tokenizer(self.language)
         self._chunk_tokenizer = self._without_late_lookup(self.spacy_tokenizer)
         orth = libraries()[1].symbols.ORTH
         rules = self.spacy_tokenizer.rules
         self._special_cases = {case: tuple(part[orth] for part in parts) for case, parts in rules.items()}
-        self._longest_special_case = max(map(len, self._special_cases))
+        self._longest_special_case = max(map(len, self._special_cases), default=0)
         self._looked_up_late = self._find_late_cases(self.spacy_tokenizer)
         self._late_words = {word.lower() for words in self._looked_up_late for word in words}
         self._late_cases = {words for words, parts in self._looked_up_late.items() if words != parts}
-        self._longest_late_case = max(map(len, self._looked_up_late))
+        self._longest_late_case = max(map(len, self._looked_up_late), default=0)
         self._may_hold_late_case = re.compile("|".join(re.escape("".join(words)) for words in self._late_cases)).search
 
     @staticmethod
@@ -256,7 +272,7 @@ class WordSplitter:
         return [*prefixes, *middle, *reversed(suffixes)]
 
     def _split_part(self, part: str) -> str | None:
-        plain = _PLAIN_PART.fullmatch(part)
+        plain = _PLAIN_PART.fullmatch(part) if self.language == "en" else None
         if plain and self._special_cases.keys().isdisjoint((part, plain[1] or plain[3])):
             return " ".join(filter(None, plain.groups())).lower()
         if len(self.spacy_tokenizer.vocab.strings) >= self.max_strings:
@@ -351,10 +367,11 @@ class TextIds:
 
     Args:
         backend (`tokenizers.Tokenizer`, *optional*): whose BPE makes pieces of words.
+        language (`str`, *optional*, defaults to `"en"`): see `WordSplitter`.
     """
 
-    def __init__(self, backend: Any = None):
-        self.backend = backend
+    def __init__(self, backend: Any = None, language: str = "en"):
+        self.backend, self.language = backend, language
         self.model = None if backend is None else backend.model
         self.words = StringCache(lambda word: tuple(token.id for token in self.model.tokenize(word)))
         self.chunks = StringCache(self._ids_of_chunk)
@@ -363,7 +380,7 @@ class TextIds:
         return TextIds, ()
 
     def _ids_of_chunk(self, chunk: str) -> tuple[int, ...] | None:
-        words = word_splitter().split_chunk(chunk)
+        words = word_splitter(self.language).split_chunk(chunk)
         return None if words is None else self._ids_of_words(words)
 
     def _ids_of_words(self, words: str) -> tuple[int, ...]:
@@ -381,7 +398,7 @@ class TextIds:
             `list[int]`: the ids of its words, without special tokens.
         """
         ids: list[int] = []
-        for parts in word_splitter().lines(text, self.chunks.__getitem__, self._ids_of_words):
+        for parts in word_splitter(self.language).lines(text, self.chunks.__getitem__, self._ids_of_words):
             if ids:
                 ids += self.words["\n"]
             ids += itertools.chain.from_iterable(parts)

@@ -99,12 +99,12 @@ class TestWords:
         if not path.is_file():
             pytest.skip(f"{path} is not there")
         for row in read_golden(path):
-            assert word_splitter()(row["text"]) == as_backend_text(row["words"])
+            assert word_splitter("en")(row["text"]) == as_backend_text(row["words"])
 
     def test_lines_with_late_special_cases(self):
         # The special case 'em. is found among the words of the whole line, unless a longer match hides it.
         for text in ("say 'em.' twice", "''Tis ( :) 'em. '' o.O ''", "(: :( 'em.''em. :("):
-            assert word_splitter()(text) == as_backend_text(split_words(text))
+            assert word_splitter("en")(text) == as_backend_text(split_words(text))
 
     def test_memory_limits(self):
         bounded = WordSplitter(max_parts=4, max_strings=1)
@@ -127,12 +127,12 @@ class TestProperties:
     @given(TRICKY)
     @settings(deadline=None)
     def test_quick_way_is_the_plain_way(self, text):
-        assert word_splitter()(text) == as_backend_text(split_words(text))
+        assert word_splitter("en")(text) == as_backend_text(split_words(text))
 
     @given(TRICKY)
     @settings(deadline=None)
     def test_origins(self, text):
-        words = word_splitter()(text)
+        words = word_splitter("en")(text)
         starts, ends = align(text)
         assert len(starts) == len(ends) == len(words)
         visible = [start for character, start in zip(words, starts, strict=True) if character != " "]
@@ -364,7 +364,7 @@ class TestSaving:
         tokenizer("the cat", truncation=True, max_length=1)
         tokenizer.save_pretrained(tmp_path)
         backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-        words = word_splitter()("The cat\ndidn't sit.")
+        words = word_splitter("en")("The cat\ndidn't sit.")
         assert backend.encode(words).ids == tokenizer("The cat\ndidn't sit.")["input_ids"]
 
     def test_added_tokens(self, tokenizer, tmp_path):

@@ -68,17 +68,17 @@ class TestWords:
     @given(st.text(alphabet=string.ascii_letters, min_size=1, max_size=8), st.sampled_from(["", ".", "'s"]))
     @settings(deadline=None)
     def test_plain_parts(self, stem, end):
-        assert word_splitter()(stem + end) == plain_words(stem + end)
+        assert word_splitter("en")(stem + end) == plain_words(stem + end)
 
     def test_plain_parts_that_look_like_others(self):
-        cases = [case for case in word_splitter().spacy_tokenizer.rules if case.isascii() and case.isalpha()]
+        cases = [case for case in word_splitter("en").spacy_tokenizer.rules if case.isascii() and case.isalpha()]
         stems = [*cases, *string.ascii_letters, "localhost", "http", "www", "km", "US", "USS", "uS", "Ph", "ima"]
         for stem, end in itertools.product(stems, ["", ".", "'s", "'S", "'", ".'", "'s."]):
-            assert word_splitter()(stem + end) == plain_words(stem + end)
+            assert word_splitter("en")(stem + end) == plain_words(stem + end)
 
     def test_late_cases_beside_each_other(self):
         generator = random.Random(0)
-        splitter = word_splitter()
+        splitter = word_splitter("en")
         near = [*map("".join, splitter._late_cases), *splitter._late_words, "house", "a.", "x:", "-", "'", "."]
         for _ in range(2000):
             text = "".join(generator.choice(near) + generator.choice(["", " ", " "]) for _ in range(6))
@@ -94,7 +94,7 @@ class TestWords:
 
     def test_long_runs_of_affixes(self):
         generator = random.Random(0)
-        cases = sorted(case for case in word_splitter()._special_cases if not case.isspace())
+        cases = sorted(case for case in word_splitter("en")._special_cases if not case.isspace())
         affixes = [
             *"'\"():;<>=$%#&…”’—°é日^.!",
             "..",
@@ -114,7 +114,7 @@ class TestWords:
             pool = [*generator.sample(affixes, generator.randint(1, 5)), generator.choice(cases)]
             runs = (generator.choice(pool) * generator.choice([1, 1, 2, 3, 10, 60]) for _ in range(40))
             text = "".join(runs)[: generator.choice([150, 300, 700])]
-            assert word_splitter()(text) == plain_words(text)
+            assert word_splitter("en")(text) == plain_words(text)
 
     @pytest.mark.parametrize("affix", ["'", "(", "\ud800", "…", "'s", "$", "=D", "."], ids=ascii)
     def test_work_is_linear_in_a_run(self, affix, monkeypatch):
@@ -130,10 +130,10 @@ class TestWords:
 
     def test_every_special_case_among_others(self):
         generator = random.Random(0)
-        cases = [case for case in word_splitter().spacy_tokenizer.rules if not case.isspace()]
+        cases = [case for case in word_splitter("en").spacy_tokenizer.rules if not case.isspace()]
         for case in cases:
             around = generator.choice(["{}", "a {}.", "'{}'", "{}s", "x{}", "{0} {0}", "({}"])
-            assert word_splitter()(around.format(case)) == plain_words(around.format(case))
+            assert word_splitter("en")(around.format(case)) == plain_words(around.format(case))
 
     @given(st.text(alphabet="aé’‘“”–—…Ãâ€™ \u0160ñ£°ÀÿœŸ¿·\xa0\xad\xd7'\"<&;", max_size=12))
     @settings(deadline=None, max_examples=300)
