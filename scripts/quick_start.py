@@ -33,7 +33,7 @@ def quick_start(module: str) -> None:
     if module != "__main__":
         return
     words = [Path(sys.argv[0]).stem, *sys.argv[1:2]]
-    script = words[0] if (TEXTS / f"{'_'.join(words)}.txt") not in TEXTS.iterdir() else " ".join(words)
+    script = " ".join(words) if (TEXTS / f"{'_'.join(words)}.txt").is_file() else words[0]
     for flag in sys.argv[1:]:
         text = saved_text(script, flag)
         if text is not None:

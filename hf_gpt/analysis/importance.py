@@ -65,14 +65,21 @@ class Passage:
     Args:
         paths (`tuple[tuple[int, ...], ...]`): token ids of each sequence.
         words (`tuple[Word, ...]`): in the order of reading; a word on several paths is one.
+        share_prefix (`bool`, *optional*, defaults to `True`): read what paths begin with once, as a causal model can.
     """
 
     paths: tuple[tuple[int, ...], ...]
     words: tuple[Word, ...]
+    share_prefix: bool = True
 
     @classmethod
     def read(
-        cls, tokenizer: GPTTokenizer, text: str, others: Sequence[str] = (), both_orders: bool = False
+        cls,
+        tokenizer: GPTTokenizer,
+        text: str,
+        others: Sequence[str] = (),
+        both_orders: bool = False,
+        share_prefix: bool = True,
     ) -> "Passage":
         """
         A text alone, behind it one or more others (a path each), or a pair in both orders; specials are those of the
@@ -96,7 +103,7 @@ class Passage:
         if len({part for part, _, _ in texts}) < 1 + len(others):
             raise ValueError("One of the texts has no word: write some.")
         words = [Word(texts[key], key[0], frozenset(places[key])) for key in sorted(texts)]
-        return cls(tuple(paths), tuple(words))
+        return cls(tuple(paths), tuple(words), share_prefix)
 
     def followed_by(self, ids: Sequence[int]) -> "Passage":
         """The passage with tokens behind its only path that belong to none of its words."""
@@ -107,21 +114,18 @@ class Passage:
         """The passage without some of its words; these keep their number and have no place."""
         gone = set().union(*(self.words[word].places for word in words))
         kept = [
-            [place for place in range(len(path)) if (number, place) not in gone] for number, path in self._numbered
+            [place for place in range(len(path)) if (number, place) not in gone]
+            for number, path in enumerate(self.paths)
         ]
         moved = {(number, old): new for number, row in enumerate(kept) for new, old in enumerate(row)}
-        paths = tuple(tuple(path[place] for place in row) for (_, path), row in zip(self._numbered, kept, strict=True))
+        paths = tuple(tuple(path[place] for place in row) for path, row in zip(self.paths, kept, strict=True))
         left = (replace(word, places=frozenset(moved[it] for it in word.places if it in moved)) for word in self.words)
-        return Passage(paths, tuple(left))
-
-    @property
-    def _numbered(self) -> list[tuple[int, tuple[int, ...]]]:
-        return list(enumerate(self.paths))
+        return replace(self, paths=paths, words=tuple(left))
 
     @cached_property
     def tree(self) -> TokenTree:
         """`TokenTree`: of the paths."""
-        return TokenTree.from_paths(self.paths)
+        return TokenTree.from_paths(self.paths, share_limit=None if self.share_prefix else 0)
 
     @cached_property
     def spans(self) -> list[list[int]]:
@@ -179,7 +183,8 @@ class Score:
         return torch.cat([self._scores(**self._tensors(part)) for part in parts])
 
     def _tensors(self, passages: Sequence[Passage]) -> dict[str, torch.Tensor]:
-        batch = collate_trees([passage.tree for passage in passages], self.model.config.pad_token_id or 0)
+        config = self.model.config
+        batch = collate_trees([passage.tree for passage in passages], config.pad_token_id or 0, config.is_causal)
         wanted = ("input_ids", "position_ids", "subtree_end", "classify_index")
         return {name: batch[name].to(self.model.device) for name in wanted if name in batch}
 
@@ -208,7 +213,8 @@ class Score:
 
 class NextWordScore(Score):
     """
-    The log-probability of what comes next.
+    The log-probability of what comes next; of a passage without words 0 stands for the unknown probability of a
+    text's first token.
 
     Args:
         model (`GPTForCausalLM`): in evaluation mode.
@@ -219,10 +225,6 @@ class NextWordScore(Score):
     def __init__(self, model: GPTForCausalLM, passage: Passage, next_ids: Sequence[int]):
         super().__init__(model, passage.followed_by(next_ids))
         self._next = torch.tensor(next_ids, device=model.device)
-
-    def of(self, passages: Sequence[Passage]) -> torch.Tensor:
-        """Scores of passages; of one without words 0 stands for the unknown probability of a text's first token."""
-        return super().of(passages)
 
     def _scores(self, classify_index: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
         count = len(self._next)
@@ -246,7 +248,7 @@ class ClassScore(Score):
             exclude each other), the score is the logit alone.
 
     Raises:
-        ValueError: if there is no such class or choice.
+        ValueError: if there is no such class or choice, or it is to be compared with itself.
     """
 
     def __init__(self, model: GPTPreTrainedModel, passage: Passage, wanted: int, against: Sequence[int] | None = None):
@@ -255,6 +257,10 @@ class ClassScore(Score):
         count = len(passage.paths) if by_choice else model.config.num_labels
         if not all(0 <= index < count for index in (wanted, *(against or ()))):
             raise ValueError(f"There are {count} {'choices' if by_choice else 'classes'}, numbered from 0.")
+        if wanted in (against or ()):
+            raise ValueError(
+                f"{'Choice' if by_choice else 'Class'} {wanted} against itself says nothing: name another."
+            )
         exclusive = by_choice or model.config.problem_type not in ("regression", "multi_label_classification")
         if against is None:
             against = [index for index in range(count) if index != wanted] if exclusive else []
@@ -278,13 +284,15 @@ def next_word_score(
     tokenizer.task_template = False
     passage = Passage.read(tokenizer, text)
     if next_word is None:
-        row = {"input_ids": Score(model, passage).ids[None]}
-        ids = [int(model(**row, logits_to_keep=1).logits[0, -1].argmax())]
+        row = Score(model, passage).ids[None]  # (1, length), which fits into the context
+        with torch.no_grad():
+            ids = [int(model(row, logits_to_keep=1).logits[0, -1].argmax())]
     else:
-        ids = encode(tokenizer, next_word)
+        # Behind a space, which GPT-2's tokens hold.
+        ids = encode(tokenizer, f" {next_word}") if next_word.strip() else []
         if not ids:
             raise ValueError(f"The next word, {next_word!r}, has no token: write one.")
-    return NextWordScore(model, passage, ids), f"next: {tokenizer.decode(ids)}"
+    return NextWordScore(model, passage, ids), f"next: {tokenizer.decode(ids).strip()}"
 
 
 @dataclass(frozen=True)
@@ -457,7 +465,6 @@ def word_scores(score: Score, method: str, settings: dict[str, Any] | None = Non
         if len(seeds) > 1:
             more["deviation"] = scores.std(0).tolist()
         return scores.mean(0).tolist(), {**more, "losses": [run.losses for run in runs]}
-    blank = occluded(embeds, score.filler, spans)
     if method == "occlusion":
         each = torch.stack([embeds, *(occluded(embeds, score.filler, [span]) for span in spans)])
         with torch.no_grad():
@@ -473,6 +480,7 @@ def word_scores(score: Score, method: str, settings: dict[str, Any] | None = Non
     if method == "gradient":
         by_token, more = gradient_times_input(score, embeds), {}
     else:
+        blank = occluded(embeds, score.filler, spans)
         by_token = integrated_gradients(score, embeds, blank, path_steps)
         with torch.no_grad():
             more = {"difference": (score(embeds[None]) - score(blank[None])).item()}

@@ -3,6 +3,7 @@
 import importlib.util
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +112,7 @@ def curves_picture(
     """Named curves over 0, 1, 2, ... or over the places `at`; each has a mark and a line of its own."""
     figure = new_figure(7, 4)
     axes = figure.subplots()
-    styles = zip(("o", "s", "^", "D", "v", "x"), ("-", "--", ":", "-.", "-", "--"), strict=True)
+    styles = cycle(zip("os^Dvx", ("-", "--", ":", "-.", "-", "--"), strict=True))
     for (name, values), (mark, line) in zip(curves.items(), styles, strict=False):
         axes.plot(
             range(len(values)) if at is None else at, values, marker=mark, linestyle=line, markersize=4, label=name

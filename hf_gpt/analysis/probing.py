@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -297,11 +298,14 @@ def probe(
         states (`np.ndarray` of shape `(units, n_embd)`): of the task's units.
         classes (`np.ndarray` of shape `(units,)`): what is to be told.
         split (`Split`): the parts.
-        kind (`str`, *optional*, defaults to `"linear"`): see `PROBES`; logistic regression, or a layer of 100 units.
+        kind (`str`, *optional*, defaults to `"linear"`): see `PROBES`; logistic regression, or a layer of 100 units;
+            or `"majority"`, the most frequent class.
         seed (`int`, *optional*, defaults to 0): of the second.
     """
     classifier = LogisticRegression(max_iter=200, C=0.1)
-    if kind == "mlp":
+    if kind == "majority" or len(set(classes[split.train].tolist())) == 1:
+        classifier = DummyClassifier(strategy="most_frequent")
+    elif kind == "mlp":
         classifier = MLPClassifier((100,), early_stopping=True, random_state=seed)
     fitted = make_pipeline(StandardScaler(), classifier)
     fitted.fit(states[split.train], classes[split.train])
@@ -363,13 +367,11 @@ def probe_task(
     """
     split = Split.of(task, most=most, seed=seed)
     random, classes = control_labels(task, split.classes, seed), split.classes
-    commonest = Counter(classes[split.train].tolist()).most_common(1)[0][0]
-    right = int((classes[split.test] == commonest).sum())
     found: dict[str, Any] = {
         "classes": len(set(classes.tolist())),
         "train": len(split.train),
         "test": len(split.test),
-        "majority": proportion(right, len(split.test)),
+        "majority": probe(static[task.units], classes, split, "majority"),
         "static": probe(static[task.units], classes, split, kind, seed),
         "models": {},
     }

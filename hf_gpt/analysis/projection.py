@@ -12,8 +12,10 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
 from ..features import FeatureExtractor
+from ..generation import encode
 from ..model.modeling_gpt import GPTPreTrainedModel
-from ..model.tokenization_gpt import END_OF_WORD, GPTTokenizer
+from ..model.tokenization_gpt import GPTTokenizer
+from . import words_of
 
 METHODS, UNITS = ("pca", "tsne"), ("sentence", "word", "token")
 
@@ -69,13 +71,12 @@ def text_vectors(
 
 
 def token_vectors(model: GPTPreTrainedModel, tokenizer: GPTTokenizer, ids: Sequence[int] | None = None) -> Vectors:
-    """Static embeddings of some tokens, by default of all but specials; a token that ends no word has an ellipsis."""
+    """Static embeddings of some tokens, by default of all but specials; their names are those of `words_of`."""
     if ids is None:
         special = set(tokenizer.all_special_ids)
         ids = [token for token in range(len(tokenizer)) if token not in special]
     table = model.get_input_embeddings().weight.detach().float().cpu().numpy()
-    tokens = tokenizer.convert_ids_to_tokens(list(ids))
-    names = [token.removesuffix(END_OF_WORD) + ("" if token.endswith(END_OF_WORD) else "…") for token in tokens]
+    names = words_of(tokenizer, list(ids))
     return Vectors({0: table[list(ids)]}, names, [-1] * len(names), names)
 
 
@@ -141,8 +142,10 @@ def token_row(tokenizer: GPTTokenizer, vectors: Vectors, word: str) -> int:
     Raises:
         ValueError: if it is not one token.
     """
-    name = tokenizer.convert_ids_to_tokens(tokenizer(word, add_special_tokens=False)["input_ids"])
-    if len(name) != 1 or name[0].removesuffix(END_OF_WORD) not in vectors.names:
-        parts = " ".join(token.removesuffix(END_OF_WORD) for token in name)
-        raise ValueError(f"{word!r} is not one token ({parts}): the static embedding of another word is wanted.")
-    return vectors.names.index(name[0].removesuffix(END_OF_WORD))
+    # Behind a space, which GPT-2's tokens hold.
+    names = words_of(tokenizer, encode(tokenizer, f" {word}"))
+    if len(names) != 1 or names[0] not in vectors.names:
+        raise ValueError(
+            f"{word!r} is not one token ({' '.join(names)}): the static embedding of another word is wanted."
+        )
+    return vectors.names.index(names[0])

@@ -89,6 +89,11 @@ def test_numbers_are_those_of_each_sentence_alone(share_prefix, tiny_checkpoint)
             assert score == pytest.approx(expected, abs=1e-4)
 
 
+def test_no_more_pairs_are_made_than_there_are():
+    simple = [pair for pair in agreement_pairs(600) if pair.paradigm == "simple"]
+    assert len(set(simple)) == len(simple) == 2 * 512
+
+
 def test_wilsons_interval_and_ties():
     found = accuracy(np.array([[1.0, 0], [1, 0], [1, 0], [0, 1], [1, 1]]))
     assert (found["pairs"], found["accuracy"], found["ties"]) == (5, 0.6, 1)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -190,6 +191,18 @@ def test_the_margin_between_two_choices():
     assert ClassScore(model, passage, 1).of([passage]).item() == pytest.approx(
         logits[1] - torch.tensor([logits[0], logits[2]]).logsumexp(0).item(), abs=1e-5
     )
+
+
+def test_a_model_that_reads_from_both_sides_reads_each_choice_alone():
+    model = build_model(GPTForMultipleChoice, is_causal=False, lm_coef=0.0)
+    paths = [START, 3, DELIMITER, 8, CLASSIFY], [START, 3, DELIMITER, 2, 9, CLASSIFY]
+    passage = replace(passage_of(*paths, shared=2), share_prefix=False)
+    alone = [ClassScore(model, passage_of(path), 0).of([passage_of(path)]).item() for path in paths]
+    score = ClassScore(model, passage, 1)
+    assert score.of([passage]).item() == pytest.approx(alone[1] - alone[0], abs=1e-5)
+    assert score(score.embeds[None]).item() == pytest.approx(alone[1] - alone[0], abs=1e-5)
+    with pytest.raises(ValueError, match="Choice 1 against itself"):
+        ClassScore(model, passage, 1, [1])
 
 
 def test_curves_and_agreement_tell_the_right_order():

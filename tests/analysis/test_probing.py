@@ -101,6 +101,12 @@ def test_controls_hang_on_the_type_alone():
     assert (labels == control_labels(task, classes)).all()
 
 
+def test_labels_that_are_all_the_same_are_told_without_fail():
+    task = made_task(np.arange(100) % 2)
+    one_class = np.zeros(100, dtype=int)
+    assert probe(np.random.default_rng(0).normal(size=(100, 3)), one_class, Split.of(task))["accuracy"] == 1
+
+
 def test_no_text_is_in_both_parts():
     texts = np.repeat(np.arange(40), 5)
     labels = np.array([str(number % 2) for number in range(200)])

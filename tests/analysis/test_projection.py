@@ -10,8 +10,10 @@ from transformers import AutoTokenizer
 
 from hf_gpt import GPTModel
 from hf_gpt.analysis.projection import analogy, nearest, projected, text_vectors, token_row, token_vectors
+from hf_gpt.loading import open_source
 
 from ..support.browser import opened
+from ..support.stock_models import save_gpt2
 
 TEXTS = ["She opened the door.", "He closed the door.", "The night was cold."]
 
@@ -65,6 +67,16 @@ def test_vectors_are_the_models(tiny_checkpoint):
     np.testing.assert_array_equal(tokens.layers[0][row], model.embed_tokens.weight[ids[0]].detach())
     with pytest.raises(ValueError, match="'doorkeepers' is not one token"):
         token_row(tokenizer, tokens, "doorkeepers")
+
+
+def test_words_of_gpt2_are_found(tmp_path):
+    save_gpt2(tmp_path)
+    source = open_source(str(tmp_path))
+    model, tokenizer = source.model(GPTModel), source.tokenizer()
+    (token_id,) = tokenizer(" the")["input_ids"]
+    table = token_vectors(model, tokenizer)
+    row = token_row(tokenizer, table, "the")
+    np.testing.assert_array_equal(table.layers[0][row], model.embed_tokens.weight[token_id].detach())
 
 
 @pytest.mark.parametrize("unit", ["sentence", "word", "token"])

@@ -13,8 +13,8 @@ becomes 0, or its mean over the texts; a layer is left out. The measure is the l
 or a fine-tuned classifier's loss or share of errors on texts with labels. effects.png and effects.json rank the parts
 by the change, with bootstrap intervals (95%) over texts; curve.png and curve.json show the measure as more and more
 are switched off, the least needed first, beside a random order; mask.json holds as many of them as cost no more than
---max_rise. `--mask mask.json` starts from a model without these parts; in Python they are switched off by
-`hf_gpt.analysis.ablation.attach(model, Mask.load(path))`.
+--max_rise. `--mask mask.json` starts from a model without these parts (with the same --replacement); in Python they
+are switched off by `hf_gpt.analysis.ablation.attach(model, Mask.load(path))`.
 """
 
 import sys
@@ -26,6 +26,7 @@ import numpy as np
 from ...analysis import AnalysisArguments, mean_intervals, words_of
 from ...analysis.ablation import (
     Mask,
+    Means,
     Measure,
     attach,
     effects,
@@ -42,6 +43,7 @@ from ...analysis.pictures import curves_picture, grid_picture, intervals_picture
 from ...generation import encode
 from ...model.modeling_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTPreTrainedModel
 from ...model.tokenization_gpt import GPTTokenizer
+from ...tasks.spec import SINGLE_LABEL
 from ...trees.collators import TokenTreeCollator
 from ...trees.transforms import InputTransform, SpecialIds
 
@@ -82,12 +84,12 @@ def run(args: Arguments) -> None:
     model, tokenizer = args.load(GPTForCausalLM if args.metric == "lm_loss" else GPTForSequenceClassification)
     texts = [encode(tokenizer, example.text) for example in args.examples()]
     start = Mask.load(Path(args.mask)) if args.mask else Mask()
-    attach(model, start)
+    means = mean_activations(model, texts) if args.replacement == "mean" else None
+    attach(model, start, means)
     if args.what == "words":
         _run_words(args, model, tokenizer, texts)
         return
-    measure = _measure(args, model, tokenizer, texts)
-    means = mean_activations(model, texts) if args.replacement == "mean" else None
+    measure = _measure(args, model, texts)
     masks = units(model.config, args.what)
     folder, title = Path(args.output_dir), f"{args.name} without one of its {args.what}: {args.metric}"
     whole = float(measure().mean())
@@ -107,18 +109,21 @@ def run(args: Arguments) -> None:
 
 
 def _prune(
-    args: Arguments, model: GPTPreTrainedModel, measure: Measure, means, order: list[Mask], start: Mask
+    args: Arguments,
+    model: GPTPreTrainedModel,
+    measure: Measure,
+    means: Means | None,
+    order: list[Mask],
+    start: Mask,
 ) -> None:
     """The pruning curve and its mask."""
-    curves, generator = (
-        {"least needed first": pruning_curve(model, order, measure, means)},
-        np.random.default_rng(args.seed),
-    )
+    curve, folder = pruning_curve(model, order, measure, means), Path(args.output_dir)
+    curves = {"least needed first": curve}
     if args.what in ("heads", "layers"):
+        generator = np.random.default_rng(args.seed)
         orders = [generator.permutation(len(order)) for _ in range(_RANDOM)]
         found = [pruning_curve(model, [order[number] for number in each], measure, means) for each in orders]
         curves[f"random (mean of {_RANDOM})"] = np.mean(found, 0).tolist()
-    curve, folder = curves["least needed first"], Path(args.output_dir)
     allowed = [count for count, value in enumerate(curve) if value <= curve[0] + args.max_rise]
     mask = sum(order[: allowed[-1]], start)
     mask.save(folder / "mask.json")
@@ -141,20 +146,22 @@ def _run_words(args: Arguments, model: GPTForCausalLM, tokenizer: GPTTokenizer, 
     write_coloured(Path(args.output_dir) / "words", title, record)
 
 
-def _measure(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer, texts: list[list[int]]) -> Measure:
+def _measure(args: Arguments, model: GPTPreTrainedModel, texts: list[list[int]]) -> Measure:
     if args.metric == "lm_loss":
         return text_losses(model, texts, args.batch_size)
     config, examples = model.config, args.examples()
+    if config.problem_type not in (None, SINGLE_LABEL):
+        raise ValueError(
+            f"--metric {args.metric} is of one class a text, and {args.name} is of {config.problem_type}."
+        )
     if unknown := {str(example.label) for example in examples} - config.label2id.keys():
         known = ", ".join(config.label2id)
         raise ValueError(
             f"--metric {args.metric} needs labels of the model ({known}); there are {', '.join(unknown)}."
         )
     special = SpecialIds(config.start_token_id, config.delimiter_token_id, config.classify_token_id)
-    transform, collator = (
-        InputTransform("classification", special, config.n_positions),
-        TokenTreeCollator(config.pad_token_id),
-    )
+    transform = InputTransform("classification", special, config.n_positions)
+    collator = TokenTreeCollator(config.pad_token_id, config.is_causal)
     rows = [
         {**vars(transform({"text": ids})), "label": config.label2id[example.label]}
         for ids, example in zip(texts, examples, strict=True)

@@ -162,11 +162,11 @@ def _score(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer, 
         return next_word_score(model, tokenizer, example.text, args.next_word)
     tokenizer.task_template = True
     if isinstance(model, GPTForMultipleChoice):
-        passage = Passage.read(tokenizer, example.text, args.choices)
+        passage = Passage.read(tokenizer, example.text, args.choices, share_prefix=model.config.is_causal)
         count, names, wanted = len(args.choices), args.choices, args.choice
     else:
         others = [] if args.second_text is None else [args.second_text]
-        passage = Passage.read(tokenizer, example.text, others, args.both_orders)
+        passage = Passage.read(tokenizer, example.text, others, args.both_orders, model.config.is_causal)
         names = [model.config.id2label[index] for index in range(model.config.num_labels)]
         if args.class_name is not None and args.class_name not in names:
             raise ValueError(f"--class_name {args.class_name}: the classes are {', '.join(names)}.")
