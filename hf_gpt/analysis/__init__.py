@@ -13,7 +13,7 @@ import torch
 from scipy import stats
 
 from ..files import check_empty
-from ..generation import LanguageModelArguments, check_one_of
+from ..generation import LanguageModelArguments, check_one_of, encode
 from ..generation.inspection import NextToken
 from ..generation.scoring import read_lines
 from ..model.modeling_gpt import GPTPreTrainedModel
@@ -69,6 +69,23 @@ class AnalysisArguments(LanguageModelArguments):
         if self.text is not None:
             return [Example(text) for text in self.text]
         return read_examples(Path(self.file or SENTENCES), self.text_column, self.label_column)
+
+    def token_ids(self, tokenizer: GPTTokenizer, limit: int | None = None, fewest: int = 2) -> list[list[int]]:
+        """
+        Token ids of the texts, of each the first `limit` at most, which is said where it cuts one.
+
+        Raises:
+            ValueError: naming the text that has fewer than `fewest` tokens.
+        """
+        found = []
+        for example in self.examples():
+            found.append(encode(tokenizer, example.text))
+            if len(found[-1]) < fewest:
+                wanted = "no token" if fewest == 1 else "fewer than two tokens"
+                raise ValueError(f"The text {example.text!r} has {wanted}: there is nothing to look at; write more.")
+        if limit is not None and (cut := sum(len(ids) > limit for ids in found)):
+            print(f"Of {cut:,} of {len(found):,} texts only the first {limit:,} tokens are read.")
+        return [ids[:limit] for ids in found]
 
 
 def read_examples(path: Path, text_column: str = "text", label_column: str = "label") -> list[Example]:

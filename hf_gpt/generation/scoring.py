@@ -313,4 +313,4 @@ def _json_pair(line: str) -> tuple[str, str] | None:
 
 def _check_file(path: Path) -> None:
     if not path.is_file():
-        raise ValueError(f"{path}: there is no such file.")
+        raise ValueError(f"{path} is a folder: name a file." if path.is_dir() else f"{path}: there is no such file.")

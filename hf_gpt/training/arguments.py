@@ -92,6 +92,9 @@ RANGES: dict[str, dict[str, float]] = {
     **dict.fromkeys(("batch_size", "max_new_tokens", "max_tokens", "no_repeat_ngram_size", "num_samples"), _COUNT),
     **dict.fromkeys(("passages", "prompt_tokens", "stride", "top_tokens"), _COUNT),
     "repetition_penalty": _POSITIVE,
+    # looking inside
+    **dict.fromkeys(("count", "draws", "max_pairs", "max_texts", "path_steps", "phrase_words", "steps"), _COUNT),
+    **dict.fromkeys(("perturbation_learning_rate", "perturbation_rate"), _POSITIVE),
     # training
     **dict.fromkeys(("adam_beta1", "adam_beta2", "label_smoothing_factor", "warmup"), _SHARE),
     **dict.fromkeys(("adam_epsilon", "learning_rate", "max_grad_norm", "warmup_steps", "weight_decay"), _AMOUNT),

@@ -168,7 +168,9 @@ class MaskedRows(torch.utils.data.Dataset):
         if tokenizer.mask_token is None:
             raise ValueError('The tokenizer has no mask: load it with mask_token="<mask>".')
         if tokenizer.byte_level:
-            raise ValueError("Whole words are hidden by their end marks, which GPT-2's tokenizer does not have.")
+            raise ValueError(
+                "Whole words are hidden by their end marks, which GPT-2's tokenizer does not have: start from a GPT."
+            )
         tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         specials = set(tokenizer.all_special_tokens)
         ends_word = np.array([token in specials or token.endswith(END_OF_WORD) for token in tokens])

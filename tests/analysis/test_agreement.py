@@ -138,7 +138,7 @@ def test_agreement_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     assert found[tiny_checkpoint.name]["verbs"]["pairs"] == 2
     assert (tmp_path / "read" / "agreement.png").stat().st_size > 1000
     for wrong, message in (
-        (("--text", "a"), "--text is a sentence alone"),
+        (("--text", "a"), "there is no flag --text"),
         (("--max_pairs", 0), "--max_pairs 0"),
         (("--file", tmp_path / "no.tsv"), "there is no such file"),
     ):

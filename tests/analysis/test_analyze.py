@@ -44,6 +44,23 @@ def test_every_analysis_explains_itself_and_refuses(what, hf_gpt, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("what", sorted(ANALYSES.keys() - {"agreement", "probe"}))
+def test_texts_without_words_are_named(what, hf_gpt, tiny_checkpoint, tmp_path):
+    """Agreement reads pairs, and probe texts with labels."""
+    needed = {"compare": ("--other", tiny_checkpoint), "neurons": ("--unit", 0, 0)}.get(what, ())
+    flags = ("--model_name_or_path", tiny_checkpoint, "--text", "She ran.", " ", "--output_dir", tmp_path / "out")
+    status, _, errors = hf_gpt("analyze", what, *needed, *flags)
+    assert (status, errors.count("\n"), "write" in errors) == (2, 1, True), errors
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_not_read_of_a_text_is_said(hf_gpt, tiny_checkpoint, tmp_path):
+    flags = ("--model_name_or_path", tiny_checkpoint, "--text", "She ran.", "the door " * 200)
+    status, printed, errors = hf_gpt("analyze", "lens", *flags, "--output_dir", tmp_path / "out")
+    assert status == 0, errors
+    assert "Of 1 of 2 texts only the first " in printed
+
+
 def test_examples_of_files(tmp_path):
     assert {example.label for example in read_examples(SENTENCES)} == {"positive", "negative"}
     lines, table = tmp_path / "lines.txt", tmp_path / "table.csv"

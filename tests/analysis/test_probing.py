@@ -230,7 +230,7 @@ def test_probes_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     assert hf_gpt(*flags, tmp_path / "carried", *carried)[0] == 0
     assert list(json.loads((tmp_path / "carried" / "probes.json").read_text())) == ["label"]
     for wrong, message in (
-        (("--text", "a"), "--text has no label"),
+        (("--text", "a"), "there is no flag --text"),
         (("--tasks", "tense"), "--tasks are those of a treebank"),
         (("--tasks", "magic"), "--tasks magic: choose from length"),
         (("--max_units", 0), "--max_units 0"),

@@ -126,7 +126,7 @@ def test_the_map_can_be_read_and_searched(hf_gpt, tiny_checkpoint, tmp_path):
     [
         (("--words", "a"), "--words are words in context: add --unit word"),
         (("--analogy", "a", "b"), "--analogy takes three words, not 2"),
-        (("--count", 0), "--count must be at least 1"),
+        (("--count", 0), "--count 0: the number must be at least 1"),
         (("--text", "One.", "Two."), "2 vectors make no picture"),
         (("--layers", 9), "layers: there is no 9"),
     ],

@@ -40,7 +40,6 @@ from ...analysis.ablation import (
 )
 from ...analysis.coloured import terminal_text, write_coloured
 from ...analysis.pictures import curves_picture, grid_picture, intervals_picture, write_picture
-from ...generation import encode
 from ...model.modeling_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTPreTrainedModel
 from ...model.tokenization_gpt import GPTTokenizer
 from ...tasks.spec import SINGLE_LABEL
@@ -82,7 +81,7 @@ class Arguments(AnalysisArguments):
 def run(args: Arguments) -> None:
     """Switch off, measure, rank, prune."""
     model, tokenizer = args.load(GPTForCausalLM if args.metric == "lm_loss" else GPTForSequenceClassification)
-    texts = [encode(tokenizer, example.text) for example in args.examples()]
+    texts = args.token_ids(tokenizer, model.config.n_positions, fewest=2 if args.metric == "lm_loss" else 1)
     start = Mask.load(Path(args.mask)) if args.mask else Mask()
     means = mean_activations(model, texts) if args.replacement == "mean" else None
     attach(model, start, means)
@@ -138,7 +137,6 @@ def _run_words(args: Arguments, model: GPTForCausalLM, tokenizer: GPTTokenizer, 
     """Text coloured by what its words are for."""
     record = []
     for ids in texts:
-        ids = ids[: model.config.n_positions]
         changes = word_effects(model, ids, args.replacement == "mean", args.batch_size)
         record.append({"words": words_of(tokenizer, ids), "values": changes.tolist()})
         print(terminal_text(**record[-1], colours=sys.stdout.isatty()))

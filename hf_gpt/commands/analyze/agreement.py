@@ -28,19 +28,16 @@ from ...files import write_json
 class Arguments(AnalysisArguments):
     """Which model, which pairs, and where the result goes."""
 
+    # No flags: a sentence alone says nothing, and pairs have columns of their own.
+    text: None = field(default=None, init=False)
+    text_column: str = field(default="text", init=False)
+    label_column: str = field(default="label", init=False)
     file: str | None = field(
         default=None, metadata={"help": "File or folder of minimal pairs, TSV or JSONL; without it, made ones."}
     )
     max_pairs: int = field(default=200, metadata={"help": "Pairs of a set at most; the first of a file."})
     control: bool = field(default=True, metadata={"help": "Measure the model with random weights, too."})
     batch_size: int = field(default=128, metadata={"help": "Sentences that are read at once."})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.text is not None:
-            raise ValueError("--text is a sentence alone: give pairs of sentences in a --file.")
-        if self.max_pairs < 1:
-            raise ValueError(f"--max_pairs {self.max_pairs}: the number must be at least 1.")
 
 
 def run(args: Arguments) -> None:

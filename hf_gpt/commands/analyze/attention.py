@@ -44,6 +44,8 @@ class Arguments(AnalysisArguments):
         super().__post_init__()
         if self.choices and (self.text is None or len(self.text) != 1):
             raise ValueError("--choices stand behind one --text: give one.")
+        if not all(map(str.strip, self.choices or ())):
+            raise ValueError("One of the --choices is empty: write something.")
 
 
 def run(args: Arguments) -> None:
@@ -77,7 +79,7 @@ def run(args: Arguments) -> None:
 def _paths(args: Arguments, tokenizer: GPTTokenizer) -> list[list[list[int]]]:
     """Token ids of each text, or of each choice behind the one text."""
     start, delimiter, classify = tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id
-    texts = [encode(tokenizer, example.text) for example in args.examples()]
+    texts = args.token_ids(tokenizer, fewest=1 if args.choices or args.task_template else 2)
     if args.choices:
         begin = [start, *texts[0], delimiter]
         return [[[*begin, *encode(tokenizer, choice), classify] for choice in args.choices]]

@@ -21,7 +21,7 @@ from ...analysis.change import attention_shift, cka_grid, next_token_divergence,
 from ...analysis.coloured import write_coloured
 from ...analysis.pictures import grid_picture, write_picture
 from ...files import write_json
-from ...generation import LanguageModelArguments, encode
+from ...generation import LanguageModelArguments
 
 # Tokens that CKA is computed of, and texts that are shown.
 _TOKENS, _TEXTS = 20_000, 20
@@ -42,8 +42,7 @@ def run(args: Arguments) -> None:
         raise ValueError(f"{args.other} has other layers and heads than {args.model_name_or_path}: name two alike.")
     if tokenizer.get_vocab() != other.get_vocab():
         raise ValueError(f"{args.other} has another vocabulary than {args.model_name_or_path}: name two alike.")
-    context = min(first.config.n_positions, second.config.n_positions)
-    texts = [encode(tokenizer, example.text)[:context] for example in args.examples()]
+    texts = args.token_ids(tokenizer, min(first.config.n_positions, second.config.n_positions))
     states, shifts, changed, divergences, losses, shown = [], [], [], [], [], []
     for ids in texts:
         was, now = read(first, ids), read(second, ids)

@@ -85,9 +85,6 @@ class Arguments(AnalysisArguments):
         unknown = [name for name in self.methods if name not in METHODS]
         if unknown or not self.methods:
             raise ValueError(f"--methods {' '.join(unknown)}: choose from {', '.join(METHODS)}.")
-        for name in ("max_texts", "steps", "draws", "seeds", "path_steps", "phrase_words"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} {getattr(self, name)}: the number must be at least 1.")
         if self.choices and (self.text is None or len(self.text) != 1 or len(self.choices) < 2):
             raise ValueError("--choices, two or more, stand behind one --text: give one.")
 

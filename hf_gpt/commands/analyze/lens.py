@@ -21,7 +21,6 @@ from ...analysis import AnalysisArguments, interval_record, mean_intervals, word
 from ...analysis.lens import STATISTICS, Lens, lens, lens_statistics
 from ...analysis.pages import write_page
 from ...analysis.pictures import guesses_picture, panels_picture, write_picture
-from ...generation import encode
 from ...model.tokenization_gpt import GPTTokenizer
 
 _LABELS = ("surprise, bits", "share: the model's guess", "divergence, bits")
@@ -38,7 +37,7 @@ class Arguments(AnalysisArguments):
 def run(args: Arguments) -> None:
     """Read, guess, draw."""
     model, tokenizer = args.load()
-    texts = [encode(tokenizer, example.text)[: model.config.n_positions] for example in args.examples()]
+    texts = args.token_ids(tokenizer, model.config.n_positions)
     folder, title = Path(args.output_dir), f"What the layers of {args.name} would predict"
     each = np.stack([lens_statistics(lens(model, ids)) for ids in texts])  # (texts, statistics, layers + 1)
     shown = _shown(lens(model, texts[0][: args.max_tokens]), tokenizer, args.top_tokens)

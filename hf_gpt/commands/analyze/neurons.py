@@ -23,7 +23,6 @@ from ...analysis import AnalysisArguments, words_of
 from ...analysis.coloured import terminal_text, write_coloured
 from ...analysis.neurons import POOLINGS, activations, association, best_units, chance
 from ...analysis.pictures import intervals_picture, write_picture
-from ...generation import encode
 
 # Units of the page, of the ranking, and texts that are shown.
 _COLOURED, _RANKED, _TEXTS = 5, 20, 20
@@ -54,9 +53,7 @@ def run(args: Arguments) -> None:
     examples = args.examples()
     labels = None if args.unit else _labels(args, [example.label for example in examples])
     model, tokenizer = args.load()
-    texts = [encode(tokenizer, example.text)[: model.config.n_positions] for example in examples]
-    if not all(texts):
-        raise ValueError("A text has no token: write something.")
+    texts = args.token_ids(tokenizer, model.config.n_positions, fewest=1)
     shown, pooled = [], []
     for ids in texts:
         values = activations(model, ids, args.units)  # (layers, units, length)

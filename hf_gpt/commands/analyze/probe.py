@@ -45,6 +45,12 @@ _WORD = ("pos", "dependency", "position", "previous")
 class Arguments(AnalysisArguments):
     """Which model and texts, what is asked of their states, and where the result goes."""
 
+    # No flag: a text alone has no label.
+    text: None = field(default=None, init=False)
+    file: str | None = field(
+        default=None,
+        metadata={"help": "Treebank, or file of texts with labels; without it, the carried questions."},
+    )
     tasks: list[str] | None = field(
         default=None, metadata={"help": f"Of a treebank, some of {', '.join((*_SENTENCE, *_WORD))}; by default all."}
     )
@@ -55,8 +61,6 @@ class Arguments(AnalysisArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.text is not None:
-            raise ValueError("--text has no label: give a --file of texts with labels, or a treebank.")
         unknown = set(self.tasks or ()) - {*_SENTENCE, *_WORD}
         if unknown:
             raise ValueError(f"--tasks {' '.join(sorted(unknown))}: choose from {', '.join((*_SENTENCE, *_WORD))}.")

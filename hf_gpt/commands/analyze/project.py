@@ -15,6 +15,7 @@ are taken less their mean.
 """
 
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ from ...analysis.projection import (
     token_vectors,
 )
 from ...files import write_json
-from ...generation import encode
 from ...model.modeling_gpt import GPTModel, GPTPreTrainedModel
 from ...model.tokenization_gpt import GPTTokenizer
 
@@ -62,8 +62,8 @@ class Arguments(AnalysisArguments):
             raise ValueError("--words are words in context: add --unit word.")
         if self.analogy is not None and len(self.analogy) != 3:
             raise ValueError(f"--analogy takes three words, not {len(self.analogy)}.")
-        if self.count < 1 or self.max_units < 3:
-            raise ValueError("--count must be at least 1, and --max_units at least 3.")
+        if self.max_units < 3:
+            raise ValueError(f"--max_units {self.max_units}: the number must be at least 3.")
 
 
 def run(args: Arguments) -> None:
@@ -82,12 +82,13 @@ def run(args: Arguments) -> None:
 def _units(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer) -> tuple[Vectors, list[str]]:
     """The vectors that become points, and their labels."""
     examples = args.examples()
-    texts = [example.text for example in examples]
+    ids = args.token_ids(tokenizer, model.config.n_positions, fewest=1)
     if args.unit == "token":
-        ids = dict.fromkeys(token for text in texts for token in encode(tokenizer, text))
-        vectors = token_vectors(model, tokenizer, list(ids)[: args.max_units])
-        return vectors, ["part of a word" if name.endswith("…") else "end of a word" for name in vectors.names]
-    vectors = text_vectors(model, tokenizer, texts, args.layers, by_word=args.unit == "word")
+        tokens = list(dict.fromkeys(chain(*ids)))[: args.max_units]
+        return token_vectors(model, tokenizer, tokens), [_place(*tokenizer.piece(token)) for token in tokens]
+    vectors = text_vectors(
+        model, tokenizer, [example.text for example in examples], args.layers, by_word=args.unit == "word"
+    )
     wanted = {word.lower() for word in args.words or ()}
     kept = [row for row, name in enumerate(vectors.names) if not wanted or name.lower() in wanted][: args.max_units]
     if len(kept) < len(vectors.names):
@@ -98,6 +99,13 @@ def _units(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer) 
     ]
     layers = {layer: values[kept] for layer, values in vectors.layers.items()}
     return Vectors(layers, names, numbers, [vectors.contexts[row] for row in kept]), labels
+
+
+def _place(text: str, ends_word: bool | None) -> str:
+    """Where in a word a token stands, as far as it says."""
+    if ends_word is None:
+        return "beginning of a word" if text.startswith(" ") else "part of a word"
+    return "end of a word" if ends_word else "part of a word"
 
 
 def _neighbours(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer) -> dict[str, Any]:
