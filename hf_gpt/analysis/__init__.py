@@ -4,6 +4,8 @@ What is inside a model, as functions over tensors and tokens: a module for each 
 """
 
 import copy
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import stats
+from torch.utils.hooks import RemovableHandle
 
+from ..features import FeatureExtractor
 from ..files import check_empty
 from ..generation import LanguageModelArguments, check_one_of, encode
 from ..generation.inspection import NextToken
@@ -117,6 +121,47 @@ def words_of(tokenizer: GPTTokenizer, ids: list[int]) -> list[str]:
     """Each token as a reader sees it; an ellipsis goes on within the word."""
     words, special = [NextToken.of(tokenizer, token_id, 1.0) for token_id in ids], set(tokenizer.all_special_ids)
     return [word.text if token_id in special else str(word) for token_id, word in zip(ids, words, strict=True)]
+
+
+@contextmanager
+def removing(handles: Iterable[RemovableHandle]) -> Iterator[None]:
+    """Hooks that are removed at the end of the block."""
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def text_states(
+    model: GPTPreTrainedModel,
+    tokenizer: GPTTokenizer,
+    texts: Sequence[str],
+    layers: Sequence[int | str] | str = "all",
+    by_word: bool = False,
+) -> tuple[dict[int, np.ndarray], list[tuple[int, int, int]]]:
+    """
+    The states of texts (mean over their tokens) or of their words (last token, which has read the whole word).
+
+    Args:
+        model (`GPTPreTrainedModel`): in evaluation mode.
+        tokenizer (`GPTTokenizer`): its tokenizer.
+        texts (`Sequence[str]`): the texts.
+        layers (*optional*, defaults to `"all"`): see `hf_gpt.features.resolve_layers`.
+        by_word (`bool`, *optional*, defaults to `False`): words instead of texts.
+
+    Returns:
+        By layer the states, `(units, n_embd)`, and of each unit the number of its text, its first and its end
+        character.
+    """
+    unit = {"pooling": "none", "unit": "word", "word_pooling": "last"} if by_word else {"pooling": "mean"}
+    found = FeatureExtractor(model, tokenizer, layers=layers, **unit)(list(texts))
+    states = {layer: found.states[layer].float().numpy() for layer in sorted(found.states)}
+    if not by_word:
+        return states, [(number, 0, len(text)) for number, text in enumerate(texts)]
+    numbers = np.repeat(np.arange(len(texts)), np.diff(found.offsets)).tolist()
+    columns = (found.columns[name].tolist() for name in ("word_start", "word_end"))
+    return states, list(zip(numbers, *columns, strict=True))
 
 
 def redrawn(model: GPTPreTrainedModel, seed: int = 0) -> GPTPreTrainedModel:

@@ -26,11 +26,13 @@ from tqdm import tqdm
 from ..evaluation.zero_shot import ZeroShotScorer
 from ..files import write_json
 from ..files.reading import read_json
+from ..generation import check_predicted
 from ..model.base_model import GPTPreTrainedModel
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTForCausalLM
 from ..trees.collators import collate_trees
 from ..trees.token_tree import TokenTree
+from . import removing
 from .attention import transformer_of
 
 # Gives a number of each example, in their order: `(examples,)`.
@@ -70,22 +72,25 @@ class Mask:
         """A mask that was saved; a `ValueError` names the file if it is none."""
         try:
             values = read_json(path)
-            pairs = {name: tuple((int(layer), int(unit)) for layer, unit in values[name]) for name in _PAIRS}
+            pairs = {
+                name: tuple((int(layer), int(unit)) for layer, unit in values[name]) for name in ("heads", "neurons")
+            }
             return cls(**pairs, **{name: tuple(map(int, values[name])) for name in ("layers", "dimensions")})
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is no mask ({error}): name a mask.json of `analyze ablate`.") from error
 
 
-_PAIRS = ("heads", "neurons")
+def _shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
+    """How many parts of each kind there are: by layer, or in all."""
+    inner = config.n_inner or 4 * config.n_embd
+    shapes = {"heads": (config.n_layer, config.n_head), "neurons": (config.n_layer, inner)}
+    return shapes | {"layers": (config.n_layer,), "dimensions": (config.n_embd,)}
 
 
 def units(config: GPTConfig, kind: str) -> list[Mask]:
     """Every part of one kind (`heads`, `neurons`, `layers`, `dimensions`) of a model, each as a mask of its own."""
-    layers = range(config.n_layer)
-    if kind in _PAIRS:
-        width = config.n_head if kind == "heads" else config.n_inner or 4 * config.n_embd
-        return [Mask(**{kind: ((layer, unit),)}) for layer in layers for unit in range(width)]
-    return [Mask(**{kind: (unit,)}) for unit in (layers if kind == "layers" else range(config.n_embd))]
+    parts = np.ndindex(*_shapes(config)[kind])
+    return [Mask(**{kind: (part if len(part) > 1 else part[0],)}) for part in parts]
 
 
 def attach(model: GPTPreTrainedModel, mask: Mask, means: Means | None = None) -> list[RemovableHandle]:
@@ -121,10 +126,7 @@ def attach(model: GPTPreTrainedModel, mask: Mask, means: Means | None = None) ->
 
 
 def _check_parts(mask: Mask, config: GPTConfig) -> None:
-    inner = config.n_inner or 4 * config.n_embd
-    shapes = {"heads": (config.n_layer, config.n_head), "neurons": (config.n_layer, inner)}
-    shapes |= {"layers": (config.n_layer,), "dimensions": (config.n_embd,)}
-    for name, shape in shapes.items():
+    for name, shape in _shapes(config).items():
         for part in getattr(mask, name):
             if not all(0 <= number < size for number, size in zip(np.atleast_1d(part), shape, strict=True)):
                 raise ValueError(f"The mask is of another model: of {name} {part} there are {shape}, from 0.")
@@ -139,12 +141,8 @@ def _replace(columns: list[int], value: torch.Tensor | None, module: nn.Module, 
 @contextmanager
 def ablated(model: GPTPreTrainedModel, mask: Mask, means: Means | None = None) -> Iterator[None]:
     """The model without parts, within the block; see `attach`."""
-    handles = attach(model, mask, means)
-    try:
+    with removing(attach(model, mask, means)):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @torch.no_grad()
@@ -169,14 +167,11 @@ def mean_activations(model: GPTPreTrainedModel, texts: Sequence[Sequence[int]]) 
         sums[name] = sums.get(name, 0) + args[0].double().sum((0, 1))
 
     handles = [module.register_forward_pre_hook(partial(add, name)) for name, module in places.items()]
-    try:
+    with removing(handles):
         for ids in texts:
             row = torch.tensor([ids[: model.config.n_positions]], device=model.device)
             transformer(row, use_cache=False)
             count += row.shape[1]
-    finally:
-        for handle in handles:
-            handle.remove()
     return {name: (total / count).float() for name, total in sums.items()}
 
 
@@ -193,8 +188,8 @@ def text_losses(model: GPTForCausalLM, texts: Sequence[Sequence[int]], batch_siz
         ValueError: if a text has fewer than two tokens.
     """
     cut = [list(ids[: model.config.n_positions]) for ids in texts]
-    if min(map(len, cut)) < 2:
-        raise ValueError("A text has fewer than two tokens: nothing is predicted in it; write more.")
+    for ids in cut:
+        check_predicted(ids)
     scorer, batches = ZeroShotScorer(model, "mean").eval(), []
     for begin in range(0, len(cut), batch_size):
         batch = collate_trees([TokenTree.from_paths([ids]) for ids in cut[begin : begin + batch_size]], 0)
@@ -274,7 +269,11 @@ def word_effects(
 
     Returns:
         `np.ndarray` of shape `(length,)`: of the last token 0, which nothing follows.
+
+    Raises:
+        ValueError: if there are fewer than two tokens.
     """
+    check_predicted(ids)
     row = torch.tensor([ids], device=model.device)
     embeds = model.get_input_embeddings()(row)  # (1, length, n_embd)
     filler = embeds.mean(1) if use_mean else torch.zeros_like(embeds[:, 0])

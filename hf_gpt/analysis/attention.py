@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from peft import PeftModel
 
+from ..generation import check_predicted
 from ..model.base_model import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import collate_trees
@@ -90,9 +91,8 @@ def head_statistics(attention: PathAttention, delimiter: int | None = None) -> n
     Raises:
         ValueError: if there are fewer than two tokens.
     """
+    check_predicted(attention.ids)
     length = len(attention.ids)
-    if length < 2:
-        raise ValueError("A text has fewer than two tokens, and the first sees itself alone: write more.")
     weights = attention.weights.double()[:, :, 1:]  # (layers, heads, length - 1, length)
     position = torch.arange(length, dtype=torch.float64)
     distance = position[1:, None] - position  # (length - 1, length)

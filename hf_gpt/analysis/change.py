@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ..generation import check_predicted
 from ..model.modeling_gpt import GPTForCausalLM
 
 
@@ -61,8 +62,7 @@ def read(model: GPTForCausalLM, ids: Sequence[int]) -> Reading:
     Raises:
         ValueError: if there are fewer than two tokens.
     """
-    if len(ids) < 2:
-        raise ValueError("A text has fewer than two tokens: nothing is predicted in it; write more.")
+    check_predicted(ids)
     row = torch.tensor([ids], device=model.device)
     outputs = model(row, use_cache=False, output_hidden_states=True, output_attentions=True)
     log_probs = outputs.logits[0, :-1].double().log_softmax(-1).cpu()

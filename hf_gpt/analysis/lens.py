@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ..generation import check_predicted
 from ..model.modeling_gpt import GPTForCausalLM
 
 # Of a text and layer, as means over its predicted tokens; see `lens_statistics`.
@@ -62,8 +63,7 @@ def lens_statistics(seen: Lens) -> np.ndarray:
     Raises:
         ValueError: if there are fewer than two tokens.
     """
-    if len(seen.ids) < 2:
-        raise ValueError("A text has fewer than two tokens: nothing is predicted in it; write more.")
+    check_predicted(seen.ids)
     log_probs, targets = seen.log_probs[:, :-1].double(), torch.tensor(seen.ids[1:])
     last = log_probs[-1]  # (length - 1, vocab_size)
     surprisal = -log_probs.gather(2, targets.expand(len(log_probs), -1)[..., None])[..., 0]  # (layers + 1, length - 1)

@@ -15,6 +15,7 @@ from sklearn.feature_selection import mutual_info_classif, mutual_info_regressio
 from torch import nn
 
 from ..model.base_model import GPTPreTrainedModel
+from . import removing
 from .attention import transformer_of
 
 # Of the activations of a text, (..., length), one number.
@@ -44,18 +45,14 @@ def activations(model: GPTPreTrainedModel | PeftModel, ids: Sequence[int], kind:
         states = args[0] if output is None else output  # (1, length, units)
         found[layer] = states[0].T.float().cpu()
 
-    handles = []
-    for layer, block in enumerate(transformer.h):
-        hook = partial(keep, layer)
-        is_state = kind == "states"
-        handles.append(
-            block.register_forward_hook(hook) if is_state else block.mlp.c_proj.register_forward_pre_hook(hook)
-        )
-    try:
+    handles = [
+        block.register_forward_hook(partial(keep, layer))
+        if kind == "states"
+        else block.mlp.c_proj.register_forward_pre_hook(partial(keep, layer))
+        for layer, block in enumerate(transformer.h)
+    ]
+    with removing(handles):
         transformer(torch.tensor([ids], device=transformer.device), use_cache=False)
-    finally:
-        for handle in handles:
-            handle.remove()
     return torch.stack([found[layer] for layer in range(len(transformer.h))]).numpy()
 
 

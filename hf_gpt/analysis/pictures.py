@@ -12,6 +12,7 @@ import numpy as np
 from ..files import atomic, write_json
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -181,12 +182,8 @@ def shares_picture(rows: Sequence[Mapping[str, Any]], title: str, across: str, c
 
 def probes_picture(tasks: Mapping[str, Mapping[str, Any]], title: str) -> "Figure":
     """Accuracy over the layers of each model with its interval, a panel for each task; see `probing.probe_task`."""
-    columns = min(3, len(tasks))
-    rows = -(-len(tasks) // columns)
-    figure = new_figure(3.6 * columns + 0.5, 2.7 * rows + 0.6)
-    figure.suptitle(f"{title}: accuracy with 95% interval", fontsize="medium")
-    panels = figure.subplots(rows, columns, squeeze=False).flat
-    for axes, (name, task) in zip(panels, tasks.items(), strict=False):
+    figure, panels = _panels(len(tasks), 3.6, 2.7, f"{title}: accuracy with 95% interval")
+    for axes, (name, task) in zip(panels, tasks.items(), strict=True):
         for (model, each), mark, colour in zip(task["models"].items(), "ox", ("#1b4f8f", "#8a8a8a"), strict=False):
             values = np.array([[row["accuracy"], row["low"], row["high"]] for row in each["layers"]]).T
             spread, at = np.abs(values[1:] - values[0]), range(values.shape[1])
@@ -195,10 +192,20 @@ def probes_picture(tasks: Mapping[str, Mapping[str, Any]], title: str) -> "Figur
         axes.axhline(task["majority"]["accuracy"], color="#1a1a1a", linestyle=":", label="most frequent label")
         axes.set(xlabel="layer", ylim=(0, 1.02))
         axes.set_title(name, fontsize="medium")
-    figure.axes[0].legend(fontsize="x-small")
-    for axes in panels:
-        axes.axis("off")
+    panels[0].legend(fontsize="x-small")
     return figure
+
+
+def _panels(count: int, width: float, height: float, title: str) -> tuple["Figure", list["Axes"]]:
+    """A figure with so many panels of so many inches, three side by side at most."""
+    columns = min(3, count)
+    rows = -(-count // columns)
+    figure = new_figure(width * columns + 0.5, height * rows + 0.6)
+    figure.suptitle(title, fontsize="medium")
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in panels[count:]:
+        axes.axis("off")
+    return figure, panels[:count]
 
 
 def panels_picture(values: np.ndarray, names: Sequence[str], title: str, across: str) -> "Figure":
@@ -231,15 +238,9 @@ def guesses_picture(shown: Mapping[str, Any], title: str) -> "Figure":
 
 def points_picture(layers: Mapping[int, Sequence[Sequence[float]]], labels: Sequence[str], title: str) -> "Figure":
     """Points `(units, 2)` of each layer, a panel each; labels differ by mark and colour."""
-    columns = min(3, len(layers))
-    rows = -(-len(layers) // columns)
-    figure = new_figure(3.4 * columns + 0.5, 3 * rows + 0.5)
-    figure.suptitle(title, fontsize="medium")
+    figure, panels = _panels(len(layers), 3.4, 3, title)
     names, marks = list(dict.fromkeys(labels)), "os^Dv*P<>X"
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axes in panels[len(layers) :]:
-        axes.axis("off")
-    for axes, (layer, points) in zip(panels, layers.items(), strict=False):
+    for axes, (layer, points) in zip(panels, layers.items(), strict=True):
         for number, name in enumerate(names):
             own = np.array([point for point, label in zip(points, labels, strict=True) if label == name])
             axes.scatter(*own.T, marker=marks[number % len(marks)], s=14, alpha=0.7, label=name or None)

@@ -23,13 +23,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import LabelEncoder, StandardScaler
 from torch import nn
 
-from ..features import FeatureExtractor
 from ..files.texts import input_error
 from ..model.blocks import ScalarMix
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.readers import Record, read_sentences
 from ..tasks.tagging import TREEBANK_COLUMNS
+from . import text_states
 from .agreement import proportion
 
 PROBES = ("linear", "mlp")
@@ -228,18 +228,11 @@ def states_of(
     model: GPTPreTrainedModel, tokenizer: GPTTokenizer, texts: Sequence[str], by_word: bool
 ) -> tuple[np.ndarray, dict[tuple[int, int, int], int]]:
     """
-    States `(layers, units, n_embd)`, from the embedding to the last block: of texts the mean over their tokens, of
-    words that of their last token. Words have a row by number of text and characters, as `word_tasks` wants it.
+    States `(layers, units, n_embd)`, from the embedding to the last block, of texts or of words, and their rows by
+    number of text and characters, as `word_tasks` wants it; see `hf_gpt.analysis.text_states`.
     """
-    unit = {"pooling": "none", "unit": "word", "word_pooling": "last"} if by_word else {"pooling": "mean"}
-    found = FeatureExtractor(model, tokenizer, layers="all", **unit)(list(texts))
-    states = torch.stack([found.states[layer] for layer in sorted(found.states)]).float().numpy()
-    rows = {}
-    if by_word:
-        numbers = np.repeat(np.arange(len(texts)), np.diff(found.offsets)).tolist()
-        columns = (found.columns[name].tolist() for name in ("word_start", "word_end"))
-        rows = {key: row for row, key in enumerate(zip(numbers, *columns, strict=True))}
-    return states, rows
+    states, places = text_states(model, tokenizer, texts, by_word=by_word)
+    return np.stack([*states.values()]), {place: row for row, place in enumerate(places)}
 
 
 def static_model(model: GPTPreTrainedModel) -> GPTPreTrainedModel:

@@ -11,11 +11,10 @@ import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
-from ..features import FeatureExtractor
 from ..generation import encode
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
-from . import words_of
+from . import text_states, words_of
 
 METHODS, UNITS = ("pca", "tsne"), ("sentence", "word", "token")
 
@@ -45,29 +44,14 @@ def text_vectors(
     layers: Sequence[int | str] | str = "all",
     by_word: bool = False,
 ) -> Vectors:
-    """
-    The states of texts (mean over their tokens) or of their words (last token, which has read the whole word).
-
-    Args:
-        model (`GPTPreTrainedModel`): in evaluation mode.
-        tokenizer (`GPTTokenizer`): its tokenizer.
-        texts (`Sequence[str]`): the texts.
-        layers (*optional*, defaults to `"all"`): see `hf_gpt.features.resolve_layers`.
-        by_word (`bool`, *optional*, defaults to `False`): words instead of texts.
-    """
-    unit = {"pooling": "none", "unit": "word", "word_pooling": "last"} if by_word else {"pooling": "mean"}
-    found = FeatureExtractor(model, tokenizer, layers=layers, **unit)(list(texts))
-    states = {layer: each.float().numpy() for layer, each in found.states.items()}
-    if not by_word:
-        return Vectors(states, list(texts), list(range(len(texts))), list(texts))
-    numbers = np.repeat(np.arange(len(texts)), np.diff(found.offsets)).tolist()
-    spans = list(zip(found.columns["word_start"].tolist(), found.columns["word_end"].tolist(), strict=True))
-    names = [texts[number][start:end] for number, (start, end) in zip(numbers, spans, strict=True)]
+    """The states of texts or of their words, and what these are; see `hf_gpt.analysis.text_states`."""
+    states, places = text_states(model, tokenizer, texts, layers, by_word)
+    names = [texts[number][start:end] for number, start, end in places]
     around = [
-        f"{texts[number][max(0, start - 40) : start]}[{texts[number][start:end]}]{texts[number][end : end + 40]}"
-        for number, (start, end) in zip(numbers, spans, strict=True)
+        f"{texts[number][max(0, start - 40) : start]}[{name}]{texts[number][end : end + 40]}"
+        for name, (number, start, end) in zip(names, places, strict=True)
     ]
-    return Vectors(states, names, numbers, around)
+    return Vectors(states, names, [number for number, _, _ in places], around if by_word else names)
 
 
 def token_vectors(model: GPTPreTrainedModel, tokenizer: GPTTokenizer, ids: Sequence[int] | None = None) -> Vectors:
@@ -113,10 +97,7 @@ def nearest(
         without (`Sequence[int]`, *optional*): rows that do not count.
     """
     mean = vectors.mean(0)
-    cosines = _unit(vectors - mean) @ _unit(query - mean)
-    cosines[list(without)] = -np.inf
-    rows = np.argsort(-cosines, kind="stable")[: min(count, len(vectors) - len(set(without)))]
-    return [(int(row), float(cosines[row])) for row in rows]
+    return _nearest(_unit(vectors - mean), query - mean, count, without)
 
 
 def analogy(vectors: np.ndarray, first: int, second: int, third: int, count: int = 10) -> list[tuple[int, float]]:
@@ -125,9 +106,13 @@ def analogy(vectors: np.ndarray, first: int, second: int, third: int, count: int
     all of length 1, but these three.
     """
     units = _unit(vectors - vectors.mean(0))
-    cosines = units @ _unit(units[second] - units[first] + units[third])
-    cosines[[first, second, third]] = -np.inf
-    rows = np.argsort(-cosines, kind="stable")[: min(count, len(vectors) - len({first, second, third}))]
+    return _nearest(units, units[second] - units[first] + units[third], count, [first, second, third])
+
+
+def _nearest(units: np.ndarray, query: np.ndarray, count: int, without: Sequence[int]) -> list[tuple[int, float]]:
+    cosines = units @ _unit(query)
+    cosines[list(without)] = -np.inf
+    rows = np.argsort(-cosines, kind="stable")[: min(count, len(units) - len(set(without)))]
     return [(int(row), float(cosines[row])) for row in rows]
 
 

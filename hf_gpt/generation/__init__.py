@@ -75,6 +75,12 @@ def encode(tokenizer: GPTTokenizer, text: str) -> list[int]:
     return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
 
 
+def check_predicted(ids: Sequence[int]) -> None:
+    """Raise a `ValueError` for a text in which nothing is predicted: one of fewer than two tokens."""
+    if len(ids) < 2:
+        raise ValueError("A text has fewer than two tokens: nothing is predicted in it; write more.")
+
+
 def check_one_of(**inputs: object) -> None:
     """Raise a `ValueError` unless exactly one of several flags was given."""
     flags = [f"--{name}" for name in inputs]

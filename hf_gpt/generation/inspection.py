@@ -11,6 +11,7 @@ from tqdm import tqdm
 from ..files.templates import render_template
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
+from . import check_predicted
 from .scoring import checked_stride, windows
 
 # Surprisal, in bits, from which a token of the page has the full colour.
@@ -77,8 +78,7 @@ def inspect(
     Raises:
         ValueError: if there are fewer than two tokens.
     """
-    if len(ids) < 2:
-        raise ValueError("The text has fewer than two tokens: nothing is predicted in it; write more.")
+    check_predicted(ids)
     context = model.config.n_positions
     count = min(count, len(tokenizer))
     positions = []

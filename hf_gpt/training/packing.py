@@ -294,9 +294,8 @@ def packed_rows(
 
 def documents_of(files: Sequence[str | HubTexts], text_column: str = "text", wikitext: bool = False) -> Iterator[str]:
     """The documents of files, or of one data set: their texts, or with `wikitext` the articles of these."""
-    read = [isinstance(file, HubTexts) for file in files]
-    texts = files[0].texts(text_column) if any(read) else (text for _, text in iter_texts(files, text_column))
-    for text in texts:
+    is_hub = any(isinstance(file, HubTexts) for file in files)
+    for text in files[0].texts(text_column) if is_hub else (text for _, text in iter_texts(files, text_column)):
         yield from wikitext_articles(text) if wikitext else (text,)
 
 
