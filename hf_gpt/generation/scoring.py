@@ -5,8 +5,8 @@ A text longer than the context is read in windows that move by `stride` tokens, 
 counts in the first window that it stands in. So every token behind the first window is predicted with at least
 `context - stride` tokens of context, which are at least `stride`. Texts that begin alike are read as one token tree,
 which gives the same numbers for less work. The first token of a text has nothing to be predicted from and is not
-counted. What has no probability in the model's language-model loss (padding, special tokens
-that no loss has trained) has none here.
+counted. What has no probability in the model's language-model loss (padding, special tokens that no loss has trained)
+has none here.
 """
 
 import json

@@ -573,7 +573,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         raise NotImplementedError("train a vocabulary with scripts/train_tokenizer.py and load it with from_release")
 
 
-def _holds_bytes(vocabulary: Iterable[str]) -> bool:
+def _holds_bytes(vocabulary: dict[str, int]) -> bool:
     return vocabulary.keys() >= set(pre_tokenizers.ByteLevel.alphabet()) and not any(
         token.endswith(END_OF_WORD) for token in vocabulary
     )
