@@ -76,6 +76,9 @@ class GenerateArguments(LanguageModelArguments):
     )
     batch_size: int = field(default=16, metadata={"help": "Prompts that are continued at once, if equally long."})
     compare: str | None = field(default=None, metadata={"help": "Human text to compare with: a file or a folder."})
+    text_column: str = field(
+        default="text", metadata={"help": "With --compare: column of the text in JSONL and Parquet files."}
+    )
     passages: int = field(default=50, metadata={"help": "With --compare and without prompts: passages to continue."})
     prompt_tokens: int = field(default=20, metadata={"help": "With --compare and without prompts: a prompt's length."})
     output_file: str | None = field(default=None, metadata={"help": "A .json file for all texts and measures."})
@@ -103,7 +106,7 @@ def main() -> None:
     """Parse arguments, generate, compare, write."""
     (args,) = parse_arguments((GenerateArguments,), description=__doc__)
     texts = read_lines(Path(args.file)) if args.file else args.text
-    human_texts = [text for _, text in iter_texts(args.compare)] if args.compare else []
+    human_texts = [text for _, text in iter_texts(args.compare, args.text_column)] if args.compare else []
     model, tokenizer = args.load()
     context = model.config.n_positions
     room = max(context - args.max_new_tokens, context // 2)
@@ -159,7 +162,8 @@ def _stream(
     settings: dict[str, Any],
 ) -> None:
     for prompt in prompts:
-        print(tokenizer.decode(prompt), end=" ", flush=True)
+        # GPT-2's words begin with a space of their own.
+        print(tokenizer.decode(prompt), end="" if tokenizer.byte_level else " ", flush=True)
         streamer = TextStreamer(tokenizer, skip_prompt=True)
         continue_prompts(
             model, tokenizer, [prompt], args.chosen, args.max_new_tokens, args.seed, streamer=streamer, **settings

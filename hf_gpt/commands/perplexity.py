@@ -11,7 +11,7 @@ log-probability of all tokens but the first of each text, and words are what whi
 given, so that models with different tokenizers can be compared. A text longer than the context is read in windows that
 move by --stride tokens.
 
-With --last_word each row of JSONL or Parquet (`text`), or each line of any other file, is a passage, of which the last
+With --last_word each row of JSONL or Parquet, or each line of any other file, is a passage, of which the last
 word is to be guessed, as in LAMBADA: how often each of its tokens is the likeliest one, and exp(mean negative
 log-probability of the word).
 """
@@ -38,6 +38,7 @@ class PerplexityArguments(LanguageModelArguments):
         default=None,
         metadata={"help": "Text files, folders of .txt, and .xz, .gz, tar or zip files of .txt; each file is a text."},
     )
+    text_column: str = field(default="text", metadata={"help": "Column of the text in JSONL and Parquet files."})
     stride: int | None = field(
         default=None,
         metadata={
@@ -77,7 +78,8 @@ def main() -> None:
 def measure(args: PerplexityArguments) -> dict:
     """What the output file holds."""
     # Read first: a file that cannot be read shows before the model is loaded.
-    texts = [*iter_texts(args.file)] if args.file else [(f"text {n}", text) for n, text in enumerate(args.text, 1)]
+    texts = [(f"text {n}", text) for n, text in enumerate(args.text or [], 1)]
+    texts += iter_texts(args.file, args.text_column) if args.file else []
     model, tokenizer = args.load()
     context = model.config.n_positions
     stride = checked_stride(args.stride, context)
@@ -119,7 +121,7 @@ def measure_last_words(args: PerplexityArguments) -> dict:
     passages = [(f"text {n}", text) for n, text in enumerate(args.text or [], 1)]
     for file in map(Path, args.file or []):
         if file.name.lower().endswith(ROWS):
-            passages += iter_texts(file)
+            passages += iter_texts(file, args.text_column)
         else:
             passages += [(place(file, number), line) for number, line in enumerate(read_lines(file), 1)]
     model, tokenizer = args.load()

@@ -67,6 +67,8 @@ def _score(args: ScoreArguments, texts: list[str]) -> list[TextScore]:
 
 def _score_sentences(args: ScoreArguments) -> list[dict[str, Any]]:
     texts = read_lines(Path(args.file)) if args.file else args.text
+    if not all(map(str.strip, texts)):
+        raise ValueError("One --text is empty: write something.")
     return [
         {
             "text": text,

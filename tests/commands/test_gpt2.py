@@ -45,6 +45,15 @@ def test_texts(words, gpt2, hf_gpt):
     assert printed[0] == printed[1]
 
 
+def test_streamed_text_is_that_of_the_file(gpt2, tmp_path, hf_gpt):
+    flags = ["generate", "--model_name_or_path", gpt2 / "stock", "--text", TEXT, "--strategy", "greedy"]
+    status, streamed, errors = hf_gpt(*flags, "--max_new_tokens", 5, "--stream")
+    assert status == 0, errors
+    assert hf_gpt(*flags, "--max_new_tokens", 5, "--output_file", tmp_path / "o.json")[0] == 0
+    (strategy,) = json.loads((tmp_path / "o.json").read_text())["strategies"]
+    assert streamed.strip() == strategy["continuations"][0]["text"].strip()
+
+
 def features(folder: Path):
     return [path.read_bytes() for path in sorted(folder.rglob("*.npy"))]
 

@@ -208,7 +208,7 @@ def test_perplexity_by_command(hf_gpt, tiny_checkpoint, tmp_path):
 def test_last_words(hf_gpt, tiny_checkpoint, tmp_path):
     """LAMBADA's measure, against logits of each passage alone; what is longer than the context loses its beginning."""
     passages = ["She opened the door and ran.", "He was afraid of spiders\nextemporize", "one two " * 60 + "three"]
-    (tmp_path / "one.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in passages[:2]))
+    (tmp_path / "one.jsonl").write_text("".join(json.dumps({"passage": text}) + "\n" for text in passages[:2]))
     (tmp_path / "two.txt").write_text(f"{passages[2]}\n")
     model, tokenizer = (auto.from_pretrained(tiny_checkpoint) for auto in (AutoModelForCausalLM, AutoTokenizer))
     wanted = []
@@ -220,7 +220,7 @@ def test_last_words(hf_gpt, tiny_checkpoint, tmp_path):
             scores = model(torch.tensor([ids])).logits[0, -len(new) - 1 : -1].log_softmax(-1)
         wanted.append((scores[range(len(new)), new].sum().item(), scores.argmax(-1).tolist() == new))
     flags = ["--model_name_or_path", tiny_checkpoint, "--file", tmp_path / "one.jsonl", tmp_path / "two.txt"]
-    flags += ["--last_word", "--batch_size", 2, "--output_file", tmp_path / "o.json"]
+    flags += ["--text_column", "passage", "--last_word", "--batch_size", 2, "--output_file", tmp_path / "o.json"]
     status, printed, errors = hf_gpt("perplexity", *flags)
     assert status == 0, errors
     record = json.loads((tmp_path / "o.json").read_text())
@@ -321,6 +321,7 @@ def test_a_masked_language_model_is_refused(hf_gpt, tiny_checkpoint, tmp_path):
         (("score", "--text", "a", "--file", "b"), "Give --text, --file or --pairs, not --text and --file together."),
         (("score", "--file", "no.txt"), "no.txt: there is no such file."),
         (("score", "--text", "a", "--output_file", "a.csv"), "name a file that ends in .jsonl or .tsv"),
+        (("score", "--text", "a", " "), "One --text is empty"),
         (("score", "--text", "a", "--device", "warp:9"), "--device warp:9 cannot be used"),
         (("score", "--text", "a", "--batch_size", "0"), "--batch_size 0: the number must be at least 1"),
         (("perplexity", "--text", "a", "--stride", "33"), "--stride 33: at least 1 and at most 32"),
