@@ -183,7 +183,7 @@ def test_tables_are_the_scripts_output(name, monkeypatch):
     monkeypatch.syspath_prepend(str(REPOSITORY / "scripts" / "measure"))
     import benchmark
 
-    from scripts.measure import adapters, devices, inside, tasks
+    from scripts.measure import adapters, devices, inside, pretraining, tasks
 
     results = RESULTS[name]
     if name == "frozen_training":
@@ -197,6 +197,8 @@ def test_tables_are_the_scripts_output(name, monkeypatch):
         tables = [devices.table(results)]
     elif name == "inside":
         tables = inside.tables(results)
+    elif name == "pretraining":
+        tables = [pretraining.table(results["results"])]
     elif name.startswith("adapters"):
         tables = [adapters.table(results)]
     else:
