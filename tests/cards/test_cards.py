@@ -515,7 +515,8 @@ def test_commands_in_carried_cards_exist(folder):
         source = (REPOSITORY / "hf_gpt" / "commands" / Path(script).name).read_text(encoding="utf-8")
         for flag in re.findall(r"--(\w+)", flags):
             own = re.search(rf"\b{flag}:", source)
-            assert own or flag in FineTuningArguments.__dataclass_fields__ or flag in ("model_name_or_path", "config"), flag
+            known = {*FineTuningArguments.__dataclass_fields__, "model_name_or_path", "config"}
+            assert own or flag in known, flag
 
 
 @pytest.mark.parametrize("room", ["cards", "demo", "hub"])
