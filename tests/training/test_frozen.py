@@ -182,13 +182,13 @@ def test_cached_training_equals_running_the_model_each_epoch(name, frozen_run):
     """With dropout on the classify state."""
     (ours, record), (theirs, uncached) = (frozen_run(name, cached) for cached in (True, False))
     assert record["metrics"] == uncached["metrics"]
-    np.testing.assert_allclose(log_lines(ours, 14), log_lines(theirs, 14), rtol=0, atol=1e-6)
-    torch.testing.assert_close(predictions(ours), predictions(theirs), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(log_lines(ours, 14), log_lines(theirs, 14), rtol=0, atol=1e-5)
+    torch.testing.assert_close(predictions(ours), predictions(theirs), rtol=0, atol=1e-5)
     first, second = (load_file(folder / "model.safetensors") for folder in (ours, theirs))
     for weight, value in first.items():
         # The gradient of a bias of all choices is rounding error, which Adam blows up.
         if not (weight == "score.bias" and value.numel() == 1):
-            torch.testing.assert_close(value, second[weight], rtol=0, atol=1e-6)
+            torch.testing.assert_close(value, second[weight], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", RUNS)
