@@ -10,8 +10,10 @@ OpenAI's TensorFlow files of GPT-2, stock `openai-gpt` and `gpt2` (safetensors o
 which is merged into its base model. The output is written under another name and renamed when it is complete.
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from transformers.hf_argparser import HfArg
 
 from ..conversion.sources import KINDS, LANGUAGE_MODEL, SourceOptions, read_checkpoint
 from ..conversion.targets import FORMATS, SPECIAL_TOKENS_CHOICES, write_checkpoint, write_folder
@@ -25,36 +27,29 @@ from . import command, parse_arguments
 class ConversionArguments:
     """What to convert into what."""
 
-    to: str = field(default="hf_gpt", metadata={"help": "Format to write.", "choices": list(FORMATS)})
-    head: str | None = field(
+    to: str = HfArg(default="hf_gpt", help="Format to write.", metadata={"choices": list(FORMATS)})
+    head: str | None = HfArg(
         default=None,
-        metadata={
-            "help": "Head of the model, by default the source's; a new one is drawn. language-model is causal-lm "
-            "without what fine-tuning left: labels, and rows of special tokens.",
-            "choices": [*HEADS, LANGUAGE_MODEL],
-        },
+        help="Head of the model, by default the source's; a new one is drawn. language-model is causal-lm "
+        "without what fine-tuning left: labels, and rows of special tokens.",
+        metadata={"choices": [*HEADS, LANGUAGE_MODEL]},
     )
-    n_positions: int | None = field(default=None, metadata={"help": "Context length, at most the source's."})
-    n_head: int | None = field(
-        default=None, metadata={"help": "Attention heads of OpenAI's files, where not width / 64."}
-    )
-    special_tokens: str = field(
+    n_positions: int | None = HfArg(default=None, help="Context length, at most the source's.")
+    n_head: int | None = HfArg(default=None, help="Attention heads of OpenAI's files, where not width / 64.")
+    special_tokens: str = HfArg(
         default="auto",
-        metadata={
-            "help": "Rows of _start_, _delimiter_, _classify_, <pad> in openai-gpt, which has none: auto drops them "
-            "where they are as drawn, and so come back.",
-            "choices": list(SPECIAL_TOKENS_CHOICES),
-        },
+        help="Rows of _start_, _delimiter_, _classify_, <pad> in openai-gpt, which has none: auto drops them "
+        "where they are as drawn, and so come back.",
+        metadata={"choices": list(SPECIAL_TOKENS_CHOICES)},
     )
-    tokenizer_source: str | None = field(default=None, metadata={"help": "Folder of the tokenizer, if another."})
-    no_tokenizer: bool = field(default=False, metadata={"help": "Convert the weights alone."})
-    fast_tokenizer: bool = field(
-        default=False,
-        metadata={"help": "Write the tokenizer as a PreTrainedTokenizerFast, for places without hf_gpt and spaCy."},
+    tokenizer_source: str | None = HfArg(default=None, help="Folder of the tokenizer, if another.")
+    no_tokenizer: bool = HfArg(default=False, help="Convert the weights alone.")
+    fast_tokenizer: bool = HfArg(
+        default=False, help="Write the tokenizer as a PreTrainedTokenizerFast, for places without hf_gpt and spaCy."
     )
-    base_model: str | None = field(default=None, metadata={"help": "Base model of an adapter, if it has moved."})
-    seed: int = field(default=0, metadata={"help": "Of the special tokens' rows and of a new head."})
-    overwrite: bool = field(default=False, metadata={"help": "Replace an output folder that is not empty."})
+    base_model: str | None = HfArg(default=None, help="Base model of an adapter, if it has moved.")
+    seed: int = HfArg(default=0, help="Of the special tokens' rows and of a new head.")
+    overwrite: bool = HfArg(default=False, help="Replace an output folder that is not empty.")
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -10,7 +10,9 @@ It needs gradio (`pip install -e ".[demo]"`), answers on this machine alone, and
 `hf upload USER/SPACE outputs/space --repo-type space`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from transformers.hf_argparser import HfArg
 
 from ..demo.page import Demos, build_app, export_space, import_gradio
 from . import command, parse_arguments
@@ -20,18 +22,13 @@ from . import command, parse_arguments
 class DemoArguments:
     """What to show, and where."""
 
-    model_name_or_path: str = field(metadata={"help": "Folder or Hub id of a language model."})
-    classifier: str | None = field(
-        default=None, metadata={"help": "Folder or Hub id of a fine-tuned classifier, or of an adapter."}
+    model_name_or_path: str = HfArg(help="Folder or Hub id of a language model.")
+    classifier: str | None = HfArg(default=None, help="Folder or Hub id of a fine-tuned classifier, or of an adapter.")
+    multiple_choice: str | None = HfArg(
+        default=None, help="Folder or Hub id of a model fine-tuned for it, or of an adapter."
     )
-    multiple_choice: str | None = field(
-        default=None,
-        metadata={"help": "Folder or Hub id of a model fine-tuned for it, or of an adapter."},
-    )
-    port: int | None = field(default=None, metadata={"help": "By default the first free one from 7860."})
-    export_space: str | None = field(
-        default=None, metadata={"help": "Write the folder of a Space instead of showing anything."}
-    )
+    port: int | None = HfArg(default=None, help="By default the first free one from 7860.")
+    export_space: str | None = HfArg(default=None, help="Write the folder of a Space instead of showing anything.")
 
 
 @command()

@@ -20,11 +20,12 @@ texts that end in a loop (Holtzman et al., 2020), all over tokens. Without promp
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transformers import TextStreamer
+from transformers.hf_argparser import HfArg
 
 from ..files import write_json
 from ..generation import LanguageModelArguments, check_one_of, check_output_file, encode
@@ -45,44 +46,39 @@ NAMES = ("greedy", "beam", "temperature", "top_k", "nucleus", "typical")
 class GenerateArguments(LanguageModelArguments):
     """Which language model, and what it is to continue."""
 
-    text: list[str] | None = field(default=None, metadata={"help": "Prompts."})
-    file: str | None = field(default=None, metadata={"help": "File of prompts, one a line."})
-    max_new_tokens: int = field(default=40, metadata={"help": "Tokens behind each prompt."})
-    strategy: str | None = field(
-        default=None, metadata={"help": "One strategy alone; by default all.", "choices": list(NAMES)}
+    text: list[str] | None = HfArg(default=None, help="Prompts.")
+    file: str | None = HfArg(default=None, help="File of prompts, one a line.")
+    max_new_tokens: int = HfArg(default=40, help="Tokens behind each prompt.")
+    strategy: str | None = HfArg(
+        default=None, help="One strategy alone; by default all.", metadata={"choices": list(NAMES)}
     )
-    stream: bool = field(default=False, metadata={"help": "Print the text of --strategy as it is written."})
-    cache_implementation: str | None = field(
+    stream: bool = HfArg(default=False, help="Print the text of --strategy as it is written.")
+    cache_implementation: str | None = HfArg(
         default=None,
-        metadata={
-            "help": "Cache of generate: static is as long as the text is to become from the beginning, dynamic grows "
-            "(the default).",
-            "choices": ["dynamic", "static"],
-        },
+        help="Cache of generate: static is as long as the text is to become from the beginning, dynamic grows "
+        "(the default).",
+        metadata={"choices": ["dynamic", "static"]},
     )
-    num_samples: int = field(default=1, metadata={"help": "Continuations of each prompt by strategies that draw."})
-    seed: int = field(default=0, metadata={"help": "Of all that is drawn."})
-    num_beams: int = field(default=4, metadata={"help": "Continuations that beam search keeps."})
-    top_k: int = field(default=40, metadata={"help": "Likeliest tokens that top-k sampling draws from."})
-    top_p: float = field(default=0.9, metadata={"help": "Probability that nucleus sampling draws from."})
-    typical_p: float = field(default=0.95, metadata={"help": "Probability that typical sampling draws from."})
-    temperature: float = field(default=1.0, metadata={"help": "What logits are divided by before drawing."})
-    repetition_penalty: float | None = field(
-        default=None,
-        metadata={"help": "Above 1: tokens that are there already become less likely, in all strategies."},
+    num_samples: int = HfArg(default=1, help="Continuations of each prompt by strategies that draw.")
+    seed: int = HfArg(default=0, help="Of all that is drawn.")
+    num_beams: int = HfArg(default=4, help="Continuations that beam search keeps.")
+    top_k: int = HfArg(default=40, help="Likeliest tokens that top-k sampling draws from.")
+    top_p: float = HfArg(default=0.9, help="Probability that nucleus sampling draws from.")
+    typical_p: float = HfArg(default=0.95, help="Probability that typical sampling draws from.")
+    temperature: float = HfArg(default=1.0, help="What logits are divided by before drawing.")
+    repetition_penalty: float | None = HfArg(
+        default=None, help="Above 1: tokens that are there already become less likely, in all strategies."
     )
-    no_repeat_ngram_size: int | None = field(
-        default=None, metadata={"help": "No n-gram of this size twice, in all strategies; beam search has 2 anyway."}
+    no_repeat_ngram_size: int | None = HfArg(
+        default=None, help="No n-gram of this size twice, in all strategies; beam search has 2 anyway."
     )
-    batch_size: int = field(default=16, metadata={"help": "Prompts that are continued at once, if equally long."})
-    compare: str | None = field(default=None, metadata={"help": "Human text to compare with: a file or a folder."})
-    text_column: str = field(
-        default="text", metadata={"help": "With --compare: column of the text in JSONL and Parquet files."}
-    )
-    passages: int = field(default=50, metadata={"help": "With --compare and without prompts: passages to continue."})
-    prompt_tokens: int = field(default=20, metadata={"help": "With --compare and without prompts: a prompt's length."})
-    output_file: str | None = field(default=None, metadata={"help": "A .json file for all texts and measures."})
-    overwrite: bool = field(default=False, metadata={"help": "Replace an output file that is there."})
+    batch_size: int = HfArg(default=16, help="Prompts that are continued at once, if equally long.")
+    compare: str | None = HfArg(default=None, help="Human text to compare with: a file or a folder.")
+    text_column: str = HfArg(default="text", help="With --compare: column of the text in JSONL and Parquet files.")
+    passages: int = HfArg(default=50, help="With --compare and without prompts: passages to continue.")
+    prompt_tokens: int = HfArg(default=20, help="With --compare and without prompts: a prompt's length.")
+    output_file: str | None = HfArg(default=None, help="A .json file for all texts and measures.")
+    overwrite: bool = HfArg(default=False, help="Replace an output file that is there.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

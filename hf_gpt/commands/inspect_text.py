@@ -11,8 +11,10 @@ probability), and the likeliest tokens with their probabilities. An ellipsis goe
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from transformers.hf_argparser import HfArg
 
 from ..files import write_json, write_text
 from ..generation import LanguageModelArguments, check_one_of, check_output_file, encode
@@ -25,17 +27,15 @@ from . import command, parse_arguments
 class InspectArguments(LanguageModelArguments):
     """Which language model, and the text to look at."""
 
-    text: str | None = field(default=None, metadata={"help": "The text."})
-    file: str | None = field(default=None, metadata={"help": "A text file."})
-    top_tokens: int = field(default=5, metadata={"help": "Likeliest tokens to show at each position."})
-    stride: int | None = field(
+    text: str | None = HfArg(default=None, help="The text.")
+    file: str | None = HfArg(default=None, help="A text file.")
+    top_tokens: int = HfArg(default=5, help="Likeliest tokens to show at each position.")
+    stride: int | None = HfArg(
         default=None,
-        metadata={
-            "help": "By how many tokens the window moves over a long text; at most half the context, the default."
-        },
+        help="By how many tokens the window moves over a long text; at most half the context, the default.",
     )
-    output_file: str | None = field(default=None, metadata={"help": "A .json or .html file, instead of a table here."})
-    overwrite: bool = field(default=False, metadata={"help": "Replace an output file that is there."})
+    output_file: str | None = HfArg(default=None, help="A .json or .html file, instead of a table here.")
+    overwrite: bool = HfArg(default=False, help="Replace an output file that is there.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,10 +16,11 @@ word is to be guessed, as in LAMBADA: how often each of its tokens is the likeli
 log-probability of the word).
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tqdm import tqdm
+from transformers.hf_argparser import HfArg
 
 from ..files import write_json
 from ..files.texts import place
@@ -33,23 +34,20 @@ from . import command, parse_arguments
 class PerplexityArguments(LanguageModelArguments):
     """Which language model, and what to measure it on."""
 
-    text: list[str] | None = field(default=None, metadata={"help": "Texts to measure it on."})
-    file: list[str] | None = field(
-        default=None,
-        metadata={"help": "Text files, folders of .txt, and .xz, .gz, tar or zip files of .txt; each file is a text."},
+    text: list[str] | None = HfArg(default=None, help="Texts to measure it on.")
+    file: list[str] | None = HfArg(
+        default=None, help="Text files, folders of .txt, and .xz, .gz, tar or zip files of .txt; each file is a text."
     )
-    text_column: str = field(default="text", metadata={"help": "Column of the text in JSONL and Parquet files."})
-    stride: int | None = field(
+    text_column: str = HfArg(default="text", help="Column of the text in JSONL and Parquet files.")
+    stride: int | None = HfArg(
         default=None,
-        metadata={
-            "help": "By how many tokens the window moves over a long text: at most half the context, the default. The "
-            "fewer, the more context each token has, and the longer it takes."
-        },
+        help="By how many tokens the window moves over a long text: at most half the context, the default. The "
+        "fewer, the more context each token has, and the longer it takes.",
     )
-    last_word: bool = field(default=False, metadata={"help": "Measure the last word of each passage alone (LAMBADA)."})
-    batch_size: int = field(default=8, metadata={"help": "Windows that are read at once."})
-    output_file: str | None = field(default=None, metadata={"help": "A .json file for the result, each text's too."})
-    overwrite: bool = field(default=False, metadata={"help": "Replace an output file that is there."})
+    last_word: bool = HfArg(default=False, help="Measure the last word of each passage alone (LAMBADA).")
+    batch_size: int = HfArg(default=8, help="Windows that are read at once.")
+    output_file: str | None = HfArg(default=None, help="A .json file for the result, each text's too.")
+    overwrite: bool = HfArg(default=False, help="Replace an output file that is there.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

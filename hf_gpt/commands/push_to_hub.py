@@ -10,7 +10,9 @@ checked before anything is sent; `--dry_run` prints every file with its size and
 neither network nor token. After a failure the same command goes on where it stopped.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from transformers.hf_argparser import HfArg
 
 from ..hub import push
 from . import command, parse_arguments
@@ -20,15 +22,15 @@ from . import command, parse_arguments
 class PushArguments:
     """Where to push to, and how."""
 
-    repo_id: str = field(metadata={"help": "user/name; a repository that is not there is created."})
-    dry_run: bool = field(default=False, metadata={"help": "Check and print everything, send nothing."})
-    private: bool = field(default=False, metadata={"help": "Create the repository as a private one."})
-    revision: str | None = field(default=None, metadata={"help": "Branch to push to, by default main."})
-    tag: str | None = field(default=None, metadata={"help": "Name for the new state, such as v1."})
-    create_pr: bool = field(default=False, metadata={"help": "Open a pull request instead of pushing."})
-    commit_message: str | None = field(default=None, metadata={"help": "Title of the commit."})
-    base_model: str | None = field(
-        default=None, metadata={"help": "Hub id of the model that this one was made from, for adapters above all."}
+    repo_id: str = HfArg(help="user/name; a repository that is not there is created.")
+    dry_run: bool = HfArg(default=False, help="Check and print everything, send nothing.")
+    private: bool = HfArg(default=False, help="Create the repository as a private one.")
+    revision: str | None = HfArg(default=None, help="Branch to push to, by default main.")
+    tag: str | None = HfArg(default=None, help="Name for the new state, such as v1.")
+    create_pr: bool = HfArg(default=False, help="Open a pull request instead of pushing.")
+    commit_message: str | None = HfArg(default=None, help="Title of the commit.")
+    base_model: str | None = HfArg(
+        default=None, help="Hub id of the model that this one was made from, for adapters above all."
     )
 
 

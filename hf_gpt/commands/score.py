@@ -16,9 +16,11 @@ import csv
 import io
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from transformers.hf_argparser import HfArg
 
 from ..files import write_text
 from ..generation import LanguageModelArguments, check_one_of, check_output_file, encode
@@ -30,12 +32,12 @@ from . import command, parse_arguments
 class ScoreArguments(LanguageModelArguments):
     """Which language model, and what it is to score."""
 
-    text: list[str] | None = field(default=None, metadata={"help": "Sentences."})
-    file: str | None = field(default=None, metadata={"help": "File of sentences, one a line."})
-    pairs: list[str] | None = field(default=None, metadata={"help": "Files of minimal pairs, TSV or JSONL."})
-    batch_size: int = field(default=32, metadata={"help": "Sentences of like length that are read at once."})
-    output_file: str | None = field(default=None, metadata={"help": "A .jsonl or .tsv file, a row for each sentence."})
-    overwrite: bool = field(default=False, metadata={"help": "Replace an output file that is there."})
+    text: list[str] | None = HfArg(default=None, help="Sentences.")
+    file: str | None = HfArg(default=None, help="File of sentences, one a line.")
+    pairs: list[str] | None = HfArg(default=None, help="Files of minimal pairs, TSV or JSONL.")
+    batch_size: int = HfArg(default=32, help="Sentences of like length that are read at once.")
+    output_file: str | None = HfArg(default=None, help="A .jsonl or .tsv file, a row for each sentence.")
+    overwrite: bool = HfArg(default=False, help="Replace an output file that is there.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,11 +16,12 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tqdm import tqdm
+from transformers.hf_argparser import HfArg
 
 from ..files import check_empty
 from ..model.tokenization_gpt import END_OF_WORD, GPTTokenizer
@@ -37,31 +38,24 @@ ASCII = {chr(code) for code in range(0x21, 0x7F)} - set(string.ascii_uppercase)
 class TrainTokenizerArguments:
     """What to read and to write."""
 
-    text_files: list[str] = field(
-        metadata={"help": "Text, JSONL or Parquet files, directories of them, and .xz, .gz, tar or zip files of .txt."}
+    text_files: list[str] = HfArg(
+        help="Text, JSONL or Parquet files, directories of them, and .xz, .gz, tar or zip files of .txt."
     )
-    output_dir: str = field(metadata={"help": "Where to write the vocabulary and the tokenizer."})
-    text_column: str = field(default="text", metadata={"help": "Column of the text in JSONL and Parquet files."})
-    language: str = field(
-        default="en",
-        metadata={"help": "Whose rules spaCy splits words by, such as de or ru; kept with the tokenizer."},
+    output_dir: str = HfArg(help="Where to write the vocabulary and the tokenizer.")
+    text_column: str = HfArg(default="text", help="Column of the text in JSONL and Parquet files.")
+    language: str = HfArg(
+        default="en", help="Whose rules spaCy splits words by, such as de or ru; kept with the tokenizer."
     )
-    vocab_size: int = field(default=8000, metadata={"help": "Rows of the vocabulary, without the special tokens."})
-    min_character_count: int = field(
-        default=100,
-        metadata={
-            "help": "Characters outside ASCII seen less often become unknown, and so do not cost two rows each."
-        },
+    vocab_size: int = HfArg(default=8000, help="Rows of the vocabulary, without the special tokens.")
+    min_character_count: int = HfArg(
+        default=100, help="Characters outside ASCII seen less often become unknown, and so do not cost two rows each."
     )
-    min_texts: int = field(
-        default=1,
-        metadata={"help": "Learn merges only from words seen in so many texts; 5 keeps one book's names out."},
+    min_texts: int = HfArg(
+        default=1, help="Learn merges only from words seen in so many texts; 5 keeps one book's names out."
     )
-    unwrap: bool = field(default=True, metadata={"help": "Join the lines of hard-wrapped paragraphs first."})
-    model_max_length: int | None = field(
-        default=None, metadata={"help": "The longest input of the model that it is for, if known."}
-    )
-    overwrite_output_dir: bool = field(default=False, metadata={"help": "Write into a directory that is not empty."})
+    unwrap: bool = HfArg(default=True, help="Join the lines of hard-wrapped paragraphs first.")
+    model_max_length: int | None = HfArg(default=None, help="The longest input of the model that it is for, if known.")
+    overwrite_output_dir: bool = HfArg(default=False, help="Write into a directory that is not empty.")
 
 
 def count_words(texts: Iterable[tuple[str, str]], unwrap: bool, min_texts: int, language: str = "en") -> Counter:

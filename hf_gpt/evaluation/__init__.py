@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from datasets import Dataset
 from peft import PeftModel
 from torch import nn
 from transformers import EvalPrediction
+from transformers.hf_argparser import HfArg
 
 from ..adapters.virtual_tokens import virtual_tokens
 from ..files import METRICS, PREDICTIONS, check_empty, in_output_folder, write_json
@@ -43,20 +44,20 @@ RESULT_FILES = (METRICS, PREDICTIONS)
 class EvaluationArguments(LauncherArguments):
     """What to measure; and the Trainer's own arguments."""
 
-    base_model: str | None = field(
-        default=None, metadata={"help": "Where the base model of an adapter is, if it is not where the adapter says."}
+    base_model: str | None = HfArg(
+        default=None, help="Where the base model of an adapter is, if it is not where the adapter says."
     )
-    split: str = field(default="test", metadata={"help": "Part of the task to measure.", "choices": list(SPLITS)})
-    zero_shot: bool = field(
-        default=False, metadata={"help": "Answer by the language model's probabilities, without a trained head."}
+    split: str = HfArg(default="test", help="Part of the task to measure.", metadata={"choices": list(SPLITS)})
+    zero_shot: bool = HfArg(
+        default=False, help="Answer by the language model's probabilities, without a trained head."
     )
-    zero_shot_prompt: str | None = field(
-        default=None, metadata={"help": "With --zero_shot: what is appended to a text before a class's word."}
+    zero_shot_prompt: str | None = HfArg(
+        default=None, help="With --zero_shot: what is appended to a text before a class's word."
     )
-    zero_shot_words: list[str] | None = field(
-        default=None, metadata={"help": "With --zero_shot: one word per class, in the order of the labels."}
+    zero_shot_words: list[str] | None = HfArg(
+        default=None, help="With --zero_shot: one word per class, in the order of the labels."
     )
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Rows of a step and device."})
+    per_device_eval_batch_size: int = HfArg(default=64, help="Rows of a step and device.")
 
 
 @in_output_folder

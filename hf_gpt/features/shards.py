@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from datasets.exceptions import DatasetGenerationError
 from pyarrow import parquet
 from safetensors.torch import save_file
 from tqdm.auto import tqdm
+from transformers.hf_argparser import HfArg
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from ..cards.features import card_text, describe_rows
@@ -57,64 +58,53 @@ _PATIENCE = timedelta(days=7)
 class FeatureArguments(NamesModel):
     """What to read, which states to keep, and how to write them."""
 
-    model_name_or_path: str = field(
-        metadata={"help": "An hf_gpt folder or Hub id, with or without a head, or the folder of the OpenAI release."}
+    model_name_or_path: str = HfArg(
+        help="An hf_gpt folder or Hub id, with or without a head, or the folder of the OpenAI release."
     )
-    input_files: list[str] = field(
-        metadata={"help": "Text files (.txt, one text a line), CSV, TSV, JSONL or Parquet; .gz and .xz are fine."}
+    input_files: list[str] = HfArg(
+        help="Text files (.txt, one text a line), CSV, TSV, JSONL or Parquet; .gz and .xz are fine."
     )
-    output_dir: str = field(metadata={"help": "Folder for the features; a run that was stopped goes on there."})
-    text_column: str = field(default="text", metadata={"help": "Column of the text (not for text files)."})
-    pair_column: str | None = field(default=None, metadata={"help": "Column of a second text."})
-    keep_columns: list[str] | None = field(
-        default=None, metadata={"help": "Columns to copy beside the features (parquet and arrow)."}
+    output_dir: str = HfArg(help="Folder for the features; a run that was stopped goes on there.")
+    text_column: str = HfArg(default="text", help="Column of the text (not for text files).")
+    pair_column: str | None = HfArg(default=None, help="Column of a second text.")
+    keep_columns: list[str] | None = HfArg(
+        default=None, help="Columns to copy beside the features (parquet and arrow)."
     )
-    quoted: bool = field(
-        default=True, metadata={"help": "CSV and TSV: false where a double quote is a character like any other."}
-    )
-    layers: list[str] = field(
+    quoted: bool = HfArg(default=True, help="CSV and TSV: false where a double quote is a character like any other.")
+    layers: list[str] = HfArg(
         default_factory=lambda: ["-1"],
-        metadata={"help": "Layers: 0 is the embedding's output, 1 the first block's, -1 the last block's; or all."},
+        help="Layers: 0 is the embedding's output, 1 the first block's, -1 the last block's; or all.",
     )
-    pooling: str = field(
+    pooling: str = HfArg(
         default="mean",
-        metadata={
-            "help": "What a text gives: mean of its tokens, state of its last token, state of its classify token, or "
-            "none: a state per token or word."
-        },
+        help="What a text gives: mean of its tokens, state of its last token, state of its classify token, or "
+        "none: a state per token or word.",
     )
-    unit: str = field(default="token", metadata={"help": "With --pooling none: a state per token or per word."})
-    word_pooling: str = field(
-        default="mean", metadata={"help": "With --unit word: mean of a word's tokens, or the last of them."}
-    )
-    task_template: bool | None = field(
+    unit: str = HfArg(default="token", help="With --pooling none: a state per token or per word.")
+    word_pooling: str = HfArg(default="mean", help="With --unit word: mean of a word's tokens, or the last of them.")
+    task_template: bool | None = HfArg(
         default=None,
-        metadata={
-            "help": "Read _start_ text _classify_ as the task heads do; by default as the tokenizer was saved, and "
-            "always with --pooling classify and with pairs."
-        },
+        help="Read _start_ text _classify_ as the task heads do; by default as the tokenizer was saved, and "
+        "always with --pooling classify and with pairs.",
     )
-    max_length: int | None = field(
-        default=None, metadata={"help": "Longer texts are cut to so many tokens; by default the model's context."}
+    max_length: int | None = HfArg(
+        default=None, help="Longer texts are cut to so many tokens; by default the model's context."
     )
-    format: str = field(
-        default="parquet", metadata={"help": "parquet, arrow, safetensors, or, not for --pooling none, npy."}
+    format: str = HfArg(default="parquet", help="parquet, arrow, safetensors, or, not for --pooling none, npy.")
+    dtype: str = HfArg(default="float32", help="The model's numbers: float32 or bfloat16.")
+    rows_per_shard: int | None = HfArg(
+        default=None, help="Rows of a file; by default 10,000, and 500 with --pooling none."
     )
-    dtype: str = field(default="float32", metadata={"help": "The model's numbers: float32 or bfloat16."})
-    rows_per_shard: int | None = field(
-        default=None, metadata={"help": "Rows of a file; by default 10,000, and 500 with --pooling none."}
+    tokens_per_batch: int | None = HfArg(
+        default=None, help="Tokens of a batch, padding included; by default 512 on a CPU and 8192 elsewhere."
     )
-    tokens_per_batch: int | None = field(
-        default=None,
-        metadata={"help": "Tokens of a batch, padding included; by default 512 on a CPU and 8192 elsewhere."},
-    )
-    tokenizer_name: str | None = field(default=None, metadata={"help": "Tokenizer, if not the model's own."})
-    revision: str = field(default="main", metadata={"help": "Branch, tag or commit of a model on the Hub."})
-    n_head: int | None = field(default=None, metadata={"help": "Heads of a release whose width is not 64 times that."})
-    attn_implementation: str | None = field(default=None, metadata={"help": "sdpa, eager or flex_attention."})
-    use_cpu: bool = field(default=False, metadata={"help": "Stay on the CPU."})
-    overwrite_output_dir: bool = field(
-        default=False, metadata={"help": "Replace the features that an earlier run left in --output_dir."}
+    tokenizer_name: str | None = HfArg(default=None, help="Tokenizer, if not the model's own.")
+    revision: str = HfArg(default="main", help="Branch, tag or commit of a model on the Hub.")
+    n_head: int | None = HfArg(default=None, help="Heads of a release whose width is not 64 times that.")
+    attn_implementation: str | None = HfArg(default=None, help="sdpa, eager or flex_attention.")
+    use_cpu: bool = HfArg(default=False, help="Stay on the CPU.")
+    overwrite_output_dir: bool = HfArg(
+        default=False, help="Replace the features that an earlier run left in --output_dir."
     )
 
     def __post_init__(self) -> None:

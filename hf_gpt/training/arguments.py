@@ -4,11 +4,12 @@ import dataclasses
 import math
 import operator
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers import TrainingArguments
+from transformers.hf_argparser import HfArg
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.integrations.deepspeed import is_deepspeed_available
 
@@ -129,71 +130,56 @@ def check_ranges(arguments: Any) -> None:
 class ModelArguments(NamesModel):
     """Which model to start from."""
 
-    model_name_or_path: str | None = field(
+    model_name_or_path: str | None = HfArg(
         default=None,
-        metadata={
-            "help": "Model to start from: an hf_gpt folder or Hub id (fine-tuned ones and adapters too: their head is "
-            "drawn anew), or the folder of the OpenAI release."
-        },
+        help="Model to start from: an hf_gpt folder or Hub id (fine-tuned ones and adapters too: their head is "
+        "drawn anew), or the folder of the OpenAI release.",
     )
-    tokenizer_name: str | None = field(
-        default=None, metadata={"help": "Folder or Hub id of the tokenizer; by default the model's own."}
+    tokenizer_name: str | None = HfArg(
+        default=None, help="Folder or Hub id of the tokenizer; by default the model's own."
     )
-    revision: str = field(default="main", metadata={"help": "Branch, tag or commit of a model on the Hub."})
-    keep_head: bool = field(
-        default=False,
-        metadata={"help": "Go on with the head of a fine-tuned model, whose labels must be the task's."},
+    revision: str = HfArg(default="main", help="Branch, tag or commit of a model on the Hub.")
+    keep_head: bool = HfArg(
+        default=False, help="Go on with the head of a fine-tuned model, whose labels must be the task's."
     )
-    random_weights: bool = field(
-        default=False, metadata={"help": "Keep the model's shape but draw its weights anew: no pretraining."}
+    random_weights: bool = HfArg(
+        default=False, help="Keep the model's shape but draw its weights anew: no pretraining."
     )
-    transfer_layers: int | None = field(
+    transfer_layers: int | None = HfArg(
+        default=None, help="Keep the embeddings and the lowest so many layers of the model; draw the others anew."
+    )
+    n_head: int | None = HfArg(
+        default=None, help="Attention heads of a release whose width is not 64 times their number."
+    )
+    lm_coef: float = HfArg(default=0.5, help="Weight of the language-model loss; 0 leaves it out.")
+    dropout: float | None = HfArg(
+        default=None, help="All four dropout rates; by default those of the model's configuration."
+    )
+    release_quirks: bool = HfArg(default=False, help="Train with the accidents of the release (see GPTConfig).")
+    attn_implementation: str | None = HfArg(
         default=None,
-        metadata={"help": "Keep the embeddings and the lowest so many layers of the model; draw the others anew."},
+        help="sdpa (the default; training on a CPU has a kernel of ours, as with blockwise), eager or flex_attention.",
+        metadata={"choices": ["blockwise", "sdpa", "eager", "flex_attention"]},
     )
-    n_head: int | None = field(
-        default=None, metadata={"help": "Attention heads of a release whose width is not 64 times their number."}
-    )
-    lm_coef: float = field(default=0.5, metadata={"help": "Weight of the language-model loss; 0 leaves it out."})
-    dropout: float | None = field(
-        default=None, metadata={"help": "All four dropout rates; by default those of the model's configuration."}
-    )
-    release_quirks: bool = field(
-        default=False, metadata={"help": "Train with the accidents of the release (see GPTConfig)."}
-    )
-    attn_implementation: str | None = field(
-        default=None,
-        metadata={
-            "help": "sdpa (the default; training on a CPU has a kernel of ours, as with blockwise), eager or "
-            "flex_attention.",
-            "choices": ["blockwise", "sdpa", "eager", "flex_attention"],
-        },
-    )
-    adaptation: str = field(
+    adaptation: str = HfArg(
         default="full",
-        metadata={
-            "help": "What is trained: everything (full), the head alone (frozen), or an adapter and the head (see "
-            "hf_gpt.adapters). The fewer parameters, the higher the learning rate that they want.",
-            "choices": ["full", "frozen", *METHODS],
-        },
+        help="What is trained: everything (full), the head alone (frozen), or an adapter and the head (see "
+        "hf_gpt.adapters). The fewer parameters, the higher the learning rate that they want.",
+        metadata={"choices": ["full", "frozen", *METHODS]},
     )
-    layers: str | None = field(
+    layers: str | None = HfArg(
         default=None,
-        metadata={
-            "help": "With --adaptation frozen, what the head reads: last, the number of a layer (0 is the output of "
-            "the embedding, -1 the last), or mix, a learnt mix of all layers."
-        },
+        help="With --adaptation frozen, what the head reads: last, the number of a layer (0 is the output of "
+        "the embedding, -1 the last), or mix, a learnt mix of all layers.",
     )
-    cache_features: bool = field(
-        default=True,
-        metadata={"help": "With --adaptation frozen: run the model once and train the head on what it gave."},
+    cache_features: bool = HfArg(
+        default=True, help="With --adaptation frozen: run the model once and train the head on what it gave."
     )
-    adapter_size: int | None = field(
-        default=None,
-        metadata={"help": "Rank of lora (8), virtual tokens of prefix and prompt (20), width of houlsby (32)."},
+    adapter_size: int | None = HfArg(
+        default=None, help="Rank of lora (8), virtual tokens of prefix and prompt (20), width of houlsby (32)."
     )
-    use_dora: bool = field(default=False, metadata={"help": "With --adaptation lora: DoRA."})
-    use_rslora: bool = field(default=False, metadata={"help": "With --adaptation lora: rank-stabilised LoRA."})
+    use_dora: bool = HfArg(default=False, help="With --adaptation lora: DoRA.")
+    use_rslora: bool = HfArg(default=False, help="With --adaptation lora: rank-stabilised LoRA.")
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -203,38 +189,29 @@ class ModelArguments(NamesModel):
 class DataArguments:
     """Which task to train on, and how its rows are laid out."""
 
-    task: str | None = field(default=None, metadata={"help": "Name of the task; --list_tasks prints all."})
-    list_tasks: bool = field(default=False, metadata={"help": "Print the tasks and stop."})
-    data_dir: str | None = field(default=None, metadata={"help": "Folder of the data set's published files."})
-    tasks: list[str] | None = field(
-        default=None, metadata={"help": "Several tasks that are trained together, a head for each on one transformer."}
+    task: str | None = HfArg(default=None, help="Name of the task; --list_tasks prints all.")
+    list_tasks: bool = HfArg(default=False, help="Print the tasks and stop.")
+    data_dir: str | None = HfArg(default=None, help="Folder of the data set's published files.")
+    tasks: list[str] | None = HfArg(
+        default=None, help="Several tasks that are trained together, a head for each on one transformer."
     )
-    data_dirs: list[str] | None = field(
-        default=None, metadata={"help": "With --tasks: folders of published files, as trec=FOLDER sst2=FOLDER."}
+    data_dirs: list[str] | None = HfArg(
+        default=None, help="With --tasks: folders of published files, as trec=FOLDER sst2=FOLDER."
     )
-    task_rows_cap: int | None = field(
-        default=None,
-        metadata={"help": "With --tasks: so many rows of each an epoch at most; the next epochs go on with others."},
+    task_rows_cap: int | None = HfArg(
+        default=None, help="With --tasks: so many rows of each an epoch at most; the next epochs go on with others."
     )
-    max_length: int | None = field(
-        default=None, metadata={"help": "Longest sequence in tokens; by default the model's context."}
-    )
-    truncation: str = field(
+    max_length: int | None = HfArg(default=None, help="Longest sequence in tokens; by default the model's context.")
+    truncation: str = HfArg(
         default="longest_first",
-        metadata={
-            "help": "What a text that is too long loses: longest_first cuts only what does not fit; half is the "
-            "release's rule, half the context for either side.",
-            "choices": list(TRUNCATION_RULES),
-        },
+        help="What a text that is too long loses: longest_first cuts only what does not fit; half is the "
+        "release's rule, half the context for either side.",
+        metadata={"choices": list(TRUNCATION_RULES)},
     )
-    share_prefix: bool = field(
-        default=True, metadata={"help": "Compute what the sequences of a row have in common once."}
-    )
-    max_train_rows: int | None = field(
-        default=None, metadata={"help": "Train on so many rows only, drawn once for all."}
-    )
-    max_eval_rows: int | None = field(default=None, metadata={"help": "Evaluate on so many rows only."})
-    num_proc: int | None = field(default=None, metadata={"help": "Processes that tokenize."})
+    share_prefix: bool = HfArg(default=True, help="Compute what the sequences of a row have in common once.")
+    max_train_rows: int | None = HfArg(default=None, help="Train on so many rows only, drawn once for all.")
+    max_eval_rows: int | None = HfArg(default=None, help="Evaluate on so many rows only.")
+    num_proc: int | None = HfArg(default=None, help="Processes that tokenize.")
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -244,60 +221,55 @@ class DataArguments:
 class CustomTaskArguments:
     """The columns of your own data (`--task custom`); see `hf_gpt.tasks.custom_task`."""
 
-    task_family: str | None = field(
+    task_family: str | None = HfArg(
         default=None,
-        metadata={
-            "help": "classification, entailment, similarity, multiple-choice or tagging; by default the one that "
-            "takes the columns that are named (of pairs entailment)."
-        },
+        help="classification, entailment, similarity, multiple-choice or tagging; by default the one that "
+        "takes the columns that are named (of pairs entailment).",
     )
-    train_file: str | None = field(default=None, metadata={"help": "CSV, TSV, JSONL or Parquet file."})
-    validation_file: str | None = field(default=None, metadata={"help": "By default cut from the training rows."})
-    validation_size: float = field(
-        default=0.1, metadata={"help": "Rows, or below 1 their share, that are cut from the training rows."}
+    train_file: str | None = HfArg(default=None, help="CSV, TSV, JSONL or Parquet file.")
+    validation_file: str | None = HfArg(default=None, help="By default cut from the training rows.")
+    validation_size: float = HfArg(
+        default=0.1, help="Rows, or below 1 their share, that are cut from the training rows."
     )
-    test_file: str | None = field(default=None, metadata={"help": "May lack labels."})
-    text_column: str | None = field(default=None, metadata={"help": "Text to classify."})
-    premise_column: str | None = field(default=None, metadata={"help": "First text of a pair."})
-    hypothesis_column: str | None = field(default=None, metadata={"help": "Second text of a pair."})
-    context_column: str | None = field(default=None, metadata={"help": "What the choices follow."})
-    question_column: str | None = field(default=None, metadata={"help": "Question behind the context."})
-    choices_column: str | None = field(default=None, metadata={"help": "Column that holds a list of choices."})
-    choice_columns: list[str] | None = field(default=None, metadata={"help": "One column per choice."})
-    words_column: str | None = field(
-        default=None,
-        metadata={"help": "Column that holds a list of words, or words parted by spaces; so are their labels."},
+    test_file: str | None = HfArg(default=None, help="May lack labels.")
+    text_column: str | None = HfArg(default=None, help="Text to classify.")
+    premise_column: str | None = HfArg(default=None, help="First text of a pair.")
+    hypothesis_column: str | None = HfArg(default=None, help="Second text of a pair.")
+    context_column: str | None = HfArg(default=None, help="What the choices follow.")
+    question_column: str | None = HfArg(default=None, help="Question behind the context.")
+    choices_column: str | None = HfArg(default=None, help="Column that holds a list of choices.")
+    choice_columns: list[str] | None = HfArg(default=None, help="One column per choice.")
+    words_column: str | None = HfArg(
+        default=None, help="Column that holds a list of words, or words parted by spaces; so are their labels."
     )
-    label_column: str = field(default="label", metadata={"help": "Class, score, or index of the right choice."})
-    label_separator: str | None = field(
-        default=None, metadata={"help": "What stands between labels where a row may have several, such as ';'."}
+    label_column: str = HfArg(default="label", help="Class, score, or index of the right choice.")
+    label_separator: str | None = HfArg(
+        default=None, help="What stands between labels where a row may have several, such as ';'."
     )
-    label_columns: list[str] | None = field(
-        default=None, metadata={"help": "Where a row may have several labels: one column of 0 and 1 for each label."}
+    label_columns: list[str] | None = HfArg(
+        default=None, help="Where a row may have several labels: one column of 0 and 1 for each label."
     )
-    id_column: str | None = field(
-        default=None, metadata={"help": "What predictions.tsv calls a row; by default its number in the file."}
+    id_column: str | None = HfArg(
+        default=None, help="What predictions.tsv calls a row; by default its number in the file."
     )
-    class_names: list[str] | None = field(default=None, metadata={"help": "All classes; by default those found."})
-    problem_type: str | None = field(
-        default=None,
-        metadata={"help": "single_label_classification, multi_label_classification, regression or ordinal."},
+    class_names: list[str] | None = HfArg(default=None, help="All classes; by default those found.")
+    problem_type: str | None = HfArg(
+        default=None, help="single_label_classification, multi_label_classification, regression or ordinal."
     )
-    score_range: list[float] | None = field(
-        default=None, metadata={"help": "With --problem_type ordinal: the lowest score, which is 0, and the highest."}
+    score_range: list[float] | None = HfArg(
+        default=None, help="With --problem_type ordinal: the lowest score, which is 0, and the highest."
     )
-    first_choice: str = field(
-        default="0",
-        metadata={"help": "How the file writes the first choice: 0, 1 or A; text if it has the right choice's text."},
+    first_choice: str = HfArg(
+        default="0", help="How the file writes the first choice: 0, 1 or A; text if it has the right choice's text."
     )
-    skip_bad_rows: bool = field(
-        default=False, metadata={"help": "Leave out rows without a text or a known label instead of stopping."}
+    skip_bad_rows: bool = HfArg(
+        default=False, help="Leave out rows without a text or a known label instead of stopping."
     )
-    delimiter: str | None = field(
-        default=None, metadata={"help": r"What separates columns, such as ';' or '\t'; by default as the name says."}
+    delimiter: str | None = HfArg(
+        default=None, help=r"What separates columns, such as ';' or '\t'; by default as the name says."
     )
-    quoted: bool = field(default=True, metadata={"help": "Whether double quotes enclose fields."})
-    encoding: str = field(default="utf-8", metadata={"help": "Encoding of text files."})
+    quoted: bool = HfArg(default=True, help="Whether double quotes enclose fields.")
+    encoding: str = HfArg(default="utf-8", help="Encoding of text files.")
 
     def task_options(self) -> dict[str, Any]:
         """The arguments that were given, as `custom_task` takes them."""
@@ -353,19 +325,17 @@ def check_launch() -> None:
 class LauncherArguments(TrainingArguments):
     """The Trainer's own arguments; processes that a launcher starts where there is no accelerator stay on the CPU."""
 
-    output_dir: str | None = field(default=None, metadata={"help": "Folder of the results (required)."})
-    resume_from_checkpoint: str | None = field(
-        default=None, metadata={"help": "Go on after a stop: last, or the folder of a checkpoint."}
+    output_dir: str | None = HfArg(default=None, help="Folder of the results (required).")
+    resume_from_checkpoint: str | None = HfArg(
+        default=None, help="Go on after a stop: last, or the folder of a checkpoint."
     )
 
-    logging_nan_inf_filter: bool = field(
-        default=False, metadata={"help": "Leave losses that are not finite out of the log, which would end the run."}
+    logging_nan_inf_filter: bool = HfArg(
+        default=False, help="Leave losses that are not finite out of the log, which would end the run."
     )
-    overwrite_output_dir: bool = field(
-        default=False, metadata={"help": "Replace what an earlier run left in --output_dir."}
-    )
-    report_to: str = field(default="none", metadata={"help": "Trackers, such as tensorboard."})
-    remove_unused_columns: bool = field(default=False, metadata={"help": "The collator reads all columns."})
+    overwrite_output_dir: bool = HfArg(default=False, help="Replace what an earlier run left in --output_dir.")
+    report_to: str = HfArg(default="none", help="Trackers, such as tensorboard.")
+    remove_unused_columns: bool = HfArg(default=False, help="The collator reads all columns.")
 
     def __post_init__(self) -> None:
         if not self.output_dir:
@@ -419,62 +389,54 @@ class FineTuningArguments(LauncherArguments):
     `optimizer` and `schedule` choose the release's; `trainer` stands for what `--optim` and `--lr_scheduler_type` say.
     """
 
-    learning_rate: float = field(default=6.25e-5, metadata={"help": "Highest learning rate."})
-    num_train_epochs: float = field(default=3.0, metadata={"help": "Passes over the training rows."})
-    per_device_train_batch_size: int = field(default=32, metadata={"help": "Rows of a step and device."})
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Rows of an evaluation step and device."})
-    weight_decay: float = field(default=0.01, metadata={"help": "Decay of matrices and embeddings."})
-    max_grad_norm: float = field(default=1.0, metadata={"help": "Gradients are scaled down to this norm."})
-    optim: str = field(default="adamw_torch_fused", metadata={"help": "With --optimizer trainer: its optimizer."})
-    optimizer: str = field(
-        default="release",
-        metadata={"help": "The release's Adam, or the Trainer's.", "choices": ["release", "trainer"]},
+    learning_rate: float = HfArg(default=6.25e-5, help="Highest learning rate.")
+    num_train_epochs: float = HfArg(default=3.0, help="Passes over the training rows.")
+    per_device_train_batch_size: int = HfArg(default=32, help="Rows of a step and device.")
+    per_device_eval_batch_size: int = HfArg(default=64, help="Rows of an evaluation step and device.")
+    weight_decay: float = HfArg(default=0.01, help="Decay of matrices and embeddings.")
+    max_grad_norm: float = HfArg(default=1.0, help="Gradients are scaled down to this norm.")
+    optim: str = HfArg(default="adamw_torch_fused", help="With --optimizer trainer: its optimizer.")
+    optimizer: str = HfArg(
+        default="release", help="The release's Adam, or the Trainer's.", metadata={"choices": ["release", "trainer"]}
     )
-    decay_vectors: bool = field(default=False, metadata={"help": "Decay gains and biases too (vector_l2)."})
-    schedule: str = field(
+    decay_vectors: bool = HfArg(default=False, help="Decay gains and biases too (vector_l2).")
+    schedule: str = HfArg(
         default="warmup_linear",
-        metadata={"help": "A schedule of the release, or the Trainer's.", "choices": [*SCHEDULES, "trainer"]},
+        help="A schedule of the release, or the Trainer's.",
+        metadata={"choices": [*SCHEDULES, "trainer"]},
     )
-    warmup: float = field(default=0.002, metadata={"help": "Share of the updates that warm up (release schedules)."})
-    layer_decay: float = field(
-        default=1.0,
-        metadata={"help": "Factor of the learning rate from each layer to the one below; the head has it all."},
+    warmup: float = HfArg(default=0.002, help="Share of the updates that warm up (release schedules).")
+    layer_decay: float = HfArg(
+        default=1.0, help="Factor of the learning rate from each layer to the one below; the head has it all."
     )
-    unfreeze: str = field(
+    unfreeze: str = HfArg(
         default="none",
-        metadata={
-            "help": "Begin with the head alone, then train one more block from the top in each stage (gradual), "
-            "everything (head_first), or each block alone from the bottom and then everything (chain_thaw).",
-            "choices": ["none", *KINDS],
-        },
+        help="Begin with the head alone, then train one more block from the top in each stage (gradual), "
+        "everything (head_first), or each block alone from the bottom and then everything (chain_thaw).",
+        metadata={"choices": ["none", *KINDS]},
     )
-    unfreeze_every: str | None = field(
+    unfreeze_every: str | None = HfArg(
         default=None,
-        metadata={
-            "help": "Length of a stage of --unfreeze: epoch, a number of updates, or a share of all updates below 1; "
-            "by default all stages are equally long (head_first: 0.1)."
-        },
+        help="Length of a stage of --unfreeze: epoch, a number of updates, or a share of all updates below 1; "
+        "by default all stages are equally long (head_first: 0.1).",
     )
-    train_sampling_strategy: str = field(
+    train_sampling_strategy: str = HfArg(
         default="group_by_length",
-        metadata={"help": "group_by_length: batches of rows of like length, in random order; random: no grouping."},
+        help="group_by_length: batches of rows of like length, in random order; random: no grouping.",
     )
-    eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate."})
-    save_strategy: str = field(default="epoch", metadata={"help": "When to save a checkpoint."})
-    save_total_limit: int | None = field(default=1, metadata={"help": "Checkpoints kept beside the best."})
-    load_best_model_at_end: bool = field(default=True, metadata={"help": "Keep the best checkpoint's weights."})
-    logging_steps: float = field(default=10, metadata={"help": "Steps between log lines."})
-    ddp_find_unused_parameters: bool | None = field(
-        default=False, metadata={"help": "Every parameter takes part in every step, so there is nothing to look for."}
+    eval_strategy: str = HfArg(default="epoch", help="When to evaluate.")
+    save_strategy: str = HfArg(default="epoch", help="When to save a checkpoint.")
+    save_total_limit: int | None = HfArg(default=1, help="Checkpoints kept beside the best.")
+    load_best_model_at_end: bool = HfArg(default=True, help="Keep the best checkpoint's weights.")
+    logging_steps: float = HfArg(default=10, help="Steps between log lines.")
+    ddp_find_unused_parameters: bool | None = HfArg(
+        default=False, help="Every parameter takes part in every step, so there is nothing to look for."
     )
-    use_cache: bool = field(
-        default=True, metadata={"help": "What the saved configuration says; training has no cache."}
+    use_cache: bool = HfArg(default=True, help="What the saved configuration says; training has no cache.")
+    seeds: int | None = HfArg(
+        default=None, help="Train so many times, with seeds counted up from --seed, in folders of --output_dir."
     )
-    seeds: int | None = field(
-        default=None,
-        metadata={"help": "Train so many times, with seeds counted up from --seed, in folders of --output_dir."},
-    )
-    plot: bool = field(default=True, metadata={"help": "With --seeds: draw results.png, which needs matplotlib."})
+    plot: bool = HfArg(default=True, help="With --seeds: draw results.png, which needs matplotlib.")
 
     def __post_init__(self) -> None:
         if self.save_strategy == "no":

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from datasets import Sequence as SequenceFeature
 from datasets.exceptions import DatasetGenerationError
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
+from transformers.hf_argparser import HfArg
 
 from ..model.tokenization_gpt import GPTTokenizer
 from .arguments import check_ranges
@@ -35,53 +36,44 @@ _SHUFFLED_ROWS = 1_000
 class TextArguments:
     """What to read."""
 
-    text_files: list[str] | None = field(
+    text_files: list[str] | None = HfArg(
         default=None,
-        metadata={
-            "help": "Text files, JSONL or Parquet (a text a row), folders, or .zip/.tar.xz archives of .txt files."
-        },
+        help="Text files, JSONL or Parquet (a text a row), folders, or .zip/.tar.xz archives of .txt files.",
     )
-    dataset_name: str | None = field(
-        default=None, metadata={"help": "Instead: id of a data set on the Hub, or a folder that datasets reads."}
+    dataset_name: str | None = HfArg(
+        default=None, help="Instead: id of a data set on the Hub, or a folder that datasets reads."
     )
-    dataset_config: str | None = field(default=None, metadata={"help": "Its configuration, if it has several."})
-    dataset_split: str = field(default="train", metadata={"help": "The part of it to train on."})
-    dataset_revision: str = field(default="main", metadata={"help": "Its branch, tag or commit on the Hub."})
-    streaming: bool = field(
+    dataset_config: str | None = HfArg(default=None, help="Its configuration, if it has several.")
+    dataset_split: str = HfArg(default="train", help="The part of it to train on.")
+    dataset_revision: str = HfArg(default="main", help="Its branch, tag or commit on the Hub.")
+    streaming: bool = HfArg(
         default=False,
-        metadata={
-            "help": "For what does not fit on the disk: read and pack while training, 1,000 rows shuffled at a time. "
-            "Needs --max_steps."
-        },
+        help="For what does not fit on the disk: read and pack while training, 1,000 rows shuffled at a time. "
+        "Needs --max_steps.",
     )
-    validation_files: list[str] | None = field(
-        default=None, metadata={"help": "What to measure, instead of a held-out part of --text_files."}
+    validation_files: list[str] | None = HfArg(
+        default=None, help="What to measure, instead of a held-out part of --text_files."
     )
-    text_column: str = field(default="text", metadata={"help": "Column of the text in JSONL, Parquet and data sets."})
-    tokenizer: str | None = field(
-        default=None,
-        metadata={"help": "Folder or Hub id of a GPTTokenizer; by default that of --model_name_or_path."},
+    text_column: str = HfArg(default="text", help="Column of the text in JSONL, Parquet and data sets.")
+    tokenizer: str | None = HfArg(
+        default=None, help="Folder or Hub id of a GPTTokenizer; by default that of --model_name_or_path."
     )
-    unwrap: bool = field(default=True, metadata={"help": "Join the hard-wrapped lines of a paragraph."})
-    wikitext: bool = field(
+    unwrap: bool = HfArg(default=True, help="Join the hard-wrapped lines of a paragraph.")
+    wikitext: bool = HfArg(
         default=False,
-        metadata={
-            "help": "The files are WikiText's: each article is a document, <unk> the unknown token, and 1 @,@ 000 is "
-            "1,000. Words are counted as they are given."
-        },
+        help="The files are WikiText's: each article is a document, <unk> the unknown token, and 1 @,@ 000 is "
+        "1,000. Words are counted as they are given.",
     )
-    hold_out_every: int = field(
+    hold_out_every: int = HfArg(
         default=50,
-        metadata={
-            "help": "Hold out one document in so many, chosen by its text; of fewer documents than that, the middle "
-            "of each, one part in so many. 0: nothing."
-        },
+        help="Hold out one document in so many, chosen by its text; of fewer documents than that, the middle "
+        "of each, one part in so many. 0: nothing.",
     )
-    validation_rows: int = field(default=200, metadata={"help": "Held-out rows to measure, spread over them all."})
-    row_length: int | None = field(
-        default=None, metadata={"help": "Tokens of a row, at most the model's context, which is the default."}
+    validation_rows: int = HfArg(default=200, help="Held-out rows to measure, spread over them all.")
+    row_length: int | None = HfArg(
+        default=None, help="Tokens of a row, at most the model's context, which is the default."
     )
-    num_proc: int | None = field(default=None, metadata={"help": "Processes that tokenize."})
+    num_proc: int | None = HfArg(default=None, help="Processes that tokenize.")
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -2,13 +2,14 @@
 
 import math
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, IterableDataset
 from transformers import set_seed
+from transformers.hf_argparser import HfArg
 from transformers.trainer_utils import IntervalStrategy
 
 from ..cards.callback import ModelCardCallback
@@ -42,47 +43,40 @@ _DROPOUTS = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop")
 class ShapeArguments:
     """What to start from: a model that is given, or the shape of a new one."""
 
-    model_name_or_path: str | None = field(
+    model_name_or_path: str | None = HfArg(
         default=None,
-        metadata={
-            "help": "Language model to go on with: an hf_gpt folder or Hub id (of a fine-tuned one the head is left "
-            "out, an adapter is merged), the folder of the OpenAI release, or a stock openai-gpt. If none, a new one."
-        },
+        help="Language model to go on with: an hf_gpt folder or Hub id (of a fine-tuned one the head is left "
+        "out, an adapter is merged), the folder of the OpenAI release, or a stock openai-gpt. If none, a new one.",
     )
-    revision: str = field(default="main", metadata={"help": "Branch, tag or commit of a model on the Hub."})
-    masked: bool = field(
+    revision: str = HfArg(default="main", help="Branch, tag or commit of a model on the Hub.")
+    masked: bool = HfArg(
         default=False,
-        metadata={
-            "help": "Train a masked language model, which reads from both sides and guesses hidden words, 15 percent "
-            "of the tokens. A given model may be a causal one."
-        },
+        help="Train a masked language model, which reads from both sides and guesses hidden words, 15 percent "
+        "of the tokens. A given model may be a causal one.",
     )
-    n_layer: int | None = field(default=None, metadata={"help": "Blocks of a new model (default: 5)."})
-    n_embd: int | None = field(default=None, metadata={"help": "Width of a new model (default: 192)."})
-    n_head: int | None = field(
+    n_layer: int | None = HfArg(default=None, help="Blocks of a new model (default: 5).")
+    n_embd: int | None = HfArg(default=None, help="Width of a new model (default: 192).")
+    n_head: int | None = HfArg(
         default=None,
-        metadata={
-            "help": "Attention heads of a new model, which divide the width (default: 3), or of a release whose width "
-            "is not 64 times their number."
-        },
+        help="Attention heads of a new model, which divide the width (default: 3), or of a release whose width "
+        "is not 64 times their number.",
     )
-    n_positions: int | None = field(default=None, metadata={"help": "Context of a new model (default: 512)."})
-    n_inner: int | None = field(
-        default=None, metadata={"help": "Width of a new model's feed-forward layers (default: 4 times the width)."}
+    n_positions: int | None = HfArg(default=None, help="Context of a new model (default: 512).")
+    n_inner: int | None = HfArg(
+        default=None, help="Width of a new model's feed-forward layers (default: 4 times the width)."
     )
-    afn: str | None = field(
+    afn: str | None = HfArg(
         default=None,
-        metadata={"help": "Activation of a new model (default: gelu).", "choices": ["gelu", "relu", "swish"]},
+        help="Activation of a new model (default: gelu).",
+        metadata={"choices": ["gelu", "relu", "swish"]},
     )
-    norm_first: bool = field(
-        default=False,
-        metadata={"help": "Give a new model GPT-2's blocks, with the norms before each layer and one at the end."},
+    norm_first: bool = HfArg(
+        default=False, help="Give a new model GPT-2's blocks, with the norms before each layer and one at the end."
     )
-    dropout: float | None = field(
-        default=None,
-        metadata={"help": "All dropout rates; by default a new model's are 0 and a given one's its own."},
+    dropout: float | None = HfArg(
+        default=None, help="All dropout rates; by default a new model's are 0 and a given one's its own."
     )
-    attn_implementation: str | None = field(default=None, metadata={"help": "sdpa, eager or flex_attention."})
+    attn_implementation: str | None = HfArg(default=None, help="sdpa, eager or flex_attention.")
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -108,40 +102,32 @@ class ShapeArguments:
 class PretrainingArguments(LauncherArguments):
     """The Trainer's own arguments with defaults for a small GPT."""
 
-    learning_rate: float | None = field(
+    learning_rate: float | None = HfArg(
         default=None,
-        metadata={
-            "help": f"Highest learning rate (default: {NEW_MODEL['learning_rate']:g}, for a given model "
-            f"{GIVEN_MODEL['learning_rate']:g})."
-        },
+        help=f"Highest learning rate (default: {NEW_MODEL['learning_rate']:g}, for a given model "
+        f"{GIVEN_MODEL['learning_rate']:g}).",
     )
-    lr_scheduler_type: str = field(default="cosine", metadata={"help": "Shape of the schedule."})
-    schedule: str = field(
+    lr_scheduler_type: str = HfArg(default="cosine", help="Shape of the schedule.")
+    schedule: str = HfArg(
         default="trainer",
-        metadata={
-            "help": "The Trainer's schedule (--lr_scheduler_type), or one of the release.",
-            "choices": ["trainer", *SCHEDULES],
-        },
+        help="The Trainer's schedule (--lr_scheduler_type), or one of the release.",
+        metadata={"choices": ["trainer", *SCHEDULES]},
     )
-    warmup_steps: float | None = field(
+    warmup_steps: float | None = HfArg(
         default=None,
-        metadata={
-            "help": f"Steps of warm-up, or a share below 1 (default: {NEW_MODEL['warmup_steps']:g}, for a given model "
-            f"{GIVEN_MODEL['warmup_steps']:g})."
-        },
+        help=f"Steps of warm-up, or a share below 1 (default: {NEW_MODEL['warmup_steps']:g}, for a given model "
+        f"{GIVEN_MODEL['warmup_steps']:g}).",
     )
-    weight_decay: float = field(default=0.01, metadata={"help": "Decay of matrices."})
-    per_device_train_batch_size: int = field(default=16, metadata={"help": "Rows of a step and device."})
-    save_strategy: str = field(default="steps", metadata={"help": "When to save."})
-    save_steps: float = field(default=200, metadata={"help": "Steps between checkpoints."})
-    save_total_limit: int | None = field(default=2, metadata={"help": "Checkpoints that are kept."})
-    eval_strategy: str = field(default="steps", metadata={"help": "When to measure the held-out rows."})
-    eval_steps: float | None = field(default=500, metadata={"help": "Steps between measurements."})
-    logging_steps: float = field(default=50, metadata={"help": "Steps between log lines."})
-    prediction_loss_only: bool = field(default=True, metadata={"help": "Evaluation keeps the loss alone."})
-    use_cache: bool = field(
-        default=True, metadata={"help": "What the saved configuration says; training has no cache."}
-    )
+    weight_decay: float = HfArg(default=0.01, help="Decay of matrices.")
+    per_device_train_batch_size: int = HfArg(default=16, help="Rows of a step and device.")
+    save_strategy: str = HfArg(default="steps", help="When to save.")
+    save_steps: float = HfArg(default=200, help="Steps between checkpoints.")
+    save_total_limit: int | None = HfArg(default=2, help="Checkpoints that are kept.")
+    eval_strategy: str = HfArg(default="steps", help="When to measure the held-out rows.")
+    eval_steps: float | None = HfArg(default=500, help="Steps between measurements.")
+    logging_steps: float = HfArg(default=50, help="Steps between log lines.")
+    prediction_loss_only: bool = HfArg(default=True, help="Evaluation keeps the loss alone.")
+    use_cache: bool = HfArg(default=True, help="What the saved configuration says; training has no cache.")
 
     def __post_init__(self) -> None:
         # Which of the two sets of defaults holds is known where the model is.
