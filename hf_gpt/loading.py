@@ -22,7 +22,7 @@ from .adapters import adapted_config, base_folder, load_adapter, merge_adapter
 from .conversion.release import load_release, read_release, release_config
 from .conversion.sources import KINDS, read_config, recognise
 from .conversion.stock import STOCK_CONFIGS
-from .conversion.tokenizers import SPECIAL_TOKENS
+from .conversion.tokenizers import SPECIAL_TOKENS, release_tokenizer
 from .files.reading import read_json
 from .files.weights import load_weights
 from .hub.downloads import local_folder
@@ -81,7 +81,7 @@ class Source:
         is_own = (self.folder / TOKENIZER_CONFIG_FILE).is_file() and not (self.folder / CONFIG_NAME).is_file()
         kind = None if is_own else self.kind
         if kind == "tf-release":
-            return GPTTokenizer.from_release(self.folder, **settings)
+            return release_tokenizer(self.folder, **settings)
         if kind == "adapter":
             return Source(*base_folder(self.folder)).tokenizer(**settings)
         try:

@@ -33,7 +33,7 @@ from transformers import PreTrainedModel
 
 from ..files.reading import check_types, read_json
 from ..files.weights import load_weights
-from ..hub.checks import HEAD_CONFIG, RepositoryError, adapter_problems
+from ..hub.checks import HEAD_CONFIG, RepositoryError, adapter_problems, check_config
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS
@@ -54,8 +54,7 @@ def norm_modules(config: GPTConfig) -> list[str]:
 
 def special_token_rows(config: GPTConfig) -> list[int] | None:
     """Embedding rows of `_start_`, `_delimiter_` and `_classify_`, which pretraining has not seen."""
-    ids = {config.start_token_id, config.delimiter_token_id, config.classify_token_id} - {None}
-    return sorted(ids) or None
+    return sorted(set(config.task_token_ids)) or None
 
 
 METHODS = ("lora", "ia3", "prefix", "prompt", "houlsby", "bitfit", "ln")
@@ -163,14 +162,8 @@ def is_adapter(folder: str | os.PathLike) -> bool:
 
 def adapted_config(folder: str | os.PathLike, revision: str | None = None) -> GPTConfig:
     """
-    The configuration of the adapted model: its head (`architectures`), labels and loss.
-
-    Args:
-        folder (`str` or `PathLike`): folder or Hub id of an adapter of `scripts/finetune.py`.
-        revision (`str`, *optional*): branch, tag or commit on the Hub.
-
-    Returns:
-        `GPTConfig`
+    The configuration of the model that an adapter (folder or Hub id) adapts: its head (`architectures`), labels and
+    loss.
 
     Raises:
         ValueError: if there is no adapter with a head's configuration.
@@ -183,6 +176,7 @@ def adapted_config(folder: str | os.PathLike, revision: str | None = None) -> GP
         )
     settings = read_json(Path(path))
     try:
+        check_config(settings, HEAD_CONFIG)
         config = GPTConfig.from_dict(settings)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
@@ -230,11 +224,7 @@ def _check_size(folder: str | os.PathLike, adapter: PeftConfig, config: GPTConfi
 
 def base_folder(folder: str | os.PathLike, base_model: str | os.PathLike | None = None) -> tuple[str, Path]:
     """
-    The name of an adapter's base model, and its folder.
-
-    Args:
-        folder (`str` or `PathLike`): of the adapter.
-        base_model (`str` or `PathLike`, *optional*): folder or Hub id, by default what the adapter names.
+    The name of an adapter's base model, by default the one that it names, and its folder.
 
     Raises:
         ValueError: if there is none, or it is an adapter itself.
@@ -406,15 +396,8 @@ def _check_mixed_batch(model: PeftModel, args: tuple, kwargs: dict[str, Any]) ->
 
 def resumption_problem(model: PreTrainedModel | PeftModel, checkpoint: str) -> str | None:
     """
-    Why training cannot go on from a checkpoint with a model: one has an adapter that the other does not have. peft
-    itself would leave out what does not fit.
-
-    Args:
-        model (`PreTrainedModel` or `PeftModel`): as it was made for the run.
-        checkpoint (`str`): folder.
-
-    Returns:
-        `str` or `None`
+    Why training cannot go on from a checkpoint's folder with a model as it was made for the run: one has an adapter
+    that the other does not have; `None` if it can. peft itself would leave out what does not fit.
     """
     has_adapter = os.path.isfile(os.path.join(checkpoint, constants.CONFIG_NAME))
     if not isinstance(model, PeftModel):
@@ -429,13 +412,8 @@ def resumption_problem(model: PreTrainedModel | PeftModel, checkpoint: str) -> s
 
 def merge_adapter(model: PeftModel) -> PreTrainedModel:
     """
-    The plain model that equals an adapted one: its `save_pretrained` writes a folder that needs no peft.
-
-    Args:
-        model (`PeftModel`): with the adapter to merge active; it is used up.
-
-    Returns:
-        `PreTrainedModel`
+    The plain model that equals an adapted one, which is used up: its `save_pretrained` writes a folder that needs no
+    peft.
 
     Raises:
         ValueError: for methods that are no change of weights: prefix, prompt, and bottleneck adapters.

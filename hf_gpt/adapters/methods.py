@@ -141,10 +141,8 @@ class _Tuner(BaseTuner):
 
 class HoulsbyModel(_Tuner):
     """
-    A transformer with two bottleneck adapters per block: after attention and after the feed-forward layer, each
-    before its residual addition.
-
-    Source: Houlsby et al. (2019), figure 2.
+    A transformer with two bottleneck adapters per block (Houlsby et al., 2019, figure 2): after attention and after
+    the feed-forward layer, each before its residual addition.
     """
 
     prefix = "houlsby_"
@@ -218,14 +216,11 @@ class BitFitLayer(nn.Module, BaseTunerLayer):
 
     def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
         """
-        Write an adapter's bias into the base layer.
-
-        Args:
-            safe_merge (`bool`, *optional*, defaults to `False`): check that it is finite first.
-            adapter_names (`list[str]`, *optional*): one name, by default the active adapter's.
+        Write an adapter's bias, by default the active one's, into the base layer; `safe_merge` checks that it is
+        finite.
 
         Raises:
-            ValueError: for several adapters, or with `safe_merge` for a bias that is not finite.
+            ValueError: for several adapters, or a bias that is not finite.
         """
         names = [name for name in check_adapters_to_merge(self, adapter_names) if name in self.bitfit_bias]
         if not names:
@@ -250,11 +245,7 @@ class BitFitLayer(nn.Module, BaseTunerLayer):
 
 
 class BitFitModel(_Tuner):
-    """
-    A transformer of which only biases are trained.
-
-    Source: Ben Zaken et al. (2022).
-    """
+    """A transformer of which only biases are trained (Ben Zaken et al., 2022)."""
 
     prefix = "bitfit_"
     tuner_layer_cls = BitFitLayer

@@ -69,14 +69,9 @@ def as_tree_inputs(model: GPTTaskModel, inputs: Inputs) -> Inputs:
 
 def with_virtual_tokens(inputs: Inputs, count: int) -> Inputs:
     """
-    Put a chain of virtual tokens above all roots of every row: what was a root is now behind the last of them.
-
-    Args:
-        inputs (`dict`): what `as_tree_inputs` returns.
-        count (`int`): number of virtual tokens; their id is 0, and no loss reads them.
-
-    Returns:
-        `dict`: the same names; all indices and positions are moved by `count`.
+    Put a chain of `count` virtual tokens above all roots of every row of what `as_tree_inputs` returns: what was a
+    root is now behind the last of them, and all indices and positions are moved. Their id is 0, and no loss reads
+    them.
     """
     ids = inputs["input_ids"]
     batch, length = ids.shape

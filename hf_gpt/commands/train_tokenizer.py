@@ -23,8 +23,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tqdm import tqdm
 from transformers.hf_argparser import HfArg
 
+from ..conversion.tokenizers import release_tokenizer
 from ..files import check_empty
-from ..model.tokenization_gpt import END_OF_WORD, GPTTokenizer
+from ..model.tokenization_gpt import END_OF_WORD
 from ..model.word_splitting import word_splitter
 from ..training.text_files import iter_texts, unwrap_paragraphs
 from . import command, parse_arguments
@@ -174,7 +175,7 @@ def write_tokenizer(
         (temporary / f"vocab_{len(vocab)}.bpe").write_text("\n".join(lines), encoding="utf-8", newline="\n")
         (temporary / f"encoder_bpe_{len(vocab)}.json").write_text(json.dumps(vocab), encoding="utf-8")
         settings = {"model_max_length": model_max_length, "language": language}
-        GPTTokenizer.from_release(temporary, **settings).save_pretrained(temporary)
+        release_tokenizer(temporary, **settings).save_pretrained(temporary)
         output_dir.mkdir(exist_ok=True)
         for stale in (*output_dir.glob("encoder_bpe_*.json"), *output_dir.glob("vocab_*.bpe")):
             stale.unlink()

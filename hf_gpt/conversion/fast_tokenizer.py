@@ -42,14 +42,9 @@ _NAMED_CHARACTERS = {
 
 def standardize_text(text: str) -> str:
     """
-    ftfy and the release's clean-up: plain dashes, dots and apostrophes; a space on both sides of each run of
-    punctuation; white space around newlines made space, newline, space, and every other run of it one space.
-
-    Args:
-        text (`str`): any text.
-
-    Returns:
-        `str`: the text as spaCy gets it.
+    A text as spaCy gets it, behind ftfy and the release's clean-up: plain dashes, dots and apostrophes; a space on
+    both sides of each run of punctuation; white space around newlines made space, newline, space, and every other run
+    of it one space.
     """
     lines = (" ".join(clean_line(line).split()) for line in fix_text(text).split("\n"))
     return " \n ".join(line for line in lines if line)
@@ -57,15 +52,9 @@ def standardize_text(text: str) -> str:
 
 def split_words(text: str, language: str = "en") -> list[str]:
     """
-    The words of a text as the release splits them, before lower-casing. This is the plain way, one pass of spaCy over
-    the standardised text; the tokenizer gets the same words from `WordSplitter`.
-
-    Args:
-        text (`str`): any text.
-        language (`str`, *optional*, defaults to `"en"`): by whose rules spaCy splits.
-
-    Returns:
-        `list[str]`: the words; a newline is the word newline and space.
+    The words of a text as the release splits them, before lower-casing; a newline is the word newline and space. This
+    is the plain way, one pass of spaCy over the standardised text; the tokenizer gets the same words from
+    `WordSplitter`.
     """
     return [token.text for token in word_splitter(language).spacy_tokenizer(standardize_text(text))]
 
@@ -73,14 +62,9 @@ def split_words(text: str, language: str = "en") -> list[str]:
 def fast_tokenizer(tokenizer: GPTTokenizer) -> PreTrainedTokenizerFast:
     """
     Export a tokenizer: with the same ids on nearly all texts (see `disagreement`), slower, and saved as a
-    `tokenizer.json` that needs transformers alone. The bare `tokenizers.Tokenizer` loads it as well, but takes the
-    names of special tokens in a text for these tokens unless its `encode_special_tokens` is set.
-
-    Args:
-        tokenizer (`GPTTokenizer`): its special tokens, template and limits are kept.
-
-    Returns:
-        `PreTrainedTokenizerFast`: offsets are the library's: the newline token has the first newline only.
+    `tokenizer.json` that needs transformers alone. Its special tokens, template and limits are kept. The bare
+    `tokenizers.Tokenizer` loads it as well, but takes the names of special tokens in a text for these tokens unless
+    its `encode_special_tokens` is set. Offsets are the library's: the newline token has the first newline only.
 
     Raises:
         ImportError: if ftfy or spaCy is missing.
@@ -113,15 +97,7 @@ def disagreement(exact: GPTTokenizer, fast: PreTrainedTokenizerFast, texts: Sequ
 
 @functools.cache
 def build_normalizer() -> normalizers.Normalizer:
-    """
-    The normalizer of an export.
-
-    Returns:
-        `tokenizers.normalizers.Normalizer`: makes any text lower-cased words parted by spaces or newlines.
-
-    Raises:
-        ImportError: if ftfy or spaCy is missing.
-    """
+    """The normalizer of an export, which makes any text lower-cased words parted by spaces or newlines."""
     rules = _SpacyRules()
     steps = [
         *((pattern, text) for text, pattern in _entity_patterns()),
@@ -142,12 +118,7 @@ def build_normalizer() -> normalizers.Normalizer:
 
 
 def build_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    """
-    What takes the normalized text apart.
-
-    Returns:
-        `tokenizers.pre_tokenizers.PreTokenizer`: gives the words and the newlines between spaces.
-    """
+    """What takes the normalized text apart: the words and the newlines between spaces."""
     return pre_tokenizers.Sequence(
         [pre_tokenizers.Split(" ", behavior="removed"), pre_tokenizers.Split("\n", behavior="isolated")]
     )
@@ -214,13 +185,8 @@ def _ranges(characters: Iterable[str]) -> str:
 
 def build_charsmap(mapping: Mapping[str, str]) -> bytes:
     """
-    A map of characters in SentencePiece's precompiled form: a double-array trie of UTF-8 bytes, and the texts.
-
-    Args:
-        mapping (`Mapping[str, str]`): what becomes of a character or of a short cluster of characters; not empty.
-
-    Returns:
-        `bytes`: the argument of `tokenizers.normalizers.Precompiled`.
+    The argument of `tokenizers.normalizers.Precompiled`: what becomes of characters, or of short clusters of them, in
+    SentencePiece's precompiled form, a double-array trie of UTF-8 bytes, and the texts.
     """
     texts, positions = bytearray(), {}
     for text in sorted(set(mapping.values())):

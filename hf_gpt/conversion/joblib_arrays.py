@@ -125,13 +125,7 @@ class _Reader(pickle._Unpickler):
 
 def read_arrays(path: str | os.PathLike) -> list[np.ndarray]:
     """
-    The arrays in a file that `joblib.dump` wrote of a list of arrays of numbers.
-
-    Args:
-        path (`str` or `os.PathLike`): the file, uncompressed.
-
-    Returns:
-        `list[np.ndarray]`
+    The arrays in an uncompressed file that `joblib.dump` wrote of a list of arrays of numbers.
 
     Raises:
         FileNotFoundError: if there is no such file.

@@ -47,13 +47,8 @@ def block_shapes(width: int) -> dict[str, list[int]]:
 
 def check_blocks(path: Path, shapes: Sequence[Sequence[int]], width: int, first: int) -> None:
     """
-    Raise a `ValueError` for an array of a block that has another shape than `block_shapes` says.
-
-    Args:
-        path (`Path`): the file, for the message.
-        shapes (`Sequence[Sequence[int]]`): of the blocks' arrays, in the release's order.
-        width (`int`): of the embedding before them.
-        first (`int`): how many arrays stand before them.
+    Raise a `ValueError` for an array of a block that has another shape than `block_shapes` says for the width of the
+    embedding: `shapes` are those of all blocks, in the release's order, behind `first` other arrays of the file.
     """
     expected = list(block_shapes(width).items())
     for index, shape in enumerate(map(list, shapes)):
@@ -72,14 +67,8 @@ def is_release(path: str | os.PathLike) -> bool:
 
 def read_release(directory: str | os.PathLike) -> dict[str, np.ndarray]:
     """
-    Read and check the arrays of the OpenAI release.
-
-    Args:
-        directory (`str` or `os.PathLike`): folder with `params_shapes.json` and `params_0.npy` ... `params_9.npy`.
-
-    Returns:
-        `dict[str, np.ndarray]`: `positions` (positions, width), `tokens` (vocabulary, width) and per block
-        `model/h<i>/<name>` with the names and shapes of `block_shapes`; float32.
+    The checked arrays of a folder of the OpenAI release, float32: `positions` (positions, width), `tokens`
+    (vocabulary, width) and per block `model/h<i>/<name>` with the names and shapes of `block_shapes`.
 
     Raises:
         FileNotFoundError: if a file is missing.
@@ -157,11 +146,11 @@ def release_config(
     arrays: Mapping[str, np.ndarray], n_positions: int | None = None, n_head: int | None = None, **kwargs
 ) -> GPTConfig:
     """
-    Configuration of a model for the arrays of a release, with room for the special tokens, which are untrained, and
-    `<pad>`.
+    Configuration of a model for the arrays of `read_release`, with room for the special tokens, which are untrained,
+    and `<pad>`.
 
     Args:
-        arrays (`Mapping[str, np.ndarray]`): from `read_release`.
+        arrays (`Mapping[str, np.ndarray]`): of the release.
         n_positions (`int`, *optional*): context length, at most what the release has; by default all of it.
         n_head (`int`, *optional*, defaults to width / 64): attention heads.
         kwargs: further fields of `GPTConfig`.
@@ -207,14 +196,7 @@ def block_state_dict(arrays: Mapping[str, np.ndarray], n_layer: int) -> dict[str
 
 
 def release_parameters(arrays: Mapping[str, np.ndarray], config: GPTConfig, seed: int = 0) -> dict[str, torch.Tensor]:
-    """
-    Parameters of `GPTModel` from the arrays of a release; the rows of the special tokens are drawn with `seed`.
-
-    Args:
-        arrays (`Mapping[str, np.ndarray]`): from `read_release`.
-        config (`GPTConfig`): from `release_config`.
-        seed (`int`, *optional*, defaults to 0): see `drawn_special_tokens`.
-    """
+    """Parameters of `GPTModel` from the arrays of a release; `seed` draws the rows of the special tokens."""
     return {
         "embed_tokens.weight": with_special_tokens(torch.from_numpy(np.array(arrays["tokens"])), config, seed),
         "embed_positions.weight": torch.from_numpy(np.array(arrays["positions"][: config.n_positions])),
@@ -224,12 +206,8 @@ def release_parameters(arrays: Mapping[str, np.ndarray], config: GPTConfig, seed
 
 def release_arrays(parameters: Mapping[str, torch.Tensor], n_layer: int) -> dict[str, np.ndarray]:
     """
-    The arrays of a release, as `read_release` gives them, of a transformer's parameters.
-
-    Args:
-        parameters (`Mapping[str, torch.Tensor]`): named as those of `GPTModel`, float32, with the rows of the
-            vocabulary alone in `embed_tokens.weight`.
-        n_layer (`int`): blocks.
+    The arrays of a release, as `read_release` gives them, of a transformer's parameters: float32, named as those of
+    `GPTModel`, with the rows of the vocabulary alone in `embed_tokens.weight`.
     """
     arrays = {
         "positions": parameters["embed_positions.weight"].numpy(),
@@ -261,7 +239,7 @@ def load_release(
     **kwargs,
 ) -> GPTPreTrainedModel:
     """
-    Build a model from a folder of the OpenAI release.
+    A model from a folder of the OpenAI release, float32, in evaluation mode.
 
     The rows of the special tokens, and a task head, are drawn anew from a normal distribution of standard deviation
     `initializer_range`, as the release does; the row of `<pad>`, which no loss ever touches, is 0.
@@ -271,9 +249,6 @@ def load_release(
         model_class (`type`, *optional*, defaults to `GPTForCausalLM`): class of the model.
         n_positions, n_head, kwargs: see `release_config`.
         seed (`int`, *optional*, defaults to 0): of the newly drawn rows and head.
-
-    Returns:
-        `GPTPreTrainedModel`: float32, in evaluation mode.
 
     Raises:
         FileNotFoundError, ValueError: see `read_release` and `release_config`.

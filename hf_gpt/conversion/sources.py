@@ -13,8 +13,8 @@ import torch
 from transformers import GenerationConfig
 
 from ..adapters import base_folder, load_adapter, merge_adapter
-from ..files.reading import check_types, progress, read_json, read_tensors
-from ..hub.checks import stock_type
+from ..files.reading import progress, read_json, read_tensors
+from ..hub.checks import check_config, stock_type
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import HEADS, GPTForCausalLM
@@ -31,7 +31,7 @@ from .release import (
 )
 from .stock import drawn_special_tokens, from_stock, is_base, own_class, own_config, own_parameters
 from .tensorflow_bundle import is_bundle, read_bundle, stock_fields
-from .tokenizers import find_tokenizer, read_vocabulary
+from .tokenizers import find_tokenizer, vocabulary_size
 
 KINDS = {
     "tf-release": "the OpenAI TensorFlow release",
@@ -99,10 +99,7 @@ def locate(source: str) -> Path:
 
 def recognise(path: Path) -> str:
     """
-    What a file or folder holds, told by its contents.
-
-    Returns:
-        `str`: a key of `KINDS`
+    What a file or folder holds, told by its contents: a key of `KINDS`.
 
     Raises:
         ValueError: if it is none of them; the message says what was found and what was looked for.
@@ -128,7 +125,7 @@ def recognise(path: Path) -> str:
 
 def _kind_of_config(path: Path) -> str:
     config = read_json(path)
-    check_types(path, config, {"model_type": str | None, "architectures": list[str] | None})
+    check_config(config, path)
     kind = stock_type(config) or config.get("model_type")
     if kind not in KINDS:
         raise ValueError(f"{path} is of a model of the type {kind!r}; hf_gpt, openai-gpt and gpt2 are known here.")
@@ -137,14 +134,7 @@ def _kind_of_config(path: Path) -> str:
 
 def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkpoint:
     """
-    Read any checkpoint that is recognised.
-
-    Args:
-        source (`str`): file, folder or Hub id.
-        options (`SourceOptions`, *optional*): what may be said of it.
-
-    Returns:
-        `Checkpoint`
+    Read any checkpoint (file, folder or Hub id) that is recognised.
 
     Raises:
         ValueError: if it is not recognised, broken, or an option does not fit it.
@@ -242,7 +232,7 @@ def _read_best_params(path: Path, options: SourceOptions) -> Checkpoint:
 def _vocabulary(folder: Path, options: SourceOptions) -> int | None:
     if options.no_tokenizer:
         return None
-    return read_vocabulary(locate(options.tokenizer_source) if options.tokenizer_source else folder)
+    return vocabulary_size(locate(options.tokenizer_source) if options.tokenizer_source else folder)
 
 
 def _read_adapter(path: Path, options: SourceOptions) -> Checkpoint:
@@ -361,10 +351,21 @@ def _with_head(checkpoint: Checkpoint, head: str, seed: int) -> None:
     checkpoint.head = head
 
 
+def forget_task(config: GPTConfig) -> None:
+    """
+    Of a fine-tuned model, what is left when it goes on as a language model: no labels, no layers of a head, and no
+    probability for special tokens, which no text holds.
+    """
+    config.head_layers = config.problem_type = None
+    plain = GPTConfig()
+    config.id2label, config.label2id = plain.id2label, plain.label2id
+    config.untrained_token_ids = sorted({*config.task_token_ids} - {*config.eos_token_ids}) or None
+
+
 def _without_task(checkpoint: Checkpoint, seed: int) -> None:
     """Draw the rows of the special tokens as a conversion of the release does, and leave them out of the softmax."""
     config = checkpoint.config
-    config.forget_task()
+    forget_task(config)
     specials = {"_start_": config.start_token_id, "_delimiter_": config.delimiter_token_id}
     specials |= {"_classify_": config.classify_token_id, "<pad>": config.excluded_token_id}
     known = [(place, name) for place, name in enumerate(specials) if specials[name] is not None]

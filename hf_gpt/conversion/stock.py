@@ -16,7 +16,7 @@ from safetensors import safe_open
 from transformers import GPT2Config, OpenAIGPTConfig, PreTrainedConfig, PreTrainedModel
 
 from ..files.reading import read_tensor_file
-from ..hub.checks import stock_type
+from ..hub.checks import check_config, stock_type
 from ..model.configuration_gpt import UNREADABLE, GPTConfig
 from ..model.modeling_gpt import HEADS, GPTPreTrainedModel
 
@@ -61,17 +61,11 @@ ACTIVATIONS: dict[str, dict[str, str]] = {
 
 def own_config(config: dict[str, Any]) -> dict[str, Any]:
     """
-    The fields of `GPTConfig` for a stock `config.json`; any other configuration is returned as it is.
+    The fields of `GPTConfig` for the content of a stock `config.json`; any other configuration is returned as it is.
 
     A stock model has no rows for a task's special tokens: it gets four more, for `_start_`, `_delimiter_`,
     `_classify_` and `<pad>`, unless the configuration says which rows these are (as those do that
     `scripts/convert.py` writes). `bos_token_id` becomes `_start_`; GPT-2's `<|endoftext|>` stays its `eos_token_id`.
-
-    Args:
-        config (`dict[str, Any]`): content of `config.json`.
-
-    Returns:
-        `dict[str, Any]`
 
     Raises:
         ValueError: if the model computes something that ours cannot.
@@ -121,13 +115,10 @@ def own_class(name: str) -> str:
 
 def drawn_special_tokens(n_embd: int, initializer_range: float, seed: int = 0) -> torch.Tensor:
     """
-    New embedding rows of `_start_`, `_delimiter_`, `_classify_` and `<pad>`: the first three are drawn as the release
-    does, the row of `<pad>`, which no loss ever touches, is 0.
+    New embedding rows of `_start_`, `_delimiter_`, `_classify_` and `<pad>`, float32 of shape `(4, n_embd)`: the first
+    three are drawn as the release does, the row of `<pad>`, which no loss ever touches, is 0.
 
     The same seed gives the same rows, so an adapter finds its base model as it was.
-
-    Returns:
-        `torch.Tensor` of shape `(4, n_embd)`, float32
     """
     drawn = torch.randn(3, n_embd, generator=torch.Generator().manual_seed(seed)) * initializer_range
     return torch.cat([drawn, torch.zeros(1, n_embd)])
@@ -151,10 +142,6 @@ def own_parameters(tensors: Mapping[str, torch.Tensor], config: GPTConfig) -> di
     """
     Parameters without `transformer.` and without a tied output matrix, which must equal the token embedding.
 
-    Args:
-        tensors (`Mapping[str, torch.Tensor]`): of a model, under our names.
-        config (`GPTConfig`): of the model.
-
     Raises:
         ValueError: if they are not equal.
     """
@@ -174,13 +161,8 @@ def from_stock(
     tensors: Mapping[str, torch.Tensor], config: GPTConfig, head: str, seed: int = 0
 ) -> dict[str, torch.Tensor]:
     """
-    `own_parameters` of a stock checkpoint.
-
-    Args:
-        tensors (`Mapping[str, torch.Tensor]`): as they are stored.
-        config (`GPTConfig`): from `own_config`.
-        head (`str`): one of `HEADS`, whose weights become ours; those of another keep their names.
-        seed (`int`, *optional*, defaults to 0): of the rows of the special tokens.
+    `own_parameters` of a stock checkpoint's tensors as they are stored, for a configuration from `own_config`; weights
+    of another head than `head`, one of `HEADS`, keep their names, and `seed` draws the rows of the special tokens.
     """
     named = {}
     for name, tensor in tensors.items():
@@ -213,6 +195,7 @@ def install() -> None:
 def _get_config_dict(cls, *args, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:
     """As in transformers; the configuration of a stock `openai-gpt` or `gpt2` becomes one of ours."""
     config, unused = super(GPTConfig, cls).get_config_dict(*args, **kwargs)
+    check_config(config, f"config.json of {args[0]}")
     return own_config(config), unused
 
 

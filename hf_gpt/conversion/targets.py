@@ -272,12 +272,8 @@ def _write_stock(checkpoint: Checkpoint, folder: Path, to: str, special_tokens: 
 
 def stock_config(checkpoint: Checkpoint, to: str, vocabulary: int | None) -> PreTrainedConfig:
     """
-    The stock configuration of a model, with what only hf_gpt knows beside it.
-
-    Args:
-        checkpoint (`Checkpoint`): of the model.
-        to (`str`): `"openai-gpt"` or `"gpt2"`.
-        vocabulary (`int`, *optional*): rows that are left where those of the special tokens were dropped.
+    The stock configuration of a model, with what only hf_gpt knows beside it; `vocabulary` is the number of rows that
+    are left where those of the special tokens were dropped.
     """
     config = checkpoint.config
     fields = {name: getattr(config, name) for name in (*SHARED_FIELDS, *OWN_FIELDS)}

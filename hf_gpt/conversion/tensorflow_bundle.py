@@ -56,10 +56,7 @@ def stock_fields(path: Path) -> dict[str, int | str]:
 
 def read_bundle(path: Path) -> dict[str, torch.Tensor]:
     """
-    The variables under the names of a stock `gpt2`, as float32.
-
-    Args:
-        path (`Path`): folder with the index and the data file.
+    The variables of a folder under the names of a stock `gpt2`, as float32.
 
     Raises:
         ValueError: if a file is damaged, or holds what GPT-2's does not; the file is named.

@@ -1,10 +1,14 @@
 """Tokenizers in the files of every format that `scripts/convert.py` knows, read and written."""
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 from transformers import GPT2Tokenizer, OpenAIGPTTokenizer
 
+from ..files.reading import read_json
+from ..files.texts import decoded
 from ..model.configuration_gpt import GPTConfig
 from ..model.tokenization_gpt import GPTTokenizer
 
@@ -16,13 +20,87 @@ SPECIAL_TOKENS = ("_start_", "_delimiter_", "_classify_", "<pad>")
 _ADVICE = "; --tokenizer_source names another folder, --no_tokenizer does without"
 
 
-def find_tokenizer(folder: Path, config: GPTConfig) -> GPTTokenizer:
+def release_tokenizer(
+    directory: str | os.PathLike, vocab_file: str | None = None, merges_file: str | None = None, **settings: Any
+) -> GPTTokenizer:
     """
-    The tokenizer of a folder, whatever format it is stored in.
+    The tokenizer of OpenAI's release, or of other files of the same format.
 
     Args:
-        folder (`Path`): with `tokenizer.json`, with `vocab.json` and `merges.txt`, or with the files of a release.
-        config (`GPTConfig`): of the model it belongs to.
+        directory (`str` or `PathLike`): holds `encoder_bpe_40000.json` and `vocab_40000.bpe`, or exactly one
+            `encoder_bpe_*.json` and one `vocab_*.bpe`.
+        vocab_file, merges_file (`str`, *optional*): other names of the files in the directory.
+        settings: arguments of `GPTTokenizer`, such as `task_template`.
+
+    Raises:
+        ValueError: if a file is missing, empty or malformed, ids have gaps, `<unk>` is not 0, or a merge does not fit
+            the vocabulary. The message names the file and line.
+    """
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise ValueError(f"{directory}: no such directory")
+    path = _release_file(directory, vocab_file, "encoder_bpe_40000.json", "vocab_file")
+    vocabulary = _read_vocabulary(path)
+    unknown = str(settings.get("unk_token", "<unk>"))
+    if vocabulary.get(unknown) != 0:
+        raise ValueError(f"{path}: the unknown token {unknown!r} must have id 0, found {vocabulary.get(unknown)}")
+    for token in SPECIAL_TOKENS:
+        if token in vocabulary:
+            raise ValueError(f"{path}: {token!r} is a special token and gets its id behind the vocabulary")
+    merges = _read_merges(_release_file(directory, merges_file, "vocab_40000.bpe", "merges_file"), vocabulary)
+    return GPTTokenizer(vocab=vocabulary, merges=merges, **settings)
+
+
+def _release_file(directory: Path, given: str | None, name: str, argument: str) -> Path:
+    """The file that `argument` names, that of OpenAI, or the one of a vocabulary with another number of merges."""
+    if given is not None or (directory / name).is_file():
+        return directory / (given or name)
+    pattern = name.replace("40000", "*")
+    found = sorted(directory.glob(pattern))
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise ValueError(
+            f"{directory}: expected {name} or exactly one {pattern}, found {names}; name it by {argument}="
+        )
+    return found[0]
+
+
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    vocabulary = read_json(path)
+    if not all(type(index) is int for index in vocabulary.values()):
+        raise ValueError(f"{path} must hold one JSON object that maps each piece to its id")
+    for expected, index in enumerate(sorted(vocabulary.values())):
+        if index != expected:
+            raise ValueError(
+                f"{path}: ids must count from 0 without gaps or repeats, and {index} comes for {expected}"
+            )
+    return vocabulary
+
+
+def _read_merges(path: Path, vocabulary: dict[str, int]) -> list[tuple[str, str]]:
+    """The merges of a BPE, first learnt first."""
+    merges = []
+    lines = decoded(path.read_bytes(), path).removesuffix("\n").split("\n")
+    for number, line in enumerate(lines, start=1):
+        if number == 1 and line.startswith("#version"):
+            continue
+        pieces = tuple(line.removesuffix("\r").split(" "))
+        if len(pieces) != 2 or not all(pieces):
+            raise ValueError(f"{path}, line {number}: expected two pieces parted by one space, found {line!r}")
+        for piece in (*pieces, "".join(pieces)):
+            if piece not in vocabulary:
+                raise ValueError(
+                    f"{path}, line {number}: {piece!r} is not in the vocabulary; do the files belong together?"
+                )
+        merges.append(pieces)
+    if not merges:
+        raise ValueError(f"{path}: holds no merges")
+    return merges
+
+
+def find_tokenizer(folder: Path, config: GPTConfig) -> GPTTokenizer:
+    """
+    The tokenizer of a folder, in whatever format, which belongs to a model of this configuration.
 
     Raises:
         ValueError: if there is none, it is damaged, or it belongs to another model.
@@ -31,20 +109,6 @@ def find_tokenizer(folder: Path, config: GPTConfig) -> GPTTokenizer:
         tokenizer = _read(folder)
     except (ValueError, OSError) as error:
         raise ValueError(f"{error}{_ADVICE}") from error
-    _check(tokenizer, config, folder)
-    return tokenizer
-
-
-def _read(folder: Path) -> GPTTokenizer:
-    if (folder / "tokenizer.json").is_file() or (folder / "vocab.json").is_file():
-        return GPTTokenizer.from_pretrained(folder)
-    if (folder / "encoder.json").is_file():
-        return GPTTokenizer(vocab_file=folder / "encoder.json", merges_file=folder / "vocab.bpe")
-    return GPTTokenizer.from_release(folder)
-
-
-def _check(tokenizer: GPTTokenizer, config: GPTConfig, folder: Path) -> None:
-    """Weights and tokenizer number their tokens alike."""
     ids = [config.start_token_id, config.delimiter_token_id, config.classify_token_id, config.pad_token_id]
     found = tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS))
     if len(tokenizer) > config.vocab_size or ids != found:
@@ -52,9 +116,19 @@ def _check(tokenizer: GPTTokenizer, config: GPTConfig, folder: Path) -> None:
             f"The tokenizer in {folder} has {len(tokenizer):,} tokens with {', '.join(SPECIAL_TOKENS)} as {found}, "
             f"the weights have {config.vocab_size:,} rows with these as {ids}: they do not belong together{_ADVICE}."
         )
+    return tokenizer
 
 
-def read_vocabulary(folder: Path) -> int | None:
+def _read(folder: Path) -> GPTTokenizer:
+    if (folder / "tokenizer.json").is_file() or (folder / "vocab.json").is_file():
+        return GPTTokenizer.from_pretrained(folder)
+    if (folder / "encoder.json").is_file():
+        vocabulary = _read_vocabulary(folder / "encoder.json")
+        return GPTTokenizer(vocab=vocabulary, merges=_read_merges(folder / "vocab.bpe", vocabulary))
+    return release_tokenizer(folder)
+
+
+def vocabulary_size(folder: Path) -> int | None:
     """Number of tokens without the special ones, or `None` where the folder has no tokenizer."""
     names = ("tokenizer.json", "vocab.json")
     if any((folder / name).is_file() for name in names) or any(folder.glob("encoder_bpe_*.json")):
@@ -82,12 +156,8 @@ def write_vocabulary(tokenizer: GPTTokenizer, vocab_file: Path, merges_file: Pat
 def write_stock_tokenizer(tokenizer: GPTTokenizer, folder: Path, special_tokens: bool) -> None:
     """
     `vocab.json`, `merges.txt` and `tokenizer.json` of a stock `openai-gpt`, which splits words in its own way, or, for
-    a tokenizer that works on bytes, of a stock `gpt2`.
-
-    Args:
-        tokenizer (`GPTTokenizer`): whose vocabulary to write.
-        folder (`Path`): to write to.
-        special_tokens (`bool`): with `_start_`, `_delimiter_`, `_classify_` and `<pad>`.
+    a tokenizer that works on bytes, of a stock `gpt2`; with `_start_`, `_delimiter_`, `_classify_` and `<pad>` if
+    `special_tokens` says so.
     """
     vocabulary, merges = vocabulary_of(tokenizer)
     stock_class = GPT2Tokenizer if tokenizer.byte_level else OpenAIGPTTokenizer

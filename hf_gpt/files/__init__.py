@@ -33,10 +33,8 @@ _FULL = 2**20
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
     """
-    A temporary path to write to, which replaces `path` when the block ends: whole, on the disk, or not at all.
-
-    Args:
-        path (`Path`): the file; missing folders are made.
+    A temporary path to write to, which replaces `path` when the block ends: whole, on the disk, or not at all. Missing
+    folders are made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")

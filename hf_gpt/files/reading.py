@@ -84,17 +84,15 @@ def _check_extent(path: Path, content: Any) -> None:
 
 
 def check_types(
-    path: Path, values: Mapping[str, Any], types: Mapping[str, Any], required: Iterable[str] = (), within: str = ""
+    path: Path | str,
+    values: Mapping[str, Any],
+    types: Mapping[str, Any],
+    required: Iterable[str] = (),
+    within: str = "",
 ) -> None:
     """
-    Compare values of a file with annotations.
-
-    Args:
-        path (`Path`): the file, for the message.
-        values (`Mapping[str, Any]`): by field.
-        types (`Mapping[str, Any]`): the annotation of each field that is looked at.
-        required (`Iterable[str]`, *optional*): fields that must be there.
-        within (`str`, *optional*): the field that `values` stand in.
+    Compare values of a file, by field, with the annotations of the fields that are looked at. `required` fields must
+    be there; `within` is the field that the values stand in.
 
     Raises:
         ValueError: that names file and field.

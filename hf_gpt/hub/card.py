@@ -34,14 +34,7 @@ _MACHINE_PATH = re.compile(
 
 
 def name_repository(text: str, repo_id: str, folder: str = ".") -> str:
-    """
-    A card whose code loads a repository instead of a folder.
-
-    Args:
-        text (`str`): of the card.
-        repo_id (`str`): the repository.
-        folder (`str`, *optional*, defaults to `"."`): what the code loads now.
-    """
+    """The text of a card whose code loads a repository instead of a folder (what the code loads now)."""
     if folder == ".":
         return text.replace(THIS_REPOSITORY, f'folder = "{repo_id}"')
     return text.replace(f'"{folder}"', f'"{repo_id}"')
@@ -66,7 +59,7 @@ def render_card(
 
     Args:
         folder (`Path`): what is uploaded.
-        kind (`str`): `"model"`, `"tokenizer"`, `"adapter"` or `"features"`.
+        kind (`str`): a key of `staging.CONFIGURATIONS`.
         repo_id (`str`): where to.
         settings (`dict`): of the repository's configuration file.
         revision (`str`, *optional*): branch or tag to load.

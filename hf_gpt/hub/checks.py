@@ -1,5 +1,6 @@
 """What is refused in a repository, whoever sent it: pickles, foreign code, files that are cut short or lie outside."""
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -19,7 +20,8 @@ from transformers.utils import (
     SAFE_WEIGHTS_NAME,
 )
 
-from ..files.reading import read_json, read_npy
+from ..files.reading import check_types, read_json, read_npy
+from ..model.configuration_gpt import GPTConfig
 from .code import RELEASED_CODE, TOKENIZER_AUTO_MAP, code_files
 
 # Beside peft's own files in an adapter's folder: the configuration of the base model with the head of the task.
@@ -78,8 +80,19 @@ _UNREADABLE = {
     ".json": "is not JSON, or holds no settings",
 }
 _OWN_CLASS = re.compile(r"(?P<module>\w+)\.GPT\w*")
-
-
+# What transformers takes in a `config.json` beside the fields of `GPTConfig`, or has of other types than it can use.
+_IMPLEMENTATION = str | dict | None
+CONFIG_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("attn_implementation", "_attn_implementation"), _IMPLEMENTATION),
+    **dict.fromkeys(("experts_implementation", "_experts_implementation"), _IMPLEMENTATION),
+    **dict.fromkeys(("dtype", "torch_dtype", "model_type"), str | None),
+    "architectures": list[str] | None,
+    "auto_map": dict | None,
+    "quantization_config": dict | None,
+    "name_or_path": Any,
+    "num_labels": int | None,
+    "output_attentions": bool | None,
+}
 # transformers' own models that hf_gpt reads -> how the names of their classes begin.
 _STOCK_CLASSES = {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2"}
 
@@ -111,6 +124,17 @@ def stock_type(config: dict[str, Any]) -> str | None:
     return model_type if model_type in _STOCK_CLASSES else None
 
 
+def check_config(settings: dict[str, Any], where: str | Path) -> None:
+    """Raise a `ValueError` for what transformers would stumble over in a `config.json`: names and types."""
+    fields = {field.name for field in dataclasses.fields(GPTConfig)}
+    # What is neither a field nor a setting of transformers would hide a method or property of the class.
+    for name in sorted(settings.keys() - fields - CONFIG_TYPES.keys() - GPTConfig.attribute_map.keys()):
+        if hasattr(GPTConfig, name):
+            raise ValueError(f"{where}: a configuration has no field {name}: leave it out.")
+    check_types(where, settings, CONFIG_TYPES)
+    check_types(where, settings.get("quantization_config") or {}, {"quant_method": str}, within="quantization_config")
+
+
 def is_weights(name: str) -> bool:
     """Whether a file holds weights of a model, or says where they are."""
     return name in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME) or _WEIGHT_SHARD.fullmatch(name) is not None
@@ -137,11 +161,7 @@ def _own_code() -> dict[str, set[str]]:
 
 def check_names(names: Iterable[str], where: str) -> None:
     """
-    Look at the names of a repository's files, before any of them is fetched.
-
-    Args:
-        names (`Iterable[str]`): paths in the repository.
-        where (`str`): what to call it in the message.
+    Look at the names of a repository's files, before any of them is fetched; messages call it `where`.
 
     Raises:
         RepositoryError: for names that lead outside, pickles, code that is not hf_gpt's, and files of a kind that is
@@ -275,15 +295,9 @@ def _foreign(key: str, value: Any) -> list[str]:
 
 def adapter_problems(settings: dict[str, Any]) -> list[str]:
     """
-    What an `adapter_config.json` says that no adapter of ours does. peft takes names of modules for regular
-    expressions, computes new weights as the settings ask, and imports what they name: only plain names and numbers
-    are taken, of a size that adapters have.
-
-    Args:
-        settings (`dict[str, Any]`): its content.
-
-    Returns:
-        `list[str]`: a sentence for each.
+    A sentence for each thing that an `adapter_config.json` says and no adapter of ours does. peft takes names of
+    modules for regular expressions, computes new weights as the settings ask, and imports what they name: only plain
+    names and numbers are taken, of a size that adapters have.
     """
     problems = []
     for name, value in settings.items():

@@ -34,10 +34,8 @@ RELEASED_CODE: dict[str, tuple[str, ...]] = {
 
 def code_files(*owners: type) -> list[Path]:
     """
-    The modules that classes need, their own first: what they import relatively, and what that imports.
-
-    Args:
-        owners (`type`): classes, by default those of configuration, models and tokenizer.
+    The modules that classes need, by default those of configuration, models and tokenizer, their own first: what they
+    import relatively, and what that imports.
     """
     files: dict[Path, None] = {}
     for owner in owners or (GPTConfig, GPTModel, GPTTokenizer):
@@ -49,10 +47,7 @@ def code_files(*owners: type) -> list[Path]:
 def add_code(folder: Path) -> None:
     """
     Make what `save_pretrained` wrote load with `trust_remote_code=True` where hf_gpt is not installed: write every
-    class into `auto_map`, and the modules beside it.
-
-    Args:
-        folder (`Path`): holds a model, a tokenizer or both; where neither is, nothing is done.
+    class into `auto_map`, and the modules beside it. Where there is neither model nor tokenizer, nothing is done.
     """
     config, tokenizer = folder / CONFIG_NAME, folder / TOKENIZER_CONFIG_FILE
     owners: list[type] = []

@@ -25,6 +25,7 @@ from .checks import (
     HEAD_CONFIG,
     NO_SETTINGS,
     RepositoryError,
+    check_config,
     check_repository,
     is_known,
     is_training_state,
@@ -161,9 +162,6 @@ def checkpoint_files(folder: Path) -> tuple[list[str], list[str]]:
     """
     Of a Trainer's checkpoint, the files that are the model, and those and the state to go on from; of a card nothing,
     as that of peft names the base model's folder.
-
-    Args:
-        folder (`Path`): the checkpoint.
     """
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     model = [name for name in names if is_known(name) and name != CARD]
@@ -180,13 +178,8 @@ def _replace(path: Path, content: str | dict[str, Any]) -> None:
 
 def clean_settings(folder: Path) -> list[str]:
     """
-    Take the paths of this machine out of all settings of a folder.
-
-    Args:
-        folder (`Path`): is to be uploaded; what its files are links to stays as it is.
-
-    Returns:
-        `list[str]`: what was shortened, for people.
+    Take the paths of this machine out of all settings of a folder that is to be uploaded; what its files are links to
+    stays as it is. Returns what was shortened, for people.
 
     Raises:
         ValueError: for a file that is not JSON.
@@ -207,12 +200,8 @@ def clean_settings(folder: Path) -> list[str]:
 
 def check_secrets(folder: Path, source: Path) -> None:
     """
-    Raise a `RepositoryError` if a text that is to be uploaded holds what looks like a token, a password or a private
-    key.
-
-    Args:
-        folder (`Path`): with the files that would be uploaded.
-        source (`Path`): where they are from.
+    Raise a `RepositoryError` if a text of a folder that is to be uploaded (of what stands in `source`) holds what
+    looks like a token, a password or a private key.
     """
     problems = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in NO_SETTINGS):
@@ -292,6 +281,7 @@ def _model_problems(target: Path) -> list[str]:
     if f"modeling_gpt.{name}" not in AUTO_MAP.values():
         return [f"{CONFIG_NAME} names the class {name}, which hf_gpt does not have"]
     try:
+        check_config(settings, CONFIG_NAME)
         with torch.device("meta"):
             model = getattr(modeling_gpt, name)(GPTConfig.from_dict(settings))
     except ValueError as error:

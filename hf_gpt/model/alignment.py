@@ -149,15 +149,8 @@ def _align_given_word(word: str, language: str) -> tuple[list[int], list[int]]:
 
 def align(text: str, language: str = "en") -> tuple[list[int], list[int]]:
     """
-    Where the characters of `WordSplitter()(text)` come from.
-
-    Args:
-        text (`str`): any text.
-        language (`str`, *optional*, defaults to `"en"`): by whose rules its words are split.
-
-    Returns:
-        `tuple[list[int], list[int]]`: for each character of the words the start and the end of its origin in `text`;
-        the spaces between words have an empty one.
+    Where the characters of `WordSplitter()(text)` come from: of each the start and the end of its origin in `text`;
+    the spaces between words have an empty one.
     """
     visible, newlines = [], []
     newline = None

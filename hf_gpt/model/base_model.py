@@ -73,9 +73,8 @@ class GPTPreTrainedModel(PreTrainedModel):
         excluded: Sequence[int] = (),
     ) -> torch.Tensor:
         """
-        Weighted sum of the cross-entropies of tokens given the states of their parents.
-
-        Only the logits that a non-zero weight needs are computed.
+        Weighted sum of the cross-entropies of tokens given the states of their parents, a scalar. Only the logits that
+        a non-zero weight needs are computed.
 
         Args:
             hidden_states (`torch.Tensor` of shape `(batch, length, n_embd)`): last hidden states.
@@ -86,9 +85,6 @@ class GPTPreTrainedModel(PreTrainedModel):
             rows (`torch.Tensor` of shape `(vocabulary, n_embd)`, *optional*): output matrix, by default the token
                 embedding.
             excluded (`Sequence[int]`, *optional*): rows left out of the softmax beside that of padding.
-
-        Returns:
-            `torch.Tensor`: a scalar, 0 where all weights are 0.
         """
         batch, length = targets.shape
         row, column = weights.nonzero(as_tuple=True)  # (targets,) each

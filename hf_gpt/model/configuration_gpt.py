@@ -3,7 +3,6 @@
 import math
 from typing import Any, Literal
 
-import torch
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig
@@ -30,18 +29,6 @@ LARGEST = {
     "n_inner": 1 << 18,
     "num_labels": 100_000,
 }
-# What transformers takes beside the fields.
-_SETTINGS = {
-    **dict.fromkeys(("attn_implementation", "_attn_implementation"), (str, dict)),
-    **dict.fromkeys(("experts_implementation", "_experts_implementation"), (str, dict)),
-    "auto_map": dict,
-    "model_type": str,
-    "name_or_path": object,
-    "num_labels": int,
-    "output_attentions": bool,
-    "torch_dtype": (str, torch.dtype),
-}
-
 SPECIAL_IDS = (
     "pad_token_id",
     "bos_token_id",
@@ -60,74 +47,58 @@ class GPTConfig(PreTrainedConfig):
     names of transformers work as well.
 
     Args:
-        vocab_size (`int`, *optional*, defaults to 40482):
-            Rows of the token embedding: 40,478 tokens, then `_start_`, `_delimiter_`, `_classify_` and `<pad>`.
-        n_positions (`int`, *optional*, defaults to 512):
-            Longest sequence, in tokens.
-        n_embd (`int`, *optional*, defaults to 768):
-            Width of the hidden states.
-        n_layer (`int`, *optional*, defaults to 12):
-            Number of blocks.
-        n_head (`int`, *optional*, defaults to 12):
-            Attention heads of a block; divides `n_embd`.
-        n_inner (`int`, *optional*):
-            Width of the feed-forward layer; `None` means `4 * n_embd`.
-        afn (`str`, *optional*, defaults to `"gelu"`):
-            Activation, under the release's names: `"gelu"` (its tanh approximation), `"relu"` or `"swish"`.
-        embd_pdrop (`float`, *optional*, defaults to 0.1):
-            Dropout on the summed token and position embedding.
-        attn_pdrop (`float`, *optional*, defaults to 0.1):
-            Dropout on attention probabilities.
-        resid_pdrop (`float`, *optional*, defaults to 0.1):
-            Dropout on what attention and feed-forward layers add to the residual stream.
-        clf_pdrop (`float`, *optional*, defaults to 0.1):
-            Dropout on the pooled state before a task head; the choices of an item share one mask.
-        layer_norm_epsilon (`float`, *optional*, defaults to 1e-05):
-            Added to the variance under the root.
-        initializer_range (`float`, *optional*, defaults to 0.02):
-            Standard deviation of newly drawn weights; with `norm_first` that of the projections onto the residual
-            stream is smaller by `sqrt(2 * n_layer)`, as GPT-2's is.
-        lm_coef (`float`, *optional*, defaults to 0.5):
-            Weight of the language-model loss in the loss of the task heads; 0 leaves it out.
-        head_layers (`int` or `"mix"`, *optional*):
-            What a task head reads: the states of one layer, from 0 (output of the embedding) to `n_layer`, or a
-            learnt mix of all layers. By default the last hidden states.
-        norm_first (`bool`, *optional*, defaults to `False`):
-            Normalise before attention and feed-forward (GPT-2) rather than after the residual sum (GPT).
-        final_norm (`bool`, *optional*, defaults to `False`):
-            Normalise after the last block (GPT-2).
-        is_causal (`bool`, *optional*, defaults to `True`):
-            Tokens see only what stands before them. `False` for the masked language model.
-        release_quirks (`bool`, *optional*, defaults to `False`):
-            Repeat three accidents of the release: the softmax of the language-model loss also runs over the
-            position rows; embedding dropout falls on the embedding matrix, input and output side alike; a
-            sequence without a classify token is pooled at its first token instead of raising an error.
-        use_cache (`bool`, *optional*, defaults to `True`):
-            Return the keys and values of attention for generation.
-        tie_word_embeddings (`bool`, *optional*, defaults to `True`):
-            The output matrix of the language model is the token embedding.
-        pad_token_id (`int`, *optional*, defaults to 40481):
-            `<pad>`. Its row takes no part in any softmax. `None` where there is no such row.
-        bos_token_id (`int`, *optional*, defaults to 40478):
-            Equal to `start_token_id`.
-        eos_token_id (`int` or `list[int]`, *optional*):
-            The release has no end-of-text token.
-        start_token_id (`int`, *optional*, defaults to 40478):
-            `_start_`, the first token of every task input.
-        delimiter_token_id (`int`, *optional*, defaults to 40479):
-            `_delimiter_`, between the two texts of a task input.
-        classify_token_id (`int`, *optional*, defaults to 40480):
-            `_classify_`, the last token of every task input, whose state a task head reads.
-        mask_token_id (`int`, *optional*):
-            `<mask>` of a masked language model, which hides a token. Its row takes no part in any softmax.
-        untrained_token_ids (`list[int]`, *optional*):
-            Rows of the token embedding that no language-model loss has trained, as the special tokens are before
-            fine-tuning: the language model gives them no probability. The joint loss of the task heads trains them,
-            and empties this list.
-        problem_type (`str`, *optional*):
-            Loss of `GPTForSequenceClassification`: `"single_label_classification"`,
-            `"multi_label_classification"`, `"regression"` or `"ordinal"` (scores from 0 to `num_labels - 1`, which
-            the model learns as probabilities of whole scores); by default inferred from labels.
+        vocab_size (`int`, *optional*, defaults to 40482): Rows of the token embedding: 40,478 tokens, then `_start_`,
+            `_delimiter_`, `_classify_` and `<pad>`.
+        n_positions (`int`, *optional*, defaults to 512): Longest sequence, in tokens.
+        n_embd (`int`, *optional*, defaults to 768): Width of the hidden states.
+        n_layer (`int`, *optional*, defaults to 12): Number of blocks.
+        n_head (`int`, *optional*, defaults to 12): Attention heads of a block; divides `n_embd`.
+        n_inner (`int`, *optional*): Width of the feed-forward layer; `None` means `4 * n_embd`.
+        afn (`str`, *optional*, defaults to `"gelu"`): Activation, under the release's names: `"gelu"` (its tanh
+            approximation), `"relu"` or `"swish"`.
+        embd_pdrop (`float`, *optional*, defaults to 0.1): Dropout on the summed token and position embedding.
+        attn_pdrop (`float`, *optional*, defaults to 0.1): Dropout on attention probabilities.
+        resid_pdrop (`float`, *optional*, defaults to 0.1): Dropout on what attention and feed-forward layers add to
+            the residual stream.
+        clf_pdrop (`float`, *optional*, defaults to 0.1): Dropout on the pooled state before a task head; the choices
+            of an item share one mask.
+        layer_norm_epsilon (`float`, *optional*, defaults to 1e-05): Added to the variance under the root.
+        initializer_range (`float`, *optional*, defaults to 0.02): Standard deviation of newly drawn weights; with
+            `norm_first` that of the projections onto the residual stream is smaller by `sqrt(2 * n_layer)`, as GPT-2's
+            is.
+        lm_coef (`float`, *optional*, defaults to 0.5): Weight of the language-model loss in the loss of the task
+            heads; 0 leaves it out.
+        head_layers (`int` or `"mix"`, *optional*): What a task head reads: the states of one layer, from 0 (output of
+            the embedding) to `n_layer`, or a learnt mix of all layers. By default the last hidden states.
+        norm_first (`bool`, *optional*, defaults to `False`): Normalise before attention and feed-forward (GPT-2)
+            rather than after the residual sum (GPT).
+        final_norm (`bool`, *optional*, defaults to `False`): Normalise after the last block (GPT-2).
+        is_causal (`bool`, *optional*, defaults to `True`): Tokens see only what stands before them. `False` for the
+            masked language model.
+        release_quirks (`bool`, *optional*, defaults to `False`): Repeat three accidents of the release: the softmax of
+            the language-model loss also runs over the position rows; embedding dropout falls on the embedding matrix,
+            input and output side alike; a sequence without a classify token is pooled at its first token instead of
+            raising an error.
+        use_cache (`bool`, *optional*, defaults to `True`): Return the keys and values of attention for generation.
+        tie_word_embeddings (`bool`, *optional*, defaults to `True`): The output matrix of the language model is the
+            token embedding.
+        pad_token_id (`int`, *optional*, defaults to 40481): `<pad>`. Its row takes no part in any softmax. `None`
+            where there is no such row.
+        bos_token_id (`int`, *optional*, defaults to 40478): Equal to `start_token_id`.
+        eos_token_id (`int` or `list[int]`, *optional*): The release has no end-of-text token.
+        start_token_id (`int`, *optional*, defaults to 40478): `_start_`, the first token of every task input.
+        delimiter_token_id (`int`, *optional*, defaults to 40479): `_delimiter_`, between the two texts of a task
+            input.
+        classify_token_id (`int`, *optional*, defaults to 40480): `_classify_`, the last token of every task input,
+            whose state a task head reads.
+        mask_token_id (`int`, *optional*): `<mask>` of a masked language model, which hides a token. Its row takes no
+            part in any softmax.
+        untrained_token_ids (`list[int]`, *optional*): Rows of the token embedding that no language-model loss has
+            trained, as the special tokens are before fine-tuning: the language model gives them no probability. The
+            joint loss of the task heads trains them, and empties this list.
+        problem_type (`str`, *optional*): Loss of `GPTForSequenceClassification`: `"single_label_classification"`,
+            `"multi_label_classification"`, `"regression"` or `"ordinal"` (scores from 0 to `num_labels - 1`, which the
+            model learns as probabilities of whole scores); by default inferred from labels.
 
     Raises:
         ValueError: if `n_embd` is not a multiple of `n_head`, a probability lies outside [0, 1), `lm_coef` is
@@ -182,11 +153,9 @@ class GPTConfig(PreTrainedConfig):
     ) = None
 
     def __post_init__(self, **kwargs):
-        # First of all, as already transformers' own part makes a name for every label.
-        self._check_settings(kwargs)
+        # First of all, as transformers makes a name for every label.
+        _check_size("num_labels", kwargs.get("num_labels"))
         super().__post_init__(**kwargs)
-        if not isinstance(self.dtype, torch.dtype | None):
-            raise ValueError(f"dtype must be one of PyTorch's, such as float32, not {self.dtype!r}.")
         # TRL reads it of every class that is not in transformers.
         self.auto_map = getattr(self, "auto_map", None) or {}
         self._check_values()
@@ -217,27 +186,6 @@ class GPTConfig(PreTrainedConfig):
                 f"{self.vocab_size} rows."
             )
 
-    def _check_settings(self, settings: dict[str, Any]) -> None:
-        """Raise a `ValueError` for what transformers would stumble over: sizes of no model, names and types."""
-        _check_size("num_labels", settings.get("num_labels"))
-        # What is neither a field nor a setting of transformers would hide a method or property of this class.
-        for name in sorted(settings.keys() - _SETTINGS.keys() - self.attribute_map.keys()):
-            if hasattr(type(self), name):
-                raise ValueError(f"A configuration has no field {name}: leave it out.")
-        quantization = settings.get("quantization_config")
-        quantization = quantization.to_dict() if hasattr(quantization, "to_dict") else quantization
-        method = quantization.get("quant_method", "") if isinstance(quantization, dict) else ""
-        names = self.architectures
-        for name, value, kinds in (
-            *((name, settings.get(name), kinds) for name, kinds in _SETTINGS.items()),
-            ("quantization_config", quantization, dict),
-            ("quant_method", method, str),
-            ("architectures", names, list),
-            *(("architectures", item, str) for item in (names if isinstance(names, list) else ())),
-        ):
-            if value is not None and not isinstance(value, kinds):
-                raise ValueError(f"{name}: {value!r} is of a wrong type.")
-
     @property
     def layers_of_head(self) -> list[int]:
         """The layers (`list[int]`) whose states a task head reads, from 0, the output of the embedding."""
@@ -251,23 +199,17 @@ class GPTConfig(PreTrainedConfig):
         try:
             return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         except UNREADABLE as error:
-            where, problem = str(pretrained_model_name_or_path), " ".join(str(error).split())
-            raise ValueError(problem if where in problem else f"config.json of {where}: {problem}") from error
+            raise _named(error, pretrained_model_name_or_path) from error
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs) -> Any:
-        """
-        As in transformers, which sets `kwargs` behind the checks: here, those hold for them, too. Whatever is wrong is
-        a `ValueError`, which names the model where it can.
-        """
-        name = kwargs.get("name_or_path")
+        """As in transformers, which sets `kwargs` behind the checks: here, those hold for them, too."""
         try:
             found = super().from_dict(config_dict, **kwargs)
             (found[0] if isinstance(found, tuple) else found)._check_values()
             return found
         except UNREADABLE as error:
-            where = f"config.json of {name}: " if name else ""
-            raise ValueError(where + " ".join(str(error).split())) from error
+            raise _named(error, kwargs.get("name_or_path")) from error
 
     def to_dict(self) -> dict[str, Any]:
         """As in transformers; `auto_map` only where there is one."""
@@ -287,29 +229,19 @@ class GPTConfig(PreTrainedConfig):
         return [token_id for token_id in ids if token_id is not None]
 
     @property
+    def task_token_ids(self) -> list[int]:
+        """The ids (`list[int]`) of `_start_`, `_delimiter_` and `_classify_`, as far as there are such rows."""
+        ids = (self.start_token_id, self.delimiter_token_id, self.classify_token_id)
+        return [token_id for token_id in ids if token_id is not None]
+
+    @property
     def excluded_token_id(self) -> int | None:
         """The padding id (`int` or `None`) if it is a row of its own: never a target, left out of every softmax."""
-        used = [self.bos_token_id, self.start_token_id, self.delimiter_token_id, self.classify_token_id, 0]
-        return None if self.pad_token_id in (*used, *self.eos_token_ids) else self.pad_token_id
-
-    def forget_task(self) -> None:
-        """
-        Of a fine-tuned model, what is left when it goes on as a language model: no labels, no layers of a head, and no
-        probability for special tokens, which no text holds.
-        """
-        self.head_layers = self.problem_type = None
-        plain = type(self)()
-        self.id2label, self.label2id = plain.id2label, plain.label2id
-        specials = {self.start_token_id, self.delimiter_token_id, self.classify_token_id} - {None, *self.eos_token_ids}
-        self.untrained_token_ids = sorted(specials) or None
+        used = (0, self.bos_token_id, *self.task_token_ids, *self.eos_token_ids)
+        return None if self.pad_token_id in used else self.pad_token_id
 
     def forget_ids_outside(self) -> list[str]:
-        """
-        After the vocabulary has shrunk: special tokens whose rows are gone become `None`.
-
-        Returns:
-            `list[str]`: the fields that changed.
-        """
+        """After the vocabulary has shrunk: ids of lost rows become `None`. Returns the fields that changed."""
         before = self.to_dict()
         for name in SPECIAL_IDS:
             if (getattr(self, name) or 0) >= self.vocab_size:
@@ -326,15 +258,19 @@ def _check_size(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be at least 1 and at most {LARGEST[name]:,}, not {value}.")
 
 
+def _named(error: Exception, name: Any) -> ValueError:
+    problem = " ".join(str(error).split())
+    return ValueError(problem if name is None or str(name) in problem else f"config.json of {name}: {problem}")
+
+
 def default_generation_config(config: GPTConfig) -> GenerationConfig:
     """Generation settings that keep the special tokens, which no language model was trained to emit, out of texts."""
-    specials = [config.start_token_id, config.delimiter_token_id, config.classify_token_id, config.pad_token_id]
-    specials.append(config.mask_token_id)
+    specials = {*config.task_token_ids, config.pad_token_id, config.mask_token_id}
     return GenerationConfig(
         bos_token_id=config.bos_token_id,
         eos_token_id=config.eos_token_id,
         pad_token_id=config.pad_token_id,
-        suppress_tokens=sorted(set(specials) - {None, *config.eos_token_ids}) or None,
+        suppress_tokens=sorted(specials - {None, *config.eos_token_ids}) or None,
     )
 
 

@@ -24,8 +24,7 @@ def conventional_inputs(
 
     Args:
         config (`GPTConfig`): of the model.
-        input_ids (`torch.Tensor` of shape `(batch, length)` or `(batch, choices, length)`).
-        attention_mask (`torch.Tensor` of the same shape, *optional*).
+        input_ids, attention_mask (`torch.Tensor` of shape `(batch, length)` or `(batch, choices, length)`).
 
     Returns:
         `tuple`: tokens and mask of shape `(rows, length)`, and the `classify_index` of shape `(batch, paths)`: each
@@ -61,9 +60,6 @@ def default_lm_weights(input_ids: torch.Tensor, attention_mask: torch.Tensor | N
     Args:
         input_ids, attention_mask (`torch.Tensor` of shape `(rows, length)`): from `conventional_inputs`.
         batch (`int`): examples, each of as many rows.
-
-    Returns:
-        `torch.Tensor` of shape `(rows, length)`
     """
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     tokens = mask.bool()
@@ -77,9 +73,7 @@ def default_lm_weights(input_ids: torch.Tensor, attention_mask: torch.Tensor | N
 
 def check_labels(config: GPTConfig, labels: torch.Tensor) -> None:
     """Raise a `ValueError` for labels of tokens that have no probability."""
-    without = [
-        token_id for token_id in (config.mask_token_id, *(config.untrained_token_ids or ())) if token_id is not None
-    ]
+    without = list({config.mask_token_id, *(config.untrained_token_ids or ())} - {None})
     if without and not torch.compiler.is_compiling():
         found = labels[torch.isin(labels, torch.tensor(without, device=labels.device))]
         if found.numel():

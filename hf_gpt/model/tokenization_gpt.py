@@ -10,7 +10,6 @@ import functools
 import itertools
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
@@ -20,7 +19,6 @@ from transformers.utils import logging
 
 from .alignment import AlignedEncoding, GivenWordsEncoding, LazyBatchEncoding, is_newline_word, sequences_of
 from .configuration_gpt import UNREADABLE
-from .vocabulary_files import read_merges, read_release_files, read_tokenizer, read_vocabulary
 from .word_splitting import TextIds, word_splitter
 
 logger = logging.get_logger(__name__)
@@ -103,7 +101,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         task_template (`bool`, *optional*, defaults to `False`): whether `tokenizer(a)` gives `_start_ a _classify_`
             and `tokenizer(a, b)` gives `_start_ a _delimiter_ b _classify_` (section 3.3 of the paper). Otherwise no
             special tokens are added, as language models want it.
-        vocab (`dict[str, int]`, *optional*): the vocabulary; see `from_release` for reading it from files.
+        vocab (`dict[str, int]`, *optional*): the vocabulary.
         merges (`list[tuple[str, str]]`, *optional*): the BPE merges, first learnt first.
         unk_token, pad_token, bos_token, sep_token, cls_token (`str`, *optional*): the special tokens.
         mask_token (`str`, *optional*): what hides a token, such as `<mask>`; by default there is none. It becomes the
@@ -142,9 +140,6 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     ):
         named = {"unk_token": unk_token, "pad_token": pad_token, "bos_token": bos_token}
         named |= {"sep_token": sep_token, "cls_token": cls_token, "mask_token": mask_token}
-        for name, token in named.items():
-            if not isinstance(token, str | AddedToken | None):
-                raise ValueError(f"{name} must be a string, not {token!r}")
         if not isinstance(kwargs.get("model_max_length"), int | float | None):
             raise ValueError(f"model_max_length must be a number, not {kwargs['model_max_length']!r}")
         if not isinstance(language, str):
@@ -156,26 +151,13 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         if mode == "fast":
             logger.warning(_NO_MODES)
         tokenizer_object = kwargs.pop("tokenizer_object", None)
-        tokenizer_file = kwargs.pop("tokenizer_file", None)
-        vocab_file, merges_file = kwargs.pop("vocab_file", None), kwargs.pop("merges_file", None)
-        if tokenizer_file is None and vocab is None and vocab_file is not None and merges_file is not None:
-            vocab = read_vocabulary(Path(vocab_file))
-            merges = read_merges(Path(merges_file), vocab)
+        files = [kwargs.pop(name, None) for name in ("tokenizer_file", "vocab_file", "merges_file")]
         if tokenizer_object is not None:
             self._tokenizer = copy.deepcopy(tokenizer_object)
-        elif tokenizer_file is not None:
-            self._tokenizer = read_tokenizer(Path(tokenizer_file))
         elif vocab is not None and merges is not None:
-            self._tokenizer = Tokenizer(
-                models.BPE(vocab=vocab, merges=merges, continuing_subword_prefix="", end_of_word_suffix="")
-                if _holds_bytes(vocab)
-                else models.BPE(vocab=vocab, merges=merges, unk_token=str(unk_token), end_of_word_suffix=END_OF_WORD)
-            )
+            self._tokenizer = _new_backend(vocab, merges, str(unk_token))
         else:
-            raise ValueError(
-                "GPTTokenizer needs a vocabulary: use GPTTokenizer.from_release(directory) for the release's files or "
-                "GPTTokenizer.from_pretrained(directory) for a saved tokenizer"
-            )
+            self._tokenizer = _read_backend(*files, str(unk_token))
         self._byte_level = _is_byte_level(self._tokenizer)
         if self._byte_level:
             named, kwargs = self._prepare_bytes(named, kwargs)
@@ -242,37 +224,6 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             ) from error
 
     @classmethod
-    def from_release(
-        cls,
-        directory: str | Path,
-        task_template: bool = False,
-        vocab_file: str | None = None,
-        merges_file: str | None = None,
-        **kwargs,
-    ) -> "GPTTokenizer":
-        """
-        Builds the tokenizer from the files of OpenAI's release, or others of the same format.
-
-        Args:
-            directory (`str` or `Path`): holds `encoder_bpe_40000.json` and `vocab_40000.bpe`, or exactly one
-                `encoder_bpe_*.json` and one `vocab_*.bpe`.
-            task_template (`bool`, *optional*, defaults to `False`): see `GPTTokenizer`.
-            vocab_file (`str`, *optional*): another name of the vocabulary's file in the directory.
-            merges_file (`str`, *optional*): another name of the merges' file in the directory.
-            kwargs: further arguments of `GPTTokenizer`.
-
-        Returns:
-            `GPTTokenizer`: the tokenizer.
-
-        Raises:
-            ValueError: if a file is missing, empty or malformed, ids have gaps, `<unk>` is not 0, or a merge does not
-                fit the vocabulary. The message names the file and line.
-        """
-        unk_token = str(kwargs.get("unk_token", "<unk>"))
-        vocab, merges = read_release_files(Path(directory), vocab_file, merges_file, unk_token)
-        return cls(vocab=vocab, merges=merges, task_template=task_template, **kwargs)
-
-    @classmethod
     def convert_to_native_format(cls, trust_remote_code: bool = False, **kwargs) -> dict[str, Any]:
         # The base class would take tokenizer.json apart; `__init__` reads it as a whole.
         return kwargs
@@ -332,14 +283,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         self, token_ids_0: list[int], token_ids_1: list[int] | None = None
     ) -> list[int]:
         """
-        Adds the special tokens of the task template, or without it those of `add_bos_token` and `add_eos_token`.
-
-        Args:
-            token_ids_0 (`list[int]`): ids of the first sequence.
-            token_ids_1 (`list[int]`, *optional*): ids of the second sequence.
-
-        Returns:
-            `list[int]`: the ids of the model's input.
+        The ids of one or two sequences with the tokens of the task template, or of `add_bos_token` and
+        `add_eos_token`.
         """
         second = token_ids_1 or []
         if not self._task_template:
@@ -351,18 +296,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     def get_special_tokens_mask(
         self, token_ids_0: list[int], token_ids_1: list[int] | None = None, already_has_special_tokens: bool = False
     ) -> list[int]:
-        """
-        Marks special tokens.
-
-        Args:
-            token_ids_0 (`list[int]`): ids of the first sequence, or of the whole input.
-            token_ids_1 (`list[int]`, *optional*): ids of the second sequence.
-            already_has_special_tokens (`bool`, *optional*, defaults to `False`): whether `token_ids_0` is a whole
-                input.
-
-        Returns:
-            `list[int]`: 1 for a special token, 0 for others.
-        """
+        """As in transformers: 1 for a special token, 0 for others."""
         if already_has_special_tokens:
             return super().get_special_tokens_mask(token_ids_0, token_ids_1, already_has_special_tokens=True)
         placeholders = [None if ids is None else [None] * len(ids) for ids in (token_ids_0, token_ids_1)]
@@ -570,7 +504,33 @@ class GPTTokenizer(PreTrainedTokenizerFast):
 
     def train_new_from_iterator(self, *args, **kwargs):
         """Not available: the vocabulary must be learnt behind the release's word splitting."""
-        raise NotImplementedError("train a vocabulary with scripts/train_tokenizer.py and load it with from_release")
+        raise NotImplementedError("train a vocabulary with scripts/train_tokenizer.py")
+
+
+def _read_backend(tokenizer_file, vocab_file, merges_file, unk_token: str) -> Tokenizer:
+    """The backend in `tokenizer.json`, or in a stock model's two files; a `ValueError` names what is damaged."""
+    if tokenizer_file is None and None in (vocab_file, merges_file):
+        raise ValueError(
+            "GPTTokenizer needs a vocabulary: GPTTokenizer.from_pretrained(directory) loads a saved tokenizer, "
+            "hf_gpt.conversion.tokenizers.release_tokenizer(directory) the release's files"
+        )
+    try:
+        if tokenizer_file is None:
+            return _new_backend(*models.BPE.read_file(str(vocab_file), str(merges_file)), unk_token)
+        backend = Tokenizer.from_file(str(tokenizer_file))
+    except Exception as error:  # the library raises no other kind
+        raise ValueError(
+            f"{tokenizer_file or vocab_file}: no tokenizer of the tokenizers library ({error})"
+        ) from error
+    if not isinstance(backend.model, models.BPE):
+        raise ValueError(f"{tokenizer_file}: expected a BPE, found {type(backend.model).__name__}")
+    return backend
+
+
+def _new_backend(vocab: dict[str, int], merges: list[tuple[str, str]], unk_token: str) -> Tokenizer:
+    if _holds_bytes(vocab):
+        return Tokenizer(models.BPE(vocab=vocab, merges=merges, continuing_subword_prefix="", end_of_word_suffix=""))
+    return Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token=unk_token, end_of_word_suffix=END_OF_WORD))
 
 
 def _holds_bytes(vocabulary: dict[str, int]) -> bool:

@@ -43,12 +43,6 @@ _LONGEST_CACHED = 64
 def fix_text(text: str) -> str:
     """
     What `ftfy.fix_text` returns with its defaults, without asking ftfy about lines that it is known not to touch.
-
-    Args:
-        text (`str`): any text.
-
-    Returns:
-        `str`: the same as `ftfy.fix_text(text)`.
     """
     # The first test is of no other text than the second, but several times as quick.
     if (text.isascii() and text.isprintable() and "&" not in text) or _MAY_CHANGE.search(text) is None:
@@ -113,12 +107,8 @@ def word_splitter(language: str) -> "WordSplitter":
 
 class StringCache(dict):
     """
-    A function's results by its argument, a string. It is emptied when full and keeps no long strings, so that memory
-    stays bounded.
-
-    Args:
-        function (`Callable`): what is called on new strings.
-        limit (`int`, *optional*, defaults to 131072): how many results to keep.
+    A function's results by its argument, a string. It is emptied when it holds `limit` of them and keeps no long
+    strings, so that memory stays bounded.
     """
 
     def __init__(self, function: Callable[[str], Any], limit: int = 1 << 17):
@@ -153,12 +143,11 @@ class WordSplitter:
     spaCy treats each chunk between white space by itself, save for special cases that hold affixes (`:)`, `'em.`):
     these it looks up among the words of the whole text at the end, where a longer match across a space can hide a
     shorter one. So the words of a chunk, and of each part that the clean-up makes of it, are cached unless such a
-    special case would change them; a chunk of that kind goes through spaCy with those beside it. The caches and
-    spaCy's store of strings are emptied at a limit, so that memory stays bounded.
+    special case would change them; a chunk of that kind goes through spaCy with those beside it.
 
     Args:
-        max_parts (`int`, *optional*, defaults to 131072): how many parts of chunks to remember.
-        max_strings (`int`, *optional*, defaults to 262144): how many strings spaCy may store.
+        max_parts (`int`, *optional*, defaults to 131072): how many parts of chunks to remember before starting anew.
+        max_strings (`int`, *optional*, defaults to 262144): how many strings spaCy may store, likewise.
         language (`str`, *optional*, defaults to `"en"`): whose rules spaCy splits by, such as `de`.
 
     Raises:
@@ -283,11 +272,8 @@ class WordSplitter:
 
     def split_chunk(self, chunk: str) -> str | None:
         """
-        Args:
-            chunk (`str`): what stands between white space in a text that ftfy has fixed.
-
-        Returns:
-            `str`, *optional*: its lower-cased words parted by spaces; `None` if they depend on the rest of the line.
+        The lower-cased words, parted by spaces, of what stands between white space in a text that ftfy has fixed;
+        `None` if they depend on the rest of the line.
         """
         parts = [chunk] if chunk.isalpha() else clean_line(chunk).split()
         if len(parts) == 1:
@@ -299,7 +285,7 @@ class WordSplitter:
         self, text: str, of_chunk: Callable[[str], Any], convert: Callable[[str], Any] = str
     ) -> Iterator[list[Any]]:
         """
-        The words of a text, line by line; lines without words are left out.
+        The words of a text, line by line, without lines that have none.
 
         Args:
             text (`str`): any text.
@@ -338,13 +324,7 @@ class WordSplitter:
         return words is None or not self._late_words.isdisjoint(words.split(" "))
 
     def __call__(self, text: str) -> str:
-        """
-        Args:
-            text (`str`): any text.
-
-        Returns:
-            `str`: lower-cased words parted by single spaces; a newline is the word newline.
-        """
+        """The lower-cased words of any text, parted by single spaces; a newline is the word newline."""
         return " \n ".join(map(" ".join, self.lines(text, self.split_chunk)))
 
 
@@ -361,9 +341,10 @@ def _affix_length(find: Callable[[str], int], part: str, start: int, end: int, a
 
 class TextIds:
     """
-    Ids of a text by a cache of the ids of its chunks: those that the backend gives to the words of a text without
-    added tokens, but without the positions that take most of its time. A pickle or copy is empty and has no backend,
-    so that what was encoded before is no part of the tokenizer (`datasets` tells tokenizers by their pickles).
+    Ids of a text, without special tokens, by a cache of the ids of its chunks: those that the backend gives to the
+    words of a text without added tokens, but without the positions that take most of its time. A pickle or copy is
+    empty and has no backend, so that what was encoded before is no part of the tokenizer (`datasets` tells tokenizers
+    by their pickles).
 
     Args:
         backend (`tokenizers.Tokenizer`, *optional*): whose BPE makes pieces of words.
@@ -390,13 +371,6 @@ class TextIds:
         return tuple(itertools.chain.from_iterable(map(known.__getitem__, words.split(" "))))
 
     def __call__(self, text: str) -> list[int]:
-        """
-        Args:
-            text (`str`): any text.
-
-        Returns:
-            `list[int]`: the ids of its words, without special tokens.
-        """
         ids: list[int] = []
         for parts in word_splitter(self.language).lines(text, self.chunks.__getitem__, self._ids_of_words):
             if ids:

@@ -15,7 +15,7 @@ from transformers.trainer_utils import IntervalStrategy
 from ..cards.callback import ModelCardCallback
 from ..cards.fine_tuned import FineTunedCard
 from ..cards.pretrained import learning_rate_advice
-from ..conversion.sources import KINDS
+from ..conversion.sources import KINDS, forget_task
 from ..files import PRETRAINING, in_output_folder, write_json
 from ..loading import Source, check_ids, open_source
 from ..model.configuration_gpt import GPTConfig, default_generation_config
@@ -309,7 +309,7 @@ def _given_model(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTLanguageM
     if shape.masked and model.config.mask_token_id is None:
         model.resize_token_embeddings(max(len(tokenizer), model.config.vocab_size), mean_resizing=False)
         model.config.mask_token_id = tokenizer.mask_token_id
-    model.config.forget_task()
+    forget_task(model.config)
     return model
 
 

@@ -37,8 +37,8 @@ from benchmarking.report import padding_table, plot_sweeps, sweep_growth, table
 from benchmarking.step_profile import profile_table, step_profile
 from benchmarking.workloads import PADDING, SUITES, Files, epoch_padding, make_workload
 
-from hf_gpt import GPTTokenizer
 from hf_gpt.commands import command, parse_arguments
+from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.files import check_settings, write_json, write_text
 from hf_gpt.files.reading import read_json
 
@@ -159,7 +159,7 @@ def main() -> None:
     data_dir = tokenizer = None
     if args.data_dir is not None:
         data_dir = Path(args.data_dir)
-        tokenizer = GPTTokenizer.from_release(data_dir / "gpt_bpe")
+        tokenizer = release_tokenizer(data_dir / "gpt_bpe")
     device, size = torch.device(args.device), SIZES[args.size]
     others = {
         "tokenize": lambda: tokenize(data_dir, args.seed, folder / "tokenize"),

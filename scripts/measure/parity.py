@@ -18,8 +18,9 @@ import torch
 from tqdm import tqdm
 from transformers import AutoModelForMultipleChoice, AutoTokenizer, OpenAIGPTTokenizer
 
-from hf_gpt import GPTTokenizer, TokenTreeCollator, token_trees
+from hf_gpt import TokenTreeCollator, token_trees
 from hf_gpt.commands import REPOSITORY, command, parse_arguments
+from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.tasks import load_task
 from hf_gpt.training.optimization import ReleaseAdam, get_release_schedule
 
@@ -92,7 +93,7 @@ def token_agreement() -> None:
         print("\nToken ids: the release's vocabulary or its encoder's ids are not at hand, so nothing was compared.")
         return
     rows = [json.loads(line) for line in texts.read_text(encoding="utf-8").split("\n") if line]
-    ours = GPTTokenizer.from_release(data)
+    ours = release_tokenizer(data)
     stock = OpenAIGPTTokenizer(vocab=str(data / "encoder_bpe_40000.json"), merges=str(data / "vocab_40000.bpe"))
     print("\n| texts | number | hf_gpt differs | transformers' openai-gpt differs |\n|---|---|---|---|")
     groups = {

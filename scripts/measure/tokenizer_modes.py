@@ -34,6 +34,7 @@ from transformers import OpenAIGPTTokenizer, PreTrainedTokenizerFast
 
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.conversion.fast_tokenizer import fast_tokenizer
+from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.files import write_json, write_text
 from hf_gpt.model.tokenization_gpt import GPTTokenizer
 from hf_gpt.model.word_splitting import WordSplitter, fix_text, word_splitter
@@ -291,7 +292,7 @@ def main() -> None:
     if not args.texts and args.golden is None:
         raise ValueError("nothing to compare: name texts with --texts or recorded results with --golden")
     golden = [] if args.golden is None else read_golden(args.golden)
-    exact = GPTTokenizer.from_release(args.vocab_dir)
+    exact = release_tokenizer(args.vocab_dir)
     fast = fast_tokenizer(exact)
     wanted = max(args.sentences, 2 * args.timed_sentences)
     sentences = read_sentences(args.texts, wanted, args.seed) if args.texts else []

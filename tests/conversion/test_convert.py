@@ -36,6 +36,7 @@ from hf_gpt.adapters import HEAD_CONFIG, head_config
 from hf_gpt.conversion.joblib_arrays import read_arrays
 from hf_gpt.conversion.release import load_release, release_arrays, write_release
 from hf_gpt.conversion.stock import drawn_special_tokens
+from hf_gpt.conversion.tokenizers import release_tokenizer
 
 from ..support.golden import CARRIED, arrays, golden_config, golden_directory, models, roc_inputs
 from ..support.stock_models import POSITIONS, ROWS, WIDTH, Trap, save_old_bin, stock_model, write_vocabulary
@@ -310,7 +311,7 @@ def test_vocabulary_goes_along_byte_for_byte(tmp_path, converted):
     assert type(again) is GPTTokenizer
     assert again.model_max_length == POSITIONS
     text = "The path, the other\npath isn't there."
-    assert again(text).input_ids == ours(text).input_ids == GPTTokenizer.from_release(files)(text).input_ids
+    assert again(text).input_ids == ours(text).input_ids == release_tokenizer(files)(text).input_ids
     converted(tmp_path / "e", tmp_path / "f", "--to", "tf-release")
     assert release_files(tmp_path / "f") == release_files(release)
 
@@ -338,7 +339,7 @@ def test_the_publishers_vocabulary(tmp_path, converted):
     source = REPOSITORY.parent / "shared" / "data" / "gpt_bpe"
     if not source.is_dir():
         pytest.skip("the release's vocabulary is not at hand")
-    tokenizer = GPTTokenizer.from_release(source)
+    tokenizer = release_tokenizer(source)
     config = {"vocab_size": 40482, "n_embd": 8, "n_head": 1, "n_layer": 1, "n_positions": 4}
     GPTForCausalLM(GPTForCausalLM.config_class(**config)).save_pretrained(tmp_path / "a")
     tokenizer.save_pretrained(tmp_path / "a")
@@ -371,7 +372,7 @@ def test_exported_tokenizer(to, tmp_path, converted, convert):
     exported = AutoTokenizer.from_pretrained(tmp_path / "b")
     assert not isinstance(exported, GPTTokenizer)
     text = "The path isn't the other\n\npath."
-    assert exported(text).input_ids == GPTTokenizer.from_release(files)(text).input_ids
+    assert exported(text).input_ids == release_tokenizer(files)(text).input_ids
     assert exported.pad_token_id == ROWS + 3
     assert "no tokenizer of hf_gpt" in convert(tmp_path / "a", tmp_path / "c", "--fast_tokenizer", *PLAIN)[1]
 

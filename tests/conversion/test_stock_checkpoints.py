@@ -28,6 +28,7 @@ from hf_gpt import (
     GPTTokenizer,
 )
 from hf_gpt.conversion.stock import drawn_special_tokens
+from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.hub import code_files
 
 from ..support.stock_models import ROWS, WIDTH, save_old_bin, stock_model, write_vocabulary
@@ -223,7 +224,7 @@ def test_what_we_do_not_compute_is_refused(changes, message, tmp_path):
 @pytest.mark.parametrize("files", ["vocab.json", "tokenizer.json"])
 def test_tokenizer_of_a_stock_folder(files, tmp_path):
     write_vocabulary(tmp_path, "encoder_bpe_40000.json", "vocab_40000.bpe")
-    expected = GPTTokenizer.from_release(tmp_path, task_template=True)
+    expected = release_tokenizer(tmp_path, task_template=True)
     stock = tmp_path / "stock"
     stock.mkdir()
     if files == "vocab.json":

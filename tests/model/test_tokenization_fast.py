@@ -20,6 +20,7 @@ from hf_gpt.conversion.fast_tokenizer import (
     disagreement,
     fast_tokenizer,
 )
+from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.model.tokenization_gpt import GPTTokenizer
 from hf_gpt.model.word_splitting import word_splitter
 
@@ -41,13 +42,13 @@ def release(tmp_path_factory):
 @pytest.fixture(scope="module")
 def saved(release, tmp_path_factory):
     directory = tmp_path_factory.mktemp("saved")
-    fast_tokenizer(GPTTokenizer.from_release(release, task_template=True)).save_pretrained(directory)
+    fast_tokenizer(release_tokenizer(release, task_template=True)).save_pretrained(directory)
     return directory
 
 
 @pytest.fixture(scope="module")
 def tokenizer(release):
-    return fast_tokenizer(GPTTokenizer.from_release(release))
+    return fast_tokenizer(release_tokenizer(release))
 
 
 class TestWords:
@@ -125,7 +126,7 @@ class TestWords:
 
 class TestTokenizer:
     def test_same_ids_as_exact(self, release, tokenizer):
-        exact = GPTTokenizer.from_release(release)
+        exact = release_tokenizer(release)
         texts = ["The CAT sat.\nDogs 日", "“Don't,” he said…", ""]
         assert tokenizer(texts)["input_ids"] == exact(texts)["input_ids"]
         assert disagreement(exact, tokenizer, texts) == 0
@@ -151,7 +152,7 @@ class TestTokenizer:
         assert tokenizer("the", "cat").sequence_ids() == [None, 0, None, 1, None]
 
     def test_settings_are_kept(self, release):
-        exact = GPTTokenizer.from_release(release, model_max_length=77, padding_side="left", truncation_side="left")
+        exact = release_tokenizer(release, model_max_length=77, padding_side="left", truncation_side="left")
         fast = fast_tokenizer(exact)
         for name in ("model_max_length", "padding_side", "truncation_side", "special_tokens_map", "all_special_ids"):
             assert getattr(fast, name) == getattr(exact, name), name
@@ -196,7 +197,7 @@ class TestSaving:
             loaded = AutoTokenizer.from_pretrained(tmp_path, config=GPTConfig())
         assert "mode='fast' was a setting of hf_gpt 0.1" in caplog.text
         assert type(loaded) is GPTTokenizer
-        exact = GPTTokenizer.from_release(release, task_template=True)
+        exact = release_tokenizer(release, task_template=True)
         texts = ["The CAT m. sat.\nDogs 日", "“Don’t,” he said…", "cafÃ©", ""]
         assert loaded(texts)["input_ids"] == exact(texts)["input_ids"]
         again = PreTrainedTokenizerFast.from_pretrained(tmp_path)
@@ -228,7 +229,7 @@ class TestSaving:
         with monkeypatch.context() as patched:
             patched.setattr(exporting, "word_splitter", _missing)
             with pytest.raises(ImportError, match="pip install ftfy spacy"):
-                fast_tokenizer(GPTTokenizer.from_release(release))
+                fast_tokenizer(release_tokenizer(release))
 
     def test_backend_file_takes_any_text(self, saved):
         backend = Tokenizer.from_file(str(saved / "tokenizer.json"))

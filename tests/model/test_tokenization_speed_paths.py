@@ -19,6 +19,7 @@ from transformers import BatchEncoding
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 
 from hf_gpt.conversion.fast_tokenizer import split_words
+from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.model import word_splitting
 from hf_gpt.model.tokenization_gpt import GPTTokenizer
 from hf_gpt.model.word_splitting import StringCache, WordSplitter, fix_text, word_splitter
@@ -30,7 +31,7 @@ TEXTS = ["The CAT sat.\n\nDogs didn't 日", "", "say 'em.' twice :)", "“the—
 
 @functools.cache
 def tokenizer_in(directory, task_template):
-    return GPTTokenizer.from_release(directory, task_template=task_template)
+    return release_tokenizer(directory, task_template=task_template)
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +43,12 @@ def release(tmp_path_factory):
 
 @pytest.fixture
 def tokenizer(release):
-    return GPTTokenizer.from_release(release)
+    return release_tokenizer(release)
 
 
 @pytest.fixture
 def task_tokenizer(release):
-    return GPTTokenizer.from_release(release, task_template=True)
+    return release_tokenizer(release, task_template=True)
 
 
 @pytest.fixture
@@ -301,7 +302,7 @@ class TestChangedTokenizer:
     def test_another_backend(self, release, tokenizer, tmp_path):
         before = tokenizer("the cat")["input_ids"]
         write_release(tmp_path, merges=["t h"])
-        tokenizer._tokenizer = GPTTokenizer.from_release(tmp_path).backend_tokenizer
+        tokenizer._tokenizer = release_tokenizer(tmp_path).backend_tokenizer
         assert tokenizer("the cat")["input_ids"] == tokenizer._encode_words("the cat")["input_ids"] != before
 
     def test_tokens_of_an_encoding_from_before(self, tokenizer):
