@@ -82,8 +82,8 @@ class GPTPreTrainedModel(PreTrainedModel):
             weights (`torch.Tensor` of shape `(batch, length)`): weight of each token's loss; 0 leaves it out.
             parent_index (`torch.Tensor` of shape `(batch, length)`, *optional*): index in the row of the token
                 before; by default the token to the left.
-            rows (`torch.Tensor` of shape `(vocabulary, n_embd)`, *optional*): output matrix, by default the token
-                embedding.
+            rows (`torch.Tensor` of shape `(vocabulary, n_embd)`, *optional*): output matrix, by default that of the
+                model, else the token embedding.
             excluded (`Sequence[int]`, *optional*): rows left out of the softmax beside that of padding.
         """
         batch, length = targets.shape
@@ -95,7 +95,7 @@ class GPTPreTrainedModel(PreTrainedModel):
             row, column = row[order], column[order]
             parent, state_index = parent.unique_consecutive(return_inverse=True)  # (states,), (targets,)
         if rows is None:
-            rows = self.get_input_embeddings().weight
+            rows = (self.get_output_embeddings() or self.get_input_embeddings()).weight
         return linear_cross_entropy(
             hidden_states.reshape(batch * length, -1)[parent],  # (states, n_embd)
             rows,

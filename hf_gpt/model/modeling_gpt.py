@@ -65,8 +65,13 @@ class GPTModel(GPTPreTrainedModel):
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.embed_tokens = value
 
-    def dropped_embedding_rows(self) -> torch.Tensor:
-        """The release's one embedding matrix, `[tokens and specials; positions]`, under one dropout mask."""
+    def dropped_embedding_rows(self, inputs_embeds: torch.Tensor | None = None) -> torch.Tensor | None:
+        """
+        With `config.release_quirks`, the release's one embedding matrix, `[tokens and specials; positions]`, under one
+        dropout mask; `None` without them, and where embeddings are given.
+        """
+        if not self.config.release_quirks or inputs_embeds is not None:
+            return None
         return self.embd_dropout(torch.cat([self.embed_tokens.weight, self.embed_positions.weight]))
 
     @merge_with_config_defaults
@@ -148,8 +153,8 @@ class GPTModel(GPTPreTrainedModel):
         )
 
     def _embed(self, input_ids, position_ids, inputs_embeds, embedding_rows) -> torch.Tensor:
-        if self.config.release_quirks and inputs_embeds is None:
-            rows = self.dropped_embedding_rows() if embedding_rows is None else embedding_rows
+        rows = self.dropped_embedding_rows(inputs_embeds) if embedding_rows is None else embedding_rows
+        if rows is not None:
             tokens, positions = rows.split([self.config.vocab_size, self.config.n_positions])
             return nn.functional.embedding(input_ids, tokens) + nn.functional.embedding(position_ids, positions)
         if inputs_embeds is None:
@@ -187,6 +192,20 @@ class GPTLanguageModel(GPTPreTrainedModel):
             mean = logits.sum(-1, keepdim=True, dtype=torch.float32) / (logits.shape[-1] - len(excluded))
             logits[..., excluded] = (mean - _EXCLUDED_GAP).to(logits.dtype)
         return logits
+
+    def _label_weights(self, labels, lm_weights=None) -> torch.Tensor:
+        """The weight of each label's loss, `(batch, length)`: 0 for -100 and padding."""
+        check_labels(self.config, labels)
+        padding = self.config.excluded_token_id
+        weights = labels.ne(-100) & labels.ne(-100 if padding is None else padding)
+        return weights if lm_weights is None else weights * lm_weights
+
+    def _mean_loss(self, hidden_states, labels, weights, parent_index, rows, items) -> torch.Tensor:
+        """Their weighted loss by `items`, by default the sum of the weights."""
+        loss = self.language_model_loss(
+            hidden_states, labels, weights, parent_index, rows, excluded=self.excluded_token_ids
+        )
+        return loss / (weights.sum() if items is None else items)
 
 
 class GPTForCausalLM(GPTLanguageModel, GenerationMixin):
@@ -243,8 +262,7 @@ class GPTForCausalLM(GPTLanguageModel, GenerationMixin):
         shift_labels = kwargs.pop("shift_labels", None)
         if shift_labels is not None and (parent_index is not None or lm_weights is not None):
             raise ValueError("shift_labels are the targets of plain rows: leave out parent_index and lm_weights.")
-        use_rows = self.config.release_quirks and inputs_embeds is None
-        rows = self.transformer.dropped_embedding_rows() if use_rows else None
+        rows = self.transformer.dropped_embedding_rows(inputs_embeds)
         outputs = self.transformer(
             input_ids,
             attention_mask=attention_mask,
@@ -264,14 +282,14 @@ class GPTForCausalLM(GPTLanguageModel, GenerationMixin):
 
         loss, targets = None, labels if shift_labels is None else shift_labels
         if targets is not None:
+            weights = self._label_weights(targets, lm_weights)
+            own = torch.arange(targets.shape[1], device=targets.device)  # (length,)
             if shift_labels is not None:
                 # The state at the same place predicts a target, the first one, too.
-                parent_index = torch.arange(targets.shape[1], device=targets.device).expand_as(targets)
-            weights = self._label_weights(targets, parent_index, lm_weights, shift_labels is not None)
-            items = weights.sum() if num_items_in_batch is None else num_items_in_batch
-            rows = self.lm_head.weight if rows is None else rows
-            excluded = self.excluded_token_ids
-            loss = self.language_model_loss(hidden_states, targets, weights, parent_index, rows, excluded) / items
+                parent_index = own.expand_as(targets)
+            elif lm_weights is None:
+                weights = weights & (own > 0 if parent_index is None else parent_index != own)
+            loss = self._mean_loss(hidden_states, targets, weights, parent_index, rows, num_items_in_batch)
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
@@ -279,18 +297,6 @@ class GPTForCausalLM(GPTLanguageModel, GenerationMixin):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
-
-    def _label_weights(self, targets, parent_index, lm_weights, are_shifted: bool) -> torch.Tensor:
-        """The weight of each label's loss, `(batch, length)`: 0 for -100, padding and roots."""
-        check_labels(self.config, targets)
-        padding = self.config.excluded_token_id
-        weights = targets.ne(-100) & targets.ne(-100 if padding is None else padding)
-        if are_shifted:
-            return weights
-        if lm_weights is not None:
-            return weights * lm_weights
-        own = torch.arange(targets.shape[1], device=targets.device)  # (length,)
-        return weights & (own > 0 if parent_index is None else parent_index != own)
 
 
 class GPTForMaskedLM(GPTLanguageModel):
@@ -342,8 +348,7 @@ class GPTForMaskedLM(GPTLanguageModel):
             ValueError: if labels hold the mask or a token of `config.untrained_token_ids`.
         """
         check_arguments(self, kwargs)
-        use_rows = self.config.release_quirks and inputs_embeds is None
-        rows = self.transformer.dropped_embedding_rows() if use_rows else None
+        rows = self.transformer.dropped_embedding_rows(inputs_embeds)
         outputs = self.transformer(
             input_ids,
             attention_mask=attention_mask,
@@ -356,15 +361,9 @@ class GPTForMaskedLM(GPTLanguageModel):
         )
         states, loss = outputs.last_hidden_state, None
         if labels is not None:
-            check_labels(self.config, labels)
-            padding = self.config.excluded_token_id
-            weights = labels.ne(-100) & labels.ne(-100 if padding is None else padding)
-            if lm_weights is not None:
-                weights = weights * lm_weights
-            items = weights.sum() if num_items_in_batch is None else num_items_in_batch
-            rows = self.lm_head.weight if rows is None else rows
+            weights = self._label_weights(labels, lm_weights)
             own = torch.arange(labels.shape[1], device=labels.device).expand_as(labels)  # (batch, length)
-            loss = self.language_model_loss(states, labels, weights, own, rows, self.excluded_token_ids) / items
+            loss = self._mean_loss(states, labels, weights, own, rows, num_items_in_batch)
         return MaskedLMOutput(
             loss=loss,
             logits=self.token_logits(states) if lm_weights is None else None,  # (batch, length, vocab_size)
@@ -477,8 +476,7 @@ class GPTTaskModel(GPTScoringModel):
                 )
             lm_weights = default_lm_weights(input_ids, attention_mask, batch)
 
-        use_rows = self.config.release_quirks and inputs_embeds is None
-        rows = self.transformer.dropped_embedding_rows() if use_rows else None
+        rows = self.transformer.dropped_embedding_rows(inputs_embeds)
         wants_states = kwargs.pop("output_hidden_states", self.config.output_hidden_states)
         outputs = self.transformer(
             input_ids,

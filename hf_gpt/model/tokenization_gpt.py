@@ -258,22 +258,22 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     def update_post_processor(self) -> None:
         """Writes the template and the decoder into the backend."""
         if self._task_template:
-            if None in (self.bos_token, self.sep_token, self.cls_token):
+            before, between, after = [self.bos_token], [self.sep_token], [self.cls_token]
+            if None in (*before, *between, *after):
                 raise ValueError("the task template needs a bos_token, a sep_token and a cls_token")
-            single = [self.bos_token, "$A:0", self.cls_token]
-            pair = [self.bos_token, "$A:0", self.sep_token, "$B:1", self.cls_token]
-            used = {token: self.convert_tokens_to_ids(token) for token in pair if not token.startswith("$")}
         else:
             # As in transformers, a flag for a token that there is not is off.
             self._add_bos_token = self.add_bos_token and self.bos_token is not None
             self._add_eos_token = self.add_eos_token and self.eos_token is not None
             before, after = [self.bos_token] * self._add_bos_token, [self.eos_token] * self._add_eos_token
-            single = [*before, "$A:0", *after]
-            pair = [*single, *(f"{token}:1" for token in before), "$B:1", *(f"{token}:1" for token in after)]
-            used = {token: self.convert_tokens_to_ids(token) for token in (*before, *after)}
-            self._outer_ids = [used[token] for token in before], [used[token] for token in after]
+            between = [*after, *before]
+        self._special_ids = [self.convert_tokens_to_ids(tokens) for tokens in (before, between, after)]
         self._tokenizer.post_processor = processors.TemplateProcessing(
-            single=single, pair=pair, special_tokens=list(used.items())
+            single=[*before, "$A:0", *after],
+            pair=[*before, "$A:0", *between, "$B:1", *after],
+            special_tokens=[
+                (token, self.convert_tokens_to_ids(token)) for token in dict.fromkeys([*before, *between, *after])
+            ],
         )
         self._template = self._tokenizer.post_processor.__getstate__()
         words = _build_decoder(self.all_special_tokens)
@@ -286,12 +286,10 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         The ids of one or two sequences with the tokens of the task template, or of `add_bos_token` and
         `add_eos_token`.
         """
-        second = token_ids_1 or []
-        if not self._task_template:
-            before, after = self._outer_ids
-            return [*before, *token_ids_0, *after, *([] if token_ids_1 is None else [*before, *second, *after])]
-        middle = [] if token_ids_1 is None else [self.sep_token_id]
-        return [self.bos_token_id, *token_ids_0, *middle, *second, self.cls_token_id]
+        before, between, after = self._special_ids
+        if token_ids_1 is not None:
+            token_ids_0 = [*token_ids_0, *between, *token_ids_1]
+        return [*before, *token_ids_0, *after]
 
     def get_special_tokens_mask(
         self, token_ids_0: list[int], token_ids_1: list[int] | None = None, already_has_special_tokens: bool = False
