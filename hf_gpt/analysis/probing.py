@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupShuffleSplit
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import LabelEncoder, StandardScaler
@@ -27,8 +28,8 @@ from ..files.texts import input_error
 from ..model.blocks import ScalarMix
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
-from ..tasks.readers import Record, read_sentences
-from ..tasks.tagging import TREEBANK_COLUMNS
+from ..tasks.readers import Record
+from ..tasks.tagging import read_treebank, treebank_words
 from . import text_states
 from .agreement import proportion
 
@@ -59,6 +60,11 @@ class Sentence:
     text: str
     words: tuple[TreeWord, ...]
 
+    def below(self, *relations: str) -> list[TreeWord]:
+        """Words in one of some relations to the root."""
+        root = next((number for number, word in enumerate(self.words, 1) if word.head == 0), None)
+        return [word for word in self.words if word.head == root and word.relation in relations]
+
 
 def read_conllu(path: Path) -> list[Sentence]:
     """
@@ -70,31 +76,27 @@ def read_conllu(path: Path) -> list[Sentence]:
     files = [path]
     if path.is_dir():
         files = sorted(file for file in path.rglob("*.conllu*") if file.is_file())
-    sentences = []
-    for file in files:
-        if not file.is_file():
-            raise ValueError(f"{file}: there is no such file.")
-        sentences += [_sentence(record) for record in read_sentences(file, TREEBANK_COLUMNS, delimiter="\t")]
+    if missing := [file for file in files if not file.is_file()]:
+        raise ValueError(f"{missing[0]}: there is no such file.")
+    sentences = [_sentence(record) for file in files for record in read_treebank(file)]
     if not sentences:
         raise ValueError(f"{path}: there is no sentence: name a .conllu file, or a folder with some.")
     return sentences
 
 
 def _sentence(record: Record) -> Sentence:
-    columns = zip(*(record.fields[name] for name in TREEBANK_COLUMNS), strict=True)
-    # Ranges and words that are not written are no words.
-    rows = [dict(zip(TREEBANK_COLUMNS, cells, strict=True)) for cells in columns if cells[0].isdecimal()]
-    text = record.fields.get("text") or " ".join(row["form"] for row in rows)
+    columns = treebank_words(record.fields)
+    text = record.fields.get("text") or " ".join(columns["form"])
     words, cursor = [], 0
-    for row in rows:
-        if not row["head"].isdecimal() or int(row["head"]) > len(rows):
-            raise input_error(record.where, f"there is no head {row['head']!r} in the sentence.", "Correct it.")
-        start = text.find(row["form"], cursor)
-        end = start + len(row["form"]) if start >= 0 else -1
+    names = ("form", "upos", "features", "relation", "head")
+    for form, pos, features, relation, head in zip(*(columns[name] for name in names), strict=True):
+        if not head.isdecimal() or int(head) > len(columns["form"]):
+            raise input_error(record.where, f"there is no head {head!r} in the sentence.", "Correct it.")
+        start = text.find(form, cursor)
+        end = start + len(form) if start >= 0 else -1
         cursor = max(cursor, end)
-        features = dict(part.split("=", 1) for part in row["features"].split("|") if "=" in part)
-        relation = row["relation"].partition(":")[0]
-        words.append(TreeWord(row["form"], row["upos"], features, relation, int(row["head"]), start, end))
+        features = dict(part.split("=", 1) for part in features.split("|") if "=" in part)
+        words.append(TreeWord(form, pos, features, relation.partition(":")[0], int(head), start, end))
     return Sentence(text, tuple(words))
 
 
@@ -138,27 +140,15 @@ def _depth(sentence: Sentence) -> str | None:
     return str(min(max(depths), _DEEPEST))
 
 
-def _main(sentence: Sentence) -> int:
-    """Number of the root, from 1; 0 if there is none."""
-    return next((number for number, word in enumerate(sentence.words, 1) if word.head == 0), 0)
-
-
 def _tense(sentence: Sentence) -> str | None:
-    main = _main(sentence)
-    own = [word for number, word in enumerate(sentence.words, 1) if number == main]
-    auxiliaries = [word for word in sentence.words if word.head == main and word.relation in ("aux", "cop")]
-    finite = [word for word in (*auxiliaries, *own) if word.features.get("VerbForm") == "Fin"]
-    return finite[0].features.get("Tense") if main and finite else None
+    verbs = [*sentence.below("aux", "cop"), *(word for word in sentence.words if word.head == 0)]
+    finite = [word.features for word in verbs if word.features.get("VerbForm") == "Fin"]
+    return finite[0].get("Tense") if finite else None
 
 
-def _number(relation: str) -> Callable[[Sentence], str | None]:
-    def of(sentence: Sentence) -> str | None:
-        main = _main(sentence)
-        found = [word for word in sentence.words if main and word.head == main and word.relation == relation]
-        number = found[0].features.get("Number") if found else None
-        return number if number in ("Sing", "Plur") else None
-
-    return of
+def _number(sentence: Sentence, relation: str) -> str | None:
+    number = next((word.features.get("Number") for word in sentence.below(relation)), None)
+    return number if number in ("Sing", "Plur") else None
 
 
 def _content(sentences: Sequence[Sentence]) -> Callable[[Sentence], str | None]:
@@ -185,8 +175,8 @@ def sentence_tasks(sentences: Sequence[Sentence]) -> list[ProbeTask]:
         "content": _content(sentences),
         "depth": _depth,
         "tense": _tense,
-        "subject number": _number("nsubj"),
-        "object number": _number("obj"),
+        "subject number": lambda sentence: _number(sentence, "nsubj"),
+        "object number": lambda sentence: _number(sentence, "obj"),
     }
     return [
         _task(name, [(row, row, of(each), each.words[0].form.lower()) for row, each in enumerate(sentences)])
@@ -263,15 +253,13 @@ class Split:
         Raises:
             ValueError: if either part has fewer than two labels.
         """
-        random = np.random.default_rng(seed)
-        kept = np.sort(random.permutation(len(task.labels))[:most])
-        names = np.unique(task.texts[kept])
-        held_out = set(random.permutation(names)[: round(share * len(names))].tolist())
-        is_test = np.array([text in held_out for text in task.texts[kept].tolist()], dtype=bool)
-        train, test = kept[~is_test], kept[is_test]
-        if len(test) == 0 or len(set(task.labels[train])) < 2:
-            raise ValueError(f"The task {task.name} has too few labelled texts for a probe: give more.")
-        return cls(train, test, LabelEncoder().fit_transform(task.labels))
+        kept = np.sort(np.random.default_rng(seed).permutation(len(task.labels))[:most])
+        if len(np.unique(task.texts[kept])) > 1:
+            parts = GroupShuffleSplit(1, test_size=share, random_state=seed).split(kept, groups=task.texts[kept])
+            train, test = (kept[part] for part in next(parts))
+            if len(np.unique(task.labels[train])) > 1:
+                return cls(train, test, LabelEncoder().fit_transform(task.labels))
+        raise ValueError(f"The task {task.name} has too few labelled texts for a probe: give more.")
 
 
 def control_labels(task: ProbeTask, classes: np.ndarray, seed: int = 0) -> np.ndarray:

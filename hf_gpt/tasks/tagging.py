@@ -7,12 +7,19 @@ from typing import Any
 from .families import PARQUET_COPY, files, hub, tagging_task
 from .readers import read_sentences
 
+TREEBANK_COLUMNS = ("index", "form", "lemma", "upos", "xpos", "features", "head", "relation", "enhanced", "other")
+read_treebank = partial(read_sentences, names=TREEBANK_COLUMNS, delimiter="\t")
+
+
+def treebank_words(fields: dict[str, Any]) -> dict[str, list[str]]:
+    """Columns without the ranges (2-3), which are several words as they are written, and words not written (2.1)."""
+    kept = [number for number, index in enumerate(fields["index"]) if index.isdecimal()]
+    return {name: [fields[name][number] for number in kept] for name in TREEBANK_COLUMNS}
+
 
 def _words_of_treebank(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Without the ranges (2-3), which are several words as they are written, and words that are not written (2.1)."""
-    numbers = [number for number, index in enumerate(fields["index"]) if index.isdecimal()]
-    words, tags = ([fields[name][number] for number in numbers] for name in ("form", "upos"))
-    yield {**fields, "words": words, "tags": tags}
+    columns = treebank_words(fields)
+    yield {**fields, "words": columns["form"], "tags": columns["upos"]}
 
 
 def _tagged_words(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -33,7 +40,6 @@ def _entities(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {**fields, "entity": tags}
 
 
-TREEBANK_COLUMNS = ("index", "form", "lemma", "upos", "xpos", "features", "head", "relation", "enhanced", "other")
 # fmt: off
 UNIVERSAL_TAGS = (
     "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ",
@@ -53,7 +59,7 @@ TAGGING_TASKS = (
         files(
             "*-ud-{}.conllu",
             {"id": "sent_id", "words": "words", "label": "tags"},
-            read=partial(read_sentences, names=TREEBANK_COLUMNS, delimiter="\t"),
+            read=read_treebank,
             prepare=_words_of_treebank,
         ),
         hub=hub(
