@@ -1,31 +1,49 @@
-"""
-Pages that need nothing else: one HTML file with style, script and data, from a template of `templates/`.
+"""Pages of `templates/`, and text whose words have a number each: in a terminal, on a page, and in a picture."""
 
-A template extends `page.html.jinja`, whose policy lets the browser fetch nothing, and reads its data by `DATA` in its
-script.
-"""
-
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files import finite, write_text
-from ..files.templates import render_template
-
-_TEMPLATES = Path(__file__).parent / "templates"
+from ..files import templates, write_text
+from .pictures import text_picture, write_picture
 
 
 def render_page(template: str, title: str, data: Any) -> str:
+    """A page from the template of a name; see `hf_gpt.files.templates.render_page`."""
+    return templates.render_page(Path(__file__).parent / "templates" / f"{template}.html.jinja", title, data)
+
+
+def write_page(path: Path, title: str, data: Any) -> None:
+    """Write a page atomically, from the template that has the name of the file."""
+    write_text(path, render_page(path.stem, title, data))
+
+
+def terminal_text(words: Sequence[str], values: Sequence[float], colours: bool = True) -> str:
     """
-    A page.
+    A line of words on grounds by their values, red above 0 and blue below, for terminals of 24-bit colours; without
+    colours each word with its value.
+    """
+    if not colours:
+        return " ".join(f"{word}({value:+.2f})" for word, value in zip(words, values, strict=True))
+    parts, most = [], max(map(abs, values), default=0) or 1.0
+    for word, value in zip(words, values, strict=True):
+        full = templates.COLOURS["more" if value > 0 else "less"]
+        ground = ";".join(str(round(255 - abs(value) / most * (255 - part))) for part in full)
+        parts.append(f"\x1b[48;2;{ground};38;2;0;0;0m{word}\x1b[0m")
+    return " ".join(parts)
+
+
+def write_coloured(path: Path, title: str, texts: Sequence[Mapping[str, Any]]) -> None:
+    """
+    Coloured texts as a page, and as a picture with its numbers beside it.
 
     Args:
-        template (`str`): name of its template.
-        title (`str`): of the page.
-        data: what the page shows, of what JSON has; NaN and infinity become null.
+        path (`Path`): of the files, without a suffix.
+        title (`str`): what the numbers are.
+        texts (`Sequence[Mapping]`): with `words`, `values` (a number each) and, optionally, `label`, and `view`: texts
+            of one view are coloured on one scale; the page lets choose one, the picture shows the first.
     """
-    return render_template(_TEMPLATES / f"{template}.html.jinja", title=title, data=finite(data))
-
-
-def write_page(path: Path, title: str, data: Any, template: str | None = None) -> None:
-    """Write a page atomically; see `render_page`. Without `template` that is the name of the file."""
-    write_text(path, render_page(template or path.stem, title, data))
+    record = {"title": title, "texts": list(texts)}
+    first = [text for text in texts if text.get("view") == texts[0].get("view")]
+    write_text(path.with_suffix(".html"), render_page("coloured", title, record))
+    write_picture(path.with_suffix(".png"), text_picture(first, title), record)

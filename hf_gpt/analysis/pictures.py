@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..files import atomic, write_json
+from ..files.templates import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -127,7 +128,7 @@ def curves_picture(
 def text_picture(texts: Sequence[Mapping[str, Any]], title: str, width: int = 90) -> "Figure":
     """
     Texts whose `words` stand on grounds by their `values`, so many characters a line, below their label; see
-    `coloured`.
+    `pages`.
     """
     lines, most = [], max((abs(value) for text in texts for value in text["values"]), default=0) or 1.0
     for text in texts:
@@ -148,11 +149,15 @@ def text_picture(texts: Sequence[Mapping[str, Any]], title: str, width: int = 90
     axes.axis("off")
     for row, line in enumerate(lines):
         for column, word, share in line:
-            colour = "#c83c14" if share > 0 else "#1b4f8f"
-            ground = {"boxstyle": "square,pad=0.15", "facecolor": colour, "alpha": abs(share), "linewidth": 0}
-            ink = {"color": "white" if abs(share) > 0.6 else "black", "family": "monospace", "fontsize": 8.5}
-            axes.text(column, row, word, bbox=ground, va="center", parse_math=False, **ink)
+            ground = {"boxstyle": "square,pad=0.15", "facecolor": _shade(share), "linewidth": 0}
+            ink = {"family": "monospace", "fontsize": 8.5, "va": "center", "parse_math": False}
+            axes.text(column, row, word, bbox=ground, **ink)
     return figure
+
+
+def _shade(share: float) -> tuple[float, ...]:
+    """The ground of a number from -1 to 1."""
+    return (*(part / 255 for part in COLOURS["more" if share > 0 else "less"]), abs(share))
 
 
 def shares_picture(rows: Sequence[Mapping[str, Any]], title: str, across: str, chance: float) -> "Figure":
@@ -226,13 +231,13 @@ def guesses_picture(shown: Mapping[str, Any], title: str) -> "Figure":
     chances = np.array([[places[0][1] for places in layer] for layer in shown["guesses"]])
     figure = new_figure(1 + 0.75 * chances.shape[1], 1.2 + 0.32 * len(chances))
     axes = figure.subplots()
-    axes.imshow(chances, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.imshow([[_shade(-chance) for chance in layer] for layer in chances], aspect="auto")
     axes.set_title(title, fontsize="medium")
     axes.set(ylabel="layer", yticks=range(len(chances)))
     axes.set_xticks(range(len(shown["tokens"])), shown["tokens"], rotation=45, ha="right", parse_math=False)
-    for (layer, place), chance in np.ndenumerate(chances):
-        ink = {"color": "white" if chance > 0.6 else "black", "ha": "center", "va": "center", "fontsize": 7}
-        axes.text(place, layer, words[layer][place][:10], parse_math=False, **ink)
+    for layer, place in np.ndindex(chances.shape):
+        ink = {"ha": "center", "va": "center", "fontsize": 7, "parse_math": False}
+        axes.text(place, layer, words[layer][place][:10], **ink)
     return figure
 
 

@@ -1,9 +1,14 @@
-"""Texts from Jinja templates that the package carries."""
+"""Texts and pages from Jinja templates that the package carries."""
 
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+from . import finite
+
+# What numbers above 0 and below are drawn in, the paler the nearer to 0: alike in grey, and dark text is read on both.
+COLOURS = {"more": (232, 112, 78), "less": (88, 150, 222)}
 
 
 def render_template(path: Path, **values: Any) -> str:
@@ -15,9 +20,23 @@ def render_template(path: Path, **values: Any) -> str:
         path (`Path`): the template.
         values: what it is filled in with; `cell` makes a value fit into a cell of a table.
     """
-    loader = FileSystemLoader(path.parent)
+    loader = FileSystemLoader([path.parent, Path(__file__).parent])
     layout = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
     escape = select_autoescape(enabled_extensions=("html.jinja",), default=False)
     environment = Environment(loader=loader, undefined=StrictUndefined, autoescape=escape, **layout)
     environment.filters["cell"] = lambda value: " ".join(str(value).split()).replace("|", "\\|")
     return environment.get_template(path.name).render(values)
+
+
+def render_page(template: Path, title: str, data: Any = None, **values: Any) -> str:
+    """
+    A page that needs nothing else, from a template that extends `page.html.jinja`, whose policy lets the browser fetch
+    nothing.
+
+    Args:
+        template (`Path`): the template.
+        title (`str`): of the page.
+        data (*optional*): what its script reads as `DATA`, of what JSON has; NaN and infinity become null.
+        values: what else the template is filled in with.
+    """
+    return render_template(template, title=title, data=finite(data), colours=COLOURS, **values)

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from ..files.templates import render_template
+from ..files import templates
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from . import check_predicted
@@ -109,6 +109,5 @@ def render_page(model: str, first: NextToken, positions: Sequence[Position]) -> 
     shades = [round(min(position.surprisal / _FULL_COLOUR, 1), 2) for position in positions]
     template = Path(__file__).parent / "templates" / "inspection.html.jinja"
     mean = sum(position.surprisal for position in positions) / len(positions)
-    return render_template(
-        template, model=model, first=first, positions=[*zip(positions, shades, strict=True)], mean=mean
-    )
+    rows = [*zip(positions, shades, strict=True)]
+    return templates.render_page(template, f"What {model} expected", first=first, positions=rows, mean=mean)

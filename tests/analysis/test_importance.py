@@ -25,6 +25,7 @@ from hf_gpt.analysis.importance import (
     word_scores,
 )
 
+from ..support.browser import opened
 from ..support.tiny import CLASSIFY, DELIMITER, START, build_model
 
 KEY = 7  # the token that matters
@@ -309,6 +310,31 @@ def test_importance_by_command(hf_gpt, tiny_checkpoint, heads, tmp_path):
     assert records[0]["methods"]["integrated"]["scores"] == pytest.approx(
         word_scores(score, "integrated")[0], abs=1e-5
     )
+
+
+def test_the_page_of_importance(hf_gpt, tiny_checkpoint, tmp_path):
+    """A line for each text and method; by mouse and keyboard each word's share, above 0 or below."""
+    methods = ["gradient", "occlusion"]
+    flags = ("--text", "It <i>rained</i>.", "She ran.", "--next_word", "on", "--methods", *methods)
+    model = ("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path)
+    status, _, errors = hf_gpt("analyze", "importance", *model, *flags)
+    assert status == 0, errors
+    texts = json.loads((tmp_path / "importance.json").read_text())["texts"]
+    assert [text["label"] for text in texts] == [f"next: on, {method}" for _ in range(2) for method in methods]
+    with opened(tmp_path / "importance.html") as page:
+        lines, read = page.locator(".text"), page.locator("#read")
+        assert lines.count() == 4
+        for number, text in enumerate(texts):
+            words = lines.nth(number).locator("button")
+            assert words.all_inner_texts() == text["words"]
+            above = [value >= 0 for value in text["values"]]
+            assert words.evaluate_all("all => all.map(each => each.className === 'more')") == above
+        page.keyboard.press("Tab")
+        page.keyboard.press("Tab")
+        word, value = read.inner_text().split(": ")
+        assert (word, float(value)) == (texts[0]["words"][1], pytest.approx(texts[0]["values"][1], rel=1e-3))
+        lines.last.locator("button").last.hover()
+        assert read.inner_text().startswith(f"{texts[3]['words'][-1]}: ")
 
 
 @pytest.mark.parametrize(

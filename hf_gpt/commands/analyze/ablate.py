@@ -38,7 +38,7 @@ from ...analysis.ablation import (
     units,
     word_effects,
 )
-from ...analysis.coloured import terminal_text, write_coloured
+from ...analysis.pages import terminal_text, write_coloured
 from ...analysis.pictures import curves_picture, grid_picture, intervals_picture, write_picture
 from ...model.modeling_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTPreTrainedModel
 from ...model.tokenization_gpt import GPTTokenizer

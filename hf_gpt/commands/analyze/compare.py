@@ -18,7 +18,7 @@ import numpy as np
 
 from ...analysis import AnalysisArguments, interval_record, mean_intervals, words_of
 from ...analysis.change import attention_shift, cka_grid, next_token_divergence, read
-from ...analysis.coloured import write_coloured
+from ...analysis.pages import write_coloured
 from ...analysis.pictures import grid_picture, write_picture
 from ...files import write_json
 from ...generation import LanguageModelArguments

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from ...analysis import AnalysisArguments, Example
-from ...analysis.coloured import terminal_text, write_coloured
 from ...analysis.importance import (
     METHODS,
     ClassScore,
@@ -38,6 +37,7 @@ from ...analysis.importance import (
     shares,
     word_scores,
 )
+from ...analysis.pages import terminal_text, write_coloured
 from ...analysis.pictures import curves_picture, write_picture
 from ...files import write_json
 from ...model.modeling_gpt import (

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from ...analysis import AnalysisArguments, words_of
-from ...analysis.coloured import terminal_text, write_coloured
 from ...analysis.neurons import POOLINGS, activations, association, best_units, chance
+from ...analysis.pages import terminal_text, write_coloured
 from ...analysis.pictures import intervals_picture, write_picture
 
 # Units of the page, of the ranking, and texts that are shown.
