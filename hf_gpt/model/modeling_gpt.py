@@ -163,8 +163,9 @@ class GPTModel(GPTPreTrainedModel):
 
 
 class GPTLanguageModel(GPTPreTrainedModel):
-    """What the causal and the masked language model share: the output matrix, which is the token embedding."""
+    """What the causal and the masked language model share: all but the place of what a state predicts."""
 
+    predicts_in_place = False
     _tied_weights_keys = {"lm_head.weight": "transformer.embed_tokens.weight"}
 
     def __init__(self, config: GPTConfig):
@@ -193,27 +194,23 @@ class GPTLanguageModel(GPTPreTrainedModel):
             logits[..., excluded] = (mean - _EXCLUDED_GAP).to(logits.dtype)
         return logits
 
-    def _label_weights(self, labels, lm_weights=None) -> torch.Tensor:
-        """The weight of each label's loss, `(batch, length)`: 0 for -100 and padding."""
-        check_labels(self.config, labels)
+    def _loss(self, hidden_states, targets, parent_index, lm_weights, rows, items, in_place: bool) -> torch.Tensor:
+        """
+        Of targets that are those of the states `in_place`, or behind them; divided by `items` or all their weights.
+        """
+        check_labels(self.config, targets)
+        own = torch.arange(targets.shape[1], device=targets.device)  # (length,)
         padding = self.config.excluded_token_id
-        weights = labels.ne(-100) & labels.ne(-100 if padding is None else padding)
-        return weights if lm_weights is None else weights * lm_weights
-
-    def _mean_loss(self, hidden_states, labels, weights, parent_index, rows, items) -> torch.Tensor:
-        """Their weighted loss by `items`, by default the sum of the weights."""
-        loss = self.language_model_loss(
-            hidden_states, labels, weights, parent_index, rows, excluded=self.excluded_token_ids
-        )
+        weights = targets.ne(-100) & targets.ne(-100 if padding is None else padding)  # (batch, length)
+        if lm_weights is not None:
+            weights = weights * lm_weights
+        elif not in_place:
+            weights = weights & (own > 0 if parent_index is None else parent_index != own)
+        if in_place:
+            parent_index = own.expand_as(targets)
+        excluded = self.excluded_token_ids
+        loss = self.language_model_loss(hidden_states, targets, weights, parent_index, rows, excluded)
         return loss / (weights.sum() if items is None else items)
-
-
-class GPTForCausalLM(GPTLanguageModel, GenerationMixin):
-    """GPT with its language-model head, whose matrix is the token embedding."""
-
-    def __init__(self, config: GPTConfig):
-        super().__init__(config)
-        self.generation_config = default_generation_config(config)
 
     @can_return_tuple
     def forward(
@@ -231,9 +228,10 @@ class GPTForCausalLM(GPTLanguageModel, GenerationMixin):
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs,
-    ) -> CausalLMOutputWithPast:
+    ) -> CausalLMOutputWithPast | MaskedLMOutput:
         r"""
-        Next-token logits and, with `labels`, the mean cross-entropy of the labels.
+        Logits of the next token (of the masked model, of the token at the same place) and, with `labels`, the mean
+        cross-entropy of the labels.
 
         Args:
             input_ids, attention_mask, position_ids, subtree_end, inputs_embeds, past_key_values, use_cache, kwargs:
@@ -243,19 +241,20 @@ class GPTForCausalLM(GPTLanguageModel, GenerationMixin):
             lm_weights (`torch.Tensor` of shape `(batch, length)`, *optional*): weight of each token's loss, 0 for
                 roots and padding. Where they are given, no logits are returned: the loss is computed without
                 ever holding all of them.
-            labels (`torch.Tensor` of shape `(batch, length)`, *optional*): the tokens themselves (the shift is
-                made here), -100 or padding where no loss is wanted. With `shift_labels` of the same shape among
-                `kwargs`, as under context and sequence parallelism, these are the targets, shifted already.
+            labels (`torch.Tensor` of shape `(batch, length)`, *optional*): the tokens themselves (where there is a
+                shift it is made here), -100 or padding where no loss is wanted. With `shift_labels` of the same shape
+                among `kwargs`, as under context and sequence parallelism, these are the targets, shifted already.
             logits_to_keep (`int` or `torch.Tensor`, *optional*, defaults to 0): compute only the last n logits of a
                 row, or those at given indices; 0 means all.
             num_items_in_batch (`int`, *optional*): what to divide the summed loss by; by default the number of
                 labels that are predicted, or the sum of `lm_weights`.
 
         Returns:
-            `CausalLMOutputWithPast`: `logits` of shape `(batch, length, vocab_size)`, see `token_logits`.
+            `logits` of shape `(batch, length, vocab_size)`, see `token_logits`.
 
         Raises:
-            ValueError: if labels hold a token of `config.untrained_token_ids`, or arguments exclude each other.
+            ValueError: if labels hold the mask or a token of `config.untrained_token_ids`, or arguments exclude each
+                other.
         """
         check_arguments(self, kwargs)
         # No parameter: the Trainer would take it for labels that every evaluation batch has to have.
@@ -270,7 +269,7 @@ class GPTForCausalLM(GPTLanguageModel, GenerationMixin):
             subtree_end=subtree_end,
             inputs_embeds=inputs_embeds,
             past_key_values=past_key_values,
-            use_cache=use_cache if lm_weights is None else False,
+            use_cache=use_cache if lm_weights is None and not self.predicts_in_place else False,
             embedding_rows=rows,
             **kwargs,
         )
@@ -282,31 +281,32 @@ class GPTForCausalLM(GPTLanguageModel, GenerationMixin):
 
         loss, targets = None, labels if shift_labels is None else shift_labels
         if targets is not None:
-            weights = self._label_weights(targets, lm_weights)
-            own = torch.arange(targets.shape[1], device=targets.device)  # (length,)
-            if shift_labels is not None:
-                # The state at the same place predicts a target, the first one, too.
-                parent_index = own.expand_as(targets)
-            elif lm_weights is None:
-                weights = weights & (own > 0 if parent_index is None else parent_index != own)
-            loss = self._mean_loss(hidden_states, targets, weights, parent_index, rows, num_items_in_batch)
-        return CausalLMOutputWithPast(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+            in_place = self.predicts_in_place or shift_labels is not None
+            items = num_items_in_batch
+            loss = self._loss(hidden_states, targets, parent_index, lm_weights, rows, items, in_place)
+        found = {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
+        if self.predicts_in_place:
+            return MaskedLMOutput(loss=loss, logits=logits, **found)
+        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=outputs.past_key_values, **found)
+
+
+class GPTForCausalLM(GPTLanguageModel, GenerationMixin):
+    """GPT with its language-model head, whose matrix is the token embedding."""
+
+    def __init__(self, config: GPTConfig):
+        super().__init__(config)
+        self.generation_config = default_generation_config(config)
 
 
 class GPTForMaskedLM(GPTLanguageModel):
     """
     GPT that reads a text from both sides (`config.is_causal` is false) and fills in what `config.mask_token_id` hides
-    (Devlin et al., 2019, section 3.1). The output matrix is the token embedding.
-
+    (Devlin et al., 2019, section 3.1). Labels stand at the places that they are predicted for; there is no cache.
     Raises:
         ValueError: if the configuration is that of a causal model.
     """
+
+    predicts_in_place = True
 
     def __init__(self, config: GPTConfig):
         if config.is_causal:
@@ -315,61 +315,6 @@ class GPTForMaskedLM(GPTLanguageModel):
                 "is_causal=False, which of a causal model is a start for training only."
             )
         super().__init__(config)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        subtree_end: torch.Tensor | None = None,
-        lm_weights: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs,
-    ) -> MaskedLMOutput:
-        r"""
-        Logits of the token at every place and, with `labels`, the mean cross-entropy of the labels.
-
-        Args:
-            input_ids, attention_mask, position_ids, subtree_end, inputs_embeds, kwargs: see `GPTModel`.
-            lm_weights (`torch.Tensor` of shape `(batch, length)`, *optional*): weight of each label's loss. Where
-                they are given, no logits are returned: the loss is computed of the places with a weight alone.
-            labels (`torch.Tensor` of shape `(batch, length)`, *optional*): the token at each place that is to be
-                predicted, -100 or padding at the others. Nothing is shifted.
-            num_items_in_batch (`int`, *optional*): what to divide the summed loss by; by default the number of
-                labels that are predicted, or the sum of their weights.
-
-        Returns:
-            `MaskedLMOutput`: `logits` of shape `(batch, length, vocab_size)`, see `token_logits`.
-
-        Raises:
-            ValueError: if labels hold the mask or a token of `config.untrained_token_ids`.
-        """
-        check_arguments(self, kwargs)
-        rows = self.transformer.dropped_embedding_rows(inputs_embeds)
-        outputs = self.transformer(
-            input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            subtree_end=subtree_end,
-            inputs_embeds=inputs_embeds,
-            use_cache=False,
-            embedding_rows=rows,
-            **kwargs,
-        )
-        states, loss = outputs.last_hidden_state, None
-        if labels is not None:
-            weights = self._label_weights(labels, lm_weights)
-            own = torch.arange(labels.shape[1], device=labels.device).expand_as(labels)  # (batch, length)
-            loss = self._mean_loss(states, labels, weights, own, rows, num_items_in_batch)
-        return MaskedLMOutput(
-            loss=loss,
-            logits=self.token_logits(states) if lm_weights is None else None,  # (batch, length, vocab_size)
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
 
 
 class GPTScoringModel(HeadLayers, GPTPreTrainedModel):
