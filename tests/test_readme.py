@@ -64,6 +64,21 @@ def test_commands_write_into_the_ignored_folder(command):
     written = re.findall(r"--output_dir (\S+)", command)
     written += re.findall(r"convert\.py \S+ (\S+)", command)
     assert all(folder.startswith("outputs/") for folder in written)
+    assert "outputs/" in (REPOSITORY / ".gitignore").read_text().splitlines()
+
+
+def test_one_process_needs_no_launcher():
+    """Without a configuration the launcher prints what it was not told, and its own traceback below an error."""
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    helps = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "scripts" / "help").glob("*.txt")]
+    lines = [*COMMANDS, *makefile.splitlines(), *"\n".join(helps).splitlines()]
+    launched = [line for line in lines if "accelerate launch" in line and "scripts/" in line]
+    assert [line for line in launched if "--config_file" not in line] == []
+
+
+def test_the_minute_is_said_to_be_that_of_the_demonstration():
+    (sentence,) = re.findall(r"[^.]*\bunder a minute\b", README)
+    assert sentence.strip().startswith("Once that is done, `make demo`")
 
 
 def test_an_editable_install_is_a_path(tmp_path):
@@ -123,6 +138,17 @@ def test_lower_bounds_are_those_of_transformers():
     for each in shared:
         (bound,) = [one.version for one in each.specifier if one.operator == ">="]
         assert wanted[each.name].specifier.contains(bound), each
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("numpy", "1.26.4"), ("gradio", "5.0.0"), ("jinja2", "3.1.1")], ids=lambda value: value
+)
+def test_versions_that_do_not_go_with_the_others_are_not_allowed(name, version):
+    """pyarrow refuses this numpy, gradio 5 imports what huggingface_hub has no more, pandas refuses this jinja2."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *project["optional-dependencies"]["demo"]]
+    (wanted,) = [each for each in map(Requirement, lines) if each.name == name]
+    assert not wanted.specifier.contains(version)
 
 
 @pytest.mark.parametrize("target", re.findall(r"^make ([\w-]+)", "\n".join(COMMANDS), flags=re.MULTILINE))

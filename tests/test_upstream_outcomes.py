@@ -1,5 +1,6 @@
 """The plugin of `make test-upstream`: what it counts, and that its list of exceptions is strict."""
 
+import ast
 import os
 import re
 import subprocess
@@ -80,3 +81,14 @@ def test_an_exception_without_a_test_is_refused(run_suite):
     returned, output = run_suite({"Config::test_renamed": "by design"})
     assert returned == 4
     assert "exceptions.py names no test of suite: Config::test_renamed" in output
+
+
+def test_the_suites_hold_the_mixins_of_transformers_and_run_beside_the_slow_tests():
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in UPSTREAM.glob("transformers_*.py")]
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    bases = {ast.unparse(base) for each in classes for base in each.bases}
+    assert bases >= {"ModelTesterMixin", "PipelineTesterMixin", "TrainingTesterMixin", "GenerationTesterMixin"}
+    assert bases >= {"TokenizerTesterMixin", "TokenizersBackendTesterMixin"}
+    rules = (UPSTREAM.parents[1] / "Makefile").read_text(encoding="utf-8").split("\n\n")
+    ran_by = {rule.split(":")[0] for rule in rules if "tests/upstream/run.py" in rule}
+    assert ran_by == {"test-slow", "test-upstream"}

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from hf_gpt import files
 from hf_gpt.files import UNFINISHED
 from hf_gpt.training.arguments import FineTuningArguments
 from hf_gpt.training.checkpoints import checkpoint_problems, checkpoints_in, last_checkpoint, rotate
@@ -218,6 +219,14 @@ def test_a_run_that_diverges_ends_and_saves_nothing_of_it(flags, tiny_checkpoint
     assert not list(output.glob("*.safetensors"))
     for checkpoint in checkpoints_in(output).values():
         assert all(value.isfinite().all() for value in load_file(checkpoint / "model.safetensors").values())
+
+
+def test_a_disk_without_room_for_a_checkpoint_is_found_before_training(tiny_checkpoint, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(files, "_free_bytes", lambda folder: 2_000_000)
+    with pytest.raises(ValueError, match=r"A checkpoint takes \d+ MB, and 2 MB are free in .*: make room"):
+        finetune("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *FLAGS)
+    assert "'loss'" not in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
 
 
 def cut(path: Path, share: float = 0.6) -> None:
