@@ -20,10 +20,9 @@ from transformers.utils import CONFIG_NAME
 
 from .adapters import adapted_config, base_folder, load_adapter, merge_adapter
 from .conversion.release import load_release, read_release, release_config
-from .conversion.sources import KINDS, read_config, recognise
+from .conversion.sources import KINDS, NEW_ROWS, lacks_special_tokens, read_config, recognise
 from .conversion.stock import STOCK_CONFIGS
-from .conversion.tokenizers import SPECIAL_TOKENS, release_tokenizer
-from .files.reading import read_json
+from .conversion.tokenizers import release_tokenizer
 from .files.weights import load_weights
 from .hub.downloads import local_folder
 from .model.configuration_gpt import GPTConfig
@@ -59,9 +58,8 @@ class Source:
 
     @property
     def new_rows(self) -> str:
-        """`str`: the rows that a stock model gets when it is loaded, for people; empty for others."""
-        is_plain = self.kind in STOCK_CONFIGS and "start_token_id" not in read_json(self.folder / CONFIG_NAME)
-        return f", with new rows for {', '.join(SPECIAL_TOKENS)}" if is_plain else ""
+        """`str`: the rows that a model gets when it is loaded, as its files lack them, for people; or empty."""
+        return f", with new {NEW_ROWS}" if lacks_special_tokens(self.kind, self.folder) else ""
 
     def config(self, n_head: int | None = None, **changes: Any) -> GPTConfig:
         """The configuration, of an adapter that of the adapted model, with other settings; `n_head` is a release's."""

@@ -57,8 +57,16 @@ def special_token_rows(config: GPTConfig) -> list[int] | None:
     return sorted(set(config.task_token_ids)) or None
 
 
-METHODS = ("lora", "ia3", "prefix", "prompt", "houlsby", "bitfit", "ln")
-_PEFT_TYPES = ("LORA", "IA3", "PREFIX_TUNING", "PROMPT_TUNING", "HOULSBY", "BITFIT", "LN_TUNING")
+# Each with peft's name for it.
+METHODS = {
+    "lora": "LORA",
+    "ia3": "IA3",
+    "prefix": "PREFIX_TUNING",
+    "prompt": "PROMPT_TUNING",
+    "houlsby": "HOULSBY",
+    "bitfit": "BITFIT",
+    "ln": "LN_TUNING",
+}
 # The methods that have a size, which is this by default.
 _SIZED = {"lora": 8, "prefix": 20, "prompt": 20, "houlsby": 32}
 _VIRTUAL = ("prefix", "prompt")
@@ -196,7 +204,7 @@ def _adapter_settings(folder: str | os.PathLike) -> PeftConfig:
         raise ValueError(f"{path} is refused: {'; '.join(problems)}.")
     method = settings.get("peft_type")
     # Of peft's other methods, some fetch further adapters or read files of torch's by names in the settings.
-    if method not in list(_PEFT_TYPES):
+    if method not in list(METHODS.values()):
         raise ValueError(f"{folder} is an adapter of the method {method}; hf_gpt loads {', '.join(METHODS)}.")
     # peft has None for the default of some numbers.
     given = {name: value for name, value in settings.items() if value is not None}

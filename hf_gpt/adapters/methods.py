@@ -1,6 +1,6 @@
 """Two methods that peft does not have: bottleneck adapters (Houlsby et al., 2019), and biases alone (BitFit)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -22,12 +22,10 @@ class _ModulesConfig(PeftConfig):
 
     method: ClassVar[str]
 
-    target_modules: list[str] | str | None = field(default=None, metadata={"help": "Modules that are adapted."})
-    exclude_modules: list[str] | str | None = field(default=None, metadata={"help": "Modules that are not."})
-    modules_to_save: list[str] | None = field(default=None, metadata={"help": "Modules trained as a whole."})
-    trainable_token_indices: list[int] | dict[str, list[int]] | None = field(
-        default=None, metadata={"help": "Rows of the token embedding that are trained."}
-    )
+    target_modules: list[str] | str | None = None
+    exclude_modules: list[str] | str | None = None
+    modules_to_save: list[str] | None = None
+    trainable_token_indices: list[int] | dict[str, list[int]] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,7 +37,7 @@ class _ModulesConfig(PeftConfig):
 @dataclass
 class HoulsbyConfig(_ModulesConfig):
     """
-    Settings of bottleneck adapters.
+    Settings of bottleneck adapters (Houlsby et al., 2019, section 2.1 and figure 2).
 
     Args:
         bottleneck_size (`int`, *optional*, defaults to 32): width between the two projections.
@@ -53,15 +51,13 @@ class HoulsbyConfig(_ModulesConfig):
 
     Raises:
         ValueError: for a size below 1 or an unknown activation.
-
-    Source: Houlsby et al. (2019), section 2.1 and figure 2.
     """
 
     method: ClassVar[str] = "HOULSBY"
 
-    bottleneck_size: int = field(default=32, metadata={"help": "Width of the bottleneck."})
-    activation: str = field(default="gelu", metadata={"help": "Non-linearity between the projections."})
-    init_std: float = field(default=0.01, metadata={"help": "Standard deviation of new weights."})
+    bottleneck_size: int = 32
+    activation: str = "gelu"
+    init_std: float = 0.01
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,22 +67,34 @@ class HoulsbyConfig(_ModulesConfig):
             raise ValueError(f"Unknown activation {self.activation!r}; choose one of {', '.join(ACTIVATIONS)}.")
 
 
-class HoulsbyLayer(nn.Module, BaseTunerLayer):
+class _Layer(nn.Module, BaseTunerLayer):
+    """What peft asks of a module that adapters wrap."""
+
+    def __init__(self, base_layer: nn.Module, adapter_name: str):
+        super().__init__()
+        self.base_layer = base_layer
+        self.merged_adapters = []
+        self._disable_adapters = False
+        self._active_adapter = adapter_name
+
+    def _added(self, adapter_name: str, config: _ModulesConfig) -> None:
+        """Parameters of an adapter have been added."""
+        self._move_adapter_to_device_of_base_layer(adapter_name)
+        self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
+
+
+class HoulsbyLayer(_Layer):
     """A module whose output (or the first of several) becomes `output + up(activation(down(output)))`."""
 
     adapter_layer_names = ("houlsby_down", "houlsby_up")
     other_param_names = ("activations",)
 
     def __init__(self, base_layer: nn.Module, adapter_name: str, config: HoulsbyConfig, width: int):
-        super().__init__()
-        self.base_layer = base_layer
+        super().__init__(base_layer, adapter_name)
         self.width = width
         self.houlsby_down = nn.ModuleDict()
         self.houlsby_up = nn.ModuleDict()
         self.activations: dict[str, str] = {}
-        self.merged_adapters = []
-        self._disable_adapters = False
-        self._active_adapter = adapter_name
         self.update_layer(adapter_name, config)
 
     def update_layer(self, adapter_name: str, config: HoulsbyConfig) -> None:
@@ -100,8 +108,7 @@ class HoulsbyLayer(nn.Module, BaseTunerLayer):
         self.houlsby_down[adapter_name] = down
         self.houlsby_up[adapter_name] = up
         self.activations[adapter_name] = config.activation
-        self._move_adapter_to_device_of_base_layer(adapter_name)
-        self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
+        self._added(adapter_name, config)
 
     def _get_base_layer_device_and_dtype(self, base_layer: nn.Module) -> tuple[torch.device, torch.dtype]:
         # peft asks for a `weight`, which attention and feed-forward layers as a whole do not have.
@@ -160,20 +167,17 @@ class HoulsbyModel(_Tuner):
 @dataclass
 class BitFitConfig(_ModulesConfig):
     """
-    Settings of training biases alone.
+    Settings of training biases alone, by default all of every block (Ben Zaken et al., 2022, section 3).
 
     Args:
-        target_modules (`list[str]` or `str`, *optional*): `nn.Linear` and `nn.LayerNorm` modules whose bias is
-            trained, by default all of every block.
+        target_modules (`list[str]` or `str`, *optional*): `nn.Linear` and `nn.LayerNorm` modules.
         exclude_modules, modules_to_save, trainable_token_indices (*optional*): as in `peft.LoraConfig`.
-
-    Source: Ben Zaken et al. (2022), section 3.
     """
 
     method: ClassVar[str] = "BITFIT"
 
 
-class BitFitLayer(nn.Module, BaseTunerLayer):
+class BitFitLayer(_Layer):
     """
     A linear layer or layer norm with a bias of each adapter's own in place of its bias.
 
@@ -184,21 +188,16 @@ class BitFitLayer(nn.Module, BaseTunerLayer):
     adapter_layer_names = ("bitfit_bias",)
 
     def __init__(self, base_layer: nn.Module, adapter_name: str, config: BitFitConfig):
-        super().__init__()
-        self.base_layer = base_layer
+        super().__init__(base_layer, adapter_name)
         self.bitfit_bias = nn.ParameterDict()
         self.unmerged_bias: torch.Tensor | None = None
-        self.merged_adapters = []
-        self._disable_adapters = False
-        self._active_adapter = adapter_name
         self.update_layer(adapter_name, config)
 
     def update_layer(self, adapter_name: str, config: BitFitConfig) -> None:
         """Add an adapter, which starts from the base layer's bias."""
         bias = self.base_layer.bias.detach() if self.unmerged_bias is None else self.unmerged_bias
         self.bitfit_bias[adapter_name] = nn.Parameter(bias.clone())
-        self._move_adapter_to_device_of_base_layer(adapter_name)
-        self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
+        self._added(adapter_name, config)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         if self.disable_adapters and self.merged:

@@ -26,9 +26,8 @@ def as_tree_inputs(model: GPTTaskModel, inputs: Inputs) -> Inputs:
 
     Args:
         model (`GPTTaskModel`): knows its classify token.
-        inputs (`dict`): `input_ids` and, each optional, `attention_mask`, `position_ids`, `subtree_end`,
-            `parent_index`, `lm_weights` and `classify_index`: a batch of `TokenTreeCollator`, or conventional tensors
-            (see `GPTTaskModel.forward`), whose sequences are laid out one after the other.
+        inputs (`dict`): arguments of its `forward`, `None` for what is not given: a batch of `TokenTreeCollator`, or
+            conventional tensors, whose sequences are laid out one after the other.
 
     Returns:
         `dict`: the same without `attention_mask`, with `position_ids` and `classify_index`, all `(batch, length)`
@@ -101,7 +100,8 @@ def _overwrite(module: nn.Module, args: Any, output: torch.Tensor, states: torch
 
 class PeftModelForGPTTask(PeftModel):
     """
-    A task head with a prefix or a prompt (peft's task type `GPT_TASK`).
+    A task head with a prefix or a prompt (peft's task type `GPT_TASK`); of adapters without virtual tokens as
+    `PeftModel`.
 
     Virtual tokens stand above the roots of every token tree. Prompt tuning learns their embeddings (Lester et al.,
     2021), prefix tuning their keys and values in every block (Li and Liang, 2021), so that what is computed at their
@@ -109,14 +109,8 @@ class PeftModelForGPTTask(PeftModel):
     shared tokens stay shared, and the language-model loss is there; `hidden_states` begin with the virtual tokens.
     The numbers of prefix tuning are those of peft's cache of keys and values.
 
-    Args:
-        model (`GPTTaskModel`): with the head of a task.
-        peft_config (`PeftConfig`): of any method; those without virtual tokens work as in `PeftModel`.
-        adapter_name (`str`, *optional*, defaults to `"default"`): its name.
-        kwargs: see `peft.PeftModel`.
-
     Raises:
-        TypeError: for another model.
+        TypeError: for a model without the head of a task.
     """
 
     def __init__(self, model: nn.Module, peft_config: Any, adapter_name: str = "default", **kwargs: Any):

@@ -29,9 +29,9 @@ from .release import (
     release_config,
     release_parameters,
 )
-from .stock import drawn_special_tokens, from_stock, is_base, own_class, own_config, own_parameters
+from .stock import STOCK_CONFIGS, drawn_special_tokens, from_stock, is_base, own_class, own_config, own_parameters
 from .tensorflow_bundle import is_bundle, read_bundle, stock_fields
-from .tokenizers import find_tokenizer, vocabulary_size
+from .tokenizers import SPECIAL_TOKENS, find_tokenizer, vocabulary_size
 
 KINDS = {
     "tf-release": "the OpenAI TensorFlow release",
@@ -42,6 +42,7 @@ KINDS = {
     "gpt2": "a stock gpt2 model",
     "gpt2-bundle": "OpenAI's TensorFlow files of GPT-2",
 }
+NEW_ROWS = f"rows of {', '.join(SPECIAL_TOKENS)}"
 # A head that is none: `causal-lm`, without what fine-tuning has left in the model.
 LANGUAGE_MODEL = "language-model"
 TASK_HEADS = ("multiple-choice", "sequence-classification")
@@ -66,6 +67,7 @@ class Checkpoint:
             is left out.
         tokenizer (`GPTTokenizer`, *optional*): of the model.
         generation_config (`GenerationConfig`, *optional*): if the source has one.
+        new_rows (`bool`): whether the rows of special tokens were not in its files.
         notes (`list[str]`): what the user should know of the conversion.
     """
 
@@ -75,6 +77,7 @@ class Checkpoint:
     parameters: dict[str, torch.Tensor]
     tokenizer: GPTTokenizer | None = None
     generation_config: GenerationConfig | None = None
+    new_rows: bool = False
     notes: list[str] = field(default_factory=list)
 
 
@@ -132,6 +135,13 @@ def _kind_of_config(path: Path) -> str:
     return kind
 
 
+def lacks_special_tokens(kind: str, path: Path) -> bool:
+    """Whether a model of a kind has no rows for `SPECIAL_TOKENS` in its files: it gets them when it is read."""
+    if kind in STOCK_CONFIGS:
+        return "start_token_id" not in read_json(path / "config.json")
+    return kind in ("tf-release", "gpt2-bundle")
+
+
 def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkpoint:
     """
     Read any checkpoint (file, folder or Hub id) that is recognised.
@@ -149,6 +159,7 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
     if options.n_head is not None and kind not in ("tf-release", "best-params"):
         raise ValueError(f"--n_head: {path} is {KINDS[kind]}, whose configuration says how many heads it has.")
     checkpoint = _READERS[kind](path, options)
+    checkpoint.new_rows = lacks_special_tokens(kind, path)
     if kind == "adapter":
         checkpoint.notes.append(f"The adapter was merged into {name}.")
     _with_positions(checkpoint, options.n_positions)

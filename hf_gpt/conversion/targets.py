@@ -10,12 +10,13 @@ from safetensors.torch import save_file
 from transformers import PreTrainedConfig
 
 from ..files.reading import progress
+from ..hub.checks import TOKENIZER_FILES
 from ..model.configuration_gpt import default_generation_config
 from ..model.modeling_gpt import HEADS
 from ..tasks.families import CARRIED_DATA
 from .fast_tokenizer import disagreement, fast_tokenizer
 from .release import release_arrays, write_release
-from .sources import TASK_HEADS, Checkpoint
+from .sources import NEW_ROWS, TASK_HEADS, Checkpoint
 from .stock import (
     ACTIVATIONS,
     OWN_FIELDS,
@@ -28,11 +29,9 @@ from .stock import (
     drawn_special_tokens,
     is_base,
 )
-from .tokenizers import SPECIAL_TOKENS, TOKENIZER_FILES, write_stock_tokenizer, write_vocabulary
+from .tokenizers import write_stock_tokenizer, write_vocabulary
 
 FORMATS = ("hf_gpt", "openai-gpt", "tf-release", "gpt2")
-# Kinds of sources that have no special tokens of tasks.
-ADDS_ROWS = ("tf-release", "openai-gpt", "gpt2", "gpt2-bundle")
 SPECIAL_TOKENS_CHOICES = ("auto", "keep", "drop")
 
 
@@ -167,9 +166,8 @@ def _write_own(checkpoint: Checkpoint, folder: Path) -> None:
     if "lm_head.weight" in model.state_dict():
         state.setdefault("lm_head.weight", state["transformer.embed_tokens.weight"])
     model.load_state_dict(state, strict=True, assign=True)
-    if checkpoint.kind in ADDS_ROWS and config.start_token_id in (config.untrained_token_ids or ()):
-        names = ", ".join(SPECIAL_TOKENS)
-        checkpoint.notes.append(f"Added: rows of {names}, which nothing has trained; they get no probability yet.")
+    if checkpoint.new_rows:
+        checkpoint.notes.append(f"Added: {NEW_ROWS}, which nothing has trained; they get no probability yet.")
     model.tie_weights()
     model.generation_config = checkpoint.generation_config or default_generation_config(config)
     model.save_pretrained(folder)
@@ -184,13 +182,19 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
 def _vocabulary_rows(checkpoint: Checkpoint, seed: int) -> tuple[int | None, bool]:
     """Rows before the special tokens, where these are the last four, and whether those are as they were drawn."""
     config, rows = checkpoint.config, checkpoint.parameters["embed_tokens.weight"]
-    ids = [config.start_token_id, config.delimiter_token_id, config.classify_token_id, config.pad_token_id]
     first = config.vocab_size - 4
-    if ids != list(range(first, first + 4)):
+    if [*config.task_token_ids, config.pad_token_id] != list(range(first, first + 4)):
         return None, False
     drawn = drawn_special_tokens(config.n_embd, config.initializer_range, seed).to(rows)
     output = checkpoint.parameters.get("lm_head.weight", rows)
     return first, torch.equal(rows[first:], drawn) and torch.equal(output[first:], drawn)
+
+
+def _drop_special_tokens(checkpoint: Checkpoint, parameters: dict, first: int, is_drawn: bool) -> None:
+    for name in {"embed_tokens.weight", "lm_head.weight"} & parameters.keys():
+        parameters[name] = parameters[name][:first].clone()
+    how = "the next conversion draws the same again" if is_drawn else "what was in them is lost"
+    checkpoint.notes.append(f"Left out: the rows of the special tokens; {how}.")
 
 
 def _write_release(checkpoint: Checkpoint, folder: Path, special_tokens: str, seed: int) -> None:
@@ -206,9 +210,7 @@ def _write_release(checkpoint: Checkpoint, folder: Path, special_tokens: str, se
                 "OpenAI's release holds no rows of _start_, _delimiter_, _classify_ and <pad>, and the model's are "
                 f"not those that a conversion draws with seed {seed}: --special_tokens drop leaves them out for good."
             )
-        parameters["embed_tokens.weight"] = parameters["embed_tokens.weight"][:first]
-        how = "the next conversion draws the same again" if is_drawn else "what was in them is lost"
-        checkpoint.notes.append(f"Left out: the rows of the special tokens; {how}.")
+        _drop_special_tokens(checkpoint, parameters, first, is_drawn)
     kinds = {tensor.dtype for tensor in parameters.values()}
     if kinds != {torch.float32}:
         if torch.float64 in kinds:
@@ -233,11 +235,7 @@ def _write_stock(checkpoint: Checkpoint, folder: Path, to: str, special_tokens: 
             raise ValueError("--special_tokens drop: the special tokens are not the last four rows.")
         if checkpoint.head in TASK_HEADS and special_tokens == "drop":
             checkpoint.notes.append("Its task head reads _classify_, which is left out.")
-        for name in ("embed_tokens.weight", "lm_head.weight"):
-            if name in parameters:
-                parameters[name] = parameters[name][:first].clone()
-        how = "the next conversion draws the same again" if is_drawn else "what was in them is lost"
-        checkpoint.notes.append(f"Left out: the rows of the special tokens; {how}.")
+        _drop_special_tokens(checkpoint, parameters, first, is_drawn)
     theirs = {ours: name for name, ours in STOCK_NAMES[to].items()}
     stores_output = to == "openai-gpt" and checkpoint.head == "multiple-choice" and config.tie_word_embeddings
     prefix = "" if checkpoint.head == "none" else "transformer."

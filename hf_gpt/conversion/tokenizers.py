@@ -12,10 +12,6 @@ from ..files.texts import decoded
 from ..model.configuration_gpt import GPTConfig
 from ..model.tokenization_gpt import GPTTokenizer
 
-TOKENIZER_FILES = (
-    *("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"),
-    *("special_tokens_map.json", "added_tokens.json"),
-)
 SPECIAL_TOKENS = ("_start_", "_delimiter_", "_classify_", "<pad>")
 _ADVICE = "; --tokenizer_source names another folder, --no_tokenizer does without"
 
@@ -109,7 +105,7 @@ def find_tokenizer(folder: Path, config: GPTConfig) -> GPTTokenizer:
         tokenizer = _read(folder)
     except (ValueError, OSError) as error:
         raise ValueError(f"{error}{_ADVICE}") from error
-    ids = [config.start_token_id, config.delimiter_token_id, config.classify_token_id, config.pad_token_id]
+    ids = [*config.task_token_ids, config.pad_token_id]
     found = tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS))
     if len(tokenizer) > config.vocab_size or ids != found:
         raise ValueError(

@@ -13,12 +13,9 @@ COLOURS = {"more": (232, 112, 78), "less": (88, 150, 222)}
 
 def render_template(path: Path, **values: Any) -> str:
     """
-    A text from a template, which may import macros from others beside it; a name that is not given is an error. In
-    templates of pages (`.html.jinja`) values are escaped.
-
-    Args:
-        path (`Path`): the template.
-        values: what it is filled in with; `cell` makes a value fit into a cell of a table.
+    The text of a template, which may import macros from others beside it, filled in with `values`; a name that is not
+    given is an error. `cell` makes a value fit into a cell of a table. In templates of pages (`.html.jinja`) values
+    are escaped.
     """
     loader = FileSystemLoader([path.parent, Path(__file__).parent])
     layout = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}

@@ -44,11 +44,8 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 def read_archive(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     """
-    Names and contents of files in a tar or zip archive, in its order; nothing is unpacked on disk.
-
-    Args:
-        path (`Path`): the archive; a tar may be compressed by gzip, xz or bz2.
-        wanted (function): whether a file of that name is to be read.
+    Names and contents of the `wanted` files in a tar (plain, gzip, xz or bz2) or zip archive, in its order; nothing is
+    unpacked on disk.
     """
     try:
         if path.suffix.lower() == ".zip":

@@ -19,18 +19,15 @@ def load_weights(
     **kwargs: Any,
 ) -> PreTrainedModel:
     """
-    `model_class.from_pretrained` without its report, but for weights that are missing or do not fit.
+    `model_class.from_pretrained` in evaluation mode, without its report but for weights that are missing or do not
+    fit.
 
     Args:
-        model_class (`type`): a class of ours.
         folder (`str` or `PathLike`, *optional*): the checkpoint; `None` with a `state_dict`.
         config (`PreTrainedConfig`): of the model.
         new_head (`bool`, *optional*, defaults to `False`): the head of the model need not be in the checkpoint, and
             may have another shape there; it is drawn anew then.
         kwargs: further arguments of `from_pretrained`.
-
-    Returns:
-        `PreTrainedModel`: in evaluation mode.
 
     Raises:
         ValueError: if the checkpoint lacks a weight, or has it in another shape.

@@ -18,22 +18,12 @@ from huggingface_hub.utils import validate_repo_id
 from transformers.utils import ADAPTER_CONFIG_NAME
 
 from ..files.reading import first_line, read_json
-from .checks import RepositoryError, check_names, check_repository
-from .code import add_code, code_files, register_for_hub
+from .checks import RepositoryError
+from .code import code_files, register_for_hub
 from .downloads import download
 from .staging import Staged, stage
 
-__all__ = [
-    "RepositoryError",
-    "add_code",
-    "check_names",
-    "check_repository",
-    "code_files",
-    "download",
-    "push",
-    "register_for_hub",
-    "stage",
-]
+__all__ = ["RepositoryError", "code_files", "download", "push", "register_for_hub"]
 
 
 def push(

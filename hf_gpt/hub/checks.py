@@ -93,6 +93,16 @@ CONFIG_TYPES: dict[str, Any] = {
     "num_labels": int | None,
     "output_attentions": bool | None,
 }
+# Far above what there are models of, and below what could not be built.
+_LARGEST_SIZES = {
+    "vocab_size": 1 << 24,
+    "n_positions": 1 << 20,
+    "n_embd": 1 << 16,
+    "n_layer": 1000,
+    "n_head": 1 << 16,
+    "n_inner": 1 << 18,
+    "num_labels": 100_000,
+}
 # transformers' own models that hf_gpt reads -> how the names of their classes begin.
 _STOCK_CLASSES = {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2"}
 
@@ -125,7 +135,7 @@ def stock_type(config: dict[str, Any]) -> str | None:
 
 
 def check_config(settings: dict[str, Any], where: str | Path) -> None:
-    """Raise a `ValueError` for what transformers would stumble over in a `config.json`: names and types."""
+    """Raise a `ValueError` for what transformers would stumble over in a `config.json`: names, types and sizes."""
     fields = {field.name for field in dataclasses.fields(GPTConfig)}
     # What is neither a field nor a setting of transformers would hide a method or property of the class.
     for name in sorted(settings.keys() - fields - CONFIG_TYPES.keys() - GPTConfig.attribute_map.keys()):
@@ -133,6 +143,10 @@ def check_config(settings: dict[str, Any], where: str | Path) -> None:
             raise ValueError(f"{where}: a configuration has no field {name}: leave it out.")
     check_types(where, settings, CONFIG_TYPES)
     check_types(where, settings.get("quantization_config") or {}, {"quant_method": str}, within="quantization_config")
+    for name, most in _LARGEST_SIZES.items():
+        for found in (settings.get(name), settings.get(GPTConfig.attribute_map.get(name))):
+            if isinstance(found, int) and found > most:
+                raise ValueError(f"{where}: {name} must be at most {most:,}, not {found}.")
 
 
 def is_weights(name: str) -> bool:

@@ -19,16 +19,6 @@ AUTO_MAP = {
     "AutoModelForSequenceClassification": "modeling_gpt.GPTForSequenceClassification",
     "AutoModelForTokenClassification": "modeling_gpt.GPTForTokenClassification",
 }
-# Far above what there are models of, and below what could not be built.
-LARGEST = {
-    "vocab_size": 1 << 24,
-    "n_positions": 1 << 20,
-    "n_embd": 1 << 16,
-    "n_layer": 1000,
-    "n_head": 1 << 16,
-    "n_inner": 1 << 18,
-    "num_labels": 100_000,
-}
 SPECIAL_IDS = (
     "pad_token_id",
     "bos_token_id",
@@ -153,8 +143,6 @@ class GPTConfig(PreTrainedConfig):
     ) = None
 
     def __post_init__(self, **kwargs):
-        # First of all, as transformers makes a name for every label.
-        _check_size("num_labels", kwargs.get("num_labels"))
         super().__post_init__(**kwargs)
         # TRL reads it of every class that is not in transformers.
         self.auto_map = getattr(self, "auto_map", None) or {}
@@ -162,8 +150,9 @@ class GPTConfig(PreTrainedConfig):
 
     def _check_values(self) -> None:
         """Raise a `ValueError` for a field that is out of its range or does not go with another."""
-        for name in LARGEST:
-            _check_size(name, getattr(self, name))
+        for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "n_inner"):
+            if (size := getattr(self, name)) is not None and size < 1:
+                raise ValueError(f"{name} must be at least 1, not {size}.")
         if self.n_embd % self.n_head:
             raise ValueError(f"n_embd ({self.n_embd}) must be a multiple of n_head ({self.n_head}).")
         for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop", "lm_coef"):
@@ -251,11 +240,6 @@ class GPTConfig(PreTrainedConfig):
             if len(kept) < len(ids or ()):
                 setattr(self, name, kept or None)
         return [name for name, value in self.to_dict().items() if value != before[name]]
-
-
-def _check_size(name: str, value: Any) -> None:
-    if value is not None and (not isinstance(value, int) or not 1 <= value <= LARGEST[name]):
-        raise ValueError(f"{name} must be at least 1 and at most {LARGEST[name]:,}, not {value}.")
 
 
 def _named(error: Exception, name: Any) -> ValueError:

@@ -59,12 +59,6 @@ class GPTModel(GPTPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embed_tokens
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.embed_tokens = value
-
     def dropped_embedding_rows(self, inputs_embeds: torch.Tensor | None = None) -> torch.Tensor | None:
         """
         With `config.release_quirks`, the release's one embedding matrix, `[tokens and specials; positions]`, under one

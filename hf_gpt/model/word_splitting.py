@@ -170,7 +170,6 @@ class WordSplitter:
         self._late_words = {word.lower() for words in self._looked_up_late for word in words}
         self._late_cases = {words for words, parts in self._looked_up_late.items() if words != parts}
         self._longest_late_case = max(map(len, self._looked_up_late), default=0)
-        self._may_hold_late_case = re.compile("|".join(re.escape("".join(words)) for words in self._late_cases)).search
 
     @staticmethod
     def _without_late_lookup(tokenizer):
@@ -267,8 +266,7 @@ class WordSplitter:
         if len(self.spacy_tokenizer.vocab.strings) >= self.max_strings:
             self._load_spacy()
         words = self._words_of(part)
-        held = self._may_hold_late_case(part) is not None and self._holds_late_case(words)
-        return None if held else " ".join(words).lower()
+        return None if self._holds_late_case(words) else " ".join(words).lower()
 
     def split_chunk(self, chunk: str) -> str | None:
         """

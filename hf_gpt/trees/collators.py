@@ -22,12 +22,8 @@ class TokenTreeCollator:
 
     A padding token is a root of its own: it sees itself and nothing sees it. Where every tree of a batch is a plain
     sequence, `subtree_end` and `parent_index` are left out: causal attention hides the padding on the right, so that
-    the backend's causal fast path can be used.
-
-    Args:
-        pad_token_id (`int`): fills `input_ids`.
-        is_causal (`bool`, *optional*, defaults to `True`): see `GPTConfig`; of a model that is not causal, padding
-            would be seen, and `subtree_end` is always there.
+    the backend's causal fast path can be used. Of a model that is not causal (`is_causal`, see `GPTConfig`), padding
+    would be seen, and `subtree_end` is always there.
     """
 
     pad_token_id: int
@@ -100,13 +96,9 @@ class PackedRowCollator:
 
     def __call__(self, features: Sequence[dict[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
         """
-        Args:
-            features (`Sequence[dict]`): rows with `input_ids` and `starts`, the indices where pieces begin, and
-                `labels` or none.
-
-        Returns:
-            `dict[str, torch.Tensor]`: `input_ids`, `labels` (else -100 where a piece begins), `position_ids`,
-            `lm_weights` and, where a row holds several pieces, `subtree_end`, all `(batch, length)`.
+        Rows with `input_ids` and `starts`, the indices where pieces begin, and `labels` or none, as `input_ids`,
+        `labels` (else -100 where a piece begins), `position_ids`, `lm_weights` and, where a row holds several pieces,
+        `subtree_end`, all `(batch, length)`.
         """
         input_ids = torch.tensor([feature["input_ids"] for feature in features])
         length = input_ids.shape[1]
@@ -217,15 +209,11 @@ class MaskedRows(torch.utils.data.Dataset):
 
 class PaddedDataset(torch.utils.data.Dataset):
     """
-    Rows of token trees, followed by as many filler rows as make their number a multiple of `unit`.
+    Rows of token trees with a `label`, followed by as many filler rows as make their number a multiple of `unit`.
 
     A filler is one root with the label -100 and no language-model weight: it adds nothing to any loss and to no
     count. With `unit` the rows of all ranks in a step, every rank gets as many batches as the others, and no row
     twice, as accelerate would otherwise have it.
-
-    Args:
-        rows (`datasets.Dataset`): the fields of a `TokenTree`, and `label`.
-        unit (`int`): what the number of rows becomes a multiple of.
     """
 
     def __init__(self, rows: Any, unit: int):

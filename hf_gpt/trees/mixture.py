@@ -20,11 +20,8 @@ def _starts(counts: Sequence[int]) -> np.ndarray:
 
 class MultiTaskRows(torch.utils.data.Dataset):
     """
-    The rows of several tasks behind each other, each task's followed by one filler row (see `PaddedDataset`), which
-    batches may repeat. Every row also has a `task`.
-
-    Args:
-        rows (`Mapping[str, datasets.Dataset]`): encoded rows by task.
+    The encoded rows of several tasks, by task, behind each other, each task's followed by one filler row (see
+    `PaddedDataset`), which batches may repeat. Every row also has a `task`.
     """
 
     def __init__(self, rows: Mapping[str, Any]):

@@ -40,11 +40,7 @@ class TokenTree:
         return all(end == len(self.input_ids) for end in self.subtree_end)
 
     @classmethod
-    def from_paths(
-        cls,
-        paths: Sequence[Sequence[int]],
-        share_limit: int | None = None,
-    ) -> "TokenTree":
+    def from_paths(cls, paths: Sequence[Sequence[int]], share_limit: int | None = None) -> "TokenTree":
         """
         Lay out sequences in one row.
 
@@ -57,9 +53,6 @@ class TokenTree:
                 `path_ends` (as -1) and count for nothing else.
             share_limit (`int`, *optional*): how many leading tokens sequences may share; by default as many as
                 they have in common. 0 puts the sequences one after the other.
-
-        Returns:
-            `TokenTree`
         """
         present = sum(1 for path in paths if len(path))
         children: list[dict] = [{}]  # node 0 is above the roots

@@ -33,8 +33,7 @@ def fit_half(first: Ids, seconds: Sequence[Ids], tail: Ids, max_length: int) -> 
     The release's rule: either side of the delimiter gets `max_length // 2 - 2` tokens, and loses its end beyond that.
 
     Args:
-        first (`Sequence[int]`): text before the delimiter.
-        seconds (`Sequence[Sequence[int]]`): texts after it (several choices, or one).
+        first, seconds (`Sequence[int]`, and such sequences): text before the delimiter, and one or several behind it.
         tail (`Sequence[int]`): end of the first side that stays whole as long as it fits (the question of an item).
         max_length (`int`): tokens of a sequence with its three special tokens.
 

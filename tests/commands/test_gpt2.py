@@ -80,7 +80,7 @@ def test_fine_tuning(source, adaptation, gpt2, tmp_path, hf_gpt):
     assert type(tokenizer) is GPTTokenizer
     assert tokenizer.byte_level
     card = (output / "README.md").read_text(encoding="utf-8")
-    assert ("with new rows for _start_" in card) == (source == "stock")
+    assert ("with new rows of _start_" in card) == (source == "stock")
     if adaptation == "full":
         model = GPTForSequenceClassification.from_pretrained(output)
         assert model.config.untrained_token_ids is None
@@ -107,7 +107,7 @@ def test_pretraining_goes_on(gpt2, tmp_path, hf_gpt):
     flags += ["--per_device_train_batch_size", 2, "--use_cpu", "true", "--output_dir", tmp_path / "out"]
     status, out, errors = hf_gpt("pretrain", *flags)
     assert status == 0, errors
-    assert "with new rows for _start_" in out
+    assert "with new rows of _start_" in out
     assert AutoTokenizer.from_pretrained(tmp_path / "out").byte_level
 
 

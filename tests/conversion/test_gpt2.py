@@ -123,7 +123,7 @@ def test_converted_and_back(stock, tmp_path, converted):
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "ours")
     assert type(tokenizer) is GPTTokenizer
     assert tokenizer.task_template
-    assert open_source(stock).new_rows == ", with new rows for _start_, _delimiter_, _classify_, <pad>"
+    assert open_source(stock).new_rows == ", with new rows of _start_, _delimiter_, _classify_, <pad>"
     assert open_source(tmp_path / "ours").new_rows == ""
     model = GPTForSequenceClassification.from_pretrained(tmp_path / "ours")
     assert model.config.untrained_token_ids == [tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id]

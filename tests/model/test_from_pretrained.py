@@ -286,6 +286,14 @@ def test_wrong_type_in_configuration(tiny_config, overrides):
         tiny_config(**overrides)
 
 
+def with_config(tiny_model, folder, overrides):
+    """A saved model whose configuration says something else."""
+    tiny_model(GPTForCausalLM).save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | overrides))
+    return folder
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -295,17 +303,9 @@ def test_wrong_type_in_configuration(tiny_config, overrides):
     ],
     ids="-".join,
 )
-def test_sizes_that_no_model_has(tiny_config, overrides):
-    with pytest.raises(ValueError, match=f"{next(iter(overrides))} must be at least 1 and at most"):
-        tiny_config(**overrides)
-
-
-def with_config(tiny_model, folder, overrides):
-    """A saved model whose configuration says something else."""
-    tiny_model(GPTForCausalLM).save_pretrained(folder)
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | overrides))
-    return folder
+def test_sizes_that_no_model_has(tiny_model, tmp_path, overrides):
+    with pytest.raises(ValueError, match=f"config.json of {tmp_path}: {next(iter(overrides))} must be at most"):
+        GPTForCausalLM.from_pretrained(with_config(tiny_model, tmp_path, overrides))
 
 
 @pytest.mark.whole
