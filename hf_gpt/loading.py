@@ -33,11 +33,8 @@ from .model.tokenization_gpt import GPTTokenizer
 @dataclass(frozen=True)
 class Source:
     """
-    What a name stands for.
-
-    Args:
-        name (`str`): as it was given.
-        folder (`Path`): with the files: the user's own, or the checked copy of one commit of a repository.
+    What a name, as it was given, stands for: a folder of the user's own, or the checked copy of one commit of a
+    repository.
     """
 
     name: str
@@ -71,10 +68,7 @@ class Source:
 
     def tokenizer(self, **settings: Any) -> GPTTokenizer:
         """
-        The tokenizer, of an adapter without one that of its base model.
-
-        Raises:
-            ValueError: if there is none, or it is not a `GPTTokenizer`.
+        The tokenizer, of an adapter without one that of its base model; a `ValueError` if there is no `GPTTokenizer`.
         """
         is_own = (self.folder / TOKENIZER_CONFIG_FILE).is_file() and not (self.folder / CONFIG_NAME).is_file()
         kind = None if is_own else self.kind
@@ -159,12 +153,8 @@ class Source:
 
 def open_source(name: str | os.PathLike, revision: str | None = None, weights: bool = True) -> Source:
     """
-    What a name stands for; of a Hub id the commit that its revision is now.
-
-    Args:
-        name (`str` or `PathLike`): folder or Hub id.
-        revision (`str`, *optional*): branch, tag or commit of a repository.
-        weights (`bool`, *optional*, defaults to `True`): false where the tokenizer alone is wanted.
+    What a name (folder or Hub id) stands for; of a Hub id the commit that its revision is now. `weights` is false
+    where the tokenizer alone is wanted.
 
     Raises:
         ValueError: if there is no such folder, and the Hub does not give it; `RepositoryError` (one of these) for a
@@ -194,12 +184,7 @@ class NamesModel:
 
 
 def load_tokenizer(args: NamesModel) -> GPTTokenizer:
-    """
-    The tokenizer of a model, with the task template switched on.
-
-    Raises:
-        ValueError: if there is none, or it is not a `GPTTokenizer`.
-    """
+    """The tokenizer of a model, with the task template switched on; a `ValueError` if there is none."""
     source = args.tokenizer_source
     try:
         return source.tokenizer(task_template=True)

@@ -44,17 +44,14 @@ def write_checkpoint(
     export_tokenizer: bool = False,
 ) -> None:
     """
-    Write a checkpoint into an empty folder.
+    Write a checkpoint from `read_checkpoint`, with notes of what is left out, into an empty folder.
 
     Args:
-        checkpoint (`Checkpoint`): from `read_checkpoint`; what is left out is added to its notes.
-        folder (`Path`): empty, existing.
         to (`str`): one of `FORMATS`.
         special_tokens (`str`, *optional*, defaults to `"auto"`): what becomes of the rows of `_start_`, `_delimiter_`,
             `_classify_` and `<pad>`, which neither OpenAI's release nor its stock version has: `"keep"`, `"drop"`, or
             `"auto"`, which drops them where they are still as they were drawn with `seed` when the model was
             converted, so that they come back with the next conversion.
-        seed (`int`, *optional*, defaults to 0): see `special_tokens`.
         export_tokenizer (`bool`, *optional*, defaults to `False`): write the tokenizer as `fast_tokenizer` makes it,
             and note how often it disagrees.
 

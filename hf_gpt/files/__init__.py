@@ -78,11 +78,7 @@ def contents(folder: Path) -> set[str]:
     return {name for name in names if name != _LOCK and not (name.startswith(".") and name.endswith(_TEMPORARY))}
 
 
-def check_empty(
-    folder: Path,
-    overwrite: bool = False,
-    remedy: str = OVERWRITE,
-) -> None:
+def check_empty(folder: Path, overwrite: bool = False, remedy: str = OVERWRITE) -> None:
     """A `ValueError` with `remedy` if a folder is a file, or is not empty and not to be overwritten."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} already exists and is a file; name a folder.")
@@ -115,10 +111,10 @@ def output_folder(
 ) -> Iterator[None]:
     """
     Make a folder and keep it for the run in the block: others are refused until the block ends or its process dies. A
-    full disk, for which every library has an error of its own, ends the block with one that says so.
+    full disk, for which every library has an error of its own, ends the block with one that says so. The folder is
+    removed at the end if it was made here and is empty.
 
     Args:
-        folder (`Path`): removed at the end if it was made here and is empty.
         process_index, world_size (`int`, *optional*): the first of several processes keeps the folder for all.
         shared (`bool`, *optional*, defaults to `False`): let in other runs that share it.
         beside (`bool`, *optional*, defaults to `False`): the block makes and replaces the folder as a whole, so it is

@@ -71,9 +71,7 @@ def decoded(
         return content.decode(encoding)
     except UnicodeDecodeError as error:
         raise input_error(
-            where,
-            f"byte {content[error.start]:#04x} at offset {error.start} is not valid {encoding}.",
-            remedy,
+            where, f"byte {content[error.start]:#04x} at offset {error.start} is not valid {encoding}.", remedy
         ) from error
 
 

@@ -140,15 +140,8 @@ def is_hub_id(name: str) -> bool:
 
 def local_folder(name: str | os.PathLike, revision: str | None = None, **options: bool) -> Path:
     """
-    The folder that a name stands for.
-
-    Args:
-        name (`str` or `PathLike`): a folder, which is the user's own and taken as it is, or a Hub id.
-        revision (`str`, *optional*): branch, tag or commit of a repository.
-        options: `weights` and `stock_pickles` of `download`.
-
-    Returns:
-        `Path`: of a repository its checked copy, see `download`.
+    The folder that a name stands for: the user's own, taken as it is, or the checked copy of a repository on the Hub,
+    at a branch, tag or commit; `options` are `weights` and `stock_pickles` of `download`.
 
     Raises:
         ValueError: if there is no such folder and the Hub does not give it, with the reason in one line.

@@ -55,14 +55,8 @@ _TEXTS = (".json", ".md", ".txt", "")
 @dataclass
 class Staged:
     """
-    What is to be uploaded.
-
-    Args:
-        folder (`Path`): holds exactly the files to upload; large ones are links.
-        kind (`str`): a key of `CONFIGURATIONS`.
-        card (`str`): text of README.md.
-        left_out (`list[str]`): what of the source is not uploaded.
-        notes (`list[str]`): what the user should know.
+    What is to be uploaded: a `folder` that holds exactly these files, large ones as links; its `kind`, a key of
+    `CONFIGURATIONS`; the text of README.md, what of the source is not uploaded, and what the user should know.
     """
 
     folder: Path

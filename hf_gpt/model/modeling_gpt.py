@@ -5,11 +5,7 @@ import copy
 import torch
 from torch import nn
 from transformers import Cache, DynamicCache, GenerationMixin
-from transformers.modeling_outputs import (
-    BaseModelOutputWithPast,
-    CausalLMOutputWithPast,
-    MaskedLMOutput,
-)
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast, MaskedLMOutput
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -357,7 +353,7 @@ class GPTTaskModel(GPTScoringModel):
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs,
     ) -> GPTTaskOutput:
-        r"""
+        """
         Task logits and the joint loss `task_loss + lm_coef * lm_loss` (Radford et al., 2018, equation 5).
 
         Args:
@@ -365,9 +361,7 @@ class GPTTaskModel(GPTScoringModel):
                 choice): one token tree per row, or conventional padded sequences.
             attention_mask (`torch.Tensor` of the shape of `input_ids`, *optional*): 1 for tokens, 0 for padding;
                 for conventional inputs. A choice without any token gets the logit `-inf`.
-            position_ids, subtree_end (*optional*): see `GPTModel`.
-            parent_index (`torch.Tensor` of shape `(batch, length)`, *optional*): index in the row of the token
-                before each token on its path; by default the token to the left.
+            position_ids, subtree_end, parent_index (*optional*): see `GPTModel` and `GPTLanguageModel`.
             lm_weights (`torch.Tensor` of shape `(batch, length)`, *optional*): weight of each token in the
                 language-model loss of its row; by default every sequence counts the same, and in it every token
                 after the first.
@@ -379,15 +373,11 @@ class GPTTaskModel(GPTScoringModel):
             labels (`torch.Tensor` of shape `(batch,)`, `(batch, num_labels)` or `(batch, words)`, *optional*): index
                 of the right choice or class, a number (regression, ordinal), one 0 or 1 per label (multi-label), or
                 the class of each word; -100: none.
-            past_key_values (*optional*): not supported; peft looks for it.
-            use_cache (`bool`, *optional*): of no effect, a head reads whole sequences; some callers pass it.
+            past_key_values, use_cache (*optional*): not supported, and of no effect; peft and others look for them.
             return_lm_loss (`bool`, *optional*, defaults to `self.training`): compute the language-model term.
             num_items_in_batch (`int`, *optional*): number of labels over which both losses are averaged, where a
                 batch is a part of a larger one; by default those of this batch.
             kwargs: see `GPTModel`.
-
-        Returns:
-            `GPTTaskOutput`
 
         Raises:
             ValueError: if a conventional sequence has no classify token, or inputs contradict each other.

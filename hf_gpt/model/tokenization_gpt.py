@@ -115,11 +115,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     """
 
     # The first two are those of a stock `openai-gpt`; only the last is written.
-    vocab_files_names = {
-        "vocab_file": "vocab.json",
-        "merges_file": "merges.txt",
-        "tokenizer_file": "tokenizer.json",
-    }
+    vocab_files_names = {"vocab_file": "vocab.json", "merges_file": "merges.txt", "tokenizer_file": "tokenizer.json"}
     model_input_names = ["input_ids", "attention_mask"]
     padding_side = "right"
     truncation_side = "right"

@@ -136,6 +136,12 @@ def _spacy_tokenizer(language: str):
     return tokenizer
 
 
+def _like(tokenizer, **settings):
+    """A tokenizer of spaCy with the affixes of another one and, unless `settings` name `rules`, no special cases."""
+    names = ("prefix_search", "suffix_search", "infix_finditer", "token_match", "url_match")
+    return type(tokenizer)(tokenizer.vocab, **{name: getattr(tokenizer, name) for name in names} | settings)
+
+
 class WordSplitter:
     """
     Turns text into the release's words, lower-cased, parted by single spaces, newlines as words of their own.
@@ -175,27 +181,18 @@ class WordSplitter:
     def _without_late_lookup(tokenizer):
         # Special cases are kept for the late look-up only if they show an affix when they are added.
         loaded = False
-        copied = type(tokenizer)(
-            tokenizer.vocab,
+        copied = _like(
+            tokenizer,
             rules=tokenizer.rules,
             prefix_search=lambda string: tokenizer.prefix_search(string) if loaded else None,
             suffix_search=lambda string: tokenizer.suffix_search(string) if loaded else None,
             infix_finditer=lambda string: tokenizer.infix_finditer(string) if loaded else (),
-            token_match=tokenizer.token_match,
-            url_match=tokenizer.url_match,
         )
         loaded = True
         return copied
 
     def _find_late_cases(self, tokenizer) -> dict[tuple[str, ...], tuple[str, ...]]:
-        affixes_only = type(tokenizer)(
-            tokenizer.vocab,
-            prefix_search=tokenizer.prefix_search,
-            suffix_search=tokenizer.suffix_search,
-            infix_finditer=tokenizer.infix_finditer,
-            token_match=tokenizer.token_match,
-            url_match=tokenizer.url_match,
-        )
+        affixes_only = _like(tokenizer)
         return {
             tuple(token.text for token in affixes_only(case)): parts
             for case, parts in self._special_cases.items()

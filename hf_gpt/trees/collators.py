@@ -31,10 +31,8 @@ class TokenTreeCollator:
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """
-        Args:
-            features (`Sequence[Mapping]`): rows with the fields of a `TokenTree` and, optionally, a `label` (a
-                number, or a list of numbers, one for each label of a multi-label task or for each word); other
-                columns are left alone.
+        The batch of rows with the fields of a `TokenTree` and, optionally, a `label` (a number, or a list of numbers,
+        one for each label of a multi-label task or for each word); other columns are left alone.
 
         Returns:
             `dict[str, torch.Tensor]`: `input_ids`, `position_ids`, `lm_weights` and, where a tree branches,
@@ -136,9 +134,7 @@ class MaskedRows(torch.utils.data.Dataset):
         rows (`datasets.Dataset`): with `input_ids` and `starts`.
         ends_word (`np.ndarray` of shape `(vocabulary,)`): whether a token is the last one of a word.
         random_ids (`np.ndarray`): tokens that may stand for another one.
-        mask_token_id (`int`): of the mask.
-        share (`float`, *optional*, defaults to 0.15): of the tokens.
-        seed (`int`, *optional*, defaults to 0): of the choice.
+        mask_token_id (`int`), share (`float`), seed (`int`): the mask, the share of the tokens, and of the choice.
     """
 
     def __init__(
@@ -256,12 +252,7 @@ class LengthGroupedSampler(Sampler[int]):
     """
 
     def __init__(
-        self,
-        lengths: Sequence[int],
-        batch_size: int,
-        seed: int = 0,
-        batches_per_pool: int = 50,
-        fillers: int = 0,
+        self, lengths: Sequence[int], batch_size: int, seed: int = 0, batches_per_pool: int = 50, fillers: int = 0
     ):
         if batch_size < 1 or batches_per_pool < 1:
             raise ValueError(f"batch_size and batches_per_pool must be at least 1: {batch_size}, {batches_per_pool}.")

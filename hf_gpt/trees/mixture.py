@@ -53,14 +53,11 @@ class MultiTaskSampler(Sampler[int]):
     every row of every task comes once an epoch.
 
     The batches of one task are those of `LengthGroupedSampler` in their order, the incomplete one filled up with
-    filler rows. As there, the order follows from seed and epoch alone, for one process and several and after a
-    resumption.
+    filler rows.
 
     Args:
-        lengths (`Sequence[np.ndarray]`): length of each row, by task in the order of `MultiTaskRows`; all the same for
-            an order that is random throughout.
-        batch_size (`int`): rows of a global batch: those of all ranks and accumulation steps together.
-        seed (`int`, *optional*, defaults to 0): of the order.
+        lengths (`Sequence[np.ndarray]`): length of each row, by task in the order of `MultiTaskRows`.
+        batch_size, seed (`int`): see `LengthGroupedSampler`.
         rows_cap (`int`, *optional*): so many rows of a task an epoch at most; the next epochs go on with others.
     """
 

@@ -150,12 +150,9 @@ class InputTransform:
 
     def __call__(self, row: Mapping[str, Ids]) -> TokenTree:
         """
-        Args:
-            row (`Mapping[str, Sequence[int]]`): token ids of the family's text columns, without special tokens.
-
-        Returns:
-            `TokenTree`: its path ends are the `_classify_` tokens; in tagging they are the last tokens of the words,
-            and the language-model weights add up to the number of words.
+        The tree of a row's token ids, by text column, without special tokens. Its path ends are the `_classify_`
+        tokens; in tagging they are the last tokens of the words, and the language-model weights add up to the number
+        of words.
         """
         return self.fit(row)[0]
 
