@@ -2,7 +2,7 @@ r"""
 Write the hidden states of texts to files: of any layers, per text, word or token.
 
     python scripts/extract_features.py --model_name_or_path model_cards/gpt-mini \
-        --input_files hf_gpt/tasks/data/questions.jsonl --keep_columns id label --layers 0 5 --pooling mean \
+        --input_files hf_gpt/tasks/data/questions.jsonl --keep_columns id label --layers 0 4 --pooling mean \
         --output_dir outputs/features
     python scripts/extract_features.py --model_name_or_path outputs/questions \
         --input_files hf_gpt/tasks/data/questions.jsonl --pooling classify --format npy \
