@@ -100,8 +100,8 @@ def check_space(folder: Path, needed: int, what: str) -> None:
     free = _free_bytes(folder)
     if free < needed:
         raise ValueError(
-            f"{what} takes {needed / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are free in {folder}: make room, or name "
-            "another --output_dir."
+            f"{what} takes {math.ceil(needed / 1e6):,} MB, and {free // 10**6:,} MB are free in {folder}: make room, "
+            "or name another --output_dir."
         )
 
 

@@ -73,13 +73,13 @@ def test_custom_validation_label_unseen_in_training(tmp_path):
     train = write_own(tmp_path, "own.csv", OWN_ROWS)
     other = write_own(tmp_path, "dev.csv", [{"review": "so so", "stars": "fair"}])
     task = custom_task("classification", train, other, text_column="review", label_column="stars")
-    with pytest.raises(ValueError, match=r"dev\.csv, line 2: the label 'fair' is not one of bad, good.*label_names"):
+    with pytest.raises(ValueError, match=r"dev\.csv, line 2: the label 'fair' is not one of bad, good.*--class_names"):
         load_task(task)
 
 
 def test_custom_with_one_label_only(tmp_path):
     train = write_own(tmp_path, "own.csv", OWN_ROWS[:1])
-    with pytest.raises(ValueError, match=r"own\.csv: only the label 'bad'"):
+    with pytest.raises(ValueError, match=r"own\.csv: only the label 'bad'.*Check --label_column, or.*--class_names"):
         load_task(custom_task("classification", train, train, text_column="review", label_column="stars"))
     with pytest.raises(ValueError, match=r"line 2: there is no column 'label'.*review, stars"):
         load_task(custom_task("classification", train, train, text_column="review"))

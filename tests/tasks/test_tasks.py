@@ -147,7 +147,7 @@ WRONG_FILES = {
     "quote-inside-quotes": (
         "pairs",
         {"train.csv": GOOD_CSV + '"A "b" c",B,neutral\n'},
-        ["line 3", "quotes of this row"],
+        ["line 3", "quotes of this row", "--quoted false"],
     ),
     "line-of-a-row-after-a-quoted-line-end": (
         "pairs",

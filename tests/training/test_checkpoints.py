@@ -222,8 +222,8 @@ def test_a_run_that_diverges_ends_and_saves_nothing_of_it(flags, tiny_checkpoint
 
 
 def test_a_disk_without_room_for_a_checkpoint_is_found_before_training(tiny_checkpoint, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(files, "_free_bytes", lambda folder: 2_000_000)
-    with pytest.raises(ValueError, match=r"A checkpoint takes \d+ MB, and 2 MB are free in .*: make room"):
+    monkeypatch.setattr(files, "_free_bytes", lambda folder: 2_200_000)
+    with pytest.raises(ValueError, match=r"A checkpoint takes 3 MB, and 2 MB are free in .*: make room"):
         finetune("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *FLAGS)
     assert "'loss'" not in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
