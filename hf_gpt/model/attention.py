@@ -86,7 +86,10 @@ def _blocks(mask: torch.Tensor | None, length: int, keys: int) -> list[tuple[sli
 
 
 class _BlockwiseAttention(torch.autograd.Function):
-    """Softmax attention with dropout; probabilities and noise of every block are kept for the backward pass."""
+    """
+    Softmax attention with dropout. Kept for the backward pass: the probabilities of every block, those that dropout
+    took with a minus sign.
+    """
 
     @staticmethod
     def forward(ctx, query, key, value, mask, scaling, dropout):
@@ -95,15 +98,17 @@ class _BlockwiseAttention(torch.autograd.Function):
         saved, factor = [], 1.0
         for queries, keys in blocks:
             scores = torch.matmul(query[:, :, queries] * scaling, key[:, :, keys].transpose(2, 3))
-            scores.masked_fill_(_hidden(mask, queries, keys, scores.device), torch.finfo(scores.dtype).min)
+            _hide(scores, mask, queries, keys)
             at_least_fp32 = torch.promote_types(scores.dtype, torch.float32)
             probabilities = torch.softmax(scores, -1, dtype=at_least_fp32).to(query.dtype)
-            kept, dropped = None, probabilities
+            kept = probabilities
             if dropout > 0:
-                kept, factor = keep_mask(probabilities.shape, dropout, probabilities.device)
-                dropped = (probabilities * kept).mul_(factor)
-            mixed[:, :, queries] = torch.matmul(dropped, value[:, :, keys])
-            saved += [probabilities, kept]
+                coins, factor = keep_mask(probabilities.shape, dropout, probabilities.device)
+                probabilities = torch.where(coins, probabilities, -probabilities)
+                kept = probabilities.clamp(min=0)
+            mixed[:, :, queries] = torch.matmul(kept, value[:, :, keys])
+            saved.append(probabilities)
+        mixed *= factor
         ctx.save_for_backward(query, key, value, mixed, *saved)
         ctx.blocks, ctx.scaling, ctx.factor = blocks, scaling, factor
         return mixed
@@ -115,26 +120,25 @@ class _BlockwiseAttention(torch.autograd.Function):
         grad_query, grad_key, grad_value = torch.empty_like(query), torch.zeros_like(key), torch.zeros_like(value)
         # Of the softmax's gradient: the sum over keys of probability times its gradient, dropout included.
         mean = (grad_mixed * mixed).sum(-1, keepdim=True)
-        for number, (queries, keys) in enumerate(ctx.blocks):
-            probabilities, kept = saved[2 * number : 2 * number + 2]
-            grad = grad_mixed[:, :, queries]
-            grad_scores, dropped = torch.matmul(grad, value[:, :, keys].transpose(2, 3)), probabilities
-            if kept is not None:
-                grad_scores.mul_(kept).mul_(ctx.factor)
-                dropped = (probabilities * kept).mul_(ctx.factor)
-            grad_value[:, :, keys] += torch.matmul(dropped.transpose(2, 3), grad)
-            grad_scores.sub_(mean[:, :, queries]).mul_(probabilities).mul_(ctx.scaling)
+        grad_mixed = grad_mixed * ctx.factor
+        for (queries, keys), probabilities in zip(ctx.blocks, saved, strict=True):
+            grad, kept = grad_mixed[:, :, queries], probabilities.clamp(min=0)
+            grad_value[:, :, keys] += torch.matmul(kept.transpose(2, 3), grad)
+            grad_scores = torch.matmul(grad, value[:, :, keys].transpose(2, 3)).mul_(kept)
+            grad_scores.addcmul_(probabilities.abs(), mean[:, :, queries], value=-1)
             grad_query[:, :, queries] = torch.matmul(grad_scores, key[:, :, keys])
             grad_key[:, :, keys] += torch.matmul(grad_scores.transpose(2, 3), query[:, :, queries])
-        return grad_query, grad_key, grad_value, None, None, None
+        return grad_query.mul_(ctx.scaling), grad_key.mul_(ctx.scaling), grad_value, None, None, None
 
 
-def _hidden(mask, queries, keys, device):
-    """True where a query of a block does not see a key."""
+def _hide(scores, mask, queries, keys):
+    """Push down the scores of keys that a query of a block does not see, in place."""
     if mask is not None:
-        return ~mask[:, :, queries, keys]
-    positions = torch.arange(queries.stop, device=device)
-    return positions[keys] > positions[queries, None]
+        hidden = ~mask[:, :, queries, keys]
+    else:
+        scores = scores[..., queries]  # of causal attention only the block on the diagonal
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+    scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
 
 
 def blockwise_attention_forward(

@@ -198,9 +198,9 @@ class GPTLanguageModel(GPTPreTrainedModel):
             weights = weights & (own > 0 if parent_index is None else parent_index != own)
         if in_place:
             parent_index = own.expand_as(targets)
+        weights = weights / (weights.sum() if items is None else items)
         excluded = self.excluded_token_ids
-        loss = self.language_model_loss(hidden_states, targets, weights, parent_index, rows, excluded)
-        return loss / (weights.sum() if items is None else items)
+        return self.language_model_loss(hidden_states, targets, weights, parent_index, rows, excluded)
 
     @can_return_tuple
     def forward(
