@@ -5,7 +5,8 @@ Time this project and its peers on the same work, in one run, and print ratios.
     python scripts/measure/benchmark.py --suites classification --data_dir DATA --output_dir outputs/bench_files
     python scripts/measure/benchmark.py --suites multiple-choice --size mini --output_dir outputs/quick
 
-Contenders take turns, so that whatever else the machine does falls on all of them; figures are medians. Peers are
+Contenders take turns, so that whatever else the machine does falls on all of them; figures are medians, on a CPU of
+processor time, all threads together (`OMP_NUM_THREADS=1` for one). Peers are
 transformers' own `openai-gpt` and `gpt2` at the same size, on random batches padded to the longest sequence; ours are
 batches of rows of like length, as in fine-tuning; one more contender is our model with every sequence laid out on its
 own. Training is forward and backward of the joint loss with dropout, in float32 on a CPU and bfloat16 autocast on a
@@ -16,8 +17,9 @@ goes on where it was.
 `--data_dir` holds the published files (`openbookqa/`, `commonsenseqa/`, `hellaswag/`, `trec6/`, `snli/`, `imdb/`), the
 release's vocabulary (`gpt_bpe/`) and, for the suite `tokenize`, which is `tokenizer_modes.py`, texts
 (`eltec_eng/`, `litbank_fiction/`); only the suites that read files need it. `extraction` embeds sentences of SNLI with
-this project, transformers' pipeline and sentence-transformers; `growth` is our model alone at 1 to 8 choices;
-`profile` says which operators a RACE-shaped step spends its time in.
+this project, transformers' pipeline and sentence-transformers; `growth` is our model alone at 1 to 8 choices,
+`scaling` its time and memory against rows, length, choices, vocabulary and layers; `decoding` counts what of it are
+products; `data` reads, tokenizes and pads; `profile` says which operators a RACE-shaped step spends its time in.
 """
 
 import importlib.util
@@ -30,10 +32,12 @@ from pathlib import Path
 
 import torch
 import transformers
+from benchmarking.decoding import decoding, decoding_table
 from benchmarking.extraction import extraction, extraction_table
 from benchmarking.growth import growth, growth_table
 from benchmarking.measure import SIZES, measure
 from benchmarking.report import padding_table, plot_sweeps, sweep_growth, table
+from benchmarking.scaling import data_side, data_table, plot_scaling, scaling, scaling_table
 from benchmarking.step_profile import profile_table, step_profile
 from benchmarking.workloads import PADDING, SUITES, Files, epoch_padding, make_workload
 
@@ -49,10 +53,16 @@ OTHER_SUITES = {
     "extraction": ["snli"],
     "growth": [],
     "profile": [],
+    "decoding": [],
+    "scaling": [],
+    "data": ["snli"],
 }
 PROFILED = "RACE-shaped"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-TABLES = (table, padding_table, extraction_table, growth_table, profile_table)
+TABLES = (
+    *(table, padding_table, extraction_table, growth_table, profile_table),
+    *(decoding_table, scaling_table, data_table),
+)
 
 
 @dataclass
@@ -95,7 +105,7 @@ def check(args: BenchmarkArguments) -> None:
         raise ValueError("the suite extraction times sentence-transformers too: pip install sentence-transformers.")
     if args.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda, but torch sees no GPU.")
-    if {"choices", "context"} & set(args.suites) and importlib.util.find_spec("matplotlib") is None:
+    if {"choices", "context", "scaling"} & set(args.suites) and importlib.util.find_spec("matplotlib") is None:
         raise ValueError('the sweeps are drawn by matplotlib: pip install "hf_gpt[analysis]".')
     sources = [source for suite in args.suites for source in SUITES.get(suite, {}).values()]
     folders = [source.folder for source in sources if isinstance(source, Files)]
@@ -115,6 +125,7 @@ def settings(args: BenchmarkArguments) -> dict:
         "seed": args.seed,
         "device": torch.cuda.get_device_name() if args.device == "cuda" else torch.cpu.get_capabilities()["cpu_name"],
         "dtype": args.dtype,
+        "clock": "wall" if args.device == "cuda" else "processor",
         "threads": torch.get_num_threads(),
         "cpus": os.cpu_count(),
         "torch": torch.__version__,
@@ -165,6 +176,9 @@ def main() -> None:
         "tokenize": lambda: tokenize(data_dir, args.seed, folder / "tokenize"),
         "extraction": lambda: extraction(data_dir, tokenizer, size, args.rounds, args.seed, device),
         "growth": lambda: growth(size, args.rounds, args.seed, device),
+        "decoding": lambda: decoding(size, args.rounds, args.seed, device),
+        "scaling": lambda: scaling(size, args.rounds, args.seed, device),
+        "data": lambda: data_side(data_dir, tokenizer, args.seed, folder / "cache"),
         "profile": lambda: step_profile(
             replace(make_workload(PROFILED, "multiple-choice", args.seed), dtype=DTYPES[args.dtype]), size, device
         ),
@@ -189,8 +203,9 @@ def main() -> None:
         lines = sweep_growth(results, suite)
         if lines:
             print(f"\nCost of a step against that of the line before, {suite}:\n{lines}")
-    if plot_sweeps(results, folder / "sweeps.png"):
-        print(f"\n{folder / 'sweeps.png'}")
+    for plot, name in ((plot_sweeps, "sweeps.png"), (plot_scaling, "scaling.png")):
+        if plot(results, folder / name):
+            print(f"\n{folder / name}")
 
 
 if __name__ == "__main__":

@@ -138,6 +138,39 @@ def test_growth_counts_distinct_tokens():
     ]
 
 
+def test_scaling_fits_exponents_and_draws_them(tmp_path):
+    from benchmarking.scaling import BASE, exponent, plot_scaling, points, scaling_table, step_memory, training_step
+
+    named = points()
+    assert set(named) >= {"rows 2", "rows 8", "layers 8"}
+    assert named["vocabulary 40000"] == {**BASE, "vocabulary": 40_000}
+    squares = {name: setting[name.split()[0]] ** 2 / 1e6 for name, setting in named.items()}
+    assert exponent("length", squares) == pytest.approx(2)
+    exponents = {axis: {"time": 2.0, "memory": 1.0} for axis in BASE}
+    memory = {name: 1_000_000 * setting[name.split()[0]] for name, setting in named.items()}
+    results = {"scaling": {"median_seconds": squares, "peak_memory": memory, "exponents": exponents}}
+    assert (
+        scaling_table(results).splitlines()[3]
+        == "| length 100 to 400 | 0.01 to 0.16 s | 2.00 | 100 to 400 MB | 1.00 |"
+    )
+    assert plot_scaling(results, tmp_path / "scaling.png")
+    assert not plot_scaling({}, tmp_path / "nothing.png")
+    size, setting = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 512}, {**BASE, "vocabulary": 500}
+    training_step(size, setting, 0, CPU)()
+    assert step_memory(size, setting, 0, CPU) > 0
+
+
+def test_decoding_and_data_tables():
+    from benchmarking.decoding import CASES, decoding_table
+    from benchmarking.scaling import data_table
+
+    assert CASES["batch 16, 4 beams"] == (16, 4)
+    medians = {"batch 16, greedy": {"hf_gpt": 2.0, "gpt2": 3.0, "products": 1.5}}
+    lines = decoding_table({"decoding": {"new_tokens": 32, "median_seconds": medians}}).splitlines()
+    assert lines[2:] == ["| batch 16, greedy | 256.0 | 1.50 x | 75% |"]
+    assert data_table({"data": {"rows_per_second": {"reading": 1234.5}}}).splitlines()[2:] == ["| reading | 1,234 |"]
+
+
 def test_profile_adds_up(workload):
     from benchmarking.measure import SIZES
     from benchmarking.step_profile import profile_table, step_profile

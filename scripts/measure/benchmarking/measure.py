@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -25,14 +26,16 @@ SIZES = {
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "L4": 121e12, "L40S": 362e12}
 
 
-def timed(turn: Callable[..., object], device: torch.device, *arguments: int) -> float:
-    """Seconds of a turn."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+def timed(turn: Callable[..., object], device: torch.device, *arguments: object) -> float:
+    """Seconds of a turn: on a GPU as they pass, on a CPU those of this process's threads, whatever else runs there."""
+    if device.type == "cpu":
+        start = time.process_time()
+        turn(*arguments)
+        return time.process_time() - start
+    torch.cuda.synchronize()
     start = time.perf_counter()
     turn(*arguments)
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+    torch.cuda.synchronize()
     return time.perf_counter() - start
 
 
@@ -62,9 +65,8 @@ def product_rate(workload: Workload, size: dict, device: torch.device) -> float:
     return operations / seconds
 
 
-def peak_memory(name: str, workload: Workload, size: dict, device: torch.device) -> int:
-    """By how much the first turn raises the peak memory of this process (bytes)."""
-    turn = build(name, workload, size, device)
+def rise_of_memory(turn: Callable[[], object], device: torch.device) -> int:
+    """By how much a turn raises the peak memory of this process (bytes)."""
     gc.collect()
     if device.type == "cuda":
         before = torch.cuda.memory_allocated()
@@ -75,6 +77,11 @@ def peak_memory(name: str, workload: Workload, size: dict, device: torch.device)
     return _resident("VmHWM") - before
 
 
+def peak_memory(name: str, workload: Workload, size: dict, device: torch.device) -> int:
+    """`rise_of_memory` of the first turn of a contender."""
+    return rise_of_memory(build(name, workload, size, device), device)
+
+
 def _resident(entry: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(entry):
@@ -82,10 +89,12 @@ def _resident(entry: str) -> int:
     return 0
 
 
-def measured_memory(name: str, workload: Workload, size: dict, device: torch.device) -> int:
-    """`peak_memory` in a process of its own."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as own_process:
-        return own_process.submit(peak_memory, name, workload, size, device).result()
+def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of a module returns in a new process, where nothing has used memory yet."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # torch is imported once for all
+    with ProcessPoolExecutor(1, context) as own_process:
+        return own_process.submit(function, *arguments).result()
 
 
 def measure(workload: Workload, size_name: str, rounds: int, memory: bool, device: torch.device) -> dict:
@@ -132,7 +141,7 @@ def measure(workload: Workload, size_name: str, rounds: int, memory: bool, devic
     if trains and workload.suite != "pretrain":
         result["logits_difference"] = logits_difference(workload, size)
     if memory:
-        result["peak_memory"] = {name: measured_memory(name, workload, size, device) for name in names}
+        result["peak_memory"] = {name: in_own_process(peak_memory, name, workload, size, device) for name in names}
     return result
 
 

@@ -1,0 +1,77 @@
+"""How much of decoding is products with the model's own weights, beside stock gpt2."""
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from tqdm import tqdm
+
+from hf_gpt import GPTForCausalLM
+
+from .contenders import PEERS, our_model, peer_config
+from .measure import timed
+from .workloads import PAD, VOCABULARY
+
+PROMPT, NEW_TOKENS = 16, 32
+CASES = {
+    f"batch {batch}, {way}": (batch, beams) for batch in (1, 16) for way, beams in {"greedy": 1, "4 beams": 4}.items()
+}
+OURS, PEER, PRODUCTS = "hf_gpt", "gpt2", "products"
+
+
+def decoding(size: dict, rounds: int, seed: int, device: torch.device) -> dict[str, Any]:
+    """
+    Times of `NEW_TOKENS` behind random prompts: both models, and the products of our linear layers, output matrix
+    included, with as many states as there are rows and beams, so often as there are new tokens. All take turns.
+    """
+    torch.manual_seed(seed)
+    models = {
+        OURS: our_model(GPTForCausalLM, size).to(device).eval(),
+        PEER: PEERS[PEER][2](peer_config(PEER, size)).to(device).eval(),
+    }
+    layers = [module for module in models[OURS].modules() if isinstance(module, nn.Linear)]
+
+    @torch.inference_mode()
+    def turn(name: str, batch: int, beams: int, tokens: int) -> None:
+        if name in models:
+            prompt = torch.randint(VOCABULARY, (batch, PROMPT), device=device)
+            settings = {"max_new_tokens": tokens, "min_new_tokens": tokens, "num_beams": beams, "pad_token_id": PAD}
+            models[name].generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, **settings)
+            return
+        states = {layer.in_features: torch.randn(batch * beams, layer.in_features, device=device) for layer in layers}
+        for _ in range(tokens):
+            for layer in layers:
+                layer(states[layer.in_features])
+
+    seconds: dict[str, dict[str, list[float]]] = {case: {} for case in CASES}
+    with tqdm(total=(rounds + 1) * len(CASES) * 3, desc="decoding", unit="turn") as bar:
+        for number in range(rounds + 1):
+            for case, (batch, beams) in CASES.items():
+                for name in (OURS, PEER, PRODUCTS):
+                    spent = timed(turn, device, name, batch, beams, NEW_TOKENS if number else 2)
+                    if number > 0:
+                        seconds[case].setdefault(name, []).append(spent)
+                    bar.update()
+    medians = {
+        case: {name: statistics.median(each) for name, each in found.items()} for case, found in seconds.items()
+    }
+    return {"suite": "decoding", "new_tokens": NEW_TOKENS, "seconds": seconds, "median_seconds": medians}
+
+
+def decoding_table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """A Markdown table of tokens a second, gpt2's time, and the products' share; empty where none was measured."""
+    result = results.get("decoding")
+    if result is None:
+        return ""
+    lines = [
+        f"| {result['new_tokens']} tokens behind {PROMPT} | tokens/s | gpt2 | share of bare products |",
+        "|---|---|---|---|",
+    ]
+    for case, found in result["median_seconds"].items():
+        rate = CASES[case][0] * result["new_tokens"] / found[OURS]
+        lines.append(
+            f"| {case} | {rate:.1f} | {found[PEER] / found[OURS]:.2f} x | {found[PRODUCTS] / found[OURS]:.0%} |"
+        )
+    return "\n".join(lines)
