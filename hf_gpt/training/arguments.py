@@ -438,6 +438,10 @@ class FineTuningArguments(LauncherArguments):
     )
     plot: bool = HfArg(default=True, help="With --seeds: draw results.png, which needs matplotlib.")
 
+    def warmup_share(self, updates: int) -> float:
+        """The share of all updates that warm up, for the release's schedules."""
+        return self.warmup
+
     def __post_init__(self) -> None:
         if self.save_strategy == "no":
             self.load_best_model_at_end = False

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 from safetensors import SafetensorError, safe_open
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from transformers import Trainer, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, OPTIMIZER_NAME_BIN, SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, TrainOutput
@@ -20,6 +22,7 @@ from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAM
 
 from ..files import UNFINISHED, check_space, sync
 from ..hub import push
+from .optimization import get_release_schedule
 from .pushing import PushCheckpoints, check_can_push
 
 # File of DeepSpeed's that names the folder of its newest states.
@@ -39,15 +42,8 @@ def checkpoints_in(output: Path) -> dict[int, Path]:
 
 def checkpoint_problems(folder: Path, has_deepspeed: bool = False) -> list[str]:
     """
-    What keeps a run from going on from a checkpoint: files that are missing, cut short or garbled.
-
-    Args:
-        folder (`Path`): the checkpoint.
-        has_deepspeed (`bool`, *optional*, defaults to `False`): the run trains with DeepSpeed, which keeps model and
-            optimizer in files of its own and reads no others.
-
-    Returns:
-        `list[str]`: one sentence each; empty for a whole checkpoint. The random states are `rng_problem`'s business.
+    What keeps a run from going on from a checkpoint, a sentence each: files that are missing, cut short or garbled.
+    DeepSpeed keeps model and optimizer in files of its own; the random states are `rng_problem`'s business.
     """
     problems = []
     try:
@@ -129,14 +125,8 @@ def rng_problem(folder: Path, args: TrainingArguments) -> list[str]:
 
 def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
     """
-    The newest checkpoint that every process can go on from to the same bits.
-
-    Args:
-        output (`Path`): folder of the run.
-        args (`TrainingArguments`): say which process this is, and of how many.
-
-    Returns:
-        `Path` or `None`: `None` where there is no checkpoint at all. Those passed over are printed with the reason.
+    The newest checkpoint in a run's folder that every process can go on from to the same bits; None where there is no
+    checkpoint at all. Those passed over are printed with the reason.
 
     Raises:
         ValueError: if there are checkpoints, but none that is whole.
@@ -177,13 +167,7 @@ def discard(path: Path) -> None:
 
 
 def publish(staged: Path, final: Path) -> None:
-    """
-    Give a finished checkpoint its name: all bytes are on the disk before the name is.
-
-    Args:
-        staged (`Path`): what was written, on the same file system as `final`.
-        final (`Path`): a checkpoint's folder, which is replaced as a whole if it is there.
-    """
+    """Give a finished checkpoint its name, once all bytes are on the disk; one of that name is replaced as a whole."""
     for path in staged.rglob("*"):
         if path.is_file():
             sync(path)
@@ -193,14 +177,7 @@ def publish(staged: Path, final: Path) -> None:
 
 
 def rotate(output: Path, limit: int | None, keep: set[Path]) -> None:
-    """
-    Delete the oldest checkpoints until `limit` are left.
-
-    Args:
-        output (`Path`): folder of the run.
-        limit (`int`, *optional*): how many stay; all without it.
-        keep (`set[Path]`): those that stay in any case (the newest and the best).
-    """
+    """Delete the oldest checkpoints until `limit` are left; `keep`, the newest and the best, stay in any case."""
     found = checkpoints_in(output)
     if limit is None or limit <= 0:
         return
@@ -254,6 +231,16 @@ class WholeCheckpointTrainer(Trainer):
         self._total_limit = self.args.save_total_limit
         with changed(self.args, save_total_limit=None):
             return super().train(*args, **kwargs)
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
+        """One of the release's schedules, or with `args.schedule == "trainer"` that of `args.lr_scheduler_type`."""
+        schedule = getattr(self.args, "schedule", "trainer")
+        if self.lr_scheduler is None and schedule != "trainer":
+            self.lr_scheduler = get_release_schedule(
+                optimizer or self.optimizer, schedule, num_training_steps, self.args.warmup_share(num_training_steps)
+            )
+            self._created_lr_scheduler = True
+        return super().create_scheduler(num_training_steps, optimizer)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # The Trainer asks only after a step whether it was the last one.
@@ -326,10 +313,8 @@ class WholeCheckpointTrainer(Trainer):
         **kwargs: Any,
     ) -> str | None:
         """
-        Push the output folder as `hf_gpt.hub.push` does; for arguments see the Trainer's method. It always waits.
-
-        Returns:
-            `str` or `None`: address of the commit; `None` on all processes but the first.
+        Push the output folder as `hf_gpt.hub.push` does, and wait; for arguments see the Trainer's method. It gives
+        the address of the commit, on all processes but the first None.
         """
         if self.hub_model_id is None:
             self.init_hf_repo(token=token, private=private)

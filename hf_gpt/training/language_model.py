@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 from transformers import EvalPrediction, PreTrainedModel
 
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import IGNORED_LABEL, MaskedRows, PackedRowCollator
 from .checkpoints import WholeCheckpointTrainer
-from .optimization import get_release_schedule
 from .trainer import SetEpoch
 
 # Of a sample: tokens that are given, and tokens that the model goes on with.
@@ -59,16 +56,6 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
         """What the loss of an evaluation says."""
         return {"eval_perplexity": perplexity(loss), "eval_word_perplexity": perplexity(loss * self.tokens_per_word)}
 
-    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
-        """One of the release's schedules, or with `args.schedule == "trainer"` that of `args.lr_scheduler_type`."""
-        if self.lr_scheduler is None and self.args.schedule != "trainer":
-            warmup = self.args.get_warmup_steps(num_training_steps) / num_training_steps
-            self.lr_scheduler = get_release_schedule(
-                self.optimizer if optimizer is None else optimizer, self.args.schedule, num_training_steps, warmup
-            )
-            self._created_lr_scheduler = True
-        return super().create_scheduler(num_training_steps, optimizer)
-
 
 class MaskedLanguageModelTrainer(LanguageModelTrainer):
     """
@@ -102,12 +89,8 @@ class MaskedLanguageModelTrainer(LanguageModelTrainer):
 
 def masked_word_accuracy(guesses: np.ndarray, labels: np.ndarray, ends_word: np.ndarray) -> float:
     """
-    The share of hidden words that are guessed whole.
-
-    Args:
-        guesses (`np.ndarray` of shape `(rows, length)`): the likeliest token of every place.
-        labels (`np.ndarray` of shape `(rows, length)`): tokens of hidden words, -100 elsewhere.
-        ends_word (`np.ndarray` of shape `(vocabulary,)`): whether a token is the last one of a word.
+    The share of hidden words that are guessed whole: `guesses` and `labels`, -100 where nothing is hidden, have the
+    shape `(rows, length)`; `ends_word` of shape `(vocabulary,)` says which tokens are the last one of a word.
     """
     hidden = labels != IGNORED_LABEL
     goes_on = hidden & ~ends_word[np.where(hidden, labels, 0)]
@@ -123,17 +106,8 @@ def samples(
     model: PreTrainedModel, tokenizer: GPTTokenizer, rows: Dataset, count: int = 3, seed: int = 0
 ) -> list[str]:
     """
-    What a language model goes on with behind the beginnings of some rows, drawn from its 40 likeliest tokens.
-
-    Args:
-        model (`PreTrainedModel`): one that can generate; left in the mode that it is in.
-        tokenizer (`GPTTokenizer`): of the model.
-        rows (`datasets.Dataset`): as `pack_documents` gives them.
-        count (`int`, *optional*, defaults to 3): samples at most.
-        seed (`int`, *optional*, defaults to 0): of the draws; the random state around stays as it is.
-
-    Returns:
-        `list[str]`: a line each, ` | ` between what was given and what was drawn.
+    What a language model goes on with behind the beginnings of some packed rows, drawn from its 40 likeliest tokens:
+    a line each, ` | ` between what was given and what was drawn. Model and random state stay as they are.
     """
     context = model.config.n_positions
     given = max(1, min(_PROMPT, context // 2))
@@ -157,17 +131,8 @@ def samples(
 
 def fillings(model: PreTrainedModel, tokenizer: GPTTokenizer, rows: MaskedRows, count: int = 3) -> list[str]:
     """
-    What a masked language model puts for the masks in the beginnings of some rows.
-
-    Args:
-        model (`PreTrainedModel`): a `GPTForMaskedLM`; left in the mode that it is in.
-        tokenizer (`GPTTokenizer`): of the model.
-        rows (`MaskedRows`): the rows.
-        count (`int`, *optional*, defaults to 3): samples at most.
-
-    Returns:
-        `list[str]`: a line each, ` | ` between the text with its masks, the tokens that the model finds likeliest in
-        their places, and those that stood there.
+    What a `GPTForMaskedLM` puts for the masks in the beginnings of some rows: a line each, ` | ` between the text with
+    its masks, the tokens that the model finds likeliest in their places, and those that stood there.
     """
     chosen = [rows[index] for index in range(0, len(rows), max(1, len(rows) // count))][:count]
     batch = PackedRowCollator()([{name: row[name] for name in ("input_ids", "starts")} for row in chosen])

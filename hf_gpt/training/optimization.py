@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 
 import torch
 from torch.optim import Optimizer
@@ -15,18 +14,11 @@ _PART_ELEMENTS = 2**23
 
 def warmup_linear(progress: float, warmup: float = 0.002) -> float:
     """
-    Rise over the warm-up, all of it multiplied by a linear fall.
-
-    Args:
-        progress (`float`): finished updates / all updates.
-        warmup (`float`, *optional*, defaults to 0.002): share of the updates that are warm-up.
-
-    Returns:
-        `float`: factor of the learning rate: `(progress / warmup if progress <= warmup else 1) * (1 - progress)`,
-        not below 0 (beyond the last update the release's own formula would turn negative).
+    Factor of the learning rate: a rise over the warm-up (`warmup`, a share of the updates), all of it multiplied by a
+    linear fall; `progress` is finished updates / all updates. Beyond the last update it is 0: the release's own
+    formula would turn negative.
     """
-    rise = progress / warmup if progress <= warmup and warmup > 0 else 1.0
-    return max(0.0, rise * (1 - progress))
+    return max(0.0, warmup_constant(progress, warmup) * (1 - progress))
 
 
 def warmup_cosine(progress: float, warmup: float = 0.002) -> float:
@@ -50,40 +42,20 @@ SCHEDULES: dict[str, Callable[[float, float], float]] = {
 
 def get_release_schedule(optimizer: Optimizer, name: str, total_updates: int, warmup: float = 0.002) -> LambdaLR:
     """
-    One of the release's schedules as a scheduler. It sees the number of finished updates, so the first update has
-    the rate 0 and moves nothing but the moments.
-
-    Args:
-        optimizer (`torch.optim.Optimizer`): its rates are multiplied.
-        name (`str`): `warmup_linear`, `warmup_cosine` or `warmup_constant`.
-        total_updates (`int`): updates of the whole training.
-        warmup (`float`, *optional*, defaults to 0.002): share of the updates that are warm-up.
-
-    Raises:
-        ValueError: for another name, or a total below 1.
+    One of the release's `SCHEDULES` over a training of so many updates; a `ValueError` for another name, or none. It
+    sees the number of finished updates, so the first update has the rate 0 and moves nothing but the moments.
     """
     if name not in SCHEDULES:
         raise ValueError(f"Unknown schedule {name!r}; choose one of {', '.join(SCHEDULES)}.")
     if total_updates < 1:
         raise ValueError(f"total_updates must be at least 1, not {total_updates}.")
-    return LambdaLR(optimizer, partial(_schedule_at, name, total_updates, warmup))
-
-
-def _schedule_at(name: str, total_updates: int, warmup: float, step: int) -> float:
-    return SCHEDULES[name](step / total_updates, warmup)
+    return LambdaLR(optimizer, lambda step: SCHEDULES[name](step / total_updates, warmup))
 
 
 def decay_groups(parameters: Iterable[torch.nn.Parameter], decay_vectors: bool = False) -> list[dict]:
     """
     Parameter groups with which `ReleaseAdam` decays the same parameters as without, whatever shape they are given
-    later: those that decay, and those that do not.
-
-    Args:
-        parameters (`Iterable[torch.nn.Parameter]`): of any shape.
-        decay_vectors (`bool`, *optional*, defaults to `False`): decay gains and biases too.
-
-    Returns:
-        `list[dict]`: one or two groups, none of them empty.
+    later: those that decay, and those that do not; none of them is empty.
     """
     decayed, kept = [], []
     for parameter in parameters:
@@ -132,26 +104,12 @@ class ReleaseAdam(Optimizer):
         if not all(0 <= beta < 1 for beta in betas):
             raise ValueError(f"betas must lie in [0, 1), not {betas}.")
         self.max_grad_norm = max_grad_norm
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "decay_vectors": decay_vectors,
-        }
-        super().__init__(params, defaults)
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults | {"decay_vectors": decay_vectors})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
-        """
-        One update.
-
-        Args:
-            closure (`Callable`, *optional*): evaluates the loss again and returns it.
-
-        Raises:
-            RuntimeError: for sparse gradients.
-        """
+        """One update, as any optimizer's; a `RuntimeError` for sparse gradients."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

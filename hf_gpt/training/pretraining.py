@@ -135,6 +135,10 @@ class PretrainingArguments(LauncherArguments):
         self.settle(NEW_MODEL)
         super().__post_init__()
 
+    def warmup_share(self, updates: int) -> float:
+        """The share of all updates that warm up, for the release's schedules."""
+        return self.get_warmup_steps(updates) / updates
+
     def settle(self, defaults: dict[str, float]) -> None:
         """Take these values for what no flag has said."""
         for name in self.left_open:

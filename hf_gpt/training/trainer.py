@@ -8,7 +8,6 @@ import torch
 from datasets import Dataset
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from transformers import TrainerCallback
 from transformers.trainer_utils import IntervalStrategy
@@ -18,7 +17,7 @@ from ..tasks.report import describe_batches
 from ..trees.collators import LengthGroupedSampler, MaskedRows, PaddedDataset
 from .arguments import FineTuningArguments
 from .checkpoints import WholeCheckpointTrainer
-from .optimization import ReleaseAdam, decay_groups, get_release_schedule
+from .optimization import ReleaseAdam, decay_groups
 from .unfreezing import UnfreezingPlan, scale_by_level
 
 LOSS_TERMS = ("task_loss", "lm_loss")
@@ -115,18 +114,6 @@ class GPTTrainer(WholeCheckpointTrainer):
         if is_new and self.args.layer_decay < 1:
             scale_by_level(self.optimizer, model or self.model, self.args.layer_decay, self.model.config.n_layer)
         return self.optimizer
-
-    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
-        """One of the release's schedules, or with `args.schedule == "trainer"` that of `args.lr_scheduler_type`."""
-        if self.lr_scheduler is None and self.args.schedule != "trainer":
-            self.lr_scheduler = get_release_schedule(
-                self.optimizer if optimizer is None else optimizer,
-                self.args.schedule,
-                num_training_steps,
-                self.args.warmup,
-            )
-            self._created_lr_scheduler = True
-        return super().create_scheduler(num_training_steps, optimizer)
 
     def describe_batches(self) -> str:
         """How much of the batches of the first epoch is padding."""

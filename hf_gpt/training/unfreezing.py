@@ -22,16 +22,7 @@ _BLOCK = re.compile(r"(?:^|\.)h\.(\d+)\.")
 
 
 def level_of(name: str, n_layer: int) -> int:
-    """
-    The level of a parameter of a task model.
-
-    Args:
-        name (`str`): such as `transformer.h.0.attn.c_attn.weight`.
-        n_layer (`int`): blocks of the model.
-
-    Returns:
-        `int`: 0 for embeddings, 1 to `n_layer` for blocks, `n_layer + 1` for the head.
-    """
+    """The level of a parameter of a task model, whose name is such as `transformer.h.0.attn.c_attn.weight`."""
     if "embed_tokens" in name or "embed_positions" in name:
         return 0
     block = _BLOCK.search(name)
@@ -42,16 +33,11 @@ def level_of(name: str, n_layer: int) -> int:
 
 def unfreezing_stages(kind: str, n_layer: int) -> list[frozenset[int]]:
     """
-    The levels that are trained in each stage.
+    The levels that are trained in each stage; a `ValueError` for an unknown kind.
 
-    Args:
-        kind (`str`): `gradual`: the head, then one more block from the top in each stage, at last the embeddings
-            (Howard and Ruder, 2018, section 3.3). `head_first`: the head, then everything. `chain_thaw`: the head,
-            then the embeddings and each block alone from the bottom up, then everything (Felbo et al., 2017).
-        n_layer (`int`): blocks of the model.
-
-    Raises:
-        ValueError: for an unknown kind.
+    `gradual`: the head, then one more block from the top in each stage, at last the embeddings (Howard and Ruder,
+    2018, section 3.3). `head_first`: the head, then everything. `chain_thaw`: the head, then the embeddings and each
+    block alone from the bottom up, then everything (Felbo et al., 2017).
     """
     head, everything = n_layer + 1, frozenset(range(n_layer + 2))
     if kind == "gradual":
@@ -66,14 +52,8 @@ def unfreezing_stages(kind: str, n_layer: int) -> list[frozenset[int]]:
 @dataclass(frozen=True)
 class UnfreezingPlan:
     """
-    What is trained in which update.
-
-    Args:
-        stages (`tuple[frozenset[int], ...]`): levels that are trained, stage after stage; the last one goes on to the
-            end of the training.
-        steps (`int`): updates of every stage but the last.
-        n_layer (`int`): blocks of the model.
-        updates (`int`): of all of the training.
+    What is trained in which update: levels stage after stage, each for so many `steps`, but the last, which goes on to
+    the end of the training.
     """
 
     stages: tuple[frozenset[int], ...]
@@ -113,16 +93,7 @@ class UnfreezingPlan:
 
 
 def planned_updates(rows: int, args: TrainingArguments) -> tuple[int, int]:
-    """
-    How many updates the Trainer will make.
-
-    Args:
-        rows (`int`): rows to train on.
-        args (`TrainingArguments`): say how many of them an update reads, and for how long training goes on.
-
-    Returns:
-        `tuple[int, int]`: of all of the training, and of an epoch.
-    """
+    """How many updates the Trainer will make on so many rows: in all, and in an epoch."""
     batches = math.ceil(rows / (args.train_batch_size * args.world_size))
     an_epoch = max(1, math.ceil(batches / args.gradient_accumulation_steps))
     return (args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * an_epoch)), an_epoch
@@ -132,23 +103,19 @@ def unfreezing_plan(
     kind: str, every: str | None, n_layer: int, updates: int, updates_per_epoch: int
 ) -> UnfreezingPlan:
     """
-    The plan of a training.
+    The plan of a training, of which `updates` are made.
 
     Args:
         kind (`str`): see `unfreezing_stages`.
         every (`str`, *optional*): length of a stage: `epoch`, a number of updates, or below 1 a share of all updates;
             by default all stages are equally long, but the first of `head_first`, which is a tenth.
-        n_layer (`int`): blocks of the model.
-        updates (`int`): of all of the training.
-        updates_per_epoch (`int`): of an epoch.
 
     Raises:
         ValueError: for an unknown kind or length, and if the second stage would never come.
     """
     stages = unfreezing_stages(kind, n_layer)
     if every is None:
-        steps = round(_HEAD_FIRST_SHARE * updates) if kind == "head_first" else updates // len(stages)
-        steps = max(1, steps)
+        steps = max(1, round(_HEAD_FIRST_SHARE * updates) if kind == "head_first" else updates // len(stages))
     elif every == "epoch":
         steps = updates_per_epoch
     else:
@@ -177,16 +144,9 @@ def stage_length(every: str) -> float:
 
 def scale_by_level(optimizer: Optimizer, model: nn.Module, decay: float, n_layer: int) -> None:
     """
-    Layer-wise learning rates, in place: `lr * decay ** (n_layer + 1 - level)`, so that the head keeps the full rate
-    and the embeddings have the lowest. The groups of the optimizer are split by level, those of the head first.
-
-    Args:
-        optimizer (`torch.optim.Optimizer`): new, without a scheduler.
-        model (`nn.Module`): whose parameters it has.
-        decay (`float`): of the rate from one level to the one below.
-        n_layer (`int`): blocks of the model.
-
-    Source: Howard and Ruder (2018), section 3.2, where decay is 1 / 2.6.
+    Layer-wise learning rates of a new optimizer, in place: `lr * decay ** (n_layer + 1 - level)`, so that the head
+    keeps the full rate and the embeddings have the lowest. Groups are split by level, those of the head first. Source:
+    Howard and Ruder (2018), section 3.2, where decay is 1 / 2.6.
     """
     levels = {id(value): level_of(name, n_layer) for name, value in model.named_parameters()}
     groups = []
