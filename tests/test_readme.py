@@ -18,7 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -54,7 +54,7 @@ def test_commands_name_what_exists(command):
     for path in re.findall(r"scripts/[\w/]+\.\w+", command):
         assert (REPOSITORY / path).is_file(), path
     if "finetune.py" in command:
-        types = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
+        types = (ModelArguments, DataArguments, FineTuningArguments)
         known = {item.name for kind in types for item in dataclasses.fields(kind)} | {"config"}
         assert set(re.findall(r"--(\w+)", command.split("finetune.py")[1])) <= known
 

@@ -286,8 +286,11 @@ class CommandParser(HfArgumentParser):
         """The flags in groups, each with its kind of value, its help and its default."""
         # Of TrainingArguments also what we only have another default for.
         trainers = {item.name for item in dataclasses.fields(TrainingArguments)}
-        groups = {title: [name for name in names if name in self.fields] for title, names in self.groups.items()}
-        grouped = {name for names in groups.values() for name in names}
+        groups: dict[str, list[str]] = {}
+        grouped: set[str] = set()
+        for title, names in self.groups.items():
+            groups[title] = [name for name in names if name in self.fields.keys() - grouped]
+            grouped |= set(names)
         for kind in self.dataclass_types:
             title = (kind.__doc__ or "").strip().splitlines()[0].rstrip(".")
             names = [item.name for item in dataclasses.fields(kind) if item.init and item.name not in grouped]

@@ -19,7 +19,7 @@ on the training rows; other classification tasks take `--zero_shot_words`. The o
 """
 
 from ..evaluation import EvaluationArguments, evaluate
-from ..training.arguments import CustomTaskArguments, DataArguments, ModelArguments, check_launch
+from ..training.arguments import COLUMNS_GROUP, DataArguments, ModelArguments, check_launch
 from . import command, parse_arguments
 
 FIRST = ["task", "split", "data_dir", "model_name_or_path", "output_dir", "zero_shot", "per_device_eval_batch_size"]
@@ -29,5 +29,5 @@ FIRST = ["task", "split", "data_dir", "model_name_or_path", "output_dir", "zero_
 def main() -> None:
     """Parse arguments and run."""
     check_launch()
-    kinds = (ModelArguments, DataArguments, CustomTaskArguments, EvaluationArguments)
-    evaluate(*parse_arguments(kinds, description=__doc__, groups={"Needed first": FIRST}))
+    kinds = (ModelArguments, DataArguments, EvaluationArguments)
+    evaluate(*parse_arguments(kinds, description=__doc__, groups={"Needed first": FIRST} | COLUMNS_GROUP))

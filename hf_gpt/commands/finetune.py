@@ -18,16 +18,8 @@ one transformer is trained on several tasks, and each has a folder of its own in
 import sys
 
 from ..cards.pretrained import learning_rate_advice
-from ..training.arguments import (
-    FINE_TUNING_GROUPS,
-    CustomTaskArguments,
-    DataArguments,
-    FineTuningArguments,
-    ModelArguments,
-    check_launch,
-)
+from ..training.arguments import FINE_TUNING_GROUPS, DataArguments, FineTuningArguments, ModelArguments, check_launch
 from ..training.fine_tuning import format_task_table, run
-from ..training.multi_task import run_tasks
 from ..training.seeds import run_seeds
 from . import command, parse_arguments
 
@@ -39,14 +31,10 @@ def main() -> None:
         print(format_task_table())
         return
     check_launch()
-    kinds = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
-    parsed = parse_arguments(kinds, description=__doc__, groups=FINE_TUNING_GROUPS)
-    model, data, _, training = parsed
+    kinds = (ModelArguments, DataArguments, FineTuningArguments)
+    model, data, training = parse_arguments(kinds, description=__doc__, groups=FINE_TUNING_GROUPS)
     if model.adaptation == "full" and training.learning_rate == FineTuningArguments.learning_rate:
         advice = learning_rate_advice(model.model_name_or_path or "", training.learning_rate)
         if advice and training.process_index == 0:
             print(advice, flush=True)
-    if data.tasks is not None:
-        run_tasks(*parsed)
-    else:
-        (run if training.seeds is None else run_seeds)(*parsed)
+    (run if training.seeds is None or data.tasks else run_seeds)(model, data, training)

@@ -22,7 +22,7 @@ from ..tasks import TaskData
 from ..tasks.metrics import compute_metrics_for
 from ..tasks.report import write_predictions
 from ..tasks.spec import SPLITS, TaskSpec
-from ..training.arguments import CustomTaskArguments, DataArguments, LauncherArguments, ModelArguments
+from ..training.arguments import DataArguments, LauncherArguments, ModelArguments
 from ..training.loading import has_classes, load_model, other_head
 from ..training.rows import encode_task, input_transform, load_task_data
 from ..training.stages import is_unlabelled, predict_split
@@ -61,9 +61,7 @@ class EvaluationArguments(LauncherArguments):
 
 
 @in_output_folder
-def evaluate(
-    model_args: ModelArguments, data: DataArguments, custom: CustomTaskArguments, args: EvaluationArguments
-) -> dict[str, Any]:
+def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationArguments) -> dict[str, Any]:
     """
     Measure a model on one split of a task; writes `metrics.json` and `predictions.tsv` into `args.output_dir`.
 
@@ -82,7 +80,7 @@ def evaluate(
         raise ValueError("A folder says by itself how its model was adapted: leave out --adaptation.")
     output = Path(args.output_dir)
     check_empty(output, args.overwrite_output_dir)
-    candidate = _prepare(model_args, data, custom, args)
+    candidate = _prepare(model_args, data, args)
     is_causal = candidate.rule is not None or candidate.model.config.is_causal
     collator = TokenTreeCollator(candidate.tokenizer.pad_token_id, is_causal)
     trainer = GPTTrainer(model=candidate.model, args=args, data_collator=collator)
@@ -118,11 +116,9 @@ class _Candidate:
     rule: ZeroShotRule | None
 
 
-def _prepare(
-    model_args: ModelArguments, data: DataArguments, custom: CustomTaskArguments, args: EvaluationArguments
-) -> _Candidate:
+def _prepare(model_args: ModelArguments, data: DataArguments, args: EvaluationArguments) -> _Candidate:
     with args.main_process_first(desc="reading the data"):
-        task = _load_task(model_args, data, custom, args)
+        task = _load_task(model_args, data, args)
         spec = task.spec
         if args.split not in task.splits:
             raise ValueError(f"{spec.name} has no split {args.split!r}, only {', '.join(task.splits)}.")
@@ -169,17 +165,15 @@ def _measure(
     return logits, metrics, {"zero_shot": rule.kind, "threshold": threshold}
 
 
-def _load_task(
-    model_args: ModelArguments, data: DataArguments, custom: CustomTaskArguments, args: EvaluationArguments
-) -> TaskData:
+def _load_task(model_args: ModelArguments, data: DataArguments, args: EvaluationArguments) -> TaskData:
     """The rows; of own files without a training file only the split that is measured, with the model's classes."""
-    if data.task != "custom" or custom.train_file is not None:
-        return load_task_data(data, custom)
+    if data.task != "custom" or data.train_file is not None:
+        return load_task_data(data)
     if not (args.zero_shot or model_args.source.kind == "tf-release"):
         config = model_args.source.config()
         if has_classes(config):
-            custom = custom.with_labels_of(config)
-    return load_task_data(data, custom, splits=(args.split,))
+            data = data.with_labels_of(config)
+    return load_task_data(data, splits=(args.split,))
 
 
 def _load_head(

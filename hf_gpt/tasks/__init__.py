@@ -11,12 +11,13 @@ file's records read (`readers`) and turned into rows (`rows`), labels inferred (
 """
 
 from .catalogue import TASKS, get_task, task_table
-from .custom import custom_task
+from .custom import CustomTask, custom_task
 from .loading import TaskData, load_task
 from .spec import Cut, Hub, Layout, TaskSpec
 
 __all__ = [
     "TASKS",
+    "CustomTask",
     "Cut",
     "Hub",
     "Layout",

@@ -1,11 +1,15 @@
 """The task of anybody's own files, with a column mapping."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from transformers.hf_argparser import HfArg
+
+from ..model.configuration_gpt import GPTConfig
 from .readers import read_by_suffix
 from .spec import CHOICE_TEXT, LABEL_SEPARATOR, MULTI_LABEL, SINGLE_LABEL, TEXT_COLUMNS, Cut, Layout, TaskSpec
 
@@ -33,114 +37,156 @@ CUSTOM_ROW = {
 _ESCAPES = {r"\t": "\t", "tab": "\t"}
 
 
-def custom_task(
-    family: str | None = None,
-    train_file: str | os.PathLike[str] | None = None,
-    validation_file: str | os.PathLike[str] | None = None,
-    test_file: str | os.PathLike[str] | None = None,
-    *,
-    text_column: str | None = None,
-    premise_column: str | None = None,
-    hypothesis_column: str | None = None,
-    context_column: str | None = None,
-    question_column: str | None = None,
-    choices_column: str | None = None,
-    choice_columns: Sequence[str] | None = None,
-    words_column: str | None = None,
-    label_column: str = "label",
-    label_columns: Sequence[str] | None = None,
-    label_separator: str | None = None,
-    id_column: str | None = None,
-    label_names: Sequence[str] | Mapping[str, str] | None = None,
-    problem_type: str | None = None,
-    score_range: tuple[float, float] | None = None,
-    first_choice: int | str = 0,
-    validation_size: float = 0.1,
-    group_by: Sequence[str] | None = None,
-    skip_bad_rows: bool = False,
-    delimiter: str | None = None,
-    quoted: bool = True,
-    encoding: str = "utf-8",
-    metrics: Sequence[str] | None = None,
-    name: str = "custom",
-) -> TaskSpec:
+@dataclass
+class CustomTask:
     """
-    The task of anybody's own CSV, TSV, JSON lines or Parquet files (the text formats also as ``.gz`` or ``.xz``).
-
-    The flags of the command line have the same names, but `--task_family` for `family` and `--class_names` for
-    `label_names`.
-
-    Args:
-        family (`str`, *optional*): `classification` (takes `text_column`), `entailment` or `similarity` (take
-            `premise_column` and `hypothesis_column`), or `multiple-choice` (takes `context_column`, optionally
-            `question_column`, and either `choices_column`, a list, or `choice_columns`, one text each), or `tagging`
-            (takes `words_column`; it and the labels are lists of the same length, or text parted by white space). By
-            default the one that takes the columns that are given, of pairs `entailment`.
-        train_file, validation_file, test_file (path): relative to the data folder given to `load_task`, or to the
-            working directory. Without a validation file, `validation_size` rows (or that share) are cut from the
-            training file. Where only other splits are read and the labels are named, it can be left out.
-        label_column (`str`, defaults to `"label"`): the label; in multi-label files a list, or text with
-            `label_separator` between labels. The test file may lack it.
-        label_columns (sequence of `str`, *optional*): for multi-label files with a column of 0 and 1 for each label:
-            those columns, whose names are the labels.
-        label_separator (`str`, defaults to `"|"` in multi-label files): what stands between labels; makes the task
-            a multi-label one.
-        label_names (sequence or mapping of `str`, *optional*): the labels in order, or, as a mapping, the file's
-            labels and the names to use for them. Without it, the labels of the training file, sorted.
-        problem_type (`str`, *optional*): one of `PROBLEM_TYPES`, by default single-label classification.
-        score_range (pair of `float`, *optional*): lowest and highest score; ordinal tasks need it, counted from 0.
-        first_choice (`int` or `str`, defaults to 0): how the file writes the first choice: 0, 1 or "A", or "text"
-            where it writes the text of the right choice.
-        group_by (sequence of `str`, *optional*): normalised columns; rows that agree in all of them, but for case and
-            white space, stay on one side of the cut. By default all texts, of multiple choice context and question.
-        skip_bad_rows (`bool`, defaults to `False`): leave out rows that are wrong (an empty text, no label, a label
-            that is not known), and count them.
-        delimiter, quoted, encoding: how delimited and text files are read (see `read_delimited`).
-
-    Raises:
-        `ValueError`: for arguments that do not fit the family or each other.
+    The task of anybody's own CSV, TSV, JSON lines or Parquet files (the text formats also as ``.gz`` or ``.xz``), as
+    the flags of the command line describe it. Files are relative to the data folder given to `load_task`, or to the
+    working directory; without a training file only other splits can be read, and the labels must be named. In Python
+    `class_names` may also map the file's labels to the names to use for them.
     """
-    if choices_column and choice_columns:
-        raise ValueError("Give --choices_column (one column with a list) or --choice_columns (one each), not both.")
-    texts = _given(
-        text=text_column,
-        premise=premise_column,
-        hypothesis=hypothesis_column,
-        context=context_column,
-        question=question_column,
-        words=words_column,
+
+    task_family: str | None = HfArg(
+        default=None,
+        help="classification, entailment, similarity, multiple-choice or tagging; by default the one that takes the "
+        "columns that are named (of pairs entailment).",
     )
-    columns = texts | _given(choices=choices_column or (tuple(choice_columns) if choice_columns else None))
-    family = family or _family_of(columns)
-    _check_columns(family, columns)
-    several = MULTI_LABEL if label_columns or label_separator else None
-    problem_type = problem_type or several or (SINGLE_LABEL if family != "multiple-choice" else None)
-    _check_labels(problem_type, label_names, label_columns, label_separator, score_range, first_choice)
-    names = label_names.values() if isinstance(label_names, Mapping) else label_columns or label_names
-    files = _given(train=train_file, validation=validation_file, test=test_file)
-    layout = Layout(
-        columns | _given(label=tuple(label_columns) if label_columns else label_column, id=id_column),
-        **{split: os.fspath(file) for split, file in files.items()},
-        read=_reader(delimiter, quoted, encoding),
-        labels=tuple(map(str, label_names)) if isinstance(label_names, Mapping) else None,
-        skip_bad_rows=skip_bad_rows,
-        label_separator=_ESCAPES.get(label_separator, label_separator) or LABEL_SEPARATOR,
-        first_choice=first_choice,
+    train_file: str | None = HfArg(default=None, help="CSV, TSV, JSONL or Parquet file.")
+    validation_file: str | None = HfArg(default=None, help="By default cut from the training rows.")
+    test_file: str | None = HfArg(default=None, help="May lack labels.")
+    validation_size: float = HfArg(
+        default=0.1, help="Rows, or below 1 their share, that are cut from the training rows."
     )
-    held_out = Cut(validation_size, tuple(texts if group_by is None else group_by), folded=True)
-    return TaskSpec(
-        name,
-        family,
-        "A data set of your own",
-        (layout,),
-        tuple(metrics or (DEFAULT_METRICS.get(problem_type, ()) if family != "tagging" else ())),
-        problem_type,
-        label_names=tuple(map(str, names)) if names is not None else None,
-        score_range=tuple(score_range) if score_range else None,
-        source="your own files",
-        default_dir=Path(),
-        cut=None if validation_file else held_out,
+    group_by: list[str] | None = HfArg(
+        default=None,
+        help="Rows that agree in these (text, premise, context, ...), but for case and white space, stay on one side "
+        "of the cut; by default in all texts, of multiple choice in context and question.",
     )
+    text_column: str | None = HfArg(default=None, help="Text to classify.")
+    premise_column: str | None = HfArg(default=None, help="First text of a pair.")
+    hypothesis_column: str | None = HfArg(default=None, help="Second text of a pair.")
+    context_column: str | None = HfArg(default=None, help="What the choices follow.")
+    question_column: str | None = HfArg(default=None, help="Question behind the context.")
+    choices_column: str | None = HfArg(default=None, help="Column that holds a list of choices.")
+    choice_columns: list[str] | None = HfArg(default=None, help="One column per choice.")
+    words_column: str | None = HfArg(
+        default=None, help="Column that holds a list of words, or words parted by spaces; so are their labels."
+    )
+    label_column: str = HfArg(default="label", help="Class, score, or index of the right choice.")
+    label_separator: str | None = HfArg(
+        default=None, help="What stands between labels where a row may have several, such as ';'."
+    )
+    label_columns: list[str] | None = HfArg(
+        default=None, help="Where a row may have several labels: one column of 0 and 1 for each label."
+    )
+    id_column: str | None = HfArg(
+        default=None, help="What predictions.tsv calls a row; by default its number in the file."
+    )
+    class_names: list[str] | None = HfArg(default=None, help="All classes; by default those found.")
+    problem_type: str | None = HfArg(
+        default=None, help="single_label_classification, multi_label_classification, regression or ordinal."
+    )
+    score_range: list[float] | None = HfArg(
+        default=None, help="With --problem_type ordinal: the lowest score, which is 0, and the highest."
+    )
+    metrics: list[str] | None = HfArg(
+        default=None, help="What is measured, the main metric first; by default what goes with the kind of label."
+    )
+    first_choice: str = HfArg(
+        default="0", help="How the file writes the first choice: 0, 1 or A; text if it has the right choice's text."
+    )
+    skip_bad_rows: bool = HfArg(
+        default=False, help="Leave out rows without a text or a known label instead of stopping, and count them."
+    )
+    delimiter: str | None = HfArg(
+        default=None, help=r"What separates columns, such as ';' or '\t'; by default as the name says."
+    )
+    quoted: bool = HfArg(default=True, help="Whether double quotes enclose fields.")
+    encoding: str = HfArg(default="utf-8", help="Encoding of text files.")
+
+    def with_labels_of(self, config: GPTConfig) -> Self:
+        """The same with the kind of label and the classes of a fine-tuned model, where they are not given."""
+        known: dict[str, Any] = {"problem_type": config.problem_type}
+        if config.problem_type == "ordinal":
+            known["score_range"] = [0.0, config.num_labels - 1.0]
+        elif config.problem_type != "regression" and self.label_columns is None:
+            known["class_names"] = list(config.id2label.values())
+        return replace(self, **{name: getattr(self, name) or value for name, value in known.items()})
+
+    def spec(self) -> TaskSpec:
+        """The task as it is declared; a `ValueError` for arguments that do not fit the family or each other."""
+        columns = self._columns()
+        texts = [column for column in columns if column != "choices"]
+        family = self.task_family or _family_of(columns)
+        _check_columns(family, columns)
+        several = MULTI_LABEL if self.label_columns or self.label_separator else None
+        problem_type = self.problem_type or several or (SINGLE_LABEL if family != "multiple-choice" else None)
+        self._check_labels(problem_type)
+        files = _given(train=self.train_file, validation=self.validation_file, test=self.test_file)
+        renamed = isinstance(self.class_names, Mapping)
+        names = self.class_names.values() if renamed else self.label_columns or self.class_names
+        label = tuple(self.label_columns) if self.label_columns else self.label_column
+        first_choice = str(self.first_choice)
+        layout = Layout(
+            columns | _given(label=label, id=self.id_column),
+            **{split: os.fspath(file) for split, file in files.items()},
+            read=_reader(self.delimiter, self.quoted, self.encoding),
+            labels=tuple(map(str, self.class_names)) if renamed else None,
+            skip_bad_rows=self.skip_bad_rows,
+            label_separator=_ESCAPES.get(self.label_separator, self.label_separator) or LABEL_SEPARATOR,
+            first_choice=int(first_choice) if first_choice.isdecimal() else first_choice,
+        )
+        held_out = Cut(self.validation_size, tuple(texts if self.group_by is None else self.group_by), folded=True)
+        metrics = () if family == "tagging" else DEFAULT_METRICS.get(problem_type, ())
+        return TaskSpec(
+            "custom",
+            family,
+            "A data set of your own",
+            (layout,),
+            tuple(self.metrics or metrics),
+            problem_type,
+            label_names=None if names is None else tuple(map(str, names)),
+            score_range=tuple(self.score_range) if self.score_range else None,
+            source="your own files",
+            default_dir=Path(),
+            cut=None if self.validation_file else held_out,
+        )
+
+    def _columns(self) -> dict[str, Any]:
+        """The file's field, or fields, for each text of a row."""
+        if self.choices_column and self.choice_columns:
+            raise ValueError(
+                "Give --choices_column (one column with a list) or --choice_columns (one each), not both."
+            )
+        names = ("text", "premise", "hypothesis", "context", "question", "words")
+        choices = self.choices_column or (tuple(self.choice_columns) if self.choice_columns else None)
+        return _given(**{name: getattr(self, f"{name}_column") for name in names}, choices=choices)
+
+    def _check_labels(self, problem_type: str | None) -> None:
+        if (self.label_columns or self.label_separator) and problem_type != MULTI_LABEL:
+            raise ValueError(f"--label_columns and --label_separator are for --problem_type {MULTI_LABEL}.")
+        if self.label_columns and (self.class_names or self.label_separator):
+            raise ValueError(
+                "--label_columns names one column of 0 and 1 for each class: leave out --class_names and "
+                "--label_separator."
+            )
+        for flag in ("class_names", "label_columns"):
+            names = getattr(self, flag)
+            if names is not None and (len(names) < 2 or len(set(map(str, names))) < len(names)):
+                raise ValueError(f"--{flag} must name at least 2 different classes, not {', '.join(map(str, names))}.")
+        if problem_type == "ordinal" and self.score_range is None:
+            raise ValueError("An ordinal task needs --score_range, the lowest score (0) and the highest.")
+        if self.score_range is not None and len(self.score_range) != 2:
+            found = len(self.score_range)
+            raise ValueError(f"--score_range is two numbers, the lowest score and the highest, not {found}.")
+        first = str(self.first_choice)
+        if len(first) != 1 and not first.isdecimal() and first != CHOICE_TEXT:
+            raise ValueError(f"--first_choice is 0, 1, a letter or {CHOICE_TEXT}, not {first!r}.")
+
+
+def custom_task(*values: Any, **arguments: Any) -> TaskSpec:
+    """The task of your own files that a `CustomTask` of these arguments describes."""
+    return CustomTask(*values, **arguments).spec()
 
 
 def _given(**columns: Any) -> dict[str, Any]:
@@ -168,35 +214,6 @@ def _check_columns(family: str, columns: Mapping[str, Any]) -> None:
         )
         remedy += "" if columns else "--context_column and --choice_columns."
         raise ValueError(f"A custom {family} task {'needs' if missing else 'does not take'} {named}.{remedy}")
-
-
-def _check_labels(
-    problem_type: str | None,
-    label_names: Sequence[str] | Mapping[str, str] | None,
-    label_columns: Sequence[str] | None,
-    label_separator: str | None,
-    score_range: Sequence[float] | None,
-    first_choice: int | str,
-) -> None:
-    if (label_columns or label_separator) and problem_type != MULTI_LABEL:
-        raise ValueError(f"--label_columns and --label_separator are for --problem_type {MULTI_LABEL}.")
-    if label_columns and (label_names or label_separator):
-        raise ValueError(
-            "--label_columns names one column of 0 and 1 for each class: leave out --class_names (in Python "
-            "label_names) and --label_separator."
-        )
-    for flag, names in {
-        "--class_names (in Python label_names)": label_names,
-        "--label_columns": label_columns,
-    }.items():
-        if names is not None and (len(names) < 2 or len(set(map(str, names))) < len(names)):
-            raise ValueError(f"{flag} must name at least 2 different classes, not {', '.join(map(str, names))}.")
-    if problem_type == "ordinal" and score_range is None:
-        raise ValueError("An ordinal task needs --score_range, the lowest score (0) and the highest.")
-    if score_range is not None and len(score_range) != 2:
-        raise ValueError(f"--score_range is two numbers, the lowest score and the highest, not {len(score_range)}.")
-    if isinstance(first_choice, str) and len(first_choice) != 1 and first_choice != CHOICE_TEXT:
-        raise ValueError(f"--first_choice is 0, 1, a letter or {CHOICE_TEXT}, not {first_choice!r}.")
 
 
 def _reader(delimiter: str | None, quoted: bool, encoding: str) -> Callable:

@@ -46,7 +46,7 @@ def inferred_labels(spec: TaskSpec, source: Source) -> tuple[tuple[str, ...], li
         raise input_error(
             source.name,
             f"{only} was found in {column!r}, at least 2 were expected.",
-            "Check --label_column, or name all classes with --class_names (in Python label_names).",
+            "Check --label_column, or name all classes with --class_names.",
         )
     if spec.family == "tagging":
         warnings = []
@@ -60,7 +60,7 @@ def inferred_labels(spec: TaskSpec, source: Source) -> tuple[tuple[str, ...], li
 
 def _check_classes(source: Source, labels: Counter[str]) -> list[str]:
     """Raise a `ValueError` where the one label of each row looks like a score, or like no label; else warnings."""
-    way_out = "If these are classes, name them all with --class_names (in Python label_names)."
+    way_out = "If these are classes, name them all with --class_names."
     numbers = [number for number in map(_number, labels) if number is not None]
     are_numbers = len(numbers) == len(labels)
     decimal = next((label for label in labels if are_numbers and not _number(label).is_integer()), None)

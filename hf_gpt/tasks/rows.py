@@ -233,7 +233,7 @@ class RowReader:
         if label in self.label_ids:
             return self.label_ids[label]
         separator = separator_between(label, self.label_ids)
-        remedy = "Correct the row, or with --task custom name all classes (--class_names, in Python label_names)."
+        remedy = "Correct the row, or with --task custom name all classes (--class_names)."
         if separator is not None:
             kind = "" if self.spec.problem_type == MULTI_LABEL else f" --problem_type {MULTI_LABEL}"
             remedy = f"Its parts are: did you mean{kind} --label_separator {separator!r}?"

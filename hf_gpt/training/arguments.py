@@ -15,14 +15,13 @@ from transformers.integrations.deepspeed import is_deepspeed_available
 
 from ..adapters import METHODS
 from ..loading import NamesModel
-from ..model.configuration_gpt import GPTConfig
+from ..tasks.custom import CustomTask
 from ..trees.transforms import TRUNCATION_RULES
 from .optimization import SCHEDULES
 from .unfreezing import KINDS, stage_length
 
 __all__ = [
     "RANGES",
-    "CustomTaskArguments",
     "DataArguments",
     "FineTuningArguments",
     "LauncherArguments",
@@ -32,44 +31,20 @@ __all__ = [
     "check_ranges",
 ]
 
-# How the help text of scripts/finetune.py is grouped.
-FINE_TUNING_GROUPS = {
-    "Needed first": [
-        "task",
-        "data_dir",
-        "train_file",
-        "model_name_or_path",
-        "output_dir",
-        "learning_rate",
-        "num_train_epochs",
-        "per_device_train_batch_size",
-        "resume_from_checkpoint",
-    ],
-    "Optimization": [
-        "weight_decay",
-        "max_grad_norm",
-        "optimizer",
-        "optim",
-        "decay_vectors",
-        "schedule",
-        "warmup",
-        "layer_decay",
-        "unfreeze",
-        "unfreeze_every",
-        "train_sampling_strategy",
-    ],
-    "Evaluation, checkpoints and logs": [
-        "per_device_eval_batch_size",
-        "eval_strategy",
-        "save_strategy",
-        "save_total_limit",
-        "load_best_model_at_end",
-        "logging_steps",
-        "report_to",
-        "overwrite_output_dir",
-    ],
-    "Repeated runs": ["seeds", "plot"],
+# How the help texts of commands that read a task are grouped.
+COLUMNS_GROUP = {
+    "The columns of your own data (--task custom)": [item.name for item in dataclasses.fields(CustomTask)]
 }
+_GROUPS = {
+    "Needed first": "task data_dir train_file model_name_or_path output_dir learning_rate num_train_epochs "
+    "per_device_train_batch_size resume_from_checkpoint",
+    "Optimization": "weight_decay max_grad_norm optimizer optim decay_vectors schedule warmup layer_decay unfreeze "
+    "unfreeze_every train_sampling_strategy",
+    "Evaluation, checkpoints and logs": "per_device_eval_batch_size eval_strategy save_strategy save_total_limit "
+    "load_best_model_at_end logging_steps report_to overwrite_output_dir",
+    "Repeated runs": "seeds plot",
+}
+FINE_TUNING_GROUPS = {title: names.split() for title, names in _GROUPS.items()} | COLUMNS_GROUP
 
 
 _COMPARISONS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
@@ -186,7 +161,7 @@ class ModelArguments(NamesModel):
 
 
 @dataclass
-class DataArguments:
+class DataArguments(CustomTask):
     """Which task to train on, and how its rows are laid out."""
 
     task: str | None = HfArg(default=None, help="Name of the task; --list_tasks prints all.")
@@ -215,80 +190,6 @@ class DataArguments:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-
-
-@dataclass
-class CustomTaskArguments:
-    """The columns of your own data (`--task custom`); see `hf_gpt.tasks.custom_task`."""
-
-    task_family: str | None = HfArg(
-        default=None,
-        help="classification, entailment, similarity, multiple-choice or tagging; by default the one that "
-        "takes the columns that are named (of pairs entailment).",
-    )
-    train_file: str | None = HfArg(default=None, help="CSV, TSV, JSONL or Parquet file.")
-    validation_file: str | None = HfArg(default=None, help="By default cut from the training rows.")
-    validation_size: float = HfArg(
-        default=0.1, help="Rows, or below 1 their share, that are cut from the training rows."
-    )
-    test_file: str | None = HfArg(default=None, help="May lack labels.")
-    text_column: str | None = HfArg(default=None, help="Text to classify.")
-    premise_column: str | None = HfArg(default=None, help="First text of a pair.")
-    hypothesis_column: str | None = HfArg(default=None, help="Second text of a pair.")
-    context_column: str | None = HfArg(default=None, help="What the choices follow.")
-    question_column: str | None = HfArg(default=None, help="Question behind the context.")
-    choices_column: str | None = HfArg(default=None, help="Column that holds a list of choices.")
-    choice_columns: list[str] | None = HfArg(default=None, help="One column per choice.")
-    words_column: str | None = HfArg(
-        default=None, help="Column that holds a list of words, or words parted by spaces; so are their labels."
-    )
-    label_column: str = HfArg(default="label", help="Class, score, or index of the right choice.")
-    label_separator: str | None = HfArg(
-        default=None, help="What stands between labels where a row may have several, such as ';'."
-    )
-    label_columns: list[str] | None = HfArg(
-        default=None, help="Where a row may have several labels: one column of 0 and 1 for each label."
-    )
-    id_column: str | None = HfArg(
-        default=None, help="What predictions.tsv calls a row; by default its number in the file."
-    )
-    class_names: list[str] | None = HfArg(default=None, help="All classes; by default those found.")
-    problem_type: str | None = HfArg(
-        default=None, help="single_label_classification, multi_label_classification, regression or ordinal."
-    )
-    score_range: list[float] | None = HfArg(
-        default=None, help="With --problem_type ordinal: the lowest score, which is 0, and the highest."
-    )
-    first_choice: str = HfArg(
-        default="0", help="How the file writes the first choice: 0, 1 or A; text if it has the right choice's text."
-    )
-    skip_bad_rows: bool = HfArg(
-        default=False, help="Leave out rows without a text or a known label instead of stopping."
-    )
-    delimiter: str | None = HfArg(
-        default=None, help=r"What separates columns, such as ';' or '\t'; by default as the name says."
-    )
-    quoted: bool = HfArg(default=True, help="Whether double quotes enclose fields.")
-    encoding: str = HfArg(default="utf-8", help="Encoding of text files.")
-
-    def task_options(self) -> dict[str, Any]:
-        """The arguments that were given, as `custom_task` takes them."""
-        options = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
-        options["family"] = options.pop("task_family", None)
-        if "class_names" in options:
-            options["label_names"] = options.pop("class_names")
-        first = options["first_choice"]
-        options["first_choice"] = int(first) if first.isdecimal() else first
-        return options
-
-    def with_labels_of(self, config: GPTConfig) -> "CustomTaskArguments":
-        """The same with the kind of label and the classes of a fine-tuned model, where they are not given."""
-        known: dict[str, Any] = {"problem_type": config.problem_type}
-        if config.problem_type == "ordinal":
-            known["score_range"] = [0.0, config.num_labels - 1.0]
-        elif config.problem_type != "regression" and self.label_columns is None:
-            known["class_names"] = list(config.id2label.values())
-        return dataclasses.replace(self, **{name: getattr(self, name) or value for name, value in known.items()})
 
 
 def check_launch() -> None:

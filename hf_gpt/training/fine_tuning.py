@@ -1,4 +1,4 @@
-"""Fine-tuning on a task, from checked arguments to metrics, predictions and a card."""
+"""Fine-tuning on a task or several, from checked arguments to metrics, predictions and a card."""
 
 from pathlib import Path
 from typing import Any
@@ -8,9 +8,10 @@ from ..adapters.virtual_tokens import virtual_tokens
 from ..files import in_output_folder
 from ..loading import load_tokenizer
 from ..tasks import task_table
-from .arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments, check_adaptation
+from .arguments import DataArguments, FineTuningArguments, ModelArguments, check_adaptation
 from .frozen import PreparedHead, head_problem
 from .loading import load_model
+from .multi_task import prepare_tasks
 from .output import check_output_dir
 from .rows import encode_task, input_transform, load_task_data
 from .stages import Part, Prepared, fit, measure, write
@@ -18,38 +19,31 @@ from .unfreezing import planned_updates, unfreezing_plan
 
 
 @in_output_folder
-def run(
-    model_args: ModelArguments, data: DataArguments, custom: CustomTaskArguments, args: FineTuningArguments
-) -> dict[str, Any]:
+def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, Any]:
     """
-    Fine-tune, evaluate, and write model, tokenizer, predictions, metrics and card into `args.output_dir`.
+    Fine-tune, evaluate, and write model, tokenizer, predictions, metrics and card into `args.output_dir`; with
+    `data.tasks`, train these together and write a folder `args.output_dir/TASK` for each.
 
     Returns:
-        `dict`: what `metrics.json` holds (see `hf_gpt.training.stages.Record`).
+        `dict`: what the `metrics.json` of the output folder holds: a `hf_gpt.training.stages.Record`, or those of all
+        tasks and the means over them.
 
     Raises:
         ValueError, FileNotFoundError: for any input that is wrong, before training starts or a file is overwritten.
     """
-    prepared = prepare(model_args, data, custom, args)
+    if not model_args.model_name_or_path:
+        raise ValueError("Name a model with --model_name_or_path: an hf_gpt folder, a Hub id or the release's folder.")
+    prepared = (prepare if data.tasks is None else prepare_tasks)(model_args, data, args)
     trainer = fit(prepared)
     return write(trainer, prepared, measure(trainer, prepared))
 
 
-def prepare(
-    model_args: ModelArguments, data: DataArguments, custom: CustomTaskArguments, args: FineTuningArguments
-) -> Prepared:
-    """
-    Rows, tokenizer and model of a run on one task, checked against each other.
-
-    Raises:
-        ValueError, FileNotFoundError: for any input that is wrong.
-    """
-    if not model_args.model_name_or_path:
-        raise ValueError("Name a model with --model_name_or_path: an hf_gpt folder, a Hub id or the release's folder.")
+def prepare(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> Prepared:
+    """Rows, tokenizer and model of a run on one task, checked against each other."""
     check_adaptation(model_args, args)
     checkpoint = check_output_dir(args)
     with args.main_process_first(desc="reading the data"):
-        task = load_task_data(data, custom)
+        task = load_task_data(data)
         tokenizer = load_tokenizer(model_args)
         model = load_model(model_args, task.spec, tokenizer, args.seed)
         transform = input_transform(data, task.spec, model.config, virtual_tokens(model))

@@ -9,24 +9,192 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from safetensors import safe_open
+from torch import nn
+from torch.utils.data import Sampler
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from ..files import in_output_folder
 from ..loading import load_tokenizer
-from ..tasks import TaskData, get_task
-from ..trees.mixture import MultiTaskCollator, MultiTaskRows
-from .arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from ..model.configuration_gpt import GPTConfig
+from ..model.modeling_gpt import GPTPreTrainedModel, GPTTaskModel, GPTTaskOutput
+from ..tasks import TaskData, TaskSpec, get_task
+from ..tasks.metrics import compute_metrics_for
+from ..tasks.report import describe_batches
+from ..trees.mixture import MultiTaskCollator, MultiTaskRows, MultiTaskSampler
+from .arguments import DataArguments, FineTuningArguments, ModelArguments
 from .loading import load_model
-from .multi_task_model import HEADS, MEAN_METRIC, MultiTaskModel, MultiTaskTrainer
 from .output import check_output_dir
 from .rows import encode_task, input_transform, load_task_data
-from .stages import Part, Prepared, Scores, fit, measure, write
+from .stages import Part, Prepared, Scores
 from .trainer import GPTTrainer
 
+# What chooses the best checkpoint: the mean over the tasks of their main metrics.
+MEAN_METRIC = "task_mean"
+# What the names of the heads' parameters begin with, followed by the task.
+HEADS = "heads"
 # What the records of all tasks of a run have in common.
 _SHARED = ("model", "starts_from", "random_weights", "transfer_layers", "adaptation", "task_rows_cap", "seed")
 _SHARED += ("train_seconds", "steps", "resumed")
+
+
+class MultiTaskModel(nn.Module):
+    """
+    One transformer with the heads of several tasks, each on its own or all in turn.
+
+    The state dict holds the transformer once: `transformer.*` and `heads.TASK.*`.
+
+    Args:
+        task_models (`Mapping[str, GPTTaskModel]`): a model for each task, of which the first gives the transformer;
+            the others lose theirs to it. They stay whole models (`task_models`), and can be saved as such.
+    """
+
+    _no_split_modules = GPTPreTrainedModel._no_split_modules
+
+    def __init__(self, task_models: Mapping[str, GPTTaskModel]):
+        super().__init__()
+        self.transformer = next(iter(task_models.values())).transformer
+        heads = {}
+        for task, model in task_models.items():
+            model.transformer = self.transformer
+            heads[task] = nn.ModuleDict(
+                {name: child for name, child in model.named_children() if name != "transformer"}
+            )
+        self.heads = nn.ModuleDict(heads)
+        # In a dict of Python, so that torch does not find the shared parameters again in every model.
+        self.task_models = dict(task_models)
+
+    @property
+    def config(self) -> GPTConfig:
+        """The configuration of the transformer, which is that of the first task."""
+        return self.transformer.config
+
+    def train(self, mode: bool = True) -> "MultiTaskModel":
+        """As any module's; the tasks' models, whose modules these are, follow."""
+        super().train(mode)
+        for model in self.task_models.values():
+            model.train(mode)
+        return self
+
+    def gradient_checkpointing_enable(self, **kwargs: Any) -> None:
+        """As `PreTrainedModel`'s: compute the blocks again in the backward pass instead of keeping their states."""
+        self.transformer.gradient_checkpointing_enable(**kwargs)
+
+    def forward(self, task: str, labels: torch.Tensor | None = None, **inputs: Any) -> GPTTaskOutput:
+        """
+        Output of one task's model, whose inputs these are; see `GPTTaskModel`.
+
+        In training the other heads are part of the loss with the factor 0, so that every parameter has a gradient, as
+        `DistributedDataParallel` wants it.
+        """
+        outputs = self.task_models[task](labels=labels, **inputs)
+        if self.training and outputs.loss is not None:
+            outputs.loss = outputs.loss + 0 * sum(parameter.sum() for parameter in self.unused_parameters(task))
+        return outputs
+
+    def unused_parameters(self, task: str) -> list[nn.Parameter]:
+        """Parameters of all heads but one."""
+        return [value for name, head in self.heads.items() if name != task for value in head.parameters()]
+
+    def state_of(self, task: str, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The part of a state dict of this model that is one task's, under the names of that task's own model."""
+        prefix = f"{HEADS}.{task}."
+        own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+        return own | {name: value for name, value in state.items() if not name.startswith(f"{HEADS}.")}
+
+
+class MultiTaskTrainer(GPTTrainer):
+    """
+    `GPTTrainer` for a `MultiTaskModel`. A step's global batch is of one task on all ranks and in all accumulation
+    steps; a head moves only in steps of its own task. Evaluation goes over all tasks and adds the mean of their main
+    metrics; the rows of its splits say their `task`. The log holds `task_loss_TASK`, too, the mean over the task's
+    own steps.
+
+    Args:
+        specs (`Mapping[str, TaskSpec]`): the tasks.
+        rows_cap (`int`, *optional*): so many rows of a task an epoch at most.
+        kwargs: see `GPTTrainer`; `train_dataset` is of `MultiTaskRows`, and `eval_dataset` names rows for each task.
+    """
+
+    model: MultiTaskModel
+
+    def __init__(self, *args: Any, specs: Mapping[str, TaskSpec], rows_cap: int | None = None, **kwargs: Any):
+        self.specs = dict(specs)
+        self._rows_cap = rows_cap
+        super().__init__(*args, **kwargs)
+
+    def task_models(self) -> list[GPTTaskModel]:
+        """Those of all tasks."""
+        return list(self.model.task_models.values())
+
+    def filled_rows(self) -> MultiTaskRows:
+        """The training rows; their sampler fills the batches."""
+        return self.train_dataset
+
+    def train_sampler(self, rows: MultiTaskRows) -> Sampler:
+        """The order of the training rows."""
+        return self.follow_epochs(self.mixture())
+
+    def mixture(self) -> MultiTaskSampler:
+        """The order of the training rows, from the first epoch on."""
+        lengths = [self.row_lengths(part.rows) for part in self.train_dataset.parts.values()]
+        return MultiTaskSampler(lengths, *self.order(), rows_cap=self._rows_cap)
+
+    def describe_batches(self) -> str:
+        """How many steps of an epoch each task has, and how much of its batches is padding."""
+        mixture = self.mixture()
+        lines = [f"An epoch has {sum(mixture.batch_counts())} steps, each of one task:"]
+        for number, (task, part) in enumerate(self.train_dataset.parts.items()):
+            order = mixture.batches_of(number).reshape(-1) - mixture.first_index(number)
+            lengths = part.rows.with_format("numpy")["length"][:]
+            padding = describe_batches(lengths, order[order < len(lengths)], self.args.train_batch_size).strip()
+            lines.append(f"  {task}: {mixture.batch_counts()[number]} steps; {padding}")
+        return "\n".join(lines)
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+        """The Trainer's own; the gradients of the heads that had no part in it go, so that no moment decays."""
+        task = inputs["task"]
+        loss = super().training_step(model, inputs, *args, **kwargs)
+        for parameter in self.model.unused_parameters(task):
+            parameter.grad = None
+        return loss
+
+    def loss_terms(self, inputs: dict[str, Any], outputs: Any) -> dict[str, torch.Tensor]:
+        """Both terms, and the task's own loss."""
+        terms = super().loss_terms(inputs, outputs)
+        return terms | {f"task_loss_{inputs['task']}": terms["task_loss"]}
+
+    def evaluate(
+        self,
+        eval_dataset: str | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """
+        Metrics of one task's validation rows; without a task, those of all tasks as `eval_TASK_METRIC`, and the mean
+        of their main metrics as `eval_task_mean`.
+
+        Args:
+            eval_dataset (`str`, *optional*): name of a task.
+            ignore_keys, metric_key_prefix (*optional*): see `transformers.Trainer.evaluate`.
+        """
+        if eval_dataset is not None:
+            self.compute_metrics = compute_metrics_for(self.specs[eval_dataset])
+            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        # Comes back to this method once for each task.
+        metrics = super().evaluate(None, ignore_keys, metric_key_prefix)
+        main = [metrics[f"{metric_key_prefix}_{task}_{spec.main_metric}"] for task, spec in self.specs.items()]
+        mean = {f"{metric_key_prefix}_{MEAN_METRIC}": float(np.mean(main))}
+        self.log(mean)
+        return metrics | mean
+
+    def write_whole_model(self, folder: Path) -> None:
+        """Write each task's model with its tokenizer into a folder of its own."""
+        state = self.accelerator.get_state_dict(self.model)
+        for task, model in self.model.task_models.items() if self.args.should_save else ():
+            model.config.use_cache = self.args.use_cache
+            model.save_pretrained(folder / task, state_dict=self.model.state_of(task, state))
+            self.processing_class.save_pretrained(folder / task)
 
 
 def tasks_of(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, DataArguments]:
@@ -65,8 +233,6 @@ def tasks_of(model_args: ModelArguments, data: DataArguments, args: FineTuningAr
         raise ValueError(
             f"--train_sampling_strategy {args.train_sampling_strategy}: with --tasks, group_by_length or random."
         )
-    if not model_args.model_name_or_path:
-        raise ValueError("Name a model with --model_name_or_path: an hf_gpt folder, a Hub id or the release's folder.")
     folders = _folders(data.data_dirs or [], tasks)
     single = replace(data, tasks=None, data_dirs=None, task_rows_cap=None)
     return {task: replace(single, task=task, data_dir=folders.get(task)) for task in sorted(tasks)}
@@ -86,41 +252,14 @@ def _folders(entries: Sequence[str], tasks: Sequence[str]) -> dict[str, str]:
     return folders
 
 
-@in_output_folder
-def run_tasks(
-    model_args: ModelArguments, data: DataArguments, custom: CustomTaskArguments, args: FineTuningArguments
-) -> dict[str, Any]:
-    """
-    Train the tasks of `data.tasks` together, evaluate, and write a model folder `args.output_dir/TASK` for each, with
-    tokenizer, predictions, metrics and card.
-
-    Returns:
-        `dict`: what the `metrics.json` of the output folder holds: the record of each task, and the means over the
-        tasks.
-
-    Raises:
-        ValueError, FileNotFoundError: for any input that is wrong, before training starts or a file is overwritten.
-    """
-    prepared = prepare_tasks(model_args, data, custom, args)
-    trainer = fit(prepared)
-    return write(trainer, prepared, measure(trainer, prepared))
-
-
-def prepare_tasks(
-    model_args: ModelArguments, data: DataArguments, custom: CustomTaskArguments, args: FineTuningArguments
-) -> "PreparedTasks":
-    """
-    Rows, tokenizer and model of a run on several tasks, checked against each other.
-
-    Raises:
-        ValueError, FileNotFoundError: for any input that is wrong.
-    """
+def prepare_tasks(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> "PreparedTasks":
+    """Rows, tokenizer and model of a run on several tasks, checked against each other."""
     wanted = tasks_of(model_args, data, args)
     checkpoint = check_output_dir(args)
     with args.main_process_first(desc="reading the data"):
         if checkpoint is not None:
             _check_tasks_of(Path(checkpoint), wanted)
-        loaded = {task: _load(task, part, custom) for task, part in wanted.items()}
+        loaded = {task: _load(task, part) for task, part in wanted.items()}
         tokenizer = load_tokenizer(model_args)
         model = MultiTaskModel(
             {task: load_model(model_args, found.spec, tokenizer, args.seed) for task, found in loaded.items()}
@@ -211,8 +350,8 @@ def _check_tasks_of(checkpoint: Path, tasks: Mapping[str, Any]) -> None:
         )
 
 
-def _load(task: str, part: DataArguments, custom: CustomTaskArguments) -> TaskData:
+def _load(task: str, part: DataArguments) -> TaskData:
     try:
-        return load_task_data(part, custom)
+        return load_task_data(part)
     except (FileNotFoundError, ConnectionError) as error:
         raise type(error)(f"{error} (With --tasks: --data_dirs {task}=FOLDER.)") from error

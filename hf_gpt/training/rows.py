@@ -7,17 +7,17 @@ from datasets import Dataset
 
 from ..model.configuration_gpt import GPTConfig
 from ..model.tokenization_gpt import GPTTokenizer
-from ..tasks import TaskData, TaskSpec, custom_task, load_task
+from ..tasks import TaskData, TaskSpec, load_task
 from ..tasks.encoding import EncodingStatistics, encode_split
 from ..tasks.spec import TEXT_COLUMNS
 from ..trees.transforms import InputTransform, SpecialIds
-from .arguments import CustomTaskArguments, DataArguments
+from .arguments import DataArguments
 
 # A task's encoded rows with their statistics, by split.
 EncodedSplits = dict[str, tuple[Dataset, EncodingStatistics]]
 
 
-def load_task_data(data: DataArguments, custom: CustomTaskArguments, splits: Sequence[str] | None = None) -> TaskData:
+def load_task_data(data: DataArguments, splits: Sequence[str] | None = None) -> TaskData:
     """
     Rows of the task that the arguments name, of all splits or of these only.
 
@@ -33,9 +33,9 @@ def load_task_data(data: DataArguments, custom: CustomTaskArguments, splits: Seq
         raise ValueError("Name a task with --task; --list_tasks prints all.")
     if data.task != "custom":
         return load_task(data.task, data.data_dir, splits=splits)
-    if custom.train_file is None and splits is None:
+    if data.train_file is None and splits is None:
         raise ValueError("--task custom needs --train_file and the names of its columns.")
-    return load_task(custom_task(**custom.task_options()), data.data_dir, splits=splits)
+    return load_task(data.spec(), data.data_dir, splits=splits)
 
 
 def input_transform(data: DataArguments, spec: TaskSpec, config: GPTConfig, reserved: int = 0) -> InputTransform:

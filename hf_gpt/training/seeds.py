@@ -14,7 +14,7 @@ from accelerate.utils import broadcast_object_list
 from ..cards.base import Card
 from ..files import FACTS, METRICS, OVERWRITE, atomic, check_empty, check_settings, in_output_folder, write_json
 from ..files.reading import read_json
-from .arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from .arguments import DataArguments, FineTuningArguments, ModelArguments
 from .fine_tuning import run
 
 SETTINGS, RESULTS, PLOT = "settings.json", "results.json", "results.png"
@@ -25,9 +25,7 @@ _FREE |= {"metric_for_best_model", "greater_is_better", "local_rank", "num_proc"
 
 
 @in_output_folder
-def run_seeds(
-    model_args: ModelArguments, data: DataArguments, custom: CustomTaskArguments, args: FineTuningArguments
-) -> dict[str, Any]:
+def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, Any]:
     """
     Fine-tune with `args.seeds` seeds, counted up from `args.seed`, each in a folder `seed-N` of `args.output_dir`.
 
@@ -49,7 +47,7 @@ def run_seeds(
             'results.png needs matplotlib: pip install "hf-gpt[analysis]", or do without it by --plot false.'
         )
     output = Path(args.output_dir)
-    settings = _settings(model_args, data, custom, args)
+    settings = _settings(model_args, data, args)
     with args.main_process_first(desc="checking the folder"):
         _check_folder(output, settings, args)
     records = {}
@@ -67,7 +65,7 @@ def run_seeds(
         own = copy.deepcopy(args)
         own.output_dir, own.seed, own.overwrite_output_dir = str(folder), seed, False
         own.resume_from_checkpoint = "last"
-        records[seed] = run(model_args, data, custom, own)
+        records[seed] = run(model_args, data, own)
     results = summarise(records)
     if args.process_index == 0:
         write_json(output / RESULTS, results)
@@ -93,12 +91,11 @@ def _finished_record(folder: Path) -> dict[str, Any] | None:
     return read_json(file) if file.is_file() else None
 
 
-def _settings(model_args, data, custom, args: FineTuningArguments) -> dict[str, Any]:
+def _settings(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, Any]:
     """What has to be the same for runs that differ by their seed alone, as JSON has it."""
-    own = {name: value for name, value in args.to_dict().items() if name not in _FREE}
-    parts = [dataclasses.asdict(part) for part in (model_args, data, custom)]
-    values = {name: value for part in (*parts, own) for name, value in part.items() if name not in _FREE}
-    return json.loads(json.dumps(values, default=str))
+    values = dataclasses.asdict(model_args) | dataclasses.asdict(data) | args.to_dict()
+    own = {name: value for name, value in values.items() if name not in _FREE}
+    return json.loads(json.dumps(own, default=str))
 
 
 def _check_folder(output: Path, settings: dict[str, Any], args: FineTuningArguments) -> None:

@@ -1,7 +1,7 @@
 """
 A training run in stages: what is prepared is fitted, measured and written.
 
-    prepared = prepare(model_args, data, custom, args)   # `fine_tuning`; `multi_task` and `frozen` prepare otherwise
+    prepared = prepare(model_args, data, args)   # `fine_tuning`; `multi_task` and `frozen` prepare otherwise
     trainer = fit(prepared)
     record = write(trainer, prepared, measure(trainer, prepared))
 """

@@ -36,7 +36,7 @@ from hf_gpt.files.reading import read_json
 from hf_gpt.loading import load_tokenizer, open_source
 from hf_gpt.model.configuration_gpt import GPTConfig
 from hf_gpt.tasks.spec import TaskSpec
-from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
 from hf_gpt.training.fine_tuning import run
 from hf_gpt.training.loading import head_class
 from hf_gpt.training.output import ADAPTER_FILES, MODEL_FILES
@@ -72,7 +72,7 @@ COMMON = {
     "overwrite_output_dir": True,
 }
 SETTINGS, RUN = "settings.json", "run.json"
-ARGUMENTS = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
+ARGUMENTS = (ModelArguments, DataArguments, FineTuningArguments)
 
 
 @dataclass
@@ -178,7 +178,7 @@ def check(args: SweepArguments) -> dict[str, int]:
     sizes = {}
     for name in args.task:
         data = DataArguments(task=name, data_dir=folders.get(name), max_length=args.max_length)
-        spec = load_task_data(data, CustomTaskArguments()).spec
+        spec = load_task_data(data).spec
         input_transform(data, spec, config, reserved)
         sizes[name] = whole_size(config, spec)
     return sizes

@@ -19,7 +19,7 @@ from transformers import TrainerCallback
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.files import write_json
 from hf_gpt.loading import load_tokenizer
-from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
 from hf_gpt.training.frozen import FeatureCollator, FrozenFeatureHead, FrozenFeatureTrainer, cache_features
 from hf_gpt.training.loading import load_model
 from hf_gpt.training.rows import encode_task, input_transform, load_task_data
@@ -66,7 +66,7 @@ def measure(args: MeasureArguments) -> dict:
         logging_strategy="epoch",
         disable_tqdm=True,
     )
-    task, tokenizer = load_task_data(data, CustomTaskArguments()), load_tokenizer(model_args)
+    task, tokenizer = load_task_data(data), load_tokenizer(model_args)
     seconds, losses = {}, {}
     for name in ("the model in every step", "cached features"):
         model = load_model(model_args, task.spec, tokenizer, training.seed)

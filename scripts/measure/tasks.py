@@ -22,7 +22,7 @@ from hf_gpt.commands import command, parse_arguments
 from hf_gpt.files import check_settings, write_json, write_text
 from hf_gpt.files.reading import read_json
 from hf_gpt.tasks.families import CARRIED_DATA
-from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
 from hf_gpt.training.fine_tuning import run
 
 ENDINGS_ONLY = "stories, endings only"
@@ -132,7 +132,7 @@ def measured(name: str, setting: str, seed: int, args: MeasureArguments) -> dict
         str(args.eval_rows),
     ]
     flags += ["--max_length", str(args.max_length), "--seed", str(seed), "--output_dir", str(output)]
-    classes = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
+    classes = (ModelArguments, DataArguments, FineTuningArguments)
     record = run(*parse_arguments(classes, [*flags, *COMMON, *SETTINGS[setting]]))
     (output / "model.safetensors").unlink()
     return record

@@ -15,7 +15,7 @@ from hf_gpt import GPTTokenizer, load_adapter
 from hf_gpt.adapters import HEAD_CONFIG, METHODS, merge_adapter
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.tasks import get_task
-from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, ModelArguments
+from hf_gpt.training.arguments import DataArguments, ModelArguments
 from hf_gpt.training.output import remove_earlier_results
 
 from ..support.runs import (
@@ -107,7 +107,6 @@ def measure(model: Path, output: Path, task: str = "questions", rows: int = 12, 
     return evaluate(
         ModelArguments(str(model)),
         DataArguments(task=task, max_eval_rows=rows),
-        CustomTaskArguments(),
         EvaluationArguments(output_dir=str(output), use_cpu=True, disable_tqdm=True, **options),
     )
 
@@ -172,7 +171,6 @@ def test_adapters_that_are_not_measured(lora_run, tiny_checkpoint, tmp_path):
         evaluate(
             ModelArguments(str(output), random_weights=True),
             DataArguments(task="questions"),
-            CustomTaskArguments(),
             EvaluationArguments(output_dir=str(tmp_path / "measured"), use_cpu=True),
         )
     assert not (tmp_path / "measured").exists()

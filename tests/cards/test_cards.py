@@ -36,7 +36,7 @@ from hf_gpt.files import CARD, write_text
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import get_task
 from hf_gpt.tasks.metrics import compute_metrics_for
-from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
 from hf_gpt.training.loading import load_model
 from hf_gpt.training.rows import encode_task, input_transform, load_task_data
 from hf_gpt.training.seeds import summarise
@@ -332,7 +332,7 @@ def test_emissions_are_what_codecarbon_recorded(tmp_path):
 def trainer_for(base: Path, output: Path, adaptation: str = "full", **settings) -> tuple[GPTTrainer, dict]:
     data = DataArguments(task="questions", max_train_rows=25, max_eval_rows=12)
     model_args = ModelArguments(str(base), adaptation=adaptation)
-    task, tokenizer = load_task_data(data, CustomTaskArguments()), load_tokenizer(model_args)
+    task, tokenizer = load_task_data(data), load_tokenizer(model_args)
     model = load_model(model_args, task.spec, tokenizer, 0)
     encoded = encode_task(task, data, tokenizer, input_transform(data, task.spec, model.config))
     defaults = {"learning_rate": 1e-2, "per_device_train_batch_size": 8, "num_train_epochs": 3, "logging_steps": 1}

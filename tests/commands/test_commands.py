@@ -308,8 +308,8 @@ def test_configurations_are_found_from_everywhere(tmp_path, monkeypatch):
     (own / "tickets.csv").touch()
     values = {"task": "custom", "train_file": "tickets.csv", "data_dirs": ["trec=tickets.csv", "sst2=nowhere"]}
     (own / "own.yaml").write_text(yaml.safe_dump(values | {"model_name_or_path": "gpt2"}))
-    model, data, custom, _ = parse_arguments(ARGUMENTS, ["--config", "own/own.yaml", "--output_dir", "out"])
-    assert custom.train_file == "own/tickets.csv"
+    model, data, _ = parse_arguments(ARGUMENTS, ["--config", "own/own.yaml", "--output_dir", "out"])
+    assert data.train_file == "own/tickets.csv"
     assert data.data_dirs == ["trec=own/tickets.csv", "sst2=nowhere"]
     assert (data.task, model.model_name_or_path) == ("custom", "gpt2")
 

@@ -22,7 +22,7 @@ from hf_gpt.hub import downloads as door
 from hf_gpt.hub.checks import check_names, check_repository
 from hf_gpt.loading import load_tokenizer, open_source
 from hf_gpt.tasks import get_task
-from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, ModelArguments
+from hf_gpt.training.arguments import DataArguments, ModelArguments
 from hf_gpt.training.loading import load_model
 
 from ..support.local_hub import LocalHub
@@ -67,7 +67,7 @@ def fine_tuning(name: str, folders, tmp_path):
 def evaluation(name: str, folders, tmp_path):
     args = EvaluationArguments(str(tmp_path / "out"), use_cpu=True, zero_shot=True, disable_tqdm=True)
     model_args = ModelArguments(name)
-    evaluate(model_args, DataArguments("stories", max_eval_rows=2), CustomTaskArguments(), args)
+    evaluate(model_args, DataArguments("stories", max_eval_rows=2), args)
     return model_args.source.config()
 
 

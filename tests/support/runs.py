@@ -19,7 +19,6 @@ from hf_gpt import GPTConfig, GPTForCausalLM
 from hf_gpt.commands import parse_arguments
 from hf_gpt.files import UNFINISHED
 from hf_gpt.training.arguments import (
-    CustomTaskArguments,
     DataArguments,
     FineTuningArguments,
     ModelArguments,
@@ -30,7 +29,7 @@ from hf_gpt.training.packing import TextArguments
 from hf_gpt.training.pretraining import PretrainingArguments, ShapeArguments, pretrain
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ARGUMENTS = (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments)
+ARGUMENTS = (ModelArguments, DataArguments, FineTuningArguments)
 
 
 def save_tiny_model(folder: Path) -> Path:

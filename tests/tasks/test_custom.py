@@ -12,9 +12,9 @@ import pytest
 from pyarrow import parquet
 
 from hf_gpt.commands import parse_arguments
-from hf_gpt.tasks import custom_task, load_task
+from hf_gpt.tasks import CustomTask, custom_task, load_task
 from hf_gpt.tasks.readers import read_parquet
-from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments
+from hf_gpt.training.arguments import DataArguments, FineTuningArguments
 
 from ..support.task_files import jsonl, rows_of, write
 
@@ -65,7 +65,7 @@ def test_custom_numeric_labels_sort_as_numbers(tmp_path):
 def test_custom_label_names_can_rename(tmp_path):
     train = write_own(tmp_path, "own.csv", [{"text": "x", "label": n} for n in (1, 0)])
     names = {"0": "negative", "1": "positive"}
-    data = load_task(custom_task("classification", train, train, text_column="text", label_names=names))
+    data = load_task(custom_task("classification", train, train, text_column="text", class_names=names))
     assert (data.spec.label_names, data.splits["train"]["label"][:]) == (("negative", "positive"), [1, 0])
 
 
@@ -139,16 +139,27 @@ def test_custom_choices_in_a_list_with_questions(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"family": "chat"}, "Unknown task family 'chat'"),
-        ({"family": "entailment", "premise_column": "a"}, "entailment task needs --hypothesis_column"),
-        ({"family": "classification", "text_column": "a", "context_column": "b"}, "does not take --context_column"),
-        ({"family": "multiple-choice", "context_column": "a"}, "needs --choice_columns or --choices_column"),
+        ({"task_family": "chat"}, "Unknown task family 'chat'"),
+        ({"task_family": "entailment", "premise_column": "a"}, "entailment task needs --hypothesis_column"),
         (
-            {"family": "multiple-choice", "context_column": "a", "choices_column": "b", "choice_columns": ["c", "d"]},
+            {"task_family": "classification", "text_column": "a", "context_column": "b"},
+            "does not take --context_column",
+        ),
+        ({"task_family": "multiple-choice", "context_column": "a"}, "needs --choice_columns or --choices_column"),
+        (
+            {
+                "task_family": "multiple-choice",
+                "context_column": "a",
+                "choices_column": "b",
+                "choice_columns": ["c", "d"],
+            },
             "not both",
         ),
-        ({"family": "classification", "text_column": "a", "problem_type": "ranking"}, "needs a problem_type out of"),
-        ({"family": "classification", "text_column": "a", "problem_type": "ordinal"}, "needs --score_range"),
+        (
+            {"task_family": "classification", "text_column": "a", "problem_type": "ranking"},
+            "needs a problem_type out of",
+        ),
+        ({"task_family": "classification", "text_column": "a", "problem_type": "ordinal"}, "needs --score_range"),
     ],
     ids=["family", "column-missing", "column-of-another-family", "no-choices", "both-choices", "problem", "ordinal"],
 )
@@ -267,12 +278,12 @@ SUSPICIOUS_LABELS = {
     "joined-once-each": (MULTIPLE, [("a", "x;y"), ("b", "z"), ("c", "v;u")], r"'x;y' looks like several"),
     "joined-by-a-slash": (MULTIPLE, [("a", "x/y"), ("b", "z|x")], r"'x/y' looks.*--label_separator '/'"),
     "joined-with-named-classes": (
-        MULTIPLE | {"label_names": ["angry", "billing", "shipping"]},
+        MULTIPLE | {"class_names": ["angry", "billing", "shipping"]},
         SEVERAL,
         r"line 2: the label 'billing;angry' is not one of.*did you mean --label_separator ';'\?",
     ),
     "joined-in-single-label": (
-        {"text_column": "text", "label_names": ["angry", "billing", "shipping"]},
+        {"text_column": "text", "class_names": ["angry", "billing", "shipping"]},
         SEVERAL,
         r"did you mean --problem_type multi_label_classification --label_separator ';'\?",
     ),
@@ -301,7 +312,7 @@ def test_labels_that_are_something_else_are_refused(name, tmp_path):
 def test_decimal_classes_can_be_named(tmp_path):
     train = write_rows(tmp_path, ("text", "label"), *SCORES)
     names = [label for _, label in SCORES]
-    assert load_task(custom_task(None, train, train, text_column="text", label_names=names)).spec.num_labels == 20
+    assert load_task(custom_task(None, train, train, text_column="text", class_names=names)).spec.num_labels == 20
 
 
 @pytest.mark.parametrize(
@@ -367,11 +378,9 @@ def test_another_delimiter_is_named(header, name, flag, line, tmp_path):
     )
     with pytest.raises(ValueError, match=rf"{name}, line 1: the columns seem.*--delimiter {re.escape(flag)}"):
         load_task(custom_task(None, name, name, text_column="text"), own)
-    arguments = CustomTaskArguments(
-        train_file=name, validation_file=name, text_column="text", delimiter=flag.strip("'")
-    )
+    arguments = CustomTask(train_file=name, validation_file=name, text_column="text", delimiter=flag.strip("'"))
     if name == "own.csv" or line.startswith('"'):
-        assert load_task(custom_task(**arguments.task_options()), own).splits["train"]["text"][:] == ["a, b", "c"]
+        assert load_task(arguments.spec(), own).splits["train"]["text"][:] == ["a, b", "c"]
 
 
 @pytest.mark.parametrize("content", ["", "text,label\n"], ids=["nothing", "header-only"])
@@ -394,7 +403,7 @@ def test_splits_without_a_named_file_say_which_flag(tmp_path):
     write(tmp_path, {"own.csv": "text,label\na,x\nb,y\n"})
     for split, flag in {"test": "--test_file", "validation": "--validation_file"}.items():
         with pytest.raises(FileNotFoundError, match=rf"no {split} file was named\. Give {flag}\."):
-            load_task(custom_task(None, text_column="text", label_names=["x", "y"]), tmp_path, splits=[split])
+            load_task(custom_task(None, text_column="text", class_names=["x", "y"]), tmp_path, splits=[split])
     task = custom_task(None, test_file="own.csv", text_column="text")
     with pytest.raises(FileNotFoundError, match=r"Give --train_file, which the classes.*--class_names"):
         load_task(task, tmp_path, splits=["test"])
@@ -465,8 +474,8 @@ def test_a_damaged_parquet_file_is_named(compression, tmp_path):
     ids=["text", "pair", "choices", "list", "given"],
 )
 def test_columns_tell_the_family(flags, family):
-    (arguments,) = parse_arguments((CustomTaskArguments,), ["--train_file", "own.csv", *flags])
-    assert custom_task(**arguments.task_options()).family == family
+    (arguments,) = parse_arguments((CustomTask,), ["--train_file", "own.csv", *flags])
+    assert arguments.spec().family == family
 
 
 def test_flags_reach_the_task():
@@ -482,8 +491,8 @@ def test_flags_reach_the_task():
         "--first_choice",
         "1",
     ]
-    (arguments,) = parse_arguments((CustomTaskArguments,), [*flags, "--validation_size", "5"])
-    task = custom_task(**arguments.task_options())
+    (arguments,) = parse_arguments((CustomTask,), [*flags, "--validation_size", "5"])
+    task = arguments.spec()
     layout = task.layouts[0]
     assert layout.read.keywords == {"delimiter": "\t", "quoted": False, "encoding": "latin-1"}
     assert (layout.skip_bad_rows, layout.columns["id"], task.label_names) == (True, "n", ("x", "y"))
@@ -497,8 +506,8 @@ def test_flags_reach_the_task():
         ({"encoding": "klingon"}, "--encoding klingon: there is no such encoding"),
         ({"encoding": "utf-16"}, "Save the file as UTF-8"),
         ({"first_choice": "AB"}, "--first_choice is 0, 1, a letter or text"),
-        ({"label_names": ["one"]}, r"--class_names .* at least 2 different classes"),
-        ({"label_columns": ["a", "b"], "label_names": ["a", "b"]}, "leave out --class_names"),
+        ({"class_names": ["one"]}, r"--class_names .* at least 2 different classes"),
+        ({"label_columns": ["a", "b"], "class_names": ["a", "b"]}, "leave out --class_names"),
         ({"label_separator": ";", "problem_type": "regression"}, "are for --problem_type multi_label"),
         ({"problem_type": "ordinal", "score_range": [5]}, "--score_range is two numbers"),
     ],
@@ -511,11 +520,7 @@ def test_options_that_do_not_fit(arguments, message):
 
 def test_messages_name_flags_that_exist():
     """Whatever the readers of own files print as a flag is one of the command line's."""
-    known = {
-        item.name
-        for kind in (CustomTaskArguments, DataArguments, FineTuningArguments)
-        for item in dataclasses.fields(kind)
-    }
+    known = {item.name for kind in (DataArguments, FineTuningArguments) for item in dataclasses.fields(kind)}
     files = sorted((Path(__file__).resolve().parents[2] / "hf_gpt" / "tasks").glob("*.py"))
     assert "custom.py" in {file.name for file in files}
     for file in files:

@@ -77,8 +77,8 @@ def test_own_files(name, content, tmp_path):
 def test_metrics_go_with_the_labels(tmp_path):
     write(tmp_path, {"own.jsonl": jsonl({"tokens": ["Go", "on"], "tags": ["V", "I"]})})
     assert load_task(own_task(), tmp_path).spec.metrics == ("accuracy",)
-    assert own_task(label_names=["V", "I"]).metrics == ("accuracy",)
-    assert own_task(label_names=["O", "B-X"], metrics=["accuracy"]).metrics == ("accuracy",)
+    assert own_task(class_names=["V", "I"]).metrics == ("accuracy",)
+    assert own_task(class_names=["O", "B-X"], metrics=["accuracy"]).metrics == ("accuracy",)
 
 
 def test_sentences_of_the_same_words_are_cut_together_and_those_of_another_order_are_not(tmp_path):
@@ -128,7 +128,7 @@ def test_wrong_rows(row, message, tmp_path):
     ("options", "message"),
     [
         ({"text_column": "text"}, "A custom tagging task does not take --text_column"),
-        ({"family": "tagging", "words_column": None}, "A custom tagging task needs --words_column"),
+        ({"task_family": "tagging", "words_column": None}, "A custom tagging task needs --words_column"),
         ({"label_separator": ";"}, "A word has one tag"),
     ],
     ids=["text", "no-words", "several-labels"],

@@ -118,7 +118,7 @@ PAIRS = custom_task(
     "dev.csv",
     premise_column="premise",
     hypothesis_column="hypothesis",
-    label_names=["entailment", "neutral", "contradiction"],
+    class_names=["entailment", "neutral", "contradiction"],
 )
 WRONG_FILES = {
     "empty-delimited": ("sst2", {"train.tsv": ""}, ["train.tsv: no rows were found for the train split"]),

@@ -15,7 +15,6 @@ from hf_gpt.evaluation import EvaluationArguments
 from hf_gpt.features.shards import FeatureArguments
 from hf_gpt.training.arguments import (
     RANGES,
-    CustomTaskArguments,
     DataArguments,
     FineTuningArguments,
     ModelArguments,
@@ -24,8 +23,8 @@ from hf_gpt.training.arguments import (
 from hf_gpt.training.pretraining import PretrainingArguments, ShapeArguments, TextArguments
 
 COMMANDS = {
-    "finetune": (ModelArguments, DataArguments, CustomTaskArguments, FineTuningArguments),
-    "evaluate": (ModelArguments, DataArguments, CustomTaskArguments, EvaluationArguments),
+    "finetune": (ModelArguments, DataArguments, FineTuningArguments),
+    "evaluate": (ModelArguments, DataArguments, EvaluationArguments),
     "pretrain": (TextArguments, ShapeArguments, PretrainingArguments),
     "features": (FeatureArguments,),
     "generate": (GenerateArguments,),

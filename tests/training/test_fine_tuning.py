@@ -135,7 +135,7 @@ def test_configurations_of_the_experiments():
     found = {}
     for path in sorted((REPOSITORY / "scripts/configs/experiments").glob("*.yaml")):
         types = ARGUMENTS if path.stem != "zero_shot" else (*ARGUMENTS[:-1], EvaluationArguments)
-        model, data, _, training = parse_arguments(
+        model, data, training = parse_arguments(
             types, ["--config", str(path), "--output_dir", "out", "--use_cpu", "true"]
         )
         assert data.task or data.tasks
@@ -331,10 +331,10 @@ def test_tokenizer_of_another_model_is_refused(tiny_checkpoint, tmp_path):
 def test_configuration_file_gives_defaults_that_flags_override(tmp_path):
     file = tmp_path / "task.yaml"
     file.write_text("task: trec\nlearning_rate: 1.0e-3\nclass_names: [a, b]\nrandom_weights: true\nwarmup: null\n")
-    model, data, custom, training = parse_arguments(
+    model, data, training = parse_arguments(
         ARGUMENTS, ["--config", str(file), "--task", "sst2", "--output_dir", str(tmp_path), "--use_cpu", "true"]
     )
-    assert (data.task, training.learning_rate, custom.class_names) == ("sst2", 1e-3, ["a", "b"])
+    assert (data.task, training.learning_rate, data.class_names) == ("sst2", 1e-3, ["a", "b"])
     assert model.random_weights
     assert training.warmup == 0.002
 

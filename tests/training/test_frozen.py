@@ -16,7 +16,7 @@ from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassif
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
 from hf_gpt.tasks.encoding import TREE_FEATURES
-from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
 from hf_gpt.training.frozen import FeatureCollator, FrozenFeatureHead, cache_features
 from hf_gpt.training.output import FEATURES
 from hf_gpt.trees.collators import TokenTreeCollator
@@ -208,7 +208,6 @@ def test_the_result_is_a_whole_model(name, frozen_run, tiny_checkpoint):
     measured = evaluate(
         ModelArguments(str(output)),
         DataArguments(task=task, max_eval_rows=12),
-        CustomTaskArguments(),
         EvaluationArguments(output_dir=str(output / "measured"), use_cpu=True, disable_tqdm=True),
     )
     assert measured["metrics"] == record["metrics"]["test"]

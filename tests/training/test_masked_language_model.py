@@ -19,9 +19,9 @@ from hf_gpt import GPTForMaskedLM
 from hf_gpt.cards import Card
 from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
-from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, ModelArguments
+from hf_gpt.training.arguments import DataArguments, ModelArguments
+from hf_gpt.training.fine_tuning import run
 from hf_gpt.training.language_model import masked_word_accuracy
-from hf_gpt.training.multi_task import run_tasks
 from hf_gpt.training.packing import packed_dataset
 from hf_gpt.trees.collators import MaskedRows
 
@@ -147,7 +147,7 @@ def test_resumed_inside_an_epoch(files, tmp_path):
 
 
 def evaluation(*flags):
-    kinds = (ModelArguments, DataArguments, CustomTaskArguments, EvaluationArguments)
+    kinds = (ModelArguments, DataArguments, EvaluationArguments)
     return evaluate(*parse_arguments(kinds, [str(flag) for flag in [*flags, "--use_cpu", "true"]]))
 
 
@@ -207,7 +207,7 @@ def test_several_tasks_and_an_adapter(pretrained, tmp_path, convert):
     flags = ["--max_train_rows", 16, "--max_eval_rows", 8, "--output_dir", tmp_path / "tasks"]
     flags += ["--tasks", "questions", "stories", "--model_name_or_path", pretrained[0], "--use_cpu", "true"]
     arguments = parse_arguments(ARGUMENTS, [str(flag) for flag in [*flags, "--num_train_epochs", 1]])
-    assert run_tasks(*arguments)["tasks"].keys() == {"questions", "stories"}
+    assert run(*arguments)["tasks"].keys() == {"questions", "stories"}
     # The language model back from it.
     convert(tmp_path / "tasks/stories", tmp_path / "back", "--head", "language-model")
     assert type(AutoModelForMaskedLM.from_pretrained(tmp_path / "back")) is GPTForMaskedLM

@@ -22,8 +22,8 @@ from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.model.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification
 from hf_gpt.training import multi_task
-from hf_gpt.training.multi_task import run_tasks
-from hf_gpt.training.multi_task_model import MultiTaskModel
+from hf_gpt.training.fine_tuning import run
+from hf_gpt.training.multi_task import MultiTaskModel
 from hf_gpt.trees.collators import IGNORED_LABEL, LengthGroupedSampler, collate_trees
 from hf_gpt.trees.mixture import MultiTaskCollator, MultiTaskRows, MultiTaskSampler
 from hf_gpt.trees.token_tree import TokenTree
@@ -53,7 +53,7 @@ STEPS = 16
 
 
 def finetune_tasks(*flags) -> dict:
-    return run_tasks(*parse_arguments(ARGUMENTS, [*map(str, flags)]))
+    return run(*parse_arguments(ARGUMENTS, [*map(str, flags)]))
 
 
 @pytest.fixture(scope="module")
@@ -523,6 +523,6 @@ def test_output_folder_is_replaced_when_asked(tasks_run, tiny_checkpoint, tmp_pa
 def test_configuration_of_the_experiment(tmp_path):
     path = REPOSITORY / "scripts/configs/experiments/multi_task.yaml"
     flags = ["--config", str(path), "--output_dir", str(tmp_path), "--use_cpu", "true"]
-    model_args, data, _, args = parse_arguments(ARGUMENTS, flags)
+    model_args, data, args = parse_arguments(ARGUMENTS, flags)
     parts = multi_task.tasks_of(model_args, data, args)
     assert {task: part.task for task, part in parts.items()} == {"questions": "questions", "stories": "stories"}

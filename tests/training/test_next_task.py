@@ -15,8 +15,8 @@ from hf_gpt.commands import parse_arguments
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import custom_task, get_task
 from hf_gpt.training.arguments import ModelArguments
+from hf_gpt.training.fine_tuning import run
 from hf_gpt.training.loading import describe_start, load_model
-from hf_gpt.training.multi_task import run_tasks
 
 from ..support.runs import ARGUMENTS, finetune, save_tiny_model
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is d
 
 
 def task_of(*names: str):
-    return custom_task("classification", "rows.csv", text_column="text", label_names=list(names))
+    return custom_task("classification", "rows.csv", text_column="text", class_names=list(names))
 
 
 RTE, MNLI = task_of("entailment", "not_entailment"), task_of("contradiction", "entailment", "neutral")
@@ -195,6 +195,6 @@ def test_the_record_and_the_card_say_what_was_drawn(starts, tmp_path, capsys):
 def test_several_tasks_start_from_a_fine_tuned_model(starts, tmp_path):
     flags = ("--tasks", "questions", "stories", "--output_dir", tmp_path / "out", *SHORT, "--use_cpu", "true")
     flags = map(str, ("--model_name_or_path", starts["mnli"], "--disable_tqdm", "true", *flags))
-    record = run_tasks(*parse_arguments(ARGUMENTS, list(flags)))
+    record = run(*parse_arguments(ARGUMENTS, list(flags)))
     assert record["starts_from"] == "GPTForSequenceClassification with 3 labels; the head is drawn anew"
     assert GPTForMultipleChoice.from_pretrained(tmp_path / "out" / "stories").score.out_features == 1

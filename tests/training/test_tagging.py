@@ -11,8 +11,8 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer, pipelin
 from hf_gpt import GPTForMaskedLM, load_adapter
 from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
-from hf_gpt.training.arguments import CustomTaskArguments, DataArguments, ModelArguments
-from hf_gpt.training.multi_task import run_tasks
+from hf_gpt.training.arguments import DataArguments, ModelArguments
+from hf_gpt.training.fine_tuning import run
 
 from ..support.runs import ARGUMENTS, assert_same, finetune, training_lines
 from ..support.stock_models import save_gpt2
@@ -110,7 +110,7 @@ def test_windows_give_what_each_gives_alone(tagged_run):
 
 def test_finished_models_are_measured_and_predict(tagged_run, files, tmp_path):
     output, record = tagged_run
-    arguments = (ModelArguments, DataArguments, CustomTaskArguments, EvaluationArguments)
+    arguments = (ModelArguments, DataArguments, EvaluationArguments)
     flags = ["--model_name_or_path", output, "--task", "custom", "--words_column", "words", "--label_column", "tags"]
     flags += ["--use_cpu", "true", "--disable_tqdm", "true"]
 
@@ -192,7 +192,7 @@ def test_a_resumed_run_has_the_same_bits(tiny_checkpoint, files, tmp_path):
 def test_words_beside_another_task(tiny_checkpoint, files, tmp_path):
     flags = [flag for flag in flags_of(tiny_checkpoint, files, tmp_path / "out") if flag not in ("--task", "custom")]
     flags += ["--tasks", "questions", "custom", "--num_train_epochs", 1, "--max_train_rows", 48, "--max_eval_rows", 40]
-    record = run_tasks(*parse_arguments(ARGUMENTS, [*map(str, flags), "--use_cpu", "true"]))
+    record = run(*parse_arguments(ARGUMENTS, [*map(str, flags), "--use_cpu", "true"]))
     assert set(record["tasks"]) == {"custom", "questions"}
     assert record["tasks"]["custom"]["main_metric"] == "entity_f1"
     assert len(predictions(tmp_path / "out" / "custom")) == sum(len(row["words"]) for row in ROWS)
