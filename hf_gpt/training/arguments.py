@@ -87,10 +87,8 @@ RANGES: dict[str, dict[str, float]] = {
 
 def check_ranges(arguments: Any) -> None:
     """
-    Compare the numbers of an argument dataclass with `RANGES`.
-
-    Raises:
-        ValueError: naming the flag and its range, for the first number outside, NaN and infinity among them.
+    Compare the numbers of an argument dataclass with `RANGES`: a `ValueError` names the first flag outside, NaN and
+    infinity among them, and its range.
     """
     for name in [item.name for item in dataclasses.fields(arguments) if item.name in RANGES]:
         value, bounds = getattr(arguments, name), RANGES[name]
@@ -194,12 +192,9 @@ class DataArguments(CustomTask):
 
 def check_launch() -> None:
     """
-    Refuse launches that would silently do something else than asked: several GPUs without a launcher (the Trainer
-    would use `nn.DataParallel`), `accelerate launch --cpu --num_processes N`, which starts one process only, and FSDP
-    on CPUs, where accelerate does not shard.
-
-    Raises:
-        ValueError: with the command to use.
+    Refuse launches that would silently do something else than asked, with the command to use: several GPUs without a
+    launcher (the Trainer would use `nn.DataParallel`), `accelerate launch --cpu --num_processes N`, which starts one
+    process only, and FSDP on CPUs, where accelerate does not shard.
     """
     if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" and not torch.accelerator.is_available():
         raise ValueError(
@@ -355,12 +350,7 @@ class FineTuningArguments(LauncherArguments):
 
 
 def check_adaptation(model_args: ModelArguments, args: FineTuningArguments) -> None:
-    """
-    Refuse what does not go with the way in which the model is adapted.
-
-    Raises:
-        ValueError: with what to leave out.
-    """
+    """Refuse what does not go with the way in which the model is adapted."""
     is_sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" or args.fsdp or args.deepspeed_plugin
     schedules = {"--unfreeze": args.unfreeze != "none", "--layer_decay": args.layer_decay < 1}
     for name in [name for name, is_given in schedules.items() if is_given]:

@@ -51,9 +51,6 @@ class FrozenFeatureHead(nn.Module):
     Parameters, and so checkpoints, are those of the head (`score`, `head_mix`), which it shares with the whole model:
     training the one is training the other. The body is no submodule: nothing trains it, saves it in checkpoints, or
     puts it in training mode, so its dropout never falls.
-
-    Args:
-        model (`GPTTaskModel`): the whole model.
     """
 
     # The loss is divided by `num_items_in_batch`.
@@ -90,14 +87,8 @@ class FrozenFeatureHead(nn.Module):
         **kwargs: Any,
     ) -> torch.Tensor:
         """
-        Frozen features, in float32 whatever the mixed precision of the training.
-
-        Args:
-            input_ids, classify_index, position_ids, subtree_end: a batch of `TokenTreeCollator`.
-            kwargs: what else such a batch holds, which frozen features do not need.
-
-        Returns:
-            `torch.Tensor` of shape `(batch, paths, layers, n_embd)`: see `GPTTaskModel.classify_states`.
+        Frozen features of a batch of `TokenTreeCollator`, of shape `(batch, paths, layers, n_embd)` (see
+        `GPTTaskModel.classify_states`), in float32 whatever the mixed precision of the training.
         """
         model = self.whole_model
         with torch.autocast(input_ids.device.type, enabled=False):
@@ -122,11 +113,11 @@ class FrozenFeatureHead(nn.Module):
         Task logits and the task's loss, as the whole model gives them with its body in evaluation mode.
 
         Args:
-            labels, num_items_in_batch (*optional*): see `GPTTaskModel.forward`.
             features (`torch.Tensor` of shape `(batch, paths, layers, n_embd)`, *optional*): see `features`.
             present (`torch.Tensor` of shape `(batch, paths)`, *optional*): with `features`, False where a row has
                 fewer paths than its neighbours.
-            tree: instead of both, a batch of `TokenTreeCollator`.
+            labels, num_items_in_batch (*optional*): see `GPTTaskModel.forward`.
+            tree: instead of `features` and `present`, a batch of `TokenTreeCollator`.
         """
         model = self.whole_model
         if features is None:
@@ -203,13 +194,7 @@ class PreparedHead(Prepared):
 
 @dataclass
 class FeatureCollator:
-    """
-    Batches of cached features for `FrozenFeatureHead`.
-
-    Args:
-        layers (`int`): that the head reads.
-        width (`int`): of a layer.
-    """
+    """Batches of cached features, of so many `layers` of a `width` each, for `FrozenFeatureHead`."""
 
     layers: int
     width: int
@@ -221,12 +206,9 @@ class FeatureCollator:
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """
-        Args:
-            rows (`Sequence[Mapping]`): with `features` and, optionally, `label`. A row without `features` fills up a
-                batch (see `PaddedDataset`): it has one path, whose features are 0.
-
-        Returns:
-            `dict[str, torch.Tensor]`: `features`, `present` and `labels`, see `FrozenFeatureHead.forward`.
+        `features`, `present` and `labels`, as `FrozenFeatureHead.forward` takes them, of rows with `features` and,
+        optionally, `label`. A row without `features` fills up a batch (see `PaddedDataset`): it has one path, whose
+        features are 0.
         """
         filler = np.zeros(self.layers * self.width, dtype=np.float32)
         found = [row.get("features", filler) for row in rows]
@@ -255,12 +237,11 @@ def cache_features(
         head (`FrozenFeatureHead`): knows the model.
         encoded (mapping of `str` to `datasets.Dataset`): by split, rows of `hf_gpt.tasks.encoding.encode_split`.
         collator (`Callable`): makes a batch of such rows, see `TokenTreeCollator`.
-        args (`TrainingArguments`): say where, on which device, and which process this is of how many. The tables are
-            files in the folder `features` of `args.output_dir`.
+        args (`TrainingArguments`): the tables are files in the folder `features` of `args.output_dir`.
 
     Returns:
         `dict[str, datasets.Dataset]`: by split `id`, `label`, `length`, `path_ends`, and `features`: the float32
-        states of shape `(paths, layers, n_embd)` in one list; the same in every process.
+            states of shape `(paths, layers, n_embd)` in one list; the same in every process.
     """
     head.to(args.device).eval()
     folder = Path(args.output_dir) / FEATURES
@@ -319,15 +300,8 @@ def describe_head(config: GPTConfig) -> str:
 
 def head_problem(model: nn.Module, checkpoint: str) -> str | None:
     """
-    Why training cannot go on from a checkpoint, whose parameters are others than the model's: the Trainer itself would
-    leave out what does not fit.
-
-    Args:
-        model (`nn.Module`): a whole model, or a `FrozenFeatureHead`.
-        checkpoint (`str`): folder.
-
-    Returns:
-        `str` or `None`
+    Why training cannot go on from a checkpoint: its parameters, or the layers that its head reads, are others than
+    those of the model (a whole one or a `FrozenFeatureHead`), of which the Trainer would leave out what does not fit.
     """
     file = Path(checkpoint) / SAFE_WEIGHTS_NAME
     if not file.is_file():

@@ -30,13 +30,10 @@ def load_model(
     args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, seed: int, keep_head: bool | None = None
 ) -> GPTPreTrainedModel | PeftModel:
     """
-    The model with the head of a task, in float32; with `args.adaptation`, with a new adapter, or with only its head
-    to be trained.
+    The model with the head of a task, in float32; with `args.adaptation`, with a new adapter, or with only its head to
+    be trained.
 
     Args:
-        args (`ModelArguments`): what to start from.
-        spec (`TaskSpec`): the task.
-        tokenizer (`GPTTokenizer`): its ids must be those of the model.
         seed (`int`): of newly drawn weights.
         keep_head (`bool`, *optional*): keep the head that the model has, by default as `args.keep_head` says.
 

@@ -40,13 +40,12 @@ _SHARED += ("train_seconds", "steps", "resumed")
 
 class MultiTaskModel(nn.Module):
     """
-    One transformer with the heads of several tasks, each on its own or all in turn.
-
-    The state dict holds the transformer once: `transformer.*` and `heads.TASK.*`.
+    One transformer with the heads of several tasks, each on its own or all in turn; the state dict holds the
+    transformer once: `transformer.*` and `heads.TASK.*`.
 
     Args:
         task_models (`Mapping[str, GPTTaskModel]`): a model for each task, of which the first gives the transformer;
-            the others lose theirs to it. They stay whole models (`task_models`), and can be saved as such.
+            the others lose theirs to it. They stay whole models, and can be saved as such.
     """
 
     _no_split_modules = GPTPreTrainedModel._no_split_modules
@@ -82,10 +81,8 @@ class MultiTaskModel(nn.Module):
 
     def forward(self, task: str, labels: torch.Tensor | None = None, **inputs: Any) -> GPTTaskOutput:
         """
-        Output of one task's model, whose inputs these are; see `GPTTaskModel`.
-
-        In training the other heads are part of the loss with the factor 0, so that every parameter has a gradient, as
-        `DistributedDataParallel` wants it.
+        Output of one task's model, whose inputs these are; see `GPTTaskModel`. In training the other heads are part of
+        the loss with the factor 0, so that every parameter has a gradient, as `DistributedDataParallel` wants it.
         """
         outputs = self.task_models[task](labels=labels, **inputs)
         if self.training and outputs.loss is not None:
@@ -173,10 +170,6 @@ class MultiTaskTrainer(GPTTrainer):
         """
         Metrics of one task's validation rows; without a task, those of all tasks as `eval_TASK_METRIC`, and the mean
         of their main metrics as `eval_task_mean`.
-
-        Args:
-            eval_dataset (`str`, *optional*): name of a task.
-            ignore_keys, metric_key_prefix (*optional*): see `transformers.Trainer.evaluate`.
         """
         if eval_dataset is not None:
             self.compute_metrics = compute_metrics_for(self.specs[eval_dataset])
@@ -199,12 +192,8 @@ class MultiTaskTrainer(GPTTrainer):
 
 def tasks_of(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, DataArguments]:
     """
-    What is to be read for each of the tasks of `--tasks`, in alphabetical order: a run does not depend on the order
-    of the flag.
-
-    Raises:
-        ValueError: for fewer than two tasks, one that is there twice or unknown, a folder that belongs to no task, and
-            flags that several tasks cannot have.
+    What is to be read for each of the tasks of `--tasks`, in alphabetical order, so that a run does not depend on the
+    order of the flag; a `ValueError` for what several tasks cannot have.
     """
     tasks = data.tasks or []
     for task in tasks:

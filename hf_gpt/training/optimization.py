@@ -66,27 +66,16 @@ def decay_groups(parameters: Iterable[torch.nn.Parameter], decay_vectors: bool =
 
 class ReleaseAdam(Optimizer):
     r"""
-    Adam as the OpenAI release wrote it, which differs from `torch.optim.AdamW` in three places: gradients are
-    clipped by their global norm inside the optimizer, before the moments see them; epsilon is added outside the
-    bias correction; weight decay is multiplied by the bias-corrected rate. With `m`, `v` the moments after update t:
+    Adam as the OpenAI release wrote it, which differs from `torch.optim.AdamW` in three places: gradients are clipped
+    by their global norm inside the optimizer, before the moments see them; epsilon is added outside the bias
+    correction; weight decay is multiplied by the bias-corrected rate. With `m`, `v` the moments after update t:
 
         rate = lr * sqrt(1 - beta2**t) / (1 - beta1**t)
         p   -= rate * (m / (sqrt(v) + eps) + weight_decay * p)
 
-    Decay falls on parameters of two or more axes (embeddings and positions included), on others with
-    `decay_vectors`.
-
-    Args:
-        params (`Iterable`): parameters or parameter groups.
-        lr (`float`, *optional*, defaults to 6.25e-5): learning rate, without its schedule.
-        betas (`tuple[float, float]`, *optional*, defaults to (0.9, 0.999)): decay rates of the moments.
-        eps (`float`, *optional*, defaults to 1e-8): added to the root of the second moment.
-        weight_decay (`float`, *optional*, defaults to 0.01): factor of the parameter in its update.
-        max_grad_norm (`float`, *optional*, defaults to 1.0): Euclidean norm, over all parameters, above which
-            gradients are scaled down; 0 or less leaves them alone. Leave it at 0 where the Trainer clips.
-        decay_vectors (`bool`, *optional*, defaults to `False`): decay gains and biases too.
-
-    Source: `opt.py` of openai/finetune-transformer-lm; recorded values of it are this class's tests.
+    Decay falls on parameters of two or more axes (embeddings and positions included), on others with `decay_vectors`.
+    Gradients whose norm over all parameters is above `max_grad_norm` are scaled down; leave it at 0 where the Trainer
+    clips. Source: `opt.py` of openai/finetune-transformer-lm; recorded values of it are this class's tests.
     """
 
     def __init__(

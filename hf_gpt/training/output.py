@@ -23,18 +23,12 @@ TRACKER_LOGS = "runs"
 
 def check_output_dir(args: LauncherArguments) -> str | None:
     """
-    Where to resume from, after making sure that nothing is overwritten unasked.
-
-    Args:
-        args (`LauncherArguments`): `output_dir`, `overwrite_output_dir`, and `resume_from_checkpoint`: a folder, or
-            `last` for the newest checkpoint of `output_dir`. Where a run was stopped before its first checkpoint, or
-            never started, `last` starts it.
-
-    Returns:
-        `str` or `None`: the checkpoint's folder.
+    Where to resume from (a checkpoint's folder, or None), after making sure that nothing is overwritten unasked.
+    `last` is the newest checkpoint of `output_dir`; where a run was stopped before its first, or never started, it
+    starts the run.
 
     Raises:
-        ValueError: if the folder is not empty and neither flag allows that, or the checkpoint is not whole.
+        ValueError: if the folder is not empty and no flag allows that, or the checkpoint is not whole.
     """
     output = Path(args.output_dir)
     resume = args.resume_from_checkpoint

@@ -105,13 +105,8 @@ class TextArguments:
 @dataclass(frozen=True)
 class HubTexts:
     """
-    The texts of a data set.
-
-    Args:
-        name (`str`): its id on the Hub, or a folder.
-        config, split (`str`): which of its rows.
-        commit (`str`, *optional*): on the Hub.
-        streaming (`bool`): do not store what is read.
+    The texts of a data set: of its id on the Hub, at a commit, or of a folder; with `streaming` what is read is not
+    stored.
     """
 
     name: str
@@ -144,18 +139,14 @@ def pack_documents(
     documents: Iterable[tuple[Sequence[int], int]], row_length: int
 ) -> Iterator[dict[str, list[int] | float]]:
     """
-    Cut a stream of documents into rows of one length without padding.
+    Cut a stream of documents, token ids and number of words of each, into rows of one length without padding.
 
     A row takes up where the row before stopped. Where a document begins, or goes on in the next row, a new piece
     starts: its tokens see only their own piece. The incomplete last row is left out.
 
-    Args:
-        documents (`Iterable[tuple[Sequence[int], int]]`): token ids and number of words of each document.
-        row_length (`int`): tokens of a row.
-
     Yields:
         `dict`: `input_ids` of `row_length` tokens; `starts`, the indices where pieces begin (the first is 0); and
-        `words`, those of each document spread evenly over its tokens.
+            `words`, those of each document spread evenly over its tokens.
     """
     row, starts, words = [], [], 0.0
     for document, document_words in documents:
@@ -200,14 +191,9 @@ def encode_document(text: str, tokenizer: GPTTokenizer, unknown: str | None = No
 @dataclass(frozen=True)
 class HeldOut:
     """
-    Which part of the texts is held out. It follows from the texts alone, not from the names or the order of files.
-
-    Args:
-        every (`int`): one part in so many is held out.
-        documents (`int`): documents there are; equal ones count once.
-        chosen (`int`): documents that are held out as a whole. None if there are fewer than `every`: then the middle
-            of each is held out.
-        highest (`int`): checksum up to which documents are chosen.
+    Which part of the texts is held out: one in `every`. It follows from the texts alone, not from the names or the
+    order of files. Of `documents` (equal ones count once) `chosen` are held out as a whole, those whose checksum is at
+    most `highest`; if there are fewer than `every`, none is, and the middle of each is held out.
     """
 
     every: int
@@ -309,15 +295,11 @@ def packed_dataset(
 
     Args:
         files (`Sequence[str]`): text, JSONL or Parquet files, folders or archives (see `iter_texts`); or `[HubTexts]`.
-        tokenizer (`GPTTokenizer`): adds no special tokens.
-        row_length (`int`): tokens of a row.
         unwrap (`bool`, *optional*, defaults to `True`): join the hard-wrapped lines of a paragraph.
-        held_out (`HeldOut`, *optional*): part of the texts that is left out.
-        validation (`bool`, *optional*, defaults to `False`): take that part alone instead.
-        text_column (`str`, *optional*, defaults to `"text"`): column of JSONL and Parquet files.
+        held_out (`HeldOut`, *optional*): part of the texts that is left out; with `validation` that part alone is
+            taken.
         wikitext (`bool`, *optional*, defaults to `False`): the files are WikiText's.
-        num_proc (`int`, *optional*): processes; `files` are divided among them.
-        cache_dir (`str`, *optional*): folder of the cache.
+        num_proc (`int`, *optional*): processes, among which `files` are divided.
         streaming (`bool`, *optional*, defaults to `False`): pack rows as they are wanted, and cache nothing.
 
     Returns:

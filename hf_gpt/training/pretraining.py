@@ -149,10 +149,7 @@ class PretrainingArguments(LauncherArguments):
 def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArguments) -> dict[str, Any]:
     """
     Pack the texts, train a new model or go on with a given one, measure, and write model, tokenizer, card, and, last,
-    `pretraining.json` into `args.output_dir`.
-
-    Returns:
-        `dict`: what `pretraining.json` holds.
+    `pretraining.json` into `args.output_dir`; return what that holds.
 
     Raises:
         ValueError, FileNotFoundError: for any input that is wrong, before training starts or a file is overwritten;

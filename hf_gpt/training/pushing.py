@@ -39,9 +39,6 @@ class PushCheckpoints(TrainerCallback):
     to transformers: a checkpoint is sent once it is whole, with the code and a complete `auto_map`, so that one who
     has no hf_gpt goes on from it; nothing unfinished is sent, no file that is not known, no path of this machine, and
     no pickle beside the state of training. What could not be sent is said; the next checkpoint is the next try.
-
-    Args:
-        trainer (`Trainer`): knows the repository.
     """
 
     def __init__(self, trainer: Trainer):

@@ -19,10 +19,8 @@ EncodedSplits = dict[str, tuple[Dataset, EncodingStatistics]]
 
 def load_task_data(data: DataArguments, splits: Sequence[str] | None = None) -> TaskData:
     """
-    Rows of the task that the arguments name, of all splits or of these only.
-
-    Raises:
-        ValueError, FileNotFoundError: for an unknown task, or files and rows that are not as they should be.
+    Rows of the task that the arguments name, of all splits or of these only; a `ValueError` or `FileNotFoundError` for
+    an unknown task, or files and rows that are not as they should be.
     """
     if data.tasks or data.data_dirs or data.task_rows_cap is not None:
         raise ValueError(
@@ -40,10 +38,8 @@ def load_task_data(data: DataArguments, splits: Sequence[str] | None = None) -> 
 
 def input_transform(data: DataArguments, spec: TaskSpec, config: GPTConfig, reserved: int = 0) -> InputTransform:
     """
-    The layout of a task's rows for a model, of whose context `reserved` positions are taken (by virtual tokens).
-
-    Raises:
-        ValueError: if `--max_length` is longer than the model's context.
+    The layout of a task's rows for a model, of whose context `reserved` positions are taken (by virtual tokens); a
+    `ValueError` if `--max_length` is longer than that.
     """
     context = config.n_positions - reserved
     if data.max_length is not None and data.max_length > context:

@@ -27,14 +27,11 @@ _FREE |= {"metric_for_best_model", "greater_is_better", "local_rank", "num_proc"
 @in_output_folder
 def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, Any]:
     """
-    Fine-tune with `args.seeds` seeds, counted up from `args.seed`, each in a folder `seed-N` of `args.output_dir`.
+    Fine-tune with `args.seeds` seeds, counted up from `args.seed`, each in a folder `seed-N` of `args.output_dir`;
+    write and return what `results.json` holds (see `summarise`), and with `args.plot` draw `results.png`.
 
     The same call goes on where an earlier one was stopped: seeds that are finished are not repeated, one that was
-    stopped resumes. Writes `results.json` and, with `args.plot`, `results.png`.
-
-    Returns:
-        `dict`: what `results.json` holds: per split and metric the value of every seed, their median, lowest and
-        highest.
+    stopped resumes.
 
     Raises:
         ValueError: for wrong input, if the folder holds something else or runs with other settings, or if the picture
@@ -117,14 +114,8 @@ def _check_folder(output: Path, settings: dict[str, Any], args: FineTuningArgume
 
 def summarise(records: dict[int, dict[str, Any]]) -> dict[str, Any]:
     """
-    Median and range over seeds.
-
-    Args:
-        records (`dict[int, dict]`): what each run's `metrics.json` holds, by seed.
-
-    Returns:
-        `dict`: `task`, `main_metric`, `chance`, `seeds`, and `metrics[split][metric]` with `values`, `median`,
-        `lowest` and `highest`.
+    Median and range over seeds of what each run's `metrics.json` holds: `task`, `main_metric`, `chance`, `seeds`, and
+    `metrics[split][metric]` with `values`, `median`, `lowest` and `highest`.
     """
     first = next(iter(records.values()))
     metrics: dict[str, dict[str, Any]] = {}

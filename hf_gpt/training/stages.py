@@ -44,14 +44,8 @@ Scores = dict[str, dict[str, float]]
 @dataclass
 class Part:
     """
-    One task of a run.
-
-    Args:
-        task (`TaskData`): its declaration, and what was said of its rows.
-        encoded (`EncodedSplits`): its rows as the model reads them, `train` and `validation` among the splits.
-        model (`GPTTaskModel` or `PeftModel`): with its head.
-        max_length (`int`): longest sequence in tokens.
-        output (`Path`): folder of its results.
+    One task of a run: its rows by split, as they are and as the model reads them; its model with its head; its longest
+    sequence in tokens; the folder of its results.
     """
 
     task: TaskData
@@ -77,19 +71,9 @@ class Part:
 @dataclass
 class Record:
     """
-    What `metrics.json` says of a finished run.
-
-    Args:
-        task, main_metric (`str`): what was learnt, and the metric that counts.
-        metrics (`dict`): values by split and metric.
-        chance (`float`): the main metric without reading the texts, on the validation rows.
-        rows (`dict[str, int]`): by split.
-        model, starts_from (`str`): name of the model, and what was kept of it.
-        random_weights, transfer_layers, adaptation, max_length, seed: as the arguments had them.
-        trained_parameters (`int`): numbers that were trained.
-        train_seconds (`float`), steps (`int`), resumed (`bool`): of the training; the seconds are those since it went
-            on.
-        warnings (`list[str]`): what is wrong with the rows.
+    What `metrics.json` says of a finished run: `metrics` by split and name; `chance`, the main metric on the
+    validation rows without reading the texts; `trained_parameters`, how many numbers were trained; `train_seconds` of
+    the training since it went on; `warnings`, what is wrong with the rows.
     """
 
     task: str
@@ -119,8 +103,6 @@ class Prepared:
     Args:
         parts (`list[Part]`): its tasks.
         model (`nn.Module`): what the Trainer trains.
-        tokenizer (`GPTTokenizer`): of the model.
-        model_args, data, args: the arguments.
         checkpoint (`str`, *optional*): where training goes on from.
         unfreezing (`UnfreezingPlan`, *optional*): see `GPTTrainer`.
     """
@@ -259,14 +241,7 @@ def measure(trainer: GPTTrainer, prepared: Prepared) -> dict[str, Scores]:
 
 
 def predict_split(trainer: GPTTrainer, rows: Dataset, spec: TaskSpec) -> tuple[np.ndarray, dict[str, float]]:
-    """
-    Logits of encoded rows in their order, and the task's metrics; none where no row has a label.
-
-    Args:
-        trainer (`GPTTrainer`): with the model.
-        rows (`datasets.Dataset`): encoded rows.
-        spec (`TaskSpec`): says which metrics.
-    """
+    """Logits of encoded rows in their order, and the task's metrics; none where no row has a label."""
     trainer.compute_metrics = compute_metrics_for(spec)
     prediction = trainer.predict(rows.remove_columns("label") if is_unlabelled(rows) else rows)
     scores = {name: prediction.metrics.get(f"test_{name}") for name in spec.metrics}
@@ -285,11 +260,8 @@ def is_unlabelled(rows: Dataset) -> bool:
 
 def write(trainer: GPTTrainer, prepared: Prepared, scores: Mapping[str, Scores]) -> dict[str, Any]:
     """
-    Write models, cards and records, and push where that was asked for. `metrics.json` is written last: where it is,
-    the run is finished.
-
-    Returns:
-        `dict`: what it holds.
+    Write models, cards and records, and push where that was asked for. `metrics.json` is written last, and what it
+    holds is returned: where it is, the run is finished.
     """
     trainer.save_whole_model()
     records = {part.spec.name: prepared.record_of(part, scores[part.spec.name], trainer) for part in prepared.parts}

@@ -18,25 +18,17 @@ _WIKITEXT_TITLE = re.compile(r"\n(?=\s*\n = (?!= ).* = ?\n\s*\n)")
 
 def iter_texts(paths: Iterable[str | Path], text_column: str = "text") -> Iterator[tuple[str, str]]:
     """
-    Streams the texts of files, directories and archives.
+    Streams the texts of files, directories and archives, each with its name (`archive/member`, or file and line of a
+    row).
 
     A directory gives its `.txt`, JSONL and Parquet files, compressed text files and archives, sorted by path; an
-    archive gives its `.txt` members in their order; each row of a JSONL or Parquet file is a text; any other file
-    named directly is read as one text whatever its suffix. macOS resource files (`._name`, `__MACOSX`) and hidden
-    files in directories are skipped.
-
-    Args:
-        paths (`Iterable[str | Path]`): text, JSONL and Parquet files, `.gz` or `.xz` files, directories, and tar or
-            zip archives.
-        text_column (`str`, *optional*, defaults to `"text"`): column of JSONL and Parquet files.
-
-    Yields:
-        `tuple[str, str]`: the name (`archive/member` for a member of an archive, file and line of a row) and the text,
-        decoded as UTF-8.
+    archive gives its `.txt` members in their order; each row of a JSONL or Parquet file is a text, that of
+    `text_column`; any other file named directly is read as one text in UTF-8 whatever its suffix. macOS resource files
+    (`._name`, `__MACOSX`) and hidden files in directories are skipped.
 
     Raises:
-        ValueError: if a path does not exist, holds no text, is damaged, is not UTF-8, or lacks the column. The message
-            names the file, and the row.
+        ValueError: if a path does not exist, holds no text, is damaged, is not UTF-8, or lacks the column; file and
+            row are named.
     """
     paths = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     if not paths:
@@ -55,17 +47,11 @@ def iter_texts(paths: Iterable[str | Path], text_column: str = "text") -> Iterat
 
 def unwrap_paragraphs(text: str) -> str:
     """
-    Joins the hard-wrapped lines of each paragraph; blank lines part the paragraphs.
+    Joins the hard-wrapped lines of each paragraph, which blank lines part: one paragraph a line, and no blank lines.
 
     A text without blank lines between its paragraphs (one paragraph a line) is left as it is, apart from the white
-    space at the ends of its lines: it is taken for hard-wrapped only if nine in ten of its lines have at most
-    120 characters.
-
-    Args:
-        text (`str`): any text.
-
-    Returns:
-        `str`: the text with one paragraph a line and no blank lines.
+    space at the ends of its lines: it is taken for hard-wrapped only if nine in ten of its lines have at most 120
+    characters.
     """
     lines = [line.strip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
     lengths = sorted(len(line) for line in lines if line)
