@@ -79,11 +79,8 @@ _WIDTH, _COLUMN = 110, 34
 def command(resume: str | None = None) -> Callable[[Callable[[], None]], Callable[[], None]]:
     """
     Decorator of a script's `main`: a user's mistake ends with one line and exit status 2, Ctrl-C and SIGTERM with one
-    line and 130 or 143, and bars and warnings that concern only developers are not shown. Any other error keeps its
-    traceback.
-
-    Args:
-        resume (`str`, *optional*): how to go on after a stop, where that is possible.
+    line, which tells how to go on where that is possible (`resume`), and 130 or 143, and bars and warnings that
+    concern only developers are not shown. Any other error keeps its traceback.
     """
 
     def decorate(main: Callable[[], None]) -> Callable[[], None]:
@@ -179,12 +176,8 @@ def parse_arguments(
     dataclass_types: Sequence[type], argv: Sequence[str] | None = None, **description: Any
 ) -> tuple[Any, ...]:
     """
-    Parse flags, with defaults from the YAML file that `--config` names.
-
-    Args:
-        dataclass_types (`Sequence[type]`): argument dataclasses.
-        argv (`Sequence[str]`, *optional*): the command line without the program's name, by default this process's.
-        description: further arguments of `CommandParser`, for its help text.
+    Parse flags (`argv` is without the program's name), with defaults from the YAML file that `--config` names;
+    `description` are further arguments of `CommandParser`, for its help text.
 
     Returns:
         One instance per dataclass, and a namespace if there are positional arguments.

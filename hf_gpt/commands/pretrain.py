@@ -18,18 +18,8 @@ from ..training.arguments import check_launch
 from ..training.pretraining import PretrainingArguments, ShapeArguments, TextArguments, pretrain
 from . import command, parse_arguments
 
-FIRST = [
-    "text_files",
-    "dataset_name",
-    "model_name_or_path",
-    "tokenizer",
-    "output_dir",
-    "n_layer",
-    "n_embd",
-    "n_head",
-    "n_positions",
-]
-FIRST += ["learning_rate", "max_steps", "per_device_train_batch_size", "resume_from_checkpoint"]
+FIRST = ["text_files", "dataset_name", "model_name_or_path", "tokenizer", "output_dir", "n_layer", "n_embd", "n_head"]
+FIRST += ["n_positions", "learning_rate", "max_steps", "per_device_train_batch_size", "resume_from_checkpoint"]
 
 
 @command(resume="The same command with --resume_from_checkpoint last goes on from the last checkpoint.")

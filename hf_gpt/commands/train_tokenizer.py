@@ -61,16 +61,8 @@ class TrainTokenizerArguments:
 
 def count_words(texts: Iterable[tuple[str, str]], unwrap: bool, min_texts: int, language: str = "en") -> Counter:
     """
-    Counts the release's words.
-
-    Args:
-        texts (`Iterable[tuple[str, str]]`): names and texts, as `iter_texts` gives them.
-        unwrap (`bool`): whether to join the lines of hard-wrapped paragraphs.
-        min_texts (`int`): words seen in fewer texts are left out.
-        language (`str`, *optional*, defaults to `"en"`): see `WordSplitter`.
-
-    Returns:
-        `Counter`: how often each lower-cased word was seen, newlines left out.
+    How often each of the release's words, lower-cased, was seen, without newlines and words that fewer texts than
+    `min_texts` hold; `texts` are names and texts, as `iter_texts` gives them.
     """
     counts, seen_in, split = Counter(), Counter(), word_splitter(language)
     progress = tqdm(texts, desc="counting words", unit=" texts")
@@ -91,17 +83,9 @@ def learn_vocab(
     Learns merges by the `tokenizers` library and lays the vocabulary out as the release does: the unknown token, the
     characters, the characters with the end mark, the merges in order, the newline.
 
-    Args:
-        word_counts (`dict[str, int]`): how often each word was seen.
-        vocab_size (`int`): rows of the vocabulary.
-        min_character_count (`int`): characters outside ASCII seen less often are left out, with the words that hold
-            them. Those of ASCII all have their rows, seen or not.
-
-    Returns:
-        `tuple[dict[str, int], list[tuple[str, str]]]`: the vocabulary and the merges.
-
-    Raises:
-        ValueError: if the vocabulary has no room for merges or the words do not yield enough of them.
+    Characters outside ASCII that are seen less often than `min_character_count` are left out, with the words that hold
+    them; those of ASCII all have their rows, seen or not. A vocabulary without room for merges, or words that do not
+    yield enough of them, are a `ValueError`.
     """
     character_counts = Counter(dict.fromkeys(ASCII, 0))
     for word, count in word_counts.items():
@@ -158,16 +142,7 @@ def write_tokenizer(
     model_max_length: int | None = None,
     language: str = "en",
 ) -> None:
-    """
-    Writes the release's two files and the tokenizer, all of them or none.
-
-    Args:
-        output_dir (`Path`): the directory, made if needed.
-        vocab (`dict[str, int]`): piece to id.
-        merges (`list[tuple[str, str]]`): the merges in order.
-        model_max_length (`int`, *optional*): the longest input of the model.
-        language (`str`, *optional*, defaults to `"en"`): see `GPTTokenizer`.
-    """
+    """Writes the release's two files and the tokenizer, all of them or none."""
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", dir=output_dir.parent))
     try:

@@ -63,13 +63,9 @@ class EvaluationArguments(LauncherArguments):
 @in_output_folder
 def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationArguments) -> dict[str, Any]:
     """
-    Measure a model on one split of a task; writes `metrics.json` and `predictions.tsv` into `args.output_dir`.
-
+    Measure a model on one split of a task; writes `predictions.tsv` and `metrics.json`, and returns what that holds.
     Own files (`--task custom`) without a training file have the classes of the model; rows without labels are
     predicted, not measured.
-
-    Returns:
-        `dict`: what `metrics.json` holds.
 
     Raises:
         ValueError, FileNotFoundError: for any input that is wrong, before a file is overwritten.

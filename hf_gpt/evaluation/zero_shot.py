@@ -33,13 +33,9 @@ _CHUNK = 512
 @dataclass(frozen=True)
 class ZeroShotRule:
     """
-    How a language model answers a task.
-
-    Args:
-        kind (`str`): `choices` (mean log-probability of each choice), `words` (log-probability of a word per class)
-            or `threshold` (mean log-probability of the text).
-        prompt (`str`): what is appended to the text, for `words`.
-        words (tuple of `str`): one per class, for `words`.
+    How a language model answers a task: `choices` (by the mean log-probability of each choice), `words` (by the
+    log-probability of a word per class behind the text and a prompt) or `threshold` (by the mean log-probability of
+    the text).
     """
 
     kind: str
@@ -56,15 +52,8 @@ RULES = {
 
 def zero_shot_rule(spec: TaskSpec, prompt: str | None = None, words: Sequence[str] | None = None) -> ZeroShotRule:
     """
-    The rule of a task.
-
-    Args:
-        spec (`TaskSpec`): the task.
-        prompt (`str`, *optional*): text to append instead of the rule's own.
-        words (`Sequence[str]`, *optional*): one word per class, in the order of the task's labels.
-
-    Raises:
-        ValueError: if the task has no rule and none was given, or the words do not fit its labels.
+    The rule of a task, with a prompt, and words in the order of the task's labels, instead of its own; a `ValueError`
+    if it has none and none was given, or the words do not fit its labels.
     """
     if spec.family == "multiple-choice":
         if prompt is not None or words is not None:
@@ -87,16 +76,9 @@ def zero_shot_rule(spec: TaskSpec, prompt: str | None = None, words: Sequence[st
 @dataclass(frozen=True)
 class ZeroShotTransform:
     """
-    One row of a task -> the token tree of its candidate texts. `lm_weights` is 1 for the tokens whose
-    log-probabilities count, and 0 for the others.
-
-    Args:
-        kind (`str`): see `ZeroShotRule`.
-        max_length (`int`): longest sequence; what is too long loses its end, as in fine-tuning.
-        rule (`str`, *optional*, defaults to `"longest_first"`): a key of `TRUNCATION_RULES`, for choices.
-        prompt (tuple of `int`): token ids of the prompt.
-        words (tuple of tuple of `int`): token ids of the words.
-        share_prefix (`bool`, *optional*, defaults to `True`): compute what the candidates have in common once.
+    Token ids of one row's text columns -> the token tree of its candidate texts, a path each. `lm_weights` is 1 for
+    the tokens whose log-probabilities count, and 0 for the others. What is too long loses its end, as in fine-tuning;
+    `rule` is a key of `TRUNCATION_RULES`, for choices.
     """
 
     joined: ClassVar[tuple[str, ...]] = ("question", "choices")
@@ -108,13 +90,7 @@ class ZeroShotTransform:
     share_prefix: bool = True
 
     def __call__(self, row: Mapping[str, Any]) -> TokenTree:
-        """
-        Args:
-            row (`Mapping`): token ids of the text columns of the task's family.
-
-        Returns:
-            `TokenTree`: one path per candidate.
-        """
+        """The tree of a row, one path per candidate."""
         return self.fit(row)[0]
 
     def fit(self, row: Mapping[str, Any]) -> tuple[TokenTree, int]:
@@ -152,12 +128,7 @@ class ZeroShotTransform:
 def zero_shot_transform(
     rule: ZeroShotRule, tokenizer: GPTTokenizer, max_length: int, truncation: str, share_prefix: bool
 ) -> ZeroShotTransform:
-    """
-    The layout of a rule for a tokenizer.
-
-    Raises:
-        ValueError: if prompt and words do not leave room for a text.
-    """
+    """The layout of a rule for a tokenizer; a `ValueError` if prompt and words do not leave room for a text."""
 
     def ids(text: str) -> tuple[int, ...]:
         # Behind a space, which GPT-2's tokens hold.
@@ -173,12 +144,9 @@ def zero_shot_transform(
 
 class ZeroShotScorer(nn.Module):
     """
-    A language model as a model with one logit per candidate text, for the Trainer's evaluation loop.
-
-    Args:
-        model (`GPTForCausalLM`): the language model.
-        kind (`str`): with `words` a candidate's logit is the sum of its tokens' log-probabilities, so that the softmax
-            is the model's own distribution restricted to the words; else it is their mean.
+    A language model as a model with one logit per candidate text, for the Trainer's evaluation loop. Of words a
+    candidate's logit is the sum of its tokens' log-probabilities, so that the softmax is the model's own distribution
+    restricted to the words; else it is their mean.
     """
 
     def __init__(self, model: GPTForCausalLM, kind: str):
@@ -197,14 +165,13 @@ class ZeroShotScorer(nn.Module):
         labels: torch.Tensor | None = None,
     ) -> dict[str, torch.Tensor]:
         """
+        `logits` of shape `(batch, paths)`, -inf where there is no candidate; with labels a `loss` of 0, for which the
+        Trainer asks then.
+
         Args:
             input_ids, position_ids, subtree_end, parent_index: see `GPTModel`.
             lm_weights (`torch.Tensor` of shape `(batch, length)`): 1 for tokens that count.
             classify_index (`torch.Tensor` of shape `(batch, paths)`): last token of each candidate, -1 for none.
-            labels (*optional*): passed through by the Trainer, which then asks for a loss; it is 0.
-
-        Returns:
-            `dict`: `logits` of shape `(batch, paths)`, -inf where there is no candidate; with labels, `loss`.
         """
         hidden_states = self.model.transformer(
             input_ids, position_ids=position_ids, subtree_end=subtree_end, use_cache=False
@@ -236,14 +203,9 @@ class ZeroShotScorer(nn.Module):
 
 def best_threshold(scores: np.ndarray, measure: Callable[[np.ndarray], float]) -> float:
     """
-    The threshold above which rows are best taken for the second class.
-
-    Args:
-        scores (`np.ndarray` of shape `(rows,)`): of the training rows.
-        measure (`Callable`): from two columns of logits to the task's main metric.
-
-    Returns:
-        `float`: the best of the scores' quantiles, the middle one of equally good ones.
+    The threshold above which rows, by their scores of shape `(rows,)`, are best taken for the second class: the best
+    of the scores' quantiles, the middle one of equally good ones. `measure` gives the task's main metric of two
+    columns of logits.
     """
     candidates = np.unique(np.quantile(scores, np.linspace(0, 1, _THRESHOLDS + 2)[1:-1]))
     values = np.array([measure(threshold_logits(scores, candidate)) for candidate in candidates])

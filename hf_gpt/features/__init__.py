@@ -60,14 +60,8 @@ class TextFeatures:
 
 def resolve_layers(layers: Sequence[int | str] | str, n_layer: int) -> list[int]:
     """
-    Layer indices, ascending, from 0 (output of the embedding) to `n_layer` (output of the last block).
-
-    Args:
-        layers (`Sequence` of `int` or `str`, or `"all"`): indices, negative ones from the end; or `all`.
-        n_layer (`int`): blocks of the model.
-
-    Raises:
-        ValueError: if there is none, or one that the model does not have.
+    Layer indices, ascending, from 0 (output of the embedding) to `n_layer` (output of the last block), of indices,
+    negative ones from the end, or `all`; a `ValueError` if there is none, or one that the model does not have.
     """
     if layers == "all" or list(layers) == ["all"]:
         return list(range(n_layer + 1))
@@ -155,13 +149,8 @@ class FeatureExtractor:
         progress: Callable[[int], Any] = lambda texts: None,
     ) -> TextFeatures:
         """
-        Args:
-            texts (`Sequence[str]`): the texts.
-            pairs (`Sequence[str]`, *optional*): the second text of each.
-            progress (`Callable`, *optional*): called with the number of texts of each finished batch.
-
-        Returns:
-            `TextFeatures`: in the order of the texts.
+        Features of texts, or of pairs of them, in their order; `progress` is called with the number of texts of each
+        finished batch.
         """
         input_ids, cut_tokens, encodings = self._encode(list(texts), None if pairs is None else list(pairs))
         lengths = np.array([len(ids) for ids in input_ids], dtype=np.int64)
@@ -257,14 +246,8 @@ def checked_max_length(max_length: int | None, config: GPTConfig) -> int:
 
 def word_spans(encoding: Any) -> np.ndarray:
     """
-    The words of an encoded text.
-
-    Args:
-        encoding (`tokenizers.Encoding` or `AlignedEncoding`): of a text or a pair.
-
-    Returns:
-        `np.ndarray` of shape `(words, 5)`: first token, end of the tokens, sequence (0 or 1), first character and end
-        of the characters. Special tokens belong to no word.
+    The words of an encoded text or pair, of shape `(words, 5)`: first token, end of the tokens, sequence (0 or 1),
+    first character and end of the characters. Special tokens belong to no word.
     """
     words, previous = [], None
     pieces = zip(encoding.sequence_ids, encoding.word_ids, encoding.offsets, strict=True)

@@ -131,12 +131,9 @@ class FeatureArguments(NamesModel):
 
 def extract(args: FeatureArguments) -> dict[str, Any]:
     """
-    Extract the features of files into `args.output_dir`: shards in `data`, a card (README.md) and `features.json`.
-
-    The same call goes on where an earlier one was stopped, with any number of processes.
-
-    Returns:
-        `dict`: what `features.json` holds; in other processes than the first, the settings alone.
+    Extract the features of files into `args.output_dir`: shards in `data`, a card (README.md) and `features.json`,
+    whose content is returned (in other processes than the first, the settings alone). The same call goes on where an
+    earlier one was stopped, with any number of processes.
 
     Raises:
         ValueError, OSError: for any input that is wrong, or a folder that holds something else, before a file is
@@ -192,10 +189,8 @@ def _extract(args: FeatureArguments, state: PartialState) -> dict[str, Any]:
 
 def read_rows(args: FeatureArguments) -> Dataset:
     """
-    The rows of all files in their order, kept in the cache of `datasets`.
-
-    Returns:
-        `datasets.Dataset`: columns `_text`, `_pair` where one is named, and the kept ones.
+    The rows of all files in their order, kept in the cache of `datasets`: columns `_text`, `_pair` where one is named,
+    and the kept ones.
 
     Raises:
         ValueError: for a file that cannot be read, a column that is missing or holds something else than texts, and
@@ -260,13 +255,7 @@ def _stamp(file: Path) -> list[Any]:
 
 
 def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtractor:
-    """
-    Tokenizer and model, without the blocks above the highest layer that is wanted.
-
-    Raises:
-        ValueError, FileNotFoundError: if they cannot be loaded or do not belong together, or for a layer or length
-            that the model does not have.
-    """
+    """Tokenizer and model, without the blocks above the highest layer that is wanted."""
     tokenizer = load_tokenizer(args)
     tokenizer.task_template = _uses_template(args)
     model = args.source.model(
@@ -326,15 +315,8 @@ def _model_stamps(source: Source) -> list[Any]:
 
 def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> None:
     """
-    Make the folder, or make sure that it holds features of the same settings.
-
-    Args:
-        output (`Path`): the folder.
-        settings (`dict`): what has to be the same.
-        overwrite (`bool`): throw away features of other settings. Whatever else is there is never touched.
-
-    Raises:
-        ValueError: if the folder is a file, holds something else, or features of other settings.
+    Make the folder, or make sure that it holds features of the same settings; `overwrite` throws away features of
+    other settings, and whatever else is there is never touched.
     """
     file = output / SETTINGS
     if file.is_file():
@@ -355,15 +337,8 @@ def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> N
 @dataclass(frozen=True)
 class Shards:
     """
-    The files of an extraction: contiguous rows each, whatever the number of processes.
-
-    A shard is written under `unfinished`, renamed into `data`, and then recorded; it is whole where its record is.
-
-    Args:
-        output (`Path`): folder of the extraction.
-        format (`str`): one of `FORMATS`.
-        rows (`int`): rows in all.
-        size (`int`): rows of a shard.
+    The files of an extraction: contiguous `rows`, `size` of them each, whatever the number of processes. A shard is
+    written under `unfinished`, renamed into `data`, and then recorded; it is whole where its record is.
     """
 
     output: Path
@@ -389,12 +364,7 @@ class Shards:
         return self.output / UNFINISHED / f"{index:05d}.json"
 
     def unfinished(self) -> list[int]:
-        """
-        The shards that are not there.
-
-        Raises:
-            ValueError: if the extraction was finished and has lost a file since.
-        """
+        """The shards that are not there; a `ValueError` if the extraction was finished and has lost a file since."""
         names = {index: self.names(index) for index in range(self.count)}
         missing = [index for index in names if not all((self.output / DATA / name).is_file() for name in names[index])]
         if not (self.output / RESULT).is_file():
@@ -463,14 +433,8 @@ def features_table(rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> 
 
 def write_shard(kind: str, paths: Sequence[Path], rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> None:
     """
-    Write the files of a shard.
-
-    Args:
-        kind (`str`): one of `FORMATS`.
-        paths (`Sequence[Path]`): its file, or, of `npy`, those of the states and of the numbers of the rows.
-        rows (`np.ndarray`): numbers of the rows.
-        features (`TextFeatures`): of the rows.
-        kept (`pa.Table`): columns to write beside the features.
+    Write the file of a shard, of `npy` that of the states and that of the numbers of the rows; `kept` are columns to
+    write beside the features.
     """
     if kind == "parquet":
         parquet.write_table(features_table(rows, features, kept), paths[0])

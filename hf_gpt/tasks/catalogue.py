@@ -15,12 +15,7 @@ TASKS: dict[str, TaskSpec] = {
 
 
 def get_task(name: str) -> TaskSpec:
-    """
-    The task of that name.
-
-    Raises:
-        `ValueError`: when there is none, listing those there are and the nearest name.
-    """
+    """The task of that name; a `ValueError` when there is none, listing those there are and the nearest name."""
     if name in TASKS:
         return TASKS[name]
     if name == "custom":

@@ -23,15 +23,9 @@ _COUNTS = ("length", "unshared_length", "cut_tokens")
 @dataclass(frozen=True)
 class EncodingStatistics:
     """
-    What tokenization made of a split.
-
-    Args:
-        rows (`int`): rows.
-        tokens (`int`): tokens of the laid out rows; what sequences share counts once.
-        unshared_tokens (`int`): tokens of the same sequences one by one.
-        longest (`int`): tokens of the longest row.
-        cut_rows (`int`): rows whose text was truncated.
-        cut_tokens (`int`): tokens that truncation took away.
+    What tokenization made of a split: `tokens` of the laid out rows (what sequences share counts once) and
+    `unshared_tokens` of the same sequences one by one; those of the `longest` row; rows that were truncated, and the
+    tokens that this took away.
     """
 
     rows: int
@@ -54,17 +48,12 @@ def encode_rows(
     rows: dict[str, list[Any]], columns: Sequence[str], tokenizer: GPTTokenizer, transform: InputTransform
 ) -> dict[str, list[Any]]:
     """
-    Token trees of a batch of rows.
-
-    Args:
-        rows (`dict[str, list]`): columns of texts (a list of texts for `choices` and `words`) and `label`.
-        columns (`Sequence[str]`): names of the text columns. Of `words`, each is tokenized as a text of its own.
-        tokenizer (`GPTTokenizer`): adds no special tokens here.
-        transform (`InputTransform`): lays the sequences out.
+    Token trees of a batch of rows, whose `columns` hold texts (lists of texts in `choices` and `words`; of words, each
+    is tokenized as a text of its own). No special token is added here.
 
     Returns:
-        `dict[str, list]`: the columns of `TREE_FEATURES`, `length`, `unshared_length`, `cut_tokens`, and `label`
-        with -100 for rows without a gold class or choice.
+        `dict[str, list]`: the columns of `TREE_FEATURES`, `length`, `unshared_length`, `cut_tokens`, and `label` with
+            -100 for rows without a gold class or choice.
     """
     if "words" in columns:  # behind each other
         rows = {**rows, "words": [[*words[:1], *_spaced(words[1:])] for words in rows["words"]]}
@@ -113,16 +102,7 @@ def encode_split(
     desc: str = "tokenizing",
 ) -> tuple[Dataset, EncodingStatistics]:
     """
-    Token trees of a split.
-
-    Args:
-        dataset (`datasets.Dataset`): normalised rows (see `hf_gpt.tasks.spec`).
-        columns, tokenizer, transform: see `encode_rows`.
-        num_proc (`int`, *optional*): processes.
-        desc (`str`, *optional*, defaults to `"tokenizing"`): label of the progress bar.
-
-    Returns:
-        The encoded rows, with their `id` (and `words`), and statistics.
+    Token trees of a split's normalised rows (see `hf_gpt.tasks.spec`), with their `id` (and `words`), and statistics.
     """
     kept = {name: dataset.features[name] for name in ("id", "words") if name in dataset.column_names}
     features = Features(

@@ -16,6 +16,7 @@ all else is a field of `TaskSpec` by its name.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +38,17 @@ CARRIED: dict[str, Any] = {
 Columns = Mapping[str, str | tuple[str, ...]]
 
 
-def text_task(name: str, description: str, label_names: tuple[str, ...], *layouts: Layout, **facts: Any) -> TaskSpec:
-    """A task of one text and one of several labels."""
-    labels = {"problem_type": SINGLE_LABEL, "label_names": label_names}
-    return TaskSpec(name, "classification", description, layouts, **labels, **facts)
-
-
-def inference_task(
-    name: str, description: str, label_names: tuple[str, ...], *layouts: Layout, **facts: Any
+def _class_task(
+    family: str, name: str, description: str, label_names: tuple[str, ...], *layouts: Layout, **facts: Any
 ) -> TaskSpec:
-    """A task of a premise, a hypothesis and one of several labels."""
+    """A task of texts, or words, each with one of several labels."""
     labels = {"problem_type": SINGLE_LABEL, "label_names": label_names}
-    return TaskSpec(name, "entailment", description, layouts, **labels, **facts)
+    return TaskSpec(name, family, description, layouts, **labels, **facts)
+
+
+text_task = partial(_class_task, "classification")
+inference_task = partial(_class_task, "entailment")
+tagging_task = partial(_class_task, "tagging", metrics=())  # the metrics go with the labels
 
 
 def similarity_task(name: str, description: str, *layouts: Layout, **facts: Any) -> TaskSpec:
@@ -62,22 +62,10 @@ def choice_task(name: str, description: str, *layouts: Layout, **facts: Any) -> 
     return TaskSpec(name, "multiple-choice", description, layouts, **facts)
 
 
-def tagging_task(
-    name: str, description: str, label_names: tuple[str, ...], *layouts: Layout, **facts: Any
-) -> TaskSpec:
-    """A task of words, each with one of several labels; the metrics go with the labels."""
-    labels = {"problem_type": SINGLE_LABEL, "label_names": label_names}
-    return TaskSpec(name, "tagging", description, layouts, metrics=(), **labels, **facts)
-
-
 def files(pattern: str, columns: Columns, names: tuple[str, ...] = ("train", "dev", "test"), **options: Any) -> Layout:
     """
-    A layout whose file names differ in the part's name alone.
-
-    Args:
-        pattern (`str`): the names, with `{}` for the part; without it, one file holds all parts (`split_field`).
-        columns (mapping of `str` to `str` or tuple of `str`): see `Layout`.
-        names (tuple of `str`, defaults to `("train", "dev", "test")`): of the training, validation and test part.
+    A layout whose file names differ in the part's name alone, which stands for `{}` in the pattern; without it, one
+    file holds all parts (`split_field`).
     """
     return Layout(
         columns, **{split: pattern.format(name) for split, name in zip(SPLITS, names, strict=True)}, **options

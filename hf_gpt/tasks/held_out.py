@@ -69,14 +69,9 @@ def _held_out(train: datasets.Dataset, cut: Cut, seed: int, split: str, name: st
 
 def _text_keys(rows: datasets.Dataset, columns: Sequence[str], folded: bool, in_any_order: bool) -> np.ndarray:
     """
-    A number for the texts of each row, so that rows with the same texts have the same (but once in 2**64 cases).
-
-    Args:
-        rows (`datasets.Dataset`): normalised rows.
-        columns (`Sequence[str]`): names of text columns; the choices of a row are compared in any order, its words
-            as they come.
-        folded (`bool`): whether case and white space do not count.
-        in_any_order (`bool`): whether two texts mean the same in either order.
+    A number for the texts of each row, so that rows with the same texts have the same (but once in 2**64 cases). The
+    choices of a row are compared in any order, its words as they come; `folded`: case and white space do not count;
+    `in_any_order`: two texts mean the same in either order.
     """
 
     def fold(text: str) -> str:

@@ -16,10 +16,8 @@ _MANY_CLASSES = 10
 
 def inferred_labels(spec: TaskSpec, source: Source) -> tuple[tuple[str, ...], list[str]]:
     """
-    The labels that the training file uses, sorted (as numbers where all are whole numbers), and warnings about them.
-
-    Raises:
-        `ValueError`: for fewer than two, and for what looks like scores, several labels in one, or another column.
+    The labels that the training file uses, sorted (as numbers where all are whole numbers), and warnings about them; a
+    `ValueError` for fewer than two, and for what looks like scores, several labels in one, or another column.
     """
     column = source.layout.columns["label"]
     labels: Counter[str] = Counter()

@@ -33,7 +33,7 @@ class TaskData:
         spec (`TaskSpec`): the task, with the label names that were inferred where it declared none.
         splits (`datasets.DatasetDict`): `train`, `validation` and, unless its file is missing, `test`.
         notes (`dict` of `str` to `str`): for each split, a sentence on how it was made.
-        warnings (tuple of `str`): sentences on what is likely to be wrong with the data.
+        warnings (tuple of `str`): what is likely to be wrong with the data.
     """
 
     spec: TaskSpec

@@ -40,15 +40,9 @@ def load_metric(name: str) -> "evaluate.EvaluationModule":
 
 def compute_metrics_for(spec: TaskSpec) -> Callable[["EvalPrediction"], dict[str, float]]:
     """
-    The `compute_metrics` function that a `Trainer` calls with all logits and labels of an evaluation.
-
-    Args:
-        spec (`TaskSpec`): says which metrics, and through its `problem_type` how logits become predictions.
-
-    Returns:
-        A function from `EvalPrediction` to the metrics by name. Rows (words) without a gold label are left out; where
-        no row has one, the result is empty. Logits of choices that an item does not have are -inf, or the Trainer's
-        padding.
+    The `compute_metrics` function that a `Trainer` calls with all logits and labels of an evaluation. Rows (words)
+    without a gold label are left out; where no row has one, the result is empty. Logits of choices that an item does
+    not have are -inf, or the Trainer's padding.
 
     Raises:
         `ValueError`: for an unknown metric; from the returned function, for logits that are not numbers.
@@ -99,14 +93,9 @@ def _labelled(labels: np.ndarray, spec: TaskSpec) -> np.ndarray:
 
 def predictions_from_logits(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
     """
-    What the logits say, per row (or word): a class, a choice, 0 or 1 for each of several labels, or a score.
-
-    Args:
-        logits (`np.ndarray` of shape `(rows, classes)`): one column for regression. For an ordinal task the columns
-            are the whole scores from 0 up, and the prediction is the mean over their probabilities.
-
-    Raises:
-        `ValueError`: for logits that are not numbers.
+    What logits of shape `(rows, classes)` say, per row (or word): a class, a choice, 0 or 1 for each of several
+    labels, or a score. For an ordinal task the columns are the whole scores from 0 up, and the prediction is the mean
+    over their probabilities. Logits that are not numbers are a `ValueError`.
     """
     logits = logits.astype(np.float64)
     if spec.family == "multiple-choice":

@@ -36,13 +36,7 @@ class Record(NamedTuple):
 
 
 class BadRowError(ValueError):
-    """
-    One row is wrong, in a file that can be read on behind it.
-
-    Args:
-        record (`Record`): the row.
-        problem, remedy (`str`): a sentence each, as for `input_error`.
-    """
+    """One row is wrong, in a file that can be read on behind it; problem and remedy are as for `input_error`."""
 
     def __init__(self, record: Record, problem: str, remedy: str) -> None:
         super().__init__(str(input_error(record.where, problem, remedy)))
@@ -62,14 +56,11 @@ def read_delimited(
     Rows of a CSV or TSV file.
 
     Args:
-        path (`Path`): the file.
-        delimiter (`str`, defaults to `","`): what separates fields.
         names (sequence of `str`, *optional*): the columns of a file that has no header row.
         quoted (`bool`, defaults to `True`): whether double quotes enclose fields; `False` for files such as GLUE's,
             where a quote is a character like any other.
         extra_fields (`bool`, defaults to `False`): whether rows may go on after the last named column.
         short_rows (`bool`, defaults to `False`): whether rows may break off early; what they lack is None.
-        encoding (`str`, defaults to `"utf-8"`): how the text is encoded.
     """
     path_name = str(path)
     lines = read_text_lines(path, encoding)
@@ -194,13 +185,9 @@ def read_label_then_text(path: Path, encoding: str = "utf-8") -> Iterator[Record
 
 def read_sentences(path: Path, names: Sequence[str], delimiter: str | None = None) -> Iterator[Record]:
     """
-    Sentences of a file with a word on each line and a blank line between sentences (CoNLL).
-
-    Args:
-        path (`Path`): the file.
-        names (sequence of `str`): what the columns of a line are called; the fields of a sentence are lists.
-        delimiter (`str`, *optional*): between columns, by default white space. With a tab (CoNLL-U) lines that begin
-            with `#` are comments, of which `# name = value` is a field of the sentence.
+    Sentences of a file with a word on each line and a blank line between sentences (CoNLL); the fields of a sentence,
+    which `names` calls, are lists. Columns are parted by white space, or by a tab (CoNLL-U): then lines that begin
+    with `#` are comments, of which `# name = value` is a field of the sentence.
     """
     fields: dict[str, Any] = {}
     first = 0
@@ -319,18 +306,10 @@ READERS_BY_SUFFIX: dict[str, Callable[..., Iterator[Record]]] = {
 def read_by_suffix(
     path: Path, delimiter: str | None = None, quoted: bool = True, encoding: str = "utf-8"
 ) -> Iterator[Record]:
-    """The records of a file in the format that its name tells; `delimiter` and `quoted` are for delimited files."""
-    reader = reader_for(path)
-    if reader is read_parquet:
-        return reader(path)
-    if reader is read_jsonl:
-        return reader(path, encoding=encoding)
-    options = {"delimiter": delimiter} if delimiter else {}
-    return reader(path, quoted=quoted, encoding=encoding, **options)
-
-
-def reader_for(path: Path) -> Callable[..., Iterator[Record]]:
-    """The reader that a file's name asks for, whatever it is compressed with."""
+    """
+    The records of a file in the format that its name tells, whatever it is compressed with; `delimiter` and `quoted`
+    are for delimited files.
+    """
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
@@ -341,4 +320,8 @@ def reader_for(path: Path) -> Callable[..., Iterator[Record]]:
             "the name does not tell the format.",
             f"Use a name that ends in one of {', '.join(READERS_BY_SUFFIX)} (.gz or .xz after it is fine).",
         )
-    return reader
+    if reader is read_parquet:
+        return reader(path)
+    if reader is read_jsonl:
+        return reader(path, encoding=encoding)
+    return reader(path, quoted=quoted, encoding=encoding, **({"delimiter": delimiter} if delimiter else {}))

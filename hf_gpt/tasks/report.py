@@ -65,12 +65,8 @@ def describe_task(
 
 def describe_batches(lengths: np.ndarray, order: np.ndarray, batch_size: int) -> str:
     """
-    How much of the training batches is padding, in a given order and in a random one.
-
-    Args:
-        lengths (`np.ndarray` of shape `(rows,)`): tokens of each row.
-        order (`np.ndarray` of shape `(rows,)`): indices of the rows as the sampler gives them.
-        batch_size (`int`): rows of a step and device, which are padded to the longest of them.
+    How much of the training batches is padding, in a given order of the rows and in a random one; `lengths` and
+    `order` have the shape `(rows,)`, and `batch_size` rows are padded to the longest of them.
     """
     random = np.random.default_rng(0).permutation(len(lengths))
     ours, by_chance = (_padding_share(lengths[indices], batch_size) for indices in (order, random))

@@ -15,12 +15,7 @@ _NAMED_ROWS = 3
 class RowReader:
     """
     Turns the records of one split into normalised rows, and counts what it leaves out (`counts`; `bad_rows` are the
-    first that are wrong).
-
-    Args:
-        spec (`TaskSpec`): the task.
-        layout (`Layout`): how the records are laid out.
-        split (`str`): which split they belong to; only `test` may lack gold labels.
+    first that are wrong). Only rows of `test` may lack gold labels.
     """
 
     def __init__(self, spec: TaskSpec, layout: Layout, split: str) -> None:
@@ -32,12 +27,9 @@ class RowReader:
 
     def rows(self, records: Iterable[Record]) -> Iterator[dict[str, Any]]:
         """
-        The rows of `records`.
-
-        Raises:
-            `ValueError`: naming file and line, for a missing column, an empty text, fewer than two choices, or a
-            label outside the label set. From the first bad row on the others are only counted, unless bad rows are
-            skipped.
+        The rows of `records`; a `ValueError` names file and line of a missing column, an empty text, fewer than two
+        choices, or a label outside the label set. From the first bad row on the others are only counted, unless bad
+        rows are skipped.
         """
         for record in records:
             self.counts["records"] += 1
@@ -270,12 +262,7 @@ class RowReader:
 
 
 def field_of(record: Record, column: str) -> Any:
-    """
-    A field of a record.
-
-    Raises:
-        `ValueError`: if there is no such column, naming those there are.
-    """
+    """A field of a record; a `ValueError` names the columns there are, if this is none."""
     try:
         return record.fields[column]
     except KeyError:
@@ -326,10 +313,7 @@ def _likely_first_choice(answer: str, choices: Sequence[str]) -> str | None:
 def labels_in(record: Record, raw: Any, spec: TaskSpec, layout: Layout) -> list[str]:
     """
     The labels of a cell, as text: one, or where rows may have several as many as a list or the separator (of tags
-    white space) says.
-
-    Raises:
-        `ValueError`: for a list where one label is expected, or one of anything but labels.
+    white space) says. A list where one label is expected, or one of anything but labels, is a `ValueError`.
     """
     has_tags = spec.family == "tagging"
     multiple = has_tags or spec.problem_type == MULTI_LABEL

@@ -18,13 +18,8 @@ from .spec import SPLITS, Cut, Layout, TaskSpec
 @dataclass(frozen=True)
 class Source:
     """
-    Where one split is read from.
-
-    Args:
-        layout (`Layout`): how its records are laid out.
-        records (function): gives the records, from the first one on.
-        name (`str`): for messages.
-        stamp (`tuple`): what its content depends on, for the key of the cache.
+    Where one split is read from: how its records are laid out, a function that gives them from the first on, a name
+    for messages, and for the key of the cache what the content depends on.
     """
 
     layout: Layout
@@ -51,11 +46,8 @@ def find_sources(
     What to read for the wanted splits, and what to cut from the training part wherever that is read.
 
     Args:
-        spec (`TaskSpec`): the task.
         directory (`Path`, *optional*): the folder with the publisher's files; without it, the Hub.
-        wanted (sequence of `str`): splits.
         required (`bool`): whether a test part must be there, too.
-        cache_dir (path, *optional*): where `datasets` keeps what it gets from the Hub.
 
     Raises:
         `FileNotFoundError`: when a file is missing, listing what was expected and what was found.
@@ -84,10 +76,9 @@ def find_sources(
 
 def find_files(directory: Path, pattern: str) -> list[Path]:
     """
-    The files of `directory` that a name or glob pattern stands for.
-
-    The plain name is looked for first, then the name with ``.gz``, then with ``.xz``; the first that exists wins, so
-    that a file and its compressed copy are not read twice. Sorted by path; empty when there is none.
+    The files of `directory` that a name or glob pattern stands for, sorted by path; empty when there is none. The
+    plain name is looked for first, then the name with ``.gz``, then with ``.xz``; the first that exists wins, so that
+    a file and its compressed copy are not read twice.
     """
     for suffix in COMPRESSIONS:
         exact = directory / (pattern + suffix)

@@ -27,12 +27,8 @@ STORY_CLOZE_FILE = "story_cloze.csv"
 
 def can_submit(spec: TaskSpec, ids: Sequence[str]) -> bool:
     """
-    Whether predictions for these rows can be handed in.
-
-    Args:
-        spec (`TaskSpec`): the task.
-        ids (sequence of `str`): ids of the test rows: for GLUE the index that GLUE's own test file gives each row,
-            which other publications of the same data set do not have.
+    Whether predictions for the test rows of these ids can be handed in: for GLUE they must be the index that GLUE's
+    own test file gives each row, which other publications of the same data set do not have.
     """
     if spec.name == STORY_CLOZE:
         return True
@@ -41,16 +37,9 @@ def can_submit(spec: TaskSpec, ids: Sequence[str]) -> bool:
 
 def submission_text(spec: TaskSpec, ids: Sequence[str], predictions: Sequence[int] | Sequence[float]) -> str:
     """
-    The text of a submission file.
-
-    Args:
-        spec (`TaskSpec`): one of GLUE's tasks, or Story Cloze.
-        ids (sequence of `str`): ids of the test rows, all of them; see `can_submit`.
-        predictions (sequence of `int` or `float`): for each row the index of a class or choice, or a score.
-
-    Returns:
-        `str`: for GLUE lines of index, tab and prediction, by index; for Story Cloze rows of story id, comma and the
-        right ending, counted from 1. Both begin with a header.
+    The text of a submission file: for GLUE lines of index, tab and prediction, by index; for Story Cloze rows of story
+    id, comma and the right ending, counted from 1. Both begin with a header. Predictions are, for each row, the index
+    of a class or choice, or a score.
 
     Raises:
         `ValueError`: for a task without such a form, ids that are not GLUE's, or a prediction that is no label.

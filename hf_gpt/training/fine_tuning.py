@@ -25,7 +25,7 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
     `data.tasks`, train these together and write a folder `args.output_dir/TASK` for each.
 
     Returns:
-        `dict`: what the `metrics.json` of the output folder holds: a `hf_gpt.training.stages.Record`, or those of all
+        `dict`: what the `metrics.json` of the output folder holds: see `Prepared.record_of`, or the records of all
         tasks and the means over them.
 
     Raises:

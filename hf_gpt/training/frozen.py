@@ -165,17 +165,15 @@ class PreparedHead(Prepared):
 
     def describe(self) -> str:
         """See `Prepared`; how much is trained, and what becomes of the language-model loss."""
-        lines = [super().describe(), self._describe_head()]
+        trained, reads = self.parts[0].trained_parameters(), describe_head(self.model.config)
+        lines = [super().describe()]
+        lines.append(f"Frozen features: {trained:,} parameters of the head are trained, which reads {reads}.")
         if self.model_args.lm_coef > 0 and self.model.config.is_causal:
             lines.append(
                 f"The language-model loss is left out (lm_coef 0, not {self.model_args.lm_coef:g}): it would change "
                 "none of them."
             )
         return "\n".join(lines)
-
-    def _describe_head(self) -> str:
-        trained, reads = self.parts[0].trained_parameters(), describe_head(self.model.config)
-        return f"Frozen features: {trained:,} parameters of the head are trained, which reads {reads}."
 
     def make_trainer(self) -> GPTTrainer:
         """See `Prepared`; with `--cache_features`, the Trainer of what the model gave for all rows."""

@@ -85,10 +85,8 @@ def token_trees(
         rows (`datasets.Dataset`): with the columns `text`; `premise` and `hypothesis`; `words` (a list); or `choices`
             (a list) and, optionally, `context` and `question`. And with `label`: the index of the class or of the
             right choice, a score, or a list of the words' classes; rows without it can be predicted.
-        tokenizer (`GPTTokenizer`): of the model.
         family (`str`, *optional*): see `TaskSpec`; by default the one that takes these columns (of pairs entailment).
         max_length (`int`, *optional*): longest sequence in tokens, by default what the tokenizer says of the model.
-        num_proc (`int`, *optional*): processes that tokenize.
 
     Returns:
         `datasets.Dataset`: the fields of a `TokenTree`, `id`, `length`, and `label` where the rows have it.

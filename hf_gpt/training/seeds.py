@@ -51,7 +51,7 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
     for seed in range(args.seed, args.seed + args.seeds):
         folder = output / f"seed-{seed}"
         # The first process decides for all: another machine's may see another file system.
-        finished = [_finished_record(folder)]
+        finished = [read_json(folder / METRICS) if (folder / METRICS).is_file() else None]
         if args.world_size > 1:
             broadcast_object_list(finished)
         if finished[0] is not None:
@@ -66,26 +66,16 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
     results = summarise(records)
     if args.process_index == 0:
         write_json(output / RESULTS, results)
-        _tell_cards(results, [output / f"seed-{seed}" for seed in records])
+        for folder in (output / f"seed-{seed}" for seed in records):
+            if (folder / FACTS).is_file():  # runs of earlier versions have none
+                card = Card.load(folder)
+                card.seeds = results
+                card.save(folder)
         if args.plot:
             draw(results, output / PLOT)
         print(format_results(results))
         print(f"{RESULTS}{f' and {PLOT}' if args.plot else ''} are in {output}")
     return results
-
-
-def _tell_cards(results: dict[str, Any], folders: list[Path]) -> None:
-    """Put median, lowest and highest of all seeds on the card of each."""
-    for folder in folders:
-        if (folder / FACTS).is_file():  # runs of earlier versions have none
-            card = Card.load(folder)
-            card.seeds = results
-            card.save(folder)
-
-
-def _finished_record(folder: Path) -> dict[str, Any] | None:
-    file = folder / METRICS
-    return read_json(file) if file.is_file() else None
 
 
 def _settings(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, Any]:

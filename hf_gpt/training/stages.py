@@ -9,7 +9,7 @@ A training run in stages: what is prepared is fitted, measured and written.
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -66,33 +66,6 @@ class Part:
     def trained_parameters(self) -> int:
         """How many numbers of its model are trained."""
         return sum(value.numel() for value in self.model.parameters() if value.requires_grad)
-
-
-@dataclass
-class Record:
-    """
-    What `metrics.json` says of a finished run: `metrics` by split and name; `chance`, the main metric on the
-    validation rows without reading the texts; `trained_parameters`, how many numbers were trained; `train_seconds` of
-    the training since it went on; `warnings`, what is wrong with the rows.
-    """
-
-    task: str
-    main_metric: str
-    metrics: Scores
-    chance: float
-    rows: dict[str, int]
-    model: str
-    starts_from: str
-    random_weights: bool
-    transfer_layers: int | None
-    adaptation: str
-    trained_parameters: int
-    max_length: int
-    seed: int
-    train_seconds: float
-    steps: int
-    resumed: bool
-    warnings: list[str]
 
 
 @dataclass
@@ -170,28 +143,30 @@ class Prepared:
         }
 
     def record_of(self, part: Part, scores: Scores, trainer: GPTTrainer) -> dict[str, Any]:
-        """What a task's `metrics.json` holds."""
+        """
+        What a task's `metrics.json` holds: `metrics` by split and name; `chance`, the main metric on the validation
+        rows without reading the texts; `train_seconds` of the training since it went on; `warnings` on the rows.
+        """
         args, history = self.model_args, trainer.state.log_history
-        record = Record(
-            task=part.spec.name,
-            main_metric=part.spec.main_metric,
-            metrics={split: values for split, values in scores.items() if values},
-            chance=chance_level(part.spec, part.rows("train"), part.rows("validation")),
-            rows={split: len(rows) for split, (rows, _) in part.encoded.items()},
-            model=args.model_name_or_path,
-            starts_from=describe_start(args),
-            random_weights=args.random_weights,
-            transfer_layers=args.transfer_layers,
-            adaptation=args.adaptation,
-            trained_parameters=part.trained_parameters(),
-            max_length=part.max_length,
-            seed=self.args.seed,
-            train_seconds=next(line["train_runtime"] for line in reversed(history) if "train_runtime" in line),
-            steps=trainer.state.global_step,
-            resumed=self.checkpoint is not None,
-            warnings=list(part.task.warnings),
-        )
-        return asdict(record)
+        return {
+            "task": part.spec.name,
+            "main_metric": part.spec.main_metric,
+            "metrics": {split: values for split, values in scores.items() if values},
+            "chance": chance_level(part.spec, part.rows("train"), part.rows("validation")),
+            "rows": {split: len(rows) for split, (rows, _) in part.encoded.items()},
+            "model": args.model_name_or_path,
+            "starts_from": describe_start(args),
+            "random_weights": args.random_weights,
+            "transfer_layers": args.transfer_layers,
+            "adaptation": args.adaptation,
+            "trained_parameters": part.trained_parameters(),
+            "max_length": part.max_length,
+            "seed": self.args.seed,
+            "train_seconds": next(line["train_runtime"] for line in reversed(history) if "train_runtime" in line),
+            "steps": trainer.state.global_step,
+            "resumed": self.checkpoint is not None,
+            "warnings": list(part.task.warnings),
+        }
 
     def summarise(self, records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         """What the `metrics.json` of the whole run holds."""
