@@ -18,8 +18,9 @@ one transformer is trained on several tasks, and each has a folder of its own in
 import sys
 
 from ..cards.pretrained import learning_rate_advice
+from ..tasks import task_table
 from ..training.arguments import FINE_TUNING_GROUPS, DataArguments, FineTuningArguments, ModelArguments, check_launch
-from ..training.fine_tuning import format_task_table, run
+from ..training.fine_tuning import run
 from ..training.seeds import run_seeds
 from . import command, parse_arguments
 
@@ -28,7 +29,7 @@ from . import command, parse_arguments
 def main() -> None:
     """Parse arguments and run."""
     if "--list_tasks" in sys.argv[1:]:
-        print(format_task_table())
+        print(task_table())
         return
     check_launch()
     kinds = (ModelArguments, DataArguments, FineTuningArguments)

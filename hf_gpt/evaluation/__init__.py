@@ -175,44 +175,33 @@ def _load_task(model_args: ModelArguments, data: DataArguments, args: Evaluation
 def _load_head(
     model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, args: EvaluationArguments
 ) -> GPTPreTrainedModel | PeftModel:
+    """The model, or adapter, with the head that it has; a `ValueError` if that is none, or one for other labels."""
     source = model_args.source
+    is_adapter = source.kind == "adapter"
     if source.kind == "tf-release":
         raise ValueError(
             f"{source.name} is OpenAI's release, which has no head: fine-tune it first, or add --zero_shot."
         )
-    if source.kind == "adapter":
-        return _load_adapted_model(model_args, spec, tokenizer, args.base_model)
-    if args.base_model is not None:
+    if args.base_model is not None and not is_adapter:
         raise ValueError(f"--base_model belongs to an adapter, and {source.name} is none: leave it out.")
-    _check_head(model_args, spec)
-    return load_model(model_args, spec, tokenizer, args.seed, keep_head=True)
-
-
-def _load_adapted_model(
-    model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, base_model: str | None
-) -> PeftModel:
-    name = model_args.model_name_or_path
-    if model_args.random_weights or model_args.transfer_layers is not None:
+    if is_adapter and (model_args.random_weights or model_args.transfer_layers is not None):
         raise ValueError(
-            f"{name} is an adapter, measured as it was trained: no --random_weights, no --transfer_layers."
+            f"{source.name} is an adapter, measured as it was trained: no --random_weights, no --transfer_layers."
         )
-    _check_head(model_args, spec)
-    try:
-        model = model_args.source.adapted(base_model, attn_implementation=model_args.attn_implementation)
-    except ValueError as error:
-        raise ValueError(f"{error} On the command line: --base_model.") from error
-    check_ids(model.config, tokenizer, name)
-    return model
-
-
-def _check_head(model_args: ModelArguments, spec: TaskSpec) -> None:
-    """Raise a `ValueError` where the model would be given a new head, or one for other labels."""
-    problem = other_head(model_args.source, spec)
+    problem = other_head(source, spec)
     if problem is not None:
         raise ValueError(
             f"{problem}: evaluate it on the task that it was trained on, fine-tune it first (scripts/finetune.py), or "
             "add --zero_shot."
         )
+    if not is_adapter:
+        return load_model(model_args, spec, tokenizer, args.seed, keep_head=True)
+    try:
+        model = source.adapted(args.base_model, attn_implementation=model_args.attn_implementation)
+    except ValueError as error:
+        raise ValueError(f"{error} On the command line: --base_model.") from error
+    check_ids(model.config, tokenizer, source.name)
+    return model
 
 
 def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) -> GPTPreTrainedModel:

@@ -28,20 +28,20 @@ def get_task(name: str) -> TaskSpec:
     raise ValueError(f"There is no task {name!r}.{guess} Known tasks: {', '.join(sorted(TASKS))}, custom.")
 
 
-def task_table() -> list[dict[str, str]]:
-    """One row of printable fields for each task, in the order of the registry; the last is `custom`."""
-    declared = [
+def task_table() -> str:
+    """The tasks in the order of the registry, and `custom`, as a table of text."""
+    rows = [{name: name for name in CUSTOM_ROW}]
+    rows += [
         {
             "task": spec.name,
             "family": spec.family,
-            "labels": str(len(spec.label_names)) if spec.label_names else "-",
             "metrics": ", ".join(spec.metrics),
             "paper": f"{spec.paper_score:.1f}" if spec.paper_score is not None else "-",
-            "hub": spec.hub_id or ("carried" if spec.default_dir else "-"),
-            "files": spec.how_to_get,
             "licence": spec.licence,
-            "description": spec.description,
+            "files": spec.how_to_get,
         }
         for spec in TASKS.values()
     ]
-    return [*declared, CUSTOM_ROW]
+    rows.append(CUSTOM_ROW)
+    widths = {name: max(len(row[name]) for row in rows) for name in CUSTOM_ROW}
+    return "\n".join("  ".join(row[name].ljust(width) for name, width in widths.items()).rstrip() for row in rows)

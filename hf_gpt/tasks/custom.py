@@ -24,14 +24,11 @@ DEFAULT_METRICS = {
 CUSTOM_ROW = {
     "task": "custom",
     "family": "any",
-    "labels": "-",
     "metrics": "by the kind of label",
     "paper": "-",
-    "hub": "-",
+    "licence": "yours",
     "files": "your own: --train_file; --text_column, or --premise_column and --hypothesis_column, or --context_column "
     "and --choice_columns, or --words_column; --label_column",
-    "licence": "yours",
-    "description": "A data set of your own: CSV, TSV, JSON lines or Parquet",
 }
 # As a command line can hardly hold it.
 _ESCAPES = {r"\t": "\t", "tab": "\t"}

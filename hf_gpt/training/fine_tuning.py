@@ -7,7 +7,6 @@ from ..adapters import resumption_problem
 from ..adapters.virtual_tokens import virtual_tokens
 from ..files import in_output_folder
 from ..loading import load_tokenizer
-from ..tasks import task_table
 from .arguments import DataArguments, FineTuningArguments, ModelArguments, check_adaptation
 from .frozen import PreparedHead, head_problem
 from .loading import load_model
@@ -67,13 +66,3 @@ def _check_resumption(prepared: Prepared) -> None:
         problem = head_problem(prepared.model, prepared.checkpoint)
     if problem:
         raise ValueError(f"Training cannot go on from {prepared.checkpoint}: {problem}.")
-
-
-def format_task_table() -> str:
-    """The tasks as a table of text, for `--list_tasks`."""
-    rows = task_table()
-    columns = ["task", "family", "metrics", "paper", "licence", "files"]
-    widths = {name: max(len(name), *(len(str(row[name])) for row in rows)) for name in columns}
-    lines = ["  ".join(name.ljust(widths[name]) for name in columns)]
-    lines += ["  ".join(str(row[name]).ljust(widths[name]) for name in columns).rstrip() for row in rows]
-    return "\n".join(lines)
