@@ -19,6 +19,7 @@ from ..loading import check_ids, load_tokenizer
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData
+from ..tasks.encoding import describe_encoded
 from ..tasks.metrics import compute_metrics_for
 from ..tasks.report import write_predictions
 from ..tasks.spec import SPLITS, TaskSpec
@@ -128,14 +129,14 @@ def _prepare(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
         else:
             rule, model = None, _load_head(model_args, spec, tokenizer, args)
             transform = input_transform(data, spec, model.config, virtual_tokens(model))
-        needed = {args.split: None} | ({"train": None} if rule and rule.kind == "threshold" else {})
-        encoded = encode_task(task, data, tokenizer, transform, splits=[*needed])
+        needed = {args.split, "train"} if rule and rule.kind == "threshold" else {args.split}
+        encoded = encode_task(task, data, tokenizer, transform, splits=sorted(needed))
     if args.process_index == 0:
         for warning in task.warnings:
             print(f"WARNING: {warning}", file=sys.stderr)
-        for split, (_, statistics) in encoded.items():
-            print(f"{spec.name} {split}: {statistics}", flush=True)
-    return _Candidate(spec, tokenizer, model, {split: rows for split, (rows, _) in encoded.items()}, rule)
+        for split, rows in encoded.items():
+            print(f"{spec.name} {split}: {describe_encoded(rows)}", flush=True)
+    return _Candidate(spec, tokenizer, model, encoded, rule)
 
 
 def _measure(

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -18,30 +18,6 @@ TREE_FEATURES = {
     field.name: List(Value("float32" if field.name == "lm_weights" else "int32")) for field in fields(TokenTree)
 }
 _COUNTS = ("length", "unshared_length", "cut_tokens")
-
-
-@dataclass(frozen=True)
-class EncodingStatistics:
-    """
-    What tokenization made of a split: `tokens` of the laid out rows (what sequences share counts once) and
-    `unshared_tokens` of the same sequences one by one; those of the `longest` row; rows that were truncated, and the
-    tokens that this took away.
-    """
-
-    rows: int
-    tokens: int
-    unshared_tokens: int
-    longest: int
-    cut_rows: int
-    cut_tokens: int
-
-    def __str__(self) -> str:
-        text = f"{self.rows:,} rows, {self.tokens / max(1, self.rows):.1f} tokens a row, the longest {self.longest}"
-        if self.unshared_tokens > self.tokens:
-            text += f"; shared beginnings save {1 - self.tokens / self.unshared_tokens:.0%} of the tokens"
-        if self.cut_rows:
-            text += f"; {self.cut_rows:,} rows were truncated by {self.cut_tokens:,} tokens in all"
-        return text
 
 
 def encode_rows(
@@ -100,9 +76,9 @@ def encode_split(
     transform: InputTransform,
     num_proc: int | None = None,
     desc: str = "tokenizing",
-) -> tuple[Dataset, EncodingStatistics]:
+) -> Dataset:
     """
-    Token trees of a split's normalised rows (see `hf_gpt.tasks.spec`), with their `id` (and `words`), and statistics.
+    Token trees of a split's normalised rows (see `hf_gpt.tasks.spec`), with their `id` (and `words`).
     """
     kept = {name: dataset.features[name] for name in ("id", "words") if name in dataset.column_names}
     features = Features(
@@ -113,7 +89,7 @@ def encode_split(
             "label": dataset.features["label"],
         }
     )
-    encoded = dataset.map(
+    return dataset.map(
         partial(encode_rows, columns=tuple(columns), tokenizer=tokenizer, transform=transform),
         batched=True,
         remove_columns=[name for name in dataset.column_names if name not in kept],
@@ -121,13 +97,15 @@ def encode_split(
         num_proc=num_proc,
         desc=desc,
     )
+
+
+def describe_encoded(encoded: Dataset) -> str:
+    """What tokenization made of a split: its tokens, those that sequences share, and what truncation took away."""
     lengths, unshared, cut = (encoded.with_format("numpy")[name][:] for name in _COUNTS)
-    statistics = EncodingStatistics(
-        rows=len(encoded),
-        tokens=int(lengths.sum()),
-        unshared_tokens=int(unshared.sum()),
-        longest=int(lengths.max(initial=0)),
-        cut_rows=int((cut > 0).sum()),
-        cut_tokens=int(cut.sum()),
-    )
-    return encoded, statistics
+    rows, tokens = len(encoded), lengths.sum()
+    text = f"{rows:,} rows, {tokens / max(1, rows):.1f} tokens a row, the longest {lengths.max(initial=0)}"
+    if unshared.sum() > tokens:
+        text += f"; shared beginnings save {1 - tokens / unshared.sum():.0%} of the tokens"
+    if cut.any():
+        text += f"; {(cut > 0).sum():,} rows were truncated by {cut.sum():,} tokens in all"
+    return text

@@ -14,7 +14,7 @@ from ..files import atomic
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import IGNORED_LABEL
 from ..trees.token_tree import TokenTree
-from .encoding import EncodingStatistics
+from .encoding import describe_encoded
 from .loading import TaskData
 from .metrics import TRAINER_PADDING, predictions_from_logits
 from .spec import MULTI_LABEL, TaskSpec
@@ -23,17 +23,15 @@ from .spec import MULTI_LABEL, TaskSpec
 _IMBALANCE = 4
 
 
-def describe_task(
-    task: TaskData, encoded: dict[str, tuple[Dataset, EncodingStatistics]], tokenizer: GPTTokenizer
-) -> str:
+def describe_task(task: TaskData, encoded: dict[str, Dataset], tokenizer: GPTTokenizer) -> str:
     """Splits, statistics, labels and the first training example decoded, for the eye before training starts."""
     lines = [f"Task {task.spec.name} ({task.spec.family}), version {task.spec.version}"]
-    for split, (_, statistics) in encoded.items():
-        lines.append(f"  {split}: {statistics}")
+    for split, rows in encoded.items():
+        lines.append(f"  {split}: {describe_encoded(rows)}")
         if task.notes.get(split):
             lines.append(f"    {task.notes[split]}")
     lines += [f"  WARNING: {warning}" for warning in task.warnings]
-    train = encoded["train"][0]
+    train = encoded["train"]
     if task.spec.label_names:
         counts = Counter() if task.spec.problem_type == MULTI_LABEL else Counter(_flat(train["label"]))
         names = [

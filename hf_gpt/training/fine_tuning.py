@@ -50,9 +50,9 @@ def prepare(model_args: ModelArguments, data: DataArguments, args: FineTuningArg
         part = Part(task, {}, model, transform.max_length, Path(args.output_dir))
         prepared = prepared_class([part], model, tokenizer, model_args, data, args, checkpoint)
         _check_resumption(prepared)
-        part.encoded = encode_task(task, data, tokenizer, transform)
+        part.rows = encode_task(task, data, tokenizer, transform)
     if args.unfreeze != "none":
-        updates = planned_updates(len(part.rows("train")), args)
+        updates = planned_updates(len(part.rows["train"]), args)
         prepared.unfreezing = unfreezing_plan(args.unfreeze, args.unfreeze_every, model.config.n_layer, *updates)
     return prepared
 

@@ -179,9 +179,7 @@ class PreparedHead(Prepared):
         """See `Prepared`; with `--cache_features`, the Trainer of what the model gave for all rows."""
         if self.model_args.cache_features:
             (part,) = self.parts
-            rows = {split: part.rows(split) for split in part.encoded}
-            cached = cache_features(self.model, rows, self.collator, self.args)
-            part.encoded = {split: (cached[split], statistics) for split, (_, statistics) in part.encoded.items()}
+            part.rows = cache_features(self.model, part.rows, self.collator, self.args)
             self.collator = FeatureCollator.of(self.model.config)
         return super().make_trainer()
 

@@ -256,14 +256,11 @@ def prepare_tasks(model_args: ModelArguments, data: DataArguments, args: FineTun
         parts = []
         for task, found in loaded.items():
             transform = input_transform(wanted[task], found.spec, model.config)
-            encoded = encode_task(found, wanted[task], tokenizer, transform)
+            rows = encode_task(found, wanted[task], tokenizer, transform)
             # Batches say their task.
-            encoded = {
-                split: (rows.add_column("task", [task] * len(rows)), statistics)
-                for split, (rows, statistics) in encoded.items()
-            }
+            rows = {split: part.add_column("task", [task] * len(part)) for split, part in rows.items()}
             output = Path(args.output_dir) / task
-            parts.append(Part(found, encoded, model.task_models[task], transform.max_length, output))
+            parts.append(Part(found, rows, model.task_models[task], transform.max_length, output))
     return PreparedTasks(parts, model, tokenizer, model_args, data, args, checkpoint)
 
 
@@ -279,8 +276,8 @@ class PreparedTasks(Prepared):
         return MultiTaskTrainer(
             model=self.model,
             args=self.args,
-            train_dataset=MultiTaskRows({task: part.rows("train") for task, part in parts.items()}),
-            eval_dataset={task: part.rows("validation") for task, part in parts.items()},
+            train_dataset=MultiTaskRows({task: part.rows["train"] for task, part in parts.items()}),
+            eval_dataset={task: part.rows["validation"] for task, part in parts.items()},
             data_collator=MultiTaskCollator(self.tokenizer.pad_token_id, self.model.config.is_causal),
             processing_class=self.tokenizer,
             specs={task: part.spec for task, part in parts.items()},
@@ -316,7 +313,7 @@ class PreparedTasks(Prepared):
 
     def where(self) -> str:
         """See `Prepared`."""
-        tested = " and ".join(part.spec.name for part in self.parts if "test" in part.encoded)
+        tested = " and ".join(part.spec.name for part in self.parts if "test" in part.rows)
         predictions = f", predictions.tsv of {tested}" if tested else ""
         return (
             f"each task's model, card and metrics.json{predictions} are in {self.output}/TASK, all metrics in "

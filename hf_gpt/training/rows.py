@@ -8,13 +8,10 @@ from datasets import Dataset
 from ..model.configuration_gpt import GPTConfig
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData, TaskSpec, load_task
-from ..tasks.encoding import EncodingStatistics, encode_split
+from ..tasks.encoding import encode_split
 from ..tasks.spec import TEXT_COLUMNS
 from ..trees.transforms import InputTransform, SpecialIds
 from .arguments import DataArguments
-
-# A task's encoded rows with their statistics, by split.
-EncodedSplits = dict[str, tuple[Dataset, EncodingStatistics]]
 
 
 def load_task_data(data: DataArguments, splits: Sequence[str] | None = None) -> TaskData:
@@ -60,8 +57,8 @@ def encode_task(
     tokenizer: GPTTokenizer,
     transform: InputTransform,
     splits: Sequence[str] | None = None,
-) -> EncodedSplits:
-    """Encoded splits, all or these, with their statistics; cut to `--max_train_rows` and `--max_eval_rows`."""
+) -> dict[str, Dataset]:
+    """Encoded splits, all or these; cut to `--max_train_rows` and `--max_eval_rows`."""
     encoded = {}
     for split in splits or task.splits:
         rows = subsample(task.splits[split], data.max_train_rows if split == "train" else data.max_eval_rows)
@@ -114,7 +111,7 @@ def token_trees(
         rows = rows.add_column(name, values)
     special = SpecialIds(tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id)
     transform = InputTransform(family, special, max_length or tokenizer.model_max_length)
-    encoded, _ = encode_split(rows, needed, tokenizer, transform, num_proc)
+    encoded = encode_split(rows, needed, tokenizer, transform, num_proc)
     return encoded if has_labels else encoded.remove_columns("label")
 
 

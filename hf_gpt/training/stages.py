@@ -33,7 +33,6 @@ from ..trees.collators import IGNORED_LABEL, TokenTreeCollator
 from .arguments import DataArguments, FineTuningArguments, ModelArguments, on_precision
 from .loading import describe_start
 from .output import FEATURES, remove_earlier_results
-from .rows import EncodedSplits
 from .trainer import GPTTrainer
 from .unfreezing import UnfreezingPlan
 
@@ -44,12 +43,12 @@ Scores = dict[str, dict[str, float]]
 @dataclass
 class Part:
     """
-    One task of a run: its rows by split, as they are and as the model reads them; its model with its head; its longest
+    One task of a run: what was read; by split its rows as the model reads them; its model with its head; its longest
     sequence in tokens; the folder of its results.
     """
 
     task: TaskData
-    encoded: EncodedSplits
+    rows: dict[str, Dataset]
     model: GPTTaskModel | PeftModel
     max_length: int
     output: Path
@@ -58,10 +57,6 @@ class Part:
     def spec(self) -> TaskSpec:
         """`TaskSpec`: the declaration of the task."""
         return self.task.spec
-
-    def rows(self, split: str) -> Dataset:
-        """The encoded rows of a split."""
-        return self.encoded[split][0]
 
     def trained_parameters(self) -> int:
         """How many numbers of its model are trained."""
@@ -109,7 +104,7 @@ class Prepared:
     def describe(self) -> str:
         """What training starts from, and on which rows, for the eye before it starts."""
         lines = [f"Starts from {describe_start(self.model_args)}."]
-        lines += [describe_task(part.task, part.encoded, self.tokenizer) for part in self.parts]
+        lines += [describe_task(part.task, part.rows, self.tokenizer) for part in self.parts]
         if not self.model.config.is_causal:
             lines.append(
                 "The model reads from both sides: the language-model loss is left out (lm_coef 0), and what sequences "
@@ -123,8 +118,8 @@ class Prepared:
         return self.trainer_class(
             model=self.model,
             args=self.args,
-            train_dataset=part.rows("train"),
-            eval_dataset=part.rows("validation"),
+            train_dataset=part.rows["train"],
+            eval_dataset=part.rows["validation"],
             data_collator=self.collator,
             processing_class=self.tokenizer,
             compute_metrics=compute_metrics_for(part.spec),
@@ -152,8 +147,8 @@ class Prepared:
             "task": part.spec.name,
             "main_metric": part.spec.main_metric,
             "metrics": {split: values for split, values in scores.items() if values},
-            "chance": chance_level(part.spec, part.rows("train"), part.rows("validation")),
-            "rows": {split: len(rows) for split, (rows, _) in part.encoded.items()},
+            "chance": chance_level(part.spec, part.rows["train"], part.rows["validation"]),
+            "rows": {split: len(rows) for split, rows in part.rows.items()},
             "model": args.model_name_or_path,
             "starts_from": describe_start(args),
             "random_weights": args.random_weights,
@@ -175,7 +170,7 @@ class Prepared:
 
     def where(self) -> str:
         """Where the results are, for people."""
-        others = ", metrics.json and predictions.tsv" if "test" in self.parts[0].encoded else " and metrics.json"
+        others = ", metrics.json and predictions.tsv" if "test" in self.parts[0].rows else " and metrics.json"
         return f"model, card (README.md){others} are in {self.output}"
 
 
@@ -203,8 +198,8 @@ def measure(trainer: GPTTrainer, prepared: Prepared) -> dict[str, Scores]:
     found: dict[str, Scores] = {}
     for part in prepared.parts:
         found[part.spec.name] = scores = {}
-        for split in [name for name in ("validation", "test") if name in part.encoded]:
-            rows = part.rows(split)
+        for split in [name for name in ("validation", "test") if name in part.rows]:
+            rows = part.rows[split]
             logits, scores[split] = predict_split(trainer, rows, part.spec)
             if split == "test" and trainer.is_world_process_zero():
                 write_predictions(part.output / PREDICTIONS, rows, logits, part.spec)
@@ -282,6 +277,6 @@ def _report(prepared: Prepared, records: Mapping[str, Mapping[str, Any]], summar
         score = records[part.spec.name]["metrics"].get("validation", {}).get(part.spec.main_metric)
         if score is None:
             continue
-        warning = chance_warning(part.spec, part.rows("train"), part.rows("validation"), score)
+        warning = chance_warning(part.spec, part.rows["train"], part.rows["validation"], score)
         if warning:
             print(f"{part.spec.name}: {warning}" if len(records) > 1 else warning, file=sys.stderr)

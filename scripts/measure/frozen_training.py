@@ -71,7 +71,7 @@ def measure(args: MeasureArguments) -> dict:
     for name in ("the model in every step", "cached features"):
         model = load_model(model_args, task.spec, tokenizer, training.seed)
         encoded = encode_task(task, data, tokenizer, input_transform(data, task.spec, model.config))
-        head, rows, collate = FrozenFeatureHead(model), encoded["train"][0], TokenTreeCollator(tokenizer.pad_token_id)
+        head, rows, collate = FrozenFeatureHead(model), encoded["train"], TokenTreeCollator(tokenizer.pad_token_id)
         if name == "cached features":
             start = time.perf_counter()
             rows = cache_features(head, {"train": rows}, collate, training)["train"]

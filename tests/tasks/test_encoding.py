@@ -7,7 +7,7 @@ from transformers import AutoTokenizer
 import hf_gpt  # noqa: F401 registers the tokenizer
 from hf_gpt.tasks import load_task
 from hf_gpt.tasks.custom import custom_task
-from hf_gpt.tasks.encoding import encode_rows, encode_split
+from hf_gpt.tasks.encoding import describe_encoded, encode_rows, encode_split
 from hf_gpt.trees.transforms import InputTransform, SpecialIds
 
 from ..support.formats import FORMATS
@@ -52,8 +52,8 @@ def transform(family, tokenizer, max_length=96, rule="longest_first"):
 
 def check_encoded(rows, spec, tokenizer, rule):
     layout = transform(spec.family, tokenizer, rule=rule)
-    encoded, statistics = encode_split(rows, spec.text_columns, tokenizer, layout)
-    assert statistics.rows == len(rows)
+    encoded = encode_split(rows, spec.text_columns, tokenizer, layout)
+    assert describe_encoded(encoded).startswith(f"{len(rows):,} rows, ")
     for row, original in zip(encoded, rows, strict=True):
         ends = [index for index, token in enumerate(row["input_ids"]) if token == tokenizer.cls_token_id]
         assert row["input_ids"][0] == tokenizer.bos_token_id
@@ -102,7 +102,7 @@ def test_a_score_of_minus_one_is_a_score_and_a_class_of_minus_one_is_not_told(to
     data = load_task(custom_task("similarity", "own.csv", "own.csv", "test.csv", **columns), tmp_path)
     layout = transform("similarity", tokenizer)
     labels = {
-        split: encode_split(rows, data.spec.text_columns, tokenizer, layout)[0]["label"][:]
+        split: encode_split(rows, data.spec.text_columns, tokenizer, layout)["label"][:]
         for split, rows in data.splits.items()
     }
     assert labels["train"] == [-1.0, 2.5]
