@@ -191,15 +191,9 @@ def parse_arguments(
 
 class CommandParser(HfArgumentParser):
     """
-    `HfArgumentParser` with `--config`, guesses at what it does not know, and a help text in groups.
-
-    Args:
-        dataclass_types (`Sequence[type]`): argument dataclasses.
-        description (`str`, *optional*): the script's docstring.
-        prog (`str`, *optional*): what the help text calls the command; by default the script's name.
-        groups (`dict[str, Sequence[str]]`, *optional*): title and flags of the groups that stand first in the help
-            text. What is in none stands behind them, by dataclass, and the Trainer's own flags last.
-        positional (`dict[str, str]`, *optional*): positional arguments with their help.
+    `HfArgumentParser` with `--config`, guesses at what it does not know, and a help text: `groups` are titles and
+    flags of the groups that stand first in it; what is in none stands behind them, by dataclass, and the Trainer's own
+    flags last. `positional` are positional arguments with their help.
     """
 
     def __init__(

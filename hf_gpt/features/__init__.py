@@ -93,27 +93,23 @@ def keep_lowest_blocks(model: GPTModel, count: int) -> None:
 
 class FeatureExtractor:
     """
-    Hidden states of texts.
-
-    A text's features are those of `model(**tokenizer(text), output_hidden_states=True)`, computed in batches of texts
-    of like length.
+    Hidden states of texts: those of `model(**tokenizer(text), output_hidden_states=True)`, computed in batches of
+    texts of like length.
 
     Args:
         model (`GPTPreTrainedModel`): in evaluation mode; of a model with a head its transformer is used.
         tokenizer (`GPTTokenizer`): with its task template on or off.
         layers (`Sequence[int]` or `"all"`, *optional*, defaults to `(-1,)`): see `resolve_layers`.
-        pooling (`str`, *optional*, defaults to `"mean"`): `"mean"` over all tokens (special tokens are some),
-            `"last"` token, `"classify"` token, or `"none"`.
+        pooling (`str`, *optional*, defaults to `"mean"`): `"mean"` over all tokens (special tokens are some), `"last"`
+            token, `"classify"` token, or `"none"`.
         unit (`str`, *optional*, defaults to `"token"`): with `pooling="none"`, states per `"token"` or per `"word"`
             (the release's words; special tokens belong to none).
         word_pooling (`str`, *optional*, defaults to `"mean"`): `"mean"` over a word's tokens, or their `"last"`.
         max_length (`int`, *optional*, defaults to the model's context): longer texts are cut.
-        tokens_per_batch (`int`, *optional*, defaults to 512 on a CPU and to 8192 elsewhere): tokens of a batch, with
-            padding.
+        tokens_per_batch (`int`, *optional*, defaults to 512 on a CPU and to 8192 elsewhere): with padding.
 
     Raises:
-        ValueError: if an argument is unknown or contradicts another, the model is in training mode, a layer is out of
-            range, `max_length` does not fit, or the classify token is asked for without the task template.
+        ValueError: if an argument is unknown, contradicts another, or does not fit the model; or in training mode.
     """
 
     def __init__(

@@ -54,7 +54,6 @@ def load_task(
     Reads and checks a task's rows; they lie in an Arrow cache on disk, never whole in memory.
 
     Args:
-        task (`str` or `TaskSpec`): the task, or its name.
         data_dir (path, *optional*): the folder with the publisher's files. Without it, the package's own data, or the
             Hub.
         seed (`int`, *optional*, defaults to the task's own): for a validation part that has to be cut.
@@ -63,8 +62,7 @@ def load_task(
         cache_dir (path, *optional*): where the rows are cached; `datasets`' own folder by default.
 
     Raises:
-        `FileNotFoundError`: when a file is missing, listing what was expected and what was found.
-        `ConnectionError`: when the Hub cannot be reached.
+        `FileNotFoundError`, `ConnectionError`: when a file is missing, or the Hub cannot be reached.
         `ValueError`: when there is no such task, or something in a file is wrong, naming file and line.
     """
     spec = get_task(task) if isinstance(task, str) else task

@@ -47,14 +47,10 @@ ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
 @dataclass(frozen=True)
 class Cut:
     """
-    How a part that is not published, or not at hand, is cut from the training part.
-
-    Args:
-        size (`float`): the number of rows where it is 1 or more, else the share of the rows.
-        group_by (tuple of `str`): rows that agree in these normalised columns stay on one side.
-        seed (`int`, defaults to 0): used unless the caller gives one.
-        folded (`bool`, defaults to `False`): whether texts that differ in case and white space alone agree, as the
-            tokenizer reads them alike. The declared data sets compare texts as they are, which keeps their parts.
+    How a part that is not published, or not at hand, is cut from the training part: `size` rows, or below 1 their
+    share. Rows that agree in the normalised columns `group_by` stay on one side; with `folded` texts that differ in
+    case and white space alone agree, as the tokenizer reads them alike (the declared data sets compare texts as they
+    are, which keeps their parts). The seed is used unless the caller gives one.
     """
 
     size: float
@@ -71,14 +67,14 @@ class Layout:
     Args:
         columns (mapping of `str` to `str` or tuple of `str`): the file's field for each normalised column. A tuple
             joins fields by a space for a text, and lists them for `choices`, where empty fields at the end mean that
-            the row has fewer choices; for `label` it names one column of 0 and 1 for each label of a multi-label
-            task. Without `id`, rows are numbered; without `question`, it is empty.
-        train, validation, test (`str`, *optional*): file name or glob pattern below the data folder.
+            the row has fewer choices; for `label` it names one column of 0 and 1 for each label of a multi-label task.
+            Without `id`, rows are numbered; without `question`, it is empty.
+        train, validation, test (`str`, *optional*): file name or glob pattern below the data folder, which with `many`
+            may stand for several files, read in order.
         read (reader, *optional*): how a file becomes records; chosen by the file's name when left out.
-        prepare (function, *optional*): from one record's fields to the fields of one or more items, for files that
-            nest them.
-        labels (tuple of `str`, *optional*): how the file writes the labels, in the order of the task's `label_names`;
-            the label names themselves when left out.
+        prepare (function, *optional*): from one record's fields to the fields of one or more items.
+        labels (tuple of `str`, *optional*): how the file writes the task's `label_names`, in their order, if
+            otherwise.
         skip_labels (tuple of `str`): rows with these labels are left out and counted; `""` stands for no label.
         skip_empty (`bool`, defaults to `False`): whether rows with an empty text are left out and counted, for data
             sets that were published with some. Test rows are kept as they are: scores are over all of them.
@@ -87,7 +83,6 @@ class Layout:
         first_choice (`int` or `str`, defaults to 0): how the file writes the first choice's index: 0, 1 or "A"; "text"
             where it writes the right choice's text instead of an index.
         split_field (`str`, *optional*): the field that names a row's split, where one file holds all splits.
-        many (`bool`, defaults to `False`): whether a pattern may stand for several files, read in order.
     """
 
     columns: Mapping[str, str | tuple[str, ...]]
@@ -120,12 +115,9 @@ class Hub:
 @dataclass(frozen=True)
 class TaskSpec:
     """
-    One data set, declared.
+    One data set, declared: what `--task` calls it, its family, and one line on what is asked.
 
     Args:
-        name (`str`): what `--task` calls it.
-        family (`str`): `classification`, `entailment`, `similarity`, `multiple-choice` or `tagging`.
-        description (`str`): one line on what is asked.
         layouts (tuple of `Layout`): the forms in which its files are read; the first that matches is used.
         metrics (tuple of `str`, defaults to `("accuracy",)`): names known to `hf_gpt.tasks.metrics`, the main one
             first; of tagging, none stand for those that go with its labels.
@@ -133,8 +125,6 @@ class TaskSpec:
         label_names (tuple of `str`, *optional*): the labels in the order of their indices.
         score_range (pair of `float`, *optional*): lowest and highest score of a regression or ordinal task.
         version (`int`, defaults to 1): raised when the same files are read into other rows.
-        licence, source (`str`): what the publisher says of the data's use, and where to get the data.
-        hub (`Hub`, *optional*): its place on the Hub.
         default_dir (`Path`, *optional*): where its files lie when no data folder is named.
         cut, test_cut (`Cut`, *optional*): the rules for a validation and a test part whose file is not there.
         paper_score (`float`, *optional*): what the GPT paper reports, in percent of the main metric, on test.

@@ -232,6 +232,7 @@ class LauncherArguments(TrainingArguments):
     overwrite_output_dir: bool = HfArg(default=False, help="Replace what an earlier run left in --output_dir.")
     report_to: str = HfArg(default="none", help="Trackers, such as tensorboard.")
     remove_unused_columns: bool = HfArg(default=False, help="The collator reads all columns.")
+    use_cache: bool = HfArg(default=True, help="What the saved configuration says; training has no cache.")
 
     def __post_init__(self) -> None:
         if not self.output_dir:
@@ -328,7 +329,6 @@ class FineTuningArguments(LauncherArguments):
     ddp_find_unused_parameters: bool | None = HfArg(
         default=False, help="Every parameter takes part in every step, so there is nothing to look for."
     )
-    use_cache: bool = HfArg(default=True, help="What the saved configuration says; training has no cache.")
     seeds: int | None = HfArg(
         default=None, help="Train so many times, with seeds counted up from --seed, in folders of --output_dir."
     )

@@ -102,15 +102,10 @@ class MultiTaskModel(nn.Module):
 
 class MultiTaskTrainer(GPTTrainer):
     """
-    `GPTTrainer` for a `MultiTaskModel`. A step's global batch is of one task on all ranks and in all accumulation
-    steps; a head moves only in steps of its own task. Evaluation goes over all tasks and adds the mean of their main
-    metrics; the rows of its splits say their `task`. The log holds `task_loss_TASK`, too, the mean over the task's
-    own steps.
-
-    Args:
-        specs (`Mapping[str, TaskSpec]`): the tasks.
-        rows_cap (`int`, *optional*): so many rows of a task an epoch at most.
-        kwargs: see `GPTTrainer`; `train_dataset` is of `MultiTaskRows`, and `eval_dataset` names rows for each task.
+    `GPTTrainer` for a `MultiTaskModel` on `MultiTaskRows`. A step's global batch is of one task on all ranks and in
+    all accumulation steps; a head moves only in steps of its own task. Evaluation goes over all tasks and adds the
+    mean of their main metrics; the rows of its splits say their `task`. The log holds `task_loss_TASK`, too, the mean
+    over the task's own steps. With `rows_cap`, an epoch has so many rows of a task at most.
     """
 
     model: MultiTaskModel

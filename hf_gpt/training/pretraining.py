@@ -127,7 +127,6 @@ class PretrainingArguments(LauncherArguments):
     eval_steps: float | None = HfArg(default=500, help="Steps between measurements.")
     logging_steps: float = HfArg(default=50, help="Steps between log lines.")
     prediction_loss_only: bool = HfArg(default=True, help="Evaluation keeps the loss alone.")
-    use_cache: bool = HfArg(default=True, help="What the saved configuration says; training has no cache.")
 
     def __post_init__(self) -> None:
         # Which of the two sets of defaults holds is known where the model is.

@@ -38,22 +38,18 @@ class SetEpoch(TrainerCallback):
 
 class GPTTrainer(WholeCheckpointTrainer):
     """
-    `transformers.Trainer` with `FineTuningArguments` and atomic checkpoints.
+    `transformers.Trainer` with `FineTuningArguments` and atomic checkpoints; without `eval_dataset` nothing is
+    evaluated, whatever the arguments say.
 
-    The models average both loss terms over the examples of the whole global batch (`num_items_in_batch`), so that
-    one process, several processes and gradient accumulation give the same numbers. The log holds `loss`,
-    `task_loss` and `lm_loss`, each the mean over the steps since the last line and over all ranks. With
-    `label_smoothing_factor` the task's loss is smoothed, over the classes or the choices that an item has, and the
-    language-model term stays.
+    The models average both loss terms over the examples of the whole global batch (`num_items_in_batch`), so that one
+    process, several processes and gradient accumulation give the same numbers. The log holds `loss`, `task_loss` and
+    `lm_loss`, each the mean over the steps since the last line and over all ranks. With `label_smoothing_factor` the
+    task's loss is smoothed, over the classes or the choices that an item has, and the language-model term stays; of a
+    task without one right class or choice it is a `ValueError`.
 
     Args:
-        args (`FineTuningArguments`): settings.
         unfreezing (`UnfreezingPlan`, *optional*): which parameters are trained in which update; the others keep their
             values and their moments, and the gradient's norm is that of those that are trained. Not with sharding.
-        kwargs: see `transformers.Trainer`. Without `eval_dataset` nothing is evaluated, whatever the arguments say.
-
-    Raises:
-        ValueError: for label smoothing of a task without one right class or choice.
     """
 
     args: FineTuningArguments
