@@ -42,30 +42,25 @@ _PATHS = {"model_name_or_path", "tokenizer_name", "tokenizer", "base_model", "da
 _PATHS |= {"train_file", "validation_file", "validation_files", "test_file", "input_files", "file", "pairs", "compare"}
 # What other programs call our flags.
 _SYNONYMS = {
-    "batch_size": "per_device_train_batch_size",
-    "bs": "per_device_train_batch_size",
-    "train_batch_size": "per_device_train_batch_size",
-    "eval_batch_size": "per_device_eval_batch_size",
-    "lr": "learning_rate",
-    "epochs": "num_train_epochs",
-    "num_epochs": "num_train_epochs",
-    "steps": "max_steps",
-    "model": "model_name_or_path",
-    "model_path": "model_name_or_path",
-    "model_name": "model_name_or_path",
-    "checkpoint": "resume_from_checkpoint",
-    "resume": "resume_from_checkpoint",
-    "output": "output_dir",
-    "out": "output_dir",
-    "save_dir": "output_dir",
-    "overwrite": "overwrite_output_dir",
-    "dataset": "task",
-    "task_name": "task",
-    "max_seq_length": "max_length",
-    "labels": "class_names",
-    "label_names": "class_names",
-    "warmup_ratio": "warmup",
-    "wd": "weight_decay",
+    word: flag
+    for flag, words in {
+        "per_device_train_batch_size": "batch_size bs train_batch_size",
+        "per_device_eval_batch_size": "eval_batch_size",
+        "learning_rate": "lr",
+        "num_train_epochs": "epochs num_epochs",
+        "max_steps": "steps",
+        "model_name_or_path": "model model_path model_name",
+        "resume_from_checkpoint": "checkpoint resume",
+        "output_dir": "output out save_dir",
+        "overwrite_output_dir": "overwrite",
+        "task": "dataset task_name",
+        "max_length": "max_seq_length",
+        "class_names": "labels label_names",
+        "task_family": "family",
+        "warmup": "warmup_ratio",
+        "weight_decay": "wd",
+    }.items()
+    for word in words.split()
 }
 _NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)[eE][-+]?\d+|-inf|-nan")
 _CONFIG_HELP = (

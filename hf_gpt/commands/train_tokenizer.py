@@ -10,7 +10,6 @@ what `AutoTokenizer.from_pretrained` loads.
 
 import json
 import os
-import shutil
 import string
 import sys
 import tempfile
@@ -144,8 +143,8 @@ def write_tokenizer(
 ) -> None:
     """Writes the release's two files and the tokenizer, all of them or none."""
     output_dir.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", dir=output_dir.parent))
-    try:
+    with tempfile.TemporaryDirectory(prefix=f".{output_dir.name}.", dir=output_dir.parent) as folder:
+        temporary = Path(folder)
         lines = ["#version: 0.2", *(" ".join(merge) for merge in merges), ""]
         (temporary / f"vocab_{len(vocab)}.bpe").write_text("\n".join(lines), encoding="utf-8", newline="\n")
         (temporary / f"encoder_bpe_{len(vocab)}.json").write_text(json.dumps(vocab), encoding="utf-8")
@@ -156,8 +155,6 @@ def write_tokenizer(
             stale.unlink()
         for path in sorted(temporary.iterdir()):
             os.replace(path, output_dir / path.name)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def train(args: TrainTokenizerArguments) -> None:

@@ -31,6 +31,7 @@ from ..files.texts import COMPRESSIONS, input_error, read_text_lines
 from ..loading import NamesModel, Source, check_ids, load_tokenizer
 from ..model.modeling_gpt import GPTModel
 from ..tasks.readers import Record, read_by_suffix
+from ..tasks.rows import field_of
 from ..training.arguments import check_ranges
 from . import (
     TOKEN_COLUMNS,
@@ -234,18 +235,16 @@ def _records(file: Path, quoted: bool) -> Iterator[Record]:
 
 
 def _checked_row(record: Record, texts: dict[str, str], kept: Sequence[str]) -> dict[str, Any]:
-    row = texts | {column: column for column in kept}
+    row: dict[str, Any] = texts | {column: column for column in kept}
     for name, column in row.items():
-        if column not in record.fields:
-            known = f"The columns there are: {', '.join(record.fields)}."
-            raise input_error(record.where, f"there is no column {column!r}.", known)
-        if name in texts and not isinstance(record.fields[column], str):
+        row[name] = value = field_of(record, column)
+        if name in texts and not isinstance(value, str):
             raise input_error(
                 record.where,
-                f"column {column!r} holds {record.fields[column]!r}, a text was expected.",
+                f"column {column!r} holds {value!r}, a text was expected.",
                 "Write a text there (it may be empty), or leave the row out.",
             )
-    return {name: record.fields[column] for name, column in row.items()}
+    return row
 
 
 def _stamp(file: Path) -> list[Any]:

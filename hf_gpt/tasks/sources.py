@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -100,23 +101,11 @@ def _file_source(spec: TaskSpec, directory: Path, split: str) -> Source | None:
             names = ", ".join(path.name for path in paths)
             raise ValueError(f"{directory}: {pattern} stands for several files ({names}). Keep one of them there.")
         read = layout.read or read_by_suffix
-        return Source(
-            layout,
-            partial(_records_of_files, read, paths),
-            ", ".join(path.name for path in paths) if len(paths) < 4 else f"{len(paths)} files of {pattern}",
-            tuple(_file_stamp(path) for path in paths),
-        )
+        name = ", ".join(path.name for path in paths) if len(paths) < 4 else f"{len(paths)} files of {pattern}"
+        stamps = [(path.resolve(), path.stat()) for path in paths]
+        stamp = tuple((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stamps)
+        return Source(layout, lambda read=read, paths=paths: chain.from_iterable(map(read, paths)), name, stamp)
     return None
-
-
-def _file_stamp(path: Path) -> tuple[str, int, int]:
-    stat = path.stat()
-    return str(path.resolve()), stat.st_size, stat.st_mtime_ns
-
-
-def _records_of_files(read: Callable[[Path], Iterator[Record]], paths: Sequence[Path]) -> Iterator[Record]:
-    for path in paths:
-        yield from read(path)
 
 
 def _missing_file_message(spec: TaskSpec, directory: Path, split: str) -> str:

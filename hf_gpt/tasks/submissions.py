@@ -47,7 +47,11 @@ def submission_text(spec: TaskSpec, ids: Sequence[str], predictions: Sequence[in
     if len(ids) != len(predictions):
         raise ValueError(f"There are {len(ids)} ids and {len(predictions)} predictions: give one for each row.")
     if spec.name == STORY_CLOZE:
-        return _story_cloze_text(ids, predictions)
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("InputStoryid", "AnswerRightEnding"))
+        writer.writerows((row, _index_below(choice, 2) + 1) for row, choice in zip(ids, predictions, strict=True))
+        return file.getvalue()
     if spec.name not in GLUE_FILES:
         raise ValueError(
             f"{spec.name} has no submission form. Those that have: {', '.join((*GLUE_FILES, STORY_CLOZE))}."
@@ -85,14 +89,6 @@ def _glue_prediction(spec: TaskSpec, prediction: int | float) -> str:
         return f"{min(max(float(prediction), low), high):.3f}"
     index = _index_below(prediction, len(spec.label_names))
     return spec.label_names[index] if spec.family == "entailment" else str(index)
-
-
-def _story_cloze_text(ids: Sequence[str], predictions: Sequence[int]) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(("InputStoryid", "AnswerRightEnding"))
-    writer.writerows((row_id, _index_below(choice, 2) + 1) for row_id, choice in zip(ids, predictions, strict=True))
-    return file.getvalue()
 
 
 def _index_below(prediction: int | float, count: int) -> int:

@@ -20,17 +20,6 @@ from ..trees.transforms import TRUNCATION_RULES
 from .optimization import SCHEDULES
 from .unfreezing import KINDS, stage_length
 
-__all__ = [
-    "RANGES",
-    "DataArguments",
-    "FineTuningArguments",
-    "LauncherArguments",
-    "ModelArguments",
-    "check_adaptation",
-    "check_launch",
-    "check_ranges",
-]
-
 # How the help texts of commands that read a task are grouped.
 COLUMNS_GROUP = {
     "The columns of your own data (--task custom)": [item.name for item in dataclasses.fields(CustomTask)]
@@ -49,40 +38,34 @@ FINE_TUNING_GROUPS = {title: names.split() for title, names in _GROUPS.items()} 
 
 _COMPARISONS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 _COMPARISONS["other than"] = operator.ne
-_COUNT, _AMOUNT, _POSITIVE, _SHARE = {"at least": 1}, {"at least": 0}, {"above": 0}, {"at least": 0, "below": 1}
-_SEED = {"at least": 0, "below": 2**32}
-# What the numbers of all commands may be, the Trainer's own among them.
-RANGES: dict[str, dict[str, float]] = {
-    # data
-    "hold_out_every": {"at least": 0, "other than": 1},
-    **dict.fromkeys(("max_eval_rows", "max_length", "max_train_rows", "num_proc", "task_rows_cap"), _COUNT),
-    **dict.fromkeys(("rows_per_shard", "tokens_per_batch", "validation_rows"), _COUNT),
-    # model
-    **dict.fromkeys(("adapter_size", "n_embd", "n_head", "n_inner", "n_layer"), _COUNT),
-    "dropout": _SHARE,
-    **dict.fromkeys(("lm_coef", "max_rise"), _AMOUNT),
-    "n_positions": {"at least": 2},
-    "row_length": {"at least": 2},
-    "transfer_layers": _AMOUNT,
-    # measuring and generating text
-    **dict.fromkeys(("batch_size", "max_new_tokens", "max_tokens", "no_repeat_ngram_size", "num_samples"), _COUNT),
-    **dict.fromkeys(("passages", "prompt_tokens", "stride", "top_tokens"), _COUNT),
-    "repetition_penalty": _POSITIVE,
-    # looking inside
-    **dict.fromkeys(("count", "draws", "max_pairs", "max_texts", "path_steps", "phrase_words", "steps"), _COUNT),
-    **dict.fromkeys(("perturbation_learning_rate", "perturbation_rate"), _POSITIVE),
-    # training
-    **dict.fromkeys(("adam_beta1", "adam_beta2", "label_smoothing_factor", "warmup"), _SHARE),
-    **dict.fromkeys(("adam_epsilon", "learning_rate", "max_grad_norm", "warmup_steps", "weight_decay"), _AMOUNT),
-    **dict.fromkeys(("dataloader_num_workers", "eval_delay"), _AMOUNT),
-    **dict.fromkeys(("dataloader_prefetch_factor", "eval_accumulation_steps", "gradient_accumulation_steps"), _COUNT),
-    **dict.fromkeys(("per_device_eval_batch_size", "per_device_train_batch_size", "seeds"), _COUNT),
-    **dict.fromkeys(("eval_steps", "logging_steps", "num_train_epochs", "save_steps"), _POSITIVE),
-    "data_seed": _SEED,
-    "layer_decay": {"above": 0, "at most": 1},
-    "max_steps": {"at least": -1, "other than": 0},
-    "seed": _SEED,
-}
+# What the numbers of all commands may be, the Trainer's own among them: the bounds, and the flags that have them.
+_BOUNDS: list[tuple[dict[str, float], str]] = [
+    (
+        {"at least": 1},
+        "max_eval_rows max_length max_train_rows num_proc rows_per_shard task_rows_cap tokens_per_batch "
+        "validation_rows adapter_size n_embd n_head n_inner n_layer dataloader_prefetch_factor "
+        "eval_accumulation_steps gradient_accumulation_steps per_device_eval_batch_size per_device_train_batch_size "
+        "seeds batch_size max_new_tokens max_tokens no_repeat_ngram_size num_samples passages prompt_tokens stride "
+        "top_tokens count draws max_pairs max_texts path_steps phrase_words steps",
+    ),
+    ({"at least": 2}, "n_positions row_length"),
+    (
+        {"at least": 0},
+        "lm_coef max_rise transfer_layers adam_epsilon learning_rate max_grad_norm warmup_steps weight_decay "
+        "dataloader_num_workers eval_delay",
+    ),
+    (
+        {"above": 0},
+        "repetition_penalty perturbation_learning_rate perturbation_rate eval_steps logging_steps num_train_epochs "
+        "save_steps",
+    ),
+    ({"at least": 0, "below": 1}, "dropout adam_beta1 adam_beta2 label_smoothing_factor warmup"),
+    ({"at least": 0, "below": 2**32}, "data_seed seed"),
+    ({"at least": 0, "other than": 1}, "hold_out_every"),
+    ({"above": 0, "at most": 1}, "layer_decay"),
+    ({"at least": -1, "other than": 0}, "max_steps"),
+]
+RANGES = {name: bounds for bounds, names in _BOUNDS for name in names.split()}
 
 
 def check_ranges(arguments: Any) -> None:

@@ -13,7 +13,7 @@ from transformers import EvalPrediction, PreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import IGNORED_LABEL, MaskedRows, PackedRowCollator
 from .checkpoints import WholeCheckpointTrainer
-from .trainer import SetEpoch
+from .trainer import SetEpoch, own_random_state
 
 # Of a sample: tokens that are given, and tokens that the model goes on with.
 _PROMPT, _SAMPLE = 8, 24
@@ -113,9 +113,8 @@ def samples(
     given = max(1, min(_PROMPT, context // 2))
     chosen = rows.select(range(0, len(rows), max(1, len(rows) // count)))[:count]["input_ids"]
     prompts = torch.tensor([row[:given] for row in chosen], device=model.device)  # (samples, given)
-    device, was_training = model.device, model.training
-    own = {"devices": []} if device.type == "cpu" else {"devices": [device.index or 0], "device_type": device.type}
-    with torch.random.fork_rng(**own):
+    was_training = model.training
+    with own_random_state(model.device):
         torch.manual_seed(seed)
         drawn = model.eval().generate(
             input_ids=prompts,

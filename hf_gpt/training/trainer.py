@@ -36,6 +36,13 @@ class SetEpoch(TrainerCallback):
         self.follower.set_epoch(int(state.epoch or 0))
 
 
+def own_random_state(device: torch.device) -> AbstractContextManager:
+    """What is drawn within leaves the random states of CPU and device as they are."""
+    if device.type == "cpu":
+        return torch.random.fork_rng(devices=[])
+    return torch.random.fork_rng(devices=[device.index or 0], device_type=device.type)
+
+
 class GPTTrainer(WholeCheckpointTrainer):
     """
     `transformers.Trainer` with `FineTuningArguments` and atomic checkpoints; without `eval_dataset` nothing is
@@ -160,14 +167,8 @@ class GPTTrainer(WholeCheckpointTrainer):
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """The Trainer's own; it leaves the random state alone, so that training goes the same way without it."""
-        with self._own_random_state():
+        with own_random_state(self.args.device):
             return super().evaluation_loop(*args, **kwargs)
-
-    def _own_random_state(self) -> AbstractContextManager:
-        device = self.args.device
-        if device.type == "cpu":
-            return torch.random.fork_rng(devices=[])
-        return torch.random.fork_rng(devices=[device.index or 0], device_type=device.type)
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
         # The Trainer would group these by length too, and predictions would not come back in the order of the rows.
