@@ -22,7 +22,7 @@ from hf_gpt.features.shards import FeatureArguments, extract
 from hf_gpt.hub import code_files, download, push
 from hf_gpt.hub.card import HEADING, OWN_METHODS
 from hf_gpt.hub.checks import is_known
-from hf_gpt.hub.staging import checkpoint_files
+from hf_gpt.hub.staging import checkpoint_files, clean_settings
 from hf_gpt.training.checkpoints import WholeCheckpointTrainer
 from hf_gpt.training.pushing import SENDING
 
@@ -389,6 +389,13 @@ def test_pushing_while_training(hub, folder, tmp_path):
     assert "README.md" in repository.files()
     assert not list((tmp_path / "run" / SENDING).glob("*"))
     assert download("alice/run").is_dir()
+
+
+def test_a_relative_folder_of_this_machine_stays_here_too(tmp_path):
+    state = tmp_path / "trainer_state.json"
+    state.write_text(json.dumps({"best_model_checkpoint": "outputs/mine/checkpoint-2", "epoch": 1.0}))
+    clean_settings(tmp_path)
+    assert json.loads(state.read_text()) == {"best_model_checkpoint": "checkpoint-2", "epoch": 1.0}
 
 
 def test_what_deepspeed_keeps_is_not_the_model(tmp_path):
