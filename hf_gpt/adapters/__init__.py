@@ -168,7 +168,7 @@ def is_adapter(folder: str | os.PathLike) -> bool:
     return (Path(folder) / constants.CONFIG_NAME).is_file()
 
 
-def adapted_config(folder: str | os.PathLike, revision: str | None = None) -> GPTConfig:
+def adapted_config(folder: str | os.PathLike) -> GPTConfig:
     """
     The configuration of the model that an adapter (folder or Hub id) adapts: its head (`architectures`), labels and
     loss.
@@ -176,7 +176,7 @@ def adapted_config(folder: str | os.PathLike, revision: str | None = None) -> GP
     Raises:
         ValueError: if there is no adapter with a head's configuration.
     """
-    path = local_folder(folder, revision) / HEAD_CONFIG
+    path = local_folder(folder) / HEAD_CONFIG
     if not path.is_file():
         raise ValueError(
             f"{folder} has no {HEAD_CONFIG}, so its head is not known: load the base model with the right head and "

@@ -18,6 +18,7 @@ from ..model.modeling_gpt import GPTTaskModel
 GPT_TASK = "GPT_TASK"
 
 Inputs = dict[str, torch.Tensor | None]
+_OF_TREES = ("position_ids", "subtree_end", "parent_index", "lm_weights", "classify_index")
 
 
 def as_tree_inputs(model: GPTTaskModel, inputs: Inputs) -> Inputs:
@@ -122,15 +123,7 @@ class PeftModelForGPTTask(PeftModel):
         super().__init__(model, peft_config, adapter_name, **kwargs)
 
     def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        subtree_end: torch.Tensor | None = None,
-        parent_index: torch.Tensor | None = None,
-        lm_weights: torch.Tensor | None = None,
-        classify_index: torch.Tensor | None = None,
-        **kwargs: Any,
+        self, input_ids: torch.Tensor | None = None, attention_mask: torch.Tensor | None = None, **kwargs: Any
     ) -> Any:
         """
         Arguments and result are those of `GPTTaskModel.forward`.
@@ -139,15 +132,8 @@ class PeftModelForGPTTask(PeftModel):
             ValueError: for `inputs_embeds`, for prefix tuning under gradient checkpointing, and for prompt tuning
                 with `release_quirks`.
         """
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "position_ids": position_ids,
-            "subtree_end": subtree_end,
-            "parent_index": parent_index,
-            "lm_weights": lm_weights,
-            "classify_index": classify_index,
-        }
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        inputs |= {name: kwargs.pop(name, None) for name in _OF_TREES}
         config = self.active_peft_config
         if not config.is_prompt_learning or self._adapters_disabled:
             return super().forward(**inputs, **kwargs)

@@ -60,11 +60,6 @@ def check_blocks(path: Path, shapes: Sequence[Sequence[int]], width: int, first:
             )
 
 
-def is_release(path: str | os.PathLike) -> bool:
-    """Whether a path is a folder of the OpenAI release (told by its `params_shapes.json`)."""
-    return (Path(path) / "params_shapes.json").is_file()
-
-
 def read_release(directory: str | os.PathLike) -> dict[str, np.ndarray]:
     """
     The checked arrays of a folder of the OpenAI release, float32: `positions` (positions, width), `tokens`

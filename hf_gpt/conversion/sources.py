@@ -14,6 +14,7 @@ from transformers import GenerationConfig
 
 from ..adapters import base_folder, load_adapter, merge_adapter
 from ..files.reading import progress, read_json, read_tensors
+from ..files.weights import misfits
 from ..hub.checks import check_config, stock_type
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig, default_generation_config
@@ -22,9 +23,7 @@ from ..model.tokenization_gpt import GPTTokenizer
 from .joblib_arrays import read_arrays
 from .release import (
     BLOCK_ARRAYS,
-    block_state_dict,
     check_blocks,
-    is_release,
     read_release,
     release_config,
     release_parameters,
@@ -117,7 +116,7 @@ def recognise(path: Path) -> str:
         return _kind_of_config(path / "config.json")
     if is_bundle(path):
         return "gpt2-bundle"
-    if is_release(path) or any(path.glob("params_[0-9].npy")):
+    if (path / "params_shapes.json").is_file() or any(path.glob("params_[0-9].npy")):
         return "tf-release"
     if (path / "best_params.jl").is_file():
         return "best-params"
@@ -224,11 +223,7 @@ def _read_best_params(path: Path, options: SourceOptions) -> Checkpoint:
     shown = {"positions": embedding[-positions:], "tokens": embedding[:vocabulary], **named}
     config = release_config(shown, n_head=options.n_head, untrained_token_ids=None)
     rows = np.concatenate([embedding[: vocabulary + 3], np.zeros_like(embedding[:1])])
-    parameters = {
-        "embed_tokens.weight": torch.from_numpy(rows),
-        "embed_positions.weight": torch.from_numpy(np.array(embedding[-positions:])),
-        **block_state_dict(named, blocks),
-    }
+    parameters = release_parameters(shown | {"tokens": rows}, config)
     head = "causal-lm"
     if rest:
         weight, bias = arrays[-2:]
@@ -405,23 +400,12 @@ def _check(checkpoint: Checkpoint, path: Path) -> None:
     if checkpoint.config.tie_word_embeddings:
         expected.pop("lm_head.weight", None)
     found = checkpoint.parameters
-    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
-    if missing:
-        raise ValueError(f"{path} lacks {_listed(missing)}, which its configuration asks for.")
-    if extra:
-        raise ValueError(f"{path} holds {_listed(extra)}, which its configuration does not ask for.")
+    shapes = ({name: tensor.shape for name, tensor in side.items()} for side in (expected, found))
+    if problems := misfits(*shapes):
+        raise ValueError(f"{path} {', and '.join(problems)}.")
     for name in progress(sorted(found), "checking"):
-        if found[name].shape != expected[name].shape:
-            raise ValueError(
-                f"{path}: {name} has the shape {list(found[name].shape)}; its configuration asks for "
-                f"{list(expected[name].shape)}."
-            )
         if not found[name].is_floating_point():
             raise ValueError(f"{path}: {name} holds {found[name].dtype}, not floating-point numbers.")
         if not found[name].isfinite().all():
             count = int((~found[name].isfinite()).sum())
             raise ValueError(f"{path}: {name} holds {count:,} numbers that are NaN or infinite; copy the file again.")
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,12 +40,30 @@ def load_weights(
     if new_head:
         lost -= head_parameters(model).keys()
     if lost:
-        names = ", ".join(sorted(lost)[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
         raise ValueError(
-            f"{folder} lacks {names}, or has them in other shapes than its configuration says: copy it again, or "
-            "name a folder that holds the whole model."
+            f"{folder} lacks {_listed(lost)}, or has them in other shapes than its configuration says: copy it again, "
+            "or name a folder that holds the whole model."
         )
     return model
+
+
+def misfits(wanted: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]]) -> list[str]:
+    """How the parameters of a checkpoint are not those that its configuration asks for, given by name and shape."""
+    problems = {
+        "lacks": wanted.keys() - found.keys(),
+        "holds what its configuration does not ask for:": found.keys() - wanted.keys(),
+        "holds arrays of a wrong shape:": {
+            f"{name} {list(found[name])}, not {list(wanted[name])}"
+            for name in wanted.keys() & found.keys()
+            if list(wanted[name]) != list(found[name])
+        },
+    }
+    return [f"{what} {_listed(names)}" for what, names in problems.items() if names]
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = sorted(names)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def head_parameters(model: PreTrainedModel) -> dict[str, torch.nn.Parameter]:

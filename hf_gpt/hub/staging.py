@@ -16,6 +16,7 @@ from transformers.utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME, C
 
 from ..files import CARD
 from ..files.reading import read_json
+from ..files.weights import misfits
 from ..model import modeling_gpt
 from ..model.configuration_gpt import AUTO_MAP, GPTConfig
 from .card import is_machine_path, render_card
@@ -286,17 +287,7 @@ def _model_problems(target: Path) -> list[str]:
             stored |= {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
     if not stored:
         return ["there are no weights (model.safetensors)"]
+    wanted = {name: value.shape for name, value in model.state_dict().items()}
     tied = set(model._tied_weights_keys or {}) if model.config.tie_word_embeddings else set()
-    wanted = {name: list(value.shape) for name, value in model.state_dict().items() if name not in tied}
-    found = {
-        "the weights lack": wanted.keys() - stored.keys(),
-        "the weights have what the configuration does not know:": stored.keys() - wanted.keys() - tied,
-        "of another shape than the configuration says:": {
-            name for name in wanted.keys() & stored.keys() if wanted[name] != stored[name]
-        },
-    }
-    return [
-        f"{what} {', '.join(sorted(names)[:3])}{' and more' if len(names) > 3 else ''}"
-        for what, names in found.items()
-        if names
-    ]
+    wanted, stored = ({name: value for name, value in side.items() if name not in tied} for side in (wanted, stored))
+    return [f"its checkpoint {problem}" for problem in misfits(wanted, stored)]

@@ -149,7 +149,7 @@ class WordSplitter:
     spaCy treats each chunk between white space by itself, save for special cases that hold affixes (`:)`, `'em.`):
     these it looks up among the words of the whole text at the end, where a longer match across a space can hide a
     shorter one. So the words of a chunk, and of each part that the clean-up makes of it, are cached unless such a
-    special case would change them; a chunk of that kind goes through spaCy with those beside it.
+    special case would change them; a line with a chunk of that kind, which hardly any text has, is split as a whole.
 
     Args:
         max_parts (`int`, *optional*, defaults to 131072): how many parts of chunks to remember before starting anew.
@@ -173,7 +173,6 @@ class WordSplitter:
         self._special_cases = {case: tuple(part[orth] for part in parts) for case, parts in rules.items()}
         self._longest_special_case = max(map(len, self._special_cases), default=0)
         self._looked_up_late = self._find_late_cases(self.spacy_tokenizer)
-        self._late_words = {word.lower() for words in self._looked_up_late for word in words}
         self._late_cases = {words for words, parts in self._looked_up_late.items() if words != parts}
         self._longest_late_case = max(map(len, self._looked_up_late), default=0)
 
@@ -208,7 +207,7 @@ class WordSplitter:
     def _holds_late_case(self, words: Sequence[str]) -> bool:
         return any(tuple(words[start:end]) in self._late_cases for start, end in self._spans(words))
 
-    def _look_up_late(self, parts: Iterable[Sequence[str]]) -> list[str]:
+    def _look_up_late(self, parts: Sequence[Sequence[str]]) -> list[str]:
         # What spaCy makes of the words of several parts at the end: of matches that overlap the longest counts, of
         # those the first, though it may change nothing, as one across a space never does.
         words = [word for part in parts for word in part]
@@ -288,35 +287,18 @@ class WordSplitter:
             convert (`Callable`, *optional*, defaults to `str`): makes an item from lower-cased words.
 
         Yields:
-            `list`: one item for each chunk, or for several whose words depend on each other.
+            `list`: one item for each chunk, or for the line where words of chunks depend on each other.
         """
         for line in fix_text(text).split("\n"):
-            chunks = line.split()
-            found = list(map(of_chunk, chunks))
+            found = list(map(of_chunk, line.split()))
             if None in found:
-                self._fill_gaps(found, chunks, convert)
+                found = [convert(self._words_of_line(line))]
             if found:
                 yield found
 
-    def _fill_gaps(self, found: list, chunks: Sequence[str], convert: Callable[[str], Any]) -> None:
-        runs, end = [], 0
-        for index in [index for index, item in enumerate(found) if item is None]:
-            if index < end:
-                continue
-            start, end = index, index + 1
-            while start > 0 and self._may_join_late_case(chunks[start - 1]):
-                start -= 1
-            while end < len(chunks) and self._may_join_late_case(chunks[end]):
-                end += 1
-            runs.append(slice(start, end))
-        for run in reversed(runs):
-            parts = list(map(self._words_of, clean_line(" ".join(chunks[run])).split()))
-            found[run] = [convert(" ".join(self._look_up_late(parts)).lower())]
-
-    def _may_join_late_case(self, chunk: str) -> bool:
-        # No match of the late look-up holds a word that no late case has, so neither does any that overlaps it.
-        words = self.split_chunk(chunk)
-        return words is None or not self._late_words.isdisjoint(words.split(" "))
+    def _words_of_line(self, line: str) -> str:
+        parts = list(map(self._words_of, clean_line(line).split()))
+        return " ".join(self._look_up_late(parts)).lower()
 
     def __call__(self, text: str) -> str:
         """The lower-cased words of any text, parted by single spaces; a newline is the word newline."""

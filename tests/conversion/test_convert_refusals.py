@@ -60,11 +60,11 @@ DAMAGE = {
     ),
     "extra tensor": (
         damage_weights(lambda state: state.update({"transformer.h.7.ln_2.bias": torch.ones(3)})),
-        "holds h.7.ln_2.bias, which",
+        "holds what its configuration does not ask for: h.7.ln_2.bias",
     ),
     "wrong shape": (
         damage_weights(lambda state: state.update({"transformer.h.0.ln_1.bias": torch.ones(3)})),
-        "h.0.ln_1.bias has the shape [3]; its configuration asks for [32]",
+        "holds arrays of a wrong shape: h.0.ln_1.bias [3], not [32]",
     ),
     "not a number": (damage_weights(set_nan), "h.1.mlp.c_fc.weight holds 1 numbers that are NaN"),
     "integers": (

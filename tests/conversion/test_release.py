@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
-from hf_gpt.conversion.release import block_shapes, is_release, load_release, read_release
+from hf_gpt.conversion.release import block_shapes, load_release, read_release
+from hf_gpt.conversion.sources import recognise
 
 from ..support.golden import CARRIED
 
@@ -194,12 +195,10 @@ def test_loaded_release_can_be_saved(tmp_path):
     assert loaded.generation_config.suppress_tokens == model.generation_config.suppress_tokens
 
 
-def test_is_release(release, tmp_path):
-    assert is_release(release)
-    assert is_release(str(release))
-    assert not is_release(tmp_path)
-    assert not is_release(release / "params_shapes.json")
-    assert not is_release(tmp_path / "nothing")
+def test_a_release_is_recognised(release, tmp_path):
+    assert recognise(release) == "tf-release"
+    with pytest.raises(ValueError, match="holds no checkpoint that is known"):
+        recognise(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_other_damages(bundle, tmp_path, convert):
     (folder / DATA).write_bytes(data)
     for changes, message in (
         ({"n_layer": 3}, "lacks h.2."),
-        ({"n_layer": 1}, "holds h.1."),
+        ({"n_layer": 1}, "does not ask for: h.1."),
         ({"n_embd": 34}, "shape"),
     ):
         (folder / SIZES).write_text(json.dumps(sizes | changes))
