@@ -307,10 +307,15 @@ class GPTForMaskedLM(GPTLanguageModel):
         super().__init__(config)
 
 
-class GPTScoringModel(HeadLayers, GPTPreTrainedModel):
-    """What task heads share: a linear layer over the states of the layers that `config.head_layers` names."""
+class GPTTaskModel(HeadLayers, GPTPreTrainedModel):
+    """
+    What the task heads share: a linear layer over the states of the layers that `config.head_layers` names, an
+    auxiliary language model, the joint loss.
+    """
 
     score_width: int | None = None
+    # Whether there is a label for every word, and not one for the example.
+    reads_words = False
     # Small, and drawn anew for a task: quantisers leave them alone, and in half precision they stay whole.
     _keep_in_fp32_modules = ["score"]
 
@@ -321,19 +326,9 @@ class GPTScoringModel(HeadLayers, GPTPreTrainedModel):
         if config.head_layers == "mix":
             self.head_mix = ScalarMix(config.n_layer + 1)
         self.score = nn.Linear(config.n_embd, self.score_width or config.num_labels)
-        self.post_init()
-
-
-class GPTTaskModel(GPTScoringModel):
-    """What the task heads share: the states they read, an auxiliary language model, the joint loss."""
-
-    # Whether there is a label for every word, and not one for the example.
-    reads_words = False
-
-    def __init__(self, config: GPTConfig):
-        super().__init__(config)
         # Share of the task's loss that label smoothing gives to all classes alike: a setting of training, not saved.
         self.label_smoothing = 0.0
+        self.post_init()
 
     @can_return_tuple
     def forward(
