@@ -171,10 +171,7 @@ def is_adapter(folder: str | os.PathLike) -> bool:
 def adapted_config(folder: str | os.PathLike) -> GPTConfig:
     """
     The configuration of the model that an adapter (folder or Hub id) adapts: its head (`architectures`), labels and
-    loss.
-
-    Raises:
-        ValueError: if there is no adapter with a head's configuration.
+    loss; a `ValueError` if there is no adapter with a head's configuration.
     """
     path = local_folder(folder) / HEAD_CONFIG
     if not path.is_file():
@@ -232,10 +229,8 @@ def _check_size(folder: str | os.PathLike, adapter: PeftConfig, config: GPTConfi
 
 def base_folder(folder: str | os.PathLike, base_model: str | os.PathLike | None = None) -> tuple[str, Path]:
     """
-    The name of an adapter's base model, by default the one that it names, and its folder.
-
-    Raises:
-        ValueError: if there is none, or it is an adapter itself.
+    The name of an adapter's base model, by default the one that it names, and its folder; a `ValueError` if there is
+    none, or it is an adapter itself.
     """
     adapter = _adapter_settings(folder)
     name = os.fspath(base_model or adapter.base_model_name_or_path or "")

@@ -217,9 +217,6 @@ class BitFitLayer(_Layer):
         """
         Write an adapter's bias, by default the active one's, into the base layer; `safe_merge` checks that it is
         finite.
-
-        Raises:
-            ValueError: for several adapters, or a bias that is not finite.
         """
         names = [name for name in check_adapters_to_merge(self, adapter_names) if name in self.bitfit_bias]
         if not names:

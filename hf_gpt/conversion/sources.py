@@ -101,10 +101,8 @@ def locate(source: str) -> Path:
 
 def recognise(path: Path) -> str:
     """
-    What a file or folder holds, told by its contents: a key of `KINDS`.
-
-    Raises:
-        ValueError: if it is none of them; the message says what was found and what was looked for.
+    What a file or folder holds, told by its contents: a key of `KINDS`, or a `ValueError` that says what was found and
+    what was looked for.
     """
     if path.is_file():
         if path.suffix == ".jl":

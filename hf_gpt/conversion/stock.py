@@ -140,10 +140,8 @@ def is_base(name: str) -> bool:
 
 def own_parameters(tensors: Mapping[str, torch.Tensor], config: GPTConfig) -> dict[str, torch.Tensor]:
     """
-    Parameters without `transformer.` and without a tied output matrix, which must equal the token embedding.
-
-    Raises:
-        ValueError: if they are not equal.
+    Parameters without `transformer.` and without a tied output matrix; a `ValueError` if that is not the token
+    embedding.
     """
     parameters = {name.removeprefix("transformer."): tensor.detach() for name, tensor in tensors.items()}
     if config.tie_word_embeddings and "lm_head.weight" in parameters:

@@ -95,12 +95,7 @@ def _read_merges(path: Path, vocabulary: dict[str, int]) -> list[tuple[str, str]
 
 
 def find_tokenizer(folder: Path, config: GPTConfig) -> GPTTokenizer:
-    """
-    The tokenizer of a folder, in whatever format, which belongs to a model of this configuration.
-
-    Raises:
-        ValueError: if there is none, it is damaged, or it belongs to another model.
-    """
+    """The tokenizer of a folder, in whatever format; a `ValueError` if there is none that belongs to such a model."""
     try:
         tokenizer = _read(folder)
     except (ValueError, OSError) as error:

@@ -92,10 +92,7 @@ def check_types(
 ) -> None:
     """
     Compare values of a file, by field, with the annotations of the fields that are looked at. `required` fields must
-    be there; `within` is the field that the values stand in.
-
-    Raises:
-        ValueError: that names file and field.
+    be there; `within` is the field that the values stand in. A `ValueError` names file and field.
     """
     where = f"{path}: {within and f'{within}, '}"
     missing = [name for name in required if name not in values]
@@ -126,9 +123,7 @@ def _as_floats(value: Any) -> Any:
 def read_npy(path: Path) -> np.ndarray:
     """
     The array in a `.npy` file, mapped rather than read: a size that the file does not have is refused, not allocated.
-
-    Raises:
-        ValueError: if it is damaged, or holds anything but an array of numbers; the message names it.
+    A `ValueError` names a file that is damaged, or holds anything but an array of numbers.
     """
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)

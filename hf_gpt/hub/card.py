@@ -55,15 +55,8 @@ def render_card(
 ) -> str:
     """
     The text of README.md as it is uploaded: that of the folder, or a new one where there is none, with the metadata
-    that the Hub wants and a section that says how to load it.
-
-    Args:
-        folder (`Path`): what is uploaded.
-        kind (`str`): a key of `staging.CONFIGURATIONS`.
-        repo_id (`str`): where to.
-        settings (`dict`): of the repository's configuration file.
-        revision (`str`, *optional*): branch or tag to load.
-        base_model (`str`, *optional*): Hub id of the model that this one was made from.
+    that the Hub wants and a section that says how to load it, at a `revision` if there is one. `settings` are those of
+    the repository's configuration file, `base_model` is the Hub id of the model that this one was made from.
 
     Raises:
         ValueError: if the metadata is not valid, or the card names a path of this machine.

@@ -208,8 +208,7 @@ def check_repository(
     Look at the files of a repository on the disk. Nothing is executed, and no weights are read.
 
     Args:
-        folder (`str` or `Path`): as it was downloaded, or is to be uploaded.
-        where (`str`, *optional*): what to call it in the message, by default the folder.
+        folder (`str` or `Path`): as it was downloaded, or is to be uploaded; messages call it `where`.
         home (`Path`, *optional*): another folder that links may lead to.
         names (`Iterable[str]`, *optional*): the files that will be read, by default all.
 

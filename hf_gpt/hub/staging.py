@@ -79,10 +79,8 @@ class Staged:
 
 def kind_of(folder: Path) -> str:
     """
-    What a folder holds: `"model"`, `"tokenizer"`, `"adapter"` or `"features"`.
-
-    Raises:
-        ValueError: if there is no such folder, it holds nothing of these, or two of them at once.
+    What a folder holds, a key of `CONFIGURATIONS`; a `ValueError` if it is none, or holds nothing of these or two at
+    once.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder}: there is no such folder.")
@@ -106,14 +104,11 @@ def stage(
     folder: Path, target: Path, repo_id: str, base_model: str | None = None, revision: str | None = None
 ) -> Staged:
     """
-    Put what is to be uploaded into an empty folder, and check it.
+    Put what is to be uploaded of a folder, which is only read, into an empty one (`target`), and check it.
 
     Args:
-        folder (`Path`): the source, which is only read.
-        target (`Path`): the empty folder.
-        repo_id (`str`): where it will be uploaded to.
+        repo_id (`str`), revision (`str`, *optional*): what the card tells to load.
         base_model (`str`, *optional*): Hub id of the model that this one was made from; adapters name theirs.
-        revision (`str`, *optional*): branch or tag that the card tells to load.
 
     Raises:
         ValueError: for anything that a stranger could not load, or should not see.
@@ -174,10 +169,7 @@ def _replace(path: Path, content: str | dict[str, Any]) -> None:
 def clean_settings(folder: Path) -> list[str]:
     """
     Take the paths of this machine out of all settings of a folder that is to be uploaded; what its files are links to
-    stays as it is. Returns what was shortened, for people.
-
-    Raises:
-        ValueError: for a file that is not JSON.
+    stays as it is. Returns what was shortened, for people; a `ValueError` names a file that is not JSON.
     """
     notes = []
     for path in sorted(folder.glob("*.json")):

@@ -238,10 +238,9 @@ class LengthGroupedSampler(Sampler[int]):
     rows (see `PaddedDataset`) come last.
 
     Rows are shuffled, cut into pools of many batches, sorted by length within a pool, cut into batches, and the
-    batches are shuffled. The order follows from seed and epoch alone, and batches are those of all ranks and
-    accumulation steps together: it is the same for one process and several, and after a resumption.
-    `transformers.trainer_pt_utils.LengthGroupedSampler` depends on the state of the global generator and on the
-    batch size of one device instead.
+    batches are shuffled. The order follows from seed and epoch alone (that of transformers' own sampler of this name
+    does not), and batches are those of all ranks and accumulation steps together: it is the same for one process and
+    several, and after a resumption.
 
     Args:
         lengths (`Sequence[int]`): length of each row; all the same for an order that is random throughout.
