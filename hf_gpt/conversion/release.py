@@ -16,7 +16,7 @@ import torch
 from ..files.reading import read_json, read_npy
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
-from .stock import with_special_tokens
+from .stock import with_special_rows, with_special_tokens
 
 RELEASE_PIECES = 10
 
@@ -154,7 +154,6 @@ def release_config(
         ValueError: if `n_positions` or `n_head` do not fit.
     """
     available, width = arrays["positions"].shape
-    vocabulary = arrays["tokens"].shape[0]
     if n_positions is None:
         n_positions = available
     if not 1 <= n_positions <= available:
@@ -163,20 +162,9 @@ def release_config(
         if width % 64:
             raise ValueError(f"The width {width} is not a multiple of 64: give the number of heads (n_head).")
         n_head = width // 64
-    kwargs.setdefault("untrained_token_ids", [vocabulary, vocabulary + 1, vocabulary + 2])
-    return GPTConfig(
-        vocab_size=vocabulary + 4,
-        n_positions=n_positions,
-        n_embd=width,
-        n_layer=sum(name.endswith("ln_2/b") for name in arrays),
-        n_head=n_head,
-        bos_token_id=vocabulary,
-        start_token_id=vocabulary,
-        delimiter_token_id=vocabulary + 1,
-        classify_token_id=vocabulary + 2,
-        pad_token_id=vocabulary + 3,
-        **kwargs,
-    )
+    n_layer = sum(name.endswith("ln_2/b") for name in arrays)
+    shape = {"n_positions": n_positions, "n_embd": width, "n_layer": n_layer, "n_head": n_head}
+    return GPTConfig(**shape, **with_special_rows(arrays["tokens"].shape[0]) | kwargs)
 
 
 def block_state_dict(arrays: Mapping[str, np.ndarray], n_layer: int) -> dict[str, torch.Tensor]:

@@ -100,12 +100,14 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
         "n_inner": theirs.get("n_inner"),
         "architectures": [own_class(name) for name in theirs["architectures"] or ()] or None,
     }
-    if "start_token_id" not in config:
-        first = theirs["vocab_size"]
-        ours |= {"vocab_size": first + 4, "bos_token_id": first, "start_token_id": first}
-        ours |= {"delimiter_token_id": first + 1, "classify_token_id": first + 2, "pad_token_id": first + 3}
-        ours["untrained_token_ids"] = [first, first + 1, first + 2]
-    return ours
+    return ours if "start_token_id" in config else ours | with_special_rows(theirs["vocab_size"])
+
+
+def with_special_rows(first: int) -> dict[str, Any]:
+    """Fields of the configuration of a model whose special tokens, which are untrained, stand behind `first` rows."""
+    names = ("start_token_id", "delimiter_token_id", "classify_token_id", "pad_token_id")
+    ids = dict(zip(names, range(first, first + 4), strict=True))
+    return ids | {"vocab_size": first + 4, "bos_token_id": first, "untrained_token_ids": [first, first + 1, first + 2]}
 
 
 def own_class(name: str) -> str:
