@@ -16,13 +16,9 @@ _MOST_COMPARED = 256
 
 class AlignedEncoding:
     """
-    An `Encoding` of the `tokenizers` library whose character positions are those of the text as given. They are
-    computed when first asked for; everything else is the wrapped encoding's.
-
-    Args:
-        encoding (`tokenizers.Encoding`): the encoding of the words.
-        sequences (`list`): the one or two sequences as given: texts, or lists of words.
-        language (`str`, *optional*, defaults to `"en"`): by whose rules their words were split.
+    An `Encoding` of the `tokenizers` library, of the words of one or two sequences (texts, or lists of words), whose
+    character positions are those of the text as given. They are computed when first asked for; everything else is the
+    wrapped encoding's.
     """
 
     def __init__(self, encoding, sequences: Sequence[str | Sequence[str]], language: str = "en"):
@@ -91,9 +87,6 @@ class AlignedEncoding:
 class GivenWordsEncoding(AlignedEncoding):
     """
     An `Encoding` of GPT-2's tokenizer for words that were given: those behind the first had a space put before them.
-
-    Args:
-        encoding (`tokenizers.Encoding`): of the words with their spaces.
     """
 
     def __init__(self, encoding):

@@ -29,11 +29,8 @@ _WITHOUT_PROBABILITIES = ("sdpa", "blockwise", "flex", "flash")
 
 def check_arguments(model: nn.Module, names: Iterable[str]) -> None:
     """
-    Raise a `TypeError` for keyword arguments that nothing would read.
-
-    Args:
-        model (`PreTrainedModel`): what they were given to; an attention function of its own may name more.
-        names (`Iterable[str]`): of those beside the parameters of its `forward`.
+    Raise a `TypeError` for keyword arguments, beside the parameters of a model's `forward`, that nothing would read;
+    an attention function of its own may name more.
     """
     unknown = [name for name in names if name not in PASSED_ON]
     if not unknown:

@@ -55,11 +55,8 @@ def conventional_inputs(
 
 def default_lm_weights(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, batch: int) -> torch.Tensor:
     """
-    `1 / (sequences of the example * predicted tokens of the sequence)` for every token after the first.
-
-    Args:
-        input_ids, attention_mask (`torch.Tensor` of shape `(rows, length)`): from `conventional_inputs`.
-        batch (`int`): examples, each of as many rows.
+    `1 / (sequences of the example * predicted tokens of the sequence)` for every token after the first, of shape
+    `(rows, length)` as what `conventional_inputs` gives; each of the `batch` examples has as many rows.
     """
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     tokens = mask.bool()
