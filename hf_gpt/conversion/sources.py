@@ -29,7 +29,7 @@ from .release import (
     release_parameters,
 )
 from .stock import STOCK_CONFIGS, drawn_special_tokens, from_stock, is_base, own_class, own_config, own_parameters
-from .tensorflow_bundle import is_bundle, read_bundle, stock_fields
+from .tensorflow_bundle import SIZES, is_bundle, read_bundle, stock_fields
 from .tokenizers import SPECIAL_TOKENS, find_tokenizer, vocabulary_size
 
 KINDS = {
@@ -268,7 +268,9 @@ def _read_stock(path: Path, options: SourceOptions) -> Checkpoint:
 
 
 def _read_gpt2_bundle(path: Path, options: SourceOptions) -> Checkpoint:
-    config = GPTConfig.from_dict(own_config(stock_fields(path)))
+    fields = stock_fields(path)
+    check_config(fields, path / SIZES)
+    config = GPTConfig.from_dict(own_config(fields))
     return Checkpoint("gpt2-bundle", config, "causal-lm", from_stock(read_bundle(path), config, "none", options.seed))
 
 

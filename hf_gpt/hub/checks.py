@@ -143,10 +143,10 @@ def check_config(settings: dict[str, Any], where: str | Path) -> None:
             raise ValueError(f"{where}: a configuration has no field {name}: leave it out.")
     check_types(where, settings, CONFIG_TYPES)
     check_types(where, settings.get("quantization_config") or {}, {"quant_method": str}, within="quantization_config")
-    for name, most in _LARGEST_SIZES.items():
-        for found in (settings.get(name), settings.get(GPTConfig.attribute_map.get(name))):
-            if isinstance(found, int) and found > most:
-                raise ValueError(f"{where}: {name} must be at most {most:,}, not {found}.")
+    for name, found in settings.items():
+        most = _LARGEST_SIZES.get(GPTConfig.attribute_map.get(name, name))
+        if most is not None and isinstance(found, int) and found > most:
+            raise ValueError(f"{where}: {name} must be at most {most:,}, not {found}.")
 
 
 def is_weights(name: str) -> bool:

@@ -299,6 +299,7 @@ def with_config(tiny_model, folder, overrides):
     [
         *({name: 1 << 31} for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "n_inner")),
         {"num_labels": 1 << 31},
+        {"hidden_size": 1 << 31},
         {"n_layer": 1001},
     ],
     ids="-".join,
