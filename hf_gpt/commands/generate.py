@@ -38,6 +38,8 @@ from ..training.text_files import iter_texts
 from . import command, parse_arguments
 
 _WIDTH = 110
+# What the output file says of a continuation.
+_WRITTEN = ("text", "generated", "new_tokens", "mean_log_probability", "repetition")
 # Of the strategies, in their order.
 NAMES = ("greedy", "beam", "temperature", "top_k", "nucleus", "typical")
 
@@ -124,17 +126,8 @@ def main() -> None:
     if args.stream:
         _stream(model, tokenizer, prompts, args, settings)
         return
-    results = continue_prompts(
-        model,
-        tokenizer,
-        prompts,
-        args.chosen,
-        args.max_new_tokens,
-        args.seed,
-        args.num_samples,
-        args.batch_size,
-        **settings,
-    )
+    counts = (args.max_new_tokens, args.seed, args.num_samples, args.batch_size)
+    results = continue_prompts(model, tokenizer, prompts, args.chosen, *counts, **settings)
     record: dict[str, Any] = {"model": args.model_name_or_path, "seed": args.seed, **settings}
     if texts is not None:
         _print_side_by_side([tokenizer.decode(prompt) for prompt in prompts], args.chosen, results)
@@ -143,7 +136,10 @@ def main() -> None:
         _print_comparison(record["comparison"])
     if args.output_file:
         record["strategies"] = [
-            {"strategy": str(strategy), "continuations": [_row(each) for each in continuations]}
+            {
+                "strategy": str(strategy),
+                "continuations": [{name: getattr(each, name) for name in _WRITTEN} for each in continuations],
+            }
             for strategy, continuations in zip(args.chosen, results, strict=True)
         ]
         write_json(Path(args.output_file), record)
@@ -241,13 +237,3 @@ def _print_comparison(rows: Sequence[dict[str, Any]]) -> None:
         cells = (row[name] for name in columns)
         shown = ("-" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in cells)
         print(f"{row['of']:{width}}  {'  '.join(f'{cell:>11}' for cell in shown)}")
-
-
-def _row(each: Continuation) -> dict[str, Any]:
-    return {
-        "text": each.text,
-        "generated": each.generated,
-        "new_tokens": each.new_tokens,
-        "mean_log_probability": each.mean_log_probability,
-        "repetition": each.repetition,
-    }

@@ -71,14 +71,11 @@ def _score_sentences(args: ScoreArguments) -> list[dict[str, Any]]:
     texts = read_lines(Path(args.file)) if args.file else args.text
     if not all(map(str.strip, texts)):
         raise ValueError("One --text is empty: write something.")
+    names = ("tokens", "log_probability", "perplexity")
+    scores = _score(args, texts)
     return [
-        {
-            "text": text,
-            "tokens": score.tokens,
-            "log_probability": score.log_probability,
-            "perplexity": score.perplexity,
-        }
-        for text, score in zip(texts, _score(args, texts), strict=True)
+        {"text": text} | {name: getattr(score, name) for name in names}
+        for text, score in zip(texts, scores, strict=True)
     ]
 
 

@@ -158,8 +158,7 @@ def _extract(args: FeatureArguments, state: PartialState) -> dict[str, Any]:
     shards = Shards(output, args.format, len(rows), args.shard_size)
     # The first process decides for all: another one might look when shards are being written already.
     plan = [shards.unfinished() if state.is_main_process else None]
-    if state.num_processes > 1:
-        broadcast_object_list(plan)
+    broadcast_object_list(plan)
     if state.is_main_process:
         by = f" by {state.num_processes} processes" if state.num_processes > 1 else ""
         print(f"{len(rows):,} rows; {len(plan[0])} of {shards.count} shards are to be made{by}", flush=True)

@@ -136,12 +136,10 @@ def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
         step: checkpoint_problems(path, args.deepspeed_plugin is not None) + rng_problem(path, args)
         for step, path in found.items()
     }
-    by_process = [problems]
-    if args.world_size > 1:
-        by_process = gather_object([problems])
-        # Without a common file system, a process sees the checkpoints of its own machine.
-        steps = [step for step in found if all(step in seen for seen in by_process)]
-        problems = {step: list(dict.fromkeys(text for seen in by_process for text in seen[step])) for step in steps}
+    by_process = gather_object([problems])
+    # Without a common file system, a process sees the checkpoints of its own machine.
+    steps = [step for step in found if all(step in seen for seen in by_process)]
+    problems = {step: list(dict.fromkeys(text for seen in by_process for text in seen[step])) for step in steps}
     for step, texts in problems.items():
         if not texts:
             return found[step]

@@ -52,8 +52,7 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
         folder = output / f"seed-{seed}"
         # The first process decides for all: another machine's may see another file system.
         finished = [read_json(folder / METRICS) if (folder / METRICS).is_file() else None]
-        if args.world_size > 1:
-            broadcast_object_list(finished)
+        broadcast_object_list(finished)
         if finished[0] is not None:
             records[seed] = finished[0]
             continue
