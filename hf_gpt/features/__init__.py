@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTModel, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import length_sorted_batches
@@ -134,7 +133,10 @@ class FeatureExtractor:
         self.pooling = pooling
         self.by_word = pooling == "none" and unit == "word"
         self.word_pooling = word_pooling
-        self.max_length = checked_max_length(max_length, model.config)
+        context = model.config.n_positions
+        self.max_length = context if max_length is None else max_length
+        if max_length is not None and not 8 <= max_length <= context:
+            raise ValueError(f"max_length {max_length}: give 8 to the model's context of {context}.")
         on_cpu = self.model.device.type == "cpu"
         self.tokens_per_batch = tokens_per_batch or (_CPU_TOKENS if on_cpu else _ACCELERATOR_TOKENS)
 
@@ -229,15 +231,6 @@ class FeatureExtractor:
                 states = nn.functional.embedding_bag(index, states.float(), starts, mode="mean").to(states.dtype)
             pooled[layer] = states.cpu()
         return pooled
-
-
-def checked_max_length(max_length: int | None, config: GPTConfig) -> int:
-    """The longest sequence; a `ValueError` where the model's context is shorter, or nothing would be left of texts."""
-    if max_length is None:
-        return config.n_positions
-    if not 8 <= max_length <= config.n_positions:
-        raise ValueError(f"max_length {max_length}: give 8 to the model's context of {config.n_positions}.")
-    return max_length
 
 
 def word_spans(encoding: Any) -> np.ndarray:
