@@ -1,18 +1,7 @@
 """
-How tasks are declared: a constructor for each family, and shorthands for where rows lie.
-
-    text_task(
-        "sst2",
-        "Whether a phrase of a film review is negative or positive",
-        ("negative", "positive"),
-        files("{}.tsv", {"text": "sentence", "label": "label"}, read=read_plain_tsv, labels=("0", "1")),
-        hub=hub("stanfordnlp/sst2", {"id": "idx", "text": "sentence", "label": "label"}),
-        licence="none stated",
-        source="https://gluebenchmark.com/tasks",
-    )
-
-First come the task's name, a line on what is asked, its labels where they are classes, and the layouts of its files;
-all else is a field of `TaskSpec` by its name.
+How tasks are declared: a constructor for each family, and shorthands for where rows lie. First come the task's name, a
+line on what is asked, its labels where they are classes, and the layouts of its files; all else is a field of
+`TaskSpec` by its name.
 """
 
 from collections.abc import Mapping
