@@ -423,11 +423,13 @@ class GPTTaskModel(HeadLayers, GPTPreTrainedModel):
             if not self.reads_words:
                 items = items / (labels.numel() // labels.shape[0])  # of (batch, num_labels) the examples
         if return_lm_loss:
-            states = outputs.last_hidden_state
-            lm_loss = self._lm_loss_sum(states, input_ids, lm_weights, parent_index, rows) / items
+            # Coefficient and mean lie in the weights, so that the gradient of the matrix is not multiplied again.
+            weights, states = lm_weights * (self.config.lm_coef / items), outputs.last_hidden_state
+            auxiliary = self._lm_loss_sum(states, input_ids, weights, parent_index, rows)
+            lm_loss = auxiliary / self.config.lm_coef
         if task_loss is not None:
             # A tensor of its own in any case: the Trainer scales it in place.
-            loss = task_loss.clone() if lm_loss is None else task_loss + self.config.lm_coef * lm_loss
+            loss = task_loss.clone() if lm_loss is None else task_loss + auxiliary
         return GPTTaskOutput(
             loss=loss,
             logits=logits,
