@@ -5,8 +5,9 @@ What is inside a model, as functions over tensors and tokens: a module for each 
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import numpy as np
 import torch
 from scipy import stats
 from torch.utils.hooks import RemovableHandle
+from transformers.hf_argparser import HfArg
 
 from ..features import FeatureExtractor
 from ..files import check_empty
-from ..generation import LanguageModelArguments, check_one_of, encode
+from ..generation import LanguageModelArguments, check_one_of, check_predicted, encode
 from ..generation.inspection import NextToken
 from ..generation.scoring import read_lines
 from ..model.modeling_gpt import GPTPreTrainedModel
@@ -40,15 +42,13 @@ class Example:
 class AnalysisArguments(LanguageModelArguments):
     """Which model, which texts, and where the result goes."""
 
-    text: list[str] | None = field(default=None, metadata={"help": "Texts; without text and file, carried sentences."})
-    file: str | None = field(
-        default=None, metadata={"help": "File of texts: one a line, or rows of CSV, TSV, JSONL or Parquet."}
-    )
-    text_column: str = field(default="text", metadata={"help": "Column of the texts in a file of rows."})
-    label_column: str = field(default="label", metadata={"help": "Column of their labels, if there is one."})
-    output_dir: str = field(metadata={"help": "Folder for pictures, pages and JSON."})
-    overwrite: bool = field(default=False, metadata={"help": "Replace what is in the folder."})
-    seed: int = field(default=0, metadata={"help": "Of everything that is drawn."})
+    text: list[str] | None = HfArg(default=None, help="Texts; without text and file, carried sentences.")
+    file: str | None = HfArg(default=None, help="File of texts: one a line, or rows of CSV, TSV, JSONL or Parquet.")
+    text_column: str = HfArg(default="text", help="Column of the texts in a file of rows.")
+    label_column: str = HfArg(default="label", help="Column of their labels, if there is one.")
+    output_dir: str = HfArg(help="Folder for pictures, pages and JSON.")
+    overwrite: bool = HfArg(default=False, help="Replace what is in the folder.")
+    seed: int = HfArg(default=0, help="Of everything that is drawn.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,12 +63,11 @@ class AnalysisArguments(LanguageModelArguments):
         """`str`: of the model, for headings."""
         return Path(self.model_name_or_path).name
 
+    @cached_property
     def examples(self) -> list[Example]:
         """
-        The texts, with their labels where there are some.
-
-        Raises:
-            ValueError: naming file and row, if one has no text.
+        `list[Example]`: the texts, with their labels where there are some; a `ValueError` names file and row if one
+        has no text.
         """
         if self.text is not None:
             return [Example(text) for text in self.text]
@@ -81,12 +80,9 @@ class AnalysisArguments(LanguageModelArguments):
         Raises:
             ValueError: naming the text that has fewer than `fewest` tokens.
         """
-        found = []
-        for example in self.examples():
-            found.append(encode(tokenizer, example.text))
-            if len(found[-1]) < fewest:
-                wanted = "no token" if fewest == 1 else "fewer than two tokens"
-                raise ValueError(f"The text {example.text!r} has {wanted}: there is nothing to look at; write more.")
+        found = [encode(tokenizer, example.text) for example in self.examples]
+        for ids, example in zip(found, self.examples, strict=True):
+            check_predicted(ids, f"The text {example.text!r}", fewest)
         if limit is not None and (cut := sum(len(ids) > limit for ids in found)):
             print(f"Of {cut:,} of {len(found):,} texts only the first {limit:,} tokens are read.")
         return [ids[:limit] for ids in found]
@@ -126,11 +122,10 @@ def words_of(tokenizer: GPTTokenizer, ids: list[int]) -> list[str]:
 @contextmanager
 def removing(handles: Iterable[RemovableHandle]) -> Iterator[None]:
     """Hooks that are removed at the end of the block."""
-    try:
-        yield
-    finally:
+    with ExitStack() as hooks:
         for handle in handles:
-            handle.remove()
+            hooks.enter_context(handle)
+        yield
 
 
 def text_states(
@@ -141,18 +136,9 @@ def text_states(
     by_word: bool = False,
 ) -> tuple[dict[int, np.ndarray], list[tuple[int, int, int]]]:
     """
-    The states of texts (mean over their tokens) or of their words (last token, which has read the whole word).
-
-    Args:
-        model (`GPTPreTrainedModel`): in evaluation mode.
-        tokenizer (`GPTTokenizer`): its tokenizer.
-        texts (`Sequence[str]`): the texts.
-        layers (*optional*, defaults to `"all"`): see `hf_gpt.features.resolve_layers`.
-        by_word (`bool`, *optional*, defaults to `False`): words instead of texts.
-
-    Returns:
-        By layer the states, `(units, n_embd)`, and of each unit the number of its text, its first and its end
-        character.
+    The states of texts (mean over their tokens) or of their words (last token, which has read the whole word): by
+    layer (see `hf_gpt.features.resolve_layers`) `(units, n_embd)`, and of each unit the number of its text, its first
+    and its end character.
     """
     unit = {"pooling": "none", "unit": "word", "word_pooling": "last"} if by_word else {"pooling": "mean"}
     found = FeatureExtractor(model, tokenizer, layers=layers, **unit)(list(texts))
@@ -173,15 +159,8 @@ def redrawn(model: GPTPreTrainedModel, seed: int = 0) -> GPTPreTrainedModel:
 
 def mean_intervals(values: np.ndarray, seed: int = 0, draws: int = 1000) -> np.ndarray:
     """
-    Means over examples with bootstrap intervals (percentiles, 95%).
-
-    Args:
-        values (`np.ndarray` of shape `(examples, ...)`): a number or more of each example.
-        seed (`int`, *optional*, defaults to 0): of the draws.
-        draws (`int`, *optional*, defaults to 1000): of as many examples with replacement.
-
-    Returns:
-        `np.ndarray` of shape `(3, ...)`: mean, low and high; all the same where there is one example only.
+    Mean, low and high, `(3, ...)`, of numbers of examples, `(examples, ...)`, by a bootstrap interval (percentiles,
+    95%) of so many draws of as many examples; all the same where there is one example only.
     """
     values = np.asarray(values, dtype=np.float64)
     mean = values.mean(0)

@@ -44,13 +44,8 @@ Means = Mapping[str, torch.Tensor]
 @dataclass(frozen=True)
 class Mask:
     """
-    Parts of a model that are switched off, counted from 0.
-
-    Args:
-        heads (tuple of `(layer, head)`): attention heads.
-        neurons (tuple of `(layer, unit)`): units of the feed-forward layers.
-        layers (tuple of `int`): whole blocks.
-        dimensions (tuple of `int`): of the embedding.
+    Parts of a model that are switched off, counted from 0: heads as `(layer, head)`, units of the feed-forward layers
+    as `(layer, unit)`, whole blocks, and dimensions of the embedding.
     """
 
     heads: tuple[tuple[int, int], ...] = ()
@@ -95,15 +90,8 @@ def units(config: GPTConfig, kind: str) -> list[Mask]:
 
 def attach(model: GPTPreTrainedModel, mask: Mask, means: Means | None = None) -> list[RemovableHandle]:
     """
-    Switch parts of a model off until the handles are removed.
-
-    Args:
-        model (`GPTPreTrainedModel` or `PeftModel`): with any head.
-        mask (`Mask`): the parts.
-        means (`Means`, *optional*): what stands in for them, see `mean_activations`; by default 0.
-
-    Raises:
-        ValueError: if the model has no such part.
+    Switch parts of a model with any head, adapted or not, off until the handles are removed; `means` (see
+    `mean_activations`) stand in for them, by default 0. A `ValueError` says if the model has no such part.
     """
     transformer, handles = transformer_of(model), []
     _check_parts(mask, transformer.config)
@@ -148,15 +136,8 @@ def ablated(model: GPTPreTrainedModel, mask: Mask, means: Means | None = None) -
 @torch.no_grad()
 def mean_activations(model: GPTPreTrainedModel, texts: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
     """
-    Means over all tokens of texts of what `attach` replaces.
-
-    Args:
-        model (`GPTPreTrainedModel` or `PeftModel`): in evaluation mode.
-        texts (`Sequence[Sequence[int]]`): token ids; what is longer than the context is cut.
-
-    Returns:
-        `dict[str, torch.Tensor]`: `heads.N` `(n_embd,)` and `neurons.N` `(n_inner,)` of each layer, `dimensions`
-        `(n_embd,)`.
+    Means over all tokens of texts (of long ones as much as the context holds) of what `attach` replaces: `heads.N`
+    `(n_embd,)` and `neurons.N` `(n_inner,)` of each layer, `dimensions` `(n_embd,)`.
     """
     transformer, sums, count = transformer_of(model), {}, 0
     places = {"dimensions": transformer.h[0]}
@@ -177,15 +158,8 @@ def mean_activations(model: GPTPreTrainedModel, texts: Sequence[Sequence[int]]) 
 
 def text_losses(model: GPTForCausalLM, texts: Sequence[Sequence[int]], batch_size: int = 16) -> Measure:
     """
-    The language model's loss of each text, in nats per predicted token.
-
-    Args:
-        model (`GPTForCausalLM`): in evaluation mode.
-        texts (`Sequence[Sequence[int]]`): token ids, two or more each; what is longer than the context is cut.
-        batch_size (`int`, *optional*, defaults to 16): texts that are read at once.
-
-    Raises:
-        ValueError: if a text has fewer than two tokens.
+    The language model's loss of each text, in nats per predicted token; what is longer than the context is cut. A
+    `ValueError` says if a text has fewer than two tokens.
     """
     cut = [list(ids[: model.config.n_positions]) for ids in texts]
     for ids in cut:
@@ -205,12 +179,8 @@ def text_losses(model: GPTForCausalLM, texts: Sequence[Sequence[int]], batch_siz
 
 def task_errors(model: GPTPreTrainedModel, batches: Sequence[dict[str, torch.Tensor]], metric: str) -> Measure:
     """
-    What a fine-tuned model of one label an example makes of a task's examples.
-
-    Args:
-        model (`GPTPreTrainedModel` or `PeftModel`): for multiple choice or classification, in evaluation mode.
-        batches (`Sequence[dict]`): what `TokenTreeCollator` gives, with `labels`.
-        metric (`str`): `loss` (cross-entropy in nats), or `error` (1 where the answer is wrong, else 0).
+    What a fine-tuned model of one label an example makes of batches of `TokenTreeCollator`, with `labels`, by
+    `metric`: `loss` (cross-entropy in nats), or `error` (1 where the answer is wrong, else 0).
     """
 
     @torch.no_grad()
@@ -229,12 +199,7 @@ def task_errors(model: GPTPreTrainedModel, batches: Sequence[dict[str, torch.Ten
 def effects(
     model: GPTPreTrainedModel, masks: Sequence[Mask], measure: Measure, means: Means | None = None
 ) -> np.ndarray:
-    """
-    How much each mask alone changes a measure.
-
-    Returns:
-        `np.ndarray` of shape `(masks, examples)`: above 0 where the part was needed.
-    """
+    """How much each mask alone changes a measure, `(masks, examples)`: above 0 where the part was needed."""
     whole, found = measure(), []
     for mask in tqdm(masks, desc="ablating", unit="part"):
         with ablated(model, mask, means):
@@ -259,19 +224,8 @@ def word_effects(
     model: GPTForCausalLM, ids: Sequence[int], use_mean: bool = False, batch_size: int = 16
 ) -> np.ndarray:
     """
-    How much the loss of what follows rises, in nats in all, as each word's embedding is taken out.
-
-    Args:
-        model (`GPTForCausalLM`): in evaluation mode.
-        ids (`Sequence[int]`): two tokens or more, no more than the context.
-        use_mean (`bool`, *optional*, defaults to `False`): put the mean of the text's embeddings in its place, not 0.
-        batch_size (`int`, *optional*, defaults to 16): copies of the text that are read at once.
-
-    Returns:
-        `np.ndarray` of shape `(length,)`: of the last token 0, which nothing follows.
-
-    Raises:
-        ValueError: if there are fewer than two tokens.
+    How much the loss of what follows rises, in nats in all, as each token's embedding becomes 0 (or the mean of the
+    text's): `(length,)`, of the last token 0, which nothing follows. A `ValueError` says if there are fewer than two.
     """
     check_predicted(ids)
     row = torch.tensor([ids], device=model.device)
@@ -292,26 +246,14 @@ def word_effects(
 
 def ranking(masks: Sequence[Mask], intervals: np.ndarray) -> list[dict[str, Any]]:
     """
-    Rows of a table of masks with one part each, the one that is needed most first.
-
-    Args:
-        masks (`Sequence[Mask]`): the parts.
-        intervals (`np.ndarray` of shape `(3, masks)`): mean change of each, low and high.
-
-    Returns:
-        `list[dict]`: `name` and the part under its kind, `change`, `low` and `high`.
+    Rows of a table of masks with one part each, the one that is needed most first, by their mean changes, low and high
+    `(3, masks)`: `name` and the part under its kind, `change`, `low` and `high`.
     """
+    names = {"heads": "layer {} head {}", "neurons": "layer {} unit {}", "layers": "layer {}"}
     rows = []
     for number in np.argsort(-intervals[0], kind="stable"):
-        (part,) = [(name, parts[0]) for name, parts in asdict(masks[number]).items() if parts]
-        rows.append(
-            {"name": _part_name(*part)}
-            | dict([part])
-            | dict(zip(("change", "low", "high"), intervals[:, number].tolist(), strict=True))
-        )
+        ((kind, part),) = [(kind, parts[0]) for kind, parts in asdict(masks[number]).items() if parts]
+        name = names.get(kind, "dimension {}").format(*np.atleast_1d(part))
+        change = dict(zip(("change", "low", "high"), intervals[:, number].tolist(), strict=True))
+        rows.append({"name": name, kind: part, **change})
     return rows
-
-
-def _part_name(kind: str, part: int | tuple[int, int]) -> str:
-    words = {"heads": "layer {} head {}", "neurons": "layer {} unit {}", "layers": "layer {}"}
-    return words.get(kind, "dimension {}").format(*np.atleast_1d(part))

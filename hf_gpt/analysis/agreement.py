@@ -92,20 +92,15 @@ def _pair(random: np.random.Generator, nouns: list[str], condition: str, phenome
     plural = bool(random.integers(2))
     subject, *others = random.choice(nouns, 3, replace=False).tolist()
     other = plural if "same" in condition else not plural
-    first, second = (f"the {_noun(noun, other)}" for noun in others)
+    first, second = (f"the {noun}{'s' * other}" for noun in others)
     places = random.choice(_PLACES.split(), 2, replace=False).tolist()
     between = {
         "simple": "",
         "two attractors": f" {places[0]} {first} {places[1]} {second}",
         "relative clause": f" that {first} {_verb(str(random.choice(_CLAUSES.split())), other)}",
     }.get(condition, f" {places[0]} {first}")
-    act = str(random.choice(_ACTS.split()))
-    good, bad = (f"The {_noun(subject, plural)}{between} {_verb(act, number)}." for number in (plural, not plural))
-    return MinimalPair(good, bad, condition, phenomenon)
-
-
-def _noun(noun: str, plural: bool) -> str:
-    return f"{noun}s" if plural else noun
+    act, subject = str(random.choice(_ACTS.split())), f"The {subject}{'s' * plural}{between}"
+    return MinimalPair(*(f"{subject} {_verb(act, number)}." for number in (plural, not plural)), condition, phenomenon)
 
 
 def _verb(verb: str, plural: bool) -> str:
@@ -119,27 +114,14 @@ def score_pairs(
     batch_size: int = 128,
     share_prefix: bool = True,
 ) -> np.ndarray:
-    """
-    Log-probabilities, `(pairs, 2)`, of the good sentences and the bad ones.
-
-    Args:
-        model (`GPTForCausalLM`): in evaluation mode.
-        tokenizer (`GPTTokenizer`): its tokenizer.
-        pairs (`Sequence[MinimalPair]`): what is compared.
-        batch_size, share_prefix (*optional*, default to 128 and `True`): see `score_texts`.
-    """
+    """Log-probabilities, `(pairs, 2)`, of the good sentences and the bad ones; see `score_texts`."""
     texts = [encode(tokenizer, text) for pair in pairs for text in (pair.good, pair.bad)]
     scores = score_texts(model, texts, batch_size=batch_size, share_prefix=share_prefix)
     return np.array([score.log_probability for score in scores]).reshape(-1, 2)
 
 
 def accuracy(scores: np.ndarray) -> dict[str, Any]:
-    """
-    The share of pairs whose good sentence is likelier (a tie is wrong), with Wilson's interval (95%).
-
-    Returns:
-        `dict`: `pairs`, `accuracy`, `low`, `high` and `ties`.
-    """
+    """The share of pairs whose good sentence is likelier (a tie is wrong), with Wilson's interval (95%)."""
     right, ties = int((scores[:, 0] > scores[:, 1]).sum()), int((scores[:, 0] == scores[:, 1]).sum())
     return {"pairs": len(scores), **proportion(right, len(scores)), "ties": ties}
 

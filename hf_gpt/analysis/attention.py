@@ -25,12 +25,8 @@ STATISTICS = ("entropy", "distance", "first", "previous", "delimiter")
 @dataclass(frozen=True)
 class PathAttention:
     """
-    Attention of one sequence.
-
-    Args:
-        ids (`list[int]`): its tokens.
-        weights (`torch.Tensor` of shape `(layers, heads, length, length)`): share of its attention that each token
-            (third axis) gives to each (fourth); a row adds up to 1.
+    Attention of one sequence: its tokens, and `(layers, heads, length, length)` the share of its attention that each
+    token (third axis) gives to each (fourth); a row adds up to 1.
     """
 
     ids: list[int]
@@ -40,12 +36,8 @@ class PathAttention:
 @torch.no_grad()
 def attention_of(model: GPTPreTrainedModel | PeftModel, tree: TokenTree) -> list[PathAttention]:
     """
-    Attention of every path of a token tree, each as if it were read alone.
-
-    Args:
-        model (`GPTPreTrainedModel` or `PeftModel`): in evaluation mode, with any head; whatever its attention
-            implementation is, the probabilities are those of the eager one.
-        tree (`TokenTree`): a text (`TokenTree.from_paths([ids])`), or an item with its choices.
+    Attention of every path of a token tree (a text, or an item with its choices), each as if it were read alone;
+    whatever the attention implementation of the model is, the probabilities are those of the eager one.
 
     Raises:
         ValueError: if the model has virtual tokens (prefix, prompt), which no word stands for.
@@ -79,17 +71,9 @@ def head_statistics(attention: PathAttention, delimiter: int | None = None) -> n
     """
     Where the heads look in a sequence, as means over its tokens but the first, which sees itself alone.
 
-    Args:
-        attention (`PathAttention`): of two tokens or more.
-        delimiter (`int`, *optional*): id of the token whose share is asked for.
-
-    Returns:
-        `np.ndarray` of shape `(5, layers, heads)`, in the order of `STATISTICS`: entropy in bits, mean distance in
-        tokens, and the shares of attention on the first token, the token before, and the delimiters (of the tokens
-        behind the first one; NaN where there are none).
-
-    Raises:
-        ValueError: if there are fewer than two tokens.
+    `(5, layers, heads)`, in the order of `STATISTICS`: entropy in bits, mean distance in tokens, and the shares of
+    attention on the first token, the token before, and the delimiters (of the tokens behind the first one; NaN where
+    there are none). A `ValueError` says if there are fewer than two tokens.
     """
     check_predicted(attention.ids)
     length = len(attention.ids)
@@ -111,11 +95,8 @@ def head_statistics(attention: PathAttention, delimiter: int | None = None) -> n
 
 def statistics_over(attentions: Sequence[PathAttention], delimiter: int | None = None, seed: int = 0) -> np.ndarray:
     """
-    `head_statistics` over many sequences.
-
-    Returns:
-        `np.ndarray` of shape `(5, 3, layers, heads)`: of each statistic the mean over sequences and its bootstrap
-        interval (95%); NaN for the delimiter where there is none.
+    `head_statistics` over many sequences, `(5, 3, layers, heads)`: of each the mean and its bootstrap interval (95%);
+    NaN for the delimiter where there is none.
     """
     each = np.stack([head_statistics(attention, delimiter) for attention in attentions])  # (sequences, 5, ...)
     found = []

@@ -15,15 +15,8 @@ from ..model.modeling_gpt import GPTForCausalLM
 
 def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
     """
-    Linear centred kernel alignment (Kornblith et al., 2019, equation 4): how alike two sets of states are, but for
-    rotation and scale.
-
-    Args:
-        first (`np.ndarray` of shape `(examples, n)`): states of the same examples in one layer.
-        second (`np.ndarray` of shape `(examples, m)`): and in another.
-
-    Returns:
-        `float`: from 0 to 1, NaN where one of them does not vary.
+    Linear centred kernel alignment (Kornblith et al., 2019, equation 4): how alike states of the same examples,
+    `(examples, n)` and `(examples, m)`, are but for rotation and scale, from 0 to 1; NaN where one does not vary.
     """
     first, second = (each - each.mean(0) for each in (first.astype(np.float64), second.astype(np.float64)))
     both = np.linalg.norm(second.T @ first) ** 2
@@ -56,12 +49,7 @@ class Reading:
 
 @torch.no_grad()
 def read(model: GPTForCausalLM, ids: Sequence[int]) -> Reading:
-    """
-    A text, of two tokens or more and no more than the context, as a model reads it.
-
-    Raises:
-        ValueError: if there are fewer than two tokens.
-    """
+    """A text, of two tokens or more (else a `ValueError`) and no more than the context, as a model reads it."""
     check_predicted(ids)
     row = torch.tensor([ids], device=model.device)
     outputs = model(row, use_cache=False, output_hidden_states=True, output_attentions=True)

@@ -44,12 +44,8 @@ Spans = Sequence[Sequence[int]]
 @dataclass(frozen=True)
 class Word:
     """
-    A word of a passage.
-
-    Args:
-        text (`str`): as it was written.
-        part (`int`): 0 in the first text, 1 in the second one or the first choice, and so on.
-        places (`frozenset[tuple[int, int]]`): its tokens: number of a path, and place on it.
+    A word of a passage as it was written, the number of its text (0, 1 for the second one or the first choice, and so
+    on), and its tokens: number of a path, and place on it.
     """
 
     text: str
@@ -60,12 +56,8 @@ class Word:
 @dataclass(frozen=True)
 class Passage:
     """
-    What a model reads: paths of a token tree, and the words on them.
-
-    Args:
-        paths (`tuple[tuple[int, ...], ...]`): token ids of each sequence.
-        words (`tuple[Word, ...]`): in the order of reading; a word on several paths is one.
-        share_prefix (`bool`, *optional*, defaults to `True`): read what paths begin with once, as a causal model can.
+    What a model reads: paths of a token tree, and the words on them in the order of reading; a word on several paths
+    is one. With `share_prefix` what paths begin with is read once, as a causal model can.
     """
 
     paths: tuple[tuple[int, ...], ...]
@@ -83,10 +75,7 @@ class Passage:
     ) -> "Passage":
         """
         A text alone, behind it one or more others (a path each), or a pair in both orders; specials are those of the
-        tokenizer's task template.
-
-        Raises:
-            ValueError: if there is no word in a text.
+        tokenizer's task template. A `ValueError` says if there is no word in a text.
         """
         pairs = [(text, other) for other in others] or [(text,)]
         orders = [(pair, (0, number)[: len(pair)]) for number, pair in enumerate(pairs, 1)]
@@ -136,14 +125,8 @@ class Passage:
 
 class Score:
     """
-    A number that a model makes of a passage, as a function of the embeddings of its tokens.
-
-    Args:
-        model (`GPTPreTrainedModel`): in evaluation mode; it is left as it is.
-        passage (`Passage`): what is explained.
-
-    Raises:
-        ValueError: if the model is in training mode, or a path is longer than its context.
+    A number that a model, which is left as it is, makes of a passage, as a function of the embeddings of its tokens. A
+    `ValueError` says if the model is in training mode, or a path longer than its context.
     """
 
     def __init__(self, model: GPTPreTrainedModel, passage: Passage):
@@ -192,10 +175,7 @@ class Score:
         raise NotImplementedError
 
     def variance(self, samples: int = 64, seed: int = 0) -> float:
-        """
-        The variance of the score over passages of the same layout whose words are random tokens: S squared of
-        `perturbation`.
-        """
+        """Of the score over passages of the same layout whose words are random tokens: S squared of `perturbation`."""
         generator = torch.Generator().manual_seed(seed)
         places = [*chain.from_iterable(self.spans)]
         embeds = self.embeds.repeat(samples, 1, 1)
@@ -213,13 +193,8 @@ class Score:
 
 class NextWordScore(Score):
     """
-    The log-probability of what comes next; of a passage without words 0 stands for the unknown probability of a
-    text's first token.
-
-    Args:
-        model (`GPTForCausalLM`): in evaluation mode.
-        passage (`Passage`): of one path, without specials.
-        next_ids (`Sequence[int]`): tokens of the next word.
+    The log-probability of the tokens of the next word behind a passage of one path, without specials; of a passage
+    without words 0 stands for the unknown probability of a text's first token.
     """
 
     def __init__(self, model: GPTForCausalLM, passage: Passage, next_ids: Sequence[int]):
@@ -238,17 +213,10 @@ class NextWordScore(Score):
 
 class ClassScore(Score):
     """
-    What speaks for a class or a choice: its log-odds against others, so against one other the margin of their logits.
-
-    Args:
-        model (`GPTForSequenceClassification` or `GPTForMultipleChoice`): in evaluation mode.
-        passage (`Passage`): with the specials of the task template.
-        wanted (`int`): the class or choice.
-        against (`Sequence[int]`, *optional*): the others, by default all; where there is none (or classes do not
-            exclude each other), the score is the logit alone.
-
-    Raises:
-        ValueError: if there is no such class or choice, or it is to be compared with itself.
+    What speaks for the `wanted` class, or choice, of a passage with the specials of the task template: its log-odds
+    against others, by default all, so against one other the margin of their logits; where there is none (or classes do
+    not exclude each other), its logit alone. A `ValueError` says if there is no such class or choice, or it is to be
+    compared with itself.
     """
 
     def __init__(self, model: GPTPreTrainedModel, passage: Passage, wanted: int, against: Sequence[int] | None = None):
@@ -276,10 +244,8 @@ def next_word_score(
     model: GPTForCausalLM, tokenizer: GPTTokenizer, text: str, next_word: str | None = None
 ) -> tuple[NextWordScore, str]:
     """
-    What speaks for the next word of a text, by default the likeliest token; and the name of that score.
-
-    Raises:
-        ValueError: if text or word are empty, or too long.
+    What speaks for the next word of a text, by default the likeliest token; and the name of that score. A `ValueError`
+    says if text or word are empty, or too long.
     """
     tokenizer.task_template = False
     passage = Passage.read(tokenizer, text)
@@ -298,12 +264,8 @@ def next_word_score(
 @dataclass(frozen=True)
 class Perturbation:
     """
-    What the words of a passage bear.
-
-    Args:
-        sigma (`torch.Tensor` of shape `(words,)`): the noise of each word; the smaller, the more it matters.
-        scores (`torch.Tensor` of shape `(words,)`): `-log(sigma / scale)`, 0 for a word that bears any noise.
-        losses (`list[float]`): of every step.
+    What the words of a passage bear, `(words,)`: the noise of each (the smaller, the more it matters), as a score
+    `-log(sigma / scale)`, 0 for a word that bears any noise; and the loss of every step.
     """
 
     sigma: torch.Tensor
@@ -331,17 +293,10 @@ def perturbation(
     running mean of the loss was lowest.
 
     Args:
-        phi (`Callable`): from embeddings `(batch, length, width)` to `(batch, ...)`.
-        embeds (`torch.Tensor` of shape `(length, width)`): of the passage.
-        spans (`Sequence[Sequence[int]]`): the tokens of each word; others bear no noise.
-        variance (`float`): of phi over sampled inputs (of a vector the sum over its numbers).
-        scale (`float`): the largest sigma.
-        rate (`float`, *optional*, defaults to 0.1): weight of the noise's entropy.
-        steps, learning_rate, draws (*optional*, default to 1000, 0.01 and 4): of Adam; draws of noise in a step.
-        seed (`int`, *optional*, defaults to 0): of the noise.
-
-    Raises:
-        ValueError: if phi does not vary.
+        phi (`Callable`): from embeddings `(batch, length, width)` to `(batch, ...)`. embeds (`torch.Tensor` of shape
+        `(length, width)`): of the passage. spans (`Sequence[Sequence[int]]`): the tokens of each word; others bear no
+        noise. variance (`float`): of phi over sampled inputs (of a vector the sum over its numbers); a `ValueError` if
+        it is 0. scale (`float`): the largest sigma. draws (`int`, *optional*, defaults to 4): of noise in a step.
     """
     if not variance > 0:
         raise ValueError("The score is the same for all sampled inputs: no word can matter for it.")
@@ -377,12 +332,8 @@ def gradient_times_input(phi: Phi, embeds: torch.Tensor) -> torch.Tensor:
 
 def integrated_gradients(phi: Phi, embeds: torch.Tensor, baseline: torch.Tensor, steps: int = 50) -> torch.Tensor:
     """
-    Integrated gradients of each token, `(length,)`, by Gauss-Legendre quadrature, as captum's default.
-
-    Args:
-        phi (`Callable`): from embeddings `(batch, length, width)` to `(batch,)`.
-        embeds, baseline (`torch.Tensor` of shape `(length, width)`): the end of the straight path and its beginning.
-        steps (`int`, *optional*, defaults to 50): points on the path.
+    Integrated gradients of each token, `(length,)`, of a `phi` with one number per input, on so many points of the
+    straight path from `baseline` to `embeds`, `(length, width)`, by Gauss-Legendre quadrature, as captum's default.
     """
     points, weights = (torch.tensor(values, dtype=embeds.dtype) for values in np.polynomial.legendre.leggauss(steps))
     places, weights = ((1 + points) / 2).to(embeds.device), (weights / 2).to(embeds.device)
@@ -404,13 +355,7 @@ def _gradients(phi: Phi, embeds: torch.Tensor) -> torch.Tensor:
 def curve(phi: Phi, embeds: torch.Tensor, other: torch.Tensor, spans: Spans, order: Sequence[int]) -> torch.Tensor:
     """
     The score, `(words + 1,)`, as words become those of `other`, one after the other: the deletion curve with `other`
-    the passage without content, the insertion curve from there to the passage.
-
-    Args:
-        phi (`Callable`): from embeddings `(batch, length, width)` to `(batch,)`.
-        embeds, other (`torch.Tensor` of shape `(length, width)`): where the curve begins, and where it ends.
-        spans (`Sequence[Sequence[int]]`): the tokens of each word.
-        order (`Sequence[int]`): of the words, the most important first.
+    the passage without content, the insertion curve from there to the passage, both `(length, width)`.
     """
     rows = [embeds]
     for word in order:
@@ -444,15 +389,10 @@ def word_scores(score: Score, method: str, settings: dict[str, Any] | None = Non
     """
     Importance of each word by a method.
 
-    Args:
-        score (`Score`): what is explained.
-        method (`str`): one of `METHODS`.
-        settings (`dict`, *optional*): `seeds`, and further arguments of `perturbation`; `steps` of
-            `integrated_gradients` as `path_steps`; `longest` of `phrase_drops` as `phrase_words`.
-
-    Returns:
-        The scores, and what the method tells beside them: of `perturbation` sigma, losses and the scores' standard
-        deviation over the seeds, of `integrated` what the scores should add up to, of `phrases` all phrases.
+    Settings are `seeds` and further arguments of `perturbation`; `steps` of `integrated_gradients` as `path_steps`;
+    `longest` of `phrase_drops` as `phrase_words`. Beside the scores stands what the method tells more: of
+    `perturbation` sigma, losses and the scores' standard deviation over the seeds, of `integrated` what the scores
+    should add up to, of `phrases` all phrases.
     """
     settings = dict(settings or {})
     seeds, path_steps = settings.pop("seeds", (0,)), settings.pop("path_steps", 50)
@@ -497,9 +437,6 @@ def faithfulness(score: Score, scores: dict[str, Sequence[float]], orders: int =
     """
     Deletion and insertion curves of each method and, for comparison, the mean of random orders. A method is the more
     faithful, the lower the area (mean) under its deletion curve and the higher that under its insertion curve.
-
-    Returns:
-        `dict`: by method and `random` the curves `deletion` and `insertion`, and `deletion_area`, `insertion_area`.
     """
     blank = occluded(score.embeds, score.filler, score.spans)
     random = np.random.default_rng(seed)

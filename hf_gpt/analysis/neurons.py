@@ -29,15 +29,8 @@ POOLINGS = {
 @torch.no_grad()
 def activations(model: GPTPreTrainedModel | PeftModel, ids: Sequence[int], kind: str = "neurons") -> np.ndarray:
     """
-    The activation of every unit at every token.
-
-    Args:
-        model (`GPTPreTrainedModel` or `PeftModel`): in evaluation mode, with any head.
-        ids (`Sequence[int]`): no more tokens than the context.
-        kind (`str`, *optional*, defaults to `"neurons"`): or `"states"`, the dimensions of the state after each block.
-
-    Returns:
-        `np.ndarray` of shape `(layers, units, length)`.
+    The activation, `(layers, units, length)`, of every neuron, or of `states`, the dimensions of the state after each
+    block, at every token of a text that fits into the context.
     """
     transformer, found = transformer_of(model), {}
 
@@ -58,18 +51,14 @@ def activations(model: GPTPreTrainedModel | PeftModel, ids: Sequence[int], kind:
 
 def association(pooled: np.ndarray, labels: np.ndarray, measure: str = "correlation", seed: int = 0) -> np.ndarray:
     """
-    How much each unit tells about a label.
+    How much each unit tells about a label, `(layers, units)`.
 
     Args:
         pooled (`np.ndarray` of shape `(texts, layers, units)`): a number of each unit and text.
         labels (`np.ndarray` of shape `(texts,)`): numbers, or two classes as 0 and 1; for mutual information any
             number of classes, too (of type `str`).
-        measure (`str`, *optional*, defaults to `"correlation"`): Pearson's; or `"mutual_information"`, in nats, as
-            scikit-learn estimates it from nearest neighbours.
-        seed (`int`, *optional*, defaults to 0): of that estimate.
-
-    Returns:
-        `np.ndarray` of shape `(layers, units)`: from -1 to 1; or from 0.
+        measure (`str`): Pearson's `correlation`; or `mutual_information`, in nats, as scikit-learn estimates it from
+            nearest neighbours, which `seed` draws.
     """
     flat = pooled.reshape(len(pooled), -1)
     if measure == "correlation":

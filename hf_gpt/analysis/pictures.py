@@ -3,7 +3,7 @@
 import importlib.util
 import warnings
 from collections.abc import Mapping, Sequence
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,9 @@ from ..files.templates import COLOURS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+# Of what is measured, and of what it is compared with.
+_INK, _GREY = "#1b4f8f", "#8a8a8a"
 
 
 def check_matplotlib() -> None:
@@ -74,23 +77,26 @@ def heads_picture(weights: np.ndarray, title: str) -> "Figure":
     return figure
 
 
-def statistics_picture(values: np.ndarray, names: Sequence[str], title: str) -> "Figure":
-    """Statistics `(statistics, 3, layers, heads)` of all heads with their intervals: a panel each, if there is any."""
-    layers, heads = values.shape[2:]
+def statistics_picture(values: np.ndarray, names: Sequence[str], title: str, across: str) -> "Figure":
+    """
+    Statistics `(statistics, 3, places)`, or `(statistics, 3, layers, heads)` of all heads, as means over texts with
+    their intervals: a panel each, if there is any.
+    """
     shown = [number for number in range(len(names)) if not np.isnan(values[number]).all()]
     figure = new_figure(8, 1.5 * len(shown) + 0.5)
     figure.suptitle(f"{title}: mean over texts with 95% interval", fontsize="medium")
     panels = figure.subplots(len(shown), sharex=True, squeeze=False)[:, 0]
     for axes, number in zip(panels, shown, strict=True):
-        name, (mean, low, high) = names[number], values[number].reshape(3, -1)
-        axes.errorbar(range(layers * heads), mean, [mean - low, high - mean], fmt="o", markersize=3, color="#1b4f8f")
-        axes.set_ylabel(name)
-        for layer in range(1, layers):
+        mean, low, high = values[number].reshape(3, -1)
+        axes.errorbar(range(len(mean)), mean, [mean - low, high - mean], fmt="o", markersize=3, color=_INK)
+        axes.set_ylabel(names[number], fontsize="small")
+    panels[-1].set(xlabel=across, xticks=range(0, len(mean), 1 + len(mean) // 13))
+    if values.ndim == 4:
+        layers, heads = values.shape[2:]
+        for axes, layer in product(panels, range(1, layers)):
             axes.axvline(layer * heads - 0.5, color="#cfcfcf", linewidth=0.8)
-    panels[-1].set_xticks(
-        [heads * (layer + 0.5) - 0.5 for layer in range(layers)], [f"layer {n}" for n in range(layers)]
-    )
-    panels[-1].set_xlabel("heads, by layer")
+        middles = [heads * (layer + 0.5) - 0.5 for layer in range(layers)]
+        panels[-1].set_xticks(middles, [f"layer {layer}" for layer in range(layers)])
     return figure
 
 
@@ -98,8 +104,7 @@ def intervals_picture(rows: Sequence[dict[str, Any]], title: str) -> "Figure":
     """Bars of rows with `name`, `change`, `low` and `high`, the first at the top."""
     figure = new_figure(7, 0.6 + 0.28 * len(rows))
     axes = figure.subplots()
-    change = np.array([row["change"] for row in rows])
-    spread = np.abs([[row["low"], row["high"]] for row in rows] - change[:, None]).T
+    change, spread = _spread(rows, "change")
     axes.barh(range(len(rows)), change, xerr=spread, color="#8fb0d8", ecolor="#1a1a1a", capsize=2)
     axes.set_yticks(range(len(rows)), [row["name"] for row in rows])
     axes.invert_yaxis()
@@ -155,6 +160,12 @@ def text_picture(texts: Sequence[Mapping[str, Any]], title: str, width: int = 90
     return figure
 
 
+def _spread(rows: Sequence[Mapping[str, Any]], name: str = "accuracy") -> tuple[np.ndarray, np.ndarray]:
+    """A number of each row, and how far below and above it its interval goes, `(2, rows)`."""
+    values, *ends = np.array([[row[key] for key in (name, "low", "high")] for row in rows]).T
+    return values, np.abs(ends - values)
+
+
 def _shade(share: float) -> tuple[float, ...]:
     """The ground of a number from -1 to 1."""
     return (*(part / 255 for part in COLOURS["more" if share > 0 else "less"]), abs(share))
@@ -165,19 +176,13 @@ def shares_picture(rows: Sequence[Mapping[str, Any]], title: str, across: str, c
     names = list(dict.fromkeys(row["name"] for row in rows))
     figure = new_figure(7, 1.2 + 0.26 * len(names))
     axes = figure.subplots()
-    marks = zip(
-        dict.fromkeys(row["of"] for row in rows),
-        ("o", "x", "s", "^"),
-        ("#1b4f8f", "#8a8a8a", "#c83c14", "#2a7a3a"),
-        strict=False,
-    )
+    marks = zip(dict.fromkeys(row["of"] for row in rows), "ox", (_INK, _GREY), strict=False)
     for number, (of, mark, colour) in enumerate(marks):
         own = [row for row in rows if row["of"] == of]
-        values = np.array([[row["accuracy"], row["low"], row["high"]] for row in own]).T
+        values, spread = _spread(own)
         places = [names.index(row["name"]) + 0.2 * number for row in own]
-        spread = np.abs(values[1:] - values[0])
-        axes.errorbar(values[0], places, xerr=spread, fmt=mark, color=colour, markersize=4, capsize=2, label=of)
-    axes.axvline(chance, color="#8a8a8a", linewidth=0.8, linestyle=":")
+        axes.errorbar(values, places, xerr=spread, fmt=mark, color=colour, markersize=4, capsize=2, label=of)
+    axes.axvline(chance, color=_GREY, linewidth=0.8, linestyle=":")
     axes.set(yticks=range(len(names)), yticklabels=[name.strip() for name in names], xlim=(0, 1), xlabel=across)
     axes.invert_yaxis()
     axes.set_title(title, fontsize="medium")
@@ -189,10 +194,10 @@ def probes_picture(tasks: Mapping[str, Mapping[str, Any]], title: str) -> "Figur
     """Accuracy over the layers of each model with its interval, a panel for each task; see `probing.probe_task`."""
     figure, panels = _panels(len(tasks), 3.6, 2.7, f"{title}: accuracy with 95% interval")
     for axes, (name, task) in zip(panels, tasks.items(), strict=True):
-        for (model, each), mark, colour in zip(task["models"].items(), "ox", ("#1b4f8f", "#8a8a8a"), strict=False):
-            values = np.array([[row["accuracy"], row["low"], row["high"]] for row in each["layers"]]).T
-            spread, at = np.abs(values[1:] - values[0]), range(values.shape[1])
-            axes.errorbar(at, values[0], yerr=spread, marker=mark, color=colour, markersize=4, capsize=2, label=model)
+        for (model, each), mark, colour in zip(task["models"].items(), "ox", (_INK, _GREY), strict=False):
+            values, spread = _spread(each["layers"])
+            at = range(len(values))
+            axes.errorbar(at, values, yerr=spread, marker=mark, color=colour, markersize=4, capsize=2, label=model)
         axes.axhline(task["static"]["accuracy"], color="#2a7a3a", linestyle="--", label="static embeddings")
         axes.axhline(task["majority"]["accuracy"], color="#1a1a1a", linestyle=":", label="most frequent label")
         axes.set(xlabel="layer", ylim=(0, 1.02))
@@ -211,18 +216,6 @@ def _panels(count: int, width: float, height: float, title: str) -> tuple["Figur
     for axes in panels[count:]:
         axes.axis("off")
     return figure, panels[:count]
-
-
-def panels_picture(values: np.ndarray, names: Sequence[str], title: str, across: str) -> "Figure":
-    """Means with intervals, `(panels, 3, places)`, as one curve a panel."""
-    figure = new_figure(3.2 * len(names), 3)
-    figure.suptitle(title, fontsize="medium")
-    panels = figure.subplots(1, len(names), squeeze=False)[0]
-    for axes, name, (mean, low, high) in zip(panels, names, values, strict=True):
-        axes.plot(mean, marker="o", markersize=4, color="#1b4f8f")
-        axes.fill_between(range(len(mean)), low, high, color="#1b4f8f", alpha=0.2, linewidth=0)
-        axes.set(xlabel=across, title=name, xticks=range(0, len(mean), 1 + len(mean) // 13))
-    return figure
 
 
 def guesses_picture(shown: Mapping[str, Any], title: str) -> "Figure":

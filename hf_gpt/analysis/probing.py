@@ -9,7 +9,7 @@ control task of random labels fixed per word (Hewitt and Liang, 2019); that of a
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,13 +103,8 @@ def _sentence(record: Record) -> Sentence:
 @dataclass(frozen=True)
 class ProbeTask:
     """
-    What a probe is to tell.
-
-    Args:
-        name (`str`): of the property.
-        texts (`np.ndarray` of shape `(units,)`): number of the text of each unit.
-        units (`np.ndarray` of shape `(units,)`): row of its states.
-        labels, types (`np.ndarray` of shape `(units,)`): its label, and the word that the control's label hangs on.
+    What a probe is to tell: of each unit, `(units,)`, the number of its text, the row of its states, its label, and
+    the word (type) that the control's label hangs on.
     """
 
     name: str
@@ -151,18 +146,14 @@ def _number(sentence: Sentence, relation: str) -> str | None:
     return number if number in ("Sing", "Plur") else None
 
 
-def _content(sentences: Sequence[Sentence]) -> Callable[[Sentence], str | None]:
-    """Which of the most frequent content words a sentence holds, if exactly one."""
-    counts = Counter(
-        word.form.lower() for each in sentences for word in each.words if word.pos in ("NOUN", "VERB", "ADJ")
-    )
-    wanted = {word for word, _ in counts.most_common(_WORDS)}
+def _content(sentence: Sentence, wanted: set[str]) -> str | None:
+    """Which of some words a sentence holds, if exactly one."""
+    found = {word.form.lower() for word in sentence.words} & wanted
+    return found.pop() if len(found) == 1 else None
 
-    def of(sentence: Sentence) -> str | None:
-        found = {word.form.lower() for word in sentence.words} & wanted
-        return found.pop() if len(found) == 1 else None
 
-    return of
+def _frequent(words: Iterable[TreeWord]) -> set[str]:
+    return {form for form, _ in Counter(word.form.lower() for word in words).most_common(_WORDS)}
 
 
 def sentence_tasks(sentences: Sequence[Sentence]) -> list[ProbeTask]:
@@ -170,9 +161,11 @@ def sentence_tasks(sentences: Sequence[Sentence]) -> list[ProbeTask]:
     `length` (words, in seven classes), `content` (which of twenty frequent content words), `depth` of the tree,
     `tense` of the main verb, and number of its subject and of its object. A unit is a sentence.
     """
+    words = (word for each in sentences for word in each.words)
+    frequent = _frequent(word for word in words if word.pos in ("NOUN", "VERB", "ADJ"))
     labels: dict[str, Callable[[Sentence], str | None]] = {
         "length": lambda sentence: _binned(len(sentence.words), _LENGTHS),
-        "content": _content(sentences),
+        "content": lambda sentence: _content(sentence, frequent),
         "depth": _depth,
         "tense": _tense,
         "subject number": lambda sentence: _number(sentence, "nsubj"),
@@ -187,15 +180,10 @@ def sentence_tasks(sentences: Sequence[Sentence]) -> list[ProbeTask]:
 def word_tasks(sentences: Sequence[Sentence], rows: dict[tuple[int, int, int], int]) -> list[ProbeTask]:
     """
     `pos` (part of speech), `dependency` (relation to the head), `position` in the sentence, in seven classes, and
-    `previous` (which of twenty frequent words stands before).
-
-    Args:
-        sentences (`Sequence[Sentence]`): of a treebank.
-        rows (`dict`): row of the states of a word, by number of its text and first and end character. Words that the
-            tokenizer splits otherwise than the treebank have none and are left out.
+    `previous` (which of twenty frequent words stands before). `rows` tells the row of a word's states by number of its
+    text and first and end character; words that the tokenizer splits otherwise have none and are left out.
     """
-    counts = Counter(word.form.lower() for each in sentences for word in each.words)
-    frequent = {word for word, _ in counts.most_common(_WORDS)}
+    frequent = _frequent(word for each in sentences for word in each.words)
     found: dict[str, list] = {"pos": [], "dependency": [], "position": [], "previous": []}
     for number, sentence in enumerate(sentences):
         before = None
@@ -264,24 +252,17 @@ class Split:
 
 def control_labels(task: ProbeTask, classes: np.ndarray, seed: int = 0) -> np.ndarray:
     """Random classes, one for each word type, drawn with the frequencies of the task's own."""
-    random = np.random.default_rng(seed)
-    types = {name: random.choice(classes) for name in sorted(set(task.types.tolist()))}
-    return np.array([types[name] for name in task.types.tolist()])
+    types, numbers = np.unique(task.types, return_inverse=True)
+    return np.random.default_rng(seed).choice(classes, len(types))[numbers]
 
 
 def probe(
     states: np.ndarray, classes: np.ndarray, split: Split, kind: str = "linear", seed: int = 0
 ) -> dict[str, float]:
     """
-    Accuracy on the test part of what was fitted to the training part, with Wilson's interval (95%).
-
-    Args:
-        states (`np.ndarray` of shape `(units, n_embd)`): of the task's units.
-        classes (`np.ndarray` of shape `(units,)`): what is to be told.
-        split (`Split`): the parts.
-        kind (`str`, *optional*, defaults to `"linear"`): see `PROBES`; logistic regression, or a layer of 100 units;
-            or `"majority"`, the most frequent class.
-        seed (`int`, *optional*, defaults to 0): of the second.
+    Accuracy on the test part of what was fitted to the training part of states `(units, n_embd)` and classes
+    `(units,)`, with Wilson's interval (95%): logistic regression (`linear`), a layer of 100 units (`mlp`), or the most
+    frequent class (`majority`).
     """
     classifier = LogisticRegression(max_iter=200, C=0.1)
     if kind == "majority" or len(set(classes[split.train].tolist())) == 1:
@@ -296,15 +277,8 @@ def probe(
 
 def probe_mix(states: np.ndarray, split: Split, steps: int = 200, seed: int = 0) -> dict[str, Any]:
     """
-    A linear probe on the scalar mix of all layers (Peters et al., 2018), which is learnt with it by Adam.
-
-    Args:
-        states (`np.ndarray` of shape `(layers, units, n_embd)`): of the task's units.
-        split (`Split`): the parts, and the classes.
-        steps, seed (*optional*, default to 200 and 0): of the training.
-
-    Returns:
-        `dict`: accuracy with its interval, and `weights` of the layers, which add up to 1.
+    A linear probe on the scalar mix of all layers `(layers, units, n_embd)` (Peters et al., 2018), which is learnt
+    with it by Adam: accuracy with its interval, and `weights` of the layers, which add up to 1.
     """
     train = states[:, split.train]
     scaled = (states - train.mean(1, keepdims=True)) / (train.std(1, keepdims=True) + 1e-6)
@@ -334,17 +308,9 @@ def probe_task(
     seed: int = 0,
 ) -> dict[str, Any]:
     """
-    All there is to tell of a property.
-
-    Args:
-        task (`ProbeTask`): the property.
-        states (`dict[str, np.ndarray]`): by name of the model, `(layers, units, n_embd)`; controls stand behind it.
-        static (`np.ndarray` of shape `(units, n_embd)`): static embeddings.
-        kind, most, seed (*optional*): see `probe` and `Split.of`.
-
-    Returns:
-        `dict`: `classes`, `train` and `test` units, `majority`, `static`; and by model the `layers` (accuracy,
-        `control` and `selectivity`) and the scalar `mix`.
+    All there is to tell of a property, of the states `(layers, units, n_embd)` of models by name, and of static
+    embeddings `(units, n_embd)`: `classes`, `train` and `test` units, `majority`, `static`; and by model the `layers`
+    (accuracy, `control` and `selectivity`) and the scalar `mix`. See `probe` and `Split.of`.
     """
     split = Split.of(task, most=most, seed=seed)
     random, classes = control_labels(task, split.classes, seed), split.classes

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
+from sklearn.metrics.pairwise import cosine_similarity
+from sklearn.preprocessing import normalize
 
 from ..generation import encode
 from ..model.modeling_gpt import GPTPreTrainedModel
@@ -22,13 +24,8 @@ METHODS, UNITS = ("pca", "tsne"), ("sentence", "word", "token")
 @dataclass(frozen=True)
 class Vectors:
     """
-    Vectors of units, layer by layer.
-
-    Args:
-        layers (`dict[int, np.ndarray]`): by layer, `(units, n_embd)`; tokens have the static embedding alone, as 0.
-        names (`list[str]`): what each unit is: a sentence, a word, a token.
-        texts (`list[int]`): number of the text that it is in, -1 for a token.
-        contexts (`list[str]`): the text around a word, with the word in brackets; of others their name.
+    Vectors of units by layer, `(units, n_embd)` (tokens have the static embedding alone, as 0); what each unit is, the
+    number of its text (-1 for a token), and the text around a word, with the word in brackets (of others their name).
     """
 
     layers: dict[int, np.ndarray]
@@ -66,16 +63,8 @@ def token_vectors(model: GPTPreTrainedModel, tokenizer: GPTTokenizer, ids: Seque
 
 def projected(vectors: np.ndarray, method: str = "pca", seed: int = 0) -> np.ndarray:
     """
-    Points in a plane, `(units, 2)`, by scikit-learn.
-
-    Args:
-        vectors (`np.ndarray` of shape `(units, n_embd)`): at least three.
-        method (`str`, *optional*, defaults to `"pca"`): `pca` or `tsne` (begun from PCA; perplexity 30, or a third of
-            fewer units).
-        seed (`int`, *optional*, defaults to 0): of t-SNE.
-
-    Raises:
-        ValueError: if there are fewer than three vectors.
+    Points in a plane, `(units, 2)`, by scikit-learn's `pca` or `tsne` (begun from PCA; perplexity 30, or a third of
+    fewer units). A `ValueError` says if there are fewer than three vectors.
     """
     if len(vectors) < 3:
         raise ValueError(f"{len(vectors)} vectors make no picture: give at least three texts or words.")
@@ -88,16 +77,14 @@ def nearest(
     vectors: np.ndarray, query: np.ndarray, count: int = 10, without: Sequence[int] = ()
 ) -> list[tuple[int, float]]:
     """
-    Rows of the vectors that are nearest to a query, with their cosines, the nearest first.
-
-    Args:
-        vectors (`np.ndarray` of shape `(units, n_embd)`): of which the mean is taken away, as from the query.
-        query (`np.ndarray` of shape `(n_embd,)`): what to be near to.
-        count (`int`, *optional*, defaults to 10): how many.
-        without (`Sequence[int]`, *optional*): rows that do not count.
+    Rows of the vectors `(units, n_embd)`, but those `without`, that are nearest to a query `(n_embd,)`, with their
+    cosines, the nearest first; the vectors' mean is taken away from both.
     """
     mean = vectors.mean(0)
-    return _nearest(_unit(vectors - mean), query - mean, count, without)
+    cosines = cosine_similarity((query - mean)[None], vectors - mean)[0]
+    cosines[list(without)] = -np.inf
+    rows = np.argsort(-cosines, kind="stable")[: min(count, len(vectors) - len(set(without)))]
+    return [(int(row), float(cosines[row])) for row in rows]
 
 
 def analogy(vectors: np.ndarray, first: int, second: int, third: int, count: int = 10) -> list[tuple[int, float]]:
@@ -105,28 +92,13 @@ def analogy(vectors: np.ndarray, first: int, second: int, third: int, count: int
     What is to the third row as the second is to the first (Mikolov et al., 2013): rows near `second - first + third`,
     all of length 1, but these three.
     """
-    units = _unit(vectors - vectors.mean(0))
-    return _nearest(units, units[second] - units[first] + units[third], count, [first, second, third])
-
-
-def _nearest(units: np.ndarray, query: np.ndarray, count: int, without: Sequence[int]) -> list[tuple[int, float]]:
-    cosines = units @ _unit(query)
-    cosines[list(without)] = -np.inf
-    rows = np.argsort(-cosines, kind="stable")[: min(count, len(units) - len(set(without)))]
-    return [(int(row), float(cosines[row])) for row in rows]
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+    mean, given = vectors.mean(0), [first, second, third]
+    one, two, three = normalize(vectors[given] - mean)
+    return nearest(vectors, mean + two - one + three, count, given)
 
 
 def token_row(tokenizer: GPTTokenizer, vectors: Vectors, word: str) -> int:
-    """
-    The row of a word among `token_vectors`.
-
-    Raises:
-        ValueError: if it is not one token.
-    """
+    """The row of a word among `token_vectors`; a `ValueError` if it is not one token."""
     # Behind a space, which GPT-2's tokens hold.
     names = words_of(tokenizer, encode(tokenizer, f" {word}"))
     if len(names) != 1 or names[0] not in vectors.names:

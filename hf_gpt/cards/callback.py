@@ -23,11 +23,10 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from ..adapters import HEAD_CONFIG, head_config
 from ..files import write_json
 from ..trees.collators import PaddedDataset
-from .fine_tuned import FineTunedCard
+from .fine_tuned import LOSSES, FineTunedCard
 
 # codecarbon's own name; the Trainer's CodeCarbonCallback has it write into the output folder.
 EMISSIONS = "emissions.csv"
-LOSSES = ("loss", "task_loss", "lm_loss")
 _NO_METRIC = {"runtime", "samples_per_second", "steps_per_second", "model_preparation_time", *LOSSES}
 _ADAPTER_SIZES = ("r", "num_virtual_tokens", "bottleneck_size")
 
@@ -103,15 +102,8 @@ def fill_in(
     started: float = 0.0,
 ) -> None:
     """
-    Put what a Trainer knows into a card, in place; metrics and rows are the caller's business.
-
-    Args:
-        card (`FineTunedCard`): the card.
-        args (`TrainingArguments`): settings.
-        state (`TrainerState`): with the log.
-        model (`PreTrainedModel` or `PeftModel`): what was trained.
-        started (`float`, *optional*): when training started, in seconds since the epoch; codecarbon's records that
-            are older are another run's.
+    Put what a Trainer knows into a card, in place; metrics and rows are the caller's business. codecarbon's records
+    from before the start of training, in seconds since the epoch, are another run's.
     """
     finished = next((line for line in reversed(state.log_history) if "train_runtime" in line), None)
     evaluation, kept = evaluation_line(args, state)
@@ -242,11 +234,9 @@ def read_emissions(folder: Path, since: float = 0.0) -> dict[str, Any] | None:
     path = folder / EMISSIONS
     if not path.is_file() or path.stat().st_mtime < since:
         return None
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    if not rows:
+    *_, last = [None, *csv.DictReader(path.read_text(encoding="utf-8").splitlines())]
+    if last is None:
         return None
-    last = rows[-1]
     place = ", ".join(filter(None, (last.get("region"), last.get("country_name"))))
     # codecarbon counts kilograms.
     record = {"grams": 1000 * float(last["emissions"]), "seconds": float(last["duration"])}

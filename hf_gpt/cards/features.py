@@ -24,12 +24,7 @@ def describe_rows(record: dict[str, Any]) -> str:
 
 
 def card_text(record: dict[str, Any]) -> str:
-    """
-    The text of README.md.
-
-    Args:
-        record (`dict`): what `features.json` holds (see `hf_gpt.features.shards`).
-    """
+    """The text of README.md, of what `features.json` holds (see `hf_gpt.features.shards`)."""
     kind, tags = record["format"], ["feature-extraction", "hf_gpt"]
     # So that `load_dataset` takes the folder, and the Hub shows the rows.
     shown = {"configs": [{"config_name": "default", "data_files": f"data/*.{kind}"}]}

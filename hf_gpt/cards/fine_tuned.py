@@ -25,7 +25,7 @@ from ..tasks.metrics import METRICS
 from ..tasks.spec import TaskSpec
 from .base import Card
 
-_LOSSES = ("loss", "task_loss", "lm_loss")
+LOSSES = ("loss", "task_loss", "lm_loss")
 _SPREAD = ("median", "lowest", "highest")
 _CLASSES = {
     "multiple-choice": "AutoModelForMultipleChoice",
@@ -41,38 +41,28 @@ class FineTunedCard(Card):
     The card of a fine-tuned model or an adapter. `hf_gpt.cards.callback` fills in what a Trainer knows.
 
     Args:
-        task (`str`): name of the task.
-        family (`str`): its family (see `TaskSpec`), `language-model` or `masked-language-model`.
+        task, family, description, problem_type, task_version, label_names: see `TaskSpec`; the family may also be
+            `language-model` or `masked-language-model`.
         base_model (`str`): folder or Hub id of the model that training started from; empty for a new one.
         name (`str`, *optional*): title; by default base model and task.
-        description (`str`, *optional*): what the task asks.
-        problem_type (`str`, *optional*): see `TaskSpec`.
         random_weights (`bool`, *optional*, defaults to `False`): whether the base model's weights were drawn anew.
         base_on_hub (`bool`, *optional*): whether `base_model` is a Hub id; by default, if there is no such folder.
         data_licence, data_source (`str`, *optional*): what the publisher says of the data, and where it is.
         dataset_id, dataset_config, dataset_revision (`str`, *optional*): its place on the Hub.
-        task_version (`int`, *optional*): see `TaskSpec`.
-        hyperparameters (`dict`): settings, in the order to print.
-        metrics (`dict[str, dict[str, float]]`): measured values by split and metric.
-        rows (`dict[str, int]`): number of rows by split.
-        main_metric (`str`, *optional*), chance (`float`, *optional*): the metric that counts, and what it is on the
-            validation rows without reading the texts.
+        hyperparameters, versions (`dict`): settings and packages, in the order to print.
+        metrics, rows (`dict`): measured values by split and metric; number of rows by split.
+        main_metric, chance (*optional*): the metric that counts, and what it is on the validation rows without reading
+            the texts.
         losses (`list[dict]`): `part` (what was measured), and of `loss`, `task_loss` and `lm_loss` those known.
-        seed (`int`, *optional*): of the run.
         seeds (`dict`, *optional*): the same run with other seeds, as `hf_gpt.training.seeds.summarise` returns it.
-        seconds (`float`, *optional*): duration of training.
-        resumed (`bool`, *optional*, defaults to `False`): whether `seconds` counts from where a run went on.
-        kept_step (`int`, *optional*), chosen_by (`str`, *optional*): the step that the weights are of, and the metric
-            that chose it.
-        hardware (`str`, *optional*): what it was trained on.
+        seconds, resumed (*optional*): duration of training, and whether it counts from where a run went on.
+        kept_step, chosen_by (*optional*): the step that the weights are of, and the metric that chose it.
         emissions (`dict`, *optional*): `grams` of CO2 equivalents, `seconds` and `place`, as codecarbon recorded them.
-        versions (`dict[str, str]`): of the packages.
-        label_names (`list[str]`, *optional*): classes.
         max_length (`int`, *optional*): longest sequence in tokens.
         adaptation (`str`, *optional*, defaults to `"full"`): `frozen` if the head alone was trained, or the method of
             an adapter, which is saved without its base model.
-        repo_id (`str`, *optional*): where the model is published; the code then loads it from there.
-        licence (`str`, *optional*): of the weights, as the Hub writes it, such as `apache-2.0`.
+        repo_id, licence (`str`, *optional*): where the model is published (the code then loads it from there), and its
+            licence as the Hub writes it.
         limits (`list[str]`): known limits beside those that follow from the facts.
         tags (`list[str]`): for the Hub's search.
     """
@@ -156,7 +146,7 @@ class FineTunedCard(Card):
 
     def check_parts(self, path: Path) -> None:
         for line in self.losses:
-            check_types(path, line, {"part": str} | dict.fromkeys(_LOSSES, float), ("part",), "losses")
+            check_types(path, line, {"part": str} | dict.fromkeys(LOSSES, float), ("part",), "losses")
         if self.emissions is not None:
             types = {"grams": float, "seconds": float, "place": str | None}
             check_types(path, self.emissions, types, ("grams", "seconds"), "emissions")
@@ -233,7 +223,7 @@ class FineTunedCard(Card):
 
     def values(self) -> dict[str, Any]:
         titles = {"loss": "loss", "task_loss": "task loss", "lm_loss": "language-model loss"}
-        known = [name for name in _LOSSES if any(name in line for line in self.losses)]
+        known = [name for name in LOSSES if any(name in line for line in self.losses)]
         return super().values() | {
             "this_repository": THIS_REPOSITORY,
             "auto_class": self.auto_class,

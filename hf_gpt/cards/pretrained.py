@@ -20,8 +20,7 @@ class PretrainedCard(Card):
     The card of a language model, written and reviewed by hand, with its figures as data.
 
     Args:
-        name (`str`): title.
-        licence (`str`): of the weights, as the Hub writes it.
+        name, licence (`str`): title; of the weights, as the Hub writes it.
         summary, data, training (`str`): what it is, was trained on, and how; Markdown.
         code (`str`): Python that uses it.
         limits (`list[str]`): one sentence or two each.

@@ -40,8 +40,6 @@ from . import command, parse_arguments
 _WIDTH = 110
 # What the output file says of a continuation.
 _WRITTEN = ("text", "generated", "new_tokens", "mean_log_probability", "repetition")
-# Of the strategies, in their order.
-NAMES = ("greedy", "beam", "temperature", "top_k", "nucleus", "typical")
 
 
 @dataclass
@@ -52,7 +50,9 @@ class GenerateArguments(LanguageModelArguments):
     file: str | None = HfArg(default=None, help="File of prompts, one a line.")
     max_new_tokens: int = HfArg(default=40, help="Tokens behind each prompt.")
     strategy: str | None = HfArg(
-        default=None, help="One strategy alone; by default all.", metadata={"choices": list(NAMES)}
+        default=None,
+        help="One strategy alone; by default all.",
+        metadata={"choices": [each.flag for each in strategies()]},
     )
     stream: bool = HfArg(default=False, help="Print the text of --strategy as it is written.")
     cache_implementation: str | None = HfArg(
@@ -87,9 +87,8 @@ class GenerateArguments(LanguageModelArguments):
         if self.compare is None or (self.text, self.file) != (None, None):
             check_one_of(text=self.text, file=self.file)
         check_output_file(self.output_file, [".json"], self.overwrite)
-        self.chosen = strategies(self.num_beams, self.top_k, self.top_p, self.typical_p, self.temperature)
-        if self.strategy is not None:
-            self.chosen = [self.chosen[NAMES.index(self.strategy)]]
+        chosen = strategies(self.num_beams, self.top_k, self.top_p, self.typical_p, self.temperature)
+        self.chosen = [each for each in chosen if self.strategy in (None, each.flag)]
         if self.stream and (
             self.strategy in (None, "beam") or self.num_samples > 1 or self.compare or self.output_file
         ):

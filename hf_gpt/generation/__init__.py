@@ -4,10 +4,11 @@ several strategies side by side (`strategies`), and what was generated compared 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from transformers.hf_argparser import HfArg
 
 from ..loading import NamesModel, check_ids
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
@@ -19,21 +20,19 @@ from ..training.arguments import check_ranges
 class LanguageModelArguments(NamesModel):
     """Which language model."""
 
-    model_name_or_path: str = field(
-        metadata={
-            "help": "Folder or Hub id of a language model: hf_gpt, OpenAI's release, a stock one, or an adapter, "
+    model_name_or_path: str = HfArg(
+        help=(
+            "Folder or Hub id of a language model: hf_gpt, OpenAI's release, a stock one, or an adapter, "
             "which is merged."
-        }
+        )
     )
-    tokenizer_name: str | None = field(
-        default=None, metadata={"help": "Folder or Hub id of the tokenizer; by default the model's own."}
+    tokenizer_name: str | None = HfArg(
+        default=None, help="Folder or Hub id of the tokenizer; by default the model's own."
     )
-    revision: str = field(default="main", metadata={"help": "Branch, tag or commit of a model on the Hub."})
-    n_head: int | None = field(
-        default=None, metadata={"help": "Attention heads of OpenAI's files, where not width / 64."}
-    )
-    device: str | None = field(
-        default=None, metadata={"help": "Such as cpu or cuda:1; by default the accelerator, if there is one."}
+    revision: str = HfArg(default="main", help="Branch, tag or commit of a model on the Hub.")
+    n_head: int | None = HfArg(default=None, help="Attention heads of OpenAI's files, where not width / 64.")
+    device: str | None = HfArg(
+        default=None, help="Such as cpu or cuda:1; by default the accelerator, if there is one."
     )
 
     def __post_init__(self) -> None:
@@ -75,10 +74,11 @@ def encode(tokenizer: GPTTokenizer, text: str) -> list[int]:
     return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
 
 
-def check_predicted(ids: Sequence[int]) -> None:
-    """Raise a `ValueError` for a text in which nothing is predicted: one of fewer than two tokens."""
-    if len(ids) < 2:
-        raise ValueError("A text has fewer than two tokens: nothing is predicted in it; write more.")
+def check_predicted(ids: Sequence[int], what: str = "A text", fewest: int = 2) -> None:
+    """Raise a `ValueError` for a text of fewer than two tokens, in which nothing is predicted (or of fewer still)."""
+    if len(ids) < fewest:
+        found = "no token" if fewest == 1 else "fewer than two tokens"
+        raise ValueError(f"{what} has {found}: there is nothing to look at; write more.")
 
 
 def check_one_of(**inputs: object) -> None:

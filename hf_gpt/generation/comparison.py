@@ -35,11 +35,8 @@ def repetition(ids: Sequence[int], n: int = 4) -> float:
 
 def self_bleu(texts: Texts, order: int = 4) -> float:
     """
-    Mean BLEU of each text against all others (Zhu et al., 2018), from 0 to 1; the lower, the more diverse.
-
-    Args:
-        texts (`Sequence[Sequence[int]]`): two or more texts.
-        order (`int`, *optional*, defaults to 4): the longest n-grams, all lengths weighted alike.
+    Mean BLEU of each of two texts or more against all others (Zhu et al., 2018), of n-grams up to `order`, all lengths
+    weighted alike, from 0 to 1; the lower, the more diverse.
     """
     if len(texts) < 2:
         raise ValueError("Self-BLEU compares texts with each other: give two or more.")
@@ -69,10 +66,8 @@ def self_bleu(texts: Texts, order: int = 4) -> float:
 
 def zipf_coefficient(texts: Texts) -> float:
     """
-    Minus the slope of a line through log frequency over log rank of all texts' tokens; about 1 in human language.
-
-    Raises:
-        ValueError: if there are fewer than two different tokens.
+    Minus the slope of a line through log frequency over log rank of all texts' tokens, two different ones or more;
+    about 1 in human language.
     """
     frequencies = [count for _, count in Counter(token for ids in texts for token in ids).most_common(_RANKS)]
     if len(frequencies) < 2:
@@ -103,15 +98,8 @@ def compare(texts: Texts) -> dict[str, float | None]:
 
 def passages(ids: Sequence[int], count: int, given: int, length: int) -> list[tuple[list[int], list[int]]]:
     """
-    Passages of a human text, spread evenly over it, that do not overlap: what stands before each, and its tokens.
-
-    Args:
-        ids (`Sequence[int]`): token ids of the text.
-        count (`int`): passages.
-        given, length (`int`): tokens before each passage, and of it.
-
-    Raises:
-        ValueError: if the text is too short.
+    So many passages of a human text, spread evenly over it, that do not overlap: the `given` tokens before each, and
+    its `length` tokens. A `ValueError` says if the text is too short.
     """
     size = given + length
     if len(ids) < count * size:

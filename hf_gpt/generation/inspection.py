@@ -39,13 +39,8 @@ class NextToken:
 @dataclass(frozen=True)
 class Position:
     """
-    A token of a text, and what the model expected in its place.
-
-    Args:
-        token (`NextToken`): the token, with its probability.
-        rank (`int`): its place among all tokens by probability, from 1.
-        surprisal (`float`): -log2 of its probability, in bits.
-        likeliest (tuple of `NextToken`): the likeliest tokens, the first first.
+    A token of a text with its probability, its place among all tokens by probability, from 1, -log2 of it, in bits,
+    and the likeliest tokens, the first first.
     """
 
     token: NextToken
@@ -63,20 +58,8 @@ def inspect(
     stride: int | None = None,
 ) -> list[Position]:
     """
-    What was expected at every position of a text but the first; see `hf_gpt.generation.scoring` for long ones.
-
-    Args:
-        model (`GPTForCausalLM`): in evaluation mode.
-        tokenizer (`GPTTokenizer`): its tokenizer.
-        ids (`Sequence[int]`): token ids, at least two.
-        count (`int`, *optional*, defaults to 5): likeliest tokens of each position.
-        stride (`int`, *optional*): see `checked_stride`.
-
-    Returns:
-        `list[Position]`: of length `len(ids) - 1`.
-
-    Raises:
-        ValueError: if there are fewer than two tokens.
+    What was expected at every position of a text but the first, with so many likeliest tokens; see
+    `hf_gpt.generation.scoring` for long ones. A `ValueError` says if there are fewer than two tokens.
     """
     check_predicted(ids)
     context = model.config.n_positions

@@ -36,16 +36,7 @@ _PAIR_COLUMNS = (("sentence_good", "sentence_bad"), ("good", "bad"))
 
 
 def checked_stride(stride: int | None, context: int) -> int:
-    """
-    How far windows over a long text move.
-
-    Args:
-        stride (`int`, *optional*): in tokens; by default half the context.
-        context (`int`): tokens of a window.
-
-    Raises:
-        ValueError: if it is more than half the context.
-    """
+    """How far windows over a long text move, by default half the context; a `ValueError` if it is more."""
     stride = context // 2 if stride is None else stride
     if not 1 <= stride <= context // 2:
         raise ValueError(
@@ -57,11 +48,8 @@ def checked_stride(stride: int | None, context: int) -> int:
 
 def windows(length: int, context: int, stride: int) -> Iterator[tuple[int, int, int]]:
     """
-    The windows over a text of `length` tokens.
-
-    Yields:
-        `tuple[int, int, int]`: begin and end of a window, and the first token that counts in it; of `length - 1`
-        tokens each counts once.
+    The windows over a text of `length` tokens: begin and end, and the first token that counts in each; of
+    `length - 1` tokens each counts once.
     """
     counted = 1
     for begin in range(0, length, stride):
@@ -75,13 +63,7 @@ def windows(length: int, context: int, stride: int) -> Iterator[tuple[int, int, 
 
 @dataclass(frozen=True)
 class TextScore:
-    """
-    What a model makes of a text.
-
-    Args:
-        log_probability (`float`): natural logarithm of the probability of all tokens but the first, given the first.
-        tokens (`int`): of the text.
-    """
+    """A text's natural log-probability (all tokens but the first, given the first), and its number of tokens."""
 
     log_probability: float
     tokens: int
@@ -109,17 +91,8 @@ def score_texts(
     share_prefix: bool = True,
 ) -> list[TextScore]:
     """
-    The log-probability of each text.
-
-    Args:
-        model (`GPTForCausalLM`): in evaluation mode.
-        texts (`Sequence[Sequence[int]]`): token ids, of any length.
-        stride (`int`, *optional*): see `checked_stride`.
-        batch_size (`int`, *optional*, defaults to 8): windows that are read at once, rows of like length together.
-        share_prefix (`bool`, *optional*, defaults to `True`): read what texts begin with alike once.
-
-    Returns:
-        `list[TextScore]`: in the order of the texts.
+    The log-probability of each text, of token ids, by a model in evaluation mode. So many windows are read at once,
+    rows of like length together, and with `share_prefix` what texts begin with alike only once.
     """
     context = model.config.n_positions
     stride = checked_stride(stride, context)
@@ -212,12 +185,8 @@ def _log_probs(
 @dataclass(frozen=True)
 class LastWord:
     """
-    How a model guesses the last word of a passage.
-
-    Args:
-        word (`str`): behind the last white space.
-        log_probability (`float`): natural logarithm of its probability behind the rest of the passage.
-        is_likeliest (`bool`): whether each of its tokens is the likeliest one.
+    The last word of a passage, the natural logarithm of its probability behind the rest, and whether each of its
+    tokens is the likeliest one.
     """
 
     word: str
@@ -225,21 +194,12 @@ class LastWord:
     is_likeliest: bool
 
 
-@torch.no_grad()
 def score_last_words(
     model: GPTForCausalLM, tokenizer: GPTTokenizer, passages: Sequence[tuple[str, str]], batch_size: int = 8
 ) -> list[LastWord]:
     """
-    The last word of each passage (Paperno et al., 2016: LAMBADA).
-
-    Args:
-        model (`GPTForCausalLM`): in evaluation mode; of a passage longer than its context it reads the end.
-        tokenizer (`GPTTokenizer`): its tokenizer.
-        passages (`Sequence[tuple[str, str]]`): name and text of each.
-        batch_size (`int`, *optional*, defaults to 8): passages that are read at once.
-
-    Raises:
-        ValueError: naming the passage, if it has no word before the last one.
+    The last word of each passage, given as name and text (Paperno et al., 2016: LAMBADA); of one that is longer than
+    the context the end is read. A `ValueError` names the passage if it has no word before the last one.
     """
     rows, context = [], model.config.n_positions
     for name, text in passages:
@@ -247,17 +207,30 @@ def score_last_words(
         given, guessed = encode(tokenizer, before), encode(tokenizer, f" {word}")
         if not (given and 0 < len(guessed) < context):
             raise ValueError(f"{name}: there is no last word behind others: take the passage out.")
-        rows.append((word, [*given, *guessed][-context:], len(guessed)))
-    found = []
-    for start in tqdm(range(0, len(rows), batch_size), desc="scoring", unit="batch"):
+        rows.append((word, given[len(guessed) - context :], guessed))
+    scores = score_continuations(model, [row for _, *row in rows], batch_size)
+    return [LastWord(word, *score) for (word, *_), score in zip(rows, scores, strict=True)]
+
+
+@torch.no_grad()
+def score_continuations(
+    model: GPTForCausalLM, rows: Sequence[tuple[Sequence[int], Sequence[int]]], batch_size: int = 8
+) -> list[tuple[float, bool]]:
+    """
+    Of each row of tokens that are given and new ones, one or more each and together within the context, the natural
+    logarithm of the probability of the new ones, and whether each of them is the likeliest one.
+    """
+    found, starts = [], range(0, len(rows), batch_size)
+    for start in tqdm(starts, desc="scoring", unit="batch", disable=len(starts) < 2):
         part = rows[start : start + batch_size]
-        batch = collate_trees([TokenTree.from_paths([ids]) for _, ids, _ in part], model.config.pad_token_id or 0)
+        trees = [TokenTree.from_paths([[*given, *new]]) for given, new in part]
+        batch = collate_trees(trees, model.config.pad_token_id or 0)
         states = model.transformer(batch["input_ids"].to(model.device)).last_hidden_state  # (batch, length, n_embd)
-        for of_row, (word, ids, size) in zip(states, part, strict=True):
-            scores = model.token_logits(of_row[len(ids) - size - 1 : len(ids) - 1]).float().log_softmax(-1)
-            targets = torch.tensor(ids[-size:], device=scores.device)
+        for of_row, (given, new) in zip(states, part, strict=True):
+            scores = model.token_logits(of_row[len(given) - 1 :][: len(new)]).float().log_softmax(-1)
+            targets = torch.tensor(new, device=scores.device)
             total = scores.gather(1, targets[:, None]).sum().item()
-            found.append(LastWord(word, total, bool((scores.argmax(-1) == targets).all())))
+            found.append((total, bool((scores.argmax(-1) == targets).all())))
     return found
 
 

@@ -8,11 +8,10 @@ import torch
 from tqdm import tqdm
 from transformers import set_seed
 
-from ..evaluation.zero_shot import ZeroShotScorer, ZeroShotTransform
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
-from ..trees.collators import collate_trees
 from .comparison import repetition
+from .scoring import score_continuations
 
 # What a strategy's description leaves out.
 _SWITCHED_OFF = (("do_sample", False), ("do_sample", True), ("top_k", 0), ("top_p", 1.0))
@@ -20,13 +19,7 @@ _SWITCHED_OFF = (("do_sample", False), ("do_sample", True), ("top_k", 0), ("top_
 
 @dataclass(frozen=True)
 class Strategy:
-    """
-    A way to choose the next tokens.
-
-    Args:
-        name (`str`): what people call it.
-        settings (mapping): arguments of `model.generate`.
-    """
+    """A way to choose the next tokens: what people call it, and its arguments of `model.generate`."""
 
     name: str
     settings: Mapping[str, Any]
@@ -35,6 +28,11 @@ class Strategy:
     def is_random(self) -> bool:
         """Whether the seed matters."""
         return bool(self.settings.get("do_sample"))
+
+    @property
+    def flag(self) -> str:
+        """Its first word, as `--strategy` takes it."""
+        return self.name.split()[0].lower().replace("-", "_")
 
     def __str__(self) -> str:
         shown = [f"{name}={value}" for name, value in self.settings.items() if (name, value) not in _SWITCHED_OFF]
@@ -45,20 +43,10 @@ def strategies(
     num_beams: int = 4, top_k: int = 40, top_p: float = 0.9, typical_p: float = 0.95, temperature: float = 1.0
 ) -> list[Strategy]:
     """
-    The strategies that are compared.
-
-    Args:
-        num_beams (`int`, *optional*, defaults to 4): continuations that beam search keeps; it repeats no pair of
-            tokens, as it would else go round in circles.
-        top_k (`int`, *optional*, defaults to 40): the likeliest tokens that top-k sampling draws from.
-        top_p (`float`, *optional*, defaults to 0.9): probability of the likeliest tokens that nucleus sampling draws
-            from.
-        typical_p (`float`, *optional*, defaults to 0.95): probability of the tokens that typical sampling (Meister et
-            al., 2023) draws from, those whose surprisal is nearest to the entropy.
-        temperature (`float`, *optional*, defaults to 1.0): what logits are divided by before drawing.
-
-    Raises:
-        ValueError: for settings that `generate` could do nothing with.
+    The strategies that are compared: greedy, beam search (which repeats no pair of tokens, as it would else go round
+    in circles), and sampling, at a temperature, from all tokens, the likeliest `top_k`, the likeliest with probability
+    `top_p` (nucleus), and those with probability `typical_p` whose surprisal is nearest to the entropy (Meister et
+    al., 2023). A `ValueError` refuses settings that `generate` could do nothing with.
     """
     if num_beams < 2 or top_k < 1 or not 0 < top_p <= 1 or not 0 < typical_p <= 1 or not 0 < temperature < 1e3:
         raise ValueError(
@@ -83,14 +71,8 @@ def strategies(
 @dataclass(frozen=True)
 class Continuation:
     """
-    What one strategy made of a prompt.
-
-    Args:
-        strategy (`Strategy`): the strategy.
-        text (`str`): the prompt as the model reads it, and what follows.
-        generated (`str`): what follows, without the space before it.
-        ids (tuple of `int`): the new tokens.
-        mean_log_probability (`float`): of the new tokens, under the model itself.
+    What one strategy made of a prompt: the prompt as the model reads it with what follows, that alone without the
+    space before it, the new tokens, and their mean log-probability under the model itself.
     """
 
     strategy: Strategy
@@ -123,13 +105,9 @@ def continue_prompts(
     **settings: Any,
 ) -> list[list[Continuation]]:
     """
-    Prompts continued by each strategy.
+    Prompts, token ids fewer than the context, continued by each strategy.
 
     Args:
-        model (`GPTForCausalLM`): in evaluation mode.
-        tokenizer (`GPTTokenizer`): its tokenizer.
-        prompts (`Sequence[Sequence[int]]`): token ids, fewer than the context.
-        chosen (`Sequence[Strategy]`): the strategies.
         new_tokens (`int`): how many tokens to add; fewer, where the model ends the text itself. Where the context is
             full, the last half of it becomes the prompt.
         seed (`int`, *optional*, defaults to 0): set before each strategy, so that the order does not matter.
@@ -209,17 +187,11 @@ def _continuation(
     return Continuation(strategy, text, generated, tuple(new), score)
 
 
-@torch.no_grad()
 def mean_log_probability(model: GPTForCausalLM, prompt: Sequence[int], new: Sequence[int]) -> float:
     """Of the tokens behind a prompt, under the model itself; beyond the context as `continue_prompts` writes them."""
-    scorer, context = ZeroShotScorer(model, "choices").eval(), model.config.n_positions
-    given, left, total = list(prompt), list(new), 0.0
+    context, given, left, total = model.config.n_positions, list(prompt), list(new), 0.0
     while left:
         part = left[: context - len(given)]
-        transform = ZeroShotTransform("choices", len(given) + len(part))
-        tree = transform({"context": given, "question": [], "choices": [part]})
-        batch = collate_trees([tree], model.config.pad_token_id or 0)
-        mean = scorer(**{name: value.to(model.device) for name, value in batch.items()})["logits"].item()
-        total += len(part) * mean
+        total += score_continuations(model, [(given, part)])[0][0]
         given, left = [*given, *part][-(context // 2) :], left[len(part) :]
     return total / len(new)

@@ -20,19 +20,19 @@ def test_lens(gpt2, tiny_model):
     model = tiny_model(GPTForCausalLM, norm_first=gpt2, final_norm=gpt2)
     seen, row = lens(model, IDS), torch.tensor([IDS])
     outputs = model(row, output_hidden_states=True)
-    assert torch.allclose(seen.log_probs[-1], outputs.logits[0].log_softmax(-1), atol=1e-5)
+    assert torch.allclose(seen[-1], outputs.logits[0].log_softmax(-1), atol=1e-5)
     state = outputs.hidden_states[1]
     logits = model.token_logits(model.transformer.ln_f(state) if gpt2 else state)
-    assert torch.allclose(seen.log_probs[1], logits[0].log_softmax(-1), atol=1e-5)
-    surprisal, agreement, divergence = lens_statistics(seen)
+    assert torch.allclose(seen[1], logits[0].log_softmax(-1), atol=1e-5)
+    surprisal, agreement, divergence = lens_statistics(seen, IDS)
     assert surprisal[-1] == pytest.approx(model(row, labels=row).loss.item() / np.log(2), rel=1e-4)
     assert (agreement[-1], divergence[-1]) == (1, 0)
     assert (divergence[:-1] > 0).all()
-    last, first = seen.log_probs[-1, :-1], seen.log_probs[0, :-1]
+    last, first = seen[-1, :-1], seen[0, :-1]
     expected = torch.nn.functional.kl_div(first, last, reduction="none", log_target=True).sum(-1).mean() / np.log(2)
     assert divergence[0] == pytest.approx(expected.item(), rel=1e-4)
     with pytest.raises(ValueError, match="fewer than two tokens"):
-        lens_statistics(lens(model, IDS[:1]))
+        lens_statistics(seen[:, :1], IDS[:1])
 
 
 def test_lens_by_command_and_its_page(hf_gpt, tiny_checkpoint, tmp_path):

@@ -18,10 +18,11 @@ are switched off by `hf_gpt.analysis.ablation.attach(model, Mask.load(path))`.
 """
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from transformers.hf_argparser import HfArg
 
 from ...analysis import AnalysisArguments, mean_intervals, words_of
 from ...analysis.ablation import (
@@ -54,23 +55,20 @@ _SHOWN, _RANDOM = 20, 3
 class Arguments(AnalysisArguments):
     """Which model and texts, what is switched off, and where the result goes."""
 
-    what: str = field(
+    what: str = HfArg(
         default="heads",
-        metadata={"help": "What is switched off.", "choices": ["heads", "neurons", "layers", "dimensions", "words"]},
+        help="What is switched off.",
+        metadata={"choices": ["heads", "neurons", "layers", "dimensions", "words"]},
     )
-    replacement: str = field(default="zero", metadata={"help": "What stands in for it.", "choices": ["zero", "mean"]})
-    metric: str = field(
+    replacement: str = HfArg(default="zero", help="What stands in for it.", metadata={"choices": ["zero", "mean"]})
+    metric: str = HfArg(
         default="lm_loss",
-        metadata={
-            "help": "The language model's loss; or the loss, or share of errors, of a fine-tuned classifier.",
-            "choices": ["lm_loss", "loss", "error"],
-        },
+        help="The language model's loss; or the loss, or share of errors, of a fine-tuned classifier.",
+        metadata={"choices": ["lm_loss", "loss", "error"]},
     )
-    mask: str | None = field(
-        default=None, metadata={"help": "Mask, as mask.json, of parts that are off from the start."}
-    )
-    max_rise: float = field(default=0.01, metadata={"help": "By how much the measure may rise under the saved mask."})
-    batch_size: int = field(default=16, metadata={"help": "Texts that are read at once."})
+    mask: str | None = HfArg(default=None, help="Mask, as mask.json, of parts that are off from the start.")
+    max_rise: float = HfArg(default=0.01, help="By how much the measure may rise under the saved mask.")
+    batch_size: int = HfArg(default=16, help="Texts that are read at once.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -147,7 +145,7 @@ def _run_words(args: Arguments, model: GPTForCausalLM, tokenizer: GPTTokenizer, 
 def _measure(args: Arguments, model: GPTPreTrainedModel, texts: list[list[int]]) -> Measure:
     if args.metric == "lm_loss":
         return text_losses(model, texts, args.batch_size)
-    config, examples = model.config, args.examples()
+    config, examples = model.config, args.examples
     if config.problem_type not in (None, SINGLE_LABEL):
         raise ValueError(
             f"--metric {args.metric} is of one class a text, and {args.name} is of {config.problem_type}."

@@ -17,6 +17,9 @@ import sys
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from typing import Any
+
+from transformers.hf_argparser import HfArg
 
 from ...analysis import AnalysisArguments, redrawn
 from ...analysis.agreement import accuracies, agreement_pairs, read_sets, score_pairs
@@ -32,12 +35,12 @@ class Arguments(AnalysisArguments):
     text: None = field(default=None, init=False)
     text_column: str = field(default="text", init=False)
     label_column: str = field(default="label", init=False)
-    file: str | None = field(
-        default=None, metadata={"help": "File or folder of minimal pairs, TSV or JSONL; without it, made ones."}
+    file: str | None = HfArg(
+        default=None, help="File or folder of minimal pairs, TSV or JSONL; without it, made ones."
     )
-    max_pairs: int = field(default=200, metadata={"help": "Pairs of a set at most; the first of a file."})
-    control: bool = field(default=True, metadata={"help": "Measure the model with random weights, too."})
-    batch_size: int = field(default=128, metadata={"help": "Sentences that are read at once."})
+    max_pairs: int = HfArg(default=200, help="Pairs of a set at most; the first of a file.")
+    control: bool = HfArg(default=True, help="Measure the model with random weights, too.")
+    batch_size: int = HfArg(default=128, help="Sentences that are read at once.")
 
 
 def run(args: Arguments) -> None:
@@ -51,13 +54,7 @@ def run(args: Arguments) -> None:
     models = {args.name: model} | ({"random weights": redrawn(model, args.seed)} if args.control else {})
     scores = {name: score_pairs(each, tokenizer, pairs, args.batch_size) for name, each in models.items()}
     found = {name: accuracies(pairs, values) for name, values in scores.items()}
-    rows = [
-        {"name": phenomenon if part is None else f"    {part}", "of": name, **values}
-        for phenomenon, whole in found[args.name].items()
-        for part in (None, *(whole["paradigms"] if len(whole["paradigms"]) > 1 else ()))
-        for name, of_model in found.items()
-        for values in [of_model[phenomenon] if part is None else of_model[phenomenon]["paradigms"][part]]
-    ]
+    rows = _rows(found)
     print(f"{'':42}{'model':18}{'pairs':>7}{'accuracy':>10}  95% interval")
     for row in rows:
         interval = f"{row['low']:.3f} to {row['high']:.3f}"
@@ -73,3 +70,19 @@ def run(args: Arguments) -> None:
     write_json(folder / "pairs.json", each)
     if any(row["ties"] for row in rows):
         print("Ties count as wrong.", file=sys.stderr)
+
+
+def _rows(found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of each phenomenon and, where it has several, each of its sets, what every model makes of it."""
+    rows = []
+    for phenomenon, whole in next(iter(found.values())).items():
+        # Nonce sentences have the conditions of the others.
+        _, comma, kind = phenomenon.partition(",")
+        parts = (
+            [(f"    {name}{comma}{kind}", name) for name in whole["paradigms"]] if len(whole["paradigms"]) > 1 else []
+        )
+        for shown, part in [(phenomenon, None), *parts]:
+            for name, of_model in found.items():
+                values = of_model[phenomenon] if part is None else of_model[phenomenon]["paradigms"][part]
+                rows.append({"name": shown, "of": name, **values})
+    return rows

@@ -14,8 +14,10 @@ with a bootstrap interval (95%): entropy in bits, distance in tokens, and the sh
 token, the token before, and `_delimiter_`. The first token of a text, which sees itself alone, does not count.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+
+from transformers.hf_argparser import HfArg
 
 from ...analysis import AnalysisArguments, interval_record, words_of
 from ...analysis.attention import STATISTICS, attention_of, path_record, statistics_over
@@ -32,13 +34,13 @@ _LABELS = ("entropy, bits", "distance, tokens", "share: first", "share: previous
 class Arguments(AnalysisArguments):
     """Which model, which texts or choices, and where the result goes."""
 
-    choices: list[str] | None = field(
-        default=None, metadata={"help": "Choices of an item behind the one --text, read as in fine-tuning."}
+    choices: list[str] | None = HfArg(
+        default=None, help="Choices of an item behind the one --text, read as in fine-tuning."
     )
-    task_template: bool = field(
-        default=False, metadata={"help": "Read each text as in fine-tuning: between _start_ and _classify_."}
+    task_template: bool = HfArg(
+        default=False, help="Read each text as in fine-tuning: between _start_ and _classify_."
     )
-    max_tokens: int = field(default=64, metadata={"help": "Tokens of a text that are read and shown at most."})
+    max_tokens: int = HfArg(default=64, help="Tokens of a text that are read and shown at most.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,7 +62,7 @@ def run(args: Arguments) -> None:
         print(f"Of {cut} of {len(trees)} texts only the first {limit} tokens are read (--max_tokens).")
     read = [attention_of(model, tree) for tree in trees]
     folder, first = Path(args.output_dir), read[0]
-    names = args.choices or [args.examples()[0].text]
+    names = args.choices or [args.examples[0].text]
     title = f"Attention of {args.name}"
     paths = [path_record(name, path, tokenizer) for name, path in zip(names, first, strict=True)]
     write_page(folder / "attention.html", title, {"paths": paths})
@@ -68,7 +70,7 @@ def run(args: Arguments) -> None:
     write_picture(folder / "attention.png", heads_picture(first[0].weights.numpy(), title), shown)
     values = statistics_over([path for paths in read for path in paths], tokenizer.sep_token_id, args.seed)
     record = {name: interval_record(each) for name, each in zip(STATISTICS, values, strict=True)}
-    write_picture(folder / "statistics.png", statistics_picture(values, _LABELS, title), record)
+    write_picture(folder / "statistics.png", statistics_picture(values, _LABELS, title, "heads, by layer"), record)
     for name, (mean, low, high) in zip(STATISTICS, values, strict=True):
         if name in ("first", "previous"):
             layer, head = divmod(int(mean.argmax()), mean.shape[1])

@@ -11,10 +11,11 @@ changed. summary.json holds, as means over texts with bootstrap intervals (95%),
 next token is another, the divergence in bits, and the perplexity of both: what rose was forgotten.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from transformers.hf_argparser import HfArg
 
 from ...analysis import AnalysisArguments, interval_record, mean_intervals, words_of
 from ...analysis.change import attention_shift, cka_grid, next_token_divergence, read
@@ -31,7 +32,7 @@ _TOKENS, _TEXTS = 20_000, 20
 class Arguments(AnalysisArguments):
     """Which models, which texts, and where the result goes."""
 
-    other: str = field(metadata={"help": "Folder or Hub id of the model as it is after the change."})
+    other: str = HfArg(help="Folder or Hub id of the model as it is after the change.")
 
 
 def run(args: Arguments) -> None:
@@ -43,40 +44,41 @@ def run(args: Arguments) -> None:
     if tokenizer.get_vocab() != other.get_vocab():
         raise ValueError(f"{args.other} has another vocabulary than {args.model_name_or_path}: name two alike.")
     texts = args.token_ids(tokenizer, min(first.config.n_positions, second.config.n_positions))
-    states, shifts, changed, divergences, losses, shown = [], [], [], [], [], []
+    states, shifts, divergences, rows = [], [], [], []
     for ids in texts:
         was, now = read(first, ids), read(second, ids)
         states += [(was.states, now.states)] if sum(len(each[0][0]) for each in states) < _TOKENS else []
         shifts.append(attention_shift(was, now))
-        changed.append((was.log_probs.argmax(-1) != now.log_probs.argmax(-1)).double().mean().item())
-        each = next_token_divergence(was, now)
-        divergences.append(each.mean())
-        losses.append([was.losses.mean(), now.losses.mean()])
-        shown.append({"words": words_of(tokenizer, ids), "values": [0.0, *each.tolist()]})
-    folder, names = Path(args.output_dir), f"{args.name} and {Path(args.other).name}"
-    grid = cka_grid(*(np.concatenate(each, axis=1) for each in zip(*states, strict=True)))
-    rows, columns = f"layer of {args.name}", f"layer of {Path(args.other).name}"
-    figure = grid_picture(grid, f"Linear CKA of {names}", rows, columns)
-    write_picture(folder / "cka.png", figure, {"cka": grid.tolist()})
-    shift = mean_intervals(np.stack(shifts), args.seed)
-    figure = grid_picture(shift[0], f"Attention that looks elsewhere: {names}", "layer", "head")
-    write_picture(folder / "shift.png", figure, interval_record(shift))
-    title = f"Bits by which the prediction of each token changed: {names}"
-    write_coloured(folder / "compare", title, shown[:_TEXTS])
-    summary = _summary(np.array(changed), np.array(divergences), np.array(losses), args.seed)
+        divergences.append(next_token_divergence(was, now))
+        changed = (was.log_probs.argmax(-1) != now.log_probs.argmax(-1)).double().mean().item()
+        rows.append([changed, divergences[-1].mean(), was.losses.mean(), now.losses.mean()])
+    folder, names = Path(args.output_dir), [args.name, Path(args.other).name]
+    _draw(args, names, [np.concatenate(each, axis=1) for each in zip(*states, strict=True)], np.stack(shifts))
+    shown = [
+        {"words": words_of(tokenizer, ids), "values": [0.0, *each.tolist()]}
+        for ids, each in zip(texts[:_TEXTS], divergences, strict=False)
+    ]
+    title = f"Bits by which the prediction of each token changed: {' and '.join(names)}"
+    write_coloured(folder / "compare", title, shown)
+    summary = _summary(np.array(rows), args.seed)
     write_json(folder / "summary.json", {"texts": len(texts), **summary})
     for name, value in summary.items():
         print(f"{name.replace('_', ' '):28} {value['mean']:8.3f} ({value['low']:.3f} to {value['high']:.3f})")
 
 
-def _summary(changed: np.ndarray, divergences: np.ndarray, losses: np.ndarray, seed: int) -> dict[str, dict]:
-    """Means over texts, with intervals; `losses` `(texts, 2)` are before and after."""
-    both = np.exp(mean_intervals(np.c_[losses, losses[:, 1] - losses[:, 0]], seed))  # (3, before, after, ratio)
-    values = {
-        "next_tokens_changed": mean_intervals(changed, seed),
-        "divergence_bits": mean_intervals(divergences, seed),
-        "perplexity_before": both[:, 0],
-        "perplexity_after": both[:, 1],
-        "perplexity_ratio": both[:, 2],
-    }
-    return {name: interval_record(each) for name, each in values.items()}
+def _draw(args: Arguments, names: list[str], states: list[np.ndarray], shifts: np.ndarray) -> None:
+    """How alike the layers are, and where the heads look."""
+    folder, both, grid = Path(args.output_dir), " and ".join(names), cka_grid(*states)
+    figure = grid_picture(grid, f"Linear CKA of {both}", *(f"layer of {name}" for name in names))
+    write_picture(folder / "cka.png", figure, {"cka": grid.tolist()})
+    shift = mean_intervals(shifts, args.seed)
+    figure = grid_picture(shift[0], f"Attention that looks elsewhere: {both}", "layer", "head")
+    write_picture(folder / "shift.png", figure, interval_record(shift))
+
+
+def _summary(rows: np.ndarray, seed: int) -> dict[str, dict]:
+    """Means, with intervals, over texts `(texts, 4)`: tokens changed, divergence, loss before and after."""
+    mean = mean_intervals(np.c_[rows, rows[:, 3] - rows[:, 2]], seed)
+    mean[:, 2:] = np.exp(mean[:, 2:])
+    names = ("next_tokens_changed", "divergence_bits", "perplexity_before", "perplexity_after", "perplexity_ratio")
+    return {name: interval_record(each) for name, each in zip(names, mean.T, strict=True)}

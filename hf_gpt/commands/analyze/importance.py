@@ -18,12 +18,13 @@ falls as words are blanked out, the most important first, and rises as they are 
 """
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from transformers.hf_argparser import HfArg
 
 from ...analysis import AnalysisArguments, Example
 from ...analysis.importance import (
@@ -56,29 +57,24 @@ _SHARES = np.linspace(0, 1, 21)
 class Arguments(AnalysisArguments):
     """Which model and texts, what is explained, and where the result goes."""
 
-    next_word: str | None = field(
-        default=None,
-        metadata={"help": "What comes next; by default the likeliest token. Of a classifier: its language model."},
+    next_word: str | None = HfArg(
+        default=None, help="What comes next; by default the likeliest token. Of a classifier: its language model."
     )
-    class_name: str | None = field(default=None, metadata={"help": "Class; by default the likeliest one."})
-    second_text: str | None = field(default=None, metadata={"help": "Of a pair: what stands behind each text."})
-    both_orders: bool = field(default=False, metadata={"help": "Read a pair in both orders, as for similarity."})
-    choices: list[str] | None = field(default=None, metadata={"help": "Choices behind the one --text."})
-    choice: int | None = field(
-        default=None, metadata={"help": "Which one is explained, from 0; by default the likeliest one."}
-    )
-    against: int | None = field(default=None, metadata={"help": "Against which other choice; by default all."})
-    methods: list[str] = field(
-        default_factory=lambda: list(METHODS), metadata={"help": f"Some of {', '.join(METHODS)}."}
-    )
-    max_texts: int = field(default=4, metadata={"help": "Texts that are read at most."})
-    steps: int = field(default=1000, metadata={"help": "Of perturbation."})
-    perturbation_rate: float = field(default=0.1, metadata={"help": "Weight of the noise's entropy."})
-    perturbation_learning_rate: float = field(default=0.01, metadata={"help": "Of perturbation's Adam."})
-    draws: int = field(default=4, metadata={"help": "Draws of noise in a step of perturbation."})
-    seeds: int = field(default=1, metadata={"help": "Runs of perturbation, of which the mean is taken."})
-    path_steps: int = field(default=50, metadata={"help": "Points on the path of integrated gradients."})
-    phrase_words: int = field(default=3, metadata={"help": "Words of a phrase that is taken out, at most."})
+    class_name: str | None = HfArg(default=None, help="Class; by default the likeliest one.")
+    second_text: str | None = HfArg(default=None, help="Of a pair: what stands behind each text.")
+    both_orders: bool = HfArg(default=False, help="Read a pair in both orders, as for similarity.")
+    choices: list[str] | None = HfArg(default=None, help="Choices behind the one --text.")
+    choice: int | None = HfArg(default=None, help="Which one is explained, from 0; by default the likeliest one.")
+    against: int | None = HfArg(default=None, help="Against which other choice; by default all.")
+    methods: list[str] = HfArg(default_factory=lambda: list(METHODS), help=f"Some of {', '.join(METHODS)}.")
+    max_texts: int = HfArg(default=4, help="Texts that are read at most.")
+    steps: int = HfArg(default=1000, help="Of perturbation.")
+    perturbation_rate: float = HfArg(default=0.1, help="Weight of the noise's entropy.")
+    perturbation_learning_rate: float = HfArg(default=0.01, help="Of perturbation's Adam.")
+    draws: int = HfArg(default=4, help="Draws of noise in a step of perturbation.")
+    seeds: int = HfArg(default=1, help="Runs of perturbation, of which the mean is taken.")
+    path_steps: int = HfArg(default=50, help="Points on the path of integrated gradients.")
+    phrase_words: int = HfArg(default=3, help="Words of a phrase that is taken out, at most.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,28 +101,35 @@ class Arguments(AnalysisArguments):
 def run(args: Arguments) -> None:
     """Score the words of each text by each method, compare, draw."""
     model, tokenizer = args.load(_model_class(args))
-    examples = args.examples()
+    examples = args.examples
     if len(examples) > args.max_texts:
         print(f"Of {len(examples)} texts the first {args.max_texts} are read (--max_texts).")
     # All of them are read before the first is explained: a text that is too long shows at once.
     scores = [_score(args, model, tokenizer, example) for example in examples[: args.max_texts]]
     records, shown = [], []
     for score, target in scores:
-        words, record = [word.text for word in score.passage.words], {"target": target, "methods": {}}
-        print(f"\n{target}")
-        for method in args.methods:
-            values, more = word_scores(score, method, args.settings)
-            record["methods"][method] = {"scores": values, **more}
-            text = {"words": words, "values": shares(values, method), "label": f"{target}, {method}"}
-            print(f"{method:13}{terminal_text(words, text['values'], sys.stdout.isatty())}")
-            shown.append(text)
-        by_method = {method: each["scores"] for method, each in record["methods"].items()}
-        record |= {"words": words, "agreement": agreement_of(by_method)}
-        records.append(record | {"curves": faithfulness(score, by_method, seed=args.seed)})
+        record, texts = _explain(args, score, target)
+        records.append(record)
+        shown += texts
     folder = Path(args.output_dir)
     write_coloured(folder / "importance", f"Words that mattered to {args.name}", shown)
     write_json(folder / "details.json", records)
     _compare(folder, records)
+
+
+def _explain(args: Arguments, score: Score, target: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """All there is to tell of a text; and its words with their shares, by each method."""
+    words, methods, shown = [word.text for word in score.passage.words], {}, []
+    print(f"\n{target}")
+    for method in args.methods:
+        values, more = word_scores(score, method, args.settings)
+        methods[method] = {"scores": values, **more}
+        shown.append({"words": words, "values": shares(values, method), "label": f"{target}, {method}"})
+        print(f"{method:13}{terminal_text(words, shown[-1]['values'], sys.stdout.isatty())}")
+    by_method = {method: each["scores"] for method, each in methods.items()}
+    curves = faithfulness(score, by_method, seed=args.seed)
+    record = {"target": target, "methods": methods, "words": words, "agreement": agreement_of(by_method)}
+    return {**record, "curves": curves}, shown
 
 
 def _model_class(args: Arguments) -> type[GPTPreTrainedModel]:

@@ -12,15 +12,17 @@ surprises each layer in bits, how often its first guess is the model's, and the 
 from its.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from transformers.hf_argparser import HfArg
 
 from ...analysis import AnalysisArguments, interval_record, mean_intervals, words_of
-from ...analysis.lens import STATISTICS, Lens, lens, lens_statistics
+from ...analysis.lens import STATISTICS, lens, lens_statistics
 from ...analysis.pages import write_page
-from ...analysis.pictures import guesses_picture, panels_picture, write_picture
+from ...analysis.pictures import guesses_picture, statistics_picture, write_picture
+from ...model.modeling_gpt import GPTForCausalLM
 from ...model.tokenization_gpt import GPTTokenizer
 
 _LABELS = ("surprise, bits", "share: the model's guess", "divergence, bits")
@@ -30,8 +32,8 @@ _LABELS = ("surprise, bits", "share: the model's guess", "divergence, bits")
 class Arguments(AnalysisArguments):
     """Which model, which texts, and where the result goes."""
 
-    top_tokens: int = field(default=5, metadata={"help": "Likeliest tokens of each layer that the page shows."})
-    max_tokens: int = field(default=32, metadata={"help": "Tokens of the first text that are shown at most."})
+    top_tokens: int = HfArg(default=5, help="Likeliest tokens of each layer that the page shows.")
+    max_tokens: int = HfArg(default=32, help="Tokens of the first text that are shown at most.")
 
 
 def run(args: Arguments) -> None:
@@ -39,27 +41,27 @@ def run(args: Arguments) -> None:
     model, tokenizer = args.load()
     texts = args.token_ids(tokenizer, model.config.n_positions)
     folder, title = Path(args.output_dir), f"What the layers of {args.name} would predict"
-    each = np.stack([lens_statistics(lens(model, ids)) for ids in texts])  # (texts, statistics, layers + 1)
-    shown = _shown(lens(model, texts[0][: args.max_tokens]), tokenizer, args.top_tokens)
+    each = np.stack([lens_statistics(lens(model, ids), ids) for ids in texts])  # (texts, statistics, layers + 1)
+    shown = _shown(model, texts[0][: args.max_tokens], tokenizer, args.top_tokens)
     write_page(folder / "lens.html", title, shown)
     write_picture(folder / "lens.png", guesses_picture(shown, title), shown)
     intervals = mean_intervals(each, args.seed).transpose(1, 0, 2)  # (statistics, 3, layers + 1)
     record = {name: interval_record(values) for name, values in zip(STATISTICS, intervals, strict=True)}
-    write_picture(folder / "layers.png", panels_picture(intervals, _LABELS, title, "layer"), record)
+    write_picture(folder / "layers.png", statistics_picture(intervals, _LABELS, title, "layer"), record)
     print("layer  " + "  ".join(f"{label:>24}" for label in _LABELS))
     for layer, row in enumerate(intervals.transpose(2, 0, 1)):
         cells = (f"{mean:8.2f} ({low:.2f} to {high:.2f})" for mean, low, high in row)
         print(f"{layer:5}  " + "  ".join(f"{cell:>24}" for cell in cells))
 
 
-def _shown(seen: Lens, tokenizer: GPTTokenizer, count: int) -> dict:
+def _shown(model: GPTForCausalLM, ids: list[int], tokenizer: GPTTokenizer, count: int) -> dict:
     """What page and picture show: tokens, the true next ones, and of each layer and token the likeliest."""
-    top = seen.log_probs.topk(min(count, len(tokenizer)))
+    top = lens(model, ids).topk(min(count, len(tokenizer)))
     guesses = [
         [
-            [[word, round(value, 4)] for word, value in zip(words_of(tokenizer, ids), values, strict=True)]
-            for ids, values in zip(layer_ids, layer_values, strict=True)
+            [[word, round(value, 4)] for word, value in zip(words_of(tokenizer, row), values, strict=True)]
+            for row, values in zip(*of_layer, strict=True)
         ]
-        for layer_ids, layer_values in zip(top.indices.tolist(), top.values.exp().tolist(), strict=True)
+        for of_layer in zip(top.indices.tolist(), top.values.exp().tolist(), strict=True)
     ]
-    return {"tokens": words_of(tokenizer, seen.ids), "guesses": guesses}
+    return {"tokens": words_of(tokenizer, ids), "guesses": guesses}

@@ -14,10 +14,11 @@ neurons.json the texts, coloured by the activation of the best units, or of --un
 """
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from transformers.hf_argparser import HfArg
 
 from ...analysis import AnalysisArguments, words_of
 from ...analysis.neurons import POOLINGS, activations, association, best_units, chance
@@ -32,14 +33,15 @@ _COLOURED, _RANKED, _TEXTS = 5, 20, 20
 class Arguments(AnalysisArguments):
     """Which model and texts, which units, and where the result goes."""
 
-    unit: list[int] | None = field(default=None, metadata={"help": "Layer and number of the one unit to show."})
-    units: str = field(default="neurons", metadata={"help": "What a unit is.", "choices": ["neurons", "states"]})
-    measure: str = field(
+    unit: list[int] | None = HfArg(default=None, help="Layer and number of the one unit to show.")
+    units: str = HfArg(default="neurons", help="What a unit is.", metadata={"choices": ["neurons", "states"]})
+    measure: str = HfArg(
         default="correlation",
-        metadata={"help": "What units are ranked by.", "choices": ["correlation", "mutual_information"]},
+        help="What units are ranked by.",
+        metadata={"choices": ["correlation", "mutual_information"]},
     )
-    pooling: str = field(
-        default="mean", metadata={"help": "Which activation in a text counts.", "choices": list(POOLINGS)}
+    pooling: str = HfArg(
+        default="mean", help="Which activation in a text counts.", metadata={"choices": list(POOLINGS)}
     )
 
     def __post_init__(self) -> None:
@@ -50,7 +52,7 @@ class Arguments(AnalysisArguments):
 
 def run(args: Arguments) -> None:
     """Read, rank, colour."""
-    examples = args.examples()
+    examples = args.examples
     labels = None if args.unit else _labels(args, [example.label for example in examples])
     model, tokenizer = args.load()
     texts = args.token_ids(tokenizer, model.config.n_positions, fewest=1)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from transformers.hf_argparser import HfArg
 
 from ...analysis import AnalysisArguments, read_examples, redrawn
 from ...analysis.pictures import grid_picture, probes_picture, write_picture
@@ -47,17 +48,16 @@ class Arguments(AnalysisArguments):
 
     # No flag: a text alone has no label.
     text: None = field(default=None, init=False)
-    file: str | None = field(
-        default=None,
-        metadata={"help": "Treebank, or file of texts with labels; without it, the carried questions."},
+    file: str | None = HfArg(
+        default=None, help="Treebank, or file of texts with labels; without it, the carried questions."
     )
-    tasks: list[str] | None = field(
-        default=None, metadata={"help": f"Of a treebank, some of {', '.join((*_SENTENCE, *_WORD))}; by default all."}
+    tasks: list[str] | None = HfArg(
+        default=None, help=f"Of a treebank, some of {', '.join((*_SENTENCE, *_WORD))}; by default all."
     )
-    probe: str = field(default="linear", metadata={"help": "What reads the states.", "choices": list(PROBES)})
-    control: bool = field(default=True, metadata={"help": "Probe the model with random weights, too."})
-    max_texts: int = field(default=2000, metadata={"help": "Texts that are read at most, drawn at random."})
-    max_units: int = field(default=4000, metadata={"help": "Sentences or words of a task at most."})
+    probe: str = HfArg(default="linear", help="What reads the states.", metadata={"choices": list(PROBES)})
+    control: bool = HfArg(default=True, help="Probe the model with random weights, too.")
+    max_texts: int = HfArg(default=2000, help="Texts that are read at most, drawn at random.")
+    max_units: int = HfArg(default=4000, help="Sentences or words of a task at most.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,11 +90,8 @@ def run(args: Arguments) -> None:
     model, tokenizer = args.load(GPTModel)
     models = {args.name: model} | ({"random weights": redrawn(model, args.seed)} if args.control else {})
     found = {}
-    for by_word in (False, True):
-        if by_word and not (args.is_treebank and set(wanted) & set(_WORD)):
-            continue
-        if not by_word and args.is_treebank and not set(wanted) & set(_SENTENCE):
-            continue
+    kinds = ((False, _SENTENCE), (True, _WORD)) if args.is_treebank else ((False, wanted),)
+    for by_word in (by_word for by_word, names in kinds if set(names) & set(wanted)):
         states, static, places = _states(models, tokenizer, texts, by_word)
         if not args.is_treebank:
             tasks = [label_task(texts, [row.label for row in rows])]

@@ -14,10 +14,12 @@ that are nearest to each of its occurrences; `--analogy a b c` what is to c as b
 are taken less their mean.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+from transformers.hf_argparser import HfArg
 
 from ...analysis import AnalysisArguments
 from ...analysis.pages import write_page
@@ -45,16 +47,16 @@ _OCCURRENCES = 5
 class Arguments(AnalysisArguments):
     """Which model and texts, which vectors, and where the result goes."""
 
-    unit: str = field(default="sentence", metadata={"help": "What a point is.", "choices": list(UNITS)})
-    method: str = field(default="pca", metadata={"help": "How vectors become points.", "choices": list(METHODS)})
-    layers: list[str] = field(
-        default_factory=lambda: ["all"], metadata={"help": "Layers, 0 the embedding, -1 the last one; or all."}
+    unit: str = HfArg(default="sentence", help="What a point is.", metadata={"choices": list(UNITS)})
+    method: str = HfArg(default="pca", help="How vectors become points.", metadata={"choices": list(METHODS)})
+    layers: list[str] = HfArg(
+        default_factory=lambda: ["all"], help="Layers, 0 the embedding, -1 the last one; or all."
     )
-    words: list[str] | None = field(default=None, metadata={"help": "With --unit word: only these, each a label."})
-    nearest: list[str] | None = field(default=None, metadata={"help": "Words whose neighbours are told."})
-    analogy: list[str] | None = field(default=None, metadata={"help": "Three words a b c: what is to c as b is to a?"})
-    count: int = field(default=10, metadata={"help": "Neighbours of each."})
-    max_units: int = field(default=1000, metadata={"help": "Points at most, the first ones."})
+    words: list[str] | None = HfArg(default=None, help="With --unit word: only these, each a label.")
+    nearest: list[str] | None = HfArg(default=None, help="Words whose neighbours are told.")
+    analogy: list[str] | None = HfArg(default=None, help="Three words a b c: what is to c as b is to a?")
+    count: int = HfArg(default=10, help="Neighbours of each.")
+    max_units: int = HfArg(default=1000, help="Points at most, the first ones.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,7 +83,7 @@ def run(args: Arguments) -> None:
 
 def _units(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer) -> tuple[Vectors, list[str]]:
     """The vectors that become points, and their labels."""
-    examples = args.examples()
+    examples = args.examples
     ids = args.token_ids(tokenizer, model.config.n_positions, fewest=1)
     if args.unit == "token":
         tokens = list(dict.fromkeys(chain(*ids)))[: args.max_units]
@@ -119,7 +121,7 @@ def _neighbours(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokeni
             {"name": static.names[row], "cosine": cosine} for row, cosine in analogy(table, *rows, args.count)
         ]
         _tell(name, found[name])
-    texts = [example.text for example in args.examples()]
+    texts = [example.text for example in args.examples]
     context = text_vectors(model, tokenizer, texts, args.layers, by_word=True) if args.nearest else None
     for word in args.nearest or ():
         row = token_row(tokenizer, static, word)
