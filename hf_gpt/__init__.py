@@ -9,6 +9,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoTokenizer,
@@ -21,6 +22,7 @@ from .model.modeling_gpt import (
     GPTForCausalLM,
     GPTForMaskedLM,
     GPTForMultipleChoice,
+    GPTForQuestionAnswering,
     GPTForSequenceClassification,
     GPTForTokenClassification,
     GPTModel,
@@ -36,6 +38,7 @@ AutoModel.register(GPTConfig, GPTModel, exist_ok=True)
 AutoModelForCausalLM.register(GPTConfig, GPTForCausalLM, exist_ok=True)
 AutoModelForMaskedLM.register(GPTConfig, GPTForMaskedLM, exist_ok=True)
 AutoModelForMultipleChoice.register(GPTConfig, GPTForMultipleChoice, exist_ok=True)
+AutoModelForQuestionAnswering.register(GPTConfig, GPTForQuestionAnswering, exist_ok=True)
 AutoModelForSequenceClassification.register(GPTConfig, GPTForSequenceClassification, exist_ok=True)
 AutoModelForTokenClassification.register(GPTConfig, GPTForTokenClassification, exist_ok=True)
 AutoTokenizer.register(GPTConfig, fast_tokenizer_class=GPTTokenizer, exist_ok=True)
@@ -56,6 +59,7 @@ __all__ = [
     "GPTForCausalLM",
     "GPTForMaskedLM",
     "GPTForMultipleChoice",
+    "GPTForQuestionAnswering",
     "GPTForSequenceClassification",
     "GPTForTokenClassification",
     "GPTModel",

@@ -32,6 +32,7 @@ _CLASSES = {
     "language-model": "AutoModelForCausalLM",
     "masked-language-model": "AutoModelForMaskedLM",
     "tagging": "AutoModelForTokenClassification",
+    "question-answering": "AutoModelForQuestionAnswering",
 }
 
 

@@ -1,5 +1,5 @@
 """
-Look at a model in the browser: generation, next tokens, each position, attention, importance, choices, classes.
+Look at models in the browser: generation, next tokens, each position, attention, importance, choices, classes, tags.
 
     python scripts/demo.py --model_name_or_path model_cards/gpt-mini
     python scripts/demo.py --model_name_or_path model_cards/gpt-mini --classifier outputs/questions --port 7861
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from transformers.hf_argparser import HfArg
 
+from ..demo import HEAD_DEMOS
 from ..demo.page import Demos, build_app, export_space, import_gradio
 from . import command, parse_arguments
 
@@ -27,6 +28,8 @@ class DemoArguments:
     multiple_choice: str | None = HfArg(
         default=None, help="Folder or Hub id of a model fine-tuned for it, or of an adapter."
     )
+    tagger: str | None = HfArg(default=None, help="Folder or Hub id of a model fine-tuned on labels of words.")
+    fill_mask: str | None = HfArg(default=None, help="Folder or Hub id of a masked language model.")
     port: int | None = HfArg(default=None, help="By default the first free one from 7860.")
     export_space: str | None = HfArg(default=None, help="Write the folder of a Space instead of showing anything.")
 
@@ -35,10 +38,10 @@ class DemoArguments:
 def main() -> None:
     """Parse arguments and run."""
     (args,) = parse_arguments((DemoArguments,), description=__doc__)
-    models = (args.model_name_or_path, args.classifier, args.multiple_choice)
+    heads = {name: getattr(args, name) for name in HEAD_DEMOS}
     if args.export_space is not None:
-        written = export_space(args.export_space, *models)
+        written = export_space(args.export_space, args.model_name_or_path, **heads)
         print(f"{len(written)} files are in {args.export_space}: app.py, requirements.txt, README.md and hf_gpt/")
         return
     import_gradio()  # before the models, which take longer
-    build_app(Demos.from_pretrained(*models)).launch(server_port=args.port)
+    build_app(Demos.from_pretrained(args.model_name_or_path, **heads)).launch(server_port=args.port)

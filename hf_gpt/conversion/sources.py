@@ -44,7 +44,7 @@ KINDS = {
 NEW_ROWS = f"rows of {', '.join(SPECIAL_TOKENS)}"
 # A head that is none: `causal-lm`, without what fine-tuning has left in the model.
 LANGUAGE_MODEL = "language-model"
-TASK_HEADS = ("multiple-choice", "sequence-classification")
+TASK_HEADS = ("multiple-choice", "sequence-classification", "question-answering")
 LANGUAGE_MODELS = ("causal-lm", "masked-lm")
 _LOOKED_FOR = (
     "params_shapes.json (OpenAI's release), model.ckpt.index with hparams.json (OpenAI's GPT-2), best_params.jl "
@@ -348,7 +348,7 @@ def _with_head(checkpoint: Checkpoint, head: str, seed: int) -> None:
     if head in LANGUAGE_MODELS and not config.tie_word_embeddings and "lm_head.weight" not in parameters:
         raise ValueError("The source has no output matrix of its own, though tie_word_embeddings is false.")
     if head in (*TASK_HEADS, "token-classification"):
-        rows = 1 if head == "multiple-choice" else config.num_labels
+        rows = HEADS[head].score_width or config.num_labels
         dtype = parameters["embed_tokens.weight"].dtype
         drawn = torch.randn(rows, config.n_embd, generator=torch.Generator().manual_seed(seed))
         parameters["score.weight"] = (drawn * config.initializer_range).to(dtype)

@@ -1,6 +1,6 @@
 """
 What the demonstration shows, as functions of text: continuations by several strategies, next words, choices, classes,
-and pages on what was expected, attended to, and mattered.
+labels of words, hidden words, and pages on what was expected, attended to, and mattered.
 
 `hf_gpt.demo.page` puts a page in front of them. Everything that is wrong with a text is a `ValueError` that says what
 to do about it.
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from peft import PeftModel
-from transformers import PreTrainedModel
+from transformers import FillMaskPipeline, PreTrainedModel
 
 from ..adapters.virtual_tokens import virtual_tokens
 from ..analysis.attention import attention_of, path_record
@@ -22,7 +22,14 @@ from ..generation.inspection import NextToken, inspect
 from ..generation.inspection import render_page as render_expectation
 from ..generation.strategies import Continuation, Strategy, continue_prompts, strategies
 from ..loading import open_source
-from ..model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTPreTrainedModel
+from ..model.modeling_gpt import (
+    GPTForCausalLM,
+    GPTForMaskedLM,
+    GPTForMultipleChoice,
+    GPTForSequenceClassification,
+    GPTForTokenClassification,
+    GPTPreTrainedModel,
+)
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import TokenTreeCollator
 from ..trees.token_tree import TokenTree
@@ -208,9 +215,10 @@ class LanguageModelDemo(Demo):
 
 
 class HeadDemo(Demo):
-    """A fine-tuned model; base of the two kinds."""
+    """A fine-tuned or masked model; base of these kinds."""
 
     model_class: type[GPTPreTrainedModel]
+    script = "scripts/finetune.py"
 
     @classmethod
     def from_pretrained(cls, name: str) -> "HeadDemo":
@@ -224,9 +232,7 @@ class HeadDemo(Demo):
         config = source.config()
         if cls.model_class.__name__ not in (config.architectures or ()):
             found = ", ".join(config.architectures or ("no architecture",))
-            raise ValueError(
-                f"{name} holds {found}; a {cls.model_class.__name__} of scripts/finetune.py is needed here."
-            )
+            raise ValueError(f"{name} holds {found}; a {cls.model_class.__name__} of {cls.script} is needed here.")
         model = source.adapted() if source.kind == "adapter" else source.model(cls.model_class)
         return cls(model, source.tokenizer())
 
@@ -291,3 +297,62 @@ class ClassifierDemo(HeadDemo):
         is_multi_label = problem_type == "multi_label_classification"
         probabilities = logits.sigmoid() if is_multi_label else logits.softmax(-1)
         return dict(zip(self.label_names, probabilities.tolist(), strict=True))
+
+
+class TaggerDemo(HeadDemo):
+    """A fine-tuned `GPTForTokenClassification`."""
+
+    model_class = GPTForTokenClassification
+
+    @torch.no_grad()
+    def tag(self, text: str) -> list[tuple[str, str | None]]:
+        """
+        The text in parts, each word with its label, read at the word's last token; what is `O` or stands between words
+        has none.
+
+        Raises:
+            ValueError: if the text is empty or too long.
+        """
+        count, room = len(self._tokens(text, "text")), self.model.config.n_positions - virtual_tokens(self.model) - 2
+        if count > room:
+            raise ValueError(f"The text has {count} tokens, and {room} fit into the context: shorten it.")
+        encoded = self.tokenizer(text, return_tensors="pt")
+        labels = self.model(encoded["input_ids"].to(self.model.device)).logits[0].argmax(-1).tolist()
+        names, parts, end = self.model.config.id2label, [], 0
+        # A later token of a word takes the place of those before it.
+        last = {word: token for token, word in enumerate(encoded.word_ids()) if word is not None}
+        for word, token in last.items():
+            start, stop = encoded.word_to_chars(word)
+            parts += [(text[end:start], None)] if start > end else []
+            parts.append((text[start:stop], None if names[labels[token]] == "O" else names[labels[token]]))
+            end = stop
+        return [*parts, (text[end:], None)] if text[end:] else parts
+
+
+class FillMaskDemo(HeadDemo):
+    """A `GPTForMaskedLM`."""
+
+    model_class = GPTForMaskedLM
+    script = "scripts/pretrain.py --masked true"
+
+    def guesses(self, text: str, count: int = 10) -> list[dict[str, Any]]:
+        """
+        The likeliest tokens for the one that the mask hides, as `pipeline("fill-mask")` gives them.
+
+        Raises:
+            ValueError: if the text has not one mask, or is too long.
+        """
+        mask = self.tokenizer.mask_token
+        if text.count(mask) != 1:
+            raise ValueError(f"Write {mask} once, in the place of the word that is to be guessed.")
+        self._prompt_tokens(text)
+        return FillMaskPipeline(model=self.model, tokenizer=self.tokenizer)(text, top_k=count)
+
+
+# The models with heads that a page may show, by the names of their flags.
+HEAD_DEMOS: dict[str, type[HeadDemo]] = {
+    "classifier": ClassifierDemo,
+    "multiple_choice": MultipleChoiceDemo,
+    "tagger": TaggerDemo,
+    "fill_mask": FillMaskDemo,
+}

@@ -24,7 +24,7 @@ from ..files import check_empty, write_text
 from ..files.templates import render_template
 from ..generation.strategies import strategies
 from ..hub.downloads import is_hub_id
-from . import MOST_BEAMS, ClassifierDemo, LanguageModelDemo, MultipleChoiceDemo
+from . import HEAD_DEMOS, MOST_BEAMS, ClassifierDemo, FillMaskDemo, LanguageModelDemo, MultipleChoiceDemo, TaggerDemo
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -54,34 +54,33 @@ class Demos:
         language_model (`LanguageModelDemo`): for the first two tabs, and for choices without a head.
         classifier (`ClassifierDemo`, *optional*): for the tab of classification.
         multiple_choice (`MultipleChoiceDemo`, *optional*): scores choices instead of the language model.
+        tagger (`TaggerDemo`, *optional*): for the tab of tagging, which is not there without it.
+        fill_mask (`FillMaskDemo`, *optional*): for the tab of masked words, which is not there without it.
     """
 
     name: str
     language_model: LanguageModelDemo
     classifier: ClassifierDemo | None = None
     multiple_choice: MultipleChoiceDemo | None = None
+    tagger: TaggerDemo | None = None
+    fill_mask: FillMaskDemo | None = None
 
     @classmethod
-    def from_pretrained(
-        cls, model_name_or_path: str, classifier: str | None = None, multiple_choice: str | None = None
-    ) -> "Demos":
+    def from_pretrained(cls, model_name_or_path: str, **heads: str | None) -> "Demos":
         """
         Load all models of a page.
 
         Args:
             model_name_or_path (`str`): folder or Hub id of a language model.
-            classifier (`str`, *optional*): folder or Hub id of a fine-tuned classifier, or of its adapter.
-            multiple_choice (`str`, *optional*): folder or Hub id of a model that was fine-tuned for multiple choice.
+            heads (`str`, *optional*): by the names of `HEAD_DEMOS`, folders or Hub ids of fine-tuned (of `fill_mask`,
+                of masked language) models or their adapters.
 
         Raises:
             ValueError: if a model is not of the kind that its place asks for.
         """
-        return cls(
-            model_name_or_path,
-            LanguageModelDemo.from_pretrained(model_name_or_path),
-            ClassifierDemo.from_pretrained(classifier) if classifier else None,
-            MultipleChoiceDemo.from_pretrained(multiple_choice) if multiple_choice else None,
-        )
+        language_model = LanguageModelDemo.from_pretrained(model_name_or_path)
+        found = {kind: HEAD_DEMOS[kind].from_pretrained(name) for kind, name in heads.items() if name}
+        return cls(model_name_or_path, language_model, **found)
 
     def generate(
         self,
@@ -141,6 +140,15 @@ class Demos:
         result = self.classifier.classify(text, second, both_orders)
         return f"{result['score']:.3f}" if list(result) == ["score"] else result
 
+    def guesses(self, text: str) -> list[list[Any]]:
+        """Rows of rank, token, probability and a bar that is full for the first."""
+        found = self.fill_mask.guesses(text)
+        largest = found[0]["score"]
+        return [
+            [rank, guess["token_str"], f"{guess['score']:.2%}", _bar(guess["score"] / largest)]
+            for rank, guess in enumerate(found, start=1)
+        ]
+
 
 def build_app(demos: Demos) -> "Blocks":
     """
@@ -174,6 +182,12 @@ def build_app(demos: Demos) -> "Blocks":
             _choices_tab(gr, demos)
         with gr.Tab("Classification"):
             _classification_tab(gr, demos)
+        if demos.tagger is not None:
+            with gr.Tab("Tagging"):
+                _tagging_tab(gr, demos.tagger)
+        if demos.fill_mask is not None:
+            with gr.Tab("Masked word"):
+                _mask_tab(gr, demos)
     # Who comes when so many wait is told so, instead of waiting behind them.
     return app.queue(max_size=_LONGEST_QUEUE)
 
@@ -290,6 +304,28 @@ def _classification_tab(gr: Any, demos: Demos) -> None:
     button.click(_shown(gr, demos.classify), inputs, result, api_name="classify")
 
 
+def _tagging_tab(gr: Any, tagger: TaggerDemo) -> None:
+    gr.Markdown("Every word has the colour of its label, which is read before the words behind it.")
+    text = gr.Textbox(_SENTENCE, label="Text", lines=3)
+    button = gr.Button("Tag", variant="primary")
+    result = gr.HighlightedText(label="Words with their labels", show_legend=True)
+    gr.on([button.click, text.submit], _shown(gr, tagger.tag), text, result, api_name="tag")
+
+
+def _mask_tab(gr: Any, demos: Demos) -> None:
+    mask = demos.fill_mask.tokenizer.mask_token
+    gr.Markdown(f"The likeliest words in the place of `{mask}`, by a model that reads from both sides.")
+    text = gr.Textbox(f"She opened the {mask} and looked out.", label="Text", lines=2)
+    button = gr.Button("Guess", variant="primary")
+    table = gr.Dataframe(
+        headers=["Rank", "Token", "Probability", ""],
+        label="The ten likeliest tokens",
+        interactive=False,
+        column_widths=["10%", "30%", "20%", "40%"],
+    )
+    gr.on([button.click, text.submit], _shown(gr, demos.guesses), text, table, api_name="guesses")
+
+
 def _shown(gr: Any, function: Callable) -> Callable:
     """A function whose `ValueError`s the page shows as messages."""
 
@@ -322,16 +358,14 @@ def _bar(share: float) -> str:
     return "█" * full + _EIGHTHS[eighths]
 
 
-def export_space(
-    folder: str | Path, model_name_or_path: str, classifier: str | None = None, multiple_choice: str | None = None
-) -> list[Path]:
+def export_space(folder: str | Path, model_name_or_path: str, **heads: str | None) -> list[Path]:
     """
     Write the folder of a Space: `app.py`, `requirements.txt`, `README.md` with the Space's metadata, and a copy
     of hf_gpt. Nothing is downloaded or sent; `hf upload USER/SPACE FOLDER --repo-type space` sends it.
 
     Args:
         folder (`str` or `Path`): a folder that is empty or not there.
-        model_name_or_path, classifier, multiple_choice (`str`): Hub ids; see `Demos.from_pretrained`.
+        model_name_or_path, heads (`str`): Hub ids; see `Demos.from_pretrained`.
 
     Returns:
         `list[Path]`: what was written.
@@ -342,8 +376,8 @@ def export_space(
     """
     folder = Path(folder)
     check_empty(folder, remedy="Name an empty folder, or one that does not exist.")
-    names = {"model_name_or_path": model_name_or_path, "classifier": classifier, "multiple_choice": multiple_choice}
-    names = {argument: name for argument, name in names.items() if name is not None}
+    names = {"model_name_or_path": model_name_or_path}
+    names |= {argument: name for argument, name in heads.items() if name is not None}
     for argument, name in names.items():
         if "/" not in name or not is_hub_id(name):
             raise ValueError(

@@ -16,6 +16,7 @@ AUTO_MAP = {
     "AutoModelForCausalLM": "modeling_gpt.GPTForCausalLM",
     "AutoModelForMaskedLM": "modeling_gpt.GPTForMaskedLM",
     "AutoModelForMultipleChoice": "modeling_gpt.GPTForMultipleChoice",
+    "AutoModelForQuestionAnswering": "modeling_gpt.GPTForQuestionAnswering",
     "AutoModelForSequenceClassification": "modeling_gpt.GPTForSequenceClassification",
     "AutoModelForTokenClassification": "modeling_gpt.GPTForTokenClassification",
 }

@@ -1,10 +1,10 @@
-"""What the task heads give, and which layers they read."""
+"""What the task heads give, which layers they read, and how a span is asked for."""
 
 from dataclasses import dataclass
 
 import torch
-from transformers.modeling_outputs import BaseModelOutputWithPast
-from transformers.utils import ModelOutput
+from transformers.modeling_outputs import BaseModelOutputWithPast, QuestionAnsweringModelOutput
+from transformers.utils import ModelOutput, can_return_tuple
 from transformers.utils.output_capturing import resolve_hidden_states_indices, selected_hidden_states
 
 
@@ -29,6 +29,53 @@ class GPTTaskOutput(ModelOutput):
     lm_loss: torch.Tensor | None = None
     hidden_states: tuple[torch.Tensor, ...] | None = None
     attentions: tuple[torch.Tensor, ...] | None = None
+
+
+@dataclass
+class GPTSpanOutput(QuestionAnsweringModelOutput):
+    """
+    `QuestionAnsweringModelOutput` with both terms of the loss (`task_loss`, `lm_loss`, see `GPTTaskOutput`).
+    `start_logits` and `end_logits` have the shape `(batch, tokens)`, -inf for padding.
+    """
+
+    task_loss: torch.Tensor | None = None
+    lm_loss: torch.Tensor | None = None
+
+
+class SpanHead:
+    """Part of a model that gives and takes the places of a span as transformers' question answering does."""
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        start_positions: torch.Tensor | None = None,
+        end_positions: torch.Tensor | None = None,
+        **kwargs,
+    ) -> GPTSpanOutput:
+        r"""
+        Scores of the tokens and the joint loss; the task's is the mean of the cross-entropies of both places.
+
+        Args:
+            input_ids, attention_mask, kwargs: see `GPTTaskModel`.
+            start_positions, end_positions (`torch.Tensor` of shape `(batch,)`, *optional*): of the first and the last
+                token of the answer, among those that are scored. A place that is negative, or behind the tokens as an
+                answer outside a window is, counts nothing. A collator of token trees gives both as `labels` of shape
+                `(batch, 2)`.
+
+        Returns:
+            `GPTSpanOutput`
+        """
+        if start_positions is not None and end_positions is not None:
+            labels = torch.stack([start_positions.flatten(), end_positions.flatten()], dim=1)  # (batch, 2)
+            index, embeds = kwargs.get("classify_index"), kwargs.get("inputs_embeds")
+            tokens = next(given for given in (index, input_ids, embeds) if given is not None).shape[1]
+            kwargs["labels"] = labels.masked_fill(labels.lt(0) | labels.ge(tokens), -100)
+        outputs = super().forward(input_ids, attention_mask, return_dict=True, **kwargs)
+        start_logits, end_logits = outputs.logits.unbind(-1)  # (batch, tokens) each
+        others = {name: value for name, value in outputs.items() if name != "logits"}
+        return GPTSpanOutput(start_logits=start_logits, end_logits=end_logits, **others)
 
 
 class HeadLayers:

@@ -53,6 +53,20 @@ def conventional_inputs(
     return input_ids.reshape(-1, length), flat_mask, index
 
 
+def token_inputs(
+    input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, inputs_embeds: torch.Tensor | None = None
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
+    """
+    Sequences `(batch, length)` as a head reads them that scores every token: tokens and mask as given, and the
+    `classify_index` of the same shape, -1 for padding.
+    """
+    tokens = input_ids if inputs_embeds is None else inputs_embeds
+    index = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape[0], -1)  # (batch, length)
+    if attention_mask is not None:
+        index = index.masked_fill(~attention_mask.bool(), -1)
+    return input_ids, attention_mask, index
+
+
 def default_lm_weights(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, batch: int) -> torch.Tensor:
     """
     `1 / (sequences of the example * predicted tokens of the sequence)` for every token after the first, of shape

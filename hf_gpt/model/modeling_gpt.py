@@ -19,7 +19,7 @@ from .attention import Dropout
 from .base_model import GPTPreTrainedModel
 from .blocks import GPTBlock, ScalarMix, check_arguments, has_probabilities
 from .configuration_gpt import GPTConfig, default_generation_config
-from .heads import GPTTaskOutput, HeadLayers
+from .heads import GPTTaskOutput, HeadLayers, SpanHead
 from .inputs import (
     VIRTUAL_TOKENS,
     attention_mask_of,
@@ -30,6 +30,7 @@ from .inputs import (
     conventional_inputs,
     default_lm_weights,
     default_positions,
+    token_inputs,
 )
 from .losses import classification_loss, single_label_loss
 
@@ -516,15 +517,36 @@ class GPTForTokenClassification(GPTTaskModel):
     reads_words = True
 
     def conventional_inputs(self, input_ids, attention_mask, inputs_embeds=None):
-        tokens = input_ids if inputs_embeds is None else inputs_embeds
-        index = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape[0], -1)  # (batch, length)
-        return input_ids, attention_mask, index
+        return token_inputs(input_ids, attention_mask, inputs_embeds)
 
     def _scores(self, pooled, present):
         return self.score(self.clf_dropout(pooled))  # (batch, words, num_labels)
 
     def _task_loss_sum(self, logits, labels):
         return single_label_loss(logits.float().flatten(0, 1), labels.flatten(), self.label_smoothing)
+
+
+class GPTForQuestionAnswering(SpanHead, GPTTaskModel):
+    """
+    GPT that answers a question by a span of a passage: a score of each token for being the first one of the answer,
+    and one for being the last. It reads `_start_ question _delimiter_ passage _classify_`: from left to right a token
+    of the passage can be scored for a question only if that stands before it.
+
+    `classify_index` names the tokens of the passage, `(batch, tokens)`; without it all tokens that are no padding
+    have a score.
+    """
+
+    score_width = 2
+
+    def conventional_inputs(self, input_ids, attention_mask, inputs_embeds=None):
+        return token_inputs(input_ids, attention_mask, inputs_embeds)
+
+    def _scores(self, pooled, present):
+        return self.score(self.clf_dropout(pooled)).masked_fill(~present.unsqueeze(-1), float("-inf"))  # (b, t, 2)
+
+    def _task_loss_sum(self, logits, labels):
+        places = logits.float().transpose(1, 2).flatten(0, 1)  # (batch * 2, tokens)
+        return single_label_loss(places, labels.expand(-1, 2).flatten(), self.label_smoothing)
 
 
 # Each head by the name that it has in flags, cards and conversion; the first is none.
@@ -534,6 +556,7 @@ HEADS: dict[str, type[GPTPreTrainedModel]] = {
     "multiple-choice": GPTForMultipleChoice,
     "sequence-classification": GPTForSequenceClassification,
     "token-classification": GPTForTokenClassification,
+    "question-answering": GPTForQuestionAnswering,
     "masked-lm": GPTForMaskedLM,
 }
 # Trainer and pipelines tell by these tables what a class is, of a causal language model that its labels are shifted.
@@ -545,6 +568,7 @@ __all__ = [
     "GPTForCausalLM",
     "GPTForMaskedLM",
     "GPTForMultipleChoice",
+    "GPTForQuestionAnswering",
     "GPTForSequenceClassification",
     "GPTForTokenClassification",
     "GPTModel",

@@ -7,7 +7,7 @@
 A task is declared (`spec`, `families`; `catalogue` holds all), its files or its place on the Hub found (`sources`), a
 file's records read (`readers`) and turned into rows (`rows`), labels inferred (`labels`) and missing parts held out
 (`held_out`); `loading` does so in turn. A further data set is one more entry in `classification`, `pairs`,
-`multiple_choice` or `tagging`: which fields of which files become which column.
+`multiple_choice`, `tagging` or `question_answering`: which fields of which files become which column.
 """
 
 from .catalogue import TASKS, get_task, task_table

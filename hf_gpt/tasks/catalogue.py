@@ -6,11 +6,13 @@ from .classification import CLASSIFICATION_TASKS
 from .custom import CUSTOM_ROW
 from .multiple_choice import MULTIPLE_CHOICE_TASKS
 from .pairs import PAIR_TASKS
+from .question_answering import ANSWERING_TASKS
 from .spec import TaskSpec
 from .tagging import TAGGING_TASKS
 
 TASKS: dict[str, TaskSpec] = {
-    spec.name: spec for spec in (*CLASSIFICATION_TASKS, *PAIR_TASKS, *MULTIPLE_CHOICE_TASKS, *TAGGING_TASKS)
+    spec.name: spec
+    for spec in (*CLASSIFICATION_TASKS, *PAIR_TASKS, *MULTIPLE_CHOICE_TASKS, *TAGGING_TASKS, *ANSWERING_TASKS)
 }
 
 

@@ -11,13 +11,18 @@ from datasets import Dataset, Features, List, Value
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import IGNORED_LABEL
 from ..trees.token_tree import TokenTree
-from ..trees.transforms import InputTransform
+from ..trees.transforms import WINDOWED, InputTransform
+from .question_answering import token_span
 from .spec import UNLABELLED
 
 TREE_FEATURES = {
     field.name: List(Value("float32" if field.name == "lm_weights" else "int32")) for field in fields(TokenTree)
 }
 _COUNTS = ("length", "unshared_length", "cut_tokens")
+# Where in the passage each of its tokens begins and ends, in characters.
+PLACES = ("token_starts", "token_ends")
+# Columns that stay beside the trees.
+KEPT_COLUMNS = ("id", "words", "passage", "answers")
 
 
 def encode_rows(
@@ -29,23 +34,43 @@ def encode_rows(
 
     Returns:
         `dict[str, list]`: the columns of `TREE_FEATURES`, `length`, `unshared_length`, `cut_tokens`, and `label` with
-            -100 for rows without a gold class or choice.
+            -100 for rows without a gold class or choice; of a `passage` also `PLACES`, and the label is the first and
+            the last token of its answer.
     """
     if "words" in columns:  # behind each other
         rows = {**rows, "words": [[*words[:1], *_spaced(words[1:])] for words in rows["words"]]}
+    joined = transform.joined if "context" in columns else ()
     ids = {
-        name: _tokenized(_spaced(rows[name]) if name in transform.joined else rows[name], tokenizer)
+        name: _tokenized(_spaced(rows[name]) if name in joined else rows[name], tokenizer)
         for name in columns
+        if name != "passage"
     }
+    if "passage" in columns:
+        ids["passage"], places = _tokenized_passages(rows["passage"], tokenizer)
     encoded: dict[str, list[Any]] = {name: [] for name in (*TREE_FEATURES, *_COUNTS)}
     for index in range(len(rows[columns[0]])):
         tree, cut = transform.fit({name: values[index] for name, values in ids.items()})
-        unshared = sum(tree.position_ids[end] + 1 for end in tree.path_ends) if "words" not in ids else len(tree)
+        is_windowed = getattr(transform, "family", None) in WINDOWED
+        unshared = len(tree) if is_windowed else sum(tree.position_ids[end] + 1 for end in tree.path_ends)
         counts = dict(zip(_COUNTS, (len(tree), unshared, cut), strict=True))
         for name, values in encoded.items():
             values.append(counts[name] if name in counts else getattr(tree, name))
     encoded["label"] = [_read_label(label) for label in rows["label"]]
+    if "passage" in columns:
+        encoded |= {name: [row[side] for row in places] for side, name in enumerate(PLACES)}
+        encoded["label"] = [token_span(*row) for row in zip(encoded["label"], *map(encoded.get, PLACES), strict=True)]
     return encoded
+
+
+def _tokenized_passages(
+    passages: Sequence[str], tokenizer: GPTTokenizer
+) -> tuple[list[list[int]], list[tuple[list[int], list[int]]]]:
+    """Ids and `PLACES` of each passage; the same one, of several questions, is read once."""
+    different = list(dict.fromkeys(passages))
+    found = tokenizer(different, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    places = [tuple(map(list, zip(*offsets, strict=True))) or ([], []) for offsets in found["offset_mapping"]]
+    number = {passage: index for index, passage in enumerate(different)}
+    return [found["input_ids"][number[one]] for one in passages], [places[number[one]] for one in passages]
 
 
 def _spaced(texts: list[str] | list[list[str]]) -> list[Any]:
@@ -78,14 +103,15 @@ def encode_split(
     desc: str = "tokenizing",
 ) -> Dataset:
     """
-    Token trees of a split's normalised rows (see `hf_gpt.tasks.spec`), with their `id` (and `words`).
+    Token trees of a split's normalised rows (see `hf_gpt.tasks.spec`), with those of `KEPT_COLUMNS` that they have.
     """
-    kept = {name: dataset.features[name] for name in ("id", "words") if name in dataset.column_names}
+    kept = {name: dataset.features[name] for name in KEPT_COLUMNS if name in dataset.column_names}
     features = Features(
         {
             **kept,
             **TREE_FEATURES,
             **dict.fromkeys(_COUNTS, Value("int32")),
+            **dict.fromkeys(PLACES if "passage" in columns else (), List(Value("int32"))),
             "label": dataset.features["label"],
         }
     )

@@ -51,6 +51,12 @@ def choice_task(name: str, description: str, *layouts: Layout, **facts: Any) -> 
     return TaskSpec(name, "multiple-choice", description, layouts, **facts)
 
 
+def answering_task(name: str, description: str, *layouts: Layout, **facts: Any) -> TaskSpec:
+    """A task of a question and a passage, a span of which is the answer."""
+    metrics = ("exact_match", "answer_f1")
+    return TaskSpec(name, "question-answering", description, layouts, metrics=metrics, **facts)
+
+
 def files(pattern: str, columns: Columns, names: tuple[str, ...] = ("train", "dev", "test"), **options: Any) -> Layout:
     """
     A layout whose file names differ in the part's name alone, which stands for `{}` in the pattern; without it, one

@@ -8,10 +8,12 @@ import numpy as np
 from scipy.special import softmax
 
 from ..trees.collators import IGNORED_LABEL
+from .question_answering import best_answers
 from .spec import UNLABELLED, TaskSpec
 
 if TYPE_CHECKING:
     import evaluate
+    from datasets import Dataset
     from transformers import EvalPrediction
 
 
@@ -25,6 +27,8 @@ METRICS: dict[str, tuple[str, dict[str, Any]]] = {
     "pearsonr": ("pearsonr", {}),
     "spearmanr": ("spearmanr", {}),
     **{f"entity_{score}": ("seqeval", {"score": score}) for score in ("f1", "precision", "recall")},
+    "exact_match": ("squad", {"score": "exact_match"}),
+    "answer_f1": ("squad", {"score": "f1"}),
 }
 # The Trainer fills up the rows of narrower batches with this, where batches differ in their number of choices.
 TRAINER_PADDING = -100
@@ -38,11 +42,14 @@ def load_metric(name: str) -> "evaluate.EvaluationModule":
     return evaluate.load(str(Path(__file__).with_name("metric_module.py")), name, keep_in_memory=True)
 
 
-def compute_metrics_for(spec: TaskSpec) -> Callable[["EvalPrediction"], dict[str, float]]:
+def compute_metrics_for(
+    spec: TaskSpec, rows: "Dataset | None" = None
+) -> Callable[["EvalPrediction"], dict[str, float]]:
     """
     The `compute_metrics` function that a `Trainer` calls with all logits and labels of an evaluation. Rows (words)
     without a gold label are left out; where no row has one, the result is empty. Logits of choices that an item does
-    not have are -inf, or the Trainer's padding.
+    not have are -inf, or the Trainer's padding. Answers stand in the
+    passages of `rows`, the encoded rows that are evaluated.
 
     Raises:
         `ValueError`: for an unknown metric; from the returned function, for logits that are not numbers.
@@ -53,14 +60,17 @@ def compute_metrics_for(spec: TaskSpec) -> Callable[["EvalPrediction"], dict[str
     modules = {name: load_metric(METRICS[name][0]) for name in spec.metrics}
 
     def compute_metrics(prediction: "EvalPrediction") -> dict[str, float]:
-        logits, labels = prediction.predictions, np.asarray(prediction.label_ids)
-        # A model that returns more than its logits arrives here as a tuple with the logits first.
-        logits = np.asarray(logits[0] if isinstance(logits, tuple) else logits)
+        logits, labels = logits_of(prediction.predictions, spec), np.asarray(prediction.label_ids)
         labelled = _labelled(labels, spec)
         if not labelled.any():
             return {}
-        predictions = predictions_from_logits(logits[labelled], spec)
-        given = {"predictions": predictions, "references": labels[labelled].astype(predictions.dtype)}
+        if spec.family == "question-answering":
+            answered = rows.select(np.flatnonzero(labelled))
+            texts = [text for text, _ in best_answers(answered, logits[labelled])]
+            given = {"predictions": texts, "references": answered["answers"][:]}
+        else:
+            predictions = predictions_from_logits(logits[labelled], spec)
+            given = {"predictions": predictions, "references": labels[labelled].astype(predictions.dtype)}
         scores = {}
         for name, module in modules.items():
             key, options = METRICS[name]
@@ -72,6 +82,19 @@ def compute_metrics_for(spec: TaskSpec) -> Callable[["EvalPrediction"], dict[str
         return scores
 
     return compute_metrics
+
+
+def logits_of(predictions: np.ndarray | tuple[np.ndarray, ...], spec: TaskSpec) -> np.ndarray:
+    """
+    The logits among what the Trainer returns as predictions: the first, if the model returns more; of question
+    answering those of beginnings and ends as `(rows, tokens, 2)`, a `ValueError` if they are not numbers.
+    """
+    if spec.family != "question-answering":
+        return np.asarray(predictions[0] if isinstance(predictions, tuple) else predictions)
+    logits = np.stack(predictions[:2], -1) if isinstance(predictions, tuple) else np.asarray(predictions)
+    if np.isnan(logits).any():
+        raise _diverged()
+    return logits
 
 
 def _tags_of_sentences(tags: np.ndarray, labelled: np.ndarray, spec: TaskSpec) -> list[list[str]]:
@@ -101,10 +124,7 @@ def predictions_from_logits(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
     if spec.family == "multiple-choice":
         logits = np.where(logits == TRAINER_PADDING, -np.inf, logits)
     if np.isnan(logits).any() or (logits == -np.inf).all(axis=-1).any():
-        raise ValueError(
-            "The model's logits are not numbers, so nothing can be measured: training has diverged. Lower the "
-            "learning rate, or train in fp32 or bf16 instead of fp16."
-        )
+        raise _diverged()
     if spec.problem_type == "regression":
         return logits.reshape(len(logits))
     if spec.problem_type == "ordinal":
@@ -112,3 +132,10 @@ def predictions_from_logits(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
     if spec.problem_type == "multi_label_classification":
         return (logits > 0).astype(np.int64)
     return logits.argmax(axis=1)
+
+
+def _diverged() -> ValueError:
+    return ValueError(
+        "The model's logits are not numbers, so nothing can be measured: training has diverged. Lower the learning "
+        "rate, or train in fp32 or bf16 instead of fp16."
+    )

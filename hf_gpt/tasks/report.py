@@ -17,6 +17,7 @@ from ..trees.token_tree import TokenTree
 from .encoding import describe_encoded
 from .loading import TaskData
 from .metrics import TRAINER_PADDING, predictions_from_logits
+from .question_answering import best_answers
 from .spec import MULTI_LABEL, TaskSpec
 
 # From this ratio of the most frequent class to the rarest on, the data's imbalance is called out.
@@ -51,6 +52,9 @@ def describe_task(task: TaskData, encoded: dict[str, Dataset], tokenizer: GPTTok
         lines.append(f"First training example ({first['id']}), words with their labels:")
         lines.append("  " + " ".join(map("/".join, zip(first["words"], tags, strict=True))))
         return "\n".join([*lines, "  as the model reads it:", "  " + tokenizer.decode(first["input_ids"])])
+    if task.spec.family == "question-answering":
+        lines.append(f"First training example ({first['id']}), answer {first['answers'][0]!r}:")
+        return "\n".join([*lines, "  " + tokenizer.decode(first["input_ids"])])
     label = f"label {_written_label(first['label'], task.spec)}"
     if task.spec.family == "multiple-choice":
         label = f"right choice {first['label'] + 1} of {len(first['path_ends'])}"
@@ -118,9 +122,23 @@ def chance_warning(spec: TaskSpec, train: Dataset, evaluated: Dataset, score: fl
 def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> None:
     """
     A table of predictions: `id`, `label` (empty where there is none), `prediction`, and one probability (or score)
-    per class or choice; of tagging a line for each word, with its `number` and itself behind the `id`. Written
-    atomically.
+    per class or choice; of tagging a line for each word, with its `number` and itself behind the `id`; of question
+    answering the texts of the first answer and of the predicted one, with its probability. Written atomically.
     """
+    table = _table_of_answers if spec.family == "question-answering" else _table_of_labels
+    with atomic(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.writelines("\t".join(cells) + "\n" for cells in table(encoded, logits, spec))
+
+
+def _table_of_answers(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> Iterator[list[str]]:
+    yield ["id", "label", "prediction", "probability"]
+    found = best_answers(encoded, logits)
+    for row, (text, probability) in zip(encoded.select_columns(["id", "answers"]), found, strict=True):
+        texts = (next(iter(row["answers"]), ""), text)
+        yield [row["id"], *(" ".join(text.split()) for text in texts), f"{probability:.6g}"]
+
+
+def _table_of_labels(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> Iterator[list[str]]:
     columns = ["id"]
     if spec.family == "tagging":
         columns, rows = ["id", "number", "word"], list(_word_rows(encoded))
@@ -136,13 +154,11 @@ def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: Ta
         values = 1 / (1 + np.exp(-logits))
     else:
         values = torch.tensor(logits).softmax(-1).numpy()
-    with atomic(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.write("\t".join([*columns, "label", "prediction", *names]) + "\n")
-        for row, prediction, numbers in zip(rows, predictions, values, strict=True):
-            label = _written_label(row["label"], spec)
-            written = f"{prediction:.6g}" if spec.has_scores else _written_label(prediction.tolist(), spec)
-            cells = [*(row[name] for name in columns), label, written, *(f"{number:.6g}" for number in numbers)]
-            file.write("\t".join(cells) + "\n")
+    yield [*columns, "label", "prediction", *names]
+    for row, prediction, numbers in zip(rows, predictions, values, strict=True):
+        label = _written_label(row["label"], spec)
+        written = f"{prediction:.6g}" if spec.has_scores else _written_label(prediction.tolist(), spec)
+        yield [*(row[name] for name in columns), label, written, *(f"{number:.6g}" for number in numbers)]
 
 
 def _word_rows(encoded: Dataset) -> Iterator[dict[str, Any]]:

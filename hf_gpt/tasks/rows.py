@@ -109,16 +109,20 @@ class RowReader:
         row: dict[str, Any] = {"id": f"{self.split}-{record.number}"}
         if "id" in columns:
             row["id"] = _encodable(record, str(field_of(record, columns["id"])))
+        optional = ("question",) if self.spec.family == "multiple-choice" else ()
         for name in self.spec.text_columns:
             if name == "choices":
                 row[name] = self._choices(record)
             elif name == "words":
                 row[name] = self._words(record)
-            elif name == "question" and not (name in columns and field_of(record, columns[name])):
+            elif name in optional and not (name in columns and field_of(record, columns[name])):
                 row[name] = ""
             else:
                 row[name] = self._text(record, columns[name])
-        if raw_label is None:
+        if self.spec.family == "question-answering":
+            row["answers"], row["label"] = self._answers(record, raw_label)
+            self.counts["unlabelled"] += not row["answers"]
+        elif raw_label is None:
             self.counts["unlabelled"] += 1
             row["label"] = [UNLABELLED] * len(row["words"]) if "words" in row else self.spec.unlabelled
         elif "words" in row:
@@ -187,6 +191,30 @@ class RowReader:
                 "Give each word one label.",
             )
         return [self._class_index(record, tag) for tag in tags]
+
+    def _answers(self, record: Record, raw: Any) -> tuple[list[str], list[int]]:
+        """All answers as texts, and where the first begins and ends in the passage without the blanks around it."""
+        columns = self.layout.columns
+        passage, key = field_of(record, columns["passage"]), field_of(record, columns["id"])
+        texts, starts = ([], []) if raw is None else (raw["text"], raw["answer_start"])
+        for text, start in zip(texts, starts, strict=True):
+            problem = f"the answer {text!r} to question {key} is not at its answer_start {start!r}."
+            if not isinstance(text, str) or not text.strip() or not isinstance(start, int) or start < 0:
+                raise BadRowError(record, problem, "A text and the number of its first character were expected.")
+            if passage[start : start + len(text)] != text:
+                found = passage.find(text)
+                remedy = f"It begins at {found}." if found >= 0 else "It is not in the passage: take what is there."
+                raise BadRowError(record, problem, remedy)
+        if not texts and self.split == "test":
+            return [], self.spec.unlabelled
+        if not texts:
+            raise BadRowError(
+                record,
+                f"question {key} has no answer.",
+                "Only test rows can do without one; leave out what the passage does not answer (SQuAD 2.0).",
+            )
+        begin = starts[0] - (len(passage) - len(passage.lstrip()))
+        return [_encodable(record, text) for text in texts], [max(0, begin), begin + len(texts[0])]
 
     def _raw_label(self, record: Record) -> Any:
         """The label as the file has it; None for a test row that has no gold label."""

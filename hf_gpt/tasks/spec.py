@@ -7,11 +7,13 @@ The normalised rows of the families are
     similarity            {"id", "premise", "hypothesis", "label"}
     multiple-choice       {"id", "context", "question", "choices", "label"}
     tagging               {"id", "words", "label"}
+    question-answering    {"id", "question", "passage", "answers", "label"}
 
 `label` is an `int`; a `float` for regression and ordinal scores; a list of 0.0 and 1.0, one per label name, for
-multi-label classification; a list of `int`, one per word, for tagging. A test row without a gold label has the label
--1 (NaN where the label is a score, as -1 can be a score). `question` is empty where an item has none; an item that is
-a bare question has it as its context.
+multi-label classification; a list of `int`, one per word, for tagging; where the first of the `answers` begins and
+ends in the passage, in characters, for question answering. A test row without a gold label has the label -1 (NaN where
+the label is a score, as -1 can be a score), one without answers [-1, -1]. `question` is empty where an item with a
+context has none; an item that is a bare question has it as its context.
 The rows of one data set may have different numbers of choices.
 """
 
@@ -30,6 +32,7 @@ TEXT_COLUMNS = {
     "similarity": ("premise", "hypothesis"),
     "multiple-choice": ("context", "question", "choices"),
     "tagging": ("words",),
+    "question-answering": ("question", "passage"),
 }
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression", "ordinal")
 UNLABELLED = -1
@@ -121,7 +124,7 @@ class TaskSpec:
         layouts (tuple of `Layout`): the forms in which its files are read; the first that matches is used.
         metrics (tuple of `str`, defaults to `("accuracy",)`): names known to `hf_gpt.tasks.metrics`, the main one
             first; of tagging, none stand for those that go with its labels.
-        problem_type (`str`, *optional*): one of `PROBLEM_TYPES`; None for multiple choice.
+        problem_type (`str`, *optional*): one of `PROBLEM_TYPES`; None for multiple choice and question answering.
         label_names (tuple of `str`, *optional*): the labels in the order of their indices.
         score_range (pair of `float`, *optional*): lowest and highest score of a regression or ordinal task.
         version (`int`, defaults to 1): raised when the same files are read into other rows.
@@ -150,10 +153,10 @@ class TaskSpec:
     def __post_init__(self) -> None:
         if self.family not in TEXT_COLUMNS:
             raise ValueError(f"Unknown task family {self.family!r}; it must be one of {', '.join(TEXT_COLUMNS)}.")
-        if self.family == "multiple-choice":
+        if self.family in ("multiple-choice", "question-answering"):
             if self.problem_type is not None or self.label_names is not None:
                 raise ValueError(
-                    "A multiple-choice task has no problem_type and no label_names: leave them out (as flags "
+                    f"A {self.family} task has no problem_type and no label_names: leave them out (as flags "
                     "--problem_type, --class_names, --label_columns and --label_separator)."
                 )
         elif self.problem_type not in PROBLEM_TYPES:
@@ -242,6 +245,8 @@ class TaskSpec:
             text["choices"] = List(Value("string"))
         if self.family == "tagging":
             return Features({**text, "words": List(Value("string")), "label": List(Value("int64"))})
+        if self.family == "question-answering":
+            return Features({**text, "answers": List(Value("string")), "label": List(Value("int64"))})
         if self.problem_type == MULTI_LABEL:
             label = List(Value("float32"))
         else:
@@ -249,8 +254,10 @@ class TaskSpec:
         return Features({**text, "label": label})
 
     @property
-    def unlabelled(self) -> int | float | list[float]:
+    def unlabelled(self) -> int | float | list[float] | list[int]:
         """The label of a row that has none."""
         if self.problem_type == MULTI_LABEL:
             return [float(UNLABELLED)] * len(self.label_names or ())
+        if self.family == "question-answering":
+            return [UNLABELLED] * 2
         return math.nan if self.has_scores else UNLABELLED

@@ -31,7 +31,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from ..files import write_json
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTTaskModel, GPTTaskOutput
-from ..tasks.encoding import TREE_FEATURES
+from ..tasks.encoding import KEPT_COLUMNS, PLACES, TREE_FEATURES
 from ..trees.collators import collate_labels, length_sorted_batches
 from .output import FEATURES
 from .stages import Part, Prepared
@@ -41,7 +41,7 @@ from .trainer import GPTTrainer
 HEAD_LAYERS = "head_layers.json"
 _TOKENS_PER_BATCH = 4096
 # Columns of the rows that stay beside their features.
-_KEPT = ("id", "label", "length", "path_ends", "words")
+_KEPT = (*KEPT_COLUMNS, *PLACES, "label", "length", "path_ends")
 
 
 class FrozenFeatureHead(nn.Module):

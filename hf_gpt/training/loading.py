@@ -11,6 +11,7 @@ from ..loading import Source, check_ids
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import (
     GPTForMultipleChoice,
+    GPTForQuestionAnswering,
     GPTForSequenceClassification,
     GPTForTokenClassification,
     GPTPreTrainedModel,
@@ -22,7 +23,11 @@ from .arguments import ModelArguments
 
 def head_class(spec: TaskSpec) -> type[GPTPreTrainedModel]:
     """The model class with the head of a task's family."""
-    heads = {"multiple-choice": GPTForMultipleChoice, "tagging": GPTForTokenClassification}
+    heads = {
+        "multiple-choice": GPTForMultipleChoice,
+        "question-answering": GPTForQuestionAnswering,
+        "tagging": GPTForTokenClassification,
+    }
     return heads.get(spec.family, GPTForSequenceClassification)
 
 
@@ -97,12 +102,12 @@ def _settings(args: ModelArguments, spec: TaskSpec, keep_head: bool) -> dict[str
     if not keep_head:
         # What a head before it may have left.
         settings |= {"head_layers": None, "problem_type": None}
-    is_choice = spec.family == "multiple-choice"
-    if not is_choice:
+    has_labels = spec.problem_type is not None  # not choices or spans
+    if has_labels:
         settings["problem_type"] = spec.problem_type
-    if not (is_choice and keep_head):
-        names = spec.label_names if not is_choice else None
-        plain = GPTConfig() if is_choice else GPTConfig(num_labels=spec.num_labels)
+    if has_labels or not keep_head:
+        names = spec.label_names
+        plain = GPTConfig(num_labels=spec.num_labels) if has_labels else GPTConfig()
         settings["id2label"] = dict(enumerate(names)) if names else plain.id2label
         settings["label2id"] = {name: index for index, name in settings["id2label"].items()}
     if args.adaptation == "frozen":
@@ -146,7 +151,7 @@ def other_head(source: Source, spec: TaskSpec) -> str | None:
     theirs = [str(name) for name in config.id2label.values()]
     if ours and theirs != ours:
         return f"{source.name} knows the labels {', '.join(theirs)}, {spec.name} has {', '.join(ours)}"
-    if spec.family != "multiple-choice" and not ours and config.num_labels != spec.num_labels:
+    if spec.problem_type is not None and not ours and config.num_labels != spec.num_labels:
         return f"{source.name} has {config.num_labels} outputs, {spec.name} needs {spec.num_labels}"
     return None
 

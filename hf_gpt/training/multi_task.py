@@ -167,7 +167,7 @@ class MultiTaskTrainer(GPTTrainer):
         of their main metrics as `eval_task_mean`.
         """
         if eval_dataset is not None:
-            self.compute_metrics = compute_metrics_for(self.specs[eval_dataset])
+            self.compute_metrics = compute_metrics_for(self.specs[eval_dataset], self.eval_dataset[eval_dataset])
             return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
         # Comes back to this method once for each task.
         metrics = super().evaluate(None, ignore_keys, metric_key_prefix)

@@ -80,8 +80,9 @@ def token_trees(
 
     Args:
         rows (`datasets.Dataset`): with the columns `text`; `premise` and `hypothesis`; `words` (a list); or `choices`
-            (a list) and, optionally, `context` and `question`. And with `label`: the index of the class or of the
-            right choice, a score, or a list of the words' classes; rows without it can be predicted.
+            (a list) and, optionally, `context` and `question`; or `question` and `passage`. And with `label`: the
+            index of the class or of the right choice, a score, a list of the words' classes, or where the answer
+            begins and ends in the passage, in characters; rows without it can be predicted.
         family (`str`, *optional*): see `TaskSpec`; by default the one that takes these columns (of pairs entailment).
         max_length (`int`, *optional*): longest sequence in tokens, by default what the tokenizer says of the model.
 
@@ -91,7 +92,8 @@ def token_trees(
     Raises:
         ValueError: if the columns are those of no family.
     """
-    families = {"choices": "multiple-choice", "hypothesis": "entailment", "words": "tagging", "text": "classification"}
+    families = {"passage": "question-answering", "choices": "multiple-choice", "hypothesis": "entailment"}
+    families |= {"words": "tagging", "text": "classification"}
     family = family or next((name for column, name in families.items() if column in rows.column_names), None)
     needed = TEXT_COLUMNS.get(family, ())
     defaults = {"context": "", "question": "", "label": -1}
@@ -99,12 +101,14 @@ def token_trees(
     if family is None or missing:
         raise ValueError(
             f"The rows have the columns {', '.join(rows.column_names)}: give them text, premise and hypothesis, "
-            "words, or choices with context and question (rename_column of datasets)."
+            "words, choices with context and question, or question and passage (rename_column of datasets)."
         )
     has_labels = "label" in rows.column_names
     added = {name: [defaults[name]] * len(rows) for name in (*needed, "label") if name not in rows.column_names}
     if family == "tagging" and not has_labels:
         added["label"] = [[-1] * len(words) for words in rows["words"]]
+    if family == "question-answering" and not has_labels:
+        added["label"] = [[-1, -1]] * len(rows)
     if "id" not in rows.column_names:
         added["id"] = [str(number) for number in range(len(rows))]
     for name, values in added.items():

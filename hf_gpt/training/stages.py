@@ -26,7 +26,7 @@ from ..files import METRICS, PREDICTIONS, write_json
 from ..model.modeling_gpt import GPTTaskModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData, TaskSpec
-from ..tasks.metrics import compute_metrics_for, predictions_from_logits
+from ..tasks.metrics import compute_metrics_for, logits_of, predictions_from_logits
 from ..tasks.report import chance_level, chance_warning, describe_task, write_predictions
 from ..tasks.submissions import can_submit, write_submission
 from ..trees.collators import IGNORED_LABEL, TokenTreeCollator
@@ -122,7 +122,7 @@ class Prepared:
             eval_dataset=part.rows["validation"],
             data_collator=self.collator,
             processing_class=self.tokenizer,
-            compute_metrics=compute_metrics_for(part.spec),
+            compute_metrics=compute_metrics_for(part.spec, part.rows["validation"]),
             unfreezing=self.unfreezing,
         )
 
@@ -212,10 +212,12 @@ def measure(trainer: GPTTrainer, prepared: Prepared) -> dict[str, Scores]:
 
 def predict_split(trainer: GPTTrainer, rows: Dataset, spec: TaskSpec) -> tuple[np.ndarray, dict[str, float]]:
     """Logits of encoded rows in their order, and the task's metrics; none where no row has a label."""
-    trainer.compute_metrics = compute_metrics_for(spec)
+    trainer.compute_metrics = compute_metrics_for(spec, rows)
     prediction = trainer.predict(rows.remove_columns("label") if is_unlabelled(rows) else rows)
     scores = {name: prediction.metrics.get(f"test_{name}") for name in spec.metrics}
-    return prediction.predictions, {name: float(value) for name, value in scores.items() if value is not None}
+    return logits_of(prediction.predictions, spec), {
+        name: float(value) for name, value in scores.items() if value is not None
+    }
 
 
 def is_unlabelled(rows: Dataset) -> bool:

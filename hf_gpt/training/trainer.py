@@ -14,7 +14,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from ..model.modeling_gpt import GPTForSequenceClassification, GPTTaskModel
 from ..tasks.report import describe_batches
-from ..trees.collators import LengthGroupedSampler, MaskedRows, PaddedDataset
+from ..trees.collators import LengthGroupedSampler, MaskedRows, PaddedDataset, TokenTreeCollator
 from .arguments import FineTuningArguments
 from .checkpoints import WholeCheckpointTrainer
 from .optimization import ReleaseAdam, decay_groups
@@ -68,6 +68,8 @@ class GPTTrainer(WholeCheckpointTrainer):
             args.eval_strategy, args.load_best_model_at_end = IntervalStrategy.NO, False
         super().__init__(model, args, *more, **kwargs)
         self.unfreezing = unfreezing
+        if self.args.label_names is None and isinstance(self.data_collator, TokenTreeCollator):
+            self.label_names = ["labels"]  # also those of spans, which the model takes one by one as well
         # By name, the sum since the last line of the log, and the steps that had the term.
         self._terms: dict[str, tuple[torch.Tensor, set[int]]] = {}
         if self.args.label_smoothing_factor:

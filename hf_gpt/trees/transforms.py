@@ -5,6 +5,7 @@
     similarity         both orders of entailment's sequence
     multiple choice    _start_ context question _delimiter_ choice _classify_, one sequence per choice
     tagging            classification's sequence, in overlapping windows where it is too long
+    question answering _start_ question _delimiter_ passage _classify_, the passage in overlapping windows
 
 All functions are pure and work on token ids.
 """
@@ -88,23 +89,41 @@ def multiple_choice_paths(row: Mapping[str, Ids], special: SpecialIds, max_lengt
 
 
 def tagging_paths(row: Mapping[str, Ids], special: SpecialIds, max_length: int, rule: str) -> list[list[int]]:
-    """Windows of a sentence's words (`row["words"]`, the ids of each), every one half a window behind the last."""
-    tokens, room = list(itertools.chain(*row["words"])), max_length - 2
+    """Windows of a sentence's words (`row["words"]`, the ids of each)."""
+    return _windows([special.start], list(itertools.chain(*row["words"])), special, max_length)
+
+
+def question_answering_paths(
+    row: Mapping[str, Ids], special: SpecialIds, max_length: int, rule: str
+) -> list[list[int]]:
+    """
+    Windows of a passage (`row["passage"]`) behind the question (`row["question"]`), which gets half a sequence at most
+    and loses its end beyond that.
+
+    The question comes first because GPT reads from left to right: a token of the passage is scored as the beginning
+    or end of an answer by what stands before it, and that must tell what was asked.
+    """
+    question = row["question"][: max_length // 2 - 2]
+    return _windows([special.start, *question, special.delimiter], row["passage"], special, max_length)
+
+
+def _windows(before: Ids, tokens: Ids, special: SpecialIds, max_length: int) -> list[list[int]]:
+    """Windows of a text behind what stands before each of them, every one half a window behind the last."""
+    room = max_length - len(before) - 1
     starts = range(0, max(1, len(tokens) - room + room // 2), room // 2)
-    return [[special.start, *tokens[start : start + room], special.classify] for start in starts]
+    return [[*before, *tokens[start : start + room], special.classify] for start in starts]
 
 
-def word_ends(words: Sequence[Ids], max_length: int) -> list[int]:
+def _places(tree: TokenTree, before: int) -> list[int]:
     """
-    Where each word's last token stands in the windows of `tagging_paths` behind each other: in the first that holds
-    it, which has the most text before it. A word without tokens is read where the one before it ends.
+    Where in a row of windows, each behind so many tokens, the tokens of the text are read: in the first window that
+    holds them, which has the most text before them.
     """
-    room, ends, last = max_length - 2, [], -1
-    for word in words:
-        last += len(word)
-        window = max(0, (last - room) // (room // 2) + 1)
-        ends.append(window * max_length + 1 + last - window * (room // 2))
-    return ends
+    windows = [tree.path(number)[before:-1] for number in range(len(tree.path_ends))]
+    step, places = len(windows[0]) // 2, []
+    for number, window in enumerate(windows):
+        places += window[len(places) - number * step :]
+    return places
 
 
 FAMILIES: dict[str, Callable] = {
@@ -113,7 +132,10 @@ FAMILIES: dict[str, Callable] = {
     "similarity": similarity_paths,
     "multiple-choice": multiple_choice_paths,
     "tagging": tagging_paths,
+    "question-answering": question_answering_paths,
 }
+# Those of which every word or token of a text is read, not the end of a sequence.
+WINDOWED = ("tagging", "question-answering")
 
 
 @dataclass(frozen=True)
@@ -152,22 +174,27 @@ class InputTransform:
         """
         The tree of a row's token ids, by text column, without special tokens. Its path ends are the `_classify_`
         tokens; in tagging they are the last tokens of the words, and the language-model weights add up to the number
-        of words.
+        of words; in question answering they are the tokens of the passage.
         """
         return self.fit(row)[0]
 
     def fit(self, row: Mapping[str, Ids]) -> tuple[TokenTree, int]:
         """The tree of a row, and how many tokens of its texts truncation takes away (of a shared text once)."""
         paths = FAMILIES[self.family](row, self.special, self.max_length, self.rule)
-        tree = TokenTree.from_paths(paths, share_limit=None if self.share_prefix and self.family != "tagging" else 0)
         if self.family == "tagging":
+            tree = TokenTree.from_paths(paths, share_limit=0)
+            places = _places(tree, 1)
+            # A word without tokens is read where the one before it ends.
+            ends = [places[end - 1] if end else 0 for end in itertools.accumulate(map(len, row["words"]))]
             weights = tuple(weight * len(row["words"]) for weight in tree.lm_weights)
-            tree = replace(tree, path_ends=tuple(word_ends(row["words"], self.max_length)), lm_weights=weights)
-        return tree, self._cut_tokens(row, paths)
+            return replace(tree, path_ends=tuple(ends), lm_weights=weights), 0
+        if self.family == "question-answering":
+            before = paths[0].index(self.special.delimiter) + 1
+            tree = TokenTree.from_paths(paths, share_limit=before if self.share_prefix else 0)
+            return replace(tree, path_ends=tuple(_places(tree, before))), len(row["question"]) + 2 - before
+        return TokenTree.from_paths(paths, share_limit=None if self.share_prefix else 0), self._cut_tokens(row, paths)
 
     def _cut_tokens(self, row: Mapping[str, Ids], paths: Sequence[Ids]) -> int:
-        if self.family == "tagging":
-            return 0
         if self.family == "classification":
             return len(row["text"]) + 2 - len(paths[0])
         if self.family == "multiple-choice":

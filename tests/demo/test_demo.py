@@ -17,8 +17,13 @@ import torch
 import yaml
 from transformers import AutoTokenizer
 
-from hf_gpt import GPTForMultipleChoice, GPTForSequenceClassification
-from hf_gpt.demo import ClassifierDemo, LanguageModelDemo, MultipleChoiceDemo
+from hf_gpt import (
+    GPTForMaskedLM,
+    GPTForMultipleChoice,
+    GPTForSequenceClassification,
+    GPTForTokenClassification,
+)
+from hf_gpt.demo import ClassifierDemo, FillMaskDemo, LanguageModelDemo, MultipleChoiceDemo, TaggerDemo
 from hf_gpt.demo.page import Demos, build_app, export_space
 from hf_gpt.generation.strategies import strategies
 from hf_gpt.hub.code import add_code
@@ -56,8 +61,27 @@ def choices_folder(tiny_checkpoint, tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module")
-def demos(tiny_checkpoint, classifier_folder, choices_folder) -> Demos:
-    return Demos.from_pretrained(str(tiny_checkpoint), classifier_folder, choices_folder)
+def tagger_folder(tiny_checkpoint, tmp_path_factory) -> str:
+    names = {0: "O", 1: "B-PER", 2: "I-PER"}
+    return save_head(tiny_checkpoint, tmp_path_factory.mktemp("tags"), GPTForTokenClassification, id2label=names)
+
+
+@pytest.fixture(scope="module")
+def masked_folder(tiny_checkpoint, tmp_path_factory) -> str:
+    target = tmp_path_factory.mktemp("masked")
+    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint, mask_token="<mask>")
+    model = GPTForMaskedLM.from_pretrained(tiny_checkpoint, is_causal=False)
+    model.resize_token_embeddings(len(tokenizer))
+    model.config.mask_token_id = tokenizer.mask_token_id
+    for part in (model, tokenizer):
+        part.save_pretrained(target)
+    return str(target)
+
+
+@pytest.fixture(scope="module")
+def demos(tiny_checkpoint, classifier_folder, choices_folder, tagger_folder, masked_folder) -> Demos:
+    heads = {"classifier": classifier_folder, "multiple_choice": choices_folder, "tagger": tagger_folder}
+    return Demos.from_pretrained(str(tiny_checkpoint), **heads, fill_mask=masked_folder)
 
 
 def test_continuations_side_by_side(language_model):
@@ -197,11 +221,54 @@ def test_classification(classifier_folder):
             demo.classify(*wrong)
 
 
+def test_tags_of_words(tagger_folder):
+    """The parts are the text; a word's label is the one at its last token, and `O` is none."""
+    demo = TaggerDemo.from_pretrained(tagger_folder)
+    text = "  Mr. Darcy didn't\nextemporize! "
+    parts = demo.tag(text)
+    assert "".join(part for part, _ in parts) == text
+    assert [part for part, _ in parts if part.strip()] == ["Mr.", "Darcy", "did", "n't", "extemporize", "!"]
+    encoded = demo.tokenizer(text, return_tensors="pt")
+    with torch.no_grad():
+        labels = demo.model(encoded["input_ids"]).logits[0].argmax(-1).tolist()
+    for part, label in parts:
+        end = text.index(part) + len(part) - 1
+        if part.strip():
+            name = demo.model.config.id2label[labels[encoded.char_to_token(end)]]
+            assert label == (None if name == "O" else name)
+        else:
+            assert label is None
+    assert any(label for _, label in parts)
+    with pytest.raises(ValueError, match="63 tokens, and 62 fit into the context"):
+        demo.tag("yes " * 63)
+    with pytest.raises(ValueError, match="text is empty"):
+        demo.tag(" ")
+
+
+def test_guesses_of_a_masked_word(masked_folder):
+    demo = FillMaskDemo.from_pretrained(masked_folder)
+    text = "She opened the <mask> and looked out."
+    found = demo.guesses(text, 5)
+    ids = demo.tokenizer(text, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        logits = demo.model(ids).logits[0, ids[0].tolist().index(demo.tokenizer.mask_token_id)]
+    scores, tokens = logits.softmax(-1).topk(5)
+    assert [guess["token"] for guess in found] == tokens.tolist()
+    assert [guess["score"] for guess in found] == pytest.approx(scores.tolist(), rel=1e-4)
+    for wrong in ("No mask.", "<mask> <mask>"):
+        with pytest.raises(ValueError, match="Write <mask> once"):
+            demo.guesses(wrong)
+    with pytest.raises(ValueError, match="more than the context of 64"):
+        demo.guesses("yes " * 64 + "<mask>")
+
+
 def test_a_model_of_another_kind_is_refused(tiny_checkpoint, classifier_folder):
     with pytest.raises(ValueError, match=r"holds GPTForCausalLM; a GPTForSequenceClassification"):
         ClassifierDemo.from_pretrained(str(tiny_checkpoint))
     with pytest.raises(ValueError, match=r"holds GPTForSequenceClassification; a GPTForMultipleChoice"):
         MultipleChoiceDemo.from_pretrained(classifier_folder)
+    with pytest.raises(ValueError, match=r"a GPTForMaskedLM of scripts/pretrain\.py --masked true is needed"):
+        FillMaskDemo.from_pretrained(classifier_folder)
 
 
 @pytest.mark.slow
@@ -239,6 +306,9 @@ def test_rows_of_the_page(demos):
     assert best == max(rows, key=lambda row: float(row[1]))[0]
     assert len(rows[0][3]) + len(rows[1][3]) >= 20
     assert demos.classify("Who wrote it?", "", False).keys() == {"LOC", "NUM", "HUM"}
+    rows = demos.guesses("She opened the <mask>.")
+    assert [row[0] for row in rows] == list(range(1, 11))
+    assert rows[0][3] == "█" * 20
 
 
 def test_the_page_has_a_tab_for_everything(demos, language_model):
@@ -246,7 +316,8 @@ def test_the_page_has_a_tab_for_everything(demos, language_model):
     app = build_app(demos)
     blocks = app.blocks.values()
     assert [block.label for block in blocks if isinstance(block, gradio.Tab)] == [
-        *("Generation", "Next token", "Each position", "Attention", "Importance", "Multiple choice", "Classification")
+        *("Generation", "Next token", "Each position", "Attention", "Importance", "Multiple choice", "Classification"),
+        *("Tagging", "Masked word"),
     ]
     assert {function.api_name for function in app.fns.values()} == {
         "generate",
@@ -256,11 +327,14 @@ def test_the_page_has_a_tab_for_everything(demos, language_model):
         "importance_page",
         "score_choices",
         "classify",
+        "tag",
+        "guesses",
     }
     without = build_app(Demos("model", language_model))
     shown = [block.value for block in without.blocks.values() if isinstance(block, gradio.Markdown)]
     assert any("scripts/finetune.py" in text and "--classifier" in text for text in shown)
     assert any("Zero-shot" in text for text in shown)
+    assert {"tag", "guesses"}.isdisjoint(function.api_name for function in without.fns.values())
 
 
 def test_pages_of_what_is_inside(language_model):

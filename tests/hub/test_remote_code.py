@@ -19,6 +19,7 @@ from hf_gpt import (
     GPTForCausalLM,
     GPTForMaskedLM,
     GPTForMultipleChoice,
+    GPTForQuestionAnswering,
     GPTForSequenceClassification,
     GPTForTokenClassification,
     GPTModel,
@@ -44,6 +45,7 @@ HEADS = {
     "lm": ("AutoModelForCausalLM", GPTForCausalLM),
     "choice": ("AutoModelForMultipleChoice", GPTForMultipleChoice),
     "token": ("AutoModelForTokenClassification", GPTForTokenClassification),
+    "span": ("AutoModelForQuestionAnswering", GPTForQuestionAnswering),
     "masked": ("AutoModelForMaskedLM", GPTForMaskedLM),
     "class": ("AutoModelForSequenceClassification", GPTForSequenceClassification),
 }
@@ -87,7 +89,7 @@ def numbers(model, name):
     given = {key: value.unsqueeze(0) if name == "choice" else value for key, value in inputs.items()}
     with torch.no_grad():
         output = model(**given)
-    return output.last_hidden_state if name == "base" else output.logits
+    return output[{"base": "last_hidden_state", "span": "start_logits"}.get(name, "logits")]
 
 for name, auto_class in HEADS.items():
     model = getattr(transformers, auto_class).from_pretrained(f"alice/{name}", **remote)
@@ -122,7 +124,7 @@ def logits(model, name: str, inputs) -> torch.Tensor:
     given = {key: value.unsqueeze(0) if name == "choice" else value for key, value in inputs.items()}
     with torch.no_grad():
         output = model.eval()(**given)
-    return (output.last_hidden_state if name == "base" else output.logits).contiguous()
+    return output[{"base": "last_hidden_state", "span": "start_logits"}.get(name, "logits")].contiguous()
 
 
 def make_heads(folder: Path, inputs, tokenizer) -> dict[str, torch.Tensor]:

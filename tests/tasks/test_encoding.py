@@ -58,6 +58,8 @@ def check_encoded(rows, spec, tokenizer, rule):
         ends = [index for index, token in enumerate(row["input_ids"]) if token == tokenizer.cls_token_id]
         assert row["input_ids"][0] == tokenizer.bos_token_id
         assert max(row["position_ids"]) < layout.max_length
+        if spec.family == "question-answering":
+            continue  # see test_question_answering.py
         assert row["label"] == original["label"]
         if spec.family == "tagging":
             assert (row["words"], len(row["path_ends"])) == (original["words"], len(row["label"]))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hf_gpt.trees.transforms import (
     FAMILIES,
     TRUNCATION_RULES,
+    WINDOWED,
     InputTransform,
     SpecialIds,
     fit_half,
@@ -30,7 +31,7 @@ ROWS = {
     ),
 }
 # Those whose path ends are classify tokens.
-by_family = pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"tagging"}))
+by_family = pytest.mark.parametrize("family", sorted(FAMILIES.keys() - set(WINDOWED)))
 
 
 def transform(family, max_length=64, rule="longest_first", **kwargs):
@@ -119,6 +120,40 @@ def test_every_word_is_read_at_its_last_token(words, max_length):
         assert tree.input_ids[end] == before
         # With as much before it as the windows leave, and never less than half of one.
         assert tree.position_ids[end] >= min(before + 1, (max_length - 2) // 2)
+    assert max(tree.position_ids) < max_length
+
+
+def test_layout_of_a_passage_in_windows():
+    """The question stands before the passage, once; of each token of the passage the place in its first window."""
+    row = {"question": [1, 2, 3], "passage": [4, 5, 6, 7, 8]}
+    tree, cut = transform("question-answering", 10).fit(row)
+    assert tree.input_ids == (S, 1, 2, 3, D, 4, 5, 6, 7, C, 6, 7, 8, C)
+    assert tree.position_ids == (*range(10), *range(5, 9))
+    assert tree.subtree_end == (14,) * 5 + (10,) * 5 + (14,) * 4
+    assert tree.path_ends == (5, 6, 7, 8, 12)
+    assert sum(tree.lm_weights) == pytest.approx(1)
+    assert cut == 0
+    apart, cut = transform("question-answering", 8, share_prefix=False).fit(row)
+    windows = [(S, 1, 2, D, 4, 5, 6, C), (S, 1, 2, D, 5, 6, 7, C), (S, 1, 2, D, 6, 7, 8, C)]
+    assert apart.input_ids == tuple(itertools.chain(*windows))
+    assert (apart.path_ends, cut) == ((4, 5, 6, 14, 22), 1)
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(0, 90), lengths, st.booleans())
+def test_every_token_of_a_passage_is_read_behind_the_question(question, count, max_length, share_prefix):
+    passage = list(range(10, 10 + count))
+    layout = InputTransform("question-answering", SpecialIds(-1, -2, -3), max_length, share_prefix=share_prefix)
+    tree, cut = layout.fit({"question": question, "passage": passage})
+    assert [tree.input_ids[place] for place in tree.path_ends] == passage
+    kept = question[: len(question) - cut]
+    assert cut == 0 or len(kept) == max_length // 2 - 2
+    before = len(kept) + 2
+    for number, path in enumerate(paths_of(tree)):
+        inside = path[before:]
+        assert path[:before] == [-1, *kept, -2]
+        assert inside == passage[number + 1 - len(inside) : number + 1]
+        # With as much before it as the windows leave, and never less than half of one.
+        assert len(inside) > min(number, (max_length - before - 1) // 2 - 1)
     assert max(tree.position_ids) < max_length
 
 

@@ -16,6 +16,7 @@ from hf_gpt import (
     GPTForCausalLM,
     GPTForMaskedLM,
     GPTForMultipleChoice,
+    GPTForQuestionAnswering,
     GPTForSequenceClassification,
     GPTForTokenClassification,
     GPTModel,
@@ -27,6 +28,7 @@ for mapping, model_class in {
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES": GPTForCausalLM,
     "MODEL_FOR_MASKED_LM_MAPPING_NAMES": GPTForMaskedLM,
     "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES": GPTForMultipleChoice,
+    "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES": GPTForQuestionAnswering,
     "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES": GPTForSequenceClassification,
     "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES": GPTForTokenClassification,
 }.items():
@@ -74,7 +76,7 @@ class GPTModelTester:
 class CommonTests(ModelTesterMixin, PipelineTesterMixin, TrainingTesterMixin):
     all_model_classes = (
         *(GPTModel, GPTForCausalLM),
-        *(GPTForMultipleChoice, GPTForSequenceClassification, GPTForTokenClassification),
+        *(GPTForMultipleChoice, GPTForQuestionAnswering, GPTForSequenceClassification, GPTForTokenClassification),
     )
     pipeline_model_mapping = {
         "feature-extraction": GPTModel,
@@ -111,5 +113,6 @@ class BothSides(CommonTests, unittest.TestCase):
     """What is not causal generates nothing and has no auxiliary language model."""
 
     config = {"is_causal": False, "mask_token_id": 23, "lm_coef": 0.0}
-    all_model_classes = (GPTModel, GPTForMaskedLM, GPTForSequenceClassification, GPTForTokenClassification)
+    all_model_classes = (GPTModel, GPTForMaskedLM, GPTForQuestionAnswering, GPTForSequenceClassification)
+    all_model_classes += (GPTForTokenClassification,)
     pipeline_model_mapping = {"feature-extraction": GPTModel, "fill-mask": GPTForMaskedLM}

@@ -1,0 +1,194 @@
+"""Questions and passages: files, what is wrong with them, spans from characters to tokens and back, metrics."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer, EvalPrediction
+
+from hf_gpt.loading import open_source
+from hf_gpt.tasks import custom_task, get_task, load_task
+from hf_gpt.tasks.encoding import encode_split
+from hf_gpt.tasks.metric_module import FUNCTIONS
+from hf_gpt.tasks.metrics import compute_metrics_for, logits_of
+from hf_gpt.tasks.question_answering import LONGEST_ANSWER, best_answers
+from hf_gpt.trees.transforms import InputTransform, SpecialIds
+
+from ..support.formats.question_answering import BALL, COUPLE, FORMATS, NEWS, QUESTIONS, answer_in, squad
+from ..support.runs import REPOSITORY
+from ..support.stock_models import save_gpt2
+from ..support.task_files import rows_of, write
+
+pytestmark = pytest.mark.usefixtures("own_datasets_cache")
+
+
+@pytest.fixture(scope="module", params=["gpt", "gpt2"])
+def tokenizer(request, tmp_path_factory):
+    if request.param == "gpt":
+        return AutoTokenizer.from_pretrained(REPOSITORY / "model_cards" / "gpt-mini", task_template=True)
+    folder = tmp_path_factory.mktemp("gpt2")
+    save_gpt2(folder)
+    return open_source(str(folder)).tokenizer(task_template=True)
+
+
+def encoded_rows(folder, tokenizer, max_length=32, split="train"):
+    special = SpecialIds(tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id)
+    transform = InputTransform("question-answering", special, max_length)
+    rows = load_task("squad", folder, splits=[split]).splits[split]
+    return encode_split(rows, ("question", "passage"), tokenizer, transform)
+
+
+def certain_logits(rows):
+    """Logits of a model that knows the labels; other tokens of a batch are filled as the Trainer does."""
+    logits = np.full((len(rows), max(map(len, rows["token_starts"])) + 3, 2), -100.0)
+    for row, label in enumerate(rows["label"]):
+        logits[row, : len(rows[row]["token_starts"])] = -5.0
+        if label[0] >= 0:
+            logits[row, label, [0, 1]] = 5.0
+    return logits
+
+
+def test_rows(tmp_path):
+    data = load_task("squad", write(tmp_path, FORMATS["squad"][0]))
+    assert data.notes["test"] == "left out: there is no test-v1.1.json"
+    for row in rows_of(data):
+        begin, end = row["label"]
+        assert row["passage"][begin:end] == row["answers"][0]
+    assert COUPLE.strip() in data.splits["train"]["passage"]
+    assert data.splits["validation"][3]["answers"] == ["Mr. Darcy", "his own"]
+    # Questions of one's own need no answers.
+    write(tmp_path, {"test-v1.1.json": squad({BALL: {}}, new=[])})
+    (row,) = rows_of(load_task("squad", tmp_path, splits=["test"]), "test")
+    assert (row["answers"], row["label"]) == ([], [-1, -1])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            squad(
+                {BALL: {}}, a=[{"text": "Mr. Darcy", "answer_start": 0}], b=[{"text": "Mrs. Hurst", "answer_start": 9}]
+            ),
+            r"question 2: the answer 'Mrs. Hurst' to question b is not at its answer_start 9. It begins at 32\.",
+        ),
+        (squad({BALL: {}}, a=[{"text": "Elizabeth", "answer_start": 9}]), "is not in the passage: take what is there"),
+        (squad({BALL: {}}, a=[{"text": " ", "answer_start": 3}]), "A text and the number of its first character"),
+        (
+            squad({BALL: {}}, a=[answer_in(BALL, "Darcy")], b=[], c=[], d=[], e=[], f=[]),
+            r"question b has no answer\..*SQuAD 2\.0.* 5 of the 6 rows are wrong, the next: question 3: .*; and so on",
+        ),
+        ("{", "dev-v1.1.json: this is not valid JSON"),
+        ('{"data": [{"title": "x"}]}', r"behind question 0 it is not laid out as SQuAD \(KeyError: 'paragraphs'\)"),
+        ("[]", "TypeError: .*SQuAD's layout is "),
+        (squad({" ": {}}, a=[]), "the text of 'context' is empty|has no answer"),
+    ],
+    ids=["offset", "elsewhere", "blank", "none", "json", "layout", "list", "empty"],
+)
+def test_wrong_files(content, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        load_task("squad", write(tmp_path, {"dev-v1.1.json": content}), splits=["validation"])
+
+
+def test_own_questions_are_read_as_these(tmp_path):
+    with pytest.raises(ValueError, match="--task squad, with a folder of them"):
+        custom_task("question-answering", "own.jsonl")
+    with pytest.raises(FileNotFoundError, match=r"the train file is missing: there is no train-v1\.1\.json in"):
+        load_task("squad", tmp_path)
+
+
+def test_no_answer_is_lost(tokenizer, tmp_path):
+    """Every span of words, wherever it stands among the windows, comes back from its tokens."""
+    words = list(re.finditer(r"\S+", NEWS))
+    spans = [(words[first].start(), last.end()) for count in (0, 1, 2) for first, last in enumerate(words[count:])]
+    answers = {f"s{begin}-{end}": [{"text": NEWS[begin:end], "answer_start": begin}] for begin, end in spans}
+    rows = encoded_rows(write(tmp_path, {"train-v1.1.json": squad({NEWS: {}}, **answers)}), tokenizer)
+    assert sum(rows["cut_tokens"]) == 0
+    assert max(rows["length"]) > 64
+    assert len(rows) > 200
+    logits = certain_logits(rows)
+    found = [text for text, _ in best_answers(rows, logits)]
+    assert found == [answers[0] for answers in rows["answers"]]
+    for row in rows:
+        assert len(row["path_ends"]) == len(row["token_starts"])
+        (first, last), ends = row["label"], row["path_ends"]
+        tokens = [row["input_ids"][end] for end in ends[first : last + 1]]
+        assert (
+            tokenizer.decode(tokens).split()
+            == tokenizer.decode(tokenizer(row["answers"][0], add_special_tokens=False)["input_ids"]).split()
+        )
+    metrics = compute_metrics_for(get_task("squad"), rows)(
+        EvalPrediction((logits[..., 0], logits[..., 1]), rows["label"])
+    )
+    # An answer that is an article alone shares no word with itself.
+    assert metrics == {"exact_match": 1.0, "answer_f1": pytest.approx(1, abs=0.03)}
+
+
+def test_a_passage_is_tokenized_as_the_tokenizer_does_a_pair(tokenizer, tmp_path):
+    rows = encoded_rows(write(tmp_path, FORMATS["squad"][0]), tokenizer, max_length=400)
+    for row, question in zip(rows, (question for answers in QUESTIONS.values() for question in answers), strict=True):
+        assert row["input_ids"] == tokenizer(question, row["passage"])["input_ids"]
+
+
+def test_the_best_span(tokenizer, tmp_path):
+    """It begins before it ends, and is no longer than allowed; the probability is that of both places."""
+    rows = encoded_rows(write(tmp_path, {"train-v1.1.json": squad({NEWS: {"What?": "Monday"}})}), tokenizer)
+    count = len(rows[0]["token_starts"])
+    logits = np.random.default_rng(0).uniform(size=(1, count, 2))
+    logits[0, 9, 0], logits[0, 4, 1], logits[0, 12, 1] = 4, 9, 3  # the likeliest end is before the likeliest beginning
+    ((text, probability),) = best_answers(rows, logits)
+    starts, ends = rows[0]["token_starts"], rows[0]["token_ends"]
+    # Beginning anywhere up to the likeliest end is better than ending at a less likely place.
+    best = {(first, last) for first in range(count) for last in range(first, min(count, first + LONGEST_ANSWER))}
+    score = lambda span: logits[0, span[0], 0] + logits[0, span[1], 1]  # noqa: E731
+    first, last = max(sorted(best), key=score)
+    assert text == NEWS[starts[first] : ends[last]].strip()
+    softmax = np.exp(logits[0]) / np.exp(logits[0]).sum(0)
+    assert probability == pytest.approx(softmax[first, 0] * softmax[last, 1])
+    logits[:] = 0
+    logits[0, 0, 0] = logits[0, LONGEST_ANSWER, 1] = 9
+    ((text, _),) = best_answers(rows, logits)
+    assert text != NEWS[starts[0] : ends[LONGEST_ANSWER]].strip()
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answers", "exact", "f1"),
+    [
+        ("The Cat.", ["cat"], 1, 1),
+        ("a cat sat", ["the cat", "dog"], 0, 2 / 3),  # 1 of 2 words, 1 of 1
+        ("cat", ["dog", "the  CAT!"], 1, 1),
+        ("cat cat dog", ["cat dog"], 0, 4 / 5),  # words count as often as they come
+        ("blue", ["red"], 0, 0),
+        ("an", ["anthem"], 0, 0),  # articles are whole words, and nothing is left
+        ("three-and-twenty", ["threeandtwenty"], 1, 1),  # punctuation goes without a gap
+        ("the", ["a"], 1, 0),  # nothing equals nothing, and shares no word
+    ],
+)
+def test_metrics_are_the_official_ones(prediction, answers, exact, f1):
+    """By the rules of SQuAD 1.1's own script: lower case, no punctuation, no articles, the best of the answers."""
+    for score, expected in (("exact_match", exact), ("f1", f1)):
+        assert FUNCTIONS["squad"]([answers], [prediction], score) == pytest.approx(expected)
+        assert FUNCTIONS["squad"]([answers, ["x"]], [prediction, "x"], score) == pytest.approx((expected + 1) / 2)
+
+
+def test_metrics_of_unanswered_questions_and_of_no_numbers(tokenizer, tmp_path):
+    write(tmp_path, {"test-v1.1.json": squad({BALL: {"Who?": "Mr. Darcy"}}, new=[])})
+    rows = encoded_rows(tmp_path, tokenizer, split="test")
+    spec = get_task("squad")
+    logits = certain_logits(rows)
+    labels = np.array(rows["label"][:])
+    assert labels.tolist()[1] == [-100, -100]
+    compute = compute_metrics_for(spec, rows)
+    assert compute(EvalPrediction(logits, labels)) == {"exact_match": 1.0, "answer_f1": 1.0}
+    assert compute(EvalPrediction(logits, np.full((2, 2), -100))) == {}
+    with pytest.raises(ValueError, match="training has diverged"):
+        logits_of((logits[..., 0] * np.nan, logits[..., 1]), spec)
+
+
+def test_layout_of_the_file():
+    """The fixture is what SQuAD's readers take."""
+    (article,) = json.loads(FORMATS["squad"][0]["train-v1.1.json"])["data"]
+    for paragraph in article["paragraphs"]:
+        for item in paragraph["qas"]:
+            (answer,) = item["answers"]
+            assert paragraph["context"][answer["answer_start"] :].startswith(answer["text"])
