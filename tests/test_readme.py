@@ -224,7 +224,7 @@ def test_tables_are_the_scripts_output(name, monkeypatch):
     elif name == "inside":
         tables = inside.tables(results)
     elif name == "pretraining":
-        tables = [pretraining.table(results["results"])]
+        tables = pretraining.tables(results["results"])
     elif name.startswith("adapters"):
         tables = [adapters.table(results)]
     else:

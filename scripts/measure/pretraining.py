@@ -5,12 +5,16 @@ Perplexity of the models of a pretraining run against the tokens they have read,
         --other_files wikitext2/test.txt --tokens_per_step 2048 --output_dir outputs/curve
 
 Measured are the documents of `--text_files` that `pretrain.py` held out of them, and every file of `--other_files`; of
-each document the same stretch of at most `--characters` from its middle. Tokens read are the steps in a checkpoint's
-name, or in its `trainer_state.json`, times `--tokens_per_step`. Writes `curve.json`, `curve.md` and
-`curve.png`; a run that was stopped goes on where it was.
+each document the same stretch of at most `--characters` from its middle. `--zero_shot stories codah=path/to/codah` are
+tasks, with the folders of their files, that each model answers without training (up to `--rows` rows). Tokens read are
+the steps in a checkpoint's name, or in its `trainer_state.json`, times `--tokens_per_step`. Writes `curve.json`,
+`curve.md` and `curve.png`; a run that was stopped goes on where it was.
 """
 
+import contextlib
+import io
 import re
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,9 +24,13 @@ from hf_gpt.analysis.pictures import new_figure, write_picture
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.commands.perplexity import PerplexityArguments
 from hf_gpt.commands.perplexity import measure as perplexity_of
+from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.files import check_settings, write_json, write_text
 from hf_gpt.files.reading import read_json
+from hf_gpt.tasks import load_task
+from hf_gpt.training.arguments import DataArguments, ModelArguments
 from hf_gpt.training.packing import HeldOut
+from hf_gpt.training.stages import is_unlabelled
 from hf_gpt.training.text_files import iter_texts, unwrap_paragraphs
 
 BOOKS = "held-out documents"
@@ -39,6 +47,8 @@ class CurveArguments:
     other_files: list[str] = field(default_factory=list, metadata={"help": "Other texts, each measured by itself."})
     hold_out_every: int = field(default=50, metadata={"help": "As in pretraining."})
     characters: int = field(default=100_000, metadata={"help": "Of a document."})
+    zero_shot: list[str] = field(default_factory=list, metadata={"help": "TASK or TASK=FOLDER each."})
+    rows: int = field(default=500, metadata={"help": "Of a task's split."})
 
 
 def stretch(text: str, characters: int) -> str:
@@ -81,8 +91,34 @@ def measure(folder: Path, texts: dict[str, list[str]]) -> dict[str, dict[str, fl
     return found
 
 
+def zero_shot(folder: Path, task: str, rows: int) -> dict[str, float | str]:
+    """How a model answers a task (`TASK` or `TASK=FOLDER`) without training: `metric`, `split`, `rows` and `value`."""
+    name, _, data = task.partition("=")
+    flags = ["--task", name, *(["--data_dir", data] if data else []), "--max_eval_rows", str(rows)]
+    flags += ["--max_train_rows", str(rows), "--model_name_or_path", str(folder), "--zero_shot", "true"]
+    splits = load_task(name, data or None).splits
+    # The test rows of some sets are published without labels, or not at all.
+    split = "test" if "test" in splits and not is_unlabelled(splits["test"]) else "validation"
+    with tempfile.TemporaryDirectory() as output, contextlib.redirect_stdout(io.StringIO()):
+        flags += ["--split", split, "--disable_tqdm", "true", "--output_dir", output]
+        record = evaluate(*parse_arguments((ModelArguments, DataArguments, EvaluationArguments), flags))
+    metric = record["main_metric"]
+    return {"metric": metric, "split": split, "rows": record["rows"], "value": record["metrics"][metric]}
+
+
+def zero_shot_table(results: dict[str, dict]) -> str:
+    """A Markdown table of the tasks, a row a model."""
+    tasks = next(iter(results.values()))["zero_shot"]
+    heads = [f"{name}, {found['metric']} ({found['split']}, {found['rows']:,})" for name, found in tasks.items()]
+    lines = [f"| tokens read, millions | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
+    for result in results.values():
+        cells = [f"{found['value']:.3f}" for found in result["zero_shot"].values()]
+        lines.append(f"| {result['tokens'] / 1e6:.1f} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def table(results: dict[str, dict]) -> str:
-    """A Markdown table, a row a model."""
+    """A Markdown table of the perplexities, a row a model."""
     names = list(next(iter(results.values()))["perplexity"])
     lines = [f"| tokens read, millions | {' | '.join(f'{name}, a token | a word' for name in names)} |"]
     lines.append("|---" * (1 + 2 * len(names)) + "|")
@@ -92,16 +128,25 @@ def table(results: dict[str, dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def tables(results: dict[str, dict]) -> list[str]:
+    """The tables that there are."""
+    return [table(results)] + ([zero_shot_table(results)] if next(iter(results.values()))["zero_shot"] else [])
+
+
 def draw(record: dict, path: Path) -> None:
-    """Perplexity a token against tokens read, both on logarithmic axes."""
-    results = record["results"]
-    figure = new_figure(6, 4)
-    axes = figure.subplots()
-    for name in next(iter(results.values()))["perplexity"]:
-        points = [(result["tokens"], result["perplexity"][name]["token"]) for result in results.values()]
-        axes.plot(*zip(*points, strict=True), marker="o", label=name)
-    axes.set(xscale="log", yscale="log", xlabel="tokens read", ylabel="perplexity a token")
-    axes.legend()
+    """Perplexity a token against tokens read, and the tasks answered without training, where there are any."""
+    results = list(record["results"].values())
+    panels = {"perplexity": ("token", "log", "perplexity a token"), "zero_shot": ("value", "linear", "metric")}
+    panels = {name: panel for name, panel in panels.items() if results[0][name]}
+    figure = new_figure(6 * len(panels), 4)
+    for axes, (kind, (key, scale, label)) in zip(
+        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+    ):
+        for name in results[0][kind]:
+            points = [(result["tokens"], result[kind][name][key]) for result in results]
+            axes.plot(*zip(*points, strict=True), marker="o", label=name)
+        axes.set(xscale="log", yscale=scale, xlabel="tokens read", ylabel=label)
+        axes.legend()
     write_picture(path, figure, record)
 
 
@@ -115,6 +160,8 @@ def main() -> None:
     record = {
         "characters": args.characters,
         "words": {name: sum(map(len, map(str.split, texts[name]))) for name in texts},
+        "zero_shot_tasks": [task.partition("=")[0] for task in args.zero_shot],
+        "rows": args.rows,
     }
     results = {}
     if (output / "curve.json").exists():
@@ -124,12 +171,17 @@ def main() -> None:
     output.mkdir(parents=True, exist_ok=True)
     for folder in tqdm(sorted(steps, key=steps.get), unit="model"):
         if folder not in results:
-            results[folder] = {"tokens": steps[folder] * args.tokens_per_step, "perplexity": measure(folder, texts)}
+            answered = {task.partition("=")[0]: zero_shot(folder, task, args.rows) for task in args.zero_shot}
+            results[folder] = {
+                "tokens": steps[folder] * args.tokens_per_step,
+                "perplexity": measure(folder, texts),
+                "zero_shot": answered,
+            }
         results = dict(sorted(results.items(), key=lambda item: item[1]["tokens"]))
         write_json(output / "curve.json", record | {"results": results})
-        write_text(output / "curve.md", table(results))
+        write_text(output / "curve.md", "\n".join(tables(results)))
     draw(record | {"results": results}, output / "curve.png")
-    print(table(results))
+    print("\n".join(tables(results)))
 
 
 if __name__ == "__main__":

@@ -1,29 +1,47 @@
-"""
-Measure what pretraining and the auxiliary loss give on every task: the table of results in README.
+r"""
+Measure what pretraining gives on the tasks, as a table and, of the last two studies, a picture.
 
     python scripts/measure/tasks.py --data_dir path/to/data --output_dir outputs/measure
     python scripts/measure/tasks.py --tasks questions stories "stories, endings only" --output_dir outputs/measure
+    python scripts/measure/tasks.py --study layers --tasks mnli questions codah --data_dir path/to/data \
+        --output_dir outputs/layers
 
-Each task is fine-tuned with several seeds from the pretrained weights, from the same without the auxiliary language
-model, and from random weights, with the same settings. `--data_dir` holds the published files, a folder for each set
-(`trec6/`, `sst2/`, ...); tasks whose folder is missing are left out, and named. A finished run is not repeated, so
-the command goes on where it was stopped. Writes `results.json` and `results.md`, after every run.
+The columns of a study are fine-tuned alike from
+
+    weights     the pretrained weights, the same without the auxiliary language model, and random weights
+    models      the models that --models names
+    rows        pretrained weights, the same frozen, and random weights; each task with several numbers of rows
+    layers      the lowest 0, 1, 2, ... blocks of the pretrained weights, the rest drawn anew (figure 2 of the paper)
+
+Each cell tries every learning rate with its first seed, and keeps the one that is best on the validation rows; the
+other seeds train with that. Beside them stands a baseline without any transformer, a linear model of words or, for
+tagging, the most frequent tag of each word (`baselines.py`). `--data_dir` holds the published files, a folder for
+each set (`trec6/`, `sst2/`, ...); tasks whose folder is missing are left out, and named. A finished run is not
+repeated, so the command goes on where it was stopped. Writes `results.json` and `results.md`, after every run, and
+`results.png`.
 """
 
 import json
+import re
 import statistics
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import baselines
 from tqdm import tqdm
 
+from hf_gpt.analysis.pictures import new_figure, write_picture
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.files import check_settings, write_json, write_text
 from hf_gpt.files.reading import read_json
+from hf_gpt.model.configuration_gpt import GPTConfig
 from hf_gpt.tasks.families import CARRIED_DATA
 from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
 from hf_gpt.training.fine_tuning import run
+from hf_gpt.training.rows import load_task_data
 
 ENDINGS_ONLY = "stories, endings only"
 # Task -> folder under --data_dir; None for data that the repository carries.
@@ -48,23 +66,19 @@ FOLDERS = {
     "copa": "copa",
     "ud_pos": "ud_english_ewt",
 }
-SETTINGS = {
-    "pretrained": [],
-    "pretrained, no auxiliary loss": ["--lm_coef", "0"],
-    "random weights": ["--random_weights", "true"],
+STUDIES = ("weights", "models", "rows", "layers")
+FROZEN = ["--adaptation", "frozen"]
+FEWER_ROWS = (50, 200, 800, 3200)
+# The same for all.
+COMMON = {
+    "num_train_epochs": "3",
+    "per_device_train_batch_size": "16",
+    "save_strategy": "no",
+    "eval_strategy": "no",
+    "disable_tqdm": "true",
+    "overwrite_output_dir": "true",
 }
-# The same for all. A small model learns with a higher rate than the paper's.
-COMMON = ["--learning_rate", "5e-4", "--num_train_epochs", "3", "--per_device_train_batch_size", "16"]
-COMMON += [
-    "--save_strategy",
-    "no",
-    "--eval_strategy",
-    "no",
-    "--disable_tqdm",
-    "true",
-    "--overwrite_output_dir",
-    "true",
-]
+KINDS = (ModelArguments, DataArguments, FineTuningArguments)
 
 
 @dataclass
@@ -72,18 +86,53 @@ class MeasureArguments:
     """What to run."""
 
     output_dir: str = field(metadata={"help": "Folder of the runs, results.json and results.md."})
+    study: str = field(default="weights", metadata={"help": "What the columns are.", "choices": list(STUDIES)})
     model: str = field(default="model_cards/gpt-mini", metadata={"help": "The pretrained model."})
+    models: list[str] | None = field(default=None, metadata={"help": "NAME=FOLDER of each column of `models`."})
     data_dir: str | None = field(default=None, metadata={"help": "Folder of the data sets' folders."})
     tasks: list[str] | None = field(default=None, metadata={"help": f"These only; of: {', '.join(FOLDERS)}."})
-    seeds: int = field(default=3, metadata={"help": "Runs of each setting."})
+    seeds: int = field(default=3, metadata={"help": "Runs of each cell."})
+    learning_rates: list[float] = field(
+        default_factory=lambda: [5e-4, 1e-3, 2e-3], metadata={"help": "Rates of which a cell keeps one."}
+    )
+    frozen_rates: list[float] = field(
+        default_factory=lambda: [3e-3, 1e-2, 3e-2], metadata={"help": "The same where a head is trained alone."}
+    )
     rows: int = field(default=2000, metadata={"help": "Rows that are trained on at most."})
     eval_rows: int = field(default=1000, metadata={"help": "Rows of a split that are evaluated on at most."})
     max_length: int = field(default=256, metadata={"help": "Tokens of a sequence at most."})
+    bf16: bool = field(default=False, metadata={"help": "Train under bfloat16 autocast."})
     report_only: bool = field(default=False, metadata={"help": "Train nothing: the table of what is finished."})
 
 
-def chosen_tasks(args: MeasureArguments) -> list[str]:
-    """Tasks whose data is there; stops at names that do not exist."""
+@dataclass(frozen=True)
+class Line:
+    """One line of the table: a task, and how many of its rows are trained on."""
+
+    task: str
+    rows: int
+    name: str
+
+
+def columns(args: MeasureArguments) -> dict[str, list[str]]:
+    """Flags of `finetune.py` for each column."""
+    pretrained, random = ["--model_name_or_path", args.model], ["--random_weights", "true"]
+    if args.study == "models":
+        named = [text.partition("=") for text in args.models or ()]
+        if not named or not all(name and folder for name, _, folder in named):
+            raise ValueError("--study models wants its columns as --models NAME=FOLDER NAME=FOLDER.")
+        return {name: ["--model_name_or_path", folder] for name, _, folder in named}
+    if args.study == "layers":
+        layers = range(GPTConfig.from_pretrained(args.model).n_layer + 1)
+        return {f"blocks {kept}": [*pretrained, "--transfer_layers", str(kept)] for kept in layers}
+    if args.study == "rows":
+        return {"pretrained": pretrained, "frozen": [*pretrained, *FROZEN], "random weights": [*pretrained, *random]}
+    without = [*pretrained, "--lm_coef", "0"]
+    return {"pretrained": pretrained, "no auxiliary loss": without, "random weights": [*pretrained, *random]}
+
+
+def lines(args: MeasureArguments) -> list[Line]:
+    """The lines of the tasks whose data is there; stops at names that do not exist."""
     unknown = [name for name in args.tasks or () if name not in FOLDERS]
     if unknown:
         raise ValueError(f"unknown task {unknown[0]}; choose of {', '.join(FOLDERS)}.")
@@ -96,7 +145,9 @@ def chosen_tasks(args: MeasureArguments) -> list[str]:
         (found if there else missing).append(name)
     if missing:
         print(f"No data for {', '.join(missing)}: left out.", file=sys.stderr)
-    return found
+    if args.study == "rows":
+        return [Line(name, rows, f"{name}, {rows} rows") for name in found for rows in FEWER_ROWS if rows <= args.rows]
+    return [Line(name, args.rows, name) for name in found]
 
 
 def endings_only(folder: Path) -> list[str]:
@@ -105,89 +156,139 @@ def endings_only(folder: Path) -> list[str]:
     flags = ["--task", "custom", "--task_family", "multiple-choice", "--context_column", "context"]
     flags += ["--choice_columns", "ending1", "ending2"]
     for split in ("train", "validation", "test"):
-        file = folder / f"endings_{split}.jsonl"
         kept = [{**row, "context": "."} for row in rows if row["split"] == split]
-        file.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-        flags += [f"--{split}_file", str(file)]
+        write_text(folder / f"endings_{split}.jsonl", "".join(json.dumps(row) + "\n" for row in kept))
+        flags += [f"--{split}_file", str(folder / f"endings_{split}.jsonl")]
     return flags
 
 
-def measured(name: str, setting: str, seed: int, args: MeasureArguments) -> dict | None:
+def flags_of(line: Line, args: MeasureArguments) -> list[str]:
+    """Flags of `finetune.py` that a line's runs have in common."""
+    flags = endings_only(Path(args.output_dir)) if line.task == ENDINGS_ONLY else ["--task", line.task]
+    if FOLDERS[line.task] is not None:
+        flags += ["--data_dir", str(Path(args.data_dir) / FOLDERS[line.task])]
+    flags += ["--max_train_rows", str(line.rows), "--max_eval_rows", str(args.eval_rows)]
+    flags += ["--max_length", str(args.max_length), "--bf16", str(args.bf16).lower()]
+    return flags + [part for name, value in COMMON.items() for part in (f"--{name}", value)]
+
+
+def one_run(line: Line, column: str, rate: float, seed: int, args: MeasureArguments) -> dict[str, Any] | None:
     """What one fine-tuning run measured, now or earlier; its weights are not kept. `None` with `report_only`."""
-    folder = Path(args.output_dir)
-    output = folder / f"{name} {setting} {seed}".replace(",", "").replace(" ", "-")
+    output = Path(args.output_dir) / re.sub(r"[ ,]+", "-", f"{line.name} {column} {rate:g} {seed}")
     if (output / "metrics.json").is_file():
-        return json.loads((output / "metrics.json").read_text(encoding="utf-8"))
+        return read_json(output / "metrics.json")
     if args.report_only:
         return None
-    flags = endings_only(folder) if name == ENDINGS_ONLY else ["--task", name]
-    if FOLDERS[name] is not None:
-        flags += ["--data_dir", str(Path(args.data_dir) / FOLDERS[name])]
-    flags += [
-        "--model_name_or_path",
-        args.model,
-        "--max_train_rows",
-        str(args.rows),
-        "--max_eval_rows",
-        str(args.eval_rows),
-    ]
-    flags += ["--max_length", str(args.max_length), "--seed", str(seed), "--output_dir", str(output)]
-    classes = (ModelArguments, DataArguments, FineTuningArguments)
-    record = run(*parse_arguments(classes, [*flags, *COMMON, *SETTINGS[setting]]))
+    own = ["--learning_rate", str(rate), "--seed", str(seed), "--output_dir", str(output)]
+    record = run(*parse_arguments(KINDS, [*flags_of(line, args), *columns(args)[column], *own]))
     (output / "model.safetensors").unlink()
     return record
 
 
+def baseline(line: Line, args: MeasureArguments) -> float:
+    """What the baseline scores on the rows that the runs are measured on."""
+    _, data, _ = parse_arguments(KINDS, [*flags_of(line, args), "--output_dir", args.output_dir])
+    return baselines.score(load_task_data(data), line.rows, args.eval_rows)
+
+
+def jobs(args: MeasureArguments) -> Iterator[tuple[Line, str, list[float], int]]:
+    """Cells and what they are to run: all with the first seed first, so that a stopped study has seen every task."""
+    for seed in range(1, args.seeds + 1):
+        for line in lines(args):
+            for column, flags in columns(args).items():
+                if line.task != ENDINGS_ONLY or column == "pretrained":
+                    rates = args.frozen_rates if flags[-2:] == FROZEN else args.learning_rates
+                    yield line, column, rates, seed
+
+
+def add_runs(
+    results: dict[str, dict], line: Line, column: str, rates: list[float], seed: int, args: MeasureArguments
+) -> None:
+    """Put what the runs of a cell with one seed say into the results, where there are any."""
+    cell = results.get(line.name, {}).get("cells", {}).get(column, {})
+    tried = [cell["rate"]] if cell else rates
+    records = {rate: one_run(line, column, rate, seed, args) for rate in tried}
+    if None in records.values():
+        return
+    main_metric = next(iter(records.values()))["main_metric"]
+    chosen = {rate: record["metrics"]["validation"][main_metric] for rate, record in records.items()}
+    rate = max(chosen, key=chosen.get)
+    record = records[rate]
+    # Where no test rows have labels, the validation rows are measured on, too.
+    split = "test" if "test" in record["metrics"] else "validation"
+    if line.name not in results:
+        summary = {"metric": main_metric, "chance": record["chance"], "rows": record["rows"], "split": split}
+        results[line.name] = {**summary, "baseline": baseline(line, args), "cells": {}}
+    cell = results[line.name]["cells"].setdefault(column, {"rate": rate, "validation": chosen, "scores": []})
+    cell["scores"].append(record["metrics"][split][main_metric])
+
+
+def spread(scores: list[float]) -> str:
+    """The median and, in brackets, lowest and highest."""
+    brackets = f" ({min(scores):.3f} to {max(scores):.3f})" if len(scores) > 1 else ""
+    return f"{statistics.median(scores):.3f}{brackets}"
+
+
 def table(results: dict[str, dict]) -> str:
-    """Results as a Markdown table: the median over the finished seeds and, in brackets, lowest and highest."""
-    columns = ["task", "metric", "chance", "rows trained on", "measured on", "seeds", *SETTINGS]
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    for name, result in results.items():
-        cells = [name, result["metric"], f"{result['chance']:.3f}", f"{result['rows']['train']:,}"]
-        cells.append(f"{result['split']}, {result['rows'][result['split']]:,}")
-        cells.append(" / ".join(str(len(result["scores"].get(setting, ()))) for setting in SETTINGS))
-        for setting in SETTINGS:
-            values = result["scores"].get(setting)
-            spread = f" ({min(values):.3f} to {max(values):.3f})" if values and len(values) > 1 else ""
-            cells.append(f"{statistics.median(values):.3f}{spread}" if values else "-")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    """Results as a Markdown table; behind the scores the learning rate that was chosen."""
+    names = list(dict.fromkeys(name for result in results.values() for name in result["cells"]))
+    head = ["task", "metric", "chance", "rows trained on", "measured on", "baseline", *names]
+    shown = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for line, result in results.items():
+        cells = [line.partition(",")[0] if line != ENDINGS_ONLY else line, result["metric"], f"{result['chance']:.3f}"]
+        cells += [f"{result['rows']['train']:,}", f"{result['split']}, {result['rows'][result['split']]:,}"]
+        cells.append(f"{result['baseline']:.3f}")
+        for name in names:
+            cell = result["cells"].get(name)
+            cells.append(f"{spread(cell['scores'])}; {cell['rate']:g}" if cell else "-")
+        shown.append(f"| {' | '.join(cells)} |")
+    return "\n".join(shown)
+
+
+def draw(results: dict[str, dict], study: str, path: Path) -> None:
+    """
+    Medians and ranges: `layers` as a line a task over the number of blocks, `rows` as a panel a task with a line a
+    column over the number of rows.
+    """
+    curves: dict[str, dict[str, list]] = {}
+    for result, (task, _, _) in zip(results.values(), (name.partition(",") for name in results), strict=True):
+        for column, cell in result["cells"].items():
+            panel, label, x = "", task, int(column.split()[-1]) if study == "layers" else 0
+            if study == "rows":
+                panel, label, x = task, column, result["rows"]["train"]
+            curves.setdefault(panel, {}).setdefault(label, []).append((x, cell["scores"]))
+    figure = new_figure(5 * len(curves), 4)
+    for axes, (panel, labels) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
+        for label, points in labels.items():
+            x, scores = zip(*sorted(points), strict=True)
+            axes.plot(x, list(map(statistics.median, scores)), marker="o", label=label)
+            axes.fill_between(x, list(map(min, scores)), list(map(max, scores)), alpha=0.2)
+        axes.set(title=panel, xlabel="blocks transferred" if study == "layers" else "rows trained on", ylabel="metric")
+        if study == "rows":
+            axes.set_xscale("log")
+        axes.legend()
+    write_picture(path, figure, results)
 
 
 @command(resume="The same command goes on where it was stopped.")
 def main() -> None:
     """Run what is missing, then print the table."""
     (args,) = parse_arguments((MeasureArguments,), description=__doc__)
-    tasks = chosen_tasks(args)
+    planned = list(jobs(args))
     folder = Path(args.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    settings = {
-        "model": args.model,
-        "rows": args.rows,
-        "eval_rows": args.eval_rows,
-        "max_length": args.max_length,
-        "common": COMMON,
-    }
-    file = folder / "settings.json"
-    if file.is_file():
-        check_settings(folder, read_json(file), settings)
-    write_json(file, settings)
+    fixed = ("study", "model", "models", "learning_rates", "frozen_rates", "rows", "eval_rows", "max_length", "bf16")
+    settings = {name: getattr(args, name) for name in fixed} | {"common": COMMON}
+    if (folder / "settings.json").is_file():
+        check_settings(folder, read_json(folder / "settings.json"), settings)
+    write_json(folder / "settings.json", settings)
     results: dict[str, dict] = {}
-    # All tasks with one seed first: a run that is stopped has seen every task.
-    jobs = [(name, setting, seed) for seed in range(1, args.seeds + 1) for name in tasks for setting in SETTINGS]
-    for name, setting, seed in tqdm(jobs, desc="runs"):
-        if name == ENDINGS_ONLY and setting != "pretrained":
-            continue
-        record = measured(name, setting, seed, args)
-        if record is None:
-            continue
-        # Nothing is chosen by the validation rows, so where no test rows have labels they are as good.
-        split = "test" if "test" in record["metrics"] else "validation"
-        summary = {"metric": record["main_metric"], "chance": record["chance"], "rows": record["rows"], "split": split}
-        scores = results.setdefault(name, {**summary, "scores": {}})["scores"]
-        scores.setdefault(setting, []).append(record["metrics"][split][record["main_metric"]])
+    for job in tqdm(planned, desc="cells"):
+        add_runs(results, *job, args)
         write_json(folder / "results.json", results)
         write_text(folder / "results.md", table(results) + "\n")
+    if args.study in ("rows", "layers") and results:
+        draw(results, args.study, folder / "results.png")
     print(table(results))
 
 

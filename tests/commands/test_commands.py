@@ -172,7 +172,6 @@ MISTAKES = {
     "measure/devices": ("--size", "huge", "--output_dir", "OUT"),
     "inspect_text": ("--model_name_or_path", "no/such/folder", "--text", "she", "--output_file", "OUT/a.html"),
     "measure/frozen_training": ("--epochs", "1", "--output_dir", "OUT"),
-    "measure/tag_baseline": ("--data_dir", "no/such/folder"),
     "measure/inside": ("--probes", "no/such/folder", "--output_file", "OUT/inside.json"),
     "measure/tasks": ("--tasks", "sorting", "--data_dir", "no/such/folder", "--output_dir", "OUT"),
     "perplexity": ("--model_name_or_path", "no/such/folder", "--text", "she", "--output_file", "OUT/a.json"),

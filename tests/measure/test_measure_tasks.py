@@ -1,4 +1,4 @@
-"""The table of all tasks: what it shows of finished runs, and what it refuses."""
+"""The tables of fine-tuned tasks: what they show of finished runs, what is run, the baselines, and what is refused."""
 
 import json
 import sys
@@ -6,14 +6,24 @@ from pathlib import Path
 
 import pytest
 
+from hf_gpt.tasks import load_task
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 MODEL = SCRIPTS.parent / "model_cards" / "gpt-mini"
 
 
 @pytest.fixture
-def measure(monkeypatch):
-    """Runs the script's `main` with flags."""
+def tasks(monkeypatch):
+    """The script as a module."""
+    monkeypatch.syspath_prepend(str(SCRIPTS / "measure"))
     from scripts.measure import tasks
+
+    return tasks
+
+
+@pytest.fixture
+def measure(tasks, monkeypatch):
+    """Runs the script's `main` with flags."""
 
     def run(*flags):
         monkeypatch.setattr(sys, "argv", ["tasks.py", "--model", str(MODEL), *map(str, flags)])
@@ -22,30 +32,76 @@ def measure(monkeypatch):
     return run
 
 
-def finished_run(folder: Path, name: str, score: float, split: str) -> None:
+def finished_run(folder: Path, name: str, score: float, split: str, validation: float = 0.25) -> None:
     """What a run leaves: metrics of the validation rows, and of the test rows where there are any."""
-    metrics = {"validation": {"accuracy": 0.25}, split: {"accuracy": score}}
+    metrics = {"validation": {"accuracy": validation}, split: {"accuracy": score}}
     rows = {"train": 1200, "validation": 100, "test": 270}
     record = {"main_metric": "accuracy", "metrics": metrics, "chance": 0.167, "rows": rows}
     (folder / name).mkdir(parents=True)
     (folder / name / "metrics.json").write_text(json.dumps(record))
 
 
-def test_table_of_what_is_finished(measure, tmp_path, capsys):
-    for seed, score in ((1, 0.5), (2, 0.75), (3, 0.625)):
-        finished_run(tmp_path, f"questions-pretrained-{seed}", score, "test")
-    finished_run(tmp_path, "questions-random-weights-1", 0.4, "test")
-    finished_run(tmp_path, "stories-pretrained-1", 0.55, "validation")
-    measure("--tasks", "questions", "stories", "--output_dir", tmp_path, "--report_only", "true")
-    lines = capsys.readouterr().out.splitlines()
-    assert (
-        "| questions | accuracy | 0.167 | 1,200 | test, 270 | 3 / 0 / 1 | 0.625 (0.500 to 0.750) | - | 0.400 |"
-        in lines
-    )
-    assert "| stories | accuracy | 0.167 | 1,200 | validation, 100 | 1 / 0 / 0 | 0.550 | - | - |" in lines
+def test_learning_rates_are_chosen_on_validation(measure, tmp_path, capsys):
+    # With the first seed the middle rate is best on validation, and another one on test.
+    for rate, validation, score in ((0.0005, 0.3, 0.9), (0.001, 0.4, 0.5), (0.002, 0.2, 0.8)):
+        finished_run(tmp_path, f"questions-pretrained-{rate:g}-1", score, "test", validation)
+    for seed, score in ((2, 0.75), (3, 0.625)):
+        finished_run(tmp_path, f"questions-pretrained-0.001-{seed}", score, "test")
+    measure("--tasks", "questions", "--output_dir", tmp_path, "--report_only", "true")
+    shown = capsys.readouterr().out.splitlines()[-1]
+    assert shown.startswith("| questions | accuracy | 0.167 | 1,200 | test, 270 | 0.")
+    assert shown.endswith("| 0.625 (0.500 to 0.750); 0.001 |")
     assert (tmp_path / "results.md").read_text().splitlines()[0].startswith("| task | metric | chance |")
-    scores = json.loads((tmp_path / "results.json").read_text())["questions"]["scores"]
-    assert scores == {"pretrained": [0.5, 0.75, 0.625], "random weights": [0.4]}
+    found = json.loads((tmp_path / "results.json").read_text())["questions"]
+    assert found["cells"]["pretrained"]["scores"] == [0.5, 0.75, 0.625]
+    assert found["baseline"] > 0.5  # a linear model of words tells most kinds of questions
+
+
+@pytest.mark.whole
+def test_a_study_of_layers_trains_draws_and_goes_on(measure, tasks, tmp_path, monkeypatch):
+    monkeypatch.setitem(tasks.COMMON, "num_train_epochs", "1")
+    flags = ["--study", "layers", "--tasks", "questions", "--rows", 16, "--eval_rows", 16, "--max_length", 16]
+    flags += ["--seeds", 1, "--learning_rates", "0.001", "--output_dir", tmp_path]
+    measure(*flags)
+    cells = json.loads((tmp_path / "results.json").read_text())["questions"]["cells"]
+    assert list(cells) == [f"blocks {number}" for number in range(5)]
+    assert (tmp_path / "results.png").stat().st_size > 10_000
+    record = json.loads((tmp_path / "questions-blocks-2-0.001-1" / "metrics.json").read_text())
+    assert record["transfer_layers"] == 2
+
+    def no_run(*_):
+        raise AssertionError("a finished run was repeated")
+
+    monkeypatch.setattr(tasks, "run", no_run)
+    measure(*flags)
+
+
+def test_lines_and_columns_of_the_studies(tasks):
+    def asked(study, **kwargs):
+        return tasks.MeasureArguments(output_dir="none", study=study, model=str(MODEL), tasks=["questions"], **kwargs)
+
+    assert [line.rows for line in tasks.lines(asked("rows", rows=800))] == [50, 200, 800]
+    assert tasks.columns(asked("rows"))["frozen"][-2:] == tasks.FROZEN
+    assert list(tasks.columns(asked("models", models=["alone=a", "after mnli=b"]))) == ["alone", "after mnli"]
+    with pytest.raises(ValueError, match="--models NAME=FOLDER"):
+        tasks.columns(asked("models", models=["a"]))
+    # A frozen column has learning rates of its own.
+    rates = {column: tried for _, column, tried, seed in tasks.jobs(asked("rows")) if seed == 1}
+    assert rates["frozen"] == [3e-3, 1e-2, 3e-2]
+    assert rates["pretrained"] == [5e-4, 1e-3, 2e-3]
+
+
+def test_baselines(tasks):
+    """By chance the questions would be 0.17 right, the choices of stories, which give nothing away, 0.5."""
+    baselines = tasks.baselines
+    assert baselines.score(load_task("questions"), None, None) > 0.7
+    assert 0.3 < baselines.score(load_task("stories"), None, None) < 0.7
+
+
+def test_most_frequent_tags(tasks):
+    train = [{"words": ["The", "run", "runs"], "label": [0, 1, 2]}, {"words": ["run", "dog", "cat"], "label": [1] * 3}]
+    rows = [{"words": ["the", "RUN", "unknown", "runs"], "label": [0, 1, 1, 1]}]
+    assert tasks.baselines.most_frequent_tags(train, rows) == 0.75
 
 
 def test_other_settings_are_not_mixed(measure, tmp_path, capsys):
@@ -61,8 +117,9 @@ def test_other_settings_are_not_mixed(measure, tmp_path, capsys):
     [
         (["--tasks", "sorting"], "unknown task sorting"),
         (["--tasks", "questions", "--model", "no-such-folder"], "is no model's folder"),
+        (["--tasks", "questions", "--study", "models"], "--models NAME=FOLDER"),
     ],
-    ids=["task", "model"],
+    ids=["task", "model", "models"],
 )
 def test_wrong_arguments(measure, tmp_path, flags, message, capsys):
     with pytest.raises(SystemExit):

@@ -1,0 +1,101 @@
+"""What a model without pretraining or layers scores on a task: the baseline beside the tables of `tasks.py`."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+from datasets import Dataset
+from scipy import sparse
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from hf_gpt.tasks import TaskData
+from hf_gpt.tasks.metrics import METRICS, load_metric
+from hf_gpt.tasks.spec import TaskSpec
+from hf_gpt.training.rows import subsample
+from hf_gpt.training.stages import is_unlabelled
+
+STRENGTHS = (0.01, 0.1, 1, 10, 100)
+Splits = dict[str, Dataset]
+
+
+def score(task: TaskData, rows: int | None, eval_rows: int | None) -> float:
+    """
+    The main metric on the test rows, or where they have no labels on the validation rows.
+
+    Tags of words: the most frequent tag of each word whatever its case, as the model reads it, and of a word that the
+    training rows do not have the most frequent of all. All else: logistic regression (of scores, ridge regression) on
+    tf-idf of words and bigrams, whose regularisation is the best on the validation rows; a choice is taken by its own
+    probability of being right.
+
+    Args:
+        task (`TaskData`): with all its splits.
+        rows, eval_rows (`int`, *optional*): how many rows are trained and measured on, the same as in fine-tuning.
+    """
+    splits = {name: subsample(part, rows if name == "train" else eval_rows) for name, part in task.splits.items()}
+    measured = "test" if "test" in splits and not is_unlabelled(splits["test"]) else "validation"
+    if task.spec.family == "tagging":
+        return most_frequent_tags(splits["train"], splits[measured])
+    return bag_of_words(splits, task.spec, measured)
+
+
+def most_frequent_tags(train: Dataset, rows: Dataset) -> float:
+    """Share of right tags when every word gets the tag that it has most often in the training rows."""
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    for row in train:
+        for word, tag in zip(row["words"], row["label"], strict=True):
+            counts[word.lower()][tag] += 1
+    overall = sum(counts.values(), Counter())
+    tagged = [pair for row in rows for pair in zip(row["words"], row["label"], strict=True)]
+    return sum(counts.get(word.lower(), overall).most_common(1)[0][0] == tag for word, tag in tagged) / len(tagged)
+
+
+def bag_of_words(splits: Splits, spec: TaskSpec, measured: str) -> float:
+    """The metric of the best linear model of words on one of the splits."""
+    texts = {name: columns(part, spec) for name, part in splits.items()}
+    vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
+    vectorizer.fit([text for column in texts["train"] for text in column])
+    inputs = {name: vectors(parts, vectorizer) for name, parts in texts.items()}
+    labels = splits["train"]["label"]
+    if spec.family == "multiple-choice":
+        items = zip(splits["train"]["choices"], labels, strict=True)
+        labels = np.concatenate([np.arange(len(choices)) == right for choices, right in items])
+    models = [
+        Ridge(alpha=1 / strength) if spec.has_scores else LogisticRegression(C=strength, max_iter=1000)
+        for strength in STRENGTHS
+    ]
+    key, options = METRICS[spec.main_metric]
+    metric = load_metric(key)
+
+    def value(model: Ridge | LogisticRegression, split: str) -> float:
+        found = answers(model, inputs[split], splits[split], spec)
+        return float(metric.compute(predictions=found, references=splits[split]["label"], **options)[key])
+
+    best = max((model.fit(inputs["train"], labels) for model in models), key=lambda model: value(model, "validation"))
+    return value(best, measured)
+
+
+def columns(rows: Dataset, spec: TaskSpec) -> list[list[str]]:
+    """The texts of a row, one or a pair; of multiple choice every choice is a row with what stands before it."""
+    if spec.family != "multiple-choice":
+        return [list(rows[name]) for name in spec.text_columns]
+    items = zip(rows["context"], rows["question"], rows["choices"], strict=True)
+    pairs = [(f"{context} {question}", choice) for context, question, choices in items for choice in choices]
+    return [list(column) for column in zip(*pairs, strict=True)]
+
+
+def vectors(texts: list[list[str]], vectorizer: TfidfVectorizer) -> sparse.csr_matrix:
+    """Weights of words and bigrams; of a pair those of both texts, what they share, and what tells them apart."""
+    each = [vectorizer.transform(column) for column in texts]
+    if len(each) == 1:
+        return each[0]
+    first, second = each
+    return sparse.hstack([first, second, first.multiply(second), abs(first - second)], format="csr")
+
+
+def answers(model: Ridge | LogisticRegression, inputs: sparse.csr_matrix, rows: Dataset, spec: TaskSpec) -> Sequence:
+    """A class or score of every row; of multiple choice the choice that is likeliest to be right."""
+    if spec.family != "multiple-choice":
+        return model.predict(inputs)
+    right, ends = model.predict_proba(inputs)[:, 1], np.cumsum([len(choices) for choices in rows["choices"]])
+    return [int(part.argmax()) for part in np.split(right, ends[:-1])]
