@@ -34,7 +34,7 @@ CUSTOM_ROW = {
 _ESCAPES = {r"\t": "\t", "tab": "\t"}
 
 
-@dataclass
+@dataclass(kw_only=True)
 class CustomTask:
     """
     The task of anybody's own CSV, TSV, JSON lines or Parquet files (the text formats also as ``.gz`` or ``.xz``), as
@@ -185,9 +185,16 @@ class CustomTask:
             raise ValueError(f"--first_choice is 0, 1, a letter or {CHOICE_TEXT}, not {first!r}.")
 
 
-def custom_task(*values: Any, **arguments: Any) -> TaskSpec:
+def custom_task(
+    task_family: str | None = None,
+    train_file: str | None = None,
+    validation_file: str | None = None,
+    test_file: str | None = None,
+    **arguments: Any,
+) -> TaskSpec:
     """The task of your own files that a `CustomTask` of these arguments describes."""
-    return CustomTask(*values, **arguments).spec()
+    files = {"train_file": train_file, "validation_file": validation_file, "test_file": test_file}
+    return CustomTask(task_family=task_family, **files, **arguments).spec()
 
 
 def _given(**columns: Any) -> dict[str, Any]:

@@ -381,7 +381,7 @@ def test_callback_with_our_trainer(tiny_checkpoint, tmp_path):
         assert (own.kept_step, own.chosen_by, own.seconds) == (step, None, None)
         assert own.losses[0]["part"] == f"training, step {step}"
 
-    metrics = trainer.predict(encoded["test"][0]).metrics
+    metrics = trainer.predict(encoded["test"]).metrics
     card = Card.load(tmp_path / "out")
     assert card.metrics["test"] == {name: metrics[f"test_{name}"] for name in ("accuracy", "f1_macro")}
     assert card.metrics["validation"]["accuracy"] == evaluations[best]["eval_accuracy"]

@@ -52,7 +52,7 @@ def test_both_orders_and_a_shorter_length(tokenizer):
     ("columns", "family"), [({"sentence": ["a"]}, None), ({"text": ["a"]}, "similarity")], ids=["none", "not its own"]
 )
 def test_columns_of_no_family(columns, family, tokenizer):
-    with pytest.raises(ValueError, match="give them text, premise and hypothesis, words, or choices"):
+    with pytest.raises(ValueError, match="give them text, premise and hypothesis, words, choices"):
         token_trees(Dataset.from_dict(columns), tokenizer, family=family)
 
 
