@@ -257,6 +257,8 @@ class CommandParser(HfArgumentParser):
                 raise ValueError(f"--config {path}: there is no setting {key}.{self._guess(str(key))}")
             if value is None:
                 continue
+            if isinstance(value, list) and "list" not in str(self.fields[key].type):
+                raise ValueError(f"--config {path}: {key} is one value, not the list {value}.")
             items = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
             if key in _PATHS:
                 items = [_found_from(path, str(item)) for item in items]
@@ -309,7 +311,7 @@ def _found_from(config: Path, value: str) -> str:
     """A path of a configuration: as it is, or beside the configuration, or in the repository, where it is there."""
     name, _, path = value.rpartition("=")  # NAME=FOLDER
     for folder in (Path(), config.parent, REPOSITORY):
-        if (folder / path).exists():
+        if os.path.exists(folder / path):  # of a text that is too long for a path, too
             return f"{name}={folder / path}" if name else str(folder / path)
     return value
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -84,7 +85,7 @@ def survives(path: Path, read: Callable[[], object], count: int, named: str | No
     """Reads `count` damaged variants of a file; those that are refused are named."""
     valid = path.read_bytes()
     read()
-    generator = random.Random(path.name)
+    generator = random.Random(f"{path.name} {os.environ.get('HF_GPT_DAMAGE_SEED', 0)}")
     for _ in range(count):
         content = damaged(generator, valid)
         if path.suffix == ".json" and generator.random() < 0.6:
