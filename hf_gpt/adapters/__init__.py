@@ -288,7 +288,7 @@ def load_adapter(
     model.name_or_path = model.config.name_or_path = name
     try:
         adapted = PeftModel.from_pretrained(model, folder, adapter_name=adapter_name, is_trainable=is_trainable)
-    except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
+    except (TypeError, ValueError, RuntimeError, NotImplementedError, AttributeError, KeyError) as error:
         why = " ".join(str(error).split())
         raise ValueError(
             f"{folder}: what {constants.CONFIG_NAME} says fits neither the weights beside it nor {name} ({why})."

@@ -394,7 +394,7 @@ def _check(checkpoint: Checkpoint, path: Path) -> None:
     try:
         with torch.device("meta"):
             model = HEADS[checkpoint.head](checkpoint.config)
-    except ValueError as error:
+    except (ImportError, ValueError) as error:
         raise ValueError(f"{path / 'config.json'} describes no model that can be built: {error}") from error
     expected = {name.removeprefix("transformer."): parameter for name, parameter in model.named_parameters()}
     if checkpoint.config.tie_word_embeddings:

@@ -30,12 +30,15 @@ def load_weights(
         kwargs: further arguments of `from_pretrained`.
 
     Raises:
-        ValueError: if the checkpoint lacks a weight, or has it in another shape.
+        ValueError: if the checkpoint lacks a weight, has it in another shape, or wants what is not installed.
     """
-    with _without_reports():
-        model, found = model_class.from_pretrained(
-            folder, config=config, ignore_mismatched_sizes=True, output_loading_info=True, **kwargs
-        )
+    try:
+        with _without_reports():
+            model, found = model_class.from_pretrained(
+                folder, config=config, ignore_mismatched_sizes=True, output_loading_info=True, **kwargs
+            )
+    except (ImportError, ValueError) as error:  # of settings such as a quantization or a kernel of attention
+        raise ValueError(f"{folder} cannot be loaded as its configuration says: {error}") from error
     lost = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
     if new_head:
         lost -= head_parameters(model).keys()

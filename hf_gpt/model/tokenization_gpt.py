@@ -512,7 +512,9 @@ def _read_backend(tokenizer_file, vocab_file, merges_file, unk_token: str) -> To
         if tokenizer_file is None:
             return _new_backend(*models.BPE.read_file(str(vocab_file), str(merges_file)), unk_token)
         backend = Tokenizer.from_file(str(tokenizer_file))
-    except Exception as error:  # the library raises no other kind
+    except BaseException as error:  # the library raises no other kind than Exception, and panics, which are none
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
         raise ValueError(
             f"{tokenizer_file or vocab_file}: no tokenizer of the tokenizers library ({error})"
         ) from error

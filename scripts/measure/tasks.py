@@ -15,9 +15,9 @@ The columns of a study are fine-tuned alike from
 
 Each cell tries every learning rate with its first seed, and keeps the one that is best on the validation rows; the
 other seeds train with that. Beside them stands a baseline without any transformer, a linear model of words or, for
-tagging, the most frequent tag of each word (`baselines.py`). `--data_dir` holds the published files, a folder for
-each set (`trec6/`, `sst2/`, ...); tasks whose folder is missing are left out, and named. A finished run is not
-repeated, so the command goes on where it was stopped. Writes `results.json` and `results.md`, after every run, and
+tagging, the most frequent tag of each word (`benchmarking/baselines.py`). `--data_dir` holds the published files, a
+folder for each set (`trec6/`, `sst2/`, ...); tasks whose folder is missing are left out, and named. A finished run is
+not repeated, so the command goes on where it was stopped. Writes `results.json` and `results.md`, after every run, and
 `results.png`.
 """
 
@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import baselines
+from benchmarking import baselines
 from tqdm import tqdm
 
 from hf_gpt.analysis.pictures import new_figure, write_picture
