@@ -11,8 +11,8 @@ transformers' own `openai-gpt` and `gpt2` at the same size, on random batches pa
 batches of rows of like length, as in fine-tuning; one more contender is our model with every sequence laid out on its
 own. Training is forward and backward of the joint loss with dropout, in float32 on a CPU and bfloat16 autocast on a
 GPU, or as `--dtype` says; `generate` and `extraction` stay in float32.
-Writes `results.json`, `results.md` and, for the sweeps `choices` and `context`, `sweeps.png`; a run that was stopped
-goes on where it was.
+Writes `results.json`, `results.md` and pictures of the suites `choices`, `context` and `scaling`; a run that was
+stopped goes on where it was.
 
 `--data_dir` holds the published files (`openbookqa/`, `commonsenseqa/`, `hellaswag/`, `trec6/`, `snli/`, `imdb/`), the
 release's vocabulary (`gpt_bpe/`) and, for the suite `tokenize`, which is `tokenizer_modes.py`, texts
@@ -36,11 +36,12 @@ from benchmarking.decoding import decoding, decoding_table
 from benchmarking.extraction import extraction, extraction_table
 from benchmarking.growth import growth, growth_table
 from benchmarking.measure import SIZES, measure
-from benchmarking.report import padding_table, plot_sweeps, sweep_growth, table
+from benchmarking.report import SWEEPS, padding_table, plot_sweeps, sweep_growth, table
 from benchmarking.scaling import data_side, data_table, plot_scaling, scaling, scaling_table
 from benchmarking.step_profile import profile_table, step_profile
 from benchmarking.workloads import PADDING, SUITES, Files, epoch_padding, make_workload
 
+from hf_gpt.analysis.pictures import check_matplotlib
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.files import check_settings, write_json, write_text
@@ -59,10 +60,14 @@ OTHER_SUITES = {
 }
 PROFILED = "RACE-shaped"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-TABLES = (
-    *(table, padding_table, extraction_table, growth_table, profile_table),
-    *(decoding_table, scaling_table, data_table),
-)
+TABLES = {
+    "extraction": extraction_table,
+    "growth": growth_table,
+    "profile": profile_table,
+    "decoding": decoding_table,
+    "scaling": scaling_table,
+    "data": data_table,
+}
 
 
 @dataclass
@@ -105,8 +110,8 @@ def check(args: BenchmarkArguments) -> None:
         raise ValueError("the suite extraction times sentence-transformers too: pip install sentence-transformers.")
     if args.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda, but torch sees no GPU.")
-    if {"choices", "context", "scaling"} & set(args.suites) and importlib.util.find_spec("matplotlib") is None:
-        raise ValueError('the sweeps are drawn by matplotlib: pip install "hf_gpt[analysis]".')
+    if {*SWEEPS, "scaling"} & set(args.suites):
+        check_matplotlib()
     sources = [source for suite in args.suites for source in SUITES.get(suite, {}).values()]
     folders = [source.folder for source in sources if isinstance(source, Files)]
     folders += [folder for suite in args.suites for folder in OTHER_SUITES.get(suite, ())]
@@ -155,7 +160,12 @@ def tokenize(data_dir: Path, seed: int, folder: Path) -> dict:
 def write(folder: Path, record: dict, results: dict) -> None:
     """Replace results.json and results.md."""
     write_json(folder / "results.json", {**record, "results": results})
-    write_text(folder / "results.md", "\n\n".join(text for text in (each(results) for each in TABLES) if text) + "\n")
+    tables = [
+        table(results),
+        padding_table(results),
+        *(TABLES[suite](results[suite]) for suite in TABLES if suite in results),
+    ]
+    write_text(folder / "results.md", "\n\n".join(filter(None, tables)) + "\n")
 
 
 @command(resume="The same command goes on where it was stopped.")
@@ -199,13 +209,13 @@ def main() -> None:
                 results[name] = measure(workload, args.size, args.rounds, args.memory, device)
                 write(folder, record, results)
     print((folder / "results.md").read_text(encoding="utf-8"))
-    for suite in ("choices", "context"):
-        lines = sweep_growth(results, suite)
-        if lines:
-            print(f"\nCost of a step against that of the line before, {suite}:\n{lines}")
-    for plot, name in ((plot_sweeps, "sweeps.png"), (plot_scaling, "scaling.png")):
-        if plot(results, folder / name):
-            print(f"\n{folder / name}")
+    swept = {suite: lines for suite in SWEEPS if (lines := sweep_growth(results, suite))}
+    for suite, lines in swept.items():
+        print(f"\nCost of a step against that of the line before, {suite}:\n{lines}")
+    if swept:
+        plot_sweeps(results, folder / "sweeps.png")
+    if "scaling" in results:
+        plot_scaling(results["scaling"], folder / "scaling.png")
 
 
 if __name__ == "__main__":

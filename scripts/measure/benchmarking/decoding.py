@@ -1,17 +1,16 @@
 """How much of decoding is products with the model's own weights, beside stock gpt2."""
 
-import statistics
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
-from tqdm import tqdm
 
 from hf_gpt import GPTForCausalLM
 
 from .contenders import PEERS, our_model, peer_config
-from .measure import timed
+from .measure import in_turns
 from .workloads import PAD, VOCABULARY
 
 PROMPT, NEW_TOKENS = 16, 32
@@ -34,37 +33,31 @@ def decoding(size: dict, rounds: int, seed: int, device: torch.device) -> dict[s
     layers = [module for module in models[OURS].modules() if isinstance(module, nn.Linear)]
 
     @torch.inference_mode()
-    def turn(name: str, batch: int, beams: int, tokens: int) -> None:
+    def turn(name: str, batch: int, beams: int) -> None:
         if name in models:
             prompt = torch.randint(VOCABULARY, (batch, PROMPT), device=device)
-            settings = {"max_new_tokens": tokens, "min_new_tokens": tokens, "num_beams": beams, "pad_token_id": PAD}
+            settings = {
+                "max_new_tokens": NEW_TOKENS,
+                "min_new_tokens": NEW_TOKENS,
+                "num_beams": beams,
+                "pad_token_id": PAD,
+            }
             models[name].generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, **settings)
             return
         states = {layer.in_features: torch.randn(batch * beams, layer.in_features, device=device) for layer in layers}
-        for _ in range(tokens):
+        for _ in range(NEW_TOKENS):
             for layer in layers:
                 layer(states[layer.in_features])
 
-    seconds: dict[str, dict[str, list[float]]] = {case: {} for case in CASES}
-    with tqdm(total=(rounds + 1) * len(CASES) * 3, desc="decoding", unit="turn") as bar:
-        for number in range(rounds + 1):
-            for case, (batch, beams) in CASES.items():
-                for name in (OURS, PEER, PRODUCTS):
-                    spent = timed(turn, device, name, batch, beams, NEW_TOKENS if number else 2)
-                    if number > 0:
-                        seconds[case].setdefault(name, []).append(spent)
-                    bar.update()
-    medians = {
-        case: {name: statistics.median(each) for name, each in found.items()} for case, found in seconds.items()
-    }
+    names = (OURS, PEER, PRODUCTS)
+    turns = {(case, name): functools.partial(turn, name, *CASES[case]) for case in CASES for name in names}
+    measured = in_turns(turns, rounds, device, "decoding")
+    seconds, medians = ({case: {name: found[case, name] for name in names} for case in CASES} for found in measured)
     return {"suite": "decoding", "new_tokens": NEW_TOKENS, "seconds": seconds, "median_seconds": medians}
 
 
-def decoding_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """A Markdown table of tokens a second, gpt2's time, and the products' share; empty where none was measured."""
-    result = results.get("decoding")
-    if result is None:
-        return ""
+def decoding_table(result: Mapping[str, Any]) -> str:
+    """A Markdown table of tokens a second, gpt2's time, and the products' share."""
     lines = [
         f"| {result['new_tokens']} tokens behind {PROMPT} | tokens/s | gpt2 | share of bare products |",
         "|---|---|---|---|",

@@ -1,6 +1,6 @@
 """Vectors of real sentences: this project, transformers' feature-extraction pipeline, and sentence-transformers."""
 
-import statistics
+import functools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from tqdm import tqdm
 from transformers import OpenAIGPTDoubleHeadsModel, PreTrainedModel, pipeline
 
 from hf_gpt import GPTForMultipleChoice, GPTTokenizer
@@ -17,7 +16,7 @@ from hf_gpt.features import FeatureExtractor
 from hf_gpt.tasks import load_task
 
 from .contenders import as_ours, our_model, peer_config
-from .measure import timed
+from .measure import in_turns
 
 SENTENCES = 256
 BATCH = 32
@@ -82,22 +81,14 @@ def extraction(
     """Times of every contender in turns, and by how much their vectors differ from ours at most."""
     texts = sentences(data_dir, SENTENCES, seed)
     torch.manual_seed(seed)
-    times: dict[str, list[float]] = {}
-    vectors: dict[str, np.ndarray] = {}
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # the pipeline advises to use a data set
     with tempfile.TemporaryDirectory() as folder:
         ways = embedders(size, tokenizer, Path(folder), device)
-        with tqdm(total=(rounds + 1) * len(ways), desc="extraction", unit="turn") as bar:
-            for number in range(rounds + 1):
-                for name, embed in ways.items():
-                    if number == 0:  # warms up, and shows that all give the same
-                        vectors[name] = embed(texts)
-                    else:
-                        times.setdefault(name, []).append(timed(embed, device, texts))
-                    bar.update()
+        vectors = {name: embed(texts) for name, embed in ways.items()}
+        turns = {name: functools.partial(embed, texts) for name, embed in ways.items()}
+        times, medians = in_turns(turns, rounds, device, "extraction")
     transformers.logging.set_verbosity(verbosity)
-    medians = {name: statistics.median(values) for name, values in times.items()}
     return {
         "suite": "extraction",
         "sentences": len(texts),
@@ -109,11 +100,8 @@ def extraction(
     }
 
 
-def extraction_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """A Markdown table of the contenders' sentences per second; empty where none was measured."""
-    result = results.get("extraction")
-    if result is None:
-        return ""
+def extraction_table(result: Mapping[str, Any]) -> str:
+    """A Markdown table of the contenders' sentences per second."""
     lines = ["| mean of the last states | sentences/s | time | vectors differ by |", "|---|---|---|---|"]
     for name, seconds in result["median_seconds"].items():
         speed, ratio = result["sentences"] / seconds, result["ratio"][name]

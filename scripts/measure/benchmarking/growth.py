@@ -1,16 +1,14 @@
 """How the cost of our training step grows with the choices of an item: one model, the workloads taking turns."""
 
-import statistics
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from hf_gpt import GPTForMultipleChoice
 
 from .contenders import our_batches, our_model, training
-from .measure import timed
+from .measure import in_turns
 from .workloads import SUITES, make_workload
 
 TURNS = 5  # of every workload in a round: single steps are short
@@ -31,21 +29,12 @@ def growth(size: dict, rounds: int, seed: int, device: torch.device) -> dict[str
         batches = our_batches(workload, True, device)
         turns[name] = training(workload, model, batches, lambda model, batch: model(**batch).loss)
         tokens[name] = int(sum((batch["classify_index"].max() + 1).item() for batch in batches))
-    times: dict[str, list[float]] = {name: [] for name in turns}
-    for number in tqdm(range(rounds * TURNS + 1), desc="growth", unit="round"):
-        for name, turn in turns.items():
-            seconds = timed(turn, device)
-            if number > 0:
-                times[name].append(seconds)
-    medians = {name: statistics.median(values) for name, values in times.items()}
+    times, medians = in_turns(turns, rounds * TURNS, device, "growth")
     return {"suite": "growth", "seconds": times, "median_seconds": medians, "tokens": tokens}
 
 
-def growth_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """A Markdown table of each workload's cost against that of the line before; empty where none was measured."""
-    result = results.get("growth")
-    if result is None:
-        return ""
+def growth_table(result: Mapping[str, Any]) -> str:
+    """A Markdown table of each workload's cost against that of the line before."""
     lines = ["| one RACE-shaped item | distinct tokens | step | against the line before |", "|---|---|---|---|"]
     before = None
     for name, seconds in result["median_seconds"].items():

@@ -4,7 +4,7 @@ import gc
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,21 @@ def timed(turn: Callable[..., object], device: torch.device, *arguments: object)
     turn(*arguments)
     torch.cuda.synchronize()
     return time.perf_counter() - start
+
+
+def in_turns(
+    turns: Mapping[Any, Callable[[], object]], rounds: int, device: torch.device, name: str
+) -> tuple[dict[Any, list[float]], dict[Any, float]]:
+    """Seconds of every turn, one behind the other `rounds` times after one that warms up, and their medians."""
+    seconds: dict[Any, list[float]] = {key: [] for key in turns}
+    with tqdm(total=(rounds + 1) * len(turns), desc=name, unit="turn") as bar:
+        for number in range(rounds + 1):
+            for key, turn in turns.items():
+                spent = timed(turn, device)
+                if number > 0:
+                    seconds[key].append(spent)
+                bar.update()
+    return seconds, {key: statistics.median(values) for key, values in seconds.items()}
 
 
 def product_rate(workload: Workload, size: dict, device: torch.device) -> float:

@@ -4,7 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hf_gpt.analysis.pictures import new_figure
+
 from .contenders import UNSHARED
+
+SWEEPS = {"choices": "choices of a row", "context": "tokens of context behind which 4 choices stand"}
 
 COLUMNS = {
     "work": lambda name, result: name,
@@ -72,29 +76,17 @@ def sweep_growth(results: Mapping[str, Mapping[str, Any]], suite: str) -> str:
     return "\n".join(lines)
 
 
-def plot_sweeps(results: Mapping[str, Mapping[str, Any]], path: Path) -> bool:
-    """
-    Draw cost against the number of choices and the length of the context, ours and the peers', as a PNG.
-
-    Returns:
-        `bool`: whether there was a sweep to draw.
-    """
-    from matplotlib.figure import Figure
-
-    sweeps = {"choices": "choices of a row", "context": "tokens of context behind which 4 choices stand"}
-    present = [suite for suite in sweeps if any(result["suite"] == suite for result in results.values())]
-    if not present:
-        return False
-    figure = Figure(figsize=(5.5 * len(present), 4), layout="constrained")
-    for place, suite in enumerate(present):
-        axes = figure.add_subplot(1, len(present), place + 1)
+def plot_sweeps(results: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Draw cost against the number of choices and the length of the context, ours and the peers', as a PNG."""
+    present = [suite for suite in SWEEPS if any(result["suite"] == suite for result in results.values())]
+    figure = new_figure(5.5 * len(present), 4)
+    for axes, suite in zip(figure.subplots(1, len(present), squeeze=False)[0], present, strict=True):
         swept = {name: result for name, result in results.items() if result["suite"] == suite}
         values = [int("".join(filter(str.isdigit, name))) for name in swept]
         for who in ("hf_gpt", "openai-gpt", "gpt2"):
             axes.plot(values, [result["median_seconds"][who] for result in swept.values()], marker="o", label=who)
-        axes.set(xlabel=sweeps[suite], ylabel="seconds of a training step, one row", ylim=(0, None))
+        axes.set(xlabel=SWEEPS[suite], ylabel="seconds of a training step, one row", ylim=(0, None))
         axes.set_xticks(values)
         axes.grid(alpha=0.3)
         axes.legend()
     figure.savefig(path, dpi=120)
-    return True

@@ -1,6 +1,5 @@
 """How time and memory of our training step grow with what a user can enlarge, and whether the data side keeps up."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,14 @@ import torch
 from tqdm import tqdm
 
 from hf_gpt import GPTConfig, GPTForMultipleChoice, GPTTokenizer
+from hf_gpt.analysis.pictures import new_figure
 from hf_gpt.tasks import load_task
 from hf_gpt.tasks.encoding import encode_rows
 from hf_gpt.trees.collators import TokenTreeCollator, collate_trees
 from hf_gpt.trees.token_tree import TokenTree
 from hf_gpt.trees.transforms import InputTransform, SpecialIds
 
-from .measure import in_own_process, rise_of_memory, timed
+from .measure import in_own_process, in_turns, rise_of_memory, timed
 from .workloads import CLASSIFY, DELIMITER, PAD, START
 
 # Every axis is doubled twice from here, the others stay: rows of a batch, tokens of context, choices, and so on.
@@ -70,18 +70,12 @@ def scaling(size: dict, rounds: int, seed: int, device: torch.device) -> dict[st
     torch.manual_seed(seed)
     named = points()
     steps = {name: training_step(size, setting, seed, device) for name, setting in named.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for number in tqdm(range(rounds + 1), desc="scaling", unit="round"):
-        for name, step in steps.items():
-            spent = timed(step, device)
-            if number > 0:
-                seconds[name].append(spent)
+    seconds, medians = in_turns(steps, rounds, device, "scaling")
     steps.clear()
     memory = {
         name: in_own_process(step_memory, size, setting, seed, device)
         for name, setting in tqdm(named.items(), desc="memory", unit="point")
     }
-    medians = {name: statistics.median(each) for name, each in seconds.items()}
     exponents = {axis: {"time": exponent(axis, medians), "memory": exponent(axis, memory)} for axis in BASE}
     return {
         "suite": "scaling",
@@ -103,11 +97,8 @@ def exponent(axis: str, measured: Mapping[str, float]) -> float:
     return float(np.polyfit(*np.log(_along(axis, measured)), 1)[0])
 
 
-def scaling_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """A Markdown table of both ends of every axis and of the exponents; empty where none was measured."""
-    result = results.get("scaling")
-    if result is None:
-        return ""
+def scaling_table(result: Mapping[str, Any]) -> str:
+    """A Markdown table of both ends of every axis and of the exponents."""
     lines = ["| doubled twice | step | exponent | peak memory | exponent |", "|---|---|---|---|---|"]
     for axis, found in result["exponents"].items():
         values, seconds = _along(axis, result["median_seconds"])
@@ -122,14 +113,9 @@ def scaling_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def plot_scaling(results: Mapping[str, Mapping[str, Any]], path: Path) -> bool:
-    """Draw time and memory over every axis, both logarithmic, as a PNG; whether there was something to draw."""
-    result = results.get("scaling")
-    if result is None:
-        return False
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
+def plot_scaling(result: Mapping[str, Any], path: Path) -> None:
+    """Draw time and memory over every axis, both logarithmic, as a PNG."""
+    figure = new_figure(9, 3.8)
     for axes, key, label in zip(
         figure.subplots(1, 2), ("median_seconds", "peak_memory"), ("time", "peak memory"), strict=True
     ):
@@ -145,7 +131,6 @@ def plot_scaling(results: Mapping[str, Mapping[str, Any]], path: Path) -> bool:
         axes.grid(alpha=0.3)
         axes.legend()
     figure.savefig(path, dpi=120)
-    return True
 
 
 def data_side(data_dir: Path, tokenizer: GPTTokenizer, seed: int, folder: Path) -> dict[str, Any]:
@@ -177,10 +162,7 @@ def data_side(data_dir: Path, tokenizer: GPTTokenizer, seed: int, folder: Path) 
     return {"suite": "data", "rows": number, "tokens": tokens, "rows_per_second": rates}
 
 
-def data_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """A Markdown table of rows a second; empty where none were measured."""
-    result = results.get("data")
-    if result is None:
-        return ""
+def data_table(result: Mapping[str, Any]) -> str:
+    """A Markdown table of rows a second."""
     lines = ["| SNLI, one thread | rows a second |", "|---|---|"]
     return "\n".join([*lines, *(f"| {name} | {rate:,.0f} |" for name, rate in result["rows_per_second"].items())])

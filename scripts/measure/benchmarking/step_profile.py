@@ -62,13 +62,10 @@ def step_profile(workload: Workload, size: dict, device: torch.device) -> dict[s
     return {"suite": "profile", "steps": STEPS, "shares": shares}
 
 
-def profile_table(results: Mapping[str, Mapping[str, Any]], least: float = 0.01) -> str:
-    """A Markdown table of the shares of at least `least`; empty where nothing was profiled."""
-    lines = []
-    for name, result in results.items():
-        if result["suite"] == "profile":
-            lines += [f"| {name} | share |", "|---|---|"]
-            shown = {kind: share for kind, share in result["shares"].items() if share >= least}
-            lines += [f"| {kind} | {share:.1%} |" for kind, share in shown.items()]
-            lines.append(f"| all else | {1 - sum(shown.values()):.1%} |")
-    return "\n".join(lines)
+def profile_table(result: Mapping[str, Any], least: float = 0.01) -> str:
+    """A Markdown table of the shares of at least `least`."""
+    shown = {kind: share for kind, share in result["shares"].items() if share >= least}
+    shown["all else"] = 1 - sum(shown.values())
+    return "\n".join(
+        ["| profile | share |", "|---|---|", *(f"| {kind} | {share:.1%} |" for kind, share in shown.items())]
+    )
