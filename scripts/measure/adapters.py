@@ -17,7 +17,6 @@ run with reading, tokenizing and evaluation, where `frozen-*` runs the model onc
 """
 
 import copy
-import importlib.util
 import json
 import statistics
 import time
@@ -26,12 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarking.report import spread
 from tqdm import tqdm
 
 from hf_gpt.adapters import METHODS as ADAPTERS
 from hf_gpt.adapters import adapter_config
+from hf_gpt.analysis.pictures import check_matplotlib, new_figure, write_picture
 from hf_gpt.commands import command, parse_arguments
-from hf_gpt.files import atomic, check_empty, check_settings, write_json, write_text
+from hf_gpt.files import check_empty, check_settings, write_json, write_text
 from hf_gpt.files.reading import read_json
 from hf_gpt.loading import load_tokenizer, open_source
 from hf_gpt.model.configuration_gpt import GPTConfig
@@ -95,7 +96,6 @@ class SweepArguments:
     learning_rate: list[str] | None = field(
         default=None, metadata={"help": "METHOD=RATE for each method whose learning rate is to be another."}
     )
-    plot: bool = field(default=True, metadata={"help": "Draw results.png, which needs matplotlib."})
 
 
 def pairs(flag: str, values: list[str] | None, names: list[str], kind: str) -> dict[str, str]:
@@ -164,10 +164,7 @@ def check(args: SweepArguments) -> dict[str, int]:
     unknown = [name for name in args.methods if name not in METHODS]
     if unknown:
         raise ValueError(f"Unknown method {unknown[0]!r}; choose of {', '.join(METHODS)}.")
-    if args.plot and importlib.util.find_spec("matplotlib") is None:
-        raise ValueError(
-            'results.png needs matplotlib: pip install "hf-gpt[analysis]", or do without it by --plot false.'
-        )
+    check_matplotlib()
     chosen_rates(args)
     folders = chosen_folders(args)
     config = model_config(args.model)
@@ -316,21 +313,20 @@ def table(results: dict[str, Any]) -> str:
     for task, result in results.items():
         split = result["split"]
         seeds = sorted({int(seed) for method in result["methods"].values() for seed in method["scores"]})
-        score = f"{split} {result['metric']}, median (lowest to highest)"
         lines = [
             f"{task}: {result['rows']['train']:,} training rows, {result['rows'][split]:,} {split} rows, "
             f"chance {result['chance']:.3f}, seeds {', '.join(map(str, seeds))}",
             "",
-            f"| method | {score} | trained parameters | share | seconds of training | of the run | bytes to keep | "
+            f"| method | {split} {result['metric']}, median (lowest to highest) | trained parameters | share | seconds of training | of the run | bytes to keep | "
             "learning rate |",
             "|---|---|---|---|---|---|---|---|",
         ]
         for name, method in result["methods"].items():
-            spread = f"{method['median']:.3f} ({method['lowest']:.3f} to {method['highest']:.3f})"
+            score = spread(method["scores"].values())
             if len(method["scores"]) < len(seeds):
-                spread += f", {len(method['scores'])} of {len(seeds)} seeds"
+                score += f", {len(method['scores'])} of {len(seeds)} seeds"
             lines.append(
-                f"| {name} | {spread} | {method['trained_parameters']:,} | {method['share']:.2%} | "
+                f"| {name} | {score} | {method['trained_parameters']:,} | {method['share']:.2%} | "
                 f"{method['median_train_seconds']:.0f} | {method['median_run_seconds']:.0f} | {method['bytes']:,} | "
                 f"{method['learning_rate']:g} |"
             )
@@ -340,12 +336,8 @@ def table(results: dict[str, Any]) -> str:
 
 def draw(results: dict[str, Any], path: Path) -> None:
     """The metric against trained parameters, a panel per task; bars reach from the lowest to the highest seed."""
-    # Figure alone needs no display and leaves pyplot's global state be.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6 * len(results), 4.5), layout="constrained")
-    for place, (task, result) in enumerate(results.items()):
-        axes = figure.add_subplot(1, len(results), place + 1)
+    figure = new_figure(6 * len(results), 4.5)
+    for axes, (task, result) in zip(figure.subplots(1, len(results), squeeze=False)[0], results.items(), strict=True):
         for name, method in result["methods"].items():
             below, above = method["median"] - method["lowest"], method["highest"] - method["median"]
             at = (method["trained_parameters"], method["median"])
@@ -358,18 +350,15 @@ def draw(results: dict[str, Any], path: Path) -> None:
         axes.margins(x=0.15)
         axes.set(xlabel="trained parameters", ylabel=f"{result['split']} {result['metric']}", title=task)
         axes.grid(alpha=0.3)
-    with atomic(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=150)
+    write_picture(path, figure, results)
 
 
-def write_results(folder: Path, plot: bool) -> str:
+def write_results(folder: Path) -> str:
     """Write what all finished runs of a folder gave; returns the table."""
     results = collect(folder)
-    write_json(folder / "results.json", results)
     text = table(results)
     write_text(folder / "results.md", text + "\n")
-    if plot:
-        draw(results, folder / "results.png")
+    draw(results, folder / "results.png")
     return text
 
 
@@ -388,8 +377,8 @@ def main() -> None:
         for task, method, seed in progress:
             progress.set_postfix_str(f"{task} {method} {seed}")
             one_run(task, method, seed, args, sizes[task])
-            write_results(folder, args.plot)
-    print(f"\n{write_results(folder, args.plot)}\n\nresults.json, results.md and the runs are in {folder}")
+            write_results(folder)
+    print(f"\n{write_results(folder)}\n\nresults.json, results.md and the runs are in {folder}")
 
 
 if __name__ == "__main__":

@@ -157,15 +157,16 @@ def tokenize(data_dir: Path, seed: int, folder: Path) -> dict:
     return {"suite": "tokenize", **json.loads((folder / "results.json").read_text(encoding="utf-8"))}
 
 
+def tables(results: dict) -> list[str]:
+    """The Markdown tables of what was measured."""
+    own = [show(results[suite]) for suite, show in TABLES.items() if suite in results]
+    return [text for text in (table(results), padding_table(results), *own) if text]
+
+
 def write(folder: Path, record: dict, results: dict) -> None:
     """Replace results.json and results.md."""
     write_json(folder / "results.json", {**record, "results": results})
-    tables = [
-        table(results),
-        padding_table(results),
-        *(TABLES[suite](results[suite]) for suite in TABLES if suite in results),
-    ]
-    write_text(folder / "results.md", "\n\n".join(filter(None, tables)) + "\n")
+    write_text(folder / "results.md", "\n\n".join(tables(results)) + "\n")
 
 
 @command(resume="The same command goes on where it was stopped.")

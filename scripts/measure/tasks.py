@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking import baselines
+from benchmarking.report import spread
 from tqdm import tqdm
 
 from hf_gpt.analysis.pictures import new_figure, write_picture
@@ -217,16 +218,16 @@ def add_runs(
     # Where no test rows have labels, the validation rows are measured on, too.
     split = "test" if "test" in record["metrics"] else "validation"
     if line.name not in results:
-        summary = {"metric": main_metric, "chance": record["chance"], "rows": record["rows"], "split": split}
+        summary = {
+            "task": line.task,
+            "metric": main_metric,
+            "chance": record["chance"],
+            "rows": record["rows"],
+            "split": split,
+        }
         results[line.name] = {**summary, "baseline": baseline(line, args), "cells": {}}
     cell = results[line.name]["cells"].setdefault(column, {"rate": rate, "validation": chosen, "scores": []})
     cell["scores"].append(record["metrics"][split][main_metric])
-
-
-def spread(scores: list[float]) -> str:
-    """The median and, in brackets, lowest and highest."""
-    brackets = f" ({min(scores):.3f} to {max(scores):.3f})" if len(scores) > 1 else ""
-    return f"{statistics.median(scores):.3f}{brackets}"
 
 
 def table(results: dict[str, dict]) -> str:
@@ -234,8 +235,8 @@ def table(results: dict[str, dict]) -> str:
     names = list(dict.fromkeys(name for result in results.values() for name in result["cells"]))
     head = ["task", "metric", "chance", "rows trained on", "measured on", "baseline", *names]
     shown = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for line, result in results.items():
-        cells = [line.partition(",")[0] if line != ENDINGS_ONLY else line, result["metric"], f"{result['chance']:.3f}"]
+    for result in results.values():
+        cells = [result["task"], result["metric"], f"{result['chance']:.3f}"]
         cells += [f"{result['rows']['train']:,}", f"{result['split']}, {result['rows'][result['split']]:,}"]
         cells.append(f"{result['baseline']:.3f}")
         for name in names:
@@ -251,11 +252,11 @@ def draw(results: dict[str, dict], study: str, path: Path) -> None:
     column over the number of rows.
     """
     curves: dict[str, dict[str, list]] = {}
-    for result, (task, _, _) in zip(results.values(), (name.partition(",") for name in results), strict=True):
+    for result in results.values():
         for column, cell in result["cells"].items():
-            panel, label, x = "", task, int(column.split()[-1]) if study == "layers" else 0
+            panel, label, x = "", result["task"], int(column.split()[-1]) if study == "layers" else 0
             if study == "rows":
-                panel, label, x = task, column, result["rows"]["train"]
+                panel, label, x = result["task"], column, result["rows"]["train"]
             curves.setdefault(panel, {}).setdefault(label, []).append((x, cell["scores"]))
     figure = new_figure(5 * len(curves), 4)
     for axes, (panel, labels) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is d
 
 @pytest.fixture(scope="module", autouse=True)
 def scripts_on_path():
-    sys.path.insert(0, str(REPOSITORY / "scripts"))
+    sys.path.insert(0, str(REPOSITORY / "scripts" / "measure"))
     yield
-    sys.path.remove(str(REPOSITORY / "scripts"))
+    sys.path.remove(str(REPOSITORY / "scripts" / "measure"))
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def sweep(tiny_checkpoint, monkeypatch, capsys):
 
     def run(output, *flags):
         defaults = ("--model", tiny_checkpoint, "--task", "questions", "--rows", 24, "--epochs", 1, "--max_length", 40)
-        defaults += ("--plot", "false", "--output_dir", output)
+        defaults += ("--output_dir", output)
         monkeypatch.setattr(sys, "argv", ["adapters.py", *map(str, (*defaults, *flags))])
         status = 0
         try:
@@ -181,10 +181,9 @@ def test_other_refusals(sweep, tmp_path, monkeypatch):
     assert status == 2
     assert "holds something else" in errors
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    status, _, errors = sweep(tmp_path / "out", "--plot", "true")
+    status, _, errors = sweep(tmp_path / "out")
     assert status == 2
     assert "pip install" in errors
-    assert "--plot false" in errors
     assert not (tmp_path / "out").exists()
 
 
@@ -207,11 +206,11 @@ def test_table_and_picture(tmp_path):
         write_run(tmp_path, "full", seed, score)
     write_run(tmp_path, "lora", 1, 0.625)
     write_run(tmp_path, "lora", 1, 0.5, task="stories")
-    text = write_results(tmp_path, plot=True)
+    text = write_results(tmp_path)
     assert text.startswith("stories: ")
     assert "trec: 2,000 training rows, 500 test rows, chance 0.250, seeds 1, 2, 10\n" in text
     assert "| full | 0.750 (0.500 to 0.875) | 4,000,000 | 100.00% | 20 | 22 | 16,000,001 | 0.003 |" in text
-    assert "| lora | 0.625 (0.625 to 0.625), 1 of 3 seeds | 90,000 | 2.25% | 10 | 11 | 360,001 | 0.003 |" in text
+    assert "| lora | 0.625, 1 of 3 seeds | 90,000 | 2.25% | 10 | 11 | 360,001 | 0.003 |" in text
     assert (tmp_path / "results.png").read_bytes().startswith(b"\x89PNG")
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
         "results.json",

@@ -1,6 +1,7 @@
 """Tables and pictures of results."""
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,12 @@ def _memory(result: Mapping[str, Any]) -> str:
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
+
+
+def spread(values: Collection[float]) -> str:
+    """The median and, of several, in brackets the lowest and the highest."""
+    brackets = f" ({min(values):.3f} to {max(values):.3f})" if len(values) > 1 else ""
+    return f"{statistics.median(values):.3f}{brackets}"
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
