@@ -24,7 +24,7 @@ from enum import Enum
 from pathlib import Path
 from pkgutil import iter_modules
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_origin
 
 import httpx
 import transformers
@@ -257,7 +257,7 @@ class CommandParser(HfArgumentParser):
                 raise ValueError(f"--config {path}: there is no setting {key}.{self._guess(str(key))}")
             if value is None:
                 continue
-            if isinstance(value, list) and "list" not in str(self.fields[key].type):
+            if isinstance(value, list) and not _is_list(self.fields[key]):
                 raise ValueError(f"--config {path}: {key} is one value, not the list {value}.")
             items = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
             if key in _PATHS:
@@ -316,6 +316,11 @@ def _found_from(config: Path, value: str) -> str:
     return value
 
 
+def _is_list(item: dataclasses.Field) -> bool:
+    """Whether a setting has several values: by its type, of which the parser has taken None and other choices away."""
+    return get_origin(item.type) is list
+
+
 def _described(item: dataclasses.Field) -> tuple[str, str]:
     """A flag with its kind of value; its help with its default."""
     kinds = [kind for kind in getattr(item.type, "__args__", (item.type,)) if kind is not type(None)]
@@ -323,7 +328,7 @@ def _described(item: dataclasses.Field) -> tuple[str, str]:
     if choices is None and isinstance(kinds[0], type) and issubclass(kinds[0], Enum):
         choices = [kind.value for kind in kinds[0]]
     value = "{" + ",".join(map(str, choices)) + "}" if choices else _VALUES.get(kinds[0], "TEXT")
-    if getattr(item.type, "__origin__", None) is list:
+    if _is_list(item):
         value += " ..."
     text = " ".join(str(item.metadata.get("help", "")).split())
     default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()

@@ -27,8 +27,7 @@ from typing import Any
 from transformers import TextStreamer
 from transformers.hf_argparser import HfArg
 
-from ..files import write_json
-from ..generation import LanguageModelArguments, check_one_of, check_output_file, encode
+from ..generation import ReadingArguments, encode
 from ..generation.comparison import compare, passages
 from ..generation.scoring import perplexity, read_lines
 from ..generation.strategies import Continuation, Strategy, continue_prompts, mean_log_probability, strategies
@@ -42,12 +41,10 @@ _WIDTH = 110
 _WRITTEN = ("text", "generated", "new_tokens", "mean_log_probability", "repetition")
 
 
-@dataclass
-class GenerateArguments(LanguageModelArguments):
-    """Which language model, and what it is to continue."""
+@dataclass(kw_only=True)
+class GenerateArguments(ReadingArguments):
+    """Which language model, its prompts (texts), and where the result goes."""
 
-    text: list[str] | None = HfArg(default=None, help="Prompts.")
-    file: str | None = HfArg(default=None, help="File of prompts, one a line.")
     max_new_tokens: int = HfArg(default=40, help="Tokens behind each prompt.")
     strategy: str | None = HfArg(
         default=None,
@@ -79,14 +76,9 @@ class GenerateArguments(LanguageModelArguments):
     text_column: str = HfArg(default="text", help="With --compare: column of the text in JSONL and Parquet files.")
     passages: int = HfArg(default=50, help="With --compare and without prompts: passages to continue.")
     prompt_tokens: int = HfArg(default=20, help="With --compare and without prompts: a prompt's length.")
-    output_file: str | None = HfArg(default=None, help="A .json file for all texts and measures.")
-    overwrite: bool = HfArg(default=False, help="Replace an output file that is there.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.compare is None or (self.text, self.file) != (None, None):
-            check_one_of(text=self.text, file=self.file)
-        check_output_file(self.output_file, [".json"], self.overwrite)
         chosen = strategies(self.num_beams, self.top_k, self.top_p, self.typical_p, self.temperature)
         self.chosen = [each for each in chosen if self.strategy in (None, each.flag)]
         if self.stream and (
@@ -96,6 +88,11 @@ class GenerateArguments(LanguageModelArguments):
                 "--stream prints one text as it is written: name a --strategy other than beam, and leave out "
                 "--num_samples, --compare and --output_file."
             )
+
+    def check_inputs(self) -> None:
+        """See `ReadingArguments`; human text to compare with has prompts of its own."""
+        if self.compare is None or (self.text, self.file) != (None, None):
+            super().check_inputs()
 
 
 @command()
@@ -141,8 +138,7 @@ def main() -> None:
             }
             for strategy, continuations in zip(args.chosen, results, strict=True)
         ]
-        write_json(Path(args.output_file), record)
-        print(f"All texts are in {args.output_file}.")
+        args.write(record)
 
 
 def _stream(

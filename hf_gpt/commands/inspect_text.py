@@ -13,19 +13,19 @@ probability), and the likeliest tokens with their probabilities. An ellipsis goe
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from transformers.hf_argparser import HfArg
 
-from ..files import write_json, write_text
-from ..generation import LanguageModelArguments, check_one_of, check_output_file, encode
+from ..generation import ReadingArguments, encode
 from ..generation.inspection import NextToken, Position, inspect, render_page
 from ..training.text_files import iter_texts
 from . import command, parse_arguments
 
 
-@dataclass
-class InspectArguments(LanguageModelArguments):
-    """Which language model, and the text to look at."""
+@dataclass(kw_only=True)
+class InspectArguments(ReadingArguments):
+    """Which language model, the text to look at, and where the result goes."""
 
     text: str | None = HfArg(default=None, help="The text.")
     file: str | None = HfArg(default=None, help="A text file.")
@@ -35,12 +35,8 @@ class InspectArguments(LanguageModelArguments):
         help="By how many tokens the window moves over a long text; at most half the context, the default.",
     )
     output_file: str | None = HfArg(default=None, help="A .json or .html file, instead of a table here.")
-    overwrite: bool = HfArg(default=False, help="Replace an output file that is there.")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_one_of(text=self.text, file=self.file)
-        check_output_file(self.output_file, [".json", ".html"], self.overwrite)
+    suffixes: ClassVar[tuple[str, ...]] = (".json", ".html")
 
 
 @command()
@@ -58,14 +54,11 @@ def main() -> None:
     if args.output_file is None:
         print(_table(first, positions))
     elif args.output_file.endswith(".html"):
-        name = Path(args.model_name_or_path).name
-        write_text(Path(args.output_file), render_page(name, first, positions))
+        args.write(render_page(Path(args.model_name_or_path).name, first, positions))
     else:
         record = {"model": args.model_name_or_path, "first": first.text, "positions": list(map(asdict, positions))}
-        write_json(Path(args.output_file), record)
+        args.write(record)
     print(f"{len(positions):,} predicted tokens, {mean:.2f} bits a token (perplexity {2**mean:.2f})")
-    if args.output_file is not None:
-        print(f"The result is in {args.output_file}.")
 
 
 def _table(first: NextToken, positions: Sequence[Position]) -> str:

@@ -22,19 +22,17 @@ from pathlib import Path
 from tqdm import tqdm
 from transformers.hf_argparser import HfArg
 
-from ..files import write_json
 from ..files.texts import place
-from ..generation import LanguageModelArguments, check_one_of, check_output_file, encode
+from ..generation import ReadingArguments, encode
 from ..generation.scoring import checked_stride, perplexity, read_lines, score_last_words, score_texts
 from ..training.text_files import ROWS, iter_texts
 from . import command, parse_arguments
 
 
-@dataclass
-class PerplexityArguments(LanguageModelArguments):
-    """Which language model, and what to measure it on."""
+@dataclass(kw_only=True)
+class PerplexityArguments(ReadingArguments):
+    """Which language model, what to measure it on, and where the result goes."""
 
-    text: list[str] | None = HfArg(default=None, help="Texts to measure it on.")
     file: list[str] | None = HfArg(
         default=None, help="Text files, folders of .txt, and .xz, .gz, tar or zip files of .txt; each file is a text."
     )
@@ -46,13 +44,6 @@ class PerplexityArguments(LanguageModelArguments):
     )
     last_word: bool = HfArg(default=False, help="Measure the last word of each passage alone (LAMBADA).")
     batch_size: int = HfArg(default=8, help="Windows that are read at once.")
-    output_file: str | None = HfArg(default=None, help="A .json file for the result, each text's too.")
-    overwrite: bool = HfArg(default=False, help="Replace an output file that is there.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_one_of(text=self.text, file=self.file)
-        check_output_file(self.output_file, [".json"], self.overwrite)
 
 
 @command()
@@ -69,8 +60,7 @@ def main() -> None:
             print(f"perplexity per {unit}: {'-' if value is None else f'{value:.4f}'}")
         print(f"{record['predicted_tokens']:,} predicted tokens, {record['words']:,} words, stride {record['stride']}")
     if args.output_file:
-        write_json(Path(args.output_file), record)
-        print(f"The result is in {args.output_file}.")
+        args.write(record)
 
 
 def measure(args: PerplexityArguments) -> dict:

@@ -18,31 +18,28 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers.hf_argparser import HfArg
 
-from ..files import write_text
-from ..generation import LanguageModelArguments, check_one_of, check_output_file, encode
+from ..generation import ReadingArguments, check_one_of, encode
 from ..generation.scoring import TextScore, read_lines, read_pairs, score_texts
 from . import command, parse_arguments
 
 
-@dataclass
-class ScoreArguments(LanguageModelArguments):
-    """Which language model, and what it is to score."""
+@dataclass(kw_only=True)
+class ScoreArguments(ReadingArguments):
+    """Which language model, what it is to score, and where the result goes."""
 
-    text: list[str] | None = HfArg(default=None, help="Sentences.")
-    file: str | None = HfArg(default=None, help="File of sentences, one a line.")
     pairs: list[str] | None = HfArg(default=None, help="Files of minimal pairs, TSV or JSONL.")
     batch_size: int = HfArg(default=32, help="Sentences of like length that are read at once.")
     output_file: str | None = HfArg(default=None, help="A .jsonl or .tsv file, a row for each sentence.")
-    overwrite: bool = HfArg(default=False, help="Replace an output file that is there.")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".tsv")
+
+    def check_inputs(self) -> None:
+        """See `ReadingArguments`."""
         check_one_of(text=self.text, file=self.file, pairs=self.pairs)
-        check_output_file(self.output_file, [".jsonl", ".tsv"], self.overwrite)
 
 
 @command()
@@ -55,9 +52,8 @@ def main() -> None:
     else:
         rows = _score_sentences(args)
     if args.output_file:
-        path = Path(args.output_file)
-        write_text(path, _tsv(rows) if path.suffix == ".tsv" else "".join(f"{json.dumps(row)}\n" for row in rows))
-        print(f"{len(rows):,} rows are in {path}.")
+        as_table = args.output_file.endswith(".tsv")
+        args.write(_tsv(rows) if as_table else "".join(f"{json.dumps(row)}\n" for row in rows))
     elif not args.pairs:
         sys.stdout.write(_tsv(rows))
 

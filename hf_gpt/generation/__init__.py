@@ -6,10 +6,12 @@ several strategies side by side (`strategies`), and what was generated compared 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from transformers.hf_argparser import HfArg
 
+from ..files import write_json, write_text
 from ..loading import NamesModel, check_ids
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
@@ -21,10 +23,8 @@ class LanguageModelArguments(NamesModel):
     """Which language model."""
 
     model_name_or_path: str = HfArg(
-        help=(
-            "Folder or Hub id of a language model: hf_gpt, OpenAI's release, a stock one, or an adapter, "
-            "which is merged."
-        )
+        help="Folder or Hub id of a language model: hf_gpt, OpenAI's release, a stock one, or an adapter, which is "
+        "merged."
     )
     tokenizer_name: str | None = HfArg(
         default=None, help="Folder or Hub id of the tokenizer; by default the model's own."
@@ -57,16 +57,39 @@ class LanguageModelArguments(NamesModel):
         return model.to(device or "cpu").eval(), tokenizer
 
 
-def check_output_file(path: str | None, suffixes: Sequence[str], overwrite: bool) -> None:
-    """Raise a `ValueError` unless a file, if one is wanted, has one of the suffixes and can be written."""
-    if path is None:
-        return
-    if Path(path).suffix not in suffixes:
-        raise ValueError(f"--output_file {path}: name a file that ends in {' or '.join(suffixes)}.")
-    if Path(path).is_dir():
-        raise ValueError(f"--output_file {path} is a folder: name a file.")
-    if Path(path).exists() and not overwrite:
-        raise ValueError(f"--output_file {path} already exists: name another, or give --overwrite.")
+@dataclass(kw_only=True)
+class ReadingArguments(LanguageModelArguments):
+    """Which language model, what it reads, and where the result goes: base of the commands that read texts."""
+
+    text: list[str] | None = HfArg(default=None, help="Texts.")
+    file: str | None = HfArg(default=None, help="File of texts, one a line.")
+    output_file: str | None = HfArg(default=None, help="A .json file for all that was found.")
+    overwrite: bool = HfArg(default=False, help="Replace an output file that is there.")
+
+    # What the name of the output file may end in.
+    suffixes: ClassVar[tuple[str, ...]] = (".json",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_inputs()
+        if self.output_file is None:
+            return
+        path = Path(self.output_file)
+        if path.suffix not in self.suffixes:
+            raise ValueError(f"--output_file {path}: name a file that ends in {' or '.join(self.suffixes)}.")
+        if path.is_dir():
+            raise ValueError(f"--output_file {path} is a folder: name a file.")
+        if path.exists() and not self.overwrite:
+            raise ValueError(f"--output_file {path} already exists: name another, or give --overwrite.")
+
+    def check_inputs(self) -> None:
+        """Raise a `ValueError` unless it is clear what to read."""
+        check_one_of(text=self.text, file=self.file)
+
+    def write(self, result: str | dict[str, Any]) -> None:
+        """Write a text, or what is to be JSON, into the output file, and say so."""
+        (write_text if isinstance(result, str) else write_json)(Path(self.output_file), result)
+        print(f"The result is in {self.output_file}.")
 
 
 def encode(tokenizer: GPTTokenizer, text: str) -> list[int]:

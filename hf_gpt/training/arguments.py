@@ -213,7 +213,7 @@ class LauncherArguments(TrainingArguments):
         default=False, help="Leave losses that are not finite out of the log, which would end the run."
     )
     overwrite_output_dir: bool = HfArg(default=False, help="Replace what an earlier run left in --output_dir.")
-    report_to: str = HfArg(default="none", help="Trackers, such as tensorboard.")
+    report_to: list[str] = HfArg(default_factory=lambda: ["none"], help="Trackers, such as tensorboard.")
     remove_unused_columns: bool = HfArg(default=False, help="The collator reads all columns.")
     use_cache: bool = HfArg(default=True, help="What the saved configuration says; training has no cache.")
 

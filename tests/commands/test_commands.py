@@ -279,8 +279,10 @@ def test_wrong_flags(flags, message, command, monkeypatch):
         (b"task: [", "is not valid YAML"),
         (b"- task", "must hold `name: value` lines"),
         (b"batch_size: 8", "no setting batch_size. Did you mean --per_device_train_batch_size?"),
+        (b"task: [trec, sst2]", "task is one value, not the list ['trec', 'sst2']"),
+        (b"optim: [adamw_torch]", "optim is one value, not the list"),
     ],
-    ids=["encoding", "depth", "syntax", "list", "unknown"],
+    ids=["encoding", "depth", "syntax", "list", "unknown", "list-for-one", "list-for-one-of-the-trainers"],
 )
 def test_wrong_configurations(content, message, tmp_path, command):
     (tmp_path / "task.yaml").write_bytes(content)
@@ -311,6 +313,15 @@ def test_configurations_are_found_from_everywhere(tmp_path, monkeypatch):
     assert data.train_file == "own/tickets.csv"
     assert data.data_dirs == ["trec=own/tickets.csv", "sst2=nowhere"]
     assert (data.task, model.model_name_or_path) == ("custom", "gpt2")
+
+
+@pytest.mark.parametrize("written", ["tensorboard", "[tensorboard]"])
+def test_settings_of_several_values_take_one(written, tmp_path):
+    config = tmp_path / "own.yaml"
+    config.write_text(f"report_to: {written}\ntasks: questions\n")
+    _, data, training = parse_arguments(ARGUMENTS, ["--config", str(config), "--output_dir", "out"])
+    assert training.report_to == ["tensorboard"]
+    assert data.tasks == ["questions"]
 
 
 SAVED = [*((script, "--help") for script in quick_start.helped()), ("finetune", "--list_tasks")]

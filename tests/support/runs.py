@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -161,3 +162,23 @@ def assert_same(ours: Path, theirs: Path, compare: Callable[[torch.Tensor, torch
     assert first.keys() == second.keys()
     different = [name for name, value in first.items() if not compare(value, second[name])]
     assert not different
+
+
+def assert_resumption(flags_of: Callable[[Path], list], folder: Path) -> None:
+    """
+    A run that goes on from a checkpoint in its middle ends with the bits of one that never stopped; `flags_of` gives
+    the flags of a run into a folder.
+    """
+    flags = ["--max_steps", 4, "--save_strategy", "steps", "--save_steps", 2, "--eval_strategy", "no"]
+    flags += ["--load_best_model_at_end", "false", "--save_total_limit", 5, "--dropout", 0.1]
+    whole, resumed = folder / "whole", folder / "resumed"
+    finetune(*flags_of(whole), *flags)
+    shutil.copytree(whole / "checkpoint-2", resumed / "checkpoint-2")
+    assert finetune(*flags_of(resumed), *flags, "--resume_from_checkpoint", "last")["resumed"]
+    assert_same(whole / "model.safetensors", resumed / "model.safetensors", torch.equal)
+
+
+def predictions(output: Path) -> list[dict[str, str]]:
+    """The rows of a run's predictions.tsv."""
+    header, *lines = [line.split("\t") for line in (output / "predictions.tsv").read_text().splitlines()]
+    return [dict(zip(header, line, strict=True)) for line in lines]

@@ -15,7 +15,7 @@ from hf_gpt.training.arguments import DataArguments, ModelArguments
 from hf_gpt.training.fine_tuning import run
 
 from ..support.formats.question_answering import QUESTIONS, squad
-from ..support.runs import ARGUMENTS, assert_same, finetune, training_lines
+from ..support.runs import ARGUMENTS, assert_resumption, finetune, predictions, training_lines
 from ..support.task_files import write
 
 pytestmark = pytest.mark.whole
@@ -41,11 +41,6 @@ def learnt(tiny_checkpoint, files, tmp_path_factory):
     output = tmp_path_factory.mktemp("answers") / "out"
     flags = ["--lm_coef", 0, "--eval_strategy", "no", "--save_strategy", "no", "--load_best_model_at_end", "false"]
     return output, finetune(*flags_of(tiny_checkpoint, files, output), *flags)
-
-
-def predictions(output):
-    header, *lines = [line.split("\t") for line in (output / "predictions.tsv").read_text().splitlines()]
-    return [dict(zip(header, line, strict=True)) for line in lines]
 
 
 def test_twenty_questions_are_learnt(learnt):
@@ -170,14 +165,7 @@ def test_what_is_shown_before_training(tiny_checkpoint, files, tmp_path, capsys)
 
 
 def test_a_resumed_run_has_the_same_bits(tiny_checkpoint, files, tmp_path):
-    flags = ["--max_steps", 4, "--save_strategy", "steps", "--save_steps", 2, "--eval_strategy", "no"]
-    flags += ["--load_best_model_at_end", "false", "--save_total_limit", 5, "--dropout", 0.1]
-    finetune(*flags_of(tiny_checkpoint, files, tmp_path / "whole"), *flags)
-    shutil.copytree(tmp_path / "whole" / "checkpoint-2", tmp_path / "resumed" / "checkpoint-2")
-    resume = ["--resume_from_checkpoint", "last"]
-    assert finetune(*flags_of(tiny_checkpoint, files, tmp_path / "resumed"), *flags, *resume)["resumed"]
-    weights = [tmp_path / name / "model.safetensors" for name in ("whole", "resumed")]
-    assert_same(*weights, torch.equal)
+    assert_resumption(lambda output: flags_of(tiny_checkpoint, files, output), tmp_path)
 
 
 def test_questions_beside_another_task(tiny_checkpoint, files, tmp_path):

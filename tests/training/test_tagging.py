@@ -1,7 +1,6 @@
 """Fine-tuning on the labels of words, from rows to predictions, in every way in which a model is trained."""
 
 import json
-import shutil
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.training.arguments import DataArguments, ModelArguments
 from hf_gpt.training.fine_tuning import run
 
-from ..support.runs import ARGUMENTS, assert_same, finetune, training_lines
+from ..support.runs import ARGUMENTS, assert_resumption, finetune, predictions, training_lines
 from ..support.stock_models import save_gpt2
 from ..support.task_files import jsonl
 
@@ -50,11 +49,6 @@ def flags_of(model, files, output):
 def tagged_run(tiny_checkpoint, files, tmp_path_factory):
     output = tmp_path_factory.mktemp("tagging") / "out"
     return output, finetune(*flags_of(tiny_checkpoint, files, output))
-
-
-def predictions(output):
-    header, *lines = [line.split("\t") for line in (output / "predictions.tsv").read_text().splitlines()]
-    return [dict(zip(header, line, strict=True)) for line in lines]
 
 
 def test_output_of_a_run(tagged_run):
@@ -179,14 +173,7 @@ def test_what_is_shown_before_training(tiny_checkpoint, files, tmp_path, capsys)
 
 
 def test_a_resumed_run_has_the_same_bits(tiny_checkpoint, files, tmp_path):
-    flags = ["--max_steps", 4, "--save_strategy", "steps", "--save_steps", 2, "--eval_strategy", "no"]
-    flags += ["--load_best_model_at_end", "false", "--save_total_limit", 5, "--dropout", 0.1]
-    finetune(*flags_of(tiny_checkpoint, files, tmp_path / "whole"), *flags)
-    shutil.copytree(tmp_path / "whole" / "checkpoint-2", tmp_path / "resumed" / "checkpoint-2")
-    resume = ["--resume_from_checkpoint", "last"]
-    assert finetune(*flags_of(tiny_checkpoint, files, tmp_path / "resumed"), *flags, *resume)["resumed"]
-    weights = [tmp_path / name / "model.safetensors" for name in ("whole", "resumed")]
-    assert_same(*weights, torch.equal)
+    assert_resumption(lambda output: flags_of(tiny_checkpoint, files, output), tmp_path)
 
 
 def test_words_beside_another_task(tiny_checkpoint, files, tmp_path):
