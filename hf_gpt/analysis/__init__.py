@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from scipy import stats
 from torch.utils.hooks import RemovableHandle
-from transformers.hf_argparser import HfArg
 
 from ..features import FeatureExtractor
 from ..files import check_empty
+from ..files.flags import flag
 from ..generation import LanguageModelArguments, check_one_of, check_predicted, encode
 from ..generation.inspection import NextToken
 from ..generation.scoring import read_lines
@@ -42,13 +42,13 @@ class Example:
 class AnalysisArguments(LanguageModelArguments):
     """Which model, which texts, and where the result goes."""
 
-    text: list[str] | None = HfArg(default=None, help="Texts; without text and file, carried sentences.")
-    file: str | None = HfArg(default=None, help="File of texts: one a line, or rows of CSV, TSV, JSONL or Parquet.")
-    text_column: str = HfArg(default="text", help="Column of the texts in a file of rows.")
-    label_column: str = HfArg(default="label", help="Column of their labels, if there is one.")
-    output_dir: str = HfArg(help="Folder for pictures, pages and JSON.")
-    overwrite: bool = HfArg(default=False, help="Replace what is in the folder.")
-    seed: int = HfArg(default=0, help="Of everything that is drawn.")
+    text: list[str] | None = flag(None, "Texts; without text and file, carried sentences.")
+    file: str | None = flag(None, "File of texts: one a line, or rows of CSV, TSV, JSONL or Parquet.")
+    text_column: str = flag("text", "Column of the texts in a file of rows.")
+    label_column: str = flag("label", "Column of their labels, if there is one.")
+    output_dir: str = flag(help="Folder for pictures, pages and JSON.")
+    overwrite: bool = flag(False, "Replace what is in the folder.")
+    seed: int = flag(0, "Of everything that is drawn.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

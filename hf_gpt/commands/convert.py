@@ -13,11 +13,10 @@ which is merged into its base model. The output is written under another name an
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from transformers.hf_argparser import HfArg
-
 from ..conversion.sources import KINDS, LANGUAGE_MODEL, SourceOptions, read_checkpoint
 from ..conversion.targets import FORMATS, SPECIAL_TOKENS_CHOICES, write_checkpoint, write_folder
 from ..files import check_empty, output_folder
+from ..files.flags import flag
 from ..model.modeling_gpt import HEADS
 from ..training.arguments import check_ranges
 from . import command, parse_arguments
@@ -27,29 +26,29 @@ from . import command, parse_arguments
 class ConversionArguments:
     """What to convert into what."""
 
-    to: str = HfArg(default="hf_gpt", help="Format to write.", metadata={"choices": list(FORMATS)})
-    head: str | None = HfArg(
-        default=None,
-        help="Head of the model, by default the source's; a new one is drawn. language-model is causal-lm "
-        "without what fine-tuning left: labels, and rows of special tokens.",
-        metadata={"choices": [*HEADS, LANGUAGE_MODEL]},
+    to: str = flag("hf_gpt", "Format to write.", FORMATS)
+    head: str | None = flag(
+        None,
+        "Head of the model, by default the source's; a new one is drawn. language-model is causal-lm without what "
+        "fine-tuning left: labels, and rows of special tokens.",
+        [*HEADS, LANGUAGE_MODEL],
     )
-    n_positions: int | None = HfArg(default=None, help="Context length, at most the source's.")
-    n_head: int | None = HfArg(default=None, help="Attention heads of OpenAI's files, where not width / 64.")
-    special_tokens: str = HfArg(
-        default="auto",
-        help="Rows of _start_, _delimiter_, _classify_, <pad> in openai-gpt, which has none: auto drops them "
-        "where they are as drawn, and so come back.",
-        metadata={"choices": list(SPECIAL_TOKENS_CHOICES)},
+    n_positions: int | None = flag(None, "Context length, at most the source's.")
+    n_head: int | None = flag(None, "Attention heads of OpenAI's files, where not width / 64.")
+    special_tokens: str = flag(
+        "auto",
+        "Rows of _start_, _delimiter_, _classify_, <pad> in openai-gpt, which has none: auto drops them where they "
+        "are as drawn, and so come back.",
+        SPECIAL_TOKENS_CHOICES,
     )
-    tokenizer_source: str | None = HfArg(default=None, help="Folder of the tokenizer, if another.")
-    no_tokenizer: bool = HfArg(default=False, help="Convert the weights alone.")
-    fast_tokenizer: bool = HfArg(
-        default=False, help="Write the tokenizer as a PreTrainedTokenizerFast, for places without hf_gpt and spaCy."
+    tokenizer_source: str | None = flag(None, "Folder of the tokenizer, if another.")
+    no_tokenizer: bool = flag(False, "Convert the weights alone.")
+    fast_tokenizer: bool = flag(
+        False, "Write the tokenizer as a PreTrainedTokenizerFast, for places without hf_gpt and spaCy."
     )
-    base_model: str | None = HfArg(default=None, help="Base model of an adapter, if it has moved.")
-    seed: int = HfArg(default=0, help="Of the special tokens' rows and of a new head.")
-    overwrite: bool = HfArg(default=False, help="Replace an output folder that is not empty.")
+    base_model: str | None = flag(None, "Base model of an adapter, if it has moved.")
+    seed: int = flag(0, "Of the special tokens' rows and of a new head.")
+    overwrite: bool = flag(False, "Replace an output folder that is not empty.")
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -12,10 +12,9 @@ It needs gradio (`pip install -e ".[demo]"`), answers on this machine alone, and
 
 from dataclasses import dataclass
 
-from transformers.hf_argparser import HfArg
-
 from ..demo import HEAD_DEMOS
 from ..demo.page import Demos, build_app, export_space, import_gradio
+from ..files.flags import flag
 from . import command, parse_arguments
 
 
@@ -23,15 +22,13 @@ from . import command, parse_arguments
 class DemoArguments:
     """What to show, and where."""
 
-    model_name_or_path: str = HfArg(help="Folder or Hub id of a language model.")
-    classifier: str | None = HfArg(default=None, help="Folder or Hub id of a fine-tuned classifier, or of an adapter.")
-    multiple_choice: str | None = HfArg(
-        default=None, help="Folder or Hub id of a model fine-tuned for it, or of an adapter."
-    )
-    tagger: str | None = HfArg(default=None, help="Folder or Hub id of a model fine-tuned on labels of words.")
-    fill_mask: str | None = HfArg(default=None, help="Folder or Hub id of a masked language model.")
-    port: int | None = HfArg(default=None, help="By default the first free one from 7860.")
-    export_space: str | None = HfArg(default=None, help="Write the folder of a Space instead of showing anything.")
+    model_name_or_path: str = flag(help="Folder or Hub id of a language model.")
+    classifier: str | None = flag(None, "Folder or Hub id of a fine-tuned classifier, or of an adapter.")
+    multiple_choice: str | None = flag(None, "Folder or Hub id of a model fine-tuned for it, or of an adapter.")
+    tagger: str | None = flag(None, "Folder or Hub id of a model fine-tuned on labels of words.")
+    fill_mask: str | None = flag(None, "Folder or Hub id of a masked language model.")
+    port: int | None = flag(None, "By default the first free one from 7860.")
+    export_space: str | None = flag(None, "Write the folder of a Space instead of showing anything.")
 
 
 @command()

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TextStreamer
-from transformers.hf_argparser import HfArg
 
+from ..files.flags import flag
 from ..generation import ReadingArguments, encode
 from ..generation.comparison import compare, passages
 from ..generation.scoring import perplexity, read_lines
@@ -45,37 +45,33 @@ _WRITTEN = ("text", "generated", "new_tokens", "mean_log_probability", "repetiti
 class GenerateArguments(ReadingArguments):
     """Which language model, its prompts (texts), and where the result goes."""
 
-    max_new_tokens: int = HfArg(default=40, help="Tokens behind each prompt.")
-    strategy: str | None = HfArg(
-        default=None,
-        help="One strategy alone; by default all.",
-        metadata={"choices": [each.flag for each in strategies()]},
+    max_new_tokens: int = flag(40, "Tokens behind each prompt.")
+    strategy: str | None = flag(None, "One strategy alone; by default all.", [each.flag for each in strategies()])
+    stream: bool = flag(False, "Print the text of --strategy as it is written.")
+    cache_implementation: str | None = flag(
+        None,
+        "Cache of generate: static is as long as the text is to become from the beginning, dynamic grows (the "
+        "default).",
+        ["dynamic", "static"],
     )
-    stream: bool = HfArg(default=False, help="Print the text of --strategy as it is written.")
-    cache_implementation: str | None = HfArg(
-        default=None,
-        help="Cache of generate: static is as long as the text is to become from the beginning, dynamic grows "
-        "(the default).",
-        metadata={"choices": ["dynamic", "static"]},
+    num_samples: int = flag(1, "Continuations of each prompt by strategies that draw.")
+    seed: int = flag(0, "Of all that is drawn.")
+    num_beams: int = flag(4, "Continuations that beam search keeps.")
+    top_k: int = flag(40, "Likeliest tokens that top-k sampling draws from.")
+    top_p: float = flag(0.9, "Probability that nucleus sampling draws from.")
+    typical_p: float = flag(0.95, "Probability that typical sampling draws from.")
+    temperature: float = flag(1.0, "What logits are divided by before drawing.")
+    repetition_penalty: float | None = flag(
+        None, "Above 1: tokens that are there already become less likely, in all strategies."
     )
-    num_samples: int = HfArg(default=1, help="Continuations of each prompt by strategies that draw.")
-    seed: int = HfArg(default=0, help="Of all that is drawn.")
-    num_beams: int = HfArg(default=4, help="Continuations that beam search keeps.")
-    top_k: int = HfArg(default=40, help="Likeliest tokens that top-k sampling draws from.")
-    top_p: float = HfArg(default=0.9, help="Probability that nucleus sampling draws from.")
-    typical_p: float = HfArg(default=0.95, help="Probability that typical sampling draws from.")
-    temperature: float = HfArg(default=1.0, help="What logits are divided by before drawing.")
-    repetition_penalty: float | None = HfArg(
-        default=None, help="Above 1: tokens that are there already become less likely, in all strategies."
+    no_repeat_ngram_size: int | None = flag(
+        None, "No n-gram of this size twice, in all strategies; beam search has 2 anyway."
     )
-    no_repeat_ngram_size: int | None = HfArg(
-        default=None, help="No n-gram of this size twice, in all strategies; beam search has 2 anyway."
-    )
-    batch_size: int = HfArg(default=16, help="Prompts that are continued at once, if equally long.")
-    compare: str | None = HfArg(default=None, help="Human text to compare with: a file or a folder.")
-    text_column: str = HfArg(default="text", help="With --compare: column of the text in JSONL and Parquet files.")
-    passages: int = HfArg(default=50, help="With --compare and without prompts: passages to continue.")
-    prompt_tokens: int = HfArg(default=20, help="With --compare and without prompts: a prompt's length.")
+    batch_size: int = flag(16, "Prompts that are continued at once, if equally long.")
+    compare: str | None = flag(None, "Human text to compare with: a file or a folder.")
+    text_column: str = flag("text", "With --compare: column of the text in JSONL and Parquet files.")
+    passages: int = flag(50, "With --compare and without prompts: passages to continue.")
+    prompt_tokens: int = flag(20, "With --compare and without prompts: a prompt's length.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

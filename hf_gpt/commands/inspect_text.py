@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from transformers.hf_argparser import HfArg
-
+from ..files.flags import flag
 from ..generation import ReadingArguments, encode
 from ..generation.inspection import NextToken, Position, inspect, render_page
 from ..training.text_files import iter_texts
@@ -27,14 +26,13 @@ from . import command, parse_arguments
 class InspectArguments(ReadingArguments):
     """Which language model, the text to look at, and where the result goes."""
 
-    text: str | None = HfArg(default=None, help="The text.")
-    file: str | None = HfArg(default=None, help="A text file.")
-    top_tokens: int = HfArg(default=5, help="Likeliest tokens to show at each position.")
-    stride: int | None = HfArg(
-        default=None,
-        help="By how many tokens the window moves over a long text; at most half the context, the default.",
+    text: str | None = flag(None, "The text.")
+    file: str | None = flag(None, "A text file.")
+    top_tokens: int = flag(5, "Likeliest tokens to show at each position.")
+    stride: int | None = flag(
+        None, "By how many tokens the window moves over a long text; at most half the context, the default."
     )
-    output_file: str | None = HfArg(default=None, help="A .json or .html file, instead of a table here.")
+    output_file: str | None = flag(None, "A .json or .html file, instead of a table here.")
 
     suffixes: ClassVar[tuple[str, ...]] = (".json", ".html")
 

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tqdm import tqdm
-from transformers.hf_argparser import HfArg
 
+from ..files.flags import flag
 from ..files.texts import place
 from ..generation import ReadingArguments, encode
 from ..generation.scoring import checked_stride, perplexity, read_lines, score_last_words, score_texts
@@ -33,17 +33,17 @@ from . import command, parse_arguments
 class PerplexityArguments(ReadingArguments):
     """Which language model, what to measure it on, and where the result goes."""
 
-    file: list[str] | None = HfArg(
-        default=None, help="Text files, folders of .txt, and .xz, .gz, tar or zip files of .txt; each file is a text."
+    file: list[str] | None = flag(
+        None, "Text files, folders of .txt, and .xz, .gz, tar or zip files of .txt; each file is a text."
     )
-    text_column: str = HfArg(default="text", help="Column of the text in JSONL and Parquet files.")
-    stride: int | None = HfArg(
-        default=None,
-        help="By how many tokens the window moves over a long text: at most half the context, the default. The "
-        "fewer, the more context each token has, and the longer it takes.",
+    text_column: str = flag("text", "Column of the text in JSONL and Parquet files.")
+    stride: int | None = flag(
+        None,
+        "By how many tokens the window moves over a long text: at most half the context, the default. The fewer, the "
+        "more context each token has, and the longer it takes.",
     )
-    last_word: bool = HfArg(default=False, help="Measure the last word of each passage alone (LAMBADA).")
-    batch_size: int = HfArg(default=8, help="Windows that are read at once.")
+    last_word: bool = flag(False, "Measure the last word of each passage alone (LAMBADA).")
+    batch_size: int = flag(8, "Windows that are read at once.")
 
 
 @command()

@@ -12,8 +12,7 @@ neither network nor token. After a failure the same command goes on where it sto
 
 from dataclasses import dataclass
 
-from transformers.hf_argparser import HfArg
-
+from ..files.flags import flag
 from ..hub import push
 from . import command, parse_arguments
 
@@ -22,16 +21,14 @@ from . import command, parse_arguments
 class PushArguments:
     """Where to push to, and how."""
 
-    repo_id: str = HfArg(help="user/name; a repository that is not there is created.")
-    dry_run: bool = HfArg(default=False, help="Check and print everything, send nothing.")
-    private: bool = HfArg(default=False, help="Create the repository as a private one.")
-    revision: str | None = HfArg(default=None, help="Branch to push to, by default main.")
-    tag: str | None = HfArg(default=None, help="Name for the new state, such as v1.")
-    create_pr: bool = HfArg(default=False, help="Open a pull request instead of pushing.")
-    commit_message: str | None = HfArg(default=None, help="Title of the commit.")
-    base_model: str | None = HfArg(
-        default=None, help="Hub id of the model that this one was made from, for adapters above all."
-    )
+    repo_id: str = flag(help="user/name; a repository that is not there is created.")
+    dry_run: bool = flag(False, "Check and print everything, send nothing.")
+    private: bool = flag(False, "Create the repository as a private one.")
+    revision: str | None = flag(None, "Branch to push to, by default main.")
+    tag: str | None = flag(None, "Name for the new state, such as v1.")
+    create_pr: bool = flag(False, "Open a pull request instead of pushing.")
+    commit_message: str | None = flag(None, "Title of the commit.")
+    base_model: str | None = flag(None, "Hub id of the model that this one was made from, for adapters above all.")
 
 
 @command(resume="The same command goes on where it was stopped.")

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from transformers.hf_argparser import HfArg
-
+from ..files.flags import flag
 from ..generation import ReadingArguments, check_one_of, encode
 from ..generation.scoring import TextScore, read_lines, read_pairs, score_texts
 from . import command, parse_arguments
@@ -31,9 +30,9 @@ from . import command, parse_arguments
 class ScoreArguments(ReadingArguments):
     """Which language model, what it is to score, and where the result goes."""
 
-    pairs: list[str] | None = HfArg(default=None, help="Files of minimal pairs, TSV or JSONL.")
-    batch_size: int = HfArg(default=32, help="Sentences of like length that are read at once.")
-    output_file: str | None = HfArg(default=None, help="A .jsonl or .tsv file, a row for each sentence.")
+    pairs: list[str] | None = flag(None, "Files of minimal pairs, TSV or JSONL.")
+    batch_size: int = flag(32, "Sentences of like length that are read at once.")
+    output_file: str | None = flag(None, "A .jsonl or .tsv file, a row for each sentence.")
 
     suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".tsv")
 

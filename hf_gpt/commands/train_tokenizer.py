@@ -20,10 +20,10 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tqdm import tqdm
-from transformers.hf_argparser import HfArg
 
 from ..conversion.tokenizers import release_tokenizer
 from ..files import check_empty
+from ..files.flags import flag
 from ..model.tokenization_gpt import END_OF_WORD
 from ..model.word_splitting import word_splitter
 from ..training.text_files import iter_texts, unwrap_paragraphs
@@ -38,24 +38,20 @@ ASCII = {chr(code) for code in range(0x21, 0x7F)} - set(string.ascii_uppercase)
 class TrainTokenizerArguments:
     """What to read and to write."""
 
-    text_files: list[str] = HfArg(
+    text_files: list[str] = flag(
         help="Text, JSONL or Parquet files, directories of them, and .xz, .gz, tar or zip files of .txt."
     )
-    output_dir: str = HfArg(help="Where to write the vocabulary and the tokenizer.")
-    text_column: str = HfArg(default="text", help="Column of the text in JSONL and Parquet files.")
-    language: str = HfArg(
-        default="en", help="Whose rules spaCy splits words by, such as de or ru; kept with the tokenizer."
+    output_dir: str = flag(help="Where to write the vocabulary and the tokenizer.")
+    text_column: str = flag("text", "Column of the text in JSONL and Parquet files.")
+    language: str = flag("en", "Whose rules spaCy splits words by, such as de or ru; kept with the tokenizer.")
+    vocab_size: int = flag(8000, "Rows of the vocabulary, without the special tokens.")
+    min_character_count: int = flag(
+        100, "Characters outside ASCII seen less often become unknown, and so do not cost two rows each."
     )
-    vocab_size: int = HfArg(default=8000, help="Rows of the vocabulary, without the special tokens.")
-    min_character_count: int = HfArg(
-        default=100, help="Characters outside ASCII seen less often become unknown, and so do not cost two rows each."
-    )
-    min_texts: int = HfArg(
-        default=1, help="Learn merges only from words seen in so many texts; 5 keeps one book's names out."
-    )
-    unwrap: bool = HfArg(default=True, help="Join the lines of hard-wrapped paragraphs first.")
-    model_max_length: int | None = HfArg(default=None, help="The longest input of the model that it is for, if known.")
-    overwrite_output_dir: bool = HfArg(default=False, help="Write into a directory that is not empty.")
+    min_texts: int = flag(1, "Learn merges only from words seen in so many texts; 5 keeps one book's names out.")
+    unwrap: bool = flag(True, "Join the lines of hard-wrapped paragraphs first.")
+    model_max_length: int | None = flag(None, "The longest input of the model that it is for, if known.")
+    overwrite_output_dir: bool = flag(False, "Write into a directory that is not empty.")
 
 
 def count_words(texts: Iterable[tuple[str, str]], unwrap: bool, min_texts: int, language: str = "en") -> Counter:

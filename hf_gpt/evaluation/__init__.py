@@ -11,10 +11,10 @@ from datasets import Dataset
 from peft import PeftModel
 from torch import nn
 from transformers import EvalPrediction
-from transformers.hf_argparser import HfArg
 
 from ..adapters.virtual_tokens import virtual_tokens
 from ..files import METRICS, PREDICTIONS, check_empty, in_output_folder, write_json
+from ..files.flags import flag
 from ..loading import check_ids, load_tokenizer
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
@@ -45,20 +45,12 @@ RESULT_FILES = (METRICS, PREDICTIONS)
 class EvaluationArguments(LauncherArguments):
     """What to measure; and the Trainer's own arguments."""
 
-    base_model: str | None = HfArg(
-        default=None, help="Where the base model of an adapter is, if it is not where the adapter says."
-    )
-    split: str = HfArg(default="test", help="Part of the task to measure.", metadata={"choices": list(SPLITS)})
-    zero_shot: bool = HfArg(
-        default=False, help="Answer by the language model's probabilities, without a trained head."
-    )
-    zero_shot_prompt: str | None = HfArg(
-        default=None, help="With --zero_shot: what is appended to a text before a class's word."
-    )
-    zero_shot_words: list[str] | None = HfArg(
-        default=None, help="With --zero_shot: one word per class, in the order of the labels."
-    )
-    per_device_eval_batch_size: int = HfArg(default=64, help="Rows of a step and device.")
+    base_model: str | None = flag(None, "Where the base model of an adapter is, if it is not where the adapter says.")
+    split: str = flag("test", "Part of the task to measure.", SPLITS)
+    zero_shot: bool = flag(False, "Answer by the language model's probabilities, without a trained head.")
+    zero_shot_prompt: str | None = flag(None, "With --zero_shot: what is appended to a text before a class's word.")
+    zero_shot_words: list[str] | None = flag(None, "With --zero_shot: one word per class, in the order of the labels.")
+    per_device_eval_batch_size: int = flag(64, "Rows of a step and device.")
 
 
 @in_output_folder

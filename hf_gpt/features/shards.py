@@ -21,11 +21,11 @@ from datasets.exceptions import DatasetGenerationError
 from pyarrow import parquet
 from safetensors.torch import save_file
 from tqdm.auto import tqdm
-from transformers.hf_argparser import HfArg
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from ..cards.features import card_text, describe_rows
 from ..files import OVERWRITE, UNFINISHED, check_empty, check_settings, output_folder, write_json, write_text
+from ..files.flags import flag
 from ..files.reading import read_json
 from ..files.texts import COMPRESSIONS, input_error, read_text_lines
 from ..loading import NamesModel, Source, check_ids, load_tokenizer
@@ -59,54 +59,45 @@ _PATIENCE = timedelta(days=7)
 class FeatureArguments(NamesModel):
     """What to read, which states to keep, and how to write them."""
 
-    model_name_or_path: str = HfArg(
+    model_name_or_path: str = flag(
         help="An hf_gpt folder or Hub id, with or without a head, or the folder of the OpenAI release."
     )
-    input_files: list[str] = HfArg(
+    input_files: list[str] = flag(
         help="Text files (.txt, one text a line), CSV, TSV, JSONL or Parquet; .gz and .xz are fine."
     )
-    output_dir: str = HfArg(help="Folder for the features; a run that was stopped goes on there.")
-    text_column: str = HfArg(default="text", help="Column of the text (not for text files).")
-    pair_column: str | None = HfArg(default=None, help="Column of a second text.")
-    keep_columns: list[str] | None = HfArg(
-        default=None, help="Columns to copy beside the features (parquet and arrow)."
+    output_dir: str = flag(help="Folder for the features; a run that was stopped goes on there.")
+    text_column: str = flag("text", "Column of the text (not for text files).")
+    pair_column: str | None = flag(None, "Column of a second text.")
+    keep_columns: list[str] | None = flag(None, "Columns to copy beside the features (parquet and arrow).")
+    quoted: bool = flag(True, "CSV and TSV: false where a double quote is a character like any other.")
+    layers: list[str] = flag(
+        ["-1"], "Layers: 0 is the embedding's output, 1 the first block's, -1 the last block's; or all."
     )
-    quoted: bool = HfArg(default=True, help="CSV and TSV: false where a double quote is a character like any other.")
-    layers: list[str] = HfArg(
-        default_factory=lambda: ["-1"],
-        help="Layers: 0 is the embedding's output, 1 the first block's, -1 the last block's; or all.",
+    pooling: str = flag(
+        "mean",
+        "What a text gives: mean of its tokens, state of its last token, state of its classify token, or none: a "
+        "state per token or word.",
     )
-    pooling: str = HfArg(
-        default="mean",
-        help="What a text gives: mean of its tokens, state of its last token, state of its classify token, or "
-        "none: a state per token or word.",
+    unit: str = flag("token", "With --pooling none: a state per token or per word.")
+    word_pooling: str = flag("mean", "With --unit word: mean of a word's tokens, or the last of them.")
+    task_template: bool | None = flag(
+        None,
+        "Read _start_ text _classify_ as the task heads do; by default as the tokenizer was saved, and always with "
+        "--pooling classify and with pairs.",
     )
-    unit: str = HfArg(default="token", help="With --pooling none: a state per token or per word.")
-    word_pooling: str = HfArg(default="mean", help="With --unit word: mean of a word's tokens, or the last of them.")
-    task_template: bool | None = HfArg(
-        default=None,
-        help="Read _start_ text _classify_ as the task heads do; by default as the tokenizer was saved, and "
-        "always with --pooling classify and with pairs.",
+    max_length: int | None = flag(None, "Longer texts are cut to so many tokens; by default the model's context.")
+    format: str = flag("parquet", "parquet, arrow, safetensors, or, not for --pooling none, npy.")
+    dtype: str = flag("float32", "The model's numbers: float32 or bfloat16.")
+    rows_per_shard: int | None = flag(None, "Rows of a file; by default 10,000, and 500 with --pooling none.")
+    tokens_per_batch: int | None = flag(
+        None, "Tokens of a batch, padding included; by default 512 on a CPU and 8192 elsewhere."
     )
-    max_length: int | None = HfArg(
-        default=None, help="Longer texts are cut to so many tokens; by default the model's context."
-    )
-    format: str = HfArg(default="parquet", help="parquet, arrow, safetensors, or, not for --pooling none, npy.")
-    dtype: str = HfArg(default="float32", help="The model's numbers: float32 or bfloat16.")
-    rows_per_shard: int | None = HfArg(
-        default=None, help="Rows of a file; by default 10,000, and 500 with --pooling none."
-    )
-    tokens_per_batch: int | None = HfArg(
-        default=None, help="Tokens of a batch, padding included; by default 512 on a CPU and 8192 elsewhere."
-    )
-    tokenizer_name: str | None = HfArg(default=None, help="Tokenizer, if not the model's own.")
-    revision: str = HfArg(default="main", help="Branch, tag or commit of a model on the Hub.")
-    n_head: int | None = HfArg(default=None, help="Heads of a release whose width is not 64 times that.")
-    attn_implementation: str | None = HfArg(default=None, help="sdpa, eager or flex_attention.")
-    use_cpu: bool = HfArg(default=False, help="Stay on the CPU.")
-    overwrite_output_dir: bool = HfArg(
-        default=False, help="Replace the features that an earlier run left in --output_dir."
-    )
+    tokenizer_name: str | None = flag(None, "Tokenizer, if not the model's own.")
+    revision: str = flag("main", "Branch, tag or commit of a model on the Hub.")
+    n_head: int | None = flag(None, "Heads of a release whose width is not 64 times that.")
+    attn_implementation: str | None = flag(None, "sdpa, eager or flex_attention.")
+    use_cpu: bool = flag(False, "Stay on the CPU.")
+    overwrite_output_dir: bool = flag(False, "Replace the features that an earlier run left in --output_dir.")
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from transformers.hf_argparser import HfArg
 
 from ..files import write_json, write_text
+from ..files.flags import flag
 from ..loading import NamesModel, check_ids
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
@@ -22,18 +22,13 @@ from ..training.arguments import check_ranges
 class LanguageModelArguments(NamesModel):
     """Which language model."""
 
-    model_name_or_path: str = HfArg(
-        help="Folder or Hub id of a language model: hf_gpt, OpenAI's release, a stock one, or an adapter, which is "
-        "merged."
+    model_name_or_path: str = flag(
+        help="Folder or Hub id of a language model: hf_gpt, OpenAI's release, a stock one, or an adapter (merged)."
     )
-    tokenizer_name: str | None = HfArg(
-        default=None, help="Folder or Hub id of the tokenizer; by default the model's own."
-    )
-    revision: str = HfArg(default="main", help="Branch, tag or commit of a model on the Hub.")
-    n_head: int | None = HfArg(default=None, help="Attention heads of OpenAI's files, where not width / 64.")
-    device: str | None = HfArg(
-        default=None, help="Such as cpu or cuda:1; by default the accelerator, if there is one."
-    )
+    tokenizer_name: str | None = flag(None, "Folder or Hub id of the tokenizer; by default the model's own.")
+    revision: str = flag("main", "Branch, tag or commit of a model on the Hub.")
+    n_head: int | None = flag(None, "Attention heads of OpenAI's files, where not width / 64.")
+    device: str | None = flag(None, "Such as cpu or cuda:1; by default the accelerator, if there is one.")
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -61,10 +56,10 @@ class LanguageModelArguments(NamesModel):
 class ReadingArguments(LanguageModelArguments):
     """Which language model, what it reads, and where the result goes: base of the commands that read texts."""
 
-    text: list[str] | None = HfArg(default=None, help="Texts.")
-    file: str | None = HfArg(default=None, help="File of texts, one a line.")
-    output_file: str | None = HfArg(default=None, help="A .json file for all that was found.")
-    overwrite: bool = HfArg(default=False, help="Replace an output file that is there.")
+    text: list[str] | None = flag(None, "Texts.")
+    file: str | None = flag(None, "File of texts, one a line.")
+    output_file: str | None = flag(None, "A .json file for all that was found.")
+    overwrite: bool = flag(False, "Replace an output file that is there.")
 
     # What the name of the output file may end in.
     suffixes: ClassVar[tuple[str, ...]] = (".json",)

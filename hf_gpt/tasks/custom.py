@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from transformers.hf_argparser import HfArg
-
+from ..files.flags import flag
 from ..model.configuration_gpt import GPTConfig
 from .readers import read_by_suffix
 from .spec import CHOICE_TEXT, LABEL_SEPARATOR, MULTI_LABEL, SINGLE_LABEL, TEXT_COLUMNS, Cut, Layout, TaskSpec
@@ -43,63 +42,55 @@ class CustomTask:
     `class_names` may also map the file's labels to the names to use for them.
     """
 
-    task_family: str | None = HfArg(
-        default=None,
-        help="classification, entailment, similarity, multiple-choice or tagging; by default the one that takes the "
+    task_family: str | None = flag(
+        None,
+        "classification, entailment, similarity, multiple-choice or tagging; by default the one that takes the "
         "columns that are named (of pairs entailment).",
     )
-    train_file: str | None = HfArg(default=None, help="CSV, TSV, JSONL or Parquet file.")
-    validation_file: str | None = HfArg(default=None, help="By default cut from the training rows.")
-    test_file: str | None = HfArg(default=None, help="May lack labels.")
-    validation_size: float = HfArg(
-        default=0.1, help="Rows, or below 1 their share, that are cut from the training rows."
+    train_file: str | None = flag(None, "CSV, TSV, JSONL or Parquet file.")
+    validation_file: str | None = flag(None, "By default cut from the training rows.")
+    test_file: str | None = flag(None, "May lack labels.")
+    validation_size: float = flag(0.1, "Rows, or below 1 their share, that are cut from the training rows.")
+    group_by: list[str] | None = flag(
+        None,
+        "Rows that agree in these (text, premise, context, ...), but for case and white space, stay on one side of "
+        "the cut; by default in all texts, of multiple choice in context and question.",
     )
-    group_by: list[str] | None = HfArg(
-        default=None,
-        help="Rows that agree in these (text, premise, context, ...), but for case and white space, stay on one side "
-        "of the cut; by default in all texts, of multiple choice in context and question.",
+    text_column: str | None = flag(None, "Text to classify.")
+    premise_column: str | None = flag(None, "First text of a pair.")
+    hypothesis_column: str | None = flag(None, "Second text of a pair.")
+    context_column: str | None = flag(None, "What the choices follow.")
+    question_column: str | None = flag(None, "Question behind the context.")
+    choices_column: str | None = flag(None, "Column that holds a list of choices.")
+    choice_columns: list[str] | None = flag(None, "One column per choice.")
+    words_column: str | None = flag(
+        None, "Column that holds a list of words, or words parted by spaces; so are their labels."
     )
-    text_column: str | None = HfArg(default=None, help="Text to classify.")
-    premise_column: str | None = HfArg(default=None, help="First text of a pair.")
-    hypothesis_column: str | None = HfArg(default=None, help="Second text of a pair.")
-    context_column: str | None = HfArg(default=None, help="What the choices follow.")
-    question_column: str | None = HfArg(default=None, help="Question behind the context.")
-    choices_column: str | None = HfArg(default=None, help="Column that holds a list of choices.")
-    choice_columns: list[str] | None = HfArg(default=None, help="One column per choice.")
-    words_column: str | None = HfArg(
-        default=None, help="Column that holds a list of words, or words parted by spaces; so are their labels."
+    label_column: str = flag("label", "Class, score, or index of the right choice.")
+    label_separator: str | None = flag(None, "What stands between labels where a row may have several, such as ';'.")
+    label_columns: list[str] | None = flag(
+        None, "Where a row may have several labels: one column of 0 and 1 for each label."
     )
-    label_column: str = HfArg(default="label", help="Class, score, or index of the right choice.")
-    label_separator: str | None = HfArg(
-        default=None, help="What stands between labels where a row may have several, such as ';'."
+    id_column: str | None = flag(None, "What predictions.tsv calls a row; by default its number in the file.")
+    class_names: list[str] | None = flag(None, "All classes; by default those found.")
+    problem_type: str | None = flag(
+        None, "single_label_classification, multi_label_classification, regression or ordinal."
     )
-    label_columns: list[str] | None = HfArg(
-        default=None, help="Where a row may have several labels: one column of 0 and 1 for each label."
+    score_range: list[float] | None = flag(
+        None, "With --problem_type ordinal: the lowest score, which is 0, and the highest."
     )
-    id_column: str | None = HfArg(
-        default=None, help="What predictions.tsv calls a row; by default its number in the file."
+    metrics: list[str] | None = flag(
+        None, "What is measured, the main metric first; by default what goes with the kind of label."
     )
-    class_names: list[str] | None = HfArg(default=None, help="All classes; by default those found.")
-    problem_type: str | None = HfArg(
-        default=None, help="single_label_classification, multi_label_classification, regression or ordinal."
+    first_choice: str = flag(
+        "0", "How the file writes the first choice: 0, 1 or A; text if it has the right choice's text."
     )
-    score_range: list[float] | None = HfArg(
-        default=None, help="With --problem_type ordinal: the lowest score, which is 0, and the highest."
+    skip_bad_rows: bool = flag(
+        False, "Leave out rows without a text or a known label instead of stopping, and count them."
     )
-    metrics: list[str] | None = HfArg(
-        default=None, help="What is measured, the main metric first; by default what goes with the kind of label."
-    )
-    first_choice: str = HfArg(
-        default="0", help="How the file writes the first choice: 0, 1 or A; text if it has the right choice's text."
-    )
-    skip_bad_rows: bool = HfArg(
-        default=False, help="Leave out rows without a text or a known label instead of stopping, and count them."
-    )
-    delimiter: str | None = HfArg(
-        default=None, help=r"What separates columns, such as ';' or '\t'; by default as the name says."
-    )
-    quoted: bool = HfArg(default=True, help="Whether double quotes enclose fields.")
-    encoding: str = HfArg(default="utf-8", help="Encoding of text files.")
+    delimiter: str | None = flag(None, "What separates columns, such as ';' or '\\t'; by default as the name says.")
+    quoted: bool = flag(True, "Whether double quotes enclose fields.")
+    encoding: str = flag("utf-8", "Encoding of text files.")
 
     def with_labels_of(self, config: GPTConfig) -> Self:
         """The same with the kind of label and the classes of a fine-tuned model, where they are not given."""
@@ -171,10 +162,10 @@ class CustomTask:
                 "--label_columns names one column of 0 and 1 for each class: leave out --class_names and "
                 "--label_separator."
             )
-        for flag in ("class_names", "label_columns"):
-            names = getattr(self, flag)
+        for name in ("class_names", "label_columns"):
+            names = getattr(self, name)
             if names is not None and (len(names) < 2 or len(set(map(str, names))) < len(names)):
-                raise ValueError(f"--{flag} must name at least 2 different classes, not {', '.join(map(str, names))}.")
+                raise ValueError(f"--{name} must name at least 2 different classes, not {', '.join(map(str, names))}.")
         if problem_type == "ordinal" and self.score_range is None:
             raise ValueError("An ordinal task needs --score_range, the lowest score (0) and the highest.")
         if self.score_range is not None and len(self.score_range) != 2:

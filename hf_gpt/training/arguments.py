@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 from transformers import TrainingArguments
-from transformers.hf_argparser import HfArg
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.integrations.deepspeed import is_deepspeed_available
 
 from ..adapters import METHODS
+from ..files.flags import flag
 from ..loading import NamesModel
 from ..tasks.custom import CustomTask
 from ..trees.transforms import TRUNCATION_RULES
@@ -86,56 +86,46 @@ def check_ranges(arguments: Any) -> None:
 class ModelArguments(NamesModel):
     """Which model to start from."""
 
-    model_name_or_path: str | None = HfArg(
-        default=None,
-        help="Model to start from: an hf_gpt folder or Hub id (fine-tuned ones and adapters too: their head is "
-        "drawn anew), or the folder of the OpenAI release.",
+    model_name_or_path: str | None = flag(
+        None,
+        "Model to start from: an hf_gpt folder or Hub id (fine-tuned ones and adapters too: their head is drawn "
+        "anew), or the folder of the OpenAI release.",
     )
-    tokenizer_name: str | None = HfArg(
-        default=None, help="Folder or Hub id of the tokenizer; by default the model's own."
+    tokenizer_name: str | None = flag(None, "Folder or Hub id of the tokenizer; by default the model's own.")
+    revision: str = flag("main", "Branch, tag or commit of a model on the Hub.")
+    keep_head: bool = flag(False, "Go on with the head of a fine-tuned model, whose labels must be the task's.")
+    random_weights: bool = flag(False, "Keep the model's shape but draw its weights anew: no pretraining.")
+    transfer_layers: int | None = flag(
+        None, "Keep the embeddings and the lowest so many layers of the model; draw the others anew."
     )
-    revision: str = HfArg(default="main", help="Branch, tag or commit of a model on the Hub.")
-    keep_head: bool = HfArg(
-        default=False, help="Go on with the head of a fine-tuned model, whose labels must be the task's."
+    n_head: int | None = flag(None, "Attention heads of a release whose width is not 64 times their number.")
+    lm_coef: float = flag(0.5, "Weight of the language-model loss; 0 leaves it out.")
+    dropout: float | None = flag(None, "All four dropout rates; by default those of the model's configuration.")
+    release_quirks: bool = flag(False, "Train with the accidents of the release (see GPTConfig).")
+    attn_implementation: str | None = flag(
+        None,
+        "sdpa (the default; training on a CPU has a kernel of ours, as with blockwise), eager or flex_attention.",
+        ["blockwise", "sdpa", "eager", "flex_attention"],
     )
-    random_weights: bool = HfArg(
-        default=False, help="Keep the model's shape but draw its weights anew: no pretraining."
-    )
-    transfer_layers: int | None = HfArg(
-        default=None, help="Keep the embeddings and the lowest so many layers of the model; draw the others anew."
-    )
-    n_head: int | None = HfArg(
-        default=None, help="Attention heads of a release whose width is not 64 times their number."
-    )
-    lm_coef: float = HfArg(default=0.5, help="Weight of the language-model loss; 0 leaves it out.")
-    dropout: float | None = HfArg(
-        default=None, help="All four dropout rates; by default those of the model's configuration."
-    )
-    release_quirks: bool = HfArg(default=False, help="Train with the accidents of the release (see GPTConfig).")
-    attn_implementation: str | None = HfArg(
-        default=None,
-        help="sdpa (the default; training on a CPU has a kernel of ours, as with blockwise), eager or flex_attention.",
-        metadata={"choices": ["blockwise", "sdpa", "eager", "flex_attention"]},
-    )
-    adaptation: str = HfArg(
-        default="full",
-        help="What is trained: everything (full), the head alone (frozen), or an adapter and the head (see "
+    adaptation: str = flag(
+        "full",
+        "What is trained: everything (full), the head alone (frozen), or an adapter and the head (see "
         "hf_gpt.adapters). The fewer parameters, the higher the learning rate that they want.",
-        metadata={"choices": ["full", "frozen", *METHODS]},
+        ["full", "frozen", *METHODS],
     )
-    layers: str | None = HfArg(
-        default=None,
-        help="With --adaptation frozen, what the head reads: last, the number of a layer (0 is the output of "
-        "the embedding, -1 the last), or mix, a learnt mix of all layers.",
+    layers: str | None = flag(
+        None,
+        "With --adaptation frozen, what the head reads: last, the number of a layer (0 is the output of the "
+        "embedding, -1 the last), or mix, a learnt mix of all layers.",
     )
-    cache_features: bool = HfArg(
-        default=True, help="With --adaptation frozen: run the model once and train the head on what it gave."
+    cache_features: bool = flag(
+        True, "With --adaptation frozen: run the model once and train the head on what it gave."
     )
-    adapter_size: int | None = HfArg(
-        default=None, help="Rank of lora (8), virtual tokens of prefix and prompt (20), width of houlsby (32)."
+    adapter_size: int | None = flag(
+        None, "Rank of lora (8), virtual tokens of prefix and prompt (20), width of houlsby (32)."
     )
-    use_dora: bool = HfArg(default=False, help="With --adaptation lora: DoRA.")
-    use_rslora: bool = HfArg(default=False, help="With --adaptation lora: rank-stabilised LoRA.")
+    use_dora: bool = flag(False, "With --adaptation lora: DoRA.")
+    use_rslora: bool = flag(False, "With --adaptation lora: rank-stabilised LoRA.")
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -145,29 +135,27 @@ class ModelArguments(NamesModel):
 class DataArguments(CustomTask):
     """Which task to train on, and how its rows are laid out."""
 
-    task: str | None = HfArg(default=None, help="Name of the task; --list_tasks prints all.")
-    list_tasks: bool = HfArg(default=False, help="Print the tasks and stop.")
-    data_dir: str | None = HfArg(default=None, help="Folder of the data set's published files.")
-    tasks: list[str] | None = HfArg(
-        default=None, help="Several tasks that are trained together, a head for each on one transformer."
+    task: str | None = flag(None, "Name of the task; --list_tasks prints all.")
+    list_tasks: bool = flag(False, "Print the tasks and stop.")
+    data_dir: str | None = flag(None, "Folder of the data set's published files.")
+    tasks: list[str] | None = flag(
+        None, "Several tasks that are trained together, a head for each on one transformer."
     )
-    data_dirs: list[str] | None = HfArg(
-        default=None, help="With --tasks: folders of published files, as trec=FOLDER sst2=FOLDER."
+    data_dirs: list[str] | None = flag(None, "With --tasks: folders of published files, as trec=FOLDER sst2=FOLDER.")
+    task_rows_cap: int | None = flag(
+        None, "With --tasks: so many rows of each an epoch at most; the next epochs go on with others."
     )
-    task_rows_cap: int | None = HfArg(
-        default=None, help="With --tasks: so many rows of each an epoch at most; the next epochs go on with others."
+    max_length: int | None = flag(None, "Longest sequence in tokens; by default the model's context.")
+    truncation: str = flag(
+        "longest_first",
+        "What a text that is too long loses: longest_first cuts only what does not fit; half is the release's rule, "
+        "half the context for either side.",
+        TRUNCATION_RULES,
     )
-    max_length: int | None = HfArg(default=None, help="Longest sequence in tokens; by default the model's context.")
-    truncation: str = HfArg(
-        default="longest_first",
-        help="What a text that is too long loses: longest_first cuts only what does not fit; half is the "
-        "release's rule, half the context for either side.",
-        metadata={"choices": list(TRUNCATION_RULES)},
-    )
-    share_prefix: bool = HfArg(default=True, help="Compute what the sequences of a row have in common once.")
-    max_train_rows: int | None = HfArg(default=None, help="Train on so many rows only, drawn once for all.")
-    max_eval_rows: int | None = HfArg(default=None, help="Evaluate on so many rows only.")
-    num_proc: int | None = HfArg(default=None, help="Processes that tokenize.")
+    share_prefix: bool = flag(True, "Compute what the sequences of a row have in common once.")
+    max_train_rows: int | None = flag(None, "Train on so many rows only, drawn once for all.")
+    max_eval_rows: int | None = flag(None, "Evaluate on so many rows only.")
+    num_proc: int | None = flag(None, "Processes that tokenize.")
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -204,18 +192,16 @@ def check_launch() -> None:
 class LauncherArguments(TrainingArguments):
     """The Trainer's own arguments; processes that a launcher starts where there is no accelerator stay on the CPU."""
 
-    output_dir: str | None = HfArg(default=None, help="Folder of the results (required).")
-    resume_from_checkpoint: str | None = HfArg(
-        default=None, help="Go on after a stop: last, or the folder of a checkpoint."
-    )
+    output_dir: str | None = flag(None, "Folder of the results (required).")
+    resume_from_checkpoint: str | None = flag(None, "Go on after a stop: last, or the folder of a checkpoint.")
 
-    logging_nan_inf_filter: bool = HfArg(
-        default=False, help="Leave losses that are not finite out of the log, which would end the run."
+    logging_nan_inf_filter: bool = flag(
+        False, "Leave losses that are not finite out of the log, which would end the run."
     )
-    overwrite_output_dir: bool = HfArg(default=False, help="Replace what an earlier run left in --output_dir.")
-    report_to: list[str] = HfArg(default_factory=lambda: ["none"], help="Trackers, such as tensorboard.")
-    remove_unused_columns: bool = HfArg(default=False, help="The collator reads all columns.")
-    use_cache: bool = HfArg(default=True, help="What the saved configuration says; training has no cache.")
+    overwrite_output_dir: bool = flag(False, "Replace what an earlier run left in --output_dir.")
+    report_to: list[str] = flag(["none"], "Trackers, such as tensorboard.")
+    remove_unused_columns: bool = flag(False, "The collator reads all columns.")
+    use_cache: bool = flag(True, "What the saved configuration says; training has no cache.")
 
     def __post_init__(self) -> None:
         if not self.output_dir:
@@ -269,53 +255,46 @@ class FineTuningArguments(LauncherArguments):
     `optimizer` and `schedule` choose the release's; `trainer` stands for what `--optim` and `--lr_scheduler_type` say.
     """
 
-    learning_rate: float = HfArg(default=6.25e-5, help="Highest learning rate.")
-    num_train_epochs: float = HfArg(default=3.0, help="Passes over the training rows.")
-    per_device_train_batch_size: int = HfArg(default=32, help="Rows of a step and device.")
-    per_device_eval_batch_size: int = HfArg(default=64, help="Rows of an evaluation step and device.")
-    weight_decay: float = HfArg(default=0.01, help="Decay of matrices and embeddings.")
-    max_grad_norm: float = HfArg(default=1.0, help="Gradients are scaled down to this norm.")
-    optim: str = HfArg(default="adamw_torch_fused", help="With --optimizer trainer: its optimizer.")
-    optimizer: str = HfArg(
-        default="release", help="The release's Adam, or the Trainer's.", metadata={"choices": ["release", "trainer"]}
+    learning_rate: float = flag(6.25e-5, "Highest learning rate.")
+    num_train_epochs: float = flag(3.0, "Passes over the training rows.")
+    per_device_train_batch_size: int = flag(32, "Rows of a step and device.")
+    per_device_eval_batch_size: int = flag(64, "Rows of an evaluation step and device.")
+    weight_decay: float = flag(0.01, "Decay of matrices and embeddings.")
+    max_grad_norm: float = flag(1.0, "Gradients are scaled down to this norm.")
+    optim: str = flag("adamw_torch_fused", "With --optimizer trainer: its optimizer.")
+    optimizer: str = flag("release", "The release's Adam, or the Trainer's.", ["release", "trainer"])
+    decay_vectors: bool = flag(False, "Decay gains and biases too (vector_l2).")
+    schedule: str = flag("warmup_linear", "A schedule of the release, or the Trainer's.", [*SCHEDULES, "trainer"])
+    warmup: float = flag(0.002, "Share of the updates that warm up (release schedules).")
+    layer_decay: float = flag(
+        1.0, "Factor of the learning rate from each layer to the one below; the head has it all."
     )
-    decay_vectors: bool = HfArg(default=False, help="Decay gains and biases too (vector_l2).")
-    schedule: str = HfArg(
-        default="warmup_linear",
-        help="A schedule of the release, or the Trainer's.",
-        metadata={"choices": [*SCHEDULES, "trainer"]},
+    unfreeze: str = flag(
+        "none",
+        "Begin with the head alone, then train one more block from the top in each stage (gradual), everything "
+        "(head_first), or each block alone from the bottom and then everything (chain_thaw).",
+        ["none", *KINDS],
     )
-    warmup: float = HfArg(default=0.002, help="Share of the updates that warm up (release schedules).")
-    layer_decay: float = HfArg(
-        default=1.0, help="Factor of the learning rate from each layer to the one below; the head has it all."
+    unfreeze_every: str | None = flag(
+        None,
+        "Length of a stage of --unfreeze: epoch, a number of updates, or a share of all updates below 1; by default "
+        "all stages are equally long (head_first: 0.1).",
     )
-    unfreeze: str = HfArg(
-        default="none",
-        help="Begin with the head alone, then train one more block from the top in each stage (gradual), "
-        "everything (head_first), or each block alone from the bottom and then everything (chain_thaw).",
-        metadata={"choices": ["none", *KINDS]},
+    train_sampling_strategy: str = flag(
+        "group_by_length", "group_by_length: batches of rows of like length, in random order; random: no grouping."
     )
-    unfreeze_every: str | None = HfArg(
-        default=None,
-        help="Length of a stage of --unfreeze: epoch, a number of updates, or a share of all updates below 1; "
-        "by default all stages are equally long (head_first: 0.1).",
+    eval_strategy: str = flag("epoch", "When to evaluate.")
+    save_strategy: str = flag("epoch", "When to save a checkpoint.")
+    save_total_limit: int | None = flag(1, "Checkpoints kept beside the best.")
+    load_best_model_at_end: bool = flag(True, "Keep the best checkpoint's weights.")
+    logging_steps: float = flag(10, "Steps between log lines.")
+    ddp_find_unused_parameters: bool | None = flag(
+        False, "Every parameter takes part in every step, so there is nothing to look for."
     )
-    train_sampling_strategy: str = HfArg(
-        default="group_by_length",
-        help="group_by_length: batches of rows of like length, in random order; random: no grouping.",
+    seeds: int | None = flag(
+        None, "Train so many times, with seeds counted up from --seed, in folders of --output_dir."
     )
-    eval_strategy: str = HfArg(default="epoch", help="When to evaluate.")
-    save_strategy: str = HfArg(default="epoch", help="When to save a checkpoint.")
-    save_total_limit: int | None = HfArg(default=1, help="Checkpoints kept beside the best.")
-    load_best_model_at_end: bool = HfArg(default=True, help="Keep the best checkpoint's weights.")
-    logging_steps: float = HfArg(default=10, help="Steps between log lines.")
-    ddp_find_unused_parameters: bool | None = HfArg(
-        default=False, help="Every parameter takes part in every step, so there is nothing to look for."
-    )
-    seeds: int | None = HfArg(
-        default=None, help="Train so many times, with seeds counted up from --seed, in folders of --output_dir."
-    )
-    plot: bool = HfArg(default=True, help="With --seeds: draw results.png, which needs matplotlib.")
+    plot: bool = flag(True, "With --seeds: draw results.png, which needs matplotlib.")
 
     def warmup_share(self, updates: int) -> float:
         """The share of all updates that warm up, for the release's schedules."""

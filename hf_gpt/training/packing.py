@@ -11,8 +11,8 @@ from datasets import Sequence as SequenceFeature
 from datasets.exceptions import DatasetGenerationError
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
-from transformers.hf_argparser import HfArg
 
+from ..files.flags import flag
 from ..model.tokenization_gpt import GPTTokenizer
 from .arguments import check_ranges
 from .text_files import WIKITEXT_UNKNOWN, iter_texts, join_wikitext_cuts, unwrap_paragraphs, wikitext_articles
@@ -36,44 +36,35 @@ _SHUFFLED_ROWS = 1_000
 class TextArguments:
     """What to read."""
 
-    text_files: list[str] | None = HfArg(
-        default=None,
-        help="Text files, JSONL or Parquet (a text a row), folders, or .zip/.tar.xz archives of .txt files.",
+    text_files: list[str] | None = flag(
+        None, "Text files, JSONL or Parquet (a text a row), folders, or .zip/.tar.xz archives of .txt files."
     )
-    dataset_name: str | None = HfArg(
-        default=None, help="Instead: id of a data set on the Hub, or a folder that datasets reads."
+    dataset_name: str | None = flag(None, "Instead: id of a data set on the Hub, or a folder that datasets reads.")
+    dataset_config: str | None = flag(None, "Its configuration, if it has several.")
+    dataset_split: str = flag("train", "The part of it to train on.")
+    dataset_revision: str = flag("main", "Its branch, tag or commit on the Hub.")
+    streaming: bool = flag(
+        False,
+        "For what does not fit on the disk: read and pack while training, 1,000 rows shuffled at a time. Needs "
+        "--max_steps.",
     )
-    dataset_config: str | None = HfArg(default=None, help="Its configuration, if it has several.")
-    dataset_split: str = HfArg(default="train", help="The part of it to train on.")
-    dataset_revision: str = HfArg(default="main", help="Its branch, tag or commit on the Hub.")
-    streaming: bool = HfArg(
-        default=False,
-        help="For what does not fit on the disk: read and pack while training, 1,000 rows shuffled at a time. "
-        "Needs --max_steps.",
+    validation_files: list[str] | None = flag(None, "What to measure, instead of a held-out part of --text_files.")
+    text_column: str = flag("text", "Column of the text in JSONL, Parquet and data sets.")
+    tokenizer: str | None = flag(None, "Folder or Hub id of a GPTTokenizer; by default that of --model_name_or_path.")
+    unwrap: bool = flag(True, "Join the hard-wrapped lines of a paragraph.")
+    wikitext: bool = flag(
+        False,
+        "The files are WikiText's: each article is a document, <unk> the unknown token, and 1 @,@ 000 is 1,000. "
+        "Words are counted as they are given.",
     )
-    validation_files: list[str] | None = HfArg(
-        default=None, help="What to measure, instead of a held-out part of --text_files."
+    hold_out_every: int = flag(
+        50,
+        "Hold out one document in so many, chosen by its text; of fewer documents than that, the middle of each, one "
+        "part in so many. 0: nothing.",
     )
-    text_column: str = HfArg(default="text", help="Column of the text in JSONL, Parquet and data sets.")
-    tokenizer: str | None = HfArg(
-        default=None, help="Folder or Hub id of a GPTTokenizer; by default that of --model_name_or_path."
-    )
-    unwrap: bool = HfArg(default=True, help="Join the hard-wrapped lines of a paragraph.")
-    wikitext: bool = HfArg(
-        default=False,
-        help="The files are WikiText's: each article is a document, <unk> the unknown token, and 1 @,@ 000 is "
-        "1,000. Words are counted as they are given.",
-    )
-    hold_out_every: int = HfArg(
-        default=50,
-        help="Hold out one document in so many, chosen by its text; of fewer documents than that, the middle "
-        "of each, one part in so many. 0: nothing.",
-    )
-    validation_rows: int = HfArg(default=200, help="Held-out rows to measure, spread over them all.")
-    row_length: int | None = HfArg(
-        default=None, help="Tokens of a row, at most the model's context, which is the default."
-    )
-    num_proc: int | None = HfArg(default=None, help="Processes that tokenize.")
+    validation_rows: int = flag(200, "Held-out rows to measure, spread over them all.")
+    row_length: int | None = flag(None, "Tokens of a row, at most the model's context, which is the default.")
+    num_proc: int | None = flag(None, "Processes that tokenize.")
 
     def __post_init__(self) -> None:
         check_ranges(self)

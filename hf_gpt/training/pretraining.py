@@ -9,7 +9,6 @@ from typing import Any
 
 from datasets import Dataset, IterableDataset
 from transformers import set_seed
-from transformers.hf_argparser import HfArg
 from transformers.trainer_utils import IntervalStrategy
 
 from ..cards.callback import ModelCardCallback
@@ -17,6 +16,7 @@ from ..cards.fine_tuned import FineTunedCard
 from ..cards.pretrained import learning_rate_advice
 from ..conversion.sources import KINDS, forget_task
 from ..files import PRETRAINING, in_output_folder, write_json
+from ..files.flags import flag
 from ..loading import Source, check_ids, open_source
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import GPTForCausalLM, GPTForMaskedLM, GPTLanguageModel, GPTModel
@@ -43,40 +43,32 @@ _DROPOUTS = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop")
 class ShapeArguments:
     """What to start from: a model that is given, or the shape of a new one."""
 
-    model_name_or_path: str | None = HfArg(
-        default=None,
-        help="Language model to go on with: an hf_gpt folder or Hub id (of a fine-tuned one the head is left "
-        "out, an adapter is merged), the folder of the OpenAI release, or a stock openai-gpt. If none, a new one.",
+    model_name_or_path: str | None = flag(
+        None,
+        "Language model to go on with: an hf_gpt folder or Hub id (of a fine-tuned one the head is left out, an "
+        "adapter is merged), the folder of the OpenAI release, or a stock openai-gpt. If none, a new one.",
     )
-    revision: str = HfArg(default="main", help="Branch, tag or commit of a model on the Hub.")
-    masked: bool = HfArg(
-        default=False,
-        help="Train a masked language model, which reads from both sides and guesses hidden words, 15 percent "
-        "of the tokens. A given model may be a causal one.",
+    revision: str = flag("main", "Branch, tag or commit of a model on the Hub.")
+    masked: bool = flag(
+        False,
+        "Train a masked language model, which reads from both sides and guesses hidden words, 15 percent of the "
+        "tokens. A given model may be a causal one.",
     )
-    n_layer: int | None = HfArg(default=None, help="Blocks of a new model (default: 5).")
-    n_embd: int | None = HfArg(default=None, help="Width of a new model (default: 192).")
-    n_head: int | None = HfArg(
-        default=None,
-        help="Attention heads of a new model, which divide the width (default: 3), or of a release whose width "
-        "is not 64 times their number.",
+    n_layer: int | None = flag(None, "Blocks of a new model (default: 5).")
+    n_embd: int | None = flag(None, "Width of a new model (default: 192).")
+    n_head: int | None = flag(
+        None,
+        "Attention heads of a new model, which divide the width (default: 3), or of a release whose width is not 64 "
+        "times their number.",
     )
-    n_positions: int | None = HfArg(default=None, help="Context of a new model (default: 512).")
-    n_inner: int | None = HfArg(
-        default=None, help="Width of a new model's feed-forward layers (default: 4 times the width)."
+    n_positions: int | None = flag(None, "Context of a new model (default: 512).")
+    n_inner: int | None = flag(None, "Width of a new model's feed-forward layers (default: 4 times the width).")
+    afn: str | None = flag(None, "Activation of a new model (default: gelu).", ["gelu", "relu", "swish"])
+    norm_first: bool = flag(
+        False, "Give a new model GPT-2's blocks, with the norms before each layer and one at the end."
     )
-    afn: str | None = HfArg(
-        default=None,
-        help="Activation of a new model (default: gelu).",
-        metadata={"choices": ["gelu", "relu", "swish"]},
-    )
-    norm_first: bool = HfArg(
-        default=False, help="Give a new model GPT-2's blocks, with the norms before each layer and one at the end."
-    )
-    dropout: float | None = HfArg(
-        default=None, help="All dropout rates; by default a new model's are 0 and a given one's its own."
-    )
-    attn_implementation: str | None = HfArg(default=None, help="sdpa, eager or flex_attention.")
+    dropout: float | None = flag(None, "All dropout rates; by default a new model's are 0 and a given one's its own.")
+    attn_implementation: str | None = flag(None, "sdpa, eager or flex_attention.")
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -102,31 +94,29 @@ class ShapeArguments:
 class PretrainingArguments(LauncherArguments):
     """The Trainer's own arguments with defaults for a small GPT."""
 
-    learning_rate: float | None = HfArg(
-        default=None,
-        help=f"Highest learning rate (default: {NEW_MODEL['learning_rate']:g}, for a given model "
+    learning_rate: float | None = flag(
+        None,
+        f"Highest learning rate (default: {NEW_MODEL['learning_rate']:g}, for a given model "
         f"{GIVEN_MODEL['learning_rate']:g}).",
     )
-    lr_scheduler_type: str = HfArg(default="cosine", help="Shape of the schedule.")
-    schedule: str = HfArg(
-        default="trainer",
-        help="The Trainer's schedule (--lr_scheduler_type), or one of the release.",
-        metadata={"choices": ["trainer", *SCHEDULES]},
+    lr_scheduler_type: str = flag("cosine", "Shape of the schedule.")
+    schedule: str = flag(
+        "trainer", "The Trainer's schedule (--lr_scheduler_type), or one of the release.", ["trainer", *SCHEDULES]
     )
-    warmup_steps: float | None = HfArg(
-        default=None,
-        help=f"Steps of warm-up, or a share below 1 (default: {NEW_MODEL['warmup_steps']:g}, for a given model "
+    warmup_steps: float | None = flag(
+        None,
+        f"Steps of warm-up, or a share below 1 (default: {NEW_MODEL['warmup_steps']:g}, for a given model "
         f"{GIVEN_MODEL['warmup_steps']:g}).",
     )
-    weight_decay: float = HfArg(default=0.01, help="Decay of matrices.")
-    per_device_train_batch_size: int = HfArg(default=16, help="Rows of a step and device.")
-    save_strategy: str = HfArg(default="steps", help="When to save.")
-    save_steps: float = HfArg(default=200, help="Steps between checkpoints.")
-    save_total_limit: int | None = HfArg(default=2, help="Checkpoints that are kept.")
-    eval_strategy: str = HfArg(default="steps", help="When to measure the held-out rows.")
-    eval_steps: float | None = HfArg(default=500, help="Steps between measurements.")
-    logging_steps: float = HfArg(default=50, help="Steps between log lines.")
-    prediction_loss_only: bool = HfArg(default=True, help="Evaluation keeps the loss alone.")
+    weight_decay: float = flag(0.01, "Decay of matrices.")
+    per_device_train_batch_size: int = flag(16, "Rows of a step and device.")
+    save_strategy: str = flag("steps", "When to save.")
+    save_steps: float = flag(200, "Steps between checkpoints.")
+    save_total_limit: int | None = flag(2, "Checkpoints that are kept.")
+    eval_strategy: str = flag("steps", "When to measure the held-out rows.")
+    eval_steps: float | None = flag(500, "Steps between measurements.")
+    logging_steps: float = flag(50, "Steps between log lines.")
+    prediction_loss_only: bool = flag(True, "Evaluation keeps the loss alone.")
 
     def __post_init__(self) -> None:
         # Which of the two sets of defaults holds is known where the model is.

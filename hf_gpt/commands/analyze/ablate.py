@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from transformers.hf_argparser import HfArg
 
 from ...analysis import AnalysisArguments, mean_intervals, words_of
 from ...analysis.ablation import (
@@ -41,6 +40,7 @@ from ...analysis.ablation import (
 )
 from ...analysis.pages import terminal_text, write_coloured
 from ...analysis.pictures import curves_picture, grid_picture, intervals_picture, write_picture
+from ...files.flags import flag
 from ...model.modeling_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTPreTrainedModel
 from ...model.tokenization_gpt import GPTTokenizer
 from ...tasks.spec import SINGLE_LABEL
@@ -55,20 +55,16 @@ _SHOWN, _RANDOM = 20, 3
 class Arguments(AnalysisArguments):
     """Which model and texts, what is switched off, and where the result goes."""
 
-    what: str = HfArg(
-        default="heads",
-        help="What is switched off.",
-        metadata={"choices": ["heads", "neurons", "layers", "dimensions", "words"]},
+    what: str = flag("heads", "What is switched off.", ["heads", "neurons", "layers", "dimensions", "words"])
+    replacement: str = flag("zero", "What stands in for it.", ["zero", "mean"])
+    metric: str = flag(
+        "lm_loss",
+        "The language model's loss; or the loss, or share of errors, of a fine-tuned classifier.",
+        ["lm_loss", "loss", "error"],
     )
-    replacement: str = HfArg(default="zero", help="What stands in for it.", metadata={"choices": ["zero", "mean"]})
-    metric: str = HfArg(
-        default="lm_loss",
-        help="The language model's loss; or the loss, or share of errors, of a fine-tuned classifier.",
-        metadata={"choices": ["lm_loss", "loss", "error"]},
-    )
-    mask: str | None = HfArg(default=None, help="Mask, as mask.json, of parts that are off from the start.")
-    max_rise: float = HfArg(default=0.01, help="By how much the measure may rise under the saved mask.")
-    batch_size: int = HfArg(default=16, help="Texts that are read at once.")
+    mask: str | None = flag(None, "Mask, as mask.json, of parts that are off from the start.")
+    max_rise: float = flag(0.01, "By how much the measure may rise under the saved mask.")
+    batch_size: int = flag(16, "Texts that are read at once.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

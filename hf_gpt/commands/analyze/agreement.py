@@ -19,12 +19,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from transformers.hf_argparser import HfArg
-
 from ...analysis import AnalysisArguments, redrawn
 from ...analysis.agreement import accuracies, agreement_pairs, read_sets, score_pairs
 from ...analysis.pictures import shares_picture, write_picture
 from ...files import write_json
+from ...files.flags import flag
 
 
 @dataclass(kw_only=True)
@@ -35,12 +34,10 @@ class Arguments(AnalysisArguments):
     text: None = field(default=None, init=False)
     text_column: str = field(default="text", init=False)
     label_column: str = field(default="label", init=False)
-    file: str | None = HfArg(
-        default=None, help="File or folder of minimal pairs, TSV or JSONL; without it, made ones."
-    )
-    max_pairs: int = HfArg(default=200, help="Pairs of a set at most; the first of a file.")
-    control: bool = HfArg(default=True, help="Measure the model with random weights, too.")
-    batch_size: int = HfArg(default=128, help="Sentences that are read at once.")
+    file: str | None = flag(None, "File or folder of minimal pairs, TSV or JSONL; without it, made ones.")
+    max_pairs: int = flag(200, "Pairs of a set at most; the first of a file.")
+    control: bool = flag(True, "Measure the model with random weights, too.")
+    batch_size: int = flag(128, "Sentences that are read at once.")
 
 
 def run(args: Arguments) -> None:

@@ -17,12 +17,11 @@ token, the token before, and `_delimiter_`. The first token of a text, which see
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformers.hf_argparser import HfArg
-
 from ...analysis import AnalysisArguments, interval_record, words_of
 from ...analysis.attention import STATISTICS, attention_of, path_record, statistics_over
 from ...analysis.pages import write_page
 from ...analysis.pictures import heads_picture, statistics_picture, write_picture
+from ...files.flags import flag
 from ...generation import encode
 from ...model.tokenization_gpt import GPTTokenizer
 from ...trees.token_tree import TokenTree
@@ -34,13 +33,9 @@ _LABELS = ("entropy, bits", "distance, tokens", "share: first", "share: previous
 class Arguments(AnalysisArguments):
     """Which model, which texts or choices, and where the result goes."""
 
-    choices: list[str] | None = HfArg(
-        default=None, help="Choices of an item behind the one --text, read as in fine-tuning."
-    )
-    task_template: bool = HfArg(
-        default=False, help="Read each text as in fine-tuning: between _start_ and _classify_."
-    )
-    max_tokens: int = HfArg(default=64, help="Tokens of a text that are read and shown at most.")
+    choices: list[str] | None = flag(None, "Choices of an item behind the one --text, read as in fine-tuning.")
+    task_template: bool = flag(False, "Read each text as in fine-tuning: between _start_ and _classify_.")
+    max_tokens: int = flag(64, "Tokens of a text that are read and shown at most.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from transformers.hf_argparser import HfArg
 
 from ...analysis import AnalysisArguments, interval_record, mean_intervals, words_of
 from ...analysis.change import attention_shift, cka_grid, next_token_divergence, read
 from ...analysis.pages import write_coloured
 from ...analysis.pictures import grid_picture, write_picture
 from ...files import write_json
+from ...files.flags import flag
 from ...generation import LanguageModelArguments
 
 # Tokens that CKA is computed of, and texts that are shown.
@@ -32,7 +32,7 @@ _TOKENS, _TEXTS = 20_000, 20
 class Arguments(AnalysisArguments):
     """Which models, which texts, and where the result goes."""
 
-    other: str = HfArg(help="Folder or Hub id of the model as it is after the change.")
+    other: str = flag(help="Folder or Hub id of the model as it is after the change.")
 
 
 def run(args: Arguments) -> None:

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers.hf_argparser import HfArg
 
 from ...analysis import AnalysisArguments, Example
 from ...analysis.importance import (
@@ -41,6 +40,7 @@ from ...analysis.importance import (
 from ...analysis.pages import terminal_text, write_coloured
 from ...analysis.pictures import curves_picture, write_picture
 from ...files import write_json
+from ...files.flags import flag
 from ...model.modeling_gpt import (
     GPTForCausalLM,
     GPTForMultipleChoice,
@@ -57,24 +57,24 @@ _SHARES = np.linspace(0, 1, 21)
 class Arguments(AnalysisArguments):
     """Which model and texts, what is explained, and where the result goes."""
 
-    next_word: str | None = HfArg(
-        default=None, help="What comes next; by default the likeliest token. Of a classifier: its language model."
+    next_word: str | None = flag(
+        None, "What comes next; by default the likeliest token. Of a classifier: its language model."
     )
-    class_name: str | None = HfArg(default=None, help="Class; by default the likeliest one.")
-    second_text: str | None = HfArg(default=None, help="Of a pair: what stands behind each text.")
-    both_orders: bool = HfArg(default=False, help="Read a pair in both orders, as for similarity.")
-    choices: list[str] | None = HfArg(default=None, help="Choices behind the one --text.")
-    choice: int | None = HfArg(default=None, help="Which one is explained, from 0; by default the likeliest one.")
-    against: int | None = HfArg(default=None, help="Against which other choice; by default all.")
-    methods: list[str] = HfArg(default_factory=lambda: list(METHODS), help=f"Some of {', '.join(METHODS)}.")
-    max_texts: int = HfArg(default=4, help="Texts that are read at most.")
-    steps: int = HfArg(default=1000, help="Of perturbation.")
-    perturbation_rate: float = HfArg(default=0.1, help="Weight of the noise's entropy.")
-    perturbation_learning_rate: float = HfArg(default=0.01, help="Of perturbation's Adam.")
-    draws: int = HfArg(default=4, help="Draws of noise in a step of perturbation.")
-    seeds: int = HfArg(default=1, help="Runs of perturbation, of which the mean is taken.")
-    path_steps: int = HfArg(default=50, help="Points on the path of integrated gradients.")
-    phrase_words: int = HfArg(default=3, help="Words of a phrase that is taken out, at most.")
+    class_name: str | None = flag(None, "Class; by default the likeliest one.")
+    second_text: str | None = flag(None, "Of a pair: what stands behind each text.")
+    both_orders: bool = flag(False, "Read a pair in both orders, as for similarity.")
+    choices: list[str] | None = flag(None, "Choices behind the one --text.")
+    choice: int | None = flag(None, "Which one is explained, from 0; by default the likeliest one.")
+    against: int | None = flag(None, "Against which other choice; by default all.")
+    methods: list[str] = flag([*METHODS], f"Some of {', '.join(METHODS)}.")
+    max_texts: int = flag(4, "Texts that are read at most.")
+    steps: int = flag(1000, "Of perturbation.")
+    perturbation_rate: float = flag(0.1, "Weight of the noise's entropy.")
+    perturbation_learning_rate: float = flag(0.01, "Of perturbation's Adam.")
+    draws: int = flag(4, "Draws of noise in a step of perturbation.")
+    seeds: int = flag(1, "Runs of perturbation, of which the mean is taken.")
+    path_steps: int = flag(50, "Points on the path of integrated gradients.")
+    phrase_words: int = flag(3, "Words of a phrase that is taken out, at most.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,9 +146,9 @@ def _model_class(args: Arguments) -> type[GPTPreTrainedModel]:
         "second_text": args.second_text is not None or args.both_orders,
     }
     reads = {GPTForMultipleChoice: ["choices"], GPTForSequenceClassification: ["class_name", "second_text"]}
-    for flag, given in needs.items():
-        if given and flag not in reads.get(found, []):
-            raise ValueError(f"--{flag} does not go with {args.name}, which is explained as a {found.__name__}.")
+    for name, given in needs.items():
+        if given and name not in reads.get(found, []):
+            raise ValueError(f"--{name} does not go with {args.name}, which is explained as a {found.__name__}.")
     if found is GPTForMultipleChoice and not args.choices:
         raise ValueError(f"{args.name} is a multiple-choice model: give one --text and --choices.")
     if args.both_orders and args.second_text is None:

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from transformers.hf_argparser import HfArg
 
 from ...analysis import AnalysisArguments, interval_record, mean_intervals, words_of
 from ...analysis.lens import STATISTICS, lens, lens_statistics
 from ...analysis.pages import write_page
 from ...analysis.pictures import guesses_picture, statistics_picture, write_picture
+from ...files.flags import flag
 from ...model.modeling_gpt import GPTForCausalLM
 from ...model.tokenization_gpt import GPTTokenizer
 
@@ -32,8 +32,8 @@ _LABELS = ("surprise, bits", "share: the model's guess", "divergence, bits")
 class Arguments(AnalysisArguments):
     """Which model, which texts, and where the result goes."""
 
-    top_tokens: int = HfArg(default=5, help="Likeliest tokens of each layer that the page shows.")
-    max_tokens: int = HfArg(default=32, help="Tokens of the first text that are shown at most.")
+    top_tokens: int = flag(5, "Likeliest tokens of each layer that the page shows.")
+    max_tokens: int = flag(32, "Tokens of the first text that are shown at most.")
 
 
 def run(args: Arguments) -> None:

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from transformers.hf_argparser import HfArg
 
 from ...analysis import AnalysisArguments, words_of
 from ...analysis.neurons import POOLINGS, activations, association, best_units, chance
 from ...analysis.pages import terminal_text, write_coloured
 from ...analysis.pictures import intervals_picture, write_picture
+from ...files.flags import flag
 
 # Units of the page, of the ranking, and texts that are shown.
 _COLOURED, _RANKED, _TEXTS = 5, 20, 20
@@ -33,16 +33,10 @@ _COLOURED, _RANKED, _TEXTS = 5, 20, 20
 class Arguments(AnalysisArguments):
     """Which model and texts, which units, and where the result goes."""
 
-    unit: list[int] | None = HfArg(default=None, help="Layer and number of the one unit to show.")
-    units: str = HfArg(default="neurons", help="What a unit is.", metadata={"choices": ["neurons", "states"]})
-    measure: str = HfArg(
-        default="correlation",
-        help="What units are ranked by.",
-        metadata={"choices": ["correlation", "mutual_information"]},
-    )
-    pooling: str = HfArg(
-        default="mean", help="Which activation in a text counts.", metadata={"choices": list(POOLINGS)}
-    )
+    unit: list[int] | None = flag(None, "Layer and number of the one unit to show.")
+    units: str = flag("neurons", "What a unit is.", ["neurons", "states"])
+    measure: str = flag("correlation", "What units are ranked by.", ["correlation", "mutual_information"])
+    pooling: str = flag("mean", "Which activation in a text counts.", POOLINGS)
 
     def __post_init__(self) -> None:
         super().__post_init__()

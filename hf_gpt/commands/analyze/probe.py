@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from transformers.hf_argparser import HfArg
 
 from ...analysis import AnalysisArguments, read_examples, redrawn
 from ...analysis.pictures import grid_picture, probes_picture, write_picture
@@ -33,6 +32,7 @@ from ...analysis.probing import (
     static_model,
     word_tasks,
 )
+from ...files.flags import flag
 from ...model.modeling_gpt import GPTModel, GPTPreTrainedModel
 from ...model.tokenization_gpt import GPTTokenizer
 
@@ -48,16 +48,12 @@ class Arguments(AnalysisArguments):
 
     # No flag: a text alone has no label.
     text: None = field(default=None, init=False)
-    file: str | None = HfArg(
-        default=None, help="Treebank, or file of texts with labels; without it, the carried questions."
-    )
-    tasks: list[str] | None = HfArg(
-        default=None, help=f"Of a treebank, some of {', '.join((*_SENTENCE, *_WORD))}; by default all."
-    )
-    probe: str = HfArg(default="linear", help="What reads the states.", metadata={"choices": list(PROBES)})
-    control: bool = HfArg(default=True, help="Probe the model with random weights, too.")
-    max_texts: int = HfArg(default=2000, help="Texts that are read at most, drawn at random.")
-    max_units: int = HfArg(default=4000, help="Sentences or words of a task at most.")
+    file: str | None = flag(None, "Treebank, or file of texts with labels; without it, the carried questions.")
+    tasks: list[str] | None = flag(None, f"Of a treebank, some of {', '.join((*_SENTENCE, *_WORD))}; by default all.")
+    probe: str = flag("linear", "What reads the states.", PROBES)
+    control: bool = flag(True, "Probe the model with random weights, too.")
+    max_texts: int = flag(2000, "Texts that are read at most, drawn at random.")
+    max_units: int = flag(4000, "Sentences or words of a task at most.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

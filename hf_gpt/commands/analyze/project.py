@@ -19,8 +19,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from transformers.hf_argparser import HfArg
-
 from ...analysis import AnalysisArguments
 from ...analysis.pages import write_page
 from ...analysis.pictures import points_picture, write_picture
@@ -36,6 +34,7 @@ from ...analysis.projection import (
     token_vectors,
 )
 from ...files import write_json
+from ...files.flags import flag
 from ...model.modeling_gpt import GPTModel, GPTPreTrainedModel
 from ...model.tokenization_gpt import GPTTokenizer
 
@@ -47,16 +46,14 @@ _OCCURRENCES = 5
 class Arguments(AnalysisArguments):
     """Which model and texts, which vectors, and where the result goes."""
 
-    unit: str = HfArg(default="sentence", help="What a point is.", metadata={"choices": list(UNITS)})
-    method: str = HfArg(default="pca", help="How vectors become points.", metadata={"choices": list(METHODS)})
-    layers: list[str] = HfArg(
-        default_factory=lambda: ["all"], help="Layers, 0 the embedding, -1 the last one; or all."
-    )
-    words: list[str] | None = HfArg(default=None, help="With --unit word: only these, each a label.")
-    nearest: list[str] | None = HfArg(default=None, help="Words whose neighbours are told.")
-    analogy: list[str] | None = HfArg(default=None, help="Three words a b c: what is to c as b is to a?")
-    count: int = HfArg(default=10, help="Neighbours of each.")
-    max_units: int = HfArg(default=1000, help="Points at most, the first ones.")
+    unit: str = flag("sentence", "What a point is.", UNITS)
+    method: str = flag("pca", "How vectors become points.", METHODS)
+    layers: list[str] = flag(["all"], "Layers, 0 the embedding, -1 the last one; or all.")
+    words: list[str] | None = flag(None, "With --unit word: only these, each a label.")
+    nearest: list[str] | None = flag(None, "Words whose neighbours are told.")
+    analogy: list[str] | None = flag(None, "Three words a b c: what is to c as b is to a?")
+    count: int = flag(10, "Neighbours of each.")
+    max_units: int = flag(1000, "Points at most, the first ones.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
