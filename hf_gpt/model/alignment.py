@@ -3,118 +3,62 @@
 import difflib
 import functools
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from tokenizers import Encoding
 from transformers import BatchEncoding
 
-from .word_splitting import PLAIN_CHARACTERS, fix_text, fixed_lines, straighten, word_splitter
+from .word_splitting import PLAIN_CHARACTERS, StringCache, fix_text, fixed_lines, straighten, word_splitter
 
 # difflib's time may grow with the cube of a length, so longer texts are aligned by their places alone.
 _MOST_COMPARED = 256
 
 
-class AlignedEncoding:
-    """
-    An `Encoding` of the `tokenizers` library, of the words of one or two sequences (texts, or lists of words), whose
-    character positions are those of the text as given. They are computed when first asked for; everything else is the
-    wrapped encoding's.
-    """
-
-    def __init__(self, encoding, sequences: Sequence[str | Sequence[str]], language: str = "en"):
-        self._encoding = encoding
-        self._sequences = sequences
-        self._language = language
-        self._offsets = None
-
-    def __getattr__(self, name: str):
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._encoding, name)
-
-    def __len__(self) -> int:
-        return len(self._encoding)
-
-    def __repr__(self) -> str:
-        return repr(self._encoding)
-
-    @property
-    def overflowing(self) -> list["AlignedEncoding"]:
-        return [AlignedEncoding(encoding, self._sequences, self._language) for encoding in self._encoding.overflowing]
-
-    @property
-    def offsets(self) -> list[tuple[int, int]]:
-        if self._offsets is None:
-            self._offsets = self._compute_offsets()
-        return self._offsets
-
-    def _compute_offsets(self) -> list[tuple[int, int]]:
-        aligned = functools.cache(self._align)
-        encoding = self._encoding
-        offsets = []
-        for sequence, word, (start, end) in zip(
-            encoding.sequence_ids, encoding.word_ids, encoding.offsets, strict=True
-        ):
-            if sequence is None:
-                offsets.append((0, 0))
-            else:
-                starts, ends = aligned(sequence, None if isinstance(self._sequences[sequence], str) else word)
-                offsets.append((starts[start], ends[end - 1]))
-        return offsets
-
-    def _align(self, sequence: int, word: int | None) -> tuple[list[int], list[int]]:
-        source = self._sequences[sequence]
-        return align(source, self._language) if word is None else _align_given_word(source[word], self._language)
-
-    def token_to_chars(self, token_index: int) -> tuple[int, int] | None:
-        return None if self._encoding.token_to_sequence(token_index) is None else self.offsets[token_index]
-
-    def char_to_token(self, char_pos: int, sequence_index: int = 0) -> int | None:
-        for index, (sequence, (start, end)) in enumerate(zip(self._encoding.sequence_ids, self.offsets, strict=True)):
-            if sequence == sequence_index and start <= char_pos < end:
-                return index
-        return None
-
-    def word_to_chars(self, word_index: int, sequence_index: int = 0) -> tuple[int, int] | None:
-        tokens = self._encoding.word_to_tokens(word_index, sequence_index)
-        return None if tokens is None else (self.offsets[tokens[0]][0], self.offsets[tokens[1] - 1][1])
-
-    def char_to_word(self, char_pos: int, sequence_index: int = 0) -> int | None:
-        token = self.char_to_token(char_pos, sequence_index)
-        return None if token is None else self._encoding.word_ids[token]
+def realigned(encoding: Encoding, offsets_of: Callable[[Encoding], list[tuple[int, int]]]) -> Encoding:
+    """An encoding of the `tokenizers` library, and what overflowed from it, with other character positions."""
+    state = json.loads(encoding.__getstate__())
+    state["offsets"] = offsets_of(encoding)
+    state["overflowing"] = [json.loads(realigned(part, offsets_of).__getstate__()) for part in encoding.overflowing]
+    found = Encoding()
+    found.__setstate__(json.dumps(state).encode())
+    return found
 
 
-class GivenWordsEncoding(AlignedEncoding):
-    """
-    An `Encoding` of GPT-2's tokenizer for words that were given: those behind the first had a space put before them.
-    """
+def offsets_in(sequences: Sequence[str | Sequence[str]], language: str, encoding: Encoding) -> list[tuple[int, int]]:
+    """Positions in the text as given, or in a given word, of an encoding of words; see `align`."""
+    texts = {number: align(source, language) for number, source in enumerate(sequences) if isinstance(source, str)}
+    given_words, offsets = _given_words(language), []
+    for sequence, word, (start, end) in zip(encoding.sequence_ids, encoding.word_ids, encoding.offsets, strict=True):
+        if sequence is None:
+            offsets.append((0, 0))
+            continue
+        starts, ends = texts[sequence] if sequence in texts else given_words[sequences[sequence][word]]
+        offsets.append((starts[start], ends[end - 1]))
+    return offsets
 
-    def __init__(self, encoding):
-        super().__init__(encoding, ())
 
-    @property
-    def overflowing(self) -> list[AlignedEncoding]:
-        return [GivenWordsEncoding(encoding) for encoding in self._encoding.overflowing]
-
-    def _compute_offsets(self) -> list[tuple[int, int]]:
-        rows = zip(self._encoding.word_ids, self._encoding.offsets, strict=True)
-        return [(max(start - 1, 0), end - 1) if word else (start, end) for word, (start, end) in rows]
+def offsets_in_spaced_words(encoding: Encoding) -> list[tuple[int, int]]:
+    """Positions in the words that GPT-2's tokenizer was given: those behind the first had a space put before them."""
+    rows = zip(encoding.word_ids, encoding.offsets, strict=True)
+    return [(max(start - 1, 0), end - 1) if word else (start, end) for word, (start, end) in rows]
 
 
 class LazyBatchEncoding(BatchEncoding):
     """A `BatchEncoding` that makes its `encodings` (tokens, words, positions) when they are first asked for."""
 
-    _make_encodings: Callable[[], list[AlignedEncoding]] | None = None
-    _made_encodings: list[AlignedEncoding] | None = None
+    _make_encodings: Callable[[], list[Encoding]] | None = None
+    _made_encodings: list[Encoding] | None = None
 
     @property
-    def _encodings(self) -> list[AlignedEncoding] | None:
+    def _encodings(self) -> list[Encoding] | None:
         if self._make_encodings is not None:
             self._made_encodings, self._make_encodings = self._make_encodings(), None
         return self._made_encodings
 
     @_encodings.setter
-    def _encodings(self, encodings: list[AlignedEncoding] | None) -> None:
+    def _encodings(self, encodings: list[Encoding] | None) -> None:
         self._made_encodings, self._make_encodings = encodings, None
 
     @property
@@ -123,7 +67,7 @@ class LazyBatchEncoding(BatchEncoding):
 
 
 def sequences_of(text, text_pair, is_split_into_words: bool) -> Sequence:
-    """The one or two sequences of an input, as `AlignedEncoding` takes them."""
+    """The one or two sequences of an input, as `offsets_in` takes them."""
     if text_pair is not None:
         return [text, text_pair]
     if is_split_into_words:
@@ -136,8 +80,12 @@ def is_newline_word(word: str) -> bool:
     return "\n" in word and word.isspace()
 
 
-def _align_given_word(word: str, language: str) -> tuple[list[int], list[int]]:
-    return ([word.index("\n")], [word.rindex("\n") + 1]) if is_newline_word(word) else align(word, language)
+@functools.cache
+def _given_words(language: str) -> StringCache:
+    """What `align` says of words that were given, of those that stand for a newline where that is."""
+    return StringCache(
+        lambda word: ([word.index("\n")], [word.rindex("\n") + 1]) if is_newline_word(word) else align(word, language)
+    )
 
 
 def align(text: str, language: str = "en") -> tuple[list[int], list[int]]:

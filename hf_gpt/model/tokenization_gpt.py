@@ -9,15 +9,22 @@ import copy
 import functools
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import AddedToken, Encoding, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 from transformers.utils import logging
 
-from .alignment import AlignedEncoding, GivenWordsEncoding, LazyBatchEncoding, is_newline_word, sequences_of
+from .alignment import (
+    LazyBatchEncoding,
+    is_newline_word,
+    offsets_in,
+    offsets_in_spaced_words,
+    realigned,
+    sequences_of,
+)
 from .configuration_gpt import UNREADABLE
 from .word_splitting import TextIds, word_splitter
 
@@ -37,20 +44,16 @@ _IDS_ARGUMENTS = {
 }
 
 
-def _prepare_given_word(word: str, language: str) -> str:
-    return "\n" if is_newline_word(word) else word_splitter(language)(word)
-
-
-def _stand_in(text: str, mask: str | None) -> str | None:
-    """A made-up word of the mask's length, which is split as words are; `None` for a text without the mask."""
+def _with_masks_hidden(text: str, mask: str | None) -> tuple[str, str]:
+    """A text with a made-up word, as long as the mask and split as words are, for each mask; that word, or none."""
     if mask is None or mask not in text:
-        return None
+        return text, ""
     letters = itertools.cycle("zqxjkvwp")
     made_up = "".join(itertools.islice(letters, 7 + len(mask)))
     for start in range(8):
         word = made_up[start : start + len(mask)]
         if word not in text.lower():
-            return word
+            return text.replace(mask, word), word
     raise ValueError(f"A text with {mask!r} holds every made-up word that could stand for it, such as {word!r}.")
 
 
@@ -301,32 +304,11 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         if isinstance(text, (list, tuple)) and not text:
             # The base class looks for a first text.
             return BatchEncoding({name: [] for name in self.model_input_names}, tensor_type=return_tensors)
-        if self._byte_level:
-            return self._encode_bytes(text, text_pair, return_tensors=return_tensors, **kwargs)
-        if not any(value for name, value in kwargs.items() if name not in _IDS_ARGUMENTS):
+        if not self._byte_level and not any(value for name, value in kwargs.items() if name not in _IDS_ARGUMENTS):
             encoded = self._encode_ids(text, text_pair, return_tensors, **kwargs)
             if encoded is not None:
                 return encoded
-        return self._encode_words(text, text_pair, return_tensors=return_tensors, **kwargs)
-
-    def _encode_bytes(self, text, text_pair, is_split_into_words: bool = False, **kwargs) -> BatchEncoding:
-        batched = isinstance(text, (list, tuple)) and (not is_split_into_words or isinstance(text[0], (list, tuple)))
-        if not batched and text_pair is not None and not text_pair:
-            # The base class takes an empty second text for none.
-            rows = self._encode_bytes([text], [text_pair], is_split_into_words, **kwargs)
-            is_tensor = kwargs.get("return_tensors") is not None or kwargs.get("return_overflowing_tokens")
-            return rows if is_tensor else BatchEncoding({key: row[0] for key, row in rows.items()}, rows.encodings)
-        if is_split_into_words:
-            text, text_pair = (_with_spaces(given, batched) for given in (text, text_pair))
-        # Offsets of given words are corrected below, where they are told.
-        wants_offsets = kwargs.get("return_offsets_mapping") and is_split_into_words
-        kwargs["split_special_tokens"] = True
-        encoded = super()._encode_plus(text, text_pair, is_split_into_words=is_split_into_words, **kwargs)
-        if is_split_into_words:
-            encoded._encodings = [GivenWordsEncoding(encoding) for encoding in encoded.encodings]
-        if wants_offsets:
-            self._tell_offsets(encoded, batched, **kwargs)
-        return encoded
+        return self._encode_words(text, text_pair, return_tensors, **kwargs)
 
     def _encode_ids(
         self,
@@ -393,7 +375,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         encoded._make_encodings = functools.partial(self._encodings_of, settings, texts, pairs, arguments)
         return encoded
 
-    def _encodings_of(self, settings: tuple, text, text_pair, arguments: dict[str, Any]) -> list[AlignedEncoding]:
+    def _encodings_of(self, settings: tuple, text, text_pair, arguments: dict[str, Any]) -> list[Encoding]:
         if self._settings() != settings:
             raise ValueError(
                 "the tokenizer has been changed since this text was encoded: encode it again for tokens and positions"
@@ -415,68 +397,58 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         return template, len(added), self.truncation_side, self.pad_token
 
     def _encode_words(
-        self,
-        text,
-        text_pair=None,
-        is_split_into_words: bool = False,
-        return_offsets_mapping: bool = False,
-        return_overflowing_tokens: bool = False,
-        return_tensors=None,
-        **kwargs,
+        self, text, text_pair=None, return_tensors=None, is_split_into_words: bool = False, **kwargs
     ) -> BatchEncoding:
-        given_word = functools.partial(_prepare_given_word, language=self.language)
-        split = given_word if is_split_into_words else word_splitter(self.language)
-        mask = self.mask_token
-
-        def prepare(given: str) -> str:
-            word = _stand_in(given, mask)
-            return split(given) if word is None else split(given.replace(mask, word)).replace(word, mask)
-
-        def hide(given: str) -> str:
-            word = _stand_in(given, mask)
-            return given if word is None else given.replace(mask, word)
-
-        prepared_pair = _map_strings(prepare, text_pair)
-        if isinstance(text_pair, str):
-            # The base class takes an empty second text for none.
-            prepared_pair = prepared_pair or " "
-        kwargs["split_special_tokens"] = True
+        # By the library's encodings of what it gets, whose positions are moved to those in what was given.
+        batched = isinstance(text, (list, tuple)) and (not is_split_into_words or isinstance(text[0], (list, tuple)))
+        alone = not batched and isinstance(text, str) != is_split_into_words
+        if alone:
+            # The base class takes an empty second text for none, but not in a batch.
+            text, text_pair = [text], None if text_pair is None else [text_pair]
+        prepared = (self._prepared(given, is_split_into_words) for given in (text, text_pair))
         encoded = super()._encode_plus(
-            text=_map_strings(prepare, text),
-            text_pair=prepared_pair,
-            is_split_into_words=is_split_into_words,
-            return_offsets_mapping=return_offsets_mapping,
-            return_overflowing_tokens=return_overflowing_tokens,
-            return_tensors=return_tensors,
-            **kwargs,
+            *prepared, is_split_into_words=is_split_into_words, split_special_tokens=True, **kwargs
         )
-        batched = isinstance(text, (list, tuple)) and (
-            not is_split_into_words or (len(text) > 0 and isinstance(text[0], (list, tuple)))
-        )
-        # As they were split, and as long as they were given.
-        items, pairs = _map_strings(hide, text), _map_strings(hide, text_pair)
-        items, pairs = ([items], [pairs]) if not batched else (items, pairs)
-        samples = encoded.get("overflow_to_sample_mapping", range(len(items)))
-        encoded._encodings = [
-            AlignedEncoding(
-                encoding, sequences_of(items[sample], pairs and pairs[sample], is_split_into_words), self.language
-            )
-            for encoding, sample in zip(encoded.encodings, samples, strict=True)
-        ]
-        if return_offsets_mapping:
-            self._tell_offsets(encoded, batched, return_overflowing_tokens, return_tensors)
-        return encoded
+        found = LazyBatchEncoding(encoded.data, encoded.encodings, n_sequences=encoded.n_sequences)
+        if is_split_into_words or not self._byte_level:
+            samples = encoded.get("overflow_to_sample_mapping", range(len(text)))
+            places = self._places(text, text_pair, is_split_into_words)
+            found._make_encodings = lambda: [
+                realigned(encoding, places[sample])
+                for encoding, sample in zip(encoded.encodings, samples, strict=True)
+            ]
+        if kwargs.get("return_offsets_mapping"):
+            found["offset_mapping"] = [encoding.offsets for encoding in found.encodings]
+        if alone and return_tensors is None and not kwargs.get("return_overflowing_tokens"):
+            found.data = {name: row[0] if isinstance(row[0], list) else row for name, row in found.items()}
+        return found.convert_to_tensors(return_tensors)
 
-    @staticmethod
-    def _tell_offsets(
-        encoded: BatchEncoding, batched: bool, return_overflowing_tokens: bool = False, return_tensors=None, **unused
-    ) -> None:
-        offsets = [encoding.offsets for encoding in encoded.encodings]
-        if return_tensors is not None:
-            offsets = BatchEncoding({"offset_mapping": offsets}, tensor_type=return_tensors)["offset_mapping"]
-        elif not batched and not return_overflowing_tokens:
-            offsets = offsets[0]
-        encoded["offset_mapping"] = offsets
+    def _prepared(self, given, is_split_into_words: bool):
+        """What the library gets for texts, or for lists of words: words parted by spaces, of GPT-2 the text itself."""
+        if self._byte_level:
+            return _with_spaces(given) if is_split_into_words else given
+
+        def split(text: str) -> str:
+            if is_split_into_words and is_newline_word(text):
+                return "\n"
+            shown, word = _with_masks_hidden(text, self.mask_token)
+            words = word_splitter(self.language)(shown)
+            return words.replace(word, self.mask_token) if word else words
+
+        return _map_strings(split, given)
+
+    def _places(self, texts, pairs, is_split_into_words: bool) -> list[Callable[[Encoding], list[tuple[int, int]]]]:
+        """What tells the positions in each of the given texts."""
+        if self._byte_level:
+            return [offsets_in_spaced_words] * len(texts)
+
+        def hide(text: str) -> str:
+            return _with_masks_hidden(text, self.mask_token)[0]
+
+        # As they were split, and as long as they were given.
+        texts, pairs = _map_strings(hide, texts), _map_strings(hide, pairs) or [None] * len(texts)
+        sources = [sequences_of(*pair, is_split_into_words) for pair in zip(texts, pairs, strict=True)]
+        return [functools.partial(offsets_in, source, self.language) for source in sources]
 
     def add_tokens(self, new_tokens, special_tokens: bool = False) -> int:
         """As any tokenizer's, but a `ValueError` for what no text holds once it is split into lower-cased words."""
@@ -539,13 +511,9 @@ def _is_byte_level(backend: Tokenizer) -> bool:
     return not backend.model.end_of_word_suffix and _holds_bytes(backend.get_vocab(with_added_tokens=False))
 
 
-def _with_spaces(given, batched: bool):
+def _with_spaces(batch):
     """Words with a space before all but the first of each text."""
-    if given is None:
-        return None
-    if batched:
-        return [_with_spaces(words, False) for words in given]
-    return [word if number == 0 else f" {word}" for number, word in enumerate(given)]
+    return batch and [[f" {word}" if number else word for number, word in enumerate(words)] for words in batch]
 
 
 def _are_texts(texts, number: int | None = None) -> bool:
