@@ -1,12 +1,14 @@
-"""What all models share: initialisation, loading, saving, resizing, and the loss of the language model."""
+"""What models share: initialisation, loading, saving, resizing, the loss of the language model, and outputs."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel, initialization
-from transformers.utils import logging
+from transformers.modeling_outputs import QuestionAnsweringModelOutput
+from transformers.utils import ModelOutput, logging
 from transformers.utils.output_capturing import OutputRecorder
 
 from .blocks import GPTAttention, GPTBlock, ScalarMix
@@ -14,6 +16,40 @@ from .configuration_gpt import GPTConfig, default_generation_config
 from .losses import linear_cross_entropy
 
 logger = logging.get_logger(__name__)
+
+
+@dataclass
+class GPTTaskOutput(ModelOutput):
+    r"""
+    Output of the task heads.
+
+    Args:
+        loss (`torch.Tensor`, *optional*): `task_loss + lm_coef * lm_loss`, of those terms that were computed.
+        logits (`torch.Tensor` of shape `(batch, choices)`, `(batch, num_labels)` or `(batch, words, num_labels)`):
+            scores before the softmax.
+        task_loss (`torch.Tensor`, *optional*): mean loss of the examples' labels.
+        lm_loss (`torch.Tensor`, *optional*): mean over sequences of the mean over their predicted tokens.
+        hidden_states (`tuple[torch.Tensor]`, *optional*): after the embedding and every block.
+        attentions (`tuple[torch.Tensor]`, *optional*): attention probabilities of every block.
+    """
+
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    task_loss: torch.Tensor | None = None
+    lm_loss: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+@dataclass
+class GPTSpanOutput(QuestionAnsweringModelOutput):
+    """
+    `QuestionAnsweringModelOutput` with both terms of the loss (`task_loss`, `lm_loss`, see `GPTTaskOutput`).
+    `start_logits` and `end_logits` have the shape `(batch, tokens)`, -inf for padding.
+    """
+
+    task_loss: torch.Tensor | None = None
+    lm_loss: torch.Tensor | None = None
 
 
 class GPTPreTrainedModel(PreTrainedModel):

@@ -53,18 +53,13 @@ def conventional_inputs(
     return input_ids.reshape(-1, length), flat_mask, index
 
 
-def token_inputs(
-    input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, inputs_embeds: torch.Tensor | None = None
-) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
-    """
-    Sequences `(batch, length)` as a head reads them that scores every token: tokens and mask as given, and the
-    `classify_index` of the same shape, -1 for padding.
-    """
+def token_index(
+    input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, inputs_embeds: torch.Tensor | None
+) -> torch.Tensor:
+    """The `classify_index` of a head that scores every token, of shape `(batch, length)`, -1 for padding."""
     tokens = input_ids if inputs_embeds is None else inputs_embeds
     index = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape[0], -1)  # (batch, length)
-    if attention_mask is not None:
-        index = index.masked_fill(~attention_mask.bool(), -1)
-    return input_ids, attention_mask, index
+    return index if attention_mask is None else index.masked_fill(~attention_mask.bool(), -1)
 
 
 def default_lm_weights(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, batch: int) -> torch.Tensor:

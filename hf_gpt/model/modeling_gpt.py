@@ -13,13 +13,16 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.output_capturing import capture_outputs
+from transformers.utils.output_capturing import (
+    capture_outputs,
+    resolve_hidden_states_indices,
+    selected_hidden_states,
+)
 
 from .attention import Dropout
-from .base_model import GPTPreTrainedModel
+from .base_model import GPTPreTrainedModel, GPTSpanOutput, GPTTaskOutput
 from .blocks import GPTBlock, ScalarMix, check_arguments, has_probabilities
 from .configuration_gpt import GPTConfig, default_generation_config
-from .heads import GPTTaskOutput, HeadLayers, SpanHead
 from .inputs import (
     VIRTUAL_TOKENS,
     attention_mask_of,
@@ -30,7 +33,7 @@ from .inputs import (
     conventional_inputs,
     default_lm_weights,
     default_positions,
-    token_inputs,
+    token_index,
 )
 from .losses import classification_loss, single_label_loss
 
@@ -308,15 +311,15 @@ class GPTForMaskedLM(GPTLanguageModel):
         super().__init__(config)
 
 
-class GPTTaskModel(HeadLayers, GPTPreTrainedModel):
+class GPTTaskModel(GPTPreTrainedModel):
     """
     What the task heads share: a linear layer over the states of the layers that `config.head_layers` names, an
     auxiliary language model, the joint loss.
     """
 
     score_width: int | None = None
-    # Whether there is a label for every word, and not one for the example.
-    reads_words = False
+    # Whether every token has a score where `classify_index` is not given, and a label, as words have.
+    scores_tokens = reads_words = False
     # Small, and drawn anew for a task: quantisers leave them alone, and in half precision they stay whole.
     _keep_in_fp32_modules = ["score"]
 
@@ -442,6 +445,8 @@ class GPTTaskModel(HeadLayers, GPTPreTrainedModel):
 
     def conventional_inputs(self, input_ids, attention_mask, inputs_embeds=None):
         """Inputs without `classify_index` as the transformer reads them, and that index; see `inputs.py`."""
+        if self.scores_tokens:
+            return input_ids, attention_mask, token_index(input_ids, attention_mask, inputs_embeds)
         return conventional_inputs(self.config, input_ids, attention_mask)
 
     def _lm_loss_sum(self, hidden_states, input_ids, lm_weights, parent_index, rows) -> torch.Tensor:
@@ -450,13 +455,30 @@ class GPTTaskModel(HeadLayers, GPTPreTrainedModel):
             self.config.untrained_token_ids = None  # this loss trains them
         return self.language_model_loss(hidden_states, input_ids, lm_weights, parent_index, rows)
 
+    def _captured_layers(self, asked):
+        """`output_hidden_states` of the transformer: what the caller asks for, and what the head reads."""
+        selected = selected_hidden_states(asked)
+        if self.config.head_layers is None or (selected is None and asked):
+            return asked
+        return [*self.config.layers_of_head, *(selected or ())]
+
+    def _asked_states(self, hidden_states, asked):
+        """Of the captured hidden states those that the caller asked for, as the transformer alone returns them."""
+        selected = selected_hidden_states(asked)
+        if selected is None:
+            return hidden_states if asked else None
+        kept = resolve_hidden_states_indices(self.transformer, selected)
+        return tuple(states if layer in kept else None for layer, states in enumerate(hidden_states))
+
     def classify_states(self, outputs: BaseModelOutputWithPast, classify_index: torch.Tensor) -> torch.Tensor:
         """
         What the head reads: `(batch, paths, layers, n_embd)` states of the classify tokens in the layers that
         `config.head_layers` names, 0 where there is no path. `outputs` are those of the transformer (with
         `hidden_states`, if `head_layers` is not `None`).
         """
-        layers = self._read_layers(outputs)
+        layers = [outputs.last_hidden_state]
+        if self.config.head_layers is not None:
+            layers = [outputs.hidden_states[layer] for layer in self.config.layers_of_head]
         batch, width = classify_index.shape[0], layers[0].shape[-1]
         index = classify_index.clamp(min=0).unsqueeze(-1).expand(-1, -1, width)  # (batch, paths, n_embd)
         # An item's rows one behind the other, (batch, tokens, n_embd), and of these the paths' (batch, paths, n_embd).
@@ -465,7 +487,11 @@ class GPTTaskModel(HeadLayers, GPTPreTrainedModel):
 
     def head_logits(self, states: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
         """Logits of `classify_states`; `present` of shape `(batch, paths)` is False where there is no path."""
-        return self._scores(self._mixed(states), present)  # of (batch, paths, n_embd)
+        pooled = self.head_mix(states) if self.config.head_layers == "mix" else states.squeeze(-2)
+        weight = self.score.weight
+        if isinstance(weight, torch.Tensor) and weight.is_floating_point():  # A quantised weight has its own way.
+            pooled = pooled.to(weight.dtype)
+        return self._scores(pooled, present)  # of (batch, paths, n_embd)
 
     def _shared_dropout(self, states):
         """Dropout on `(batch, paths, n_embd)` with one mask for the paths of an example, as in the release."""
@@ -514,10 +540,7 @@ class GPTForTokenClassification(GPTTaskModel):
     its number of words, as `hf_gpt.trees.transforms` lays it out, and without them there is no language-model loss.
     """
 
-    reads_words = True
-
-    def conventional_inputs(self, input_ids, attention_mask, inputs_embeds=None):
-        return token_inputs(input_ids, attention_mask, inputs_embeds)
+    reads_words = scores_tokens = True
 
     def _scores(self, pooled, present):
         return self.score(self.clf_dropout(pooled))  # (batch, words, num_labels)
@@ -526,7 +549,7 @@ class GPTForTokenClassification(GPTTaskModel):
         return single_label_loss(logits.float().flatten(0, 1), labels.flatten(), self.label_smoothing)
 
 
-class GPTForQuestionAnswering(SpanHead, GPTTaskModel):
+class GPTForQuestionAnswering(GPTTaskModel):
     """
     GPT that answers a question by a span of a passage: a score of each token for being the first one of the answer,
     and one for being the last. It reads `_start_ question _delimiter_ passage _classify_`: from left to right a token
@@ -537,9 +560,39 @@ class GPTForQuestionAnswering(SpanHead, GPTTaskModel):
     """
 
     score_width = 2
+    scores_tokens = True
 
-    def conventional_inputs(self, input_ids, attention_mask, inputs_embeds=None):
-        return token_inputs(input_ids, attention_mask, inputs_embeds)
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        start_positions: torch.Tensor | None = None,
+        end_positions: torch.Tensor | None = None,
+        **kwargs,
+    ) -> GPTSpanOutput:
+        r"""
+        Scores of the tokens and the joint loss; the task's is the mean of the cross-entropies of both places.
+
+        Args:
+            input_ids, attention_mask, kwargs: see `GPTTaskModel`.
+            start_positions, end_positions (`torch.Tensor` of shape `(batch,)`, *optional*): of the first and the last
+                token of the answer, among those that are scored. A place that is negative, or behind the tokens as an
+                answer outside a window is, counts nothing. A collator of token trees gives both as `labels` of shape
+                `(batch, 2)`.
+
+        Returns:
+            `GPTSpanOutput`
+        """
+        if start_positions is not None and end_positions is not None:
+            labels = torch.stack([start_positions.flatten(), end_positions.flatten()], dim=1)  # (batch, 2)
+            index, embeds = kwargs.get("classify_index"), kwargs.get("inputs_embeds")
+            tokens = next(given for given in (index, input_ids, embeds) if given is not None).shape[1]
+            kwargs["labels"] = labels.masked_fill(labels.lt(0) | labels.ge(tokens), -100)
+        outputs = super().forward(input_ids, attention_mask, return_dict=True, **kwargs)
+        start_logits, end_logits = outputs.logits.unbind(-1)  # (batch, tokens) each
+        others = {name: value for name, value in outputs.items() if name != "logits"}
+        return GPTSpanOutput(start_logits=start_logits, end_logits=end_logits, **others)
 
     def _scores(self, pooled, present):
         return self.score(self.clf_dropout(pooled)).masked_fill(~present.unsqueeze(-1), float("-inf"))  # (b, t, 2)
