@@ -13,15 +13,8 @@ _SIDES = 2**16
 
 def keep_mask(shape: torch.Size, p: float, device: torch.device) -> tuple[torch.Tensor, float]:
     """
-    Draw which elements dropout keeps, from torch's own generator.
-
-    Args:
-        shape (`torch.Size`): of the mask.
-        p (`float`): probability that an element is dropped, rounded to a multiple of 2^-16.
-        device (`torch.device`): of the mask.
-
-    Returns:
-        `tuple[torch.Tensor, float]`: a `bool` mask, True for kept elements, and the factor for them.
+    Which elements dropout keeps (`bool`), by torch's own generator, and the factor for them; `p`, the probability that
+    one is dropped, is rounded to a multiple of 2^-16.
     """
     dropped = round(p * _SIDES)
     numbers = torch.empty((shape.numel() + 3) // 4, dtype=torch.int64, device=device)
@@ -166,9 +159,6 @@ def blockwise_attention_forward(
         query, key, value (`torch.Tensor` of shape `(batch, heads, length, head_dim)`).
         attention_mask (`torch.Tensor` of shape `(batch, 1, length, length)`, *optional*): True where a query sees a
             key.
-        dropout (`float`, *optional*, defaults to 0.0): probability that an attention probability is dropped.
-        scaling (`float`, *optional*): of the scores, by default `head_dim ** -0.5`.
-        is_causal (`bool`, *optional*): overrides the layer's.
 
     Returns:
         `tuple[torch.Tensor, None]`: mixed values `(batch, length, heads, head_dim)`; no probabilities.

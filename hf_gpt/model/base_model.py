@@ -124,12 +124,11 @@ class GPTPreTrainedModel(PreTrainedModel):
         """
         batch, length = targets.shape
         row, column = weights.nonzero(as_tuple=True)  # (targets,) each
-        parent, state_index = row * length + column - 1, None  # (targets,), index into (batch * length)
-        if parent_index is not None:
-            # Tokens that branch off the same parent are predicted by the same logits.
-            parent, order = (row * length + parent_index[row, column]).sort(stable=True)
-            row, column = row[order], column[order]
-            parent, state_index = parent.unique_consecutive(return_inverse=True)  # (states,), (targets,)
+        parent = column - 1 if parent_index is None else parent_index[row, column]
+        parent, order = (row * length + parent).sort(stable=True)  # (targets,), index into (batch * length)
+        row, column = row[order], column[order]
+        # Tokens that branch off the same parent are predicted by the same logits.
+        parent, state_index = parent.unique_consecutive(return_inverse=True)  # (states,), (targets,)
         if rows is None:
             rows = (self.get_output_embeddings() or self.get_input_embeddings()).weight
         return linear_cross_entropy(

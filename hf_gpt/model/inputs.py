@@ -34,11 +34,12 @@ def conventional_inputs(
         raise ValueError(
             f"inputs_embeds needs classify_index: the position whose state is classified. {VIRTUAL_TOKENS}"
         )
-    *leading, length = input_ids.shape
-    is_classify = input_ids.eq(-1 if config.classify_token_id is None else config.classify_token_id)
-    present = torch.ones(leading, dtype=torch.bool, device=input_ids.device)  # (batch,) or (batch, choices)
-    if attention_mask is not None:
-        present = attention_mask.bool().any(-1)
+    batch, *_, length = input_ids.shape
+    tokens = input_ids.reshape(batch, -1, length)  # (batch, paths, length)
+    is_classify = tokens.eq(-1 if config.classify_token_id is None else config.classify_token_id)
+    flat_mask = None if attention_mask is None else attention_mask.reshape(-1, length)  # (rows, length)
+    seen = torch.ones_like(tokens) if flat_mask is None else flat_mask.view_as(tokens)
+    present = seen.bool().any(-1)  # (batch, paths)
     checked = not (config.release_quirks or torch.compiler.is_compiling())
     if checked and not (is_classify.any(-1) | ~present).all():
         raise ValueError(
@@ -46,11 +47,8 @@ def conventional_inputs(
             "classify: end each text with it (GPTTokenizer with task_template=True does), or give classify_index."
         )
     first = is_classify.int().argmax(-1)  # the first one; position 0 where there is none
-    offsets = torch.arange(leading[1] if len(leading) > 1 else 1, device=input_ids.device) * length  # (paths,)
-    index = torch.where(present, first, -1).view(leading[0], -1)  # (batch, paths)
-    index = torch.where(index < 0, -1, index + offsets)
-    flat_mask = None if attention_mask is None else attention_mask.reshape(-1, length)  # (rows, length)
-    return input_ids.reshape(-1, length), flat_mask, index
+    before = torch.arange(tokens.shape[1], device=tokens.device) * length  # (paths,), tokens of the paths before
+    return tokens.flatten(0, 1), flat_mask, (before + first).masked_fill(~present, -1)
 
 
 def token_index(
@@ -67,14 +65,12 @@ def default_lm_weights(input_ids: torch.Tensor, attention_mask: torch.Tensor | N
     `1 / (sequences of the example * predicted tokens of the sequence)` for every token after the first, of shape
     `(rows, length)` as what `conventional_inputs` gives; each of the `batch` examples has as many rows.
     """
-    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-    tokens = mask.bool()
-    first = tokens & (tokens.int().cumsum(-1) == 1)
-    predicted = (tokens & ~first).float()
+    tokens = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+    tokens = tokens.bool().reshape(batch, -1, input_ids.shape[-1])  # (batch, rows of an example, length)
+    predicted = (tokens & (tokens.int().cumsum(-1) > 1)).float()
     per_sequence = predicted / predicted.sum(-1, keepdim=True).clamp(min=1)
-    sequences = tokens.any(-1).view(batch, -1).sum(-1, keepdim=True).clamp(min=1)  # (batch, 1)
-    weights = per_sequence.view(batch, -1) / sequences  # (batch, rows of an example * length)
-    return weights.view_as(per_sequence)
+    sequences = tokens.any(-1).sum(-1).clamp(min=1)  # (batch,)
+    return (per_sequence / sequences[:, None, None]).view_as(input_ids)
 
 
 def check_labels(config: GPTConfig, labels: torch.Tensor) -> None:

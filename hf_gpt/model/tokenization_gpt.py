@@ -37,11 +37,6 @@ _NO_MODES = (
     "PreTrainedTokenizerFast.from_pretrained reads a folder that was saved with it as it was then; "
     "hf_gpt.conversion.fast_tokenizer makes the like of any tokenizer."
 )
-# The arguments of a call that the ids alone can answer, without the library's encodings.
-_IDS_ARGUMENTS = {
-    *("add_special_tokens", "padding_strategy", "truncation_strategy", "max_length", "pad_to_multiple_of"),
-    *("padding_side", "return_attention_mask", "verbose"),
-}
 
 
 def _with_masks_hidden(text: str, mask: str | None) -> tuple[str, str]:
@@ -304,11 +299,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         if isinstance(text, (list, tuple)) and not text:
             # The base class looks for a first text.
             return BatchEncoding({name: [] for name in self.model_input_names}, tensor_type=return_tensors)
-        if not self._byte_level and not any(value for name, value in kwargs.items() if name not in _IDS_ARGUMENTS):
-            encoded = self._encode_ids(text, text_pair, return_tensors, **kwargs)
-            if encoded is not None:
-                return encoded
-        return self._encode_words(text, text_pair, return_tensors, **kwargs)
+        encoded = None if self._byte_level else self._encode_ids(text, text_pair, return_tensors, **kwargs)
+        return self._encode_words(text, text_pair, return_tensors, **kwargs) if encoded is None else encoded
 
     def _encode_ids(
         self,
@@ -323,9 +315,11 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         padding_side: str | None = None,
         return_attention_mask: bool | None = None,
         verbose: bool = True,
-        **unused,
+        **others,
     ) -> BatchEncoding | None:
         # The same as `_encode_words` by a cache of ids, many times as quick; None where the latter has to do it.
+        if any(others.values()):
+            return None
         batched = isinstance(text, (list, tuple))
         texts, pairs = (text, text_pair) if batched else ([text], None if text_pair is None else [text_pair])
         settings = self._settings()
