@@ -33,6 +33,13 @@ def new_figure(width: float = 8, height: float = 5) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def _one_panel(width: float, height: float, title: str, **style: Any) -> tuple["Figure", "Axes"]:
+    figure = new_figure(width, height)
+    axes = figure.subplots()
+    axes.set_title(title, fontsize="medium", **style)
+    return figure, axes
+
+
 def write_picture(path: Path, figure: "Figure", data: Any) -> None:
     """Write a figure to a PNG and what it shows to a JSON file beside it, each atomically."""
     with atomic(path) as temporary, warnings.catch_warnings():
@@ -51,10 +58,9 @@ def grid_picture(values: np.ndarray, title: str, rows: str, columns: str, labels
         title, rows, columns (`str`): above it, and of its axes.
         labels (`Sequence[str]`, *optional*): of the columns.
     """
-    figure = new_figure(max(5, 1.5 + 0.6 * values.shape[1]), 1.5 + 0.45 * values.shape[0])
-    axes = figure.subplots()
+    width, height = max(5, 1.5 + 0.6 * values.shape[1]), 1.5 + 0.45 * values.shape[0]
+    figure, axes = _one_panel(width, height, title, wrap=True)
     shades = axes.imshow(values, cmap="viridis", aspect="auto")
-    axes.set_title(title, fontsize="medium", wrap=True)
     axes.set(xlabel=columns, ylabel=rows, yticks=range(values.shape[0]), xticks=range(values.shape[1]))
     if labels:
         axes.set_xticks(range(len(labels)), labels, rotation=60, ha="right", parse_math=False)
@@ -102,14 +108,12 @@ def statistics_picture(values: np.ndarray, names: Sequence[str], title: str, acr
 
 def intervals_picture(rows: Sequence[dict[str, Any]], title: str) -> "Figure":
     """Bars of rows with `name`, `change`, `low` and `high`, the first at the top."""
-    figure = new_figure(7, 0.6 + 0.28 * len(rows))
-    axes = figure.subplots()
+    figure, axes = _one_panel(7, 0.6 + 0.28 * len(rows), title)
     change, spread = _spread(rows, "change")
     axes.barh(range(len(rows)), change, xerr=spread, color="#8fb0d8", ecolor="#1a1a1a", capsize=2)
     axes.set_yticks(range(len(rows)), [row["name"] for row in rows])
     axes.invert_yaxis()
     axes.axvline(0, color="#1a1a1a", linewidth=0.8)
-    axes.set_title(title, fontsize="medium")
     return figure
 
 
@@ -117,15 +121,13 @@ def curves_picture(
     curves: Mapping[str, Sequence[float]], title: str, across: str, up: str, at: Sequence[float] | None = None
 ) -> "Figure":
     """Named curves over 0, 1, 2, ... or over the places `at`; each has a mark and a line of its own."""
-    figure = new_figure(7, 4)
-    axes = figure.subplots()
+    figure, axes = _one_panel(7, 4, title)
     styles = cycle(zip("os^Dvx", ("-", "--", ":", "-.", "-", "--"), strict=True))
     for (name, values), (mark, line) in zip(curves.items(), styles, strict=False):
         axes.plot(
             range(len(values)) if at is None else at, values, marker=mark, linestyle=line, markersize=4, label=name
         )
     axes.set(xlabel=across, ylabel=up)
-    axes.set_title(title, fontsize="medium")
     axes.legend()
     return figure
 
@@ -147,10 +149,8 @@ def text_picture(texts: Sequence[Mapping[str, Any]], title: str, width: int = 90
             line.append((used, word, value / most))
             used += len(word) + 1
         lines.append(line)
-    figure = new_figure(9, 0.7 + 0.26 * len(lines))
-    axes = figure.subplots()
+    figure, axes = _one_panel(9, 0.7 + 0.26 * len(lines), title, loc="left")
     axes.set(xlim=(0, width), ylim=(len(lines), -0.5))
-    axes.set_title(title, fontsize="medium", loc="left")
     axes.axis("off")
     for row, line in enumerate(lines):
         for column, word, share in line:
@@ -174,8 +174,7 @@ def _shade(share: float) -> tuple[float, ...]:
 def shares_picture(rows: Sequence[Mapping[str, Any]], title: str, across: str, chance: float) -> "Figure":
     """Shares of rows with `name`, `of`, `accuracy`, `low` and `high`: a line for each name, a mark for each `of`."""
     names = list(dict.fromkeys(row["name"] for row in rows))
-    figure = new_figure(7, 1.2 + 0.26 * len(names))
-    axes = figure.subplots()
+    figure, axes = _one_panel(7, 1.2 + 0.26 * len(names), title)
     marks = zip(dict.fromkeys(row["of"] for row in rows), "ox", (_INK, _GREY), strict=False)
     for number, (of, mark, colour) in enumerate(marks):
         own = [row for row in rows if row["of"] == of]
@@ -185,7 +184,6 @@ def shares_picture(rows: Sequence[Mapping[str, Any]], title: str, across: str, c
     axes.axvline(chance, color=_GREY, linewidth=0.8, linestyle=":")
     axes.set(yticks=range(len(names)), yticklabels=[name.strip() for name in names], xlim=(0, 1), xlabel=across)
     axes.invert_yaxis()
-    axes.set_title(title, fontsize="medium")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
     return figure
 
@@ -222,10 +220,8 @@ def guesses_picture(shown: Mapping[str, Any], title: str) -> "Figure":
     """The first guess of every layer (`guesses`) behind every token (`tokens`), the darker the likelier."""
     words = [[places[0][0] for places in layer] for layer in shown["guesses"]]
     chances = np.array([[places[0][1] for places in layer] for layer in shown["guesses"]])
-    figure = new_figure(1 + 0.75 * chances.shape[1], 1.2 + 0.32 * len(chances))
-    axes = figure.subplots()
+    figure, axes = _one_panel(1 + 0.75 * chances.shape[1], 1.2 + 0.32 * len(chances), title)
     axes.imshow([[_shade(-chance) for chance in layer] for layer in chances], aspect="auto")
-    axes.set_title(title, fontsize="medium")
     axes.set(ylabel="layer", yticks=range(len(chances)))
     axes.set_xticks(range(len(shown["tokens"])), shown["tokens"], rotation=45, ha="right", parse_math=False)
     for layer, place in np.ndindex(chances.shape):

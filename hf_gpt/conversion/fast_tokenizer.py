@@ -50,15 +50,6 @@ def standardize_text(text: str) -> str:
     return " \n ".join(line for line in lines if line)
 
 
-def split_words(text: str, language: str = "en") -> list[str]:
-    """
-    The words of a text as the release splits them, before lower-casing; a newline is the word newline and space. This
-    is the plain way, one pass of spaCy over the standardised text; the tokenizer gets the same words from
-    `WordSplitter`.
-    """
-    return [token.text for token in word_splitter(language).spacy_tokenizer(standardize_text(text))]
-
-
 def fast_tokenizer(tokenizer: GPTTokenizer) -> PreTrainedTokenizerFast:
     """
     Export a tokenizer: with the same ids on nearly all texts (see `disagreement`), slower, and saved as a
@@ -230,7 +221,7 @@ def _punctuation_pattern() -> str:
     # spaCy leaves some runs whole: --, but ! !.
     characters = _punctuation_characters()
     any_of = f"[{''.join(map(_escape, characters))}]"
-    whole = [_escape(mark) for mark in characters if split_words(mark * 3) == [mark * 3]]
+    whole = [_escape(mark) for mark in characters if word_splitter("en")(mark * 3) == mark * 3]
     ends = [
         *(rf"(?<!{mark}){mark}++" for mark in whole),
         f"[{''.join(sorted({*map(_escape, characters)} - {*whole}))}]",

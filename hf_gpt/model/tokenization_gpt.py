@@ -152,8 +152,11 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             self._tokenizer = _new_backend(vocab, merges, str(unk_token))
         else:
             self._tokenizer = _read_backend(*files, str(unk_token))
-        self._byte_level = _is_byte_level(self._tokenizer)
-        if self._byte_level:
+        # Whether this is GPT-2's tokenizer, whose pieces are bytes.
+        self.byte_level = not self._tokenizer.model.end_of_word_suffix and _holds_bytes(
+            self._tokenizer.get_vocab(with_added_tokens=False)
+        )
+        if self.byte_level:
             named, kwargs = self._prepare_bytes(named, kwargs)
         else:
             # Words arrive ready: a file of the stock tokenizer, or one of mode fast, must not split them again.
@@ -203,7 +206,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         for token in state["added_tokens"]:
             token["special"] = token["special"] and token["content"] != self.mask_token
             # GPT-2's words bring their space with them.
-            token["lstrip"] = token["lstrip"] or (self._byte_level and token["content"] == self.mask_token)
+            token["lstrip"] = token["lstrip"] or (self.byte_level and token["content"] == self.mask_token)
         self._tokenizer = Tokenizer.from_str(json.dumps(state))
         self._tokenizer.encode_special_tokens = True
 
@@ -233,18 +236,13 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         self.update_post_processor()
 
     @property
-    def byte_level(self) -> bool:
-        """`bool`: whether this is GPT-2's tokenizer, whose pieces are bytes."""
-        return self._byte_level
-
-    @property
     def newline_id(self) -> int:
         """`int`: the token between two paragraphs."""
-        return self.convert_tokens_to_ids("\u010a" if self._byte_level else "\n" + END_OF_WORD)
+        return self.convert_tokens_to_ids("\u010a" if self.byte_level else "\n" + END_OF_WORD)
 
     def piece(self, token_id: int) -> tuple[str, bool | None]:
         """A token's text, and whether it ends a word, which GPT-2's do not say: a space stands before their words."""
-        if self._byte_level:
+        if self.byte_level:
             return self.decode([token_id]), None
         token = self.convert_ids_to_tokens(token_id)
         return token.removesuffix(END_OF_WORD), token.endswith(END_OF_WORD)
@@ -271,7 +269,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         )
         self._template = self._tokenizer.post_processor.__getstate__()
         words = _build_decoder(self.all_special_tokens)
-        self._tokenizer.decoder = decoders.ByteLevel() if self._byte_level else words
+        self._tokenizer.decoder = decoders.ByteLevel() if self.byte_level else words
 
     def build_inputs_with_special_tokens(
         self, token_ids_0: list[int], token_ids_1: list[int] | None = None
@@ -299,7 +297,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         if isinstance(text, (list, tuple)) and not text:
             # The base class looks for a first text.
             return BatchEncoding({name: [] for name in self.model_input_names}, tensor_type=return_tensors)
-        encoded = None if self._byte_level else self._encode_ids(text, text_pair, return_tensors, **kwargs)
+        encoded = None if self.byte_level else self._encode_ids(text, text_pair, return_tensors, **kwargs)
         return self._encode_words(text, text_pair, return_tensors, **kwargs) if encoded is None else encoded
 
     def _encode_ids(
@@ -404,7 +402,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             *prepared, is_split_into_words=is_split_into_words, split_special_tokens=True, **kwargs
         )
         found = LazyBatchEncoding(encoded.data, encoded.encodings, n_sequences=encoded.n_sequences)
-        if is_split_into_words or not self._byte_level:
+        if is_split_into_words or not self.byte_level:
             samples = encoded.get("overflow_to_sample_mapping", range(len(text)))
             places = self._places(text, text_pair, is_split_into_words)
             found._make_encodings = lambda: [
@@ -419,7 +417,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
 
     def _prepared(self, given, is_split_into_words: bool):
         """What the library gets for texts, or for lists of words: words parted by spaces, of GPT-2 the text itself."""
-        if self._byte_level:
+        if self.byte_level:
             return _with_spaces(given) if is_split_into_words else given
 
         def split(text: str) -> str:
@@ -433,7 +431,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
 
     def _places(self, texts, pairs, is_split_into_words: bool) -> list[Callable[[Encoding], list[tuple[int, int]]]]:
         """What tells the positions in each of the given texts."""
-        if self._byte_level:
+        if self.byte_level:
             return [offsets_in_spaced_words] * len(texts)
 
         def hide(text: str) -> str:
@@ -447,7 +445,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     def add_tokens(self, new_tokens, special_tokens: bool = False) -> int:
         """As any tokenizer's, but a `ValueError` for what no text holds once it is split into lower-cased words."""
         tokens = list(new_tokens) if isinstance(new_tokens, (list, tuple)) else [new_tokens] * bool(new_tokens)
-        for token in () if special_tokens or self._byte_level else tokens:
+        for token in () if special_tokens or self.byte_level else tokens:
             if not getattr(token, "special", False) and str(token) not in (
                 words := word_splitter(self.language)(str(token))
             ):
@@ -499,10 +497,6 @@ def _holds_bytes(vocabulary: dict[str, int]) -> bool:
     return vocabulary.keys() >= set(pre_tokenizers.ByteLevel.alphabet()) and not any(
         token.endswith(END_OF_WORD) for token in vocabulary
     )
-
-
-def _is_byte_level(backend: Tokenizer) -> bool:
-    return not backend.model.end_of_word_suffix and _holds_bytes(backend.get_vocab(with_added_tokens=False))
 
 
 def _with_spaces(batch):

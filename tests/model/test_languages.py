@@ -7,10 +7,10 @@ import pytest
 from transformers import AutoTokenizer
 
 from hf_gpt import GPTTokenizer
-from hf_gpt.conversion.fast_tokenizer import fast_tokenizer, split_words
+from hf_gpt.conversion.fast_tokenizer import fast_tokenizer
 from hf_gpt.model.word_splitting import word_splitter
 
-from ..support.texts import as_backend_text
+from ..support.texts import as_backend_text, split_words
 
 # Kafka, Die Verwandlung (1915), and a line of abbreviations; Tolstoi, Anna Karenina (1878), and Dostoevskii.
 TEXTS = {

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer
 
-from hf_gpt.conversion.fast_tokenizer import split_words, standardize_text
+from hf_gpt.conversion.fast_tokenizer import standardize_text
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.model import word_splitting
 from hf_gpt.model.alignment import align
@@ -30,6 +30,7 @@ from ..support.texts import (
     TRICKY,
     as_backend_text,
     read_golden,
+    split_words,
     write_release,
 )
 

@@ -18,13 +18,12 @@ from tokenizers import processors
 from transformers import BatchEncoding
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 
-from hf_gpt.conversion.fast_tokenizer import split_words
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.model import word_splitting
 from hf_gpt.model.tokenization_gpt import GPTTokenizer
 from hf_gpt.model.word_splitting import StringCache, WordSplitter, fix_text, word_splitter
 
-from ..support.texts import CARRIED_GOLDEN, TRICKY, as_backend_text, read_golden, write_release
+from ..support.texts import CARRIED_GOLDEN, TRICKY, as_backend_text, read_golden, split_words, write_release
 
 TEXTS = ["The CAT sat.\n\nDogs didn't 日", "", "say 'em.' twice :)", "“the—cat”…", "<unk> _start_ a<pad>"]
 

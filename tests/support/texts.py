@@ -7,6 +7,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from hf_gpt.conversion.fast_tokenizer import standardize_text
+from hf_gpt.model.word_splitting import word_splitter
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 RELEASE = Path(os.environ.get("HF_GPT_DATA", REPOSITORY.parent / "shared" / "data")) / "gpt_bpe"
 ALL_GOLDEN = Path(os.environ.get("HF_GPT_GOLDEN", REPOSITORY.parent / "shared" / "golden")) / "tokenizer.jsonl"
@@ -25,6 +28,11 @@ TRICKY = st.one_of(
         max_size=30,
     ).map("".join),
 )
+
+
+def split_words(text, language="en"):
+    """The release's words, before lower case, in the plain way: one pass of spaCy over the standardised text."""
+    return [token.text for token in word_splitter(language).spacy_tokenizer(standardize_text(text))]
 
 
 def read_golden(path):
