@@ -37,7 +37,7 @@ def load_weights(
             model, found = model_class.from_pretrained(
                 folder, config=config, ignore_mismatched_sizes=True, output_loading_info=True, **kwargs
             )
-    except (ImportError, ValueError) as error:  # of settings such as a quantization or a kernel of attention
+    except ImportError as error:  # of settings such as a quantization or a kernel of attention
         raise ValueError(f"{folder} cannot be loaded as its configuration says: {error}") from error
     lost = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
     if new_head:

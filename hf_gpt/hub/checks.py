@@ -142,7 +142,9 @@ def check_config(settings: dict[str, Any], where: str | Path) -> None:
         if hasattr(GPTConfig, name):
             raise ValueError(f"{where}: a configuration has no field {name}: leave it out.")
     check_types(where, settings, CONFIG_TYPES)
-    check_types(where, settings.get("quantization_config") or {}, {"quant_method": str}, within="quantization_config")
+    quantization = settings.get("quantization_config")
+    if quantization is not None:
+        check_types(where, quantization, {"quant_method": str}, ["quant_method"], within="quantization_config")
     for name, found in settings.items():
         most = _LARGEST_SIZES.get(GPTConfig.attribute_map.get(name, name))
         if most is not None and isinstance(found, int) and found > most:

@@ -317,8 +317,8 @@ def table(results: dict[str, Any]) -> str:
             f"{task}: {result['rows']['train']:,} training rows, {result['rows'][split]:,} {split} rows, "
             f"chance {result['chance']:.3f}, seeds {', '.join(map(str, seeds))}",
             "",
-            f"| method | {split} {result['metric']}, median (lowest to highest) | trained parameters | share | seconds of training | of the run | bytes to keep | "
-            "learning rate |",
+            f"| method | {split} {result['metric']}, median (lowest to highest) | trained parameters | share | "
+            "seconds of training | of the run | bytes to keep | learning rate |",
             "|---|---|---|---|---|---|---|---|",
         ]
         for name, method in result["methods"].items():
