@@ -204,9 +204,11 @@ def _adapter_settings(folder: str | os.PathLike) -> PeftConfig:
     if method not in list(METHODS.values()):
         raise ValueError(f"{folder} is an adapter of the method {method}; hf_gpt loads {', '.join(METHODS)}.")
     config_class = PEFT_TYPE_TO_CONFIG_MAPPING[method]
-    # Whatever their annotations say, some settings of peft have null for their default.
-    unset = {name for name, value in vars(config_class()).items() if value is None and settings.get(name) is None}
-    given = {name: value for name, value in settings.items() if name not in unset}
+    # Whatever their annotations say, null is for the settings of peft that have it for their default.
+    defaults = vars(config_class())
+    if missing := sorted(name for name, value in settings.items() if value is None is not defaults.get(name)):
+        raise ValueError(f"{path}: {', '.join(missing)} must not be null.")
+    given = {name: value for name, value in settings.items() if value is not None}
     check_types(path, given, get_type_hints(config_class))
     try:
         return PeftConfig.from_pretrained(folder)

@@ -69,7 +69,7 @@ class MaskedLanguageModelTrainer(LanguageModelTrainer):
 
     def __init__(self, *args: Any, train_dataset: MaskedRows, **kwargs: Any):
         def accuracy(found: EvalPrediction) -> dict[str, float]:
-            shares = masked_word_accuracy(found.predictions, found.label_ids, train_dataset.ends_word)
+            shares = masked_word_accuracy(found.predictions, found.label_ids, train_dataset)
             return {"masked_word_accuracy": shares}
 
         kwargs |= {"compute_metrics": accuracy, "preprocess_logits_for_metrics": lambda logits, _: logits.argmax(-1)}
@@ -87,15 +87,15 @@ class MaskedLanguageModelTrainer(LanguageModelTrainer):
         return super().prediction_step(model, inputs | {"lm_weights": None}, *args, **kwargs)
 
 
-def masked_word_accuracy(guesses: np.ndarray, labels: np.ndarray, ends_word: np.ndarray) -> float:
+def masked_word_accuracy(guesses: np.ndarray, labels: np.ndarray, rows: MaskedRows) -> float:
     """
     The share of hidden words that are guessed whole: `guesses` and `labels`, -100 where nothing is hidden, have the
-    shape `(rows, length)`; `ends_word` of shape `(vocabulary,)` says which tokens are the last one of a word.
+    shape `(rows, length)`; `rows` say which tokens end and start a word.
     """
     hidden = labels != IGNORED_LABEL
-    goes_on = hidden & ~ends_word[np.where(hidden, labels, 0)]
+    ids = np.where(hidden, labels, 0)
     begins = hidden.copy()
-    begins[:, 1:] &= ~goes_on[:, :-1]
+    begins[:, 1:] &= ~hidden[:, :-1] | rows.ends_word[ids[:, :-1]] | rows.starts_word[ids[:, 1:]]
     words = np.cumsum(begins)[hidden.ravel()] - 1  # of each hidden token the number of its word
     right = np.ones(int(begins.sum()), dtype=bool)
     right[words[(guesses != labels)[hidden]]] = False

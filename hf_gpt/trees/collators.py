@@ -1,5 +1,6 @@
 """Rows of token ids -> padded tensors; and which rows stand in a batch together."""
 
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -132,7 +133,8 @@ class MaskedRows(torch.utils.data.Dataset):
 
     Args:
         rows (`datasets.Dataset`): with `input_ids` and `starts`.
-        ends_word (`np.ndarray` of shape `(vocabulary,)`): whether a token is the last one of a word.
+        ends_word, starts_word (`np.ndarray` of shape `(vocabulary,)`): whether a token is the last one of a word, and
+            whether it is the first one whatever stands before it (by default none).
         random_ids (`np.ndarray`): tokens that may stand for another one.
         mask_token_id (`int`), share (`float`), seed (`int`): the mask, the share of the tokens, and of the choice.
     """
@@ -145,8 +147,10 @@ class MaskedRows(torch.utils.data.Dataset):
         mask_token_id: int,
         share: float = 0.15,
         seed: int = 0,
+        starts_word: np.ndarray | None = None,
     ):
         self.rows, self.ends_word, self.random_ids = rows, ends_word, random_ids
+        self.starts_word = np.zeros_like(ends_word) if starts_word is None else starts_word
         self.mask_token_id, self.share, self.seed = mask_token_id, share, seed
         self.epoch = 0
 
@@ -155,14 +159,16 @@ class MaskedRows(torch.utils.data.Dataset):
         """Rows of a tokenizer that has a `mask_token`; `settings` are `share` and `seed`."""
         if tokenizer.mask_token is None:
             raise ValueError('The tokenizer has no mask: load it with mask_token="<mask>".')
-        if tokenizer.byte_level:
-            raise ValueError(
-                "Whole words are hidden by their end marks, which GPT-2's tokenizer does not have: start from a GPT."
-            )
         tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         specials = set(tokenizer.all_special_tokens)
-        ends_word = np.array([token in specials or token.endswith(END_OF_WORD) for token in tokens])
         ordinary = np.array([index for index, token in enumerate(tokens) if token not in specials])
+        if tokenizer.byte_level:
+            # Without end marks: what is no letter or digit, such as the space before a word, parts words.
+            texts = ["" if token in specials else tokenizer.convert_tokens_to_string([token]) for token in tokens]
+            settings["starts_word"] = np.array([_parts_words(text[:1]) for text in texts])
+            ends_word = np.array([_parts_words(text[-1:]) and text != " " for text in texts])
+        else:
+            ends_word = np.array([token in specials or token.endswith(END_OF_WORD) for token in tokens])
         return cls(rows, ends_word, ordinary, tokenizer.mask_token_id, **settings)
 
     def set_epoch(self, epoch: int) -> None:
@@ -189,7 +195,7 @@ class MaskedRows(torch.utils.data.Dataset):
     def _chosen(self, ids: np.ndarray, starts: Sequence[int], random: np.random.Generator) -> np.ndarray:
         """Indices of the tokens to guess: words in a random order, as long as they fit."""
         left = max(1, round(self.share * len(ids)))
-        begins = np.append(True, self.ends_word[ids[:-1]])
+        begins = np.append(True, self.ends_word[ids[:-1]] | self.starts_word[ids[1:]])
         begins[list(starts)] = True
         first = np.append(np.flatnonzero(begins), len(ids))
         chosen: list[int] = []
@@ -201,6 +207,11 @@ class MaskedRows(torch.utils.data.Dataset):
                 break
         # Of a row that is one long word, its beginning.
         return np.array(sorted(chosen) or range(left))
+
+
+def _parts_words(character: str) -> bool:
+    """Whether a character, or none, stands between words; not a part of one, which is decoded as U+FFFD."""
+    return unicodedata.category(character or " ")[0] not in "LMN" and character != "\ufffd"
 
 
 class PaddedDataset(torch.utils.data.Dataset):

@@ -26,6 +26,7 @@ from hf_gpt.training.packing import packed_dataset
 from hf_gpt.trees.collators import MaskedRows
 
 from ..support.runs import ARGUMENTS, REPOSITORY, finetune, pretraining
+from ..support.stock_models import save_gpt2
 
 pytestmark = pytest.mark.whole
 MINI = REPOSITORY / "model_cards" / "gpt-mini"
@@ -53,12 +54,12 @@ def pretrained(files, tmp_path_factory):
 
 
 def test_words_that_are_guessed_whole():
-    ends_word = np.array([False, True, True])
+    rows = MaskedRows([], np.array([False, True, True]), np.arange(3), 3)
     labels = np.array([[0, 1, 2, -100, 0], [-100, 0, 1, 1, -100]])
     guesses = np.array([[0, 1, 1, 0, 0], [1, 1, 1, 1, 2]])
     # Words: (0 1), (2), (0) that goes on in the next row; (0 1), (1).
-    assert masked_word_accuracy(guesses, labels, ends_word) == 3 / 5
-    assert masked_word_accuracy(labels, labels, ends_word) == 1
+    assert masked_word_accuracy(guesses, labels, rows) == 3 / 5
+    assert masked_word_accuracy(labels, labels, rows) == 1
 
 
 def test_from_random_weights(pretrained, files):
@@ -86,7 +87,7 @@ def test_from_random_weights(pretrained, files):
             logits = torch.cat([model(piece).logits[0] for piece in pieces])
         labels = torch.tensor(row["labels"])
         losses.append(torch.nn.functional.cross_entropy(logits, labels).item())
-        right.append(masked_word_accuracy(logits.argmax(-1).numpy()[None], labels.numpy()[None], rows.ends_word))
+        right.append(masked_word_accuracy(logits.argmax(-1).numpy()[None], labels.numpy()[None], rows))
     assert record["validation_masked_perplexity"] == pytest.approx(math.exp(np.mean(losses)), rel=1e-4)
     assert record["validation_masked_word_accuracy"] == pytest.approx(np.mean(right), abs=0.1)
 
@@ -126,6 +127,24 @@ def test_from_a_causal_model(tiny_checkpoint, files, tmp_path):
     flags = ["--model_name_or_path", tmp_path / "o", "--task", "stories", "--zero_shot"]
     with pytest.raises(ValueError, match="is a masked language model, which sees the token"):
         evaluation(*flags, "--output_dir", tmp_path / "e")
+
+
+def test_from_gpt2(files, tmp_path):
+    """Without end marks: whole words are hidden as letters and spaces tell them."""
+    save_gpt2(tmp_path / "gpt2", n_positions=64)
+    flags = ["--model_name_or_path", tmp_path / "gpt2", "--output_dir", tmp_path / "o", "--max_steps", 20]
+    record = pretraining(*files, *flags, "--learning_rate", 1e-2, "--warmup_steps", 0)
+    assert record["validation_masked_perplexity"] < record["validation_masked_perplexity_before"] / 2
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "o")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "o")
+    assert (model.config.norm_first, tokenizer.byte_level, tokenizer.mask_token) == (True, True, "<mask>")
+    answers = pipeline("fill-mask", model=str(tmp_path / "o"))("She opened the<mask> and ran.")
+    assert answers[0]["score"] > 1 / len(tokenizer)
+    record = finetune(
+        *("--task", "questions", "--model_name_or_path", tmp_path / "o", "--lm_coef", 0, "--max_train_rows", 16),
+        *("--max_eval_rows", 8, "--num_train_epochs", 1, "--max_length", 60, "--output_dir", tmp_path / "p"),
+    )
+    assert set(record["metrics"]) == {"validation", "test"}
 
 
 def test_resumed_inside_an_epoch(files, tmp_path):

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from transformers import AutoModelForMaskedLM, AutoTokenizer, Trainer, TrainingArguments, pipeline
 
-from hf_gpt import GPTForMaskedLM
+from hf_gpt import GPTForMaskedLM, GPTTokenizer
 from hf_gpt.trees.collators import MaskedRows, PackedRowCollator
 
 from ..support.runs import REPOSITORY
+from ..support.stock_models import gpt2_tokenizer
 from ..support.tiny import build_config
 
 MINI = REPOSITORY / "model_cards" / "gpt-mini"
@@ -122,6 +123,23 @@ def test_words_end_where_the_vocabulary_says_so():
     assert not set(rows.random_ids) & set(tokenizer.all_special_ids)
     with pytest.raises(ValueError, match='mask_token="<mask>"'):
         MaskedRows.of([], AutoTokenizer.from_pretrained(MINI))
+
+
+def test_words_of_bytes_are_parted_by_what_is_no_letter(tmp_path):
+    gpt2_tokenizer(["the door", "Мастера"], size=300).save_pretrained(tmp_path)
+    tokenizer = GPTTokenizer.from_pretrained(tmp_path, mask_token="<mask>", task_template=False)
+    text = "Three doors, 12b (Мастера) don't\n end"
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert tokenizer.byte_level
+    rows = MaskedRows.of([{"input_ids": ids, "starts": [0]}], tokenizer)
+    assert not set(rows.random_ids) & set(tokenizer.all_special_ids)
+    begins = [True, *(rows.ends_word[ids[:-1]] | rows.starts_word[ids[1:]])]
+    found: list[list[int]] = []
+    for token_id, begin in zip(ids, begins, strict=True):
+        found = [*found, [token_id]] if begin else [*found[:-1], [*found[-1], token_id]]
+    assert [tokenizer.decode(word) for word in found] == [
+        *("Three", " doors", ",", " 12b", " ", "(", "Мастера", ")", " don", "'", "t", "\n", " end")
+    ]
 
 
 @pytest.mark.whole
