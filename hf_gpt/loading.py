@@ -20,7 +20,7 @@ from transformers.utils import CONFIG_NAME
 
 from .adapters import adapted_config, base_folder, load_adapter, merge_adapter
 from .conversion.release import load_release, read_release, release_config
-from .conversion.sources import KINDS, NEW_ROWS, lacks_special_tokens, read_config, recognise
+from .conversion.sources import KINDS, NEW_ROWS, lacks_special_tokens, recognise
 from .conversion.stock import STOCK_CONFIGS
 from .conversion.tokenizers import release_tokenizer
 from .files.weights import load_weights
@@ -64,7 +64,7 @@ class Source:
             return release_config(read_release(self.folder), n_head=n_head, **changes)
         if self.kind == "adapter":
             return GPTConfig.from_dict(adapted_config(self.folder).to_dict(), **changes)
-        return read_config(self.folder, **changes)
+        return GPTConfig.from_pretrained(self.folder, **changes)
 
     def tokenizer(self, **settings: Any) -> GPTTokenizer:
         """

@@ -246,7 +246,7 @@ def _read_adapter(path: Path, options: SourceOptions) -> Checkpoint:
 
 
 def _read_own(path: Path, options: SourceOptions) -> Checkpoint:
-    config = read_config(path)
+    config = GPTConfig.from_pretrained(path)
     tensors = read_tensors(path)
     head = _head_of(config, path, options)
     return Checkpoint("hf_gpt", config, head, own_parameters(tensors, config), generation_config=_generation(path))
@@ -255,7 +255,7 @@ def _read_own(path: Path, options: SourceOptions) -> Checkpoint:
 def _read_stock(path: Path, options: SourceOptions) -> Checkpoint:
     theirs = read_json(path / "config.json")
     kind = stock_type(theirs)
-    config = read_config(path)
+    config = GPTConfig.from_pretrained(path)
     head = _head_of(config, path, options)
     if head == "multiple-choice":
         _check_summary(theirs, path)
@@ -283,14 +283,6 @@ _READERS = {
     "openai-gpt": _read_stock,
     "gpt2": _read_stock,
 }
-
-
-def read_config(path: Path, **changes: Any) -> GPTConfig:
-    """The configuration in a folder with other settings; a `ValueError` names the file that is wrong."""
-    try:
-        return GPTConfig.from_pretrained(path, **changes)
-    except ValueError as error:
-        raise ValueError(f"{path / 'config.json'}: {error}") from error
 
 
 def _generation(path: Path) -> GenerationConfig | None:

@@ -17,7 +17,7 @@ from transformers import GPT2Config, OpenAIGPTConfig, PreTrainedConfig, PreTrain
 
 from ..files.reading import read_tensor_file
 from ..hub.checks import check_config, stock_type
-from ..model.configuration_gpt import UNREADABLE, GPTConfig
+from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS, GPTPreTrainedModel
 
 STOCK_CONFIGS: dict[str, type[PreTrainedConfig]] = {"openai-gpt": OpenAIGPTConfig, "gpt2": GPT2Config}
@@ -74,10 +74,7 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
     if model_type is None:
         return config
     # With the defaults of what the file leaves out.
-    try:
-        theirs = STOCK_CONFIGS[model_type].from_dict(dict(config)).to_dict()
-    except UNREADABLE as error:
-        raise ValueError(f"config.json: {' '.join(str(error).split())}") from error
+    theirs = STOCK_CONFIGS[model_type].from_dict(dict(config)).to_dict()
     is_gpt2 = model_type == "gpt2"
     activation = theirs["activation_function" if is_gpt2 else "afn"]
     if activation not in ACTIVATIONS[model_type]:

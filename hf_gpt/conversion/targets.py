@@ -168,10 +168,6 @@ def _write_own(checkpoint: Checkpoint, folder: Path) -> None:
     model.tie_weights()
     model.generation_config = checkpoint.generation_config or default_generation_config(config)
     model.save_pretrained(folder)
-    _write_tokenizer(checkpoint, folder)
-
-
-def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
     if checkpoint.tokenizer is not None:
         checkpoint.tokenizer.save_pretrained(folder)
 
