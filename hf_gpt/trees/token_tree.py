@@ -54,56 +54,36 @@ class TokenTree:
             share_limit (`int`, *optional*): how many leading tokens sequences may share; by default as many as
                 they have in common. 0 puts the sequences one after the other.
         """
-        present = sum(1 for path in paths if len(path))
-        children: list[dict] = [{}]  # node 0 is above the roots
-        token, parent, weight = [-1], [-1], [0.0]
-        ends = []
-        for number, path in enumerate(paths):
-            node = 0
-            step = 1 / (present * (len(path) - 1)) if len(path) > 1 else 0.0
-            for depth, token_id in enumerate(path):
-                # Below the limit of sharing a token belongs to its own sequence alone.
-                key = token_id if share_limit is None or depth < share_limit else (token_id, number)
-                child = children[node].get(key)
-                if child is None:
-                    child = len(token)
-                    children[node][key] = child
-                    children.append({})
-                    token.append(int(token_id))
-                    parent.append(node)
-                    weight.append(0.0)
-                if depth:
-                    weight[child] += step
-                node = child
-            ends.append(node)
-        return cls._in_preorder(children, token, parent, weight, ends)
-
-    @classmethod
-    def _in_preorder(cls, children, token, parent, weight, ends) -> "TokenTree":
-        """Number the nodes of a trie in preorder, children in the order in which they were added."""
-        row, order, stack = {0: -1}, [], [*reversed(children[0].values())]
-        while stack:
-            node = stack.pop()
-            row[node] = len(order)
-            order.append(node)
-            stack.extend(reversed(children[node].values()))
-        positions, parents = [], []
-        for index, node in enumerate(order):
-            is_root = parent[node] == 0
-            parents.append(index if is_root else row[parent[node]])
-            positions.append(0 if is_root else positions[parents[-1]] + 1)
-        subtree_end = list(range(1, len(order) + 1))
-        for index in range(len(order) - 1, -1, -1):
+        present = [number for number, path in enumerate(paths) if len(path)]
+        steps = [1 / (len(present) * (len(path) - 1)) if len(path) > 1 else 0.0 for path in paths]
+        tokens, positions, parents, weights, ends = [], [], [], [], [-1] * len(paths)
+        # In preorder: the sequences that go through a node, its depth, and the node before; first what is above roots.
+        waiting = [(present, -1, -1)]
+        while waiting:
+            numbers, depth, before = waiting.pop()
+            node = len(tokens) if depth >= 0 else -1
+            if depth >= 0:
+                tokens.append(int(paths[numbers[0]][depth]))
+                positions.append(depth)
+                parents.append(before if depth else node)
+                weights.append(0.0)
+            is_shared = share_limit is None or depth + 1 < share_limit
+            branches: dict[tuple[int, int], list[int]] = {}
+            for number in numbers:
+                if depth > 0:
+                    weights[node] += steps[number]
+                if depth + 1 == len(paths[number]):
+                    ends[number] = node
+                else:
+                    # Below the limit of sharing a token belongs to its own sequence alone.
+                    key = paths[number][depth + 1], 0 if is_shared else number
+                    branches.setdefault(key, []).append(number)
+            waiting += [(branch, depth + 1, node) for branch in reversed(branches.values())]
+        subtree_end = list(range(1, len(tokens) + 1))
+        for index in range(len(tokens) - 1, -1, -1):
             above = parents[index]
             subtree_end[above] = max(subtree_end[above], subtree_end[index])
-        return cls(
-            input_ids=tuple(token[node] for node in order),
-            position_ids=tuple(positions),
-            subtree_end=tuple(subtree_end),
-            parent_index=tuple(parents),
-            lm_weights=tuple(weight[node] for node in order),
-            path_ends=tuple(row[end] for end in ends),
-        )
+        return cls(*map(tuple, (tokens, positions, subtree_end, parents, weights, ends)))
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "TokenTree":
