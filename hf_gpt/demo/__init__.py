@@ -2,8 +2,8 @@
 What the demonstration shows, as functions of text: continuations by several strategies, next words, choices, classes,
 labels of words, hidden words, and pages on what was expected, attended to, and mattered.
 
-`hf_gpt.demo.page` puts a page in front of them. Everything that is wrong with a text is a `ValueError` that says what
-to do about it.
+`hf_gpt.demo.page` puts a page in front of them. Everything that is wrong with a text (empty, longer than the context)
+or a model (of another kind) is a `ValueError` that says what to do about it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,8 @@ from ..generation.inspection import NextToken, inspect
 from ..generation.inspection import render_page as render_expectation
 from ..generation.strategies import Continuation, Strategy, continue_prompts, strategies
 from ..loading import open_source
-from ..model.modeling_gpt import (
-    GPTForCausalLM,
-    GPTForMaskedLM,
-    GPTForMultipleChoice,
-    GPTForSequenceClassification,
-    GPTForTokenClassification,
-    GPTPreTrainedModel,
-)
+from ..model import modeling_gpt
+from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import TokenTreeCollator
 from ..trees.token_tree import TokenTree
@@ -43,13 +37,7 @@ MOST_SHOWN = 64
 
 
 class Demo:
-    """
-    A model with its tokenizer, and what is done with texts before the model reads them; base of all kinds.
-
-    Args:
-        model (`PreTrainedModel` or `PeftModel`): the model.
-        tokenizer (`GPTTokenizer`): its tokenizer; special tokens are placed here.
-    """
+    """A model with its tokenizer, and what is done with texts before the model reads them; base of all kinds."""
 
     joined = InputTransform.joined
 
@@ -123,12 +111,7 @@ class LanguageModelDemo(Demo):
 
     @classmethod
     def from_pretrained(cls, name: str) -> "LanguageModelDemo":
-        """
-        Load a folder or Hub id.
-
-        Raises:
-            ValueError: if it is no language model of ours.
-        """
+        """Load a folder or Hub id."""
         source = open_source(name)
         if source.kind == "adapter":
             raise ValueError(f"{name} is an adapter; the language model of the demonstration is a whole model.")
@@ -138,16 +121,8 @@ class LanguageModelDemo(Demo):
         self, prompt: str, new_tokens: int, chosen: Sequence[Strategy] | None = None, seed: int = 0
     ) -> list[Continuation]:
         """
-        A prompt continued by each strategy, side by side.
-
-        Args:
-            prompt (`str`): at least one token.
-            new_tokens (`int`): how many tokens to add.
-            chosen (`Sequence[Strategy]`, *optional*): by default `strategies()`.
-            seed (`int`, *optional*, defaults to 0): set before each strategy, so that the order does not matter.
-
-        Raises:
-            ValueError: if the prompt is empty, or does not fit into the context together with the new tokens.
+        A prompt continued by each strategy (by default all), side by side; the seed is set before each, so that their
+        order does not matter.
         """
         ids = self._prompt_tokens(prompt, new_tokens)
         chosen = strategies() if chosen is None else chosen
@@ -159,9 +134,6 @@ class LanguageModelDemo(Demo):
         """
         The likeliest tokens behind a prompt, with their probabilities as `generate` has them: tokens that the model's
         generation configuration suppresses (its special tokens) are left out.
-
-        Raises:
-            ValueError: if the prompt is empty or too long.
         """
         ids = self._prompt_tokens(prompt)
         logits = self.model(torch.tensor([ids], device=self.model.device), logits_to_keep=1).logits[0, -1].float()
@@ -173,7 +145,7 @@ class LanguageModelDemo(Demo):
         ]
 
     def expectation_page(self, text: str) -> str:
-        """What was expected at each position of a text, as a page of its own; see `next_tokens` for what raises."""
+        """What was expected at each position of a text, as a page of its own."""
         ids = self._prompt_tokens(text)
         positions = inspect(self.model, self.tokenizer, ids)
         return render_expectation("the model", NextToken.of(self.tokenizer, ids[0], 1.0), positions)
@@ -201,12 +173,7 @@ class LanguageModelDemo(Demo):
         return render_page("coloured", "Words that mattered", {"title": "Words that mattered", "texts": texts})
 
     def score_choices(self, context: str, question: str, choices: Sequence[str]) -> list[float]:
-        """
-        Mean log-probability of each choice's tokens behind context and question (zero-shot).
-
-        Raises:
-            ValueError: if a text is missing or all together are too long.
-        """
+        """Mean log-probability of each choice's tokens behind context and question (zero-shot)."""
         return self._scores(self._choice_row(context, question, choices), self.model.config.n_positions)
 
     @torch.no_grad()
@@ -222,12 +189,7 @@ class HeadDemo(Demo):
 
     @classmethod
     def from_pretrained(cls, name: str) -> "HeadDemo":
-        """
-        Load a folder or Hub id of `scripts/finetune.py`; an adapter is loaded on the base model that it names.
-
-        Raises:
-            ValueError: if it has no head of this kind.
-        """
+        """Load a folder or Hub id of `scripts/finetune.py`; an adapter is loaded on the base model that it names."""
         source = open_source(name)
         config = source.config()
         if cls.model_class.__name__ not in (config.architectures or ()):
@@ -247,22 +209,17 @@ class HeadDemo(Demo):
 class MultipleChoiceDemo(HeadDemo):
     """A fine-tuned `GPTForMultipleChoice`."""
 
-    model_class = GPTForMultipleChoice
+    model_class = modeling_gpt.GPTForMultipleChoice
 
     def score_choices(self, context: str, question: str, choices: Sequence[str]) -> list[float]:
-        """
-        The head's logit of each choice.
-
-        Raises:
-            ValueError: if a text is missing or all together are too long.
-        """
+        """The head's logit of each choice."""
         return self._logits("multiple-choice", self._choice_row(context, question, choices)).tolist()
 
 
 class ClassifierDemo(HeadDemo):
     """A fine-tuned `GPTForSequenceClassification`."""
 
-    model_class = GPTForSequenceClassification
+    model_class = modeling_gpt.GPTForSequenceClassification
 
     @property
     def label_names(self) -> list[str]:
@@ -271,15 +228,8 @@ class ClassifierDemo(HeadDemo):
 
     def classify(self, text: str, second: str = "", both_orders: bool = False) -> dict[str, float]:
         """
-        The probability of every label; for regression and ordinal tasks, the score under the name `score`.
-
-        Args:
-            text (`str`): the text, or the first of a pair.
-            second (`str`, *optional*): second text of a pair, for models that were trained on pairs.
-            both_orders (`bool`, *optional*, defaults to `False`): the pair has no order (similarity tasks).
-
-        Raises:
-            ValueError: if a text is missing or too long.
+        The probability of every label for a text, or a pair of texts, with `both_orders` one without order
+        (similarity); for regression and ordinal tasks, the score under the name `score`.
         """
         first = self._tokens(text, "text")
         if not second.strip():
@@ -302,16 +252,13 @@ class ClassifierDemo(HeadDemo):
 class TaggerDemo(HeadDemo):
     """A fine-tuned `GPTForTokenClassification`."""
 
-    model_class = GPTForTokenClassification
+    model_class = modeling_gpt.GPTForTokenClassification
 
     @torch.no_grad()
     def tag(self, text: str) -> list[tuple[str, str | None]]:
         """
         The text in parts, each word with its label, read at the word's last token; what is `O` or stands between words
         has none.
-
-        Raises:
-            ValueError: if the text is empty or too long.
         """
         count, room = len(self._tokens(text, "text")), self.model.config.n_positions - virtual_tokens(self.model) - 2
         if count > room:
@@ -332,15 +279,12 @@ class TaggerDemo(HeadDemo):
 class FillMaskDemo(HeadDemo):
     """A `GPTForMaskedLM`."""
 
-    model_class = GPTForMaskedLM
+    model_class = modeling_gpt.GPTForMaskedLM
     script = "scripts/pretrain.py --masked true"
 
     def guesses(self, text: str, count: int = 10) -> list[dict[str, Any]]:
         """
         The likeliest tokens for the one that the mask hides, as `pipeline("fill-mask")` gives them.
-
-        Raises:
-            ValueError: if the text has not one mask, or is too long.
         """
         mask = self.tokenizer.mask_token
         if text.count(mask) != 1:

@@ -47,15 +47,8 @@ python scripts/demo.py --model_name_or_path {model} --classifier outputs/questio
 @dataclass(frozen=True)
 class Demos:
     """
-    The models of a page.
-
-    Args:
-        name (`str`): folder or Hub id of the language model.
-        language_model (`LanguageModelDemo`): for the first two tabs, and for choices without a head.
-        classifier (`ClassifierDemo`, *optional*): for the tab of classification.
-        multiple_choice (`MultipleChoiceDemo`, *optional*): scores choices instead of the language model.
-        tagger (`TaggerDemo`, *optional*): for the tab of tagging, which is not there without it.
-        fill_mask (`FillMaskDemo`, *optional*): for the tab of masked words, which is not there without it.
+    The models of a page: the language model, with its folder or Hub id as `name`, is for all tabs but classification;
+    `multiple_choice` scores choices instead of it, and `tagger` and `fill_mask` have tabs of their own.
     """
 
     name: str
@@ -68,15 +61,8 @@ class Demos:
     @classmethod
     def from_pretrained(cls, model_name_or_path: str, **heads: str | None) -> "Demos":
         """
-        Load all models of a page.
-
-        Args:
-            model_name_or_path (`str`): folder or Hub id of a language model.
-            heads (`str`, *optional*): by the names of `HEAD_DEMOS`, folders or Hub ids of fine-tuned (of `fill_mask`,
-                of masked language) models or their adapters.
-
-        Raises:
-            ValueError: if a model is not of the kind that its place asks for.
+        The models of a page, from folders or Hub ids: of a language model, and by the names of `HEAD_DEMOS` of
+        fine-tuned (of `fill_mask`, of masked language) models or their adapters.
         """
         language_model = LanguageModelDemo.from_pretrained(model_name_or_path)
         found = {kind: HEAD_DEMOS[kind].from_pretrained(name) for kind, name in heads.items() if name}
@@ -151,18 +137,7 @@ class Demos:
 
 
 def build_app(demos: Demos) -> "Blocks":
-    """
-    The page, with a tab for everything that the models can do.
-
-    Args:
-        demos (`Demos`): the models.
-
-    Returns:
-        `gradio.Blocks`: call `launch()`.
-
-    Raises:
-        ValueError: if gradio is not installed.
-    """
+    """The page, with a tab for everything that the models can do; a `ValueError` if gradio is not installed."""
     gr = import_gradio()
     language_model = demos.language_model
     config = language_model.model.config
@@ -214,13 +189,8 @@ def _generation_tab(gr: Any, demos: Demos) -> None:
     for pair in zip(names[::2], names[1::2], strict=True):
         with gr.Row(equal_height=True):
             texts += [gr.Textbox(label=name, lines=5, max_lines=12, interactive=False) for name in pair]
-    table = gr.Dataframe(
-        headers=["Strategy", "New tokens", "Mean log-probability", "Repeated 4-grams", "Depends on the seed"],
-        label="Compared",
-        interactive=False,
-        wrap=True,
-        column_widths=["40%", "15%", "15%", "15%", "15%"],
-    )
+    columns = {"New tokens": 15, "Mean log-probability": 15, "Repeated 4-grams": 15, "Depends on the seed": 15}
+    table = _table(gr, "Compared", {"Strategy": 40} | columns)
     inputs = [prompt, *settings]
     triggers = [button.click, prompt.submit]
     gr.on(triggers, _shown(gr, demos.generate), inputs, [*texts, table], api_name="generate")
@@ -229,12 +199,8 @@ def _generation_tab(gr: Any, demos: Demos) -> None:
 def _next_token_tab(gr: Any, demos: Demos) -> None:
     prompt = gr.Textbox("She opened the door and", label="Prompt", lines=2)
     button = gr.Button("Show the next token", variant="primary")
-    table = gr.Dataframe(
-        headers=["Rank", "Token", "Probability", "Together", ""],
-        label="The ten likeliest tokens (… goes on within the word)",
-        interactive=False,
-        column_widths=["10%", "25%", "15%", "15%", "35%"],
-    )
+    columns = {"Rank": 10, "Token": 25, "Probability": 15, "Together": 15, "": 35}
+    table = _table(gr, "The ten likeliest tokens (… goes on within the word)", columns)
     gr.on([button.click, prompt.submit], _shown(gr, demos.next_tokens), prompt, table, api_name="next_tokens")
 
 
@@ -278,13 +244,8 @@ def _choices_tab(gr: Any, demos: Demos) -> None:
     choices = gr.Textbox("wet.\nmade of cheese.", label="Choices, one a line", lines=4)
     button = gr.Button("Score", variant="primary")
     best = gr.Textbox(label="Best choice", interactive=False)
-    table = gr.Dataframe(
-        headers=["Choice", "Logit" if tuned else "Mean log-probability", "Share", ""],
-        label="Choices",
-        interactive=False,
-        wrap=True,
-        column_widths=["40%", "20%", "10%", "30%"],
-    )
+    columns = {"Choice": 40, "Logit" if tuned else "Mean log-probability": 20, "Share": 10, "": 30}
+    table = _table(gr, "Choices", columns)
     inputs = [context, question, choices]
     button.click(_shown(gr, demos.score_choices), inputs, [best, table], api_name="score_choices")
 
@@ -317,13 +278,14 @@ def _mask_tab(gr: Any, demos: Demos) -> None:
     gr.Markdown(f"The likeliest words in the place of `{mask}`, by a model that reads from both sides.")
     text = gr.Textbox(f"She opened the {mask} and looked out.", label="Text", lines=2)
     button = gr.Button("Guess", variant="primary")
-    table = gr.Dataframe(
-        headers=["Rank", "Token", "Probability", ""],
-        label="The ten likeliest tokens",
-        interactive=False,
-        column_widths=["10%", "30%", "20%", "40%"],
-    )
+    table = _table(gr, "The ten likeliest tokens", {"Rank": 10, "Token": 30, "Probability": 20, "": 40})
     gr.on([button.click, text.submit], _shown(gr, demos.guesses), text, table, api_name="guesses")
+
+
+def _table(gr: Any, label: str, columns: dict[str, int]) -> Any:
+    """A table whose columns have these names and widths in percent."""
+    widths = [f"{width}%" for width in columns.values()]
+    return gr.Dataframe(headers=[*columns], label=label, interactive=False, wrap=True, column_widths=widths)
 
 
 def _shown(gr: Any, function: Callable) -> Callable:
@@ -340,12 +302,7 @@ def _shown(gr: Any, function: Callable) -> Callable:
 
 
 def import_gradio() -> Any:
-    """
-    The package gradio.
-
-    Raises:
-        ValueError: with the command that installs it.
-    """
+    """The package gradio; a `ValueError` with the command that installs it."""
     try:
         return importlib.import_module("gradio")
     except ImportError as error:
@@ -360,19 +317,10 @@ def _bar(share: float) -> str:
 
 def export_space(folder: str | Path, model_name_or_path: str, **heads: str | None) -> list[Path]:
     """
-    Write the folder of a Space: `app.py`, `requirements.txt`, `README.md` with the Space's metadata, and a copy
-    of hf_gpt. Nothing is downloaded or sent; `hf upload USER/SPACE FOLDER --repo-type space` sends it.
-
-    Args:
-        folder (`str` or `Path`): a folder that is empty or not there.
-        model_name_or_path, heads (`str`): Hub ids; see `Demos.from_pretrained`.
-
-    Returns:
-        `list[Path]`: what was written.
-
-    Raises:
-        ValueError: if a model is not named by a Hub id, the folder is not empty, or gradio's version cannot be told as
-            it is not installed.
+    Write the folder of a Space, empty or not there before: `app.py`, `requirements.txt`, `README.md` with the Space's
+    metadata, and a copy of hf_gpt; the paths of what was written. Nothing is downloaded or sent (`hf upload USER/SPACE
+    FOLDER --repo-type space` does). A `ValueError` for a model that is not named by its Hub id (see
+    `Demos.from_pretrained`), a folder that is not empty, or gradio not installed, which tells the version.
     """
     folder = Path(folder)
     check_empty(folder, remedy="Name an empty folder, or one that does not exist.")

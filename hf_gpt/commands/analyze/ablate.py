@@ -23,21 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...analysis import AnalysisArguments, mean_intervals, words_of
-from ...analysis.ablation import (
-    Mask,
-    Means,
-    Measure,
-    attach,
-    effects,
-    mean_activations,
-    pruning_curve,
-    ranking,
-    task_errors,
-    text_losses,
-    units,
-    word_effects,
-)
+from ...analysis import AnalysisArguments, ablation, mean_intervals, words_of
 from ...analysis.pages import terminal_text, write_coloured
 from ...analysis.pictures import curves_picture, grid_picture, intervals_picture, write_picture
 from ...files.flags import flag
@@ -76,18 +62,18 @@ def run(args: Arguments) -> None:
     """Switch off, measure, rank, prune."""
     model, tokenizer = args.load(GPTForCausalLM if args.metric == "lm_loss" else GPTForSequenceClassification)
     texts = args.token_ids(tokenizer, model.config.n_positions, fewest=2 if args.metric == "lm_loss" else 1)
-    start = Mask.load(Path(args.mask)) if args.mask else Mask()
-    means = mean_activations(model, texts) if args.replacement == "mean" else None
-    attach(model, start, means)
+    start = ablation.Mask.load(Path(args.mask)) if args.mask else ablation.Mask()
+    means = ablation.mean_activations(model, texts) if args.replacement == "mean" else None
+    ablation.attach(model, start, means)
     if args.what == "words":
         _run_words(args, model, tokenizer, texts)
         return
     measure = _measure(args, model, texts)
-    masks = units(model.config, args.what)
+    masks = ablation.units(model.config, args.what)
     folder, title = Path(args.output_dir), f"{args.name} without one of its {args.what}: {args.metric}"
     whole = float(measure().mean())
-    intervals = mean_intervals(effects(model, masks, measure, means).T, args.seed)  # (3, masks)
-    rows = ranking(masks, intervals)
+    intervals = mean_intervals(ablation.effects(model, masks, measure, means).T, args.seed)  # (3, masks)
+    rows = ablation.ranking(masks, intervals)
     print(f"{args.metric} of {len(texts)} texts: {whole:.4f}; without one of the {args.what}:")
     for row in rows[:_SHOWN]:
         print(f"  {row['name']:16} {row['change']:+.4f} ({row['low']:+.4f} to {row['high']:+.4f})")
@@ -104,18 +90,18 @@ def run(args: Arguments) -> None:
 def _prune(
     args: Arguments,
     model: GPTPreTrainedModel,
-    measure: Measure,
-    means: Means | None,
-    order: list[Mask],
-    start: Mask,
+    measure: ablation.Measure,
+    means: ablation.Means | None,
+    order: list[ablation.Mask],
+    start: ablation.Mask,
 ) -> None:
     """The pruning curve and its mask."""
-    curve, folder = pruning_curve(model, order, measure, means), Path(args.output_dir)
+    curve, folder = ablation.pruning_curve(model, order, measure, means), Path(args.output_dir)
     curves = {"least needed first": curve}
     if args.what in ("heads", "layers"):
         generator = np.random.default_rng(args.seed)
         orders = [generator.permutation(len(order)) for _ in range(_RANDOM)]
-        found = [pruning_curve(model, [order[number] for number in each], measure, means) for each in orders]
+        found = [ablation.pruning_curve(model, [order[number] for number in each], measure, means) for each in orders]
         curves[f"random (mean of {_RANDOM})"] = np.mean(found, 0).tolist()
     allowed = [count for count, value in enumerate(curve) if value <= curve[0] + args.max_rise]
     mask = sum(order[: allowed[-1]], start)
@@ -131,16 +117,16 @@ def _run_words(args: Arguments, model: GPTForCausalLM, tokenizer: GPTTokenizer, 
     """Text coloured by what its words are for."""
     record = []
     for ids in texts:
-        changes = word_effects(model, ids, args.replacement == "mean", args.batch_size)
+        changes = ablation.word_effects(model, ids, args.replacement == "mean", args.batch_size)
         record.append({"words": words_of(tokenizer, ids), "values": changes.tolist()})
         print(terminal_text(**record[-1], colours=sys.stdout.isatty()))
     title = f"{args.name}: nats that what follows loses without a word"
     write_coloured(Path(args.output_dir) / "words", title, record)
 
 
-def _measure(args: Arguments, model: GPTPreTrainedModel, texts: list[list[int]]) -> Measure:
+def _measure(args: Arguments, model: GPTPreTrainedModel, texts: list[list[int]]) -> ablation.Measure:
     if args.metric == "lm_loss":
-        return text_losses(model, texts, args.batch_size)
+        return ablation.text_losses(model, texts, args.batch_size)
     config, examples = model.config, args.examples
     if config.problem_type not in (None, SINGLE_LABEL):
         raise ValueError(
@@ -159,4 +145,4 @@ def _measure(args: Arguments, model: GPTPreTrainedModel, texts: list[list[int]])
         for ids, example in zip(texts, examples, strict=True)
     ]
     batches = [collator(rows[begin : begin + args.batch_size]) for begin in range(0, len(rows), args.batch_size)]
-    return task_errors(model, batches, args.metric)
+    return ablation.task_errors(model, batches, args.metric)

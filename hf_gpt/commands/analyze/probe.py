@@ -19,19 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...analysis import AnalysisArguments, read_examples, redrawn
+from ...analysis import AnalysisArguments, probing, read_examples, redrawn
 from ...analysis.pictures import grid_picture, probes_picture, write_picture
-from ...analysis.probing import (
-    PROBES,
-    ProbeTask,
-    label_task,
-    probe_task,
-    read_conllu,
-    sentence_tasks,
-    states_of,
-    static_model,
-    word_tasks,
-)
 from ...files.flags import flag
 from ...model.modeling_gpt import GPTModel, GPTPreTrainedModel
 from ...model.tokenization_gpt import GPTTokenizer
@@ -50,7 +39,7 @@ class Arguments(AnalysisArguments):
     text: None = field(default=None, init=False)
     file: str | None = flag(None, "Treebank, or file of texts with labels; without it, the carried questions.")
     tasks: list[str] | None = flag(None, f"Of a treebank, some of {', '.join((*_SENTENCE, *_WORD))}; by default all.")
-    probe: str = flag("linear", "What reads the states.", PROBES)
+    probe: str = flag("linear", "What reads the states.", probing.PROBES)
     control: bool = flag(True, "Probe the model with random weights, too.")
     max_texts: int = flag(2000, "Texts that are read at most, drawn at random.")
     max_units: int = flag(4000, "Sentences or words of a task at most.")
@@ -76,7 +65,7 @@ def run(args: Arguments) -> None:
     """Read the states once for all tasks of a kind, probe, draw."""
     random, wanted = np.random.default_rng(args.seed), args.tasks or [*_SENTENCE, *_WORD]
     if args.is_treebank:
-        rows = read_conllu(Path(args.file))
+        rows = probing.read_conllu(Path(args.file))
     else:
         rows = read_examples(Path(args.file or _CARRIED / "questions.jsonl"), args.text_column, args.label_column)
         if all(row.label is None for row in rows):
@@ -90,12 +79,12 @@ def run(args: Arguments) -> None:
     for by_word in (by_word for by_word, names in kinds if set(names) & set(wanted)):
         states, static, places = _states(models, tokenizer, texts, by_word)
         if not args.is_treebank:
-            tasks = [label_task(texts, [row.label for row in rows])]
+            tasks = [probing.label_task(texts, [row.label for row in rows])]
         else:
-            tasks = word_tasks(rows, places) if by_word else sentence_tasks(rows)
+            tasks = probing.word_tasks(rows, places) if by_word else probing.sentence_tasks(rows)
             tasks = [task for task in tasks if task.name in wanted]
         for task in tasks:
-            found[task.name] = probe_task(task, states, static, args.probe, args.max_units, args.seed)
+            found[task.name] = probing.probe_task(task, states, static, args.probe, args.max_units, args.seed)
             _print(task, found[task.name])
     folder, title = Path(args.output_dir), f"{args.probe} probes, {args.name}"
     write_picture(folder / "probes.png", probes_picture(found, title), found)
@@ -110,13 +99,13 @@ def _states(
     models: dict[str, GPTPreTrainedModel], tokenizer: GPTTokenizer, texts: list[str], by_word: bool
 ) -> tuple[dict[str, np.ndarray], np.ndarray, dict]:
     """By model the states of all layers, static embeddings, and where the words are."""
-    read = {name: states_of(model, tokenizer, texts, by_word) for name, model in models.items()}
+    read = {name: probing.states_of(model, tokenizer, texts, by_word) for name, model in models.items()}
     first = next(iter(models))
-    static, _ = states_of(static_model(models[first]), tokenizer, texts, by_word)
+    static, _ = probing.states_of(probing.static_model(models[first]), tokenizer, texts, by_word)
     return {name: states for name, (states, _) in read.items()}, static[0], read[first][1]
 
 
-def _print(task: ProbeTask, found: dict) -> None:
+def _print(task: probing.ProbeTask, found: dict) -> None:
     print(f"{task.name}: {found['classes']} classes, {found['train']:,} for training, {found['test']:,} for testing")
     for name in ("majority", "static"):
         print(f"  {name:24}{_interval(found[name])}")
