@@ -4,7 +4,9 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, groupby
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset, Features, IterableDataset, Value, load_dataset
 from datasets import Sequence as SequenceFeature
@@ -95,10 +97,7 @@ class TextArguments:
 
 @dataclass(frozen=True)
 class HubTexts:
-    """
-    The texts of a data set: of its id on the Hub, at a commit, or of a folder; with `streaming` what is read is not
-    stored.
-    """
+    """The texts of a data set: of its id on the Hub, at a commit, or of a folder; `streaming` stores nothing."""
 
     name: str
     config: str | None
@@ -130,10 +129,9 @@ def pack_documents(
     documents: Iterable[tuple[Sequence[int], int]], row_length: int
 ) -> Iterator[dict[str, list[int] | float]]:
     """
-    Cut a stream of documents, token ids and number of words of each, into rows of one length without padding.
-
-    A row takes up where the row before stopped. Where a document begins, or goes on in the next row, a new piece
-    starts: its tokens see only their own piece. The incomplete last row is left out.
+    Cut a stream of documents, token ids and number of words of each, into rows of one length without padding; a row
+    takes up where the row before stopped. Where a document begins, or goes on in the next row, a new piece starts: its
+    tokens see only their own piece. The incomplete last row is left out.
 
     Yields:
         `dict`: `input_ids` of `row_length` tokens; `starts`, the indices where pieces begin (the first is 0); and
@@ -161,13 +159,9 @@ def encode_document(text: str, tokenizer: GPTTokenizer, unknown: str | None = No
     newline = tokenizer.newline_id
     ids: list[int] = []
     paragraphs = [paragraph for paragraph in text.split("\n") if paragraph.strip()]
-    start = 0
-    while start < len(paragraphs):
-        stop, size = start, 0
-        while stop < len(paragraphs) and size < _CALL_CHARACTERS:
-            size += len(paragraphs[stop])
-            stop += 1
-        pieces = [paragraph.split(unknown) if unknown else [paragraph] for paragraph in paragraphs[start:stop]]
+    behind = accumulate(map(len, paragraphs))  # characters up to the end of each
+    for _, call in groupby(zip(paragraphs, behind, strict=True), key=lambda each: each[1] // _CALL_CHARACTERS):
+        pieces = [paragraph.split(unknown) if unknown else [paragraph] for paragraph, _ in call]
         flat = [piece for paragraph in pieces for piece in paragraph]
         rows = iter(tokenizer(flat, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"])
         for paragraph in pieces:
@@ -175,7 +169,6 @@ def encode_document(text: str, tokenizer: GPTTokenizer, unknown: str | None = No
             for _ in paragraph[1:]:
                 encoded += [tokenizer.unk_token_id, *next(rows)]
             ids += [newline, *encoded] if ids and encoded else encoded
-        start = stop
     return ids
 
 
@@ -238,17 +231,27 @@ def _cut(text: str, place: int, within: int) -> int:
 
 
 def packed_rows(
-    files: Sequence[str],
-    stamps: Sequence[tuple[tuple[int, int], ...]],
+    files: Sequence[str | HubTexts],
     tokenizer: GPTTokenizer,
     row_length: int,
-    unwrap: bool,
-    held_out: HeldOut | None,
-    validation: bool,
-    text_column: str,
-    wikitext: bool,
+    unwrap: bool = True,
+    held_out: HeldOut | None = None,
+    validation: bool = False,
+    text_column: str = "text",
+    wikitext: bool = False,
+    stamps: Sequence[tuple[tuple[int, int], ...]] = (),
 ) -> Iterator[dict[str, list[int] | float]]:
-    """Rows of the documents of text files; `stamps` (size, time of change) only tell `datasets` fresh from stale."""
+    """
+    Rows of the documents of text files, as `pack_documents` gives them.
+
+    Args:
+        files (`Sequence[str]`): text, JSONL or Parquet files, folders or archives (see `iter_texts`); or `[HubTexts]`.
+        unwrap (`bool`, *optional*, defaults to `True`): join the hard-wrapped lines of a paragraph.
+        held_out (`HeldOut`, *optional*): part of the texts that is left out; with `validation` that part alone is
+            taken.
+        wikitext (`bool`, *optional*, defaults to `False`): the files are WikiText's.
+        stamps: sizes and times of change of the files, which only tell `datasets` fresh from stale.
+    """
     texts = documents_of(files, text_column, wikitext)
     if held_out is not None:
         texts = (piece for text in texts for piece in held_out.divide(text)[validation])
@@ -272,61 +275,33 @@ def packed_dataset(
     files: Sequence[str | HubTexts],
     tokenizer: GPTTokenizer,
     row_length: int,
-    unwrap: bool = True,
-    held_out: HeldOut | None = None,
-    validation: bool = False,
-    text_column: str = "text",
-    wikitext: bool = False,
     num_proc: int | None = None,
     cache_dir: str | None = None,
     streaming: bool = False,
+    **how: Any,
 ) -> Dataset | IterableDataset:
     """
-    Tokenize and pack text files once; later calls find the rows in the cache of `datasets`.
-
-    Args:
-        files (`Sequence[str]`): text, JSONL or Parquet files, folders or archives (see `iter_texts`); or `[HubTexts]`.
-        unwrap (`bool`, *optional*, defaults to `True`): join the hard-wrapped lines of a paragraph.
-        held_out (`HeldOut`, *optional*): part of the texts that is left out; with `validation` that part alone is
-            taken.
-        wikitext (`bool`, *optional*, defaults to `False`): the files are WikiText's.
-        num_proc (`int`, *optional*): processes, among which `files` are divided.
-        streaming (`bool`, *optional*, defaults to `False`): pack rows as they are wanted, and cache nothing.
-
-    Returns:
-        `datasets.Dataset`: rows as `pack_documents` gives them.
+    `packed_rows` as a data set, made once: later calls find the rows in the cache of `datasets`. `num_proc` processes
+    divide the files among them; with `streaming` rows are packed as they are wanted, and nothing is cached.
 
     Raises:
         FileNotFoundError, ValueError: for files that are missing, unreadable or without enough text for one row.
     """
     _check_files(files)
-    arguments = {
-        "files": list(files),
-        "stamps": [_stamps(str(file)) for file in files],
-        "tokenizer": tokenizer,
-        "row_length": row_length,
-        "unwrap": unwrap,
-        "held_out": held_out,
-        "validation": validation,
-        "text_column": text_column,
-        "wikitext": wikitext,
-    }
+    arguments = {"files": list(files), "tokenizer": tokenizer, "row_length": row_length, **how}
+    arguments["stamps"] = [_stamps(str(file)) for file in files]
     if next(packed_rows(**arguments), None) is None:
         part, remedy = "text", "give more text, or make rows shorter (--row_length)"
-        if held_out is not None:
-            part = "held-out text" if validation else "training text"
+        if (held_out := how.get("held_out")) is not None:
+            part = "held-out text" if how.get("validation") else "training text"
             remedy += f", change --hold_out_every ({held_out.every}), or hold out nothing with --hold_out_every 0"
         raise ValueError(f"{', '.join(map(str, files))}: less {part} than one row of {row_length} tokens; {remedy}.")
     if streaming:
         return IterableDataset.from_generator(packed_rows, features=ROW_FEATURES, gen_kwargs=arguments)
+    processes = min(num_proc, len(files)) if num_proc and len(files) > 1 else None
+    settings = {"features": ROW_FEATURES, "gen_kwargs": arguments, "cache_dir": cache_dir, "num_proc": processes}
     try:
-        return Dataset.from_generator(
-            packed_rows,
-            features=ROW_FEATURES,
-            cache_dir=cache_dir,
-            gen_kwargs=arguments,
-            num_proc=min(num_proc, len(files)) if num_proc and len(files) > 1 else None,
-        )
+        return Dataset.from_generator(packed_rows, **settings)
     except DatasetGenerationError as error:
         # The reader's own error names the file.
         raise ValueError(str(error.__cause__ or error)) from error
@@ -348,14 +323,13 @@ def packed_parts(
     texts: TextArguments, tokenizer: GPTTokenizer, row_length: int, seed: int = 0
 ) -> tuple[Dataset | IterableDataset, Dataset | None, str | None]:
     """Training rows (with `texts.streaming` shuffled by the seed), held-out ones that are measured, what these are."""
-    validation_files = texts.validation_files or []
+    validation_files, every, held_out = texts.validation_files or [], texts.hold_out_every, None
     _check_files([*texts.sources, *validation_files])
     settings = {"unwrap": texts.unwrap, "text_column": texts.text_column, "wikitext": texts.wikitext}
     arguments = (texts.sources, tokenizer, row_length)
-    how, held_out = settings | {"num_proc": texts.num_proc, "streaming": texts.streaming}, None
-    if texts.hold_out_every and not validation_files:
+    how = settings | {"num_proc": texts.num_proc, "streaming": texts.streaming}
+    if every and not validation_files:
         found = documents_of(texts.sources, texts.text_column, texts.wikitext)
-        every = texts.hold_out_every
         held_out = HeldOut.uncounted(every) if texts.streaming else HeldOut.of(found, every)
     train = packed_dataset(*arguments, held_out=held_out, **how)
     if texts.streaming:

@@ -85,6 +85,11 @@ class ShapeArguments:
         """`Source` or `None`: of the model that is given."""
         return None if self.model_name_or_path is None else open_source(self.model_name_or_path, self.revision)
 
+    @property
+    def model_class(self) -> type[GPTLanguageModel]:
+        """`type`: of the model that is trained."""
+        return GPTForMaskedLM if self.masked else GPTForCausalLM
+
     def dropouts(self) -> dict[str, float]:
         """The rates of a configuration that `--dropout` changes."""
         return {} if self.dropout is None else dict.fromkeys(_DROPOUTS, self.dropout)
@@ -145,9 +150,9 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
             and if training diverges.
     """
     checkpoint = check_output_dir(args)
+    is_main, output = args.process_index == 0, Path(args.output_dir)
     if texts.streaming and (args.max_steps <= 0 or shape.masked):
         raise ValueError("--streaming goes on until --max_steps, which it needs, and knows no --masked.")
-    is_main, output = args.process_index == 0, Path(args.output_dir)
     if not (texts.hold_out_every or texts.validation_files):
         args.eval_strategy = IntervalStrategy.NO
     set_seed(args.seed)
@@ -164,14 +169,14 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
     if shape.masked:
         train = MaskedRows.of(train, tokenizer, seed=args.seed)
         validation = validation and MaskedRows.of(validation, tokenizer)
-    model = _model_class(shape)(config) if shape.source is None else _given_model(shape, tokenizer)
+    model = shape.model_class(config) if shape.source is None else _given_model(shape, tokenizer)
     if is_main:
         rows = "Streamed" if texts.streaming else f"{len(train):,}"
-        print(f"{rows} training rows of {row_length} tokens, {model.num_parameters():,} parameters")
-        print(f"Start: {start}")
+        lines = [f"{rows} training rows of {row_length} tokens, {model.num_parameters():,} parameters"]
+        lines += [f"Start: {start}", f"Held out: {held_out or 'nothing'}", on_precision(args)]
         if shape.source is not None and "learning_rate" in args.left_open:
-            print(_on_the_rate(shape, args))
-        print(*filter(None, (f"Held out: {held_out or 'nothing'}", on_precision(args))), sep="\n", flush=True)
+            lines.append(_on_the_rate(shape, args))
+        print(*filter(None, lines), sep="\n", flush=True)
         if args.overwrite_output_dir and checkpoint is None:
             remove_earlier_results(output)
     trainer = (MaskedLanguageModelTrainer if shape.masked else LanguageModelTrainer)(
@@ -286,16 +291,12 @@ def _config_and_tokenizer(texts: TextArguments, shape: ShapeArguments) -> tuple[
     return config or new_config(shape, tokenizer), tokenizer
 
 
-def _model_class(shape: ShapeArguments) -> type[GPTLanguageModel]:
-    return GPTForMaskedLM if shape.masked else GPTForCausalLM
-
-
 def _given_model(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTLanguageModel:
     """The model to go on with, as a language model alone."""
     settings = {"n_head": shape.n_head, "attn_implementation": shape.attn_implementation} | shape.dropouts()
     if shape.masked:
         settings["is_causal"] = False
-    model = shape.source.model(_model_class(shape), **settings)
+    model = shape.source.model(shape.model_class, **settings)
     if shape.masked and model.config.mask_token_id is None:
         model.resize_token_embeddings(max(len(tokenizer), model.config.vocab_size), mean_resizing=False)
         model.config.mask_token_id = tokenizer.mask_token_id
