@@ -58,10 +58,7 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
     """
     Measure a model on one split of a task; writes `predictions.tsv` and `metrics.json`, and returns what that holds.
     Own files (`--task custom`) without a training file have the classes of the model; rows without labels are
-    predicted, not measured.
-
-    Raises:
-        ValueError, FileNotFoundError: for any input that is wrong, before a file is overwritten.
+    predicted, not measured. Input that is wrong is a `ValueError` or `FileNotFoundError` before a file is overwritten.
     """
     if not model_args.model_name_or_path:
         raise ValueError("Name a model with --model_name_or_path: a fine-tuned folder, or with --zero_shot any model.")

@@ -125,11 +125,8 @@ def extract(args: FeatureArguments) -> dict[str, Any]:
     """
     Extract the features of files into `args.output_dir`: shards in `data`, a card (README.md) and `features.json`,
     whose content is returned (in other processes than the first, the settings alone). The same call goes on where an
-    earlier one was stopped, with any number of processes.
-
-    Raises:
-        ValueError, OSError: for any input that is wrong, or a folder that holds something else, before a file is
-            written.
+    earlier one was stopped, with any number of processes. Input that is wrong, or a folder that holds something else,
+    is a `ValueError` or `OSError` before a file is written.
     """
     state = PartialState(cpu=args.use_cpu or not torch.accelerator.is_available(), timeout=_PATIENCE)
     # Two commands may share the work; none may throw away what another is writing.
@@ -181,12 +178,8 @@ def _extract(args: FeatureArguments, state: PartialState) -> dict[str, Any]:
 def read_rows(args: FeatureArguments) -> Dataset:
     """
     The rows of all files in their order, kept in the cache of `datasets`: columns `_text`, `_pair` where one is named,
-    and the kept ones.
-
-    Raises:
-        ValueError: for a file that cannot be read, a column that is missing or holds something else than texts, and
-            files without any row; file and row are named.
-        FileNotFoundError: if a file does not exist.
+    and the kept ones. A file that does not exist or cannot be read, a column that is missing or holds something else
+    than texts, and files without any row are a `FileNotFoundError` or `ValueError` that names file and row.
     """
     files = [Path(file) for file in args.input_files]
     for file in files:

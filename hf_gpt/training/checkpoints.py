@@ -45,10 +45,9 @@ def checkpoint_problems(folder: Path, has_deepspeed: bool = False) -> list[str]:
     What keeps a run from going on from a checkpoint, a sentence each: files that are missing, cut short or garbled.
     DeepSpeed keeps model and optimizer in files of its own; the random states are `rng_problem`'s business.
     """
-    problems = []
+    problems, named = [], _NAME.fullmatch(folder.name)
     try:
         step = json.loads((folder / TRAINER_STATE_NAME).read_text(encoding="utf-8"))["global_step"]
-        named = _NAME.fullmatch(folder.name)
         if named and int(named[1]) != step:
             problems.append(f"{TRAINER_STATE_NAME} is that of step {step}")
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -126,10 +125,7 @@ def rng_problem(folder: Path, args: TrainingArguments) -> list[str]:
 def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
     """
     The newest checkpoint in a run's folder that every process can go on from to the same bits; None where there is no
-    checkpoint at all. Those passed over are printed with the reason.
-
-    Raises:
-        ValueError: if there are checkpoints, but none that is whole.
+    checkpoint at all, a `ValueError` where there are some, but none is whole. Those passed over are printed.
     """
     found = checkpoints_in(output)
     problems = {
@@ -204,11 +200,8 @@ class WholeCheckpointTrainer(Trainer):
     evaluated does not train again; nor does a run that goes on from its last step. Training that diverges ends with a
     `ValueError`, and nothing of it is saved.
 
-    With `push_to_hub`, checkpoints are sent by `PushCheckpoints`, and the end of training by `push_to_hub()`, when
-    model, card and metrics stand in the output folder.
-
-    Raises:
-        ValueError: with `push_to_hub`, without a token, or for an adapter whose base model is a folder.
+    With `push_to_hub` (see `check_can_push`), checkpoints are sent by `PushCheckpoints`, and the end of training by
+    `push_to_hub()`, when model, card and metrics stand in the output folder.
     """
 
     def __init__(self, model: Any = None, args: TrainingArguments | None = None, *more: Any, **kwargs: Any):
@@ -314,18 +307,14 @@ class WholeCheckpointTrainer(Trainer):
         Push the output folder as `hf_gpt.hub.push` does, and wait; for arguments see the Trainer's method. It gives
         the address of the commit, on all processes but the first None.
         """
+        args = self.args
         if self.hub_model_id is None:
             self.init_hf_repo(token=token, private=private)
         if not self.is_world_process_zero():
             return None
-        self.callback_handler.on_push_begin(self.args, self.state, self.control)
-        return push(
-            self.args.output_dir,
-            self.hub_model_id,
-            revision=revision or self.args.hub_revision,
-            commit_message=commit_message,
-            token=token or self.args.hub_token,
-        )
+        self.callback_handler.on_push_begin(args, self.state, self.control)
+        where = {"revision": revision or args.hub_revision, "token": token or args.hub_token}
+        return push(args.output_dir, self.hub_model_id, commit_message=commit_message, **where)
 
     def save_whole_model(self) -> None:
         """Write the model and its tokenizer into the output folder, each file atomically."""

@@ -20,15 +20,9 @@ from .unfreezing import planned_updates, unfreezing_plan
 @in_output_folder
 def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, Any]:
     """
-    Fine-tune, evaluate, and write model, tokenizer, predictions, metrics and card into `args.output_dir`; with
-    `data.tasks`, train these together and write a folder `args.output_dir/TASK` for each.
-
-    Returns:
-        `dict`: what the `metrics.json` of the output folder holds: see `Prepared.record_of`, or the records of all
-        tasks and the means over them.
-
-    Raises:
-        ValueError, FileNotFoundError: for any input that is wrong, before training starts or a file is overwritten.
+    Fine-tune, evaluate, and write model, tokenizer, predictions, metrics and card into `args.output_dir`, or with
+    `data.tasks` into a folder for each; what its `metrics.json` holds (see `Prepared.summarise`). Input that is wrong
+    is a `ValueError` or `FileNotFoundError` before training starts or a file is overwritten.
     """
     if not model_args.model_name_or_path:
         raise ValueError("Name a model with --model_name_or_path: an hf_gpt folder, a Hub id or the release's folder.")

@@ -11,7 +11,6 @@ A frozen model gives every row the same states each time, so the states at the c
 tables of `datasets`, and the head is trained on these. Without the cache the same head runs the model in every step.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from transformers import TrainingArguments
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from ..files import write_json
+from ..files.reading import read_json
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTTaskModel, GPTTaskOutput
 from ..tasks.encoding import KEPT_COLUMNS, PLACES, TREE_FEATURES
@@ -226,14 +226,9 @@ def cache_features(
     args: TrainingArguments,
 ) -> dict[str, Dataset]:
     """
-    Run the model once over all rows. Each process computes its share of a split; a run that was stopped finds the
-    shares that were finished, if model and rows are the same.
-
-    Args:
-        head (`FrozenFeatureHead`): knows the model.
-        encoded (mapping of `str` to `datasets.Dataset`): by split, rows of `hf_gpt.tasks.encoding.encode_split`.
-        collator (`Callable`): makes a batch of such rows, see `TokenTreeCollator`.
-        args (`TrainingArguments`): the tables are files in the folder `features` of `args.output_dir`.
+    Run the model once over all rows, by split those of `hf_gpt.tasks.encoding.encode_split`, of which the collator
+    makes batches. Each process computes its share of a split; a run that was stopped finds the shares that were
+    finished in the folder `features` of `args.output_dir`, if model and rows are the same.
 
     Returns:
         `dict[str, datasets.Dataset]`: by split `id`, `label`, `length`, `path_ends`, and `features`: the float32
@@ -316,9 +311,7 @@ def head_problem(model: nn.Module, checkpoint: str) -> str | None:
 
 def _other_layers(model: nn.Module, file: Path) -> str | None:
     """Whether the head of a checkpoint reads other layers than that of this run. Older checkpoints do not say."""
-    if not isinstance(model, FrozenFeatureHead) or not file.is_file():
-        return None
-    layers = json.loads(file.read_text(encoding="utf-8"))["layers"]
+    layers = read_json(file)["layers"] if file.is_file() else model.config.layers_of_head
     if layers == model.config.layers_of_head:
         return None
     return f"its head reads layer {layers[0]}, this run's reads {describe_head(model.config)}"

@@ -28,12 +28,9 @@ def perplexity(loss: float) -> float:
 
 class LanguageModelTrainer(WholeCheckpointTrainer):
     """
-    `WholeCheckpointTrainer` for rows as `hf_gpt.training.packing.pack_documents` gives them, with
-    `PretrainingArguments`.
-
-    Each evaluation also logs `eval_perplexity`, exp(nats per predicted token), and `eval_word_perplexity`, exp(nats
-    per word): the words are the white-space words of the texts as given, so that it can be compared between
-    vocabularies.
+    `WholeCheckpointTrainer` for rows of `hf_gpt.training.packing`, with `PretrainingArguments`. Each evaluation also
+    logs `eval_perplexity`, exp(nats per predicted token), and `eval_word_perplexity`, exp(nats per word): of the
+    white-space words of the texts as given, so that it can be compared between vocabularies.
     """
 
     # Names of what an evaluation adds to its loss.
@@ -59,10 +56,8 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
 
 class MaskedLanguageModelTrainer(LanguageModelTrainer):
     """
-    `LanguageModelTrainer` of a `GPTForMaskedLM` on `MaskedRows`.
-
-    Each evaluation also logs `eval_masked_perplexity`, exp(nats per hidden token), and `eval_masked_word_accuracy`,
-    the share of hidden words of which each token is the likeliest one.
+    `LanguageModelTrainer` of a `GPTForMaskedLM` on `MaskedRows`, which logs `eval_masked_perplexity`, exp(nats per
+    hidden token), and `eval_masked_word_accuracy`, the share of hidden words of which each token is the likeliest one.
     """
 
     measures = ("masked_perplexity", "masked_word_accuracy")

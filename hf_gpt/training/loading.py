@@ -36,16 +36,8 @@ def load_model(
 ) -> GPTPreTrainedModel | PeftModel:
     """
     The model with the head of a task, in float32; with `args.adaptation`, with a new adapter, or with only its head to
-    be trained.
-
-    Args:
-        seed (`int`): of newly drawn weights.
-        keep_head (`bool`, *optional*): keep the head that the model has, by default as `args.keep_head` says.
-
-    Raises:
-        ValueError: if model and tokenizer do not belong together, the model is none of ours, its head is to be kept
-            and is one of another task, or `transfer_layers`, `layers` or the adapter does not fit it.
-        FileNotFoundError: if a file of the release is missing.
+    be trained. `seed` is that of newly drawn weights; `keep_head` goes before `args.keep_head`. A `ValueError` or
+    `FileNotFoundError` for a model that is none of ours, or that tokenizer, head, layers or adapter do not fit.
     """
     _check_adaptation(args)
     source, model_class = args.source, head_class(spec)

@@ -23,12 +23,8 @@ TRACKER_LOGS = "runs"
 
 def check_output_dir(args: LauncherArguments) -> str | None:
     """
-    Where to resume from (a checkpoint's folder, or None), after making sure that nothing is overwritten unasked.
-    `last` is the newest checkpoint of `output_dir`; where a run was stopped before its first, or never started, it
-    starts the run.
-
-    Raises:
-        ValueError: if the folder is not empty and no flag allows that, or the checkpoint is not whole.
+    Where to resume from (a checkpoint's folder, or None); a `ValueError` where something would be overwritten unasked,
+    or the checkpoint is not whole. `last` is the newest one of `output_dir`, or without any the beginning.
     """
     output = Path(args.output_dir)
     resume = args.resume_from_checkpoint

@@ -282,10 +282,8 @@ def packed_dataset(
 ) -> Dataset | IterableDataset:
     """
     `packed_rows` as a data set, made once: later calls find the rows in the cache of `datasets`. `num_proc` processes
-    divide the files among them; with `streaming` rows are packed as they are wanted, and nothing is cached.
-
-    Raises:
-        FileNotFoundError, ValueError: for files that are missing, unreadable or without enough text for one row.
+    divide the files among them; with `streaming` rows are packed as they are wanted, and nothing is cached. Files that
+    are missing, unreadable or without enough text for one row are a `FileNotFoundError` or `ValueError`.
     """
     _check_files(files)
     arguments = {"files": list(files), "tokenizer": tokenizer, "row_length": row_length, **how}

@@ -143,11 +143,8 @@ class PretrainingArguments(LauncherArguments):
 def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArguments) -> dict[str, Any]:
     """
     Pack the texts, train a new model or go on with a given one, measure, and write model, tokenizer, card, and, last,
-    `pretraining.json` into `args.output_dir`; return what that holds.
-
-    Raises:
-        ValueError, FileNotFoundError: for any input that is wrong, before training starts or a file is overwritten;
-            and if training diverges.
+    `pretraining.json` into `args.output_dir`; return what that holds. Input that is wrong is a `ValueError` or
+    `FileNotFoundError` before training starts or a file is overwritten, training that diverges a `ValueError`.
     """
     checkpoint = check_output_dir(args)
     is_main, output = args.process_index == 0, Path(args.output_dir)

@@ -87,10 +87,8 @@ def token_trees(
         max_length (`int`, *optional*): longest sequence in tokens, by default what the tokenizer says of the model.
 
     Returns:
-        `datasets.Dataset`: the fields of a `TokenTree`, `id`, `length`, and `label` where the rows have it.
-
-    Raises:
-        ValueError: if the columns are those of no family.
+        `datasets.Dataset`: the fields of a `TokenTree`, `id`, `length`, and `label` where the rows have it; a
+            `ValueError` if the columns are those of no family.
     """
     families = {"passage": "question-answering", "choices": "multiple-choice", "hypothesis": "entailment"}
     families |= {"words": "tagging", "text": "classification"}

@@ -28,14 +28,10 @@ _FREE |= {"metric_for_best_model", "greater_is_better", "local_rank", "num_proc"
 def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, Any]:
     """
     Fine-tune with `args.seeds` seeds, counted up from `args.seed`, each in a folder `seed-N` of `args.output_dir`;
-    write and return what `results.json` holds (see `summarise`), and with `args.plot` draw `results.png`.
-
-    The same call goes on where an earlier one was stopped: seeds that are finished are not repeated, one that was
-    stopped resumes.
-
-    Raises:
-        ValueError: for wrong input, if the folder holds something else or runs with other settings, or if the picture
-            is wanted and matplotlib is missing; before anything is trained or overwritten.
+    write and return what `results.json` holds (see `summarise`), and with `args.plot` draw `results.png`. The same
+    call goes on where an earlier one was stopped: seeds that are finished are not repeated, one that was stopped
+    resumes. Wrong input, a folder with runs of other settings, or matplotlib missing for the picture are a
+    `ValueError` before anything is trained or overwritten.
     """
     if args.resume_from_checkpoint not in (None, "last"):
         raise ValueError("--seeds goes on by itself where it was stopped: leave out --resume_from_checkpoint.")

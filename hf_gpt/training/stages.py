@@ -66,13 +66,8 @@ class Part:
 @dataclass
 class Prepared:
     """
-    What a run trains, measures and writes: checked, and nothing overwritten yet.
-
-    Args:
-        parts (`list[Part]`): its tasks.
-        model (`nn.Module`): what the Trainer trains.
-        checkpoint (`str`, *optional*): where training goes on from.
-        unfreezing (`UnfreezingPlan`, *optional*): see `GPTTrainer`.
+    What a run trains, measures and writes, checked, and nothing overwritten yet: its tasks (`parts`), the model that
+    the Trainer trains, the checkpoint that it goes on from, and what is trained when (see `GPTTrainer`).
     """
 
     parts: list[Part]

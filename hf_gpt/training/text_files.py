@@ -18,17 +18,12 @@ _WIKITEXT_TITLE = re.compile(r"\n(?=\s*\n = (?!= ).* = ?\n\s*\n)")
 
 def iter_texts(paths: Iterable[str | Path], text_column: str = "text") -> Iterator[tuple[str, str]]:
     """
-    Streams the texts of files, directories and archives, each with its name (`archive/member`, or file and line of a
-    row).
+    Texts of files, directories and archives, each with its name (`archive/member`, or file and line of a row).
 
-    A directory gives its `.txt`, JSONL and Parquet files, compressed text files and archives, sorted by path; an
-    archive gives its `.txt` members in their order; each row of a JSONL or Parquet file is a text, that of
-    `text_column`; any other file named directly is read as one text in UTF-8 whatever its suffix. macOS resource files
-    (`._name`, `__MACOSX`) and hidden files in directories are skipped.
-
-    Raises:
-        ValueError: if a path does not exist, holds no text, is damaged, is not UTF-8, or lacks the column; file and
-            row are named.
+    A directory gives its `.txt`, JSONL and Parquet files, compressed text files and archives, sorted by path, without
+    hidden files and those of macOS (`._name`, `__MACOSX`); an archive its `.txt` members in their order; a JSONL or
+    Parquet file the `text_column` of its rows; any other file that is named is one text in UTF-8. A path that does not
+    exist, holds no text, is damaged, not UTF-8, or lacks the column is a `ValueError` that names file and row.
     """
     paths = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     if not paths:
@@ -47,11 +42,9 @@ def iter_texts(paths: Iterable[str | Path], text_column: str = "text") -> Iterat
 
 def unwrap_paragraphs(text: str) -> str:
     """
-    Joins the hard-wrapped lines of each paragraph, which blank lines part: one paragraph a line, and no blank lines.
-
-    A text without blank lines between its paragraphs (one paragraph a line) is left as it is, apart from the white
-    space at the ends of its lines: it is taken for hard-wrapped only if nine in ten of its lines have at most 120
-    characters.
+    Joins the hard-wrapped lines of each paragraph, which blank lines part: one paragraph a line, and no blank lines. A
+    text is taken for hard-wrapped if nine in ten of its lines have at most 120 characters; of others (one paragraph a
+    line) only the white space at the ends of lines goes.
     """
     lines = [line.strip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
     lengths = sorted(len(line) for line in lines if line)

@@ -103,15 +103,9 @@ def unfreezing_plan(
     kind: str, every: str | None, n_layer: int, updates: int, updates_per_epoch: int
 ) -> UnfreezingPlan:
     """
-    The plan of a training, of which `updates` are made.
-
-    Args:
-        kind (`str`): see `unfreezing_stages`.
-        every (`str`, *optional*): length of a stage: `epoch`, a number of updates, or below 1 a share of all updates;
-            by default all stages are equally long, but the first of `head_first`, which is a tenth.
-
-    Raises:
-        ValueError: for an unknown kind or length, and if the second stage would never come.
+    The plan of a training, of which `updates` are made. A stage is as long as `every` says: `epoch`, a number of
+    updates, or below 1 a share of all; by default all are equally long, but the first of `head_first`, a tenth. A
+    `ValueError` for an unknown kind (see `unfreezing_stages`) or length, and if the second stage would never come.
     """
     stages = unfreezing_stages(kind, n_layer)
     if every is None:
