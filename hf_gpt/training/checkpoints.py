@@ -25,6 +25,8 @@ from ..hub import push
 from .optimization import get_release_schedule
 from .pushing import PushCheckpoints, check_can_push
 
+# File of a checkpoint: numbers of the layers that its head reads.
+HEAD_LAYERS = "head_layers.json"
 # File of DeepSpeed's that names the folder of its newest states.
 _DEEPSPEED_INDEX = "latest"
 _NAME = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
@@ -110,6 +112,14 @@ def _archive_problems(folder: Path, *names: str) -> list[str]:
     except (OSError, zipfile.BadZipFile) as error:
         return [f"{path.name} cannot be read ({error})"]
     return [f"{path.name} is damaged"] if broken else []
+
+
+def saved_shapes(checkpoint: str | None) -> dict[str, tuple[int, ...]]:
+    """Shapes of a checkpoint's parameters by their names; none where there is no file of them all (sharded ones)."""
+    if checkpoint is None or not (Path(checkpoint) / SAFE_WEIGHTS_NAME).is_file():
+        return {}
+    with safe_open(Path(checkpoint) / SAFE_WEIGHTS_NAME, framework="pt") as weights:
+        return {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
 
 
 def rng_problem(folder: Path, args: TrainingArguments) -> list[str]:

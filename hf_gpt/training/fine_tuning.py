@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from ..adapters import resumption_problem
 from ..adapters.virtual_tokens import virtual_tokens
 from ..files import in_output_folder
 from ..loading import load_tokenizer
+from ..tasks import TaskData
 from .arguments import DataArguments, FineTuningArguments, ModelArguments, check_adaptation
-from .frozen import PreparedHead, head_problem
+from .frozen import PreparedHead
 from .loading import load_model
-from .multi_task import prepare_tasks
+from .multi_task import PreparedTasks, tasks_of
 from .output import check_output_dir
 from .rows import encode_task, input_transform, load_task_data
 from .stages import Part, Prepared, fit, measure, write
@@ -26,37 +26,40 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
     """
     if not model_args.model_name_or_path:
         raise ValueError("Name a model with --model_name_or_path: an hf_gpt folder, a Hub id or the release's folder.")
-    prepared = (prepare if data.tasks is None else prepare_tasks)(model_args, data, args)
+    prepared = prepare(model_args, data, args)
     trainer = fit(prepared)
     return write(trainer, prepared, measure(trainer, prepared))
 
 
 def prepare(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> Prepared:
-    """Rows, tokenizer and model of a run on one task, checked against each other."""
+    """Rows, tokenizer and models of a run, checked against each other."""
+    wanted = {"": data} if data.tasks is None else tasks_of(model_args, data, args)
     check_adaptation(model_args, args)
     checkpoint = check_output_dir(args)
+    kind = PreparedHead if model_args.adaptation == "frozen" else Prepared if data.tasks is None else PreparedTasks
     with args.main_process_first(desc="reading the data"):
-        task = load_task_data(data)
+        loaded = {folder: _load(folder, of_task) for folder, of_task in wanted.items()}
         tokenizer = load_tokenizer(model_args)
-        model = load_model(model_args, task.spec, tokenizer, args.seed)
-        transform = input_transform(data, task.spec, model.config, virtual_tokens(model))
-        prepared_class = PreparedHead if model_args.adaptation == "frozen" else Prepared
-        part = Part(task, {}, model, transform.max_length, Path(args.output_dir))
-        prepared = prepared_class([part], model, tokenizer, model_args, data, args, checkpoint)
-        _check_resumption(prepared)
-        part.rows = encode_task(task, data, tokenizer, transform)
+        parts = []
+        for folder, task in loaded.items():
+            model = load_model(model_args, task.spec, tokenizer, args.seed)
+            transform = input_transform(data, task.spec, model.config, virtual_tokens(model))
+            parts.append(Part(task, {}, model, transform, Path(args.output_dir) / folder))
+        prepared = kind(parts, parts[0].model, tokenizer, model_args, data, args, checkpoint)
+        if problem := prepared.resumption_problem():
+            raise ValueError(f"Training cannot go on from {checkpoint}: {problem}.")
+        for part in parts:
+            part.rows = encode_task(part.task, data, tokenizer, part.transform)
     if args.unfreeze != "none":
-        updates = planned_updates(len(part.rows["train"]), args)
+        updates = planned_updates(len(parts[0].rows["train"]), args)
         prepared.unfreezing = unfreezing_plan(args.unfreeze, args.unfreeze_every, model.config.n_layer, *updates)
     return prepared
 
 
-def _check_resumption(prepared: Prepared) -> None:
-    """Raise a `ValueError` where the checkpoint to go on from is that of another model."""
-    if prepared.checkpoint is None:
-        return
-    problem = resumption_problem(prepared.parts[0].model, prepared.checkpoint)
-    if problem is None and prepared.model_args.adaptation in ("full", "frozen"):
-        problem = head_problem(prepared.model, prepared.checkpoint)
-    if problem:
-        raise ValueError(f"Training cannot go on from {prepared.checkpoint}: {problem}.")
+def _load(task: str, data: DataArguments) -> TaskData:
+    try:
+        return load_task_data(data)
+    except (FileNotFoundError, ConnectionError) as error:
+        if not task:
+            raise
+        raise type(error)(f"{error} (With --tasks: --data_dirs {task}=FOLDER.)") from error

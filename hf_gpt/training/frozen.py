@@ -22,23 +22,20 @@ from accelerate import PartialState
 from datasets import Dataset, Features, Value, concatenate_datasets
 from datasets import Sequence as Array
 from datasets.fingerprint import Hasher
-from safetensors import safe_open
 from torch import nn
 from transformers import TrainingArguments
-from transformers.utils import SAFE_WEIGHTS_NAME
 
 from ..files import write_json
-from ..files.reading import read_json
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTTaskModel, GPTTaskOutput
 from ..tasks.encoding import KEPT_COLUMNS, PLACES, TREE_FEATURES
 from ..trees.collators import collate_labels, length_sorted_batches
+from .checkpoints import HEAD_LAYERS
+from .loading import layers_read
 from .output import FEATURES
 from .stages import Part, Prepared
 from .trainer import GPTTrainer
 
-# File of a checkpoint: numbers of the layers that its head reads.
-HEAD_LAYERS = "head_layers.json"
 _TOKENS_PER_BATCH = 4096
 # Columns of the rows that stay beside their features.
 _KEPT = (*KEPT_COLUMNS, *PLACES, "label", "length", "path_ends")
@@ -165,7 +162,7 @@ class PreparedHead(Prepared):
 
     def describe(self) -> str:
         """See `Prepared`; how much is trained, and what becomes of the language-model loss."""
-        trained, reads = self.parts[0].trained_parameters(), describe_head(self.model.config)
+        trained, reads = self.parts[0].trained_parameters(), layers_read(self.model.config)
         lines = [super().describe()]
         lines.append(f"Frozen features: {trained:,} parameters of the head are trained, which reads {reads}.")
         if self.model_args.lm_coef > 0 and self.model.config.is_causal:
@@ -185,7 +182,7 @@ class PreparedHead(Prepared):
 
     def settings_of(self, part: Part) -> dict[str, Any]:
         """See `Prepared`."""
-        return super().settings_of(part) | {"head reads": describe_head(self.model.config)}
+        return super().settings_of(part) | {"head reads": layers_read(self.model.config)}
 
 
 @dataclass
@@ -280,38 +277,3 @@ def _features_of(
         for number, row, is_path in zip(numbers, states, batch["classify_index"].ge(0), strict=True):
             found[number] = row[is_path].flatten().cpu().numpy()
     return found
-
-
-def describe_head(config: GPTConfig) -> str:
-    """What a head reads, in words."""
-    if config.head_layers == "mix":
-        return "a learnt mix of all layers"
-    return "the last layer" if config.head_layers is None else f"layer {config.head_layers} of {config.n_layer}"
-
-
-def head_problem(model: nn.Module, checkpoint: str) -> str | None:
-    """
-    Why training cannot go on from a checkpoint: its parameters, or the layers that its head reads, are others than
-    those of the model (a whole one or a `FrozenFeatureHead`), of which the Trainer would leave out what does not fit.
-    """
-    file = Path(checkpoint) / SAFE_WEIGHTS_NAME
-    if not file.is_file():
-        return None
-    with safe_open(file, framework="pt") as weights:
-        saved = {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
-    ours = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    if saved == ours:
-        return _other_layers(model, Path(checkpoint) / HEAD_LAYERS)
-    is_head, was_head = (not any("embed_tokens" in name for name in names) for names in (ours, saved))
-    if is_head != was_head:
-        return "it holds a head alone: add --adaptation frozen" if was_head else "it holds a whole model"
-    other = sorted(name for name in ours.keys() | saved.keys() if ours.get(name) != saved.get(name))
-    return f"it differs from this run's model in {', '.join(other[:3])}"
-
-
-def _other_layers(model: nn.Module, file: Path) -> str | None:
-    """Whether the head of a checkpoint reads other layers than that of this run. Older checkpoints do not say."""
-    layers = read_json(file)["layers"] if file.is_file() else model.config.layers_of_head
-    if layers == model.config.layers_of_head:
-        return None
-    return f"its head reads layer {layers[0]}, this run's reads {describe_head(model.config)}"

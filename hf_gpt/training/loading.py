@@ -127,6 +127,13 @@ def described_head(config: GPTConfig) -> str:
     return f"{name} with {config.num_labels} labels" if has_classes(config) else name
 
 
+def layers_read(config: GPTConfig) -> str:
+    """What the head of a model reads, in words."""
+    if config.head_layers == "mix":
+        return "a learnt mix of all layers"
+    return "the last layer" if config.head_layers is None else f"layer {config.head_layers} of {config.n_layer}"
+
+
 def has_classes(config: GPTConfig) -> bool:
     """Whether the head of a model has labels, of texts or words."""
     named = {GPTForSequenceClassification.__name__, GPTForTokenClassification.__name__}

@@ -10,22 +10,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from torch import nn
 from torch.utils.data import Sampler
-from transformers.utils import SAFE_WEIGHTS_NAME
 
-from ..loading import load_tokenizer
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTPreTrainedModel, GPTTaskModel, GPTTaskOutput
-from ..tasks import TaskData, TaskSpec, get_task
+from ..tasks import TaskSpec, get_task
 from ..tasks.metrics import compute_metrics_for
 from ..tasks.report import describe_batches
 from ..trees.mixture import MultiTaskCollator, MultiTaskRows, MultiTaskSampler
 from .arguments import DataArguments, FineTuningArguments, ModelArguments
-from .loading import load_model
-from .output import check_output_dir
-from .rows import encode_task, input_transform, load_task_data
+from .checkpoints import saved_shapes
 from .stages import Part, Prepared, Scores
 from .trainer import GPTTrainer
 
@@ -236,38 +231,29 @@ def _folders(entries: Sequence[str], tasks: Sequence[str]) -> dict[str, str]:
     return folders
 
 
-def prepare_tasks(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> "PreparedTasks":
-    """Rows, tokenizer and model of a run on several tasks, checked against each other."""
-    wanted = tasks_of(model_args, data, args)
-    checkpoint = check_output_dir(args)
-    with args.main_process_first(desc="reading the data"):
-        if checkpoint is not None:
-            _check_tasks_of(Path(checkpoint), wanted)
-        loaded = {task: _load(task, part) for task, part in wanted.items()}
-        tokenizer = load_tokenizer(model_args)
-        model = MultiTaskModel(
-            {task: load_model(model_args, found.spec, tokenizer, args.seed) for task, found in loaded.items()}
-        )
-        parts = []
-        for task, found in loaded.items():
-            transform = input_transform(wanted[task], found.spec, model.config)
-            rows = encode_task(found, wanted[task], tokenizer, transform)
-            # Batches say their task.
-            rows = {split: part.add_column("task", [task] * len(part)) for split, part in rows.items()}
-            output = Path(args.output_dir) / task
-            parts.append(Part(found, rows, model.task_models[task], transform.max_length, output))
-    return PreparedTasks(parts, model, tokenizer, model_args, data, args, checkpoint)
-
-
 @dataclass
 class PreparedTasks(Prepared):
     """A run on several tasks, each with a folder of its own in the output folder."""
 
     main_metric: ClassVar[str] = MEAN_METRIC
 
+    def __post_init__(self) -> None:
+        self.model = MultiTaskModel({part.spec.name: part.model for part in self.parts})
+
+    def resumption_problem(self) -> str | None:
+        """See `Prepared`: whether the checkpoint has other heads than those of the tasks."""
+        names = saved_shapes(self.checkpoint)
+        found = sorted({name.split(".")[1] for name in names if name.startswith(f"{HEADS}.")})
+        ours = sorted(self.model.heads)
+        if not names or found == ours:
+            return None
+        return f"it is of the tasks {', '.join(found) or '(none)'}, not of {', '.join(ours)}"
+
     def make_trainer(self) -> GPTTrainer:
         """See `Prepared`."""
         parts = {part.spec.name: part for part in self.parts}
+        for task, part in parts.items():  # batches say their task
+            part.rows = {split: rows.add_column("task", [task] * len(rows)) for split, rows in part.rows.items()}
         return MultiTaskTrainer(
             model=self.model,
             args=self.args,
@@ -314,25 +300,3 @@ class PreparedTasks(Prepared):
             f"each task's model, card and metrics.json{predictions} are in {self.output}/TASK, all metrics in "
             f"{self.output}"
         )
-
-
-def _check_tasks_of(checkpoint: Path, tasks: Mapping[str, Any]) -> None:
-    """Raise a `ValueError` if a checkpoint has other heads than those of these tasks."""
-    weights = checkpoint / SAFE_WEIGHTS_NAME
-    if not weights.is_file():  # sharded
-        return
-    with safe_open(weights, framework="pt") as file:
-        names = file.keys()
-    found = sorted({name.split(".")[1] for name in names if name.startswith(f"{HEADS}.")})
-    if found != sorted(tasks):
-        raise ValueError(
-            f"Training cannot go on from {checkpoint}: it is of the tasks {', '.join(found) or '(none)'}, not of "
-            f"{', '.join(sorted(tasks))}."
-        )
-
-
-def _load(task: str, part: DataArguments) -> TaskData:
-    try:
-        return load_task_data(part)
-    except (FileNotFoundError, ConnectionError) as error:
-        raise type(error)(f"{error} (With --tasks: --data_dirs {task}=FOLDER.)") from error

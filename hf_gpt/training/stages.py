@@ -19,10 +19,11 @@ from datasets import Dataset
 from peft import PeftModel
 from torch import nn
 
-from ..adapters import HEAD_CONFIG, head_config
+from ..adapters import HEAD_CONFIG, head_config, resumption_problem
 from ..cards.callback import fill_in
 from ..cards.fine_tuned import FineTunedCard
 from ..files import METRICS, PREDICTIONS, write_json
+from ..files.reading import read_json
 from ..model.modeling_gpt import GPTTaskModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData, TaskSpec
@@ -30,8 +31,10 @@ from ..tasks.metrics import compute_metrics_for, logits_of, predictions_from_log
 from ..tasks.report import chance_level, chance_warning, describe_task, write_predictions
 from ..tasks.submissions import can_submit, write_submission
 from ..trees.collators import IGNORED_LABEL, TokenTreeCollator
+from ..trees.transforms import InputTransform
 from .arguments import DataArguments, FineTuningArguments, ModelArguments, on_precision
-from .loading import describe_start
+from .checkpoints import HEAD_LAYERS, saved_shapes
+from .loading import describe_start, layers_read
 from .output import FEATURES, remove_earlier_results
 from .trainer import GPTTrainer
 from .unfreezing import UnfreezingPlan
@@ -43,14 +46,14 @@ Scores = dict[str, dict[str, float]]
 @dataclass
 class Part:
     """
-    One task of a run: what was read; by split its rows as the model reads them; its model with its head; its longest
-    sequence in tokens; the folder of its results.
+    One task of a run: what was read; by split its rows as the model reads them; its model with its head; the layout of
+    its rows; the folder of its results.
     """
 
     task: TaskData
     rows: dict[str, Dataset]
     model: GPTTaskModel | PeftModel
-    max_length: int
+    transform: InputTransform
     output: Path
 
     @property
@@ -95,6 +98,29 @@ class Prepared:
     def output(self) -> Path:
         """`Path`: the folder of the results."""
         return Path(self.args.output_dir)
+
+    def resumption_problem(self) -> str | None:
+        """
+        Why training cannot go on from the checkpoint: its parameters, or the layers that its head reads, are others
+        than those of the model, of which the Trainer would leave out what does not fit.
+        """
+        saved, model = saved_shapes(self.checkpoint), self.model
+        if self.checkpoint is not None and (problem := resumption_problem(self.parts[0].model, self.checkpoint)):
+            return problem
+        if not saved or self.model_args.adaptation not in ("full", "frozen"):
+            return None
+        ours = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+        if saved != ours:
+            is_head, was_head = (not any("embed_tokens" in name for name in names) for names in (ours, saved))
+            if is_head != was_head:
+                return "it holds a head alone: add --adaptation frozen" if was_head else "it holds a whole model"
+            other = sorted(name for name in ours.keys() | saved.keys() if ours.get(name) != saved.get(name))
+            return f"it differs from this run's model in {', '.join(other[:3])}"
+        file = Path(self.checkpoint) / HEAD_LAYERS  # older checkpoints do not have it
+        layers = read_json(file)["layers"] if file.is_file() else model.config.layers_of_head
+        if layers == model.config.layers_of_head:
+            return None
+        return f"its head reads layer {layers[0]}, this run's reads {layers_read(model.config)}"
 
     def describe(self) -> str:
         """What training starts from, and on which rows, for the eye before it starts."""
@@ -150,7 +176,7 @@ class Prepared:
             "transfer_layers": args.transfer_layers,
             "adaptation": args.adaptation,
             "trained_parameters": part.trained_parameters(),
-            "max_length": part.max_length,
+            "max_length": part.transform.max_length,
             "seed": self.args.seed,
             "train_seconds": next(line["train_runtime"] for line in reversed(history) if "train_runtime" in line),
             "steps": trainer.state.global_step,
