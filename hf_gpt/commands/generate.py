@@ -173,9 +173,7 @@ def _human_passages(
     count = len(prompts) * args.num_samples if prompts else args.passages
     given = max(map(len, prompts)) if prompts else args.prompt_tokens
     if count < 2:
-        raise ValueError(
-            "--compare needs two texts or more: give several prompts, more --num_samples, or more --passages."
-        )
+        raise ValueError("--compare needs two texts or more: give more prompts, --num_samples or --passages.")
     if given > room:
         raise ValueError(f"--prompt_tokens {given} and --max_new_tokens are more than the context: lower one of them.")
     try:

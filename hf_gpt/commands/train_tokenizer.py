@@ -103,8 +103,7 @@ def learn_vocab(
         vocab.setdefault("".join(merge), len(vocab))
     if len(vocab) < vocab_size - 1:
         raise ValueError(
-            f"the texts yield a vocabulary of at most {len(vocab) + 1} rows; give more text or lower --vocab_size "
-            f"{vocab_size}"
+            f"the texts yield at most {len(vocab) + 1} rows; give more text or lower --vocab_size {vocab_size}"
         )
     vocab[NEWLINE] = len(vocab)
     return vocab, merges

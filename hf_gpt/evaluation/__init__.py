@@ -169,15 +169,11 @@ def _load_head(
     source = model_args.source
     is_adapter = source.kind == "adapter"
     if source.kind == "tf-release":
-        raise ValueError(
-            f"{source.name} is OpenAI's release, which has no head: fine-tune it first, or add --zero_shot."
-        )
+        raise ValueError(f"{source.name}, OpenAI's release, has no head: fine-tune it first, or add --zero_shot.")
     if args.base_model is not None and not is_adapter:
         raise ValueError(f"--base_model belongs to an adapter, and {source.name} is none: leave it out.")
     if is_adapter and (model_args.random_weights or model_args.transfer_layers is not None):
-        raise ValueError(
-            f"{source.name} is an adapter, measured as it was trained: no --random_weights, no --transfer_layers."
-        )
+        raise ValueError(f"{source.name} is an adapter: leave out --random_weights and --transfer_layers.")
     problem = other_head(source, spec)
     if problem is not None:
         raise ValueError(
@@ -197,9 +193,7 @@ def _load_head(
 def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) -> GPTPreTrainedModel:
     source, attention = model_args.source, model_args.attn_implementation
     if source.kind == "adapter":
-        raise ValueError(
-            f"{source.name} is an adapter of a task head: --zero_shot wants a language model, such as its base."
-        )
+        raise ValueError(f"{source.name} is an adapter: --zero_shot wants a language model, such as its base.")
     model = source.model(GPTForCausalLM, n_head=model_args.n_head, attn_implementation=attention)
     check_ids(model.config, tokenizer, source.name)
     return model

@@ -222,11 +222,8 @@ def _checked_row(record: Record, texts: dict[str, str], kept: Sequence[str]) -> 
     for name, column in row.items():
         row[name] = value = field_of(record, column)
         if name in texts and not isinstance(value, str):
-            raise input_error(
-                record.where,
-                f"column {column!r} holds {value!r}, a text was expected.",
-                "Write a text there (it may be empty), or leave the row out.",
-            )
+            problem = f"column {column!r} holds {value!r}, a text was expected."
+            raise input_error(record.where, problem, "Write a text there (it may be empty), or leave the row out.")
     return row
 
 
@@ -352,10 +349,8 @@ class Shards:
         if not (self.output / RESULT).is_file():
             return sorted({*missing, *(index for index in names if not self._record(index).is_file())})
         if missing:
-            raise ValueError(
-                f"{self.output} was finished and has lost {names[missing[0]][0]}: start again with "
-                "--overwrite_output_dir."
-            )
+            lost = names[missing[0]][0]
+            raise ValueError(f"{self.output} was finished and has lost {lost}: start anew (--overwrite_output_dir).")
         return []
 
     def write(self, index: int, features: TextFeatures, kept: pa.Table) -> None:

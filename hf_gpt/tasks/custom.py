@@ -104,9 +104,7 @@ class CustomTask:
     def spec(self) -> TaskSpec:
         """The task as it is declared; a `ValueError` for arguments that do not fit the family or each other."""
         if self.task_family == "question-answering":
-            raise ValueError(
-                "Questions of your own are read as SQuAD's: --task squad, with a folder of them as --data_dir."
-            )
+            raise ValueError("Questions of your own are read as SQuAD's: --task squad, their folder as --data_dir.")
         columns = self._columns()
         texts = [column for column in columns if column != "choices"]
         family = self.task_family or _family_of(columns)
@@ -147,9 +145,7 @@ class CustomTask:
     def _columns(self) -> dict[str, Any]:
         """The file's field, or fields, for each text of a row."""
         if self.choices_column and self.choice_columns:
-            raise ValueError(
-                "Give --choices_column (one column with a list) or --choice_columns (one each), not both."
-            )
+            raise ValueError("Give --choices_column (a column with a list) or --choice_columns (one each), not both.")
         names = ("text", "premise", "hypothesis", "context", "question", "words")
         choices = self.choices_column or (tuple(self.choice_columns) if self.choice_columns else None)
         return _given(**{name: getattr(self, f"{name}_column") for name in names}, choices=choices)
@@ -158,10 +154,7 @@ class CustomTask:
         if (self.label_columns or self.label_separator) and problem_type != MULTI_LABEL:
             raise ValueError(f"--label_columns and --label_separator are for --problem_type {MULTI_LABEL}.")
         if self.label_columns and (self.class_names or self.label_separator):
-            raise ValueError(
-                "--label_columns names one column of 0 and 1 for each class: leave out --class_names and "
-                "--label_separator."
-            )
+            raise ValueError("--label_columns are the classes: leave out --class_names and --label_separator.")
         for name in ("class_names", "label_columns"):
             names = getattr(self, name)
             if names is not None and (len(names) < 2 or len(set(map(str, names))) < len(names)):

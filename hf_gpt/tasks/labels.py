@@ -41,11 +41,8 @@ def inferred_labels(spec: TaskSpec, source: Source) -> tuple[tuple[str, ...], li
         raise bad
     if len(labels) < 2:
         only = f"only the label {next(iter(labels))!r}" if labels else "no label"
-        raise input_error(
-            source.name,
-            f"{only} was found in {column!r}, at least 2 were expected.",
-            "Check --label_column, or name all classes with --class_names.",
-        )
+        problem = f"{only} was found in {column!r}, at least 2 were expected."
+        raise input_error(source.name, problem, "Check --label_column, or name all classes with --class_names.")
     if spec.family == "tagging":
         warnings = []
     elif spec.problem_type == MULTI_LABEL:

@@ -71,26 +71,22 @@ def read_delimited(
             names = [name.strip() for name in row]
             repeated = {name for name in names if names.count(name) > 1}
             if repeated:
-                raise input_error(
-                    place(path, number),
-                    f"the header names a column twice: {', '.join(sorted(repeated))}.",
-                    "Rename one of the two.",
-                )
+                problem = f"the header names a column twice: {', '.join(sorted(repeated))}."
+                raise input_error(place(path, number), problem, "Rename one of the two.")
             continue
         if short_rows:
             row += [None] * (len(names) - len(row))
         if len(row) < len(names) or (len(row) > len(names) and not extra_fields):
-            advice = (
-                "Enclose fields that contain the delimiter, a quote or a line end in double quotes."
-                if quoted
-                else "A field cannot contain the delimiter or a line end."
-            )
-            raise input_error(
-                place(path, number),
-                f"{len(row)} field{'s' * (len(row) != 1)} where {len(names)} were expected ({', '.join(names)}).",
-                advice,
-            )
+            advice = "A field cannot contain the delimiter or a line end."
+            if quoted:
+                advice = "Enclose fields that contain the delimiter, a quote or a line end in double quotes."
+            raise _wrong_count(path, number, len(row), "field", names, advice)
         yield Record(path_name, number, dict(zip(names, row, strict=False)))
+
+
+def _wrong_count(path: Path, number: int, found: int, what: str, names: Sequence[str], remedy: str) -> ValueError:
+    problem = f"{found} {what}{'s' * (found != 1)} where {len(names)} were expected ({', '.join(names)})."
+    return input_error(place(path, number), problem, remedy)
 
 
 def _with_checked_header(path: Path, lines: Iterator[tuple[int, str]], delimiter: str) -> Iterator[tuple[int, str]]:
@@ -139,20 +135,14 @@ def read_jsonl(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
     for number, line in read_text_lines(path, encoding):
         if not line.strip():
             continue
+        remedy = "Write one whole JSON object on each line."
         try:
             fields = json.loads(line)
         except (ValueError, RecursionError) as error:  # a ValueError of its own for integers of thousands of digits
-            raise input_error(
-                place(path, number),
-                f"this is not valid JSON ({error}).",
-                "Write one whole JSON object on each line.",
-            ) from error
+            raise input_error(place(path, number), f"this is not valid JSON ({error}).", remedy) from error
         if not isinstance(fields, dict):
-            raise input_error(
-                place(path, number),
-                f"a JSON object was expected, a {type(fields).__name__} was found.",
-                "Write one whole JSON object on each line.",
-            )
+            problem = f"a JSON object was expected, a {type(fields).__name__} was found."
+            raise input_error(place(path, number), problem, remedy)
         yield Record(path_name, number, fields)
 
 
@@ -177,9 +167,8 @@ def read_label_then_text(path: Path, encoding: str = "utf-8") -> Iterator[Record
         if not parts:
             continue
         if len(parts) < 2:
-            raise input_error(
-                place(path, number), f"a label and a text were expected, {line!r} was found.", "Complete the line."
-            )
+            problem = f"a label and a text were expected, {line!r} was found."
+            raise input_error(place(path, number), problem, "Complete the line.")
         yield Record(path_name, number, {"label": parts[0], "text": parts[1]})
 
 
@@ -203,12 +192,8 @@ def read_sentences(path: Path, names: Sequence[str], delimiter: str | None = Non
             first = first or number
             cells = line.split(delimiter)
             if len(cells) != len(names):
-                raise input_error(
-                    place(path, number),
-                    f"{len(cells)} column{'s' * (len(cells) != 1)} where {len(names)} were expected "
-                    f"({', '.join(names)}).",
-                    "Complete the line, or leave it empty between sentences.",
-                )
+                remedy = "Complete the line, or leave it empty between sentences."
+                raise _wrong_count(path, number, len(cells), "column", names, remedy)
             for name, cell in zip(names, cells, strict=True):
                 fields.setdefault(name, []).append(cell)
 
@@ -230,10 +215,8 @@ def read_parquet(path: Path) -> Iterator[Record]:
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # the file system's, which names the file itself
             raise
-        where = place(path, number + 1, "row") if number else path
-        raise input_error(
-            where, f"this is not a readable Parquet file ({error}).", "Download or write it again."
-        ) from error
+        where, problem = place(path, number + 1, "row") if number else path, "this is not a readable Parquet file"
+        raise input_error(where, f"{problem} ({error}).", "Download or write it again.") from error
 
 
 def read_xml(path: Path, item: str) -> Iterator[Record]:
@@ -264,11 +247,8 @@ def read_xml(path: Path, item: str) -> Iterator[Record]:
         del inside[-1:]
 
     def refuse(*_: object) -> None:
-        raise input_error(
-            place(path, parser.CurrentLineNumber),
-            "the file declares or uses XML entities, which are not read.",
-            "Write the characters themselves.",
-        )
+        problem = "the file declares or uses XML entities, which are not read."
+        raise input_error(place(path, parser.CurrentLineNumber), problem, "Write the characters themselves.")
 
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, text
     parser.EntityDeclHandler = parser.UnparsedEntityDeclHandler = refuse
@@ -280,11 +260,8 @@ def read_xml(path: Path, item: str) -> Iterator[Record]:
     except expat.ExpatError as error:
         # An empty file is one that the caller reports, with the words it has for all formats.
         if error.code != expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS] or parser.CurrentByteIndex > 0:
-            raise input_error(
-                place(path, error.lineno),
-                f"this is not well-formed XML ({expat.ErrorString(error.code)}).",
-                "Correct the file or download it again.",
-            ) from error
+            problem = f"this is not well-formed XML ({expat.ErrorString(error.code)})."
+            raise input_error(place(path, error.lineno), problem, "Correct the file or download it again.") from error
     yield from items
 
 
@@ -315,11 +292,8 @@ def read_by_suffix(
         suffixes.pop()
     reader = READERS_BY_SUFFIX.get(suffixes[-1]) if suffixes else None
     if reader is None:
-        raise input_error(
-            path,
-            "the name does not tell the format.",
-            f"Use a name that ends in one of {', '.join(READERS_BY_SUFFIX)} (.gz or .xz after it is fine).",
-        )
+        remedy = f"Use a name that ends in one of {', '.join(READERS_BY_SUFFIX)} (.gz or .xz after it is fine)."
+        raise input_error(path, "the name does not tell the format.", remedy)
     if reader is read_parquet:
         return reader(path)
     if reader is read_jsonl:

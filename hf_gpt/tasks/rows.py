@@ -22,8 +22,7 @@ class RowReader:
         self.spec, self.layout, self.split = spec, layout, split
         self.counts = {"records": 0, "rows": 0, "skipped": 0, "empty": 0, "unlabelled": 0, "bad": 0}
         self.bad_rows: list[BadRowError] = []
-        raw_labels = layout.labels or spec.label_names or ()
-        self.label_ids = {label: index for index, label in enumerate(raw_labels)}
+        self.label_ids = {label: index for index, label in enumerate(layout.labels or spec.label_names or ())}
 
     def rows(self, records: Iterable[Record]) -> Iterator[dict[str, Any]]:
         """
@@ -82,9 +81,7 @@ class RowReader:
     def _split_of(self, record: Record) -> str:
         split = field_of(record, self.layout.split_field)
         if split not in SPLITS:
-            raise input_error(
-                record.where, f"the split is {split!r}.", f"Write one of {', '.join(SPLITS)} in that field."
-            )
+            raise input_error(record.where, f"the split is {split!r}.", f"Write {' or '.join(SPLITS)} there.")
         return split
 
     def _items(self, record: Record) -> Iterator[Record]:
@@ -156,18 +153,13 @@ class RowReader:
         else:
             values = field_of(record, column)
             if not isinstance(values, list | tuple):
-                raise BadRowError(
-                    record,
-                    f"{column!r} holds a {type(values).__name__}, a list of choices was expected.",
-                    "Where each choice has a column of its own, name those columns (--choice_columns).",
-                )
+                problem = f"{column!r} holds a {type(values).__name__}, a list of choices was expected."
+                remedy = "Where each choice has a column of its own, name those columns (--choice_columns)."
+                raise BadRowError(record, problem, remedy)
             names = [f"{column}[{index}]" for index in range(len(values))]
         if len(values) < 2:
-            raise BadRowError(
-                record,
-                f"{len(values)} choice{'s' * (len(values) != 1)} where at least 2 were expected.",
-                "Complete the choices or leave the row out.",
-            )
+            problem = f"{len(values)} choice{'s' * (len(values) != 1)} where at least 2 were expected."
+            raise BadRowError(record, problem, "Complete the choices or leave the row out.")
         return [self._checked_text(record, name, value) for name, value in zip(names, values, strict=False)]
 
     def _words(self, record: Record) -> list[str]:
@@ -176,20 +168,16 @@ class RowReader:
         words = words.split() if isinstance(words, str) else words
         if not isinstance(words, list | tuple) or not words:
             found = f"no words, {words!r}" if not words else f"a {type(words).__name__}"
-            raise BadRowError(
-                record, f"{column!r} holds {found}; a list of words was expected.", "Or give words parted by spaces."
-            )
+            problem = f"{column!r} holds {found}; a list of words was expected."
+            raise BadRowError(record, problem, "Or give words parted by spaces.")
         return [self._checked_text(record, f"{column}[{index}]", word) for index, word in enumerate(words)]
 
     def _tags(self, record: Record, raw: Any, words: int) -> list[int]:
         tags = labels_in(record, raw, self.spec, self.layout)
         if len(tags) != words:
-            raise BadRowError(
-                record,
-                f"{words} word{'s' * (words != 1)} in {self.layout.columns['words']!r} and {len(tags)} "
-                f"label{'s' * (len(tags) != 1)} in {self.layout.columns['label']!r}.",
-                "Give each word one label.",
-            )
+            problem = f"{words} word{'s' * (words != 1)} in {self.layout.columns['words']!r} and "
+            problem += f"{len(tags)} label{'s' * (len(tags) != 1)} in {self.layout.columns['label']!r}."
+            raise BadRowError(record, problem, "Give each word one label.")
         return [self._class_index(record, tag) for tag in tags]
 
     def _answers(self, record: Record, raw: Any) -> tuple[list[str], list[int]]:
@@ -208,11 +196,8 @@ class RowReader:
         if not texts and self.split == "test":
             return [], self.spec.unlabelled
         if not texts:
-            raise BadRowError(
-                record,
-                f"question {key} has no answer.",
-                "Only test rows can do without one; leave out what the passage does not answer (SQuAD 2.0).",
-            )
+            remedy = "Only test rows can do without one; leave out what the passage does not answer (SQuAD 2.0)."
+            raise BadRowError(record, f"question {key} has no answer.", remedy)
         begin = starts[0] - (len(passage) - len(passage.lstrip()))
         return [_encodable(record, text) for text in texts], [max(0, begin), begin + len(texts[0])]
 
@@ -228,9 +213,8 @@ class RowReader:
             if is_empty(label):
                 if "" in self.layout.skip_labels:
                     return ""
-                raise BadRowError(
-                    record, f"the label in {column!r} is empty.", "Only test rows can do without a gold label."
-                )
+                problem = f"the label in {column!r} is empty."
+                raise BadRowError(record, problem, "Only test rows can do without a gold label.")
             return label
         label = record.fields.get(column)
         written = "" if label is None else written_label(label)
@@ -284,9 +268,8 @@ class RowReader:
         remedy = "Correct the row, or say how the file writes the first choice (--first_choice)."
         if guess not in (None, str(first)):
             remedy = f"Did you mean --first_choice {guess}? It says how the file writes the first choice."
-        raise BadRowError(
-            record, f"the answer {written!r} is not one of the row's {len(choices)} choices, {counted}.", remedy
-        )
+        problem = f"the answer {written!r} is not one of the row's {len(choices)} choices, {counted}."
+        raise BadRowError(record, problem, remedy)
 
 
 def field_of(record: Record, column: str) -> Any:
@@ -294,11 +277,8 @@ def field_of(record: Record, column: str) -> Any:
     try:
         return record.fields[column]
     except KeyError:
-        raise input_error(
-            record.where,
-            f"there is no column {column!r}.",
-            f"The columns there are: {', '.join(map(str, record.fields))}.",
-        ) from None
+        remedy = f"The columns there are: {', '.join(map(str, record.fields))}."
+        raise input_error(record.where, f"there is no column {column!r}.", remedy) from None
 
 
 def written_label(raw: Any) -> str:

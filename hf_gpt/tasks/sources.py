@@ -146,9 +146,8 @@ def _hub_source(spec: TaskSpec, split: str, cache_dir: str | os.PathLike[str] | 
             cache_dir=cache_dir and os.fspath(cache_dir),
         )
     except OSError as error:
-        raise ConnectionError(
-            f"{spec.name}: {hub.id} could not be read from the Hub ({error}). {_files_remedy(spec)}"
-        ) from error
+        problem = f"{spec.name}: {hub.id} could not be read from the Hub ({error})."
+        raise ConnectionError(f"{problem} {_files_remedy(spec)}") from error
     name = f"{hub.id} ({hub_split})"
     decode = spec.family != "multiple-choice"
     return Source(hub.layout, partial(_records_of_dataset, rows, name, decode), name, (hub.id, rows._fingerprint))

@@ -53,9 +53,8 @@ def submission_text(spec: TaskSpec, ids: Sequence[str], predictions: Sequence[in
         writer.writerows((row, _index_below(choice, 2) + 1) for row, choice in zip(ids, predictions, strict=True))
         return file.getvalue()
     if spec.name not in GLUE_FILES:
-        raise ValueError(
-            f"{spec.name} has no submission form. Those that have: {', '.join((*GLUE_FILES, STORY_CLOZE))}."
-        )
+        known = ", ".join((*GLUE_FILES, STORY_CLOZE))
+        raise ValueError(f"{spec.name} has no submission form. Those that have: {known}.")
     order = _glue_order(ids)
     if order is None:
         raise ValueError(

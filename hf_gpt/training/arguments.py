@@ -322,6 +322,4 @@ def check_adaptation(model_args: ModelArguments, args: FineTuningArguments) -> N
         name = "--unfreeze" if args.unfreeze != "none" else "--adaptation frozen"
         raise ValueError(f"{name} goes with one process or several with whole models (DDP), not with sharded ones.")
     if model_args.adaptation == "frozen" and args.activation_checkpointing:
-        raise ValueError(
-            "Frozen features need no backward pass through the model: leave out --activation_checkpointing."
-        )
+        raise ValueError("Frozen features need no backward pass: leave out --activation_checkpointing.")

@@ -208,10 +208,8 @@ def tasks_of(model_args: ModelArguments, data: DataArguments, args: FineTuningAr
         raise ValueError("--seeds repeats runs of a single task: with --tasks, start one run for each --seed.")
     if args.unfreeze != "none":
         raise ValueError(f"--unfreeze {args.unfreeze} is for a single task (--task): leave it out with --tasks.")
-    if args.train_sampling_strategy not in ("group_by_length", "random"):
-        raise ValueError(
-            f"--train_sampling_strategy {args.train_sampling_strategy}: with --tasks, group_by_length or random."
-        )
+    if (strategy := args.train_sampling_strategy) not in ("group_by_length", "random"):
+        raise ValueError(f"--train_sampling_strategy {strategy}: with --tasks, group_by_length or random.")
     folders = _folders(data.data_dirs or [], tasks)
     single = replace(data, tasks=None, data_dirs=None, task_rows_cap=None)
     return {task: replace(single, task=task, data_dir=folders.get(task)) for task in sorted(tasks)}

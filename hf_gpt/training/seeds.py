@@ -36,9 +36,7 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
     if args.resume_from_checkpoint not in (None, "last"):
         raise ValueError("--seeds goes on by itself where it was stopped: leave out --resume_from_checkpoint.")
     if args.plot and importlib.util.find_spec("matplotlib") is None:
-        raise ValueError(
-            'results.png needs matplotlib: pip install "hf-gpt[analysis]", or do without it by --plot false.'
-        )
+        raise ValueError('results.png needs matplotlib: pip install "hf-gpt[analysis]", or give --plot false.')
     output = Path(args.output_dir)
     settings = _settings(model_args, data, args)
     with args.main_process_first(desc="checking the folder"):

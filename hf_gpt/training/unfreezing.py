@@ -130,9 +130,7 @@ def stage_length(every: str) -> float:
     except ValueError:
         length = 0.0
     if not (0 < length < 1 or (length >= 1 and length.is_integer())):
-        raise ValueError(
-            f"--unfreeze_every {every}: give epoch, a whole number of updates, or a share of all updates below 1."
-        )
+        raise ValueError(f"--unfreeze_every {every}: give epoch, a whole number of updates, or a share below 1.")
     return length
 
 

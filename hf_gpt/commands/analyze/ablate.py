@@ -129,14 +129,10 @@ def _measure(args: Arguments, model: GPTPreTrainedModel, texts: list[list[int]])
         return ablation.text_losses(model, texts, args.batch_size)
     config, examples = model.config, args.examples
     if config.problem_type not in (None, SINGLE_LABEL):
-        raise ValueError(
-            f"--metric {args.metric} is of one class a text, and {args.name} is of {config.problem_type}."
-        )
+        raise ValueError(f"--metric {args.metric} is of one class a text, {args.name} of {config.problem_type}.")
     if unknown := {str(example.label) for example in examples} - config.label2id.keys():
         known = ", ".join(config.label2id)
-        raise ValueError(
-            f"--metric {args.metric} needs labels of the model ({known}); there are {', '.join(unknown)}."
-        )
+        raise ValueError(f"--metric {args.metric}: {args.name} has the labels {known}, not {', '.join(unknown)}.")
     special = SpecialIds(config.start_token_id, config.delimiter_token_id, config.classify_token_id)
     transform = InputTransform("classification", special, config.n_positions)
     collator = TokenTreeCollator(config.pad_token_id, config.is_causal)

@@ -90,9 +90,7 @@ def _labels(args: Arguments, labels: list[str | None]) -> np.ndarray:
             return np.array(labels)
         if len(names) == 2:
             return np.array([float(names.index(label)) for label in labels])
-    raise ValueError(
-        f"Correlation takes numbers or two classes, and there are {len(names)}: give --measure mutual_information."
-    )
+    raise ValueError(f"Correlation takes numbers or two classes, not {len(names)}: give --measure mutual_information.")
 
 
 def _rank(args: Arguments, pooled: np.ndarray, labels: np.ndarray) -> list[tuple[int, int]]:
