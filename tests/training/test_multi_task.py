@@ -21,7 +21,7 @@ from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassif
 from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.model.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification
-from hf_gpt.training import multi_task
+from hf_gpt.training import fine_tuning
 from hf_gpt.training.fine_tuning import run
 from hf_gpt.training.multi_task import MultiTaskModel
 from hf_gpt.trees.collators import IGNORED_LABEL, LengthGroupedSampler, collate_trees
@@ -227,7 +227,7 @@ def test_one_task_gives_the_bits_of_training_it_alone(tiny_checkpoint, tmp_path,
     flags += ["--per_device_train_batch_size", 16, "--num_train_epochs", 2, "--label_smoothing_factor", 0.2]
     alone = finetune(*flags, "--task", "questions", "--output_dir", tmp_path / "alone")
     monkeypatch.setattr(
-        multi_task, "tasks_of", lambda _, data, args: {"questions": replace(data, tasks=None, task="questions")}
+        fine_tuning, "tasks_of", lambda _, data, args: {"questions": replace(data, tasks=None, task="questions")}
     )
     record = finetune_tasks(*flags, "--tasks", "questions", "--output_dir", tmp_path / "tasks")["tasks"]["questions"]
     own = tmp_path / "tasks" / "questions"
@@ -524,5 +524,5 @@ def test_configuration_of_the_experiment(tmp_path):
     path = REPOSITORY / "scripts/configs/experiments/multi_task.yaml"
     flags = ["--config", str(path), "--output_dir", str(tmp_path), "--use_cpu", "true"]
     model_args, data, args = parse_arguments(ARGUMENTS, flags)
-    parts = multi_task.tasks_of(model_args, data, args)
+    parts = fine_tuning.tasks_of(model_args, data, args)
     assert {task: part.task for task, part in parts.items()} == {"questions": "questions", "stories": "stories"}
