@@ -201,11 +201,9 @@ def _check_columns(family: str, columns: Mapping[str, Any]) -> None:
     surplus = [column for column in columns if column not in wanted]
     if wanted and (missing or surplus):
         named = ", ".join(flags.get(column, f"--{column}_column") for column in missing or surplus)
-        remedy = (
-            "" if columns else " Texts in pairs have --premise_column and --hypothesis_column, multiple choice has "
-        )
-        remedy += "" if columns else "--context_column and --choice_columns."
-        raise ValueError(f"A custom {family} task {'needs' if missing else 'does not take'} {named}.{remedy}")
+        others = " Pairs have --premise_column and --hypothesis_column, choices --context_column and --choice_columns."
+        what = f"{'needs' if missing else 'does not take'} {named}"
+        raise ValueError(f"A custom {family} task {what}.{'' if columns else others}")
 
 
 def _reader(delimiter: str | None, quoted: bool, encoding: str) -> Callable:
@@ -218,8 +216,6 @@ def _reader(delimiter: str | None, quoted: bool, encoding: str) -> Callable:
     except (LookupError, ValueError):
         has_plain_lines = False
     if not has_plain_lines:
-        raise ValueError(
-            f"--encoding {encoding}: there is no such encoding, or its line ends are not those of ASCII (UTF-16). "
-            "Save the file as UTF-8."
-        )
+        problem = "there is no such encoding, or its line ends are not those of ASCII (UTF-16)"
+        raise ValueError(f"--encoding {encoding}: {problem}. Save the file as UTF-8.")
     return partial(read_by_suffix, delimiter=delimiter, quoted=quoted, encoding=encoding)

@@ -102,24 +102,16 @@ def encode_split(
     num_proc: int | None = None,
     desc: str = "tokenizing",
 ) -> Dataset:
-    """
-    Token trees of a split's normalised rows (see `hf_gpt.tasks.spec`), with those of `KEPT_COLUMNS` that they have.
-    """
+    """Token trees of a split's normalised rows (see `hf_gpt.tasks.spec`), with their `KEPT_COLUMNS`."""
     kept = {name: dataset.features[name] for name in KEPT_COLUMNS if name in dataset.column_names}
-    features = Features(
-        {
-            **kept,
-            **TREE_FEATURES,
-            **dict.fromkeys(_COUNTS, Value("int32")),
-            **dict.fromkeys(PLACES if "passage" in columns else (), List(Value("int32"))),
-            "label": dataset.features["label"],
-        }
-    )
+    places = PLACES if "passage" in columns else ()
+    features = kept | TREE_FEATURES | dict.fromkeys(_COUNTS, Value("int32"))
+    features |= dict.fromkeys(places, List(Value("int32"))) | {"label": dataset.features["label"]}
     return dataset.map(
         partial(encode_rows, columns=tuple(columns), tokenizer=tokenizer, transform=transform),
         batched=True,
         remove_columns=[name for name in dataset.column_names if name not in kept],
-        features=features,
+        features=Features(features),
         num_proc=num_proc,
         desc=desc,
     )

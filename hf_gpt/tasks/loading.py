@@ -113,13 +113,8 @@ def _read_split(
     try:
         # Our own fingerprint: hashing the generator would hash code objects, which differ between Python versions,
         # and with it every later `map` over the rows would be cached afresh.
-        rows = datasets.Dataset.from_generator(
-            generate,
-            features=spec.features,
-            cache_dir=str(cache),
-            split=datasets.NamedSplit(split),
-            fingerprint=fingerprint,
-        )
+        settings = {"cache_dir": str(cache), "split": datasets.NamedSplit(split), "fingerprint": fingerprint}
+        rows = datasets.Dataset.from_generator(generate, features=spec.features, **settings)
     except DatasetGenerationError as error:
         cause = error.__cause__
         if isinstance(cause, ValueError | OSError):
@@ -141,19 +136,8 @@ def _read_split(
 
 def _fingerprint(spec: TaskSpec, source: Source, split: str) -> str:
     """A key that changes with the files (path, size, time of change), the task's version, and how it is read."""
-    layout = {name: getattr(source.layout, name) for name in source.layout.__dataclass_fields__}
-    identity = [
-        ROW_FORMAT,
-        split,
-        spec.name,
-        spec.version,
-        spec.family,
-        spec.problem_type,
-        spec.label_names,
-        spec.score_range,
-        layout,
-        source.stamp,
-    ]
+    identity = [ROW_FORMAT, split, spec.name, spec.version, spec.family, spec.problem_type, spec.label_names]
+    identity += [spec.score_range, vars(source.layout), source.stamp]
     return hashlib.sha256(json.dumps(identity, default=_describe, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -48,11 +48,8 @@ def compute_metrics_for(
     """
     The `compute_metrics` function that a `Trainer` calls with all logits and labels of an evaluation. Rows (words)
     without a gold label are left out; where no row has one, the result is empty. Logits of choices that an item does
-    not have are -inf, or the Trainer's padding. Answers stand in the
-    passages of `rows`, the encoded rows that are evaluated.
-
-    Raises:
-        `ValueError`: for an unknown metric; from the returned function, for logits that are not numbers.
+    not have are -inf, or the Trainer's padding; answers stand in the passages of `rows`, the encoded rows that are
+    evaluated. A `ValueError` for an unknown metric, and from the returned function for logits that are not numbers.
     """
     unknown = [name for name in spec.metrics if name not in METRICS]
     if unknown:
@@ -74,10 +71,9 @@ def compute_metrics_for(
         scores = {}
         for name, module in modules.items():
             key, options = METRICS[name]
+            compared = given
             if key == "seqeval":
                 compared = {side: _tags_of_sentences(values, labelled, spec) for side, values in given.items()}
-            else:
-                compared = given
             scores[name] = module.compute(**compared, **options)[key]
         return scores
 

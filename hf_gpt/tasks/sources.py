@@ -115,21 +115,17 @@ def _missing_file_message(spec: TaskSpec, directory: Path, split: str) -> str:
     # A name may have folders in it.
     folder = (directory / spec.files[split][0]).parent if spec.reads_own_files else directory
     expected = " or ".join(Path(name).name if spec.reads_own_files else name for name in spec.files[split])
-    guess = ""
-    if folder.is_dir():
-        names = sorted(path.name for path in folder.iterdir())
-        found = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "nothing"
-        near = [name for one in spec.files[split] for name in difflib.get_close_matches(Path(one).name, names, n=1)]
-        guess = f" Did you mean {near[0]}?" if near else ""
-    else:
-        found = "no such folder"
-    remedy = f"Get it from {spec.source or 'its publisher'} and name its folder with --data_dir, or ask only for the "
-    remedy += "splits that are there."
-    if spec.reads_own_files:
-        remedy = f"Correct --{split}_file, or name the folder that it is relative to with --data_dir."
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    found = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    near = [name for one in spec.files[split] for name in difflib.get_close_matches(Path(one).name, names, n=1)]
+    guess = f" Did you mean {near[0]}?" if near else ""
+    remedy = f"Correct --{split}_file, or name the folder that it is relative to with --data_dir."
+    if not spec.reads_own_files:
+        remedy = f"Get it from {spec.source or 'its publisher'} and name its folder with --data_dir, or ask only for "
+        remedy += "the splits that are there."
     return (
         f"{spec.name}: the {split} file is missing: there is no {expected} in {folder.absolute()} (.gz or .xz after "
-        f"the name is fine).{guess} Found: {found}. {remedy}"
+        f"the name is fine).{guess} Found: {found or ('nothing' if folder.is_dir() else 'no such folder')}. {remedy}"
     )
 
 
@@ -137,14 +133,8 @@ def _hub_source(spec: TaskSpec, split: str, cache_dir: str | os.PathLike[str] | 
     hub = spec.hub
     hub_split = getattr(hub.layout, split)
     try:
-        rows = datasets.load_dataset(
-            hub.id,
-            hub.config,
-            revision=hub.revision,
-            data_dir=hub.data_dir,
-            split=hub_split,
-            cache_dir=cache_dir and os.fspath(cache_dir),
-        )
+        where = {"revision": hub.revision, "data_dir": hub.data_dir, "cache_dir": cache_dir and os.fspath(cache_dir)}
+        rows = datasets.load_dataset(hub.id, hub.config, split=hub_split, **where)
     except OSError as error:
         problem = f"{spec.name}: {hub.id} could not be read from the Hub ({error})."
         raise ConnectionError(f"{problem} {_files_remedy(spec)}") from error

@@ -160,10 +160,8 @@ class TaskSpec:
                     "--problem_type, --class_names, --label_columns and --label_separator)."
                 )
         elif self.problem_type not in PROBLEM_TYPES:
-            raise ValueError(
-                f"A {self.family} task needs a problem_type out of {', '.join(PROBLEM_TYPES)}, "
-                f"not {self.problem_type!r}."
-            )
+            known = ", ".join(PROBLEM_TYPES)
+            raise ValueError(f"A {self.family} task needs a problem_type out of {known}, not {self.problem_type!r}.")
         if self.family == "tagging":
             if self.problem_type != SINGLE_LABEL:
                 raise ValueError(f"A word has one tag: problem_type is {SINGLE_LABEL}, not {self.problem_type}.")
@@ -215,12 +213,9 @@ class TaskSpec:
         """Where a user finds the files, and their names in the publisher's own form, for the table of tasks."""
         if self.default_dir is not None:
             return "carried in the package"
-        published = self.layouts[0]
+        first = self.layouts[0]
         # GLUE publishes its test part in a form of its own.
-        tests = [layout.test for layout in self.layouts if layout.test]
-        names = dict.fromkeys(
-            filter(None, (published.train, published.validation, published.test or next(iter(tests), None)))
-        )
+        names = dict.fromkeys(filter(None, (first.train, first.validation, *self.files["test"][:1])))
         text = f"{', '.join(names)} from {self.source}"
         if self.hub:
             text += f"; Hub: {self.hub.id}" + (f" ({part})" if (part := self.hub.config or self.hub.data_dir) else "")
@@ -240,18 +235,12 @@ class TaskSpec:
     @property
     def features(self) -> Features:
         """The declared columns of the normalised rows."""
-        text = {name: Value("string") for name in ("id", *self.text_columns)}
-        if "choices" in text:
-            text["choices"] = List(Value("string"))
-        if self.family == "tagging":
-            return Features({**text, "words": List(Value("string")), "label": List(Value("int64"))})
-        if self.family == "question-answering":
-            return Features({**text, "answers": List(Value("string")), "label": List(Value("int64"))})
-        if self.problem_type == MULTI_LABEL:
-            label = List(Value("float32"))
-        else:
-            label = Value("float32" if self.has_scores else "int64")
-        return Features({**text, "label": label})
+        names = ("id", *self.text_columns, *(["answers"] if self.family == "question-answering" else []))
+        lists = {name: List(Value("string")) for name in names if name in ("choices", "words", "answers")}
+        label = Value("float32" if self.has_scores or self.problem_type == MULTI_LABEL else "int64")
+        if self.problem_type == MULTI_LABEL or self.family in ("tagging", "question-answering"):
+            label = List(label)
+        return Features({name: lists.get(name, Value("string")) for name in names} | {"label": label})
 
     @property
     def unlabelled(self) -> int | float | list[float] | list[int]:

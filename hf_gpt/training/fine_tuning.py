@@ -10,7 +10,7 @@ from ..tasks import TaskData
 from .arguments import DataArguments, FineTuningArguments, ModelArguments, check_adaptation
 from .frozen import PreparedHead
 from .loading import load_model
-from .multi_task import PreparedTasks, tasks_of
+from .multi_task import PreparedTasks, check_tasks_of, tasks_of
 from .output import check_output_dir
 from .rows import encode_task, input_transform, load_task_data
 from .stages import Part, Prepared, fit, measure, write
@@ -36,6 +36,8 @@ def prepare(model_args: ModelArguments, data: DataArguments, args: FineTuningArg
     wanted = {"": data} if data.tasks is None else tasks_of(model_args, data, args)
     check_adaptation(model_args, args)
     checkpoint = check_output_dir(args)
+    if data.tasks is not None:
+        check_tasks_of(checkpoint, wanted)
     kind = PreparedHead if model_args.adaptation == "frozen" else Prepared if data.tasks is None else PreparedTasks
     with args.main_process_first(desc="reading the data"):
         loaded = {folder: _load(folder, of_task) for folder, of_task in wanted.items()}
@@ -46,7 +48,7 @@ def prepare(model_args: ModelArguments, data: DataArguments, args: FineTuningArg
             transform = input_transform(data, task.spec, model.config, virtual_tokens(model))
             parts.append(Part(task, {}, model, transform, Path(args.output_dir) / folder))
         prepared = kind(parts, parts[0].model, tokenizer, model_args, data, args, checkpoint)
-        if problem := prepared.resumption_problem():
+        if data.tasks is None and (problem := prepared.resumption_problem()):
             raise ValueError(f"Training cannot go on from {checkpoint}: {problem}.")
         for part in parts:
             part.rows = encode_task(part.task, data, tokenizer, part.transform)

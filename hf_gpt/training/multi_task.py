@@ -3,7 +3,7 @@ Training on several tasks together: one transformer with a head for each task (L
 neural networks for natural language understanding").
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -229,6 +229,15 @@ def _folders(entries: Sequence[str], tasks: Sequence[str]) -> dict[str, str]:
     return folders
 
 
+def check_tasks_of(checkpoint: str | None, tasks: Iterable[str]) -> None:
+    """Raise a `ValueError` if a checkpoint has other heads than those of these tasks."""
+    names, ours = saved_shapes(checkpoint), sorted(tasks)
+    found = sorted({name.split(".")[1] for name in names if name.startswith(f"{HEADS}.")})
+    if names and found != ours:
+        problem = f"it is of the tasks {', '.join(found) or '(none)'}, not of {', '.join(ours)}"
+        raise ValueError(f"Training cannot go on from {checkpoint}: {problem}.")
+
+
 @dataclass
 class PreparedTasks(Prepared):
     """A run on several tasks, each with a folder of its own in the output folder."""
@@ -237,15 +246,6 @@ class PreparedTasks(Prepared):
 
     def __post_init__(self) -> None:
         self.model = MultiTaskModel({part.spec.name: part.model for part in self.parts})
-
-    def resumption_problem(self) -> str | None:
-        """See `Prepared`: whether the checkpoint has other heads than those of the tasks."""
-        names = saved_shapes(self.checkpoint)
-        found = sorted({name.split(".")[1] for name in names if name.startswith(f"{HEADS}.")})
-        ours = sorted(self.model.heads)
-        if not names or found == ours:
-            return None
-        return f"it is of the tasks {', '.join(found) or '(none)'}, not of {', '.join(ours)}"
 
     def make_trainer(self) -> GPTTrainer:
         """See `Prepared`."""
