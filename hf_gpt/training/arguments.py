@@ -315,11 +315,11 @@ def check_adaptation(model_args: ModelArguments, args: FineTuningArguments) -> N
     """Refuse what does not go with the way in which the model is adapted."""
     is_sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" or args.fsdp or args.deepspeed_plugin
     schedules = {"--unfreeze": args.unfreeze != "none", "--layer_decay": args.layer_decay < 1}
-    for name in [name for name, is_given in schedules.items() if is_given]:
-        if model_args.adaptation != "full":
-            raise ValueError(f"{name} is for training the whole model, not for --adaptation {model_args.adaptation}.")
-    if is_sharded and (args.unfreeze != "none" or model_args.adaptation == "frozen"):
-        name = "--unfreeze" if args.unfreeze != "none" else "--adaptation frozen"
+    name = next((name for name, is_given in schedules.items() if is_given), None)
+    if name is not None and model_args.adaptation != "full":
+        raise ValueError(f"{name} is for training the whole model, not for --adaptation {model_args.adaptation}.")
+    if is_sharded and (name == "--unfreeze" or model_args.adaptation == "frozen"):
+        name = "--unfreeze" if name == "--unfreeze" else "--adaptation frozen"
         raise ValueError(f"{name} goes with one process or several with whole models (DDP), not with sharded ones.")
     if model_args.adaptation == "frozen" and args.activation_checkpointing:
         raise ValueError("Frozen features need no backward pass: leave out --activation_checkpointing.")

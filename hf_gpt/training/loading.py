@@ -8,14 +8,9 @@ from transformers import set_seed
 from ..adapters import adapter_config
 from ..files.weights import draw_head
 from ..loading import Source, check_ids
+from ..model import modeling_gpt
 from ..model.configuration_gpt import GPTConfig, default_generation_config
-from ..model.modeling_gpt import (
-    GPTForMultipleChoice,
-    GPTForQuestionAnswering,
-    GPTForSequenceClassification,
-    GPTForTokenClassification,
-    GPTPreTrainedModel,
-)
+from ..model.modeling_gpt import GPTForSequenceClassification, GPTForTokenClassification, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskSpec
 from .arguments import ModelArguments
@@ -24,8 +19,8 @@ from .arguments import ModelArguments
 def head_class(spec: TaskSpec) -> type[GPTPreTrainedModel]:
     """The model class with the head of a task's family."""
     heads = {
-        "multiple-choice": GPTForMultipleChoice,
-        "question-answering": GPTForQuestionAnswering,
+        "multiple-choice": modeling_gpt.GPTForMultipleChoice,
+        "question-answering": modeling_gpt.GPTForQuestionAnswering,
         "tagging": GPTForTokenClassification,
     }
     return heads.get(spec.family, GPTForSequenceClassification)
@@ -51,14 +46,8 @@ def load_model(
         config._attn_implementation = args.attn_implementation
         model = model_class(config)
     else:
-        model = source.model(
-            model_class,
-            new_head=not keep_head,
-            n_head=args.n_head,
-            seed=seed,
-            attn_implementation=args.attn_implementation,
-            **settings,
-        )
+        settings |= {"n_head": args.n_head, "attn_implementation": args.attn_implementation}
+        model = source.model(model_class, new_head=not keep_head, seed=seed, **settings)
         if not keep_head and source.kind != "tf-release":
             set_seed(seed)
             draw_head(model)
@@ -67,10 +56,8 @@ def load_model(
         # It sees the tokens that it would predict.
         model.config.lm_coef = 0.0
         if args.adaptation in ("prefix", "prompt"):
-            raise ValueError(
-                f"--adaptation {args.adaptation}: virtual tokens need a causal model, and {source.name} is a masked "
-                "one: choose another."
-            )
+            problem = f"virtual tokens need a causal model, and {source.name} is a masked one: choose another"
+            raise ValueError(f"--adaptation {args.adaptation}: {problem}.")
     if args.transfer_layers is not None:
         _draw_upper_layers(model, args, seed)
     model.generation_config = default_generation_config(model.config)
@@ -178,32 +165,26 @@ def _head_layers(args: ModelArguments) -> int | str | None:
         return None if layers == "last" else layers
     top = args.source.config(n_head=args.n_head).num_hidden_layers
     if not layers.removeprefix("-").isdecimal() or not -top - 1 <= int(layers) <= top:
-        raise ValueError(
-            f"--layers {layers}: give last, mix, or a number from 0 (output of the embedding) to {top}; negative ones "
-            "count from the end."
-        )
+        numbers = f"a number from 0 (output of the embedding) to {top}; negative ones count from the end"
+        raise ValueError(f"--layers {layers}: give last, mix, or {numbers}.")
     index = int(layers) % (top + 1)
     return None if index == top else index
 
 
 def _check_base_of_adapter(args: ModelArguments) -> None:
     """An adapter is saved without its base model, which must be there as it was whenever the adapter is loaded."""
-    if args.source.kind == "tf-release":
-        raise ValueError(
-            f"--adaptation {args.adaptation}: an adapter needs a base model that loads by itself. Convert the release "
-            "with scripts/convert.py and name the result."
-        )
-    if args.source.kind == "adapter":
-        raise ValueError(
-            f"--adaptation {args.adaptation}: an adapter needs a base model that loads by itself, and "
-            f"{args.model_name_or_path} is an adapter. Merge it first (scripts/convert.py {args.model_name_or_path} "
-            "MERGED) and name the result."
-        )
+    name = args.model_name_or_path
+    remedies = {
+        "tf-release": "Convert the release with scripts/convert.py and name the result.",
+        "adapter": f"Merge it first (scripts/convert.py {name} MERGED) and name the result.",
+    }
+    if args.source.kind in remedies:
+        problem = f"an adapter needs a base model that loads by itself, which {name} does not"
+        raise ValueError(f"--adaptation {args.adaptation}: {problem}. {remedies[args.source.kind]}")
     if args.random_weights or args.transfer_layers is not None:
-        raise ValueError(
-            f"--adaptation {args.adaptation}: an adapter is saved without its base model, and the weights that "
-            "--random_weights and --transfer_layers draw would be lost: leave these out."
-        )
+        problem = "an adapter is saved without its base model, and its new weights would be lost"
+        remedy = "those of --random_weights and --transfer_layers: leave these out"
+        raise ValueError(f"--adaptation {args.adaptation}: {problem}, {remedy}.")
 
 
 def _with_adapter(model: GPTPreTrainedModel, args: ModelArguments) -> PeftModel:

@@ -14,6 +14,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from ..model.modeling_gpt import GPTForSequenceClassification, GPTTaskModel
 from ..tasks.report import describe_batches
+from ..tasks.spec import SINGLE_LABEL
 from ..trees.collators import LengthGroupedSampler, MaskedRows, PaddedDataset, TokenTreeCollator
 from .arguments import FineTuningArguments
 from .checkpoints import WholeCheckpointTrainer
@@ -84,14 +85,9 @@ class GPTTrainer(WholeCheckpointTrainer):
         for model in self.task_models():
             config = model.config
             problem = config.problem_type or ("regression" if config.num_labels == 1 else None)
-            if isinstance(model, GPTForSequenceClassification) and problem not in (
-                None,
-                "single_label_classification",
-            ):
-                raise ValueError(
-                    f"--label_smoothing_factor {share}: labels are smoothed where one class or choice is right, not "
-                    f"in {problem}: leave it out."
-                )
+            if isinstance(model, GPTForSequenceClassification) and problem not in (None, SINGLE_LABEL):
+                why = f"labels are smoothed where one class or choice is right, not in {problem}"
+                raise ValueError(f"--label_smoothing_factor {share}: {why}: leave it out.")
             model.label_smoothing = share
             self.label_smoother = None
 

@@ -116,10 +116,9 @@ def unfreezing_plan(
         length = stage_length(every)
         steps = max(1, round(length * updates)) if length < 1 else int(length)
     if steps >= updates:
-        raise ValueError(
-            f"--unfreeze {kind}: a stage is {steps:,} updates and the training has {updates:,}, so that nothing but "
-            "the head would be trained. Train longer, make --unfreeze_every smaller, or take --adaptation frozen."
-        )
+        problem = f"a stage is {steps:,} updates of {updates:,}, so nothing but the head would be trained"
+        remedy = "Train longer, make --unfreeze_every smaller, or take --adaptation frozen."
+        raise ValueError(f"--unfreeze {kind}: {problem}. {remedy}")
     return UnfreezingPlan(tuple(stages), steps, n_layer, updates)
 
 
