@@ -32,7 +32,6 @@ from ..generation.comparison import compare, passages
 from ..generation.scoring import perplexity, read_lines
 from ..generation.strategies import Continuation, Strategy, continue_prompts, mean_log_probability, strategies
 from ..model.modeling_gpt import GPTForCausalLM
-from ..model.tokenization_gpt import GPTTokenizer
 from ..training.text_files import iter_texts
 from . import command, parse_arguments
 
@@ -77,13 +76,10 @@ class GenerateArguments(ReadingArguments):
         super().__post_init__()
         chosen = strategies(self.num_beams, self.top_k, self.top_p, self.typical_p, self.temperature)
         self.chosen = [each for each in chosen if self.strategy in (None, each.flag)]
-        if self.stream and (
-            self.strategy in (None, "beam") or self.num_samples > 1 or self.compare or self.output_file
-        ):
-            raise ValueError(
-                "--stream prints one text as it is written: name a --strategy other than beam, and leave out "
-                "--num_samples, --compare and --output_file."
-            )
+        writes_more = self.strategy in (None, "beam") or self.num_samples > 1 or self.compare or self.output_file
+        if self.stream and writes_more:
+            remedy = "name a --strategy other than beam, and leave out --num_samples, --compare and --output_file"
+            raise ValueError(f"--stream prints one text as it is written: {remedy}.")
 
     def check_inputs(self) -> None:
         """See `ReadingArguments`; human text to compare with has prompts of its own."""
@@ -115,10 +111,14 @@ def main() -> None:
         )
     names = ("repetition_penalty", "no_repeat_ngram_size", "cache_implementation")
     settings = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    if args.stream:
-        _stream(model, tokenizer, prompts, args, settings)
-        return
     counts = (args.max_new_tokens, args.seed, args.num_samples, args.batch_size)
+    if args.stream:
+        for prompt in prompts:
+            # GPT-2's words begin with a space of their own.
+            print(tokenizer.decode(prompt), end="" if tokenizer.byte_level else " ", flush=True)
+            streamer = TextStreamer(tokenizer, skip_prompt=True)
+            continue_prompts(model, tokenizer, [prompt], args.chosen, *counts, streamer=streamer, **settings)
+        return
     results = continue_prompts(model, tokenizer, prompts, args.chosen, *counts, **settings)
     record: dict[str, Any] = {"model": args.model_name_or_path, "seed": args.seed, **settings}
     if texts is not None:
@@ -127,30 +127,9 @@ def main() -> None:
         record["comparison"] = _comparison(model, human, args.chosen, results)
         _print_comparison(record["comparison"])
     if args.output_file:
-        record["strategies"] = [
-            {
-                "strategy": str(strategy),
-                "continuations": [{name: getattr(each, name) for name in _WRITTEN} for each in continuations],
-            }
-            for strategy, continuations in zip(args.chosen, results, strict=True)
-        ]
-        args.write(record)
-
-
-def _stream(
-    model: GPTForCausalLM,
-    tokenizer: GPTTokenizer,
-    prompts: Sequence[Sequence[int]],
-    args: GenerateArguments,
-    settings: dict[str, Any],
-) -> None:
-    for prompt in prompts:
-        # GPT-2's words begin with a space of their own.
-        print(tokenizer.decode(prompt), end="" if tokenizer.byte_level else " ", flush=True)
-        streamer = TextStreamer(tokenizer, skip_prompt=True)
-        continue_prompts(
-            model, tokenizer, [prompt], args.chosen, args.max_new_tokens, args.seed, streamer=streamer, **settings
-        )
+        written = [[{name: getattr(each, name) for name in _WRITTEN} for each in found] for found in results]
+        both = zip(map(str, args.chosen), written, strict=True)
+        args.write(record | {"strategies": [{"strategy": name, "continuations": found} for name, found in both]})
 
 
 def _prompt(ids: list[int], text: str, room: int) -> list[int]:

@@ -104,7 +104,7 @@ class CustomTask:
     def spec(self) -> TaskSpec:
         """The task as it is declared; a `ValueError` for arguments that do not fit the family or each other."""
         if self.task_family == "question-answering":
-            raise ValueError("Questions of your own are read as SQuAD's: --task squad, their folder as --data_dir.")
+            raise ValueError("Questions of your own are SQuAD's: --task squad, with a folder of them as --data_dir.")
         columns = self._columns()
         texts = [column for column in columns if column != "choices"]
         family = self.task_family or _family_of(columns)

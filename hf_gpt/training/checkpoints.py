@@ -305,13 +305,7 @@ class WholeCheckpointTrainer(Trainer):
         (folder / "training_args.bin").unlink(missing_ok=True)
 
     def push_to_hub(
-        self,
-        commit_message: str | None = "End of training",
-        blocking: bool = True,
-        token: str | None = None,
-        revision: str | None = None,
-        private: bool | None = None,
-        **kwargs: Any,
+        self, commit_message: str | None = "End of training", blocking: bool = True, **settings: Any
     ) -> str | None:
         """
         Push the output folder as `hf_gpt.hub.push` does, and wait; for arguments see the Trainer's method. It gives
@@ -319,11 +313,12 @@ class WholeCheckpointTrainer(Trainer):
         """
         args = self.args
         if self.hub_model_id is None:
-            self.init_hf_repo(token=token, private=private)
+            self.init_hf_repo(token=settings.get("token"), private=settings.get("private"))
         if not self.is_world_process_zero():
             return None
         self.callback_handler.on_push_begin(args, self.state, self.control)
-        where = {"revision": revision or args.hub_revision, "token": token or args.hub_token}
+        where = {"revision": args.hub_revision, "token": args.hub_token}
+        where |= {name: settings[name] for name in where if settings.get(name)}
         return push(args.output_dir, self.hub_model_id, commit_message=commit_message, **where)
 
     def save_whole_model(self) -> None:

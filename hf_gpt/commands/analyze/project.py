@@ -14,6 +14,7 @@ that are nearest to each of its occurrences; `--analogy a b c` what is to c as b
 are taken less their mean.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -108,29 +109,28 @@ def _place(text: str, ends_word: bool | None) -> str:
 
 
 def _neighbours(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer) -> dict[str, Any]:
+    def rows_of(names: list[str], near: Iterable[tuple[int, float]]) -> list[dict[str, Any]]:
+        return [{"name": names[row], "cosine": cosine} for row, cosine in near]
+
     static, found = token_vectors(model, tokenizer), {}
     table = static.layers[0]
     if args.analogy:
         rows = [token_row(tokenizer, static, word) for word in args.analogy]
         first, second, third = args.analogy
         name = f"{first} : {second} = {third} : ?"
-        found[name] = [
-            {"name": static.names[row], "cosine": cosine} for row, cosine in analogy(table, *rows, args.count)
-        ]
+        found[name] = rows_of(static.names, analogy(table, *rows, args.count))
         _tell(name, found[name])
     texts = [example.text for example in args.examples]
     context = text_vectors(model, tokenizer, texts, args.layers, by_word=True) if args.nearest else None
     for word in args.nearest or ():
         row = token_row(tokenizer, static, word)
-        near = nearest(table, table[row], args.count, [row])
-        found[word] = {"static": [{"name": static.names[each], "cosine": cosine} for each, cosine in near]}
+        found[word] = {"static": rows_of(static.names, nearest(table, table[row], args.count, [row]))}
         _tell(f"{word}, static", found[word]["static"])
         own = [row for row, name in enumerate(context.names) if name.lower() == word.lower()][:_OCCURRENCES]
         layer, values = list(context.layers.items())[-1]
         found[word]["in context"] = []
         for place in own:
-            near = nearest(values, values[place], args.count, [place])
-            rows = [{"name": context.contexts[each], "cosine": cosine} for each, cosine in near]
+            rows = rows_of(context.contexts, nearest(values, values[place], args.count, [place]))
             found[word]["in context"].append({"context": context.contexts[place], "layer": layer, "nearest": rows})
             _tell(f"{context.contexts[place]}, layer {layer}", rows)
     return found
