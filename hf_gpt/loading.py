@@ -23,6 +23,7 @@ from .conversion.release import load_release, read_release, release_config
 from .conversion.sources import KINDS, NEW_ROWS, lacks_special_tokens, recognise
 from .conversion.stock import STOCK_CONFIGS
 from .conversion.tokenizers import release_tokenizer
+from .files.flags import flag
 from .files.weights import load_weights
 from .hub.downloads import local_folder
 from .model.configuration_gpt import GPTConfig
@@ -163,12 +164,14 @@ def open_source(name: str | os.PathLike, revision: str | None = None, weights: b
     return Source(os.fspath(name), local_folder(name, revision, weights=weights))
 
 
+@dataclass(kw_only=True)
 class NamesModel:
     """Arguments that name a model and its tokenizer: what the names stand for is looked up once for a whole run."""
 
-    model_name_or_path: str | None
-    tokenizer_name: str | None
-    revision: str
+    model_name_or_path: str | None = flag(None, "Folder or Hub id of the model.")
+    tokenizer_name: str | None = flag(None, "Folder or Hub id of the tokenizer; by default the model's own.")
+    revision: str = flag("main", "Branch, tag or commit of a model on the Hub.")
+    n_head: int | None = flag(None, "Attention heads of OpenAI's files whose width is not 64 times their number.")
 
     @cached_property
     def source(self) -> Source:

@@ -92,9 +92,6 @@ class FeatureArguments(NamesModel):
     tokens_per_batch: int | None = flag(
         None, "Tokens of a batch, padding included; by default 512 on a CPU and 8192 elsewhere."
     )
-    tokenizer_name: str | None = flag(None, "Tokenizer, if not the model's own.")
-    revision: str = flag("main", "Branch, tag or commit of a model on the Hub.")
-    n_head: int | None = flag(None, "Heads of a release whose width is not 64 times that.")
     attn_implementation: str | None = flag(None, "sdpa, eager or flex_attention.")
     use_cpu: bool = flag(False, "Stay on the CPU.")
     overwrite_output_dir: bool = flag(False, "Replace the features that an earlier run left in --output_dir.")

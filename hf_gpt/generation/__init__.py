@@ -25,9 +25,6 @@ class LanguageModelArguments(NamesModel):
     model_name_or_path: str = flag(
         help="Folder or Hub id of a language model: hf_gpt, OpenAI's release, a stock one, or an adapter (merged)."
     )
-    tokenizer_name: str | None = flag(None, "Folder or Hub id of the tokenizer; by default the model's own.")
-    revision: str = flag("main", "Branch, tag or commit of a model on the Hub.")
-    n_head: int | None = flag(None, "Attention heads of OpenAI's files, where not width / 64.")
     device: str | None = flag(None, "Such as cpu or cuda:1; by default the accelerator, if there is one.")
 
     def __post_init__(self) -> None:

@@ -91,14 +91,11 @@ class ModelArguments(NamesModel):
         "Model to start from: an hf_gpt folder or Hub id (fine-tuned ones and adapters too: their head is drawn "
         "anew), or the folder of the OpenAI release.",
     )
-    tokenizer_name: str | None = flag(None, "Folder or Hub id of the tokenizer; by default the model's own.")
-    revision: str = flag("main", "Branch, tag or commit of a model on the Hub.")
     keep_head: bool = flag(False, "Go on with the head of a fine-tuned model, whose labels must be the task's.")
     random_weights: bool = flag(False, "Keep the model's shape but draw its weights anew: no pretraining.")
     transfer_layers: int | None = flag(
         None, "Keep the embeddings and the lowest so many layers of the model; draw the others anew."
     )
-    n_head: int | None = flag(None, "Attention heads of a release whose width is not 64 times their number.")
     lm_coef: float = flag(0.5, "Weight of the language-model loss; 0 leaves it out.")
     dropout: float | None = flag(None, "All four dropout rates; by default those of the model's configuration.")
     release_quirks: bool = flag(False, "Train with the accidents of the release (see GPTConfig).")
