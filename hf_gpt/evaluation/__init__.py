@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset
 from peft import PeftModel
-from torch import nn
 from transformers import EvalPrediction
 
 from ..adapters.virtual_tokens import virtual_tokens
@@ -26,7 +24,7 @@ from ..tasks.spec import SPLITS, TaskSpec
 from ..training.arguments import DataArguments, LauncherArguments, ModelArguments
 from ..training.loading import has_classes, load_model, other_head
 from ..training.rows import encode_task, input_transform, load_task_data
-from ..training.stages import is_unlabelled, predict_split
+from ..training.stages import Part, is_unlabelled, predict_split
 from ..training.trainer import GPTTrainer
 from ..trees.collators import TokenTreeCollator
 from .zero_shot import (
@@ -66,12 +64,10 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
         raise ValueError("A folder says by itself how its model was adapted: leave out --adaptation.")
     output = Path(args.output_dir)
     check_empty(output, args.overwrite_output_dir)
-    candidate = _prepare(model_args, data, args)
-    is_causal = candidate.rule is not None or candidate.model.config.is_causal
-    collator = TokenTreeCollator(candidate.tokenizer.pad_token_id, is_causal)
-    trainer = GPTTrainer(model=candidate.model, args=args, data_collator=collator)
-    logits, metrics, extra = _measure(trainer, candidate, args.split)
-    spec, rows = candidate.spec, candidate.rows[args.split]
+    part, rule, collator = _prepare(model_args, data, args)
+    trainer = GPTTrainer(model=part.model, args=args, data_collator=collator)
+    logits, metrics, extra = _measure(trainer, part, rule, args.split)
+    spec, rows = part.spec, part.rows[args.split]
     record = {
         "task": spec.name,
         "split": args.split,
@@ -91,18 +87,10 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
     return record
 
 
-@dataclass
-class _Candidate:
-    """What is measured: a model with one logit for each class or choice, and by split the rows as it reads them."""
-
-    spec: TaskSpec
-    tokenizer: GPTTokenizer
-    model: nn.Module
-    rows: dict[str, Dataset]
-    rule: ZeroShotRule | None
-
-
-def _prepare(model_args: ModelArguments, data: DataArguments, args: EvaluationArguments) -> _Candidate:
+def _prepare(
+    model_args: ModelArguments, data: DataArguments, args: EvaluationArguments
+) -> tuple[Part, ZeroShotRule | None, TokenTreeCollator]:
+    """What is measured, a model with one logit for each class or choice, by which rule; and what makes its batches."""
     with args.main_process_first(desc="reading the data"):
         task = _load_task(model_args, data, args)
         spec = task.spec
@@ -125,27 +113,24 @@ def _prepare(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
             print(f"WARNING: {warning}", file=sys.stderr)
         for split, rows in encoded.items():
             print(f"{spec.name} {split}: {describe_encoded(rows)}", flush=True)
-    return _Candidate(spec, tokenizer, model, encoded, rule)
+    collator = TokenTreeCollator(tokenizer.pad_token_id, rule is not None or model.config.is_causal)
+    return Part(task, encoded, model, transform, Path(args.output_dir)), rule, collator
 
 
 def _measure(
-    trainer: GPTTrainer, candidate: _Candidate, split: str
+    trainer: GPTTrainer, part: Part, rule: ZeroShotRule | None, split: str
 ) -> tuple[np.ndarray, dict[str, float], dict[str, Any]]:
     """Logits, metrics, and what there is to record of a zero-shot rule."""
-    rule, spec, rows = candidate.rule, candidate.spec, candidate.rows[split]
+    spec, rows = part.spec, part.rows[split]
     if rule is None or rule.kind != "threshold":
         extra = {} if rule is None else {"zero_shot": rule.kind}
         if rule is not None and rule.kind == "words":
             extra |= {"prompt": rule.prompt, "words": list(rule.words)}
         return *predict_split(trainer, rows, spec), extra
-    compute, train = compute_metrics_for(spec), candidate.rows["train"]
-    scores, training_scores = (
-        trainer.predict(part.remove_columns("label")).predictions.reshape(-1) for part in (rows, train)
-    )
-    labels = np.asarray(train["label"][:])
-    threshold = best_threshold(
-        training_scores, lambda logits: compute(EvalPrediction(logits, labels))[spec.main_metric]
-    )
+    compute, train = compute_metrics_for(spec), part.rows["train"]
+    both = (trainer.predict(each.remove_columns("label")).predictions.reshape(-1) for each in (rows, train))
+    (scores, known), labels = both, np.asarray(train["label"][:])
+    threshold = best_threshold(known, lambda logits: compute(EvalPrediction(logits, labels))[spec.main_metric])
     logits = threshold_logits(scores, threshold)
     metrics = {} if is_unlabelled(rows) else compute(EvalPrediction(logits, np.asarray(rows["label"][:])))
     return logits, metrics, {"zero_shot": rule.kind, "threshold": threshold}
