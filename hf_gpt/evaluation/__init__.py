@@ -178,7 +178,7 @@ def _load_head(
 def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) -> GPTPreTrainedModel:
     source, attention = model_args.source, model_args.attn_implementation
     if source.kind == "adapter":
-        raise ValueError(f"{source.name} is an adapter: --zero_shot wants a language model, such as its base.")
+        raise ValueError(f"{source.name} is an adapter of a task head: --zero_shot wants a language model.")
     model = source.model(GPTForCausalLM, n_head=model_args.n_head, attn_implementation=attention)
     check_ids(model.config, tokenizer, source.name)
     return model

@@ -81,7 +81,7 @@ class RowReader:
     def _split_of(self, record: Record) -> str:
         split = field_of(record, self.layout.split_field)
         if split not in SPLITS:
-            raise input_error(record.where, f"the split is {split!r}.", f"Write {' or '.join(SPLITS)} there.")
+            raise input_error(record.where, f"the split is {split!r}.", f"Write one of {', '.join(SPLITS)} there.")
         return split
 
     def _items(self, record: Record) -> Iterator[Record]:
