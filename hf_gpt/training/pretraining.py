@@ -172,7 +172,9 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
         lines = [f"{rows} training rows of {row_length} tokens, {model.num_parameters():,} parameters"]
         lines += [f"Start: {start}", f"Held out: {held_out or 'nothing'}", on_precision(args)]
         if shape.source is not None and "learning_rate" in args.left_open:
-            lines.append(_on_the_rate(shape, args))
+            advice = learning_rate_advice(shape.model_name_or_path, args.learning_rate)
+            rate = f"Learning rate {args.learning_rate:g}, with which the paper fine-tunes a model of GPT-1's size"
+            lines.append(advice or f"{rate}; smaller ones want more (--learning_rate).")
         print(*filter(None, lines), sep="\n", flush=True)
         if args.overwrite_output_dir and checkpoint is None:
             remove_earlier_results(output)
@@ -313,14 +315,6 @@ def describe_source(source: Source, config: GPTConfig, masked: bool = False) -> 
     if masked and config.is_causal:
         found += "; it was causal: every token sees those behind it from now on, and the mask's row is new"
     return found
-
-
-def _on_the_rate(shape: ShapeArguments, args: PretrainingArguments) -> str:
-    advice = learning_rate_advice(shape.model_name_or_path, args.learning_rate)
-    return advice or (
-        f"Learning rate {args.learning_rate:g}, with which the paper fine-tunes a model of GPT-1's size; smaller ones "
-        "want more (--learning_rate)."
-    )
 
 
 def _card(texts: TextArguments, shape: ShapeArguments, start: str, output: Path) -> FineTunedCard:

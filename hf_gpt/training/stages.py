@@ -172,9 +172,7 @@ class Prepared:
             "rows": {split: len(rows) for split, rows in part.rows.items()},
             "model": args.model_name_or_path,
             "starts_from": describe_start(args),
-            "random_weights": args.random_weights,
-            "transfer_layers": args.transfer_layers,
-            "adaptation": args.adaptation,
+            **{name: getattr(args, name) for name in ("random_weights", "transfer_layers", "adaptation")},
             "trained_parameters": part.trained_parameters(),
             "max_length": part.transform.max_length,
             "seed": self.args.seed,
@@ -298,8 +296,6 @@ def _report(prepared: Prepared, records: Mapping[str, Mapping[str, Any]], summar
     print(prepared.where())
     for part in prepared.parts:
         score = records[part.spec.name]["metrics"].get("validation", {}).get(part.spec.main_metric)
-        if score is None:
-            continue
-        warning = chance_warning(part.spec, part.rows["train"], part.rows["validation"], score)
-        if warning:
+        rows = (part.rows["train"], part.rows["validation"])
+        if score is not None and (warning := chance_warning(part.spec, *rows, score)):
             print(f"{part.spec.name}: {warning}" if len(records) > 1 else warning, file=sys.stderr)
