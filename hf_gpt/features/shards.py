@@ -147,15 +147,11 @@ def _extract(args: FeatureArguments, state: PartialState) -> dict[str, Any]:
     if state.is_main_process:
         by = f" by {state.num_processes} processes" if state.num_processes > 1 else ""
         print(f"{len(rows):,} rows; {len(plan[0])} of {shards.count} shards are to be made{by}", flush=True)
-    tables = rows.with_format("arrow")
+    tables, started = rows.with_format("arrow"), time.monotonic()
     own = plan[0][state.process_index :: state.num_processes]
-    started = time.monotonic()
-    with tqdm(
-        total=sum(len(shards.rows_of(index)) for index in own),
-        desc="extracting" if state.num_processes == 1 else f"extracting, process 1 of {state.num_processes}",
-        unit="row",
-        disable=not state.is_main_process,
-    ) as bar:
+    total = sum(len(shards.rows_of(index)) for index in own)
+    desc = "extracting" if state.num_processes == 1 else f"extracting, process 1 of {state.num_processes}"
+    with tqdm(total=total, desc=desc, unit="row", disable=not state.is_main_process) as bar:
         for index in own:
             part = tables[shards.rows_of(index)]
             pairs = part[PAIR].to_pylist() if args.pair_column else None
@@ -232,33 +228,20 @@ def _stamp(file: Path) -> list[Any]:
 
 def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtractor:
     """Tokenizer and model, without the blocks above the highest layer that is wanted."""
-    tokenizer = load_tokenizer(args)
-    tokenizer.task_template = _uses_template(args)
+    tokenizer, template = load_tokenizer(args), args.task_template
+    if template is None:
+        saved = get_tokenizer_config(args.tokenizer_source.folder).get("task_template", False)
+        template = args.pooling == "classify" or args.pair_column is not None or bool(saved)
+    tokenizer.task_template = template
     model = args.source.model(
         GPTModel, n_head=args.n_head, dtype=DTYPES[args.dtype], attn_implementation=args.attn_implementation
     )
     check_ids(model.config, tokenizer, args.model_name_or_path)
     layers = resolve_layers(args.layers, len(model.h))
     keep_lowest_blocks(model, layers[-1])
-    return FeatureExtractor(
-        model.eval().to(device),
-        tokenizer,
-        layers,
-        pooling=args.pooling,
-        unit=args.unit,
-        word_pooling=args.word_pooling,
-        max_length=args.max_length,
-        tokens_per_batch=args.tokens_per_batch,
-    )
-
-
-def _uses_template(args: FeatureArguments) -> bool:
-    if args.task_template is not None:
-        return args.task_template
-    if args.pooling == "classify" or args.pair_column is not None:
-        return True
-    saved = get_tokenizer_config(args.tokenizer_source.folder)
-    return bool(saved.get("task_template", False))
+    names = ("pooling", "unit", "word_pooling", "max_length", "tokens_per_batch")
+    settings = {name: getattr(args, name) for name in names}
+    return FeatureExtractor(model.eval().to(device), tokenizer, layers, **settings)
 
 
 def _settings(args: FeatureArguments, rows: Dataset, extractor: FeatureExtractor) -> dict[str, Any]:
@@ -266,14 +249,13 @@ def _settings(args: FeatureArguments, rows: Dataset, extractor: FeatureExtractor
     free = ("output_dir", "tokens_per_batch", "attn_implementation", "use_cpu", "overwrite_output_dir")
     given = {name: value for name, value in dataclasses.asdict(args).items() if name not in free}
     sources = [args.source, *([args.tokenizer_source] if args.tokenizer_name else [])]
-    model_files = [stamp for source in sources for stamp in _model_stamps(source)]
     return given | {
         "layers": extractor.layers,
         "task_template": extractor.tokenizer.task_template,
         "max_length": extractor.max_length,
         "rows_per_shard": args.shard_size,
         "input_files": [_stamp(Path(file)) for file in args.input_files],
-        "model_files": model_files,
+        "model_files": [stamp for source in sources for stamp in _model_stamps(source)],
         "width": extractor.model.config.n_embd,
         "rows": len(rows),
     }
@@ -283,10 +265,8 @@ def _model_stamps(source: Source) -> list[Any]:
     """The files of a model's folder; of a model on the Hub the commit."""
     if source.commit is not None:
         return [[source.name, source.commit]]
-    files = sorted(
-        file for file in source.folder.iterdir() if file.suffix in (".safetensors", ".json", ".npy", ".bpe")
-    )
-    return [_stamp(file) for file in files]
+    kinds = (".safetensors", ".json", ".npy", ".bpe")
+    return [_stamp(file) for file in sorted(source.folder.iterdir()) if file.suffix in kinds]
 
 
 def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> None:
