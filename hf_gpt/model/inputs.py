@@ -117,27 +117,25 @@ def check_bidirectional(config: GPTConfig, attention_mask, subtree_end, classify
         raise ValueError("A model with is_causal=False sees padding on the right: give attention_mask or subtree_end.")
 
 
-def default_positions(config, tokens, attention_mask, past_key_values) -> torch.Tensor:
-    """Positions counted from the first token of each row that is not padding."""
-    length = tokens.shape[1]
-    if attention_mask is not None and attention_mask.ndim == 2:
-        return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]  # (batch, length)
-    if length > config.n_positions:
-        raise ValueError(_too_long(config, length))
-    past = past_key_values.get_seq_length() if past_key_values is not None else 0
-    return (torch.arange(length, device=tokens.device) + past).unsqueeze(0)  # (1, length)
-
-
-def check_positions(config, position_ids) -> None:
-    """Raise a `ValueError` instead of an index error where that costs no synchronisation."""
-    if torch.compiler.is_compiling() or position_ids.device.type != "cpu":
-        return
-    if position_ids.numel() and position_ids.max() >= config.n_positions:
-        raise ValueError(_too_long(config, int(position_ids.max()) + 1))
-
-
-def _too_long(config, length: int) -> str:
-    return f"A sequence of {length} tokens is longer than the context of {config.n_positions}: truncate it."
+def token_positions(config, position_ids, tokens, attention_mask, past_key_values) -> torch.Tensor:
+    """
+    Positions as given, or counted from the first token of each row that is not padding. Those beyond the context are a
+    `ValueError`, instead of an index error, where looking costs no synchronisation.
+    """
+    needed = 0
+    if position_ids is None and attention_mask is not None and attention_mask.ndim == 2:
+        position_ids = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -tokens.shape[1] :]  # (batch, length)
+    elif position_ids is None:
+        needed = tokens.shape[1]
+        past = past_key_values.get_seq_length() if past_key_values is not None else 0
+        position_ids = (torch.arange(needed, device=tokens.device) + past).unsqueeze(0)  # (1, length)
+    if needed <= config.n_positions and position_ids.device.type == "cpu" and not torch.compiler.is_compiling():
+        needed = int(position_ids.max()) + 1 if position_ids.numel() else 0
+    if needed > config.n_positions:
+        raise ValueError(
+            f"A sequence of {needed} tokens is longer than the context of {config.n_positions}: truncate it."
+        )
+    return position_ids
 
 
 def attention_mask_of(

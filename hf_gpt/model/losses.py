@@ -33,14 +33,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
         space = hidden.new_empty((min(chunk_size, len(hidden)), width), dtype=dtype)[:, : len(rows)]
         for part, own in _chunks(hidden, state_index, chunk_size):
             states, target, weight = hidden[part].to(dtype), targets[own], weights[own]
-            if state_index is None:
-                state, state_weight = torch.arange(len(states), device=hidden.device), weight
-            else:
-                state = state_index[own] - part.start
-                state_weight = weight.new_zeros(len(states)).index_add_(0, state, weight)
+            state = state_index[own] - part.start
+            state_weight = weight.new_zeros(len(states)).index_add_(0, state, weight)
             logits = torch.mm(states, output.t(), out=space[: len(states)])  # (states, rows)
-            if excluded is not None:
-                logits.index_fill_(1, excluded, float("-inf"))
+            if excluded:
+                logits[:, excluded] = float("-inf")
             log_probs = logits.log_softmax(-1, dtype=accumulate)
             total -= (weight * log_probs[state, target]).sum()
             if grad_hidden is None and not wants_rows:
@@ -72,23 +69,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return (
             None if grad_hidden is None else grad_hidden * grad_output.to(grad_hidden.dtype),
             grad_rows if grad_rows is None or is_one else grad_rows * grad_output.to(grad_rows.dtype),
-            None,
-            None,
-            None,
-            None,
-            None,
-            None,
+            *[None] * 6,
         )
 
 
-def _chunks(hidden: torch.Tensor, state_index: torch.Tensor | None, size: int) -> Iterator[tuple[slice, slice]]:
+def _chunks(hidden: torch.Tensor, state_index: torch.Tensor, size: int) -> Iterator[tuple[slice, slice]]:
     """States of each chunk, all chunks nearly alike, and the targets that belong to them."""
     states = hidden.shape[0]
     number = math.ceil(states / size)
     bounds = [states * chunk // number for chunk in range(number + 1)] if states else []
-    first_targets = bounds
-    if state_index is not None:
-        first_targets = torch.searchsorted(state_index, torch.tensor(bounds, device=hidden.device)).tolist()
+    first_targets = torch.searchsorted(state_index, torch.tensor(bounds, device=hidden.device)).tolist()
     for chunk in range(number):
         yield slice(*bounds[chunk : chunk + 2]), slice(*first_targets[chunk : chunk + 2])
 
@@ -125,9 +115,10 @@ def linear_cross_entropy(
     """
     if chunk_size is None:
         chunk_size = max(64, _CHUNK_ELEMENTS.get(hidden.device.type, 2**24) // rows.shape[0])
+    if state_index is None:
+        state_index = torch.arange(len(hidden), device=hidden.device)
     with_grad = torch.is_grad_enabled()
     excluded = [] if excluded_row is None else [excluded_row] if isinstance(excluded_row, int) else list(excluded_row)
-    excluded = torch.tensor(excluded, device=hidden.device) if excluded else None
     return _LinearCrossEntropy.apply(hidden, rows, targets, weights, excluded, chunk_size, state_index, with_grad)
 
 

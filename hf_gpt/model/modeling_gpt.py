@@ -28,12 +28,11 @@ from .inputs import (
     attention_mask_of,
     check_bidirectional,
     check_labels,
-    check_positions,
     check_tree_inputs,
     conventional_inputs,
     default_lm_weights,
-    default_positions,
     token_index,
+    token_positions,
 )
 from .losses import classification_loss, single_label_loss
 
@@ -117,10 +116,8 @@ class GPTModel(GPTPreTrainedModel):
             use_cache = False
         # Positions that were given may tell packed sequences, which transformers looks for where there is no cache.
         given_positions = position_ids
-        if position_ids is None:
-            tokens = input_ids if input_ids is not None else inputs_embeds[..., 0]  # (batch, length)
-            position_ids = default_positions(self.config, tokens, attention_mask, past_key_values)
-        check_positions(self.config, position_ids)
+        tokens = input_ids if input_ids is not None else inputs_embeds[..., 0]  # (batch, length)
+        position_ids = token_positions(self.config, position_ids, tokens, attention_mask, past_key_values)
         hidden_states = self._embed(input_ids, position_ids, inputs_embeds, embedding_rows)  # (batch, length, n_embd)
 
         config, wants_attentions = self.config, kwargs.get("output_attentions", self.config.output_attentions)
