@@ -23,15 +23,13 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from tqdm import tqdm
 
-from ..evaluation.zero_shot import ZeroShotScorer
 from ..files import write_json
 from ..files.reading import read_json
 from ..generation import check_predicted
+from ..generation.scoring import score_texts
 from ..model.base_model import GPTPreTrainedModel
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTForCausalLM
-from ..trees.collators import collate_trees
-from ..trees.token_tree import TokenTree
 from . import removing
 from .attention import transformer_of
 
@@ -164,15 +162,10 @@ def text_losses(model: GPTForCausalLM, texts: Sequence[Sequence[int]], batch_siz
     cut = [list(ids[: model.config.n_positions]) for ids in texts]
     for ids in cut:
         check_predicted(ids)
-    scorer, batches = ZeroShotScorer(model, "mean").eval(), []
-    for begin in range(0, len(cut), batch_size):
-        batch = collate_trees([TokenTree.from_paths([ids]) for ids in cut[begin : begin + batch_size]], 0)
-        batch["lm_weights"] = batch["lm_weights"].gt(0).float()
-        batches.append({name: value.to(model.device) for name, value in batch.items()})
 
-    @torch.no_grad()
     def measure() -> np.ndarray:
-        return np.concatenate([-scorer(**batch)["logits"][:, 0].double().cpu().numpy() for batch in batches])
+        scores = score_texts(model, cut, batch_size=batch_size)
+        return np.array([-score.log_probability / (score.tokens - 1) for score in scores])
 
     return measure
 

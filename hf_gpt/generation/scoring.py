@@ -102,7 +102,8 @@ def score_texts(
         for begin, end, first in windows(len(ids), context, stride)
     ]
     totals = [0.0] * len(texts)
-    with tqdm(total=len(parts), desc="scoring", unit="window") as bar:
+    # Beside another bar it goes when it is full.
+    with tqdm(total=len(parts), desc="scoring", unit="window", leave=None, disable=len(parts) <= batch_size) as bar:
         for rows in _batches(_rows(parts, batch_size if share_prefix else 1), batch_size):
             # No state of a last token is needed: nothing is predicted from it.
             trees = [TokenTree.from_paths([part.ids[:-1] for part in row]) for row in rows]
