@@ -166,12 +166,8 @@ class ZeroShotScorer(nn.Module):
     ) -> dict[str, torch.Tensor]:
         """
         `logits` of shape `(batch, paths)`, -inf where there is no candidate; with labels a `loss` of 0, for which the
-        Trainer asks then.
-
-        Args:
-            input_ids, position_ids, subtree_end, parent_index: see `GPTModel`.
-            lm_weights (`torch.Tensor` of shape `(batch, length)`): 1 for tokens that count.
-            classify_index (`torch.Tensor` of shape `(batch, paths)`): last token of each candidate, -1 for none.
+        Trainer asks then. Inputs are those of `GPTModel`, `lm_weights` of shape `(batch, length)`, 1 for tokens that
+        count, and `classify_index` of shape `(batch, paths)`, the last token of each candidate, -1 for none.
         """
         hidden_states = self.model.transformer(
             input_ids, position_ids=position_ids, subtree_end=subtree_end, use_cache=False

@@ -27,13 +27,9 @@ ROW_FORMAT = 1
 @dataclass(frozen=True)
 class TaskData:
     """
-    A task's rows.
-
-    Args:
-        spec (`TaskSpec`): the task, with the label names that were inferred where it declared none.
-        splits (`datasets.DatasetDict`): `train`, `validation` and, unless its file is missing, `test`.
-        notes (`dict` of `str` to `str`): for each split, a sentence on how it was made.
-        warnings (tuple of `str`): what is likely to be wrong with the data.
+    A task's rows: the task, with the label names that were inferred where it declared none; its splits `train`,
+    `validation` and, unless its file is missing, `test`; by split a note on how it was made; and warnings, what is
+    likely to be wrong with the data.
     """
 
     spec: TaskSpec
@@ -62,8 +58,8 @@ def load_task(
         cache_dir (path, *optional*): where the rows are cached; `datasets`' own folder by default.
 
     Raises:
-        `FileNotFoundError`, `ConnectionError`: when a file is missing, or the Hub cannot be reached.
-        `ValueError`: when there is no such task, or something in a file is wrong, naming file and line.
+        `FileNotFoundError`, `ConnectionError`, `ValueError`: when a file is missing, the Hub cannot be reached, there
+            is no such task, or something in a file is wrong, naming file and line.
     """
     spec = get_task(task) if isinstance(task, str) else task
     unknown = [split for split in splits or () if split not in SPLITS]

@@ -53,11 +53,8 @@ def token_span(label: Sequence[int], token_starts: Sequence[int], token_ends: Se
 def best_answers(rows: Dataset, logits: np.ndarray) -> Iterator[tuple[str, float]]:
     """
     By row, the likeliest span of its passage, of `LONGEST_ANSWER` tokens at most, and its probability: that of the
-    beginning times that of the end, over all windows of the passage together.
-
-    Args:
-        rows (`datasets.Dataset`): encoded rows.
-        logits (`np.ndarray` of shape `(rows, tokens, 2)`): of beginnings and ends; tokens beyond a row's do not count.
+    beginning times that of the end, over all windows of the passage together. `logits`, of beginnings and ends, have
+    the shape `(rows, tokens, 2)`; tokens beyond those of an encoded row do not count.
     """
     columns = rows.select_columns(["passage", "token_starts", "token_ends"])
     for row, scores in zip(columns, logits, strict=True):

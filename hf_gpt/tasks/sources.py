@@ -44,15 +44,9 @@ def find_sources(
     cache_dir: str | os.PathLike[str] | None,
 ) -> tuple[dict[str, Source], dict[str, Cut]]:
     """
-    What to read for the wanted splits, and what to cut from the training part wherever that is read.
-
-    Args:
-        directory (`Path`, *optional*): the folder with the publisher's files; without it, the Hub.
-        required (`bool`): whether a test part must be there, too.
-
-    Raises:
-        `FileNotFoundError`: when a file is missing, listing what was expected and what was found.
-        `ConnectionError`: when the Hub cannot be reached.
+    What to read for the wanted splits, from the folder with the publisher's files or else the Hub, and what to cut
+    from the training part wherever that is read. A file that is missing (of the test part, if that is `required`) is a
+    `FileNotFoundError` with what was expected and found, a Hub that cannot be reached a `ConnectionError`.
     """
     if directory is None:
         if spec.hub is None:

@@ -39,10 +39,8 @@ def submission_text(spec: TaskSpec, ids: Sequence[str], predictions: Sequence[in
     """
     The text of a submission file: for GLUE lines of index, tab and prediction, by index; for Story Cloze rows of story
     id, comma and the right ending, counted from 1. Both begin with a header. Predictions are, for each row, the index
-    of a class or choice, or a score.
-
-    Raises:
-        `ValueError`: for a task without such a form, ids that are not GLUE's, or a prediction that is no label.
+    of a class or choice, or a score. A `ValueError` for a task without such a form, ids that are not GLUE's, or a
+    prediction that is no label.
     """
     if len(ids) != len(predictions):
         raise ValueError(f"There are {len(ids)} ids and {len(predictions)} predictions: give one for each row.")

@@ -36,11 +36,8 @@ _SHARED += ("train_seconds", "steps", "resumed")
 class MultiTaskModel(nn.Module):
     """
     One transformer with the heads of several tasks, each on its own or all in turn; the state dict holds the
-    transformer once: `transformer.*` and `heads.TASK.*`.
-
-    Args:
-        task_models (`Mapping[str, GPTTaskModel]`): a model for each task, of which the first gives the transformer;
-            the others lose theirs to it. They stay whole models, and can be saved as such.
+    transformer once: `transformer.*` and `heads.TASK.*`. Of the tasks' models the first gives the transformer, and the
+    others lose theirs to it; they stay whole models, and can be saved as such.
     """
 
     _no_split_modules = GPTPreTrainedModel._no_split_modules
