@@ -27,6 +27,7 @@ class DemoArguments:
     multiple_choice: str | None = flag(None, "Folder or Hub id of a model fine-tuned for it, or of an adapter.")
     tagger: str | None = flag(None, "Folder or Hub id of a model fine-tuned on labels of words.")
     fill_mask: str | None = flag(None, "Folder or Hub id of a masked language model.")
+    question_answering: str | None = flag(None, "Folder or Hub id of a model fine-tuned on questions of passages.")
     port: int | None = flag(None, "By default the first free one from 7860.")
     export_space: str | None = flag(None, "Write the folder of a Space instead of showing anything.")
 

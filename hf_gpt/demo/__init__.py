@@ -1,6 +1,6 @@
 """
 What the demonstration shows, as functions of text: continuations by several strategies, next words, choices, classes,
-labels of words, hidden words, and pages on what was expected, attended to, and mattered.
+labels of words, hidden words, answers, and pages on what was expected, attended to, and mattered.
 
 `hf_gpt.demo.page` puts a page in front of them. Everything that is wrong with a text (empty, longer than the context)
 or a model (of another kind) is a `ValueError` that says what to do about it.
@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from datasets import Dataset
 from peft import PeftModel
 from transformers import FillMaskPipeline, PreTrainedModel
+from transformers.utils import ModelOutput
 
 from ..adapters.virtual_tokens import virtual_tokens
 from ..analysis.attention import attention_of, path_record
@@ -25,6 +27,7 @@ from ..loading import open_source
 from ..model import modeling_gpt
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
+from ..tasks.question_answering import best_answers
 from ..trees.collators import TokenTreeCollator
 from ..trees.token_tree import TokenTree
 from ..trees.transforms import InputTransform, SpecialIds
@@ -198,12 +201,15 @@ class HeadDemo(Demo):
         model = source.adapted() if source.kind == "adapter" else source.model(cls.model_class)
         return cls(model, source.tokenizer())
 
-    @torch.no_grad()
     def _logits(self, family: str, row: Mapping[str, Any]) -> torch.Tensor:
+        return self._output(family, row).logits[0].float()
+
+    @torch.no_grad()
+    def _output(self, family: str, row: Mapping[str, Any]) -> ModelOutput:
         config = self.model.config
         special = SpecialIds(config.start_token_id, config.delimiter_token_id, config.classify_token_id)
         transform = InputTransform(family, special, config.n_positions - virtual_tokens(self.model))
-        return self.model(**self._batch(transform, row)).logits[0].float()
+        return self.model(**self._batch(transform, row))
 
 
 class MultipleChoiceDemo(HeadDemo):
@@ -276,6 +282,27 @@ class TaggerDemo(HeadDemo):
         return [*parts, (text[end:], None)] if text[end:] else parts
 
 
+class QuestionAnsweringDemo(HeadDemo):
+    """A fine-tuned `GPTForQuestionAnswering`."""
+
+    model_class = modeling_gpt.GPTForQuestionAnswering
+
+    def answer(self, question: str, passage: str) -> tuple[str, float]:
+        """
+        The likeliest span of the passage, which may be longer than the context, and its probability.
+
+        Raises:
+            ValueError: if a text is missing or too long.
+        """
+        row = {"question": self._tokens(question, "question"), "passage": self._tokens(passage, "passage")}
+        found = self.tokenizer(passage, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        starts, ends = map(list, zip(*found, strict=True))
+        output = self._output("question-answering", row)
+        logits = torch.stack([output.start_logits, output.end_logits], dim=-1)  # (1, tokens, 2)
+        rows = Dataset.from_dict({"passage": [passage], "token_starts": [starts], "token_ends": [ends]})
+        return next(best_answers(rows, logits.float().cpu().numpy()))
+
+
 class FillMaskDemo(HeadDemo):
     """A `GPTForMaskedLM`."""
 
@@ -299,4 +326,5 @@ HEAD_DEMOS: dict[str, type[HeadDemo]] = {
     "multiple_choice": MultipleChoiceDemo,
     "tagger": TaggerDemo,
     "fill_mask": FillMaskDemo,
+    "question_answering": QuestionAnsweringDemo,
 }

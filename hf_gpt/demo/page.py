@@ -24,7 +24,16 @@ from ..files import check_empty, write_text
 from ..files.templates import render_template
 from ..generation.strategies import strategies
 from ..hub.downloads import is_hub_id
-from . import HEAD_DEMOS, MOST_BEAMS, ClassifierDemo, FillMaskDemo, LanguageModelDemo, MultipleChoiceDemo, TaggerDemo
+from . import (
+    HEAD_DEMOS,
+    MOST_BEAMS,
+    ClassifierDemo,
+    FillMaskDemo,
+    LanguageModelDemo,
+    MultipleChoiceDemo,
+    QuestionAnsweringDemo,
+    TaggerDemo,
+)
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -48,7 +57,8 @@ python scripts/demo.py --model_name_or_path {model} --classifier outputs/questio
 class Demos:
     """
     The models of a page: the language model, with its folder or Hub id as `name`, is for all tabs but classification;
-    `multiple_choice` scores choices instead of it, and `tagger` and `fill_mask` have tabs of their own.
+    `multiple_choice` scores choices instead of it, and `tagger`, `fill_mask` and `question_answering` have tabs of
+    their own.
     """
 
     name: str
@@ -57,6 +67,7 @@ class Demos:
     multiple_choice: MultipleChoiceDemo | None = None
     tagger: TaggerDemo | None = None
     fill_mask: FillMaskDemo | None = None
+    question_answering: QuestionAnsweringDemo | None = None
 
     @classmethod
     def from_pretrained(cls, model_name_or_path: str, **heads: str | None) -> "Demos":
@@ -135,6 +146,11 @@ class Demos:
             for rank, guess in enumerate(found, start=1)
         ]
 
+    def answer(self, question: str, passage: str) -> tuple[str, str]:
+        """The answer, and its probability."""
+        text, probability = self.question_answering.answer(question, passage)
+        return text, f"{probability:.1%}"
+
 
 def build_app(demos: Demos) -> "Blocks":
     """The page, with a tab for everything that the models can do; a `ValueError` if gradio is not installed."""
@@ -163,6 +179,9 @@ def build_app(demos: Demos) -> "Blocks":
         if demos.fill_mask is not None:
             with gr.Tab("Masked word"):
                 _mask_tab(gr, demos)
+        if demos.question_answering is not None:
+            with gr.Tab("Questions"):
+                _questions_tab(gr, demos)
     # Who comes when so many wait is told so, instead of waiting behind them.
     return app.queue(max_size=_LONGEST_QUEUE)
 
@@ -280,6 +299,17 @@ def _mask_tab(gr: Any, demos: Demos) -> None:
     button = gr.Button("Guess", variant="primary")
     table = _table(gr, "The ten likeliest tokens", {"Rank": 10, "Token": 30, "Probability": 20, "": 40})
     gr.on([button.click, text.submit], _shown(gr, demos.guesses), text, table, api_name="guesses")
+
+
+def _questions_tab(gr: Any, demos: Demos) -> None:
+    gr.Markdown("The words of the passage that answer the question, read from left to right behind it.")
+    passage = gr.Textbox("Mary lives in the old house. John lives in the garden.", label="Passage", lines=5)
+    question = gr.Textbox("Where does Mary live?", label="Question")
+    button = gr.Button("Answer", variant="primary")
+    answer = gr.Textbox(label="Answer", interactive=False)
+    probability = gr.Textbox(label="Probability", interactive=False)
+    triggers = [button.click, question.submit]
+    gr.on(triggers, _shown(gr, demos.answer), [question, passage], [answer, probability], api_name="answer")
 
 
 def _table(gr: Any, label: str, columns: dict[str, int]) -> Any:

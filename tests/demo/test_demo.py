@@ -20,10 +20,18 @@ from transformers import AutoTokenizer
 from hf_gpt import (
     GPTForMaskedLM,
     GPTForMultipleChoice,
+    GPTForQuestionAnswering,
     GPTForSequenceClassification,
     GPTForTokenClassification,
 )
-from hf_gpt.demo import ClassifierDemo, FillMaskDemo, LanguageModelDemo, MultipleChoiceDemo, TaggerDemo
+from hf_gpt.demo import (
+    ClassifierDemo,
+    FillMaskDemo,
+    LanguageModelDemo,
+    MultipleChoiceDemo,
+    QuestionAnsweringDemo,
+    TaggerDemo,
+)
 from hf_gpt.demo.page import Demos, build_app, export_space
 from hf_gpt.generation.strategies import strategies
 from hf_gpt.hub.code import add_code
@@ -67,6 +75,11 @@ def tagger_folder(tiny_checkpoint, tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module")
+def answers_folder(tiny_checkpoint, tmp_path_factory) -> str:
+    return save_head(tiny_checkpoint, tmp_path_factory.mktemp("answers"), GPTForQuestionAnswering)
+
+
+@pytest.fixture(scope="module")
 def masked_folder(tiny_checkpoint, tmp_path_factory) -> str:
     target = tmp_path_factory.mktemp("masked")
     tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint, mask_token="<mask>")
@@ -79,9 +92,10 @@ def masked_folder(tiny_checkpoint, tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module")
-def demos(tiny_checkpoint, classifier_folder, choices_folder, tagger_folder, masked_folder) -> Demos:
+def demos(tiny_checkpoint, classifier_folder, choices_folder, tagger_folder, masked_folder, answers_folder) -> Demos:
     heads = {"classifier": classifier_folder, "multiple_choice": choices_folder, "tagger": tagger_folder}
-    return Demos.from_pretrained(str(tiny_checkpoint), **heads, fill_mask=masked_folder)
+    heads |= {"fill_mask": masked_folder, "question_answering": answers_folder}
+    return Demos.from_pretrained(str(tiny_checkpoint), **heads)
 
 
 def test_continuations_side_by_side(language_model):
@@ -262,6 +276,31 @@ def test_guesses_of_a_masked_word(masked_folder):
         demo.guesses("yes " * 64 + "<mask>")
 
 
+def test_answers_are_spans_of_the_passage(answers_folder, demos):
+    """The likeliest pair of beginning and end among all that there are, also where the passage takes two windows."""
+    demo = QuestionAnsweringDemo.from_pretrained(answers_folder)
+    question = "Who opened the door?"
+    for passage in ("Mary did. John looked out.", "Mary opened it, and John looked out of the old house. " * 6):
+        answer, probability = demo.answer(question, passage)
+        ids = demo.tokenizer(question, add_special_tokens=False)["input_ids"]
+        found = demo.tokenizer(passage, add_special_tokens=False, return_offsets_mapping=True)
+        output = demo._output("question-answering", {"question": ids, "passage": found["input_ids"]})
+        starts, ends, count = output.start_logits[0], output.end_logits[0], len(found["input_ids"])
+        assert len(starts) == count
+        pairs = starts.softmax(0)[:, None] * ends.softmax(0)
+        pairs *= torch.ones(count, count).triu() * torch.ones(count, count).tril(29)
+        first, last = divmod(int(pairs.argmax()), count)
+        places = found["offset_mapping"]
+        assert answer == passage[places[first][0] : places[last][1]].strip()
+        assert probability == pytest.approx(pairs.max().item(), rel=1e-4)
+    assert demos.answer(question, passage) == (answer, f"{probability:.1%}")
+    for wrong, message in ((("", passage), "question is empty"), ((question, " "), "passage is empty")):
+        with pytest.raises(ValueError, match=message):
+            demo.answer(*wrong)
+    with pytest.raises(ValueError, match="too long for the context of 64"):
+        demo.answer("who " * 64, passage)
+
+
 def test_a_model_of_another_kind_is_refused(tiny_checkpoint, classifier_folder):
     with pytest.raises(ValueError, match=r"holds GPTForCausalLM; a GPTForSequenceClassification"):
         ClassifierDemo.from_pretrained(str(tiny_checkpoint))
@@ -317,7 +356,7 @@ def test_the_page_has_a_tab_for_everything(demos, language_model):
     blocks = app.blocks.values()
     assert [block.label for block in blocks if isinstance(block, gradio.Tab)] == [
         *("Generation", "Next token", "Each position", "Attention", "Importance", "Multiple choice", "Classification"),
-        *("Tagging", "Masked word"),
+        *("Tagging", "Masked word", "Questions"),
     ]
     assert {function.api_name for function in app.fns.values()} == {
         "generate",
@@ -329,12 +368,13 @@ def test_the_page_has_a_tab_for_everything(demos, language_model):
         "classify",
         "tag",
         "guesses",
+        "answer",
     }
     without = build_app(Demos("model", language_model))
     shown = [block.value for block in without.blocks.values() if isinstance(block, gradio.Markdown)]
     assert any("scripts/finetune.py" in text and "--classifier" in text for text in shown)
     assert any("Zero-shot" in text for text in shown)
-    assert {"tag", "guesses"}.isdisjoint(function.api_name for function in without.fns.values())
+    assert {"tag", "guesses", "answer"}.isdisjoint(function.api_name for function in without.fns.values())
 
 
 def test_pages_of_what_is_inside(language_model):
