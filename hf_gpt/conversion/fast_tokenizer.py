@@ -90,9 +90,10 @@ def disagreement(exact: GPTTokenizer, fast: PreTrainedTokenizerFast, texts: Sequ
 def build_normalizer() -> normalizers.Normalizer:
     """The normalizer of an export, which makes any text lower-cased words parted by spaces or newlines."""
     rules = _SpacyRules()
+    removed = [character for character in _irregular_characters() if _standardized(character) == ""]
     steps = [
         *((pattern, text) for text, pattern in _entity_patterns()),
-        (_removed_characters(), ""),
+        (rf"\x1b\[[0-9;]*[a-zA-Z]|[{_ranges(removed)}]", ""),
         normalizers.Precompiled(build_charsmap(_character_map())),
         normalizers.Strip(),
         (r"\n\s*\n", "\n"),
@@ -125,11 +126,6 @@ def _entity_patterns() -> Iterable[tuple[str, str]]:
         if text == "&":
             entity = entity.replace(");", ");)+", 1).replace("&(?:", "&(?:(?:", 1)
         yield text, f"{entity}|{_MOJIBAKE[text]}" if text in _MOJIBAKE else entity
-
-
-def _removed_characters() -> str:
-    removed = [character for character in _irregular_characters() if _standardized(character) == ""]
-    return rf"\x1b\[[0-9;]*[a-zA-Z]|[{_ranges(removed)}]"
 
 
 @functools.cache
@@ -288,12 +284,8 @@ class _SpacyRules:
         }
         self.case = _trie_pattern(self.cases)
         self.suffixes = f"(?:{self.suffix}){{1,{_MOST_SUFFIXES}}}{_END}"
-        self.first_of_prefix = self._first_characters(tokenizer.prefix_search)
-
-    @staticmethod
-    def _first_characters(search) -> str:
-        first = [character for character in map(chr, range(33, 0x20000)) if search(character)]
-        return _ranges([*first, *"UCA."])
+        first = [character for character in map(chr, range(33, 0x20000)) if tokenizer.prefix_search(character)]
+        self.first_of_prefix = _ranges([*first, *"UCA."])
 
     def prefix_boundary(self) -> str:
         # A special case keeps its quote, with or without suffixes behind it, unless it is one without the quote too.

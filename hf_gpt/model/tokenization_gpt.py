@@ -9,7 +9,7 @@ import copy
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from tokenizers import AddedToken, Encoding, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
@@ -58,18 +58,6 @@ def _map_strings(function, texts):
     if isinstance(texts, (list, tuple)):
         return type(texts)(_map_strings(function, text) for text in texts)
     return texts
-
-
-def _build_decoder(special_tokens: Iterable[str]) -> decoders.Decoder:
-    # Special tokens have no end mark of their own.
-    return decoders.Sequence(
-        [
-            *(decoders.Replace(token, token + END_OF_WORD) for token in special_tokens),
-            decoders.BPEDecoder(suffix=END_OF_WORD),
-            decoders.Fuse(),
-            decoders.Replace(Regex(" ?\n ?"), "\n"),
-        ]
-    )
 
 
 class GPTTokenizer(PreTrainedTokenizerFast):
@@ -268,8 +256,14 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             ],
         )
         self._template = self._tokenizer.post_processor.__getstate__()
-        words = _build_decoder(self.all_special_tokens)
-        self._tokenizer.decoder = decoders.ByteLevel() if self.byte_level else words
+        steps = [
+            # Special tokens have no end mark of their own.
+            *(decoders.Replace(token, token + END_OF_WORD) for token in self.all_special_tokens),
+            decoders.BPEDecoder(suffix=END_OF_WORD),
+            decoders.Fuse(),
+            decoders.Replace(Regex(" ?\n ?"), "\n"),
+        ]
+        self._tokenizer.decoder = decoders.ByteLevel() if self.byte_level else decoders.Sequence(steps)
 
     def build_inputs_with_special_tokens(
         self, token_ids_0: list[int], token_ids_1: list[int] | None = None
