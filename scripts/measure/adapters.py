@@ -20,7 +20,7 @@ import copy
 import json
 import statistics
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from hf_gpt.adapters import adapter_config
 from hf_gpt.analysis.pictures import check_matplotlib, new_figure, write_picture
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.files import check_empty, check_settings, write_json, write_text
+from hf_gpt.files.flags import flag
 from hf_gpt.files.reading import read_json
 from hf_gpt.loading import load_tokenizer, open_source
 from hf_gpt.model.configuration_gpt import GPTConfig
@@ -80,22 +81,16 @@ ARGUMENTS = (ModelArguments, DataArguments, FineTuningArguments)
 class SweepArguments:
     """What to compare."""
 
-    task: list[str] = field(metadata={"help": "One task or several, each with a table of its own."})
-    output_dir: str = field(metadata={"help": "Folder of the runs and the results."})
-    model: str = field(default="model_cards/gpt-mini", metadata={"help": "The pretrained model: folder or Hub id."})
-    data_dir: list[str] | None = field(
-        default=None, metadata={"help": "Folder of the published files; of several tasks, TASK=FOLDER for each."}
-    )
-    methods: list[str] = field(
-        default_factory=lambda: list(METHODS), metadata={"help": f"These only; of: {', '.join(METHODS)}."}
-    )
-    seeds: int = field(default=3, metadata={"help": "Runs of each method."})
-    epochs: float = field(default=3.0, metadata={"help": "Passes over the training rows."})
-    rows: int | None = field(default=None, metadata={"help": "Rows that are trained on at most, and evaluated on."})
-    max_length: int = field(default=256, metadata={"help": "Tokens of a sequence at most."})
-    learning_rate: list[str] | None = field(
-        default=None, metadata={"help": "METHOD=RATE for each method whose learning rate is to be another."}
-    )
+    task: list[str] = flag(help="One task or several, each with a table of its own.")
+    output_dir: str = flag(help="Folder of the runs and the results.")
+    model: str = flag("model_cards/gpt-mini", "The pretrained model: folder or Hub id.")
+    data_dir: list[str] | None = flag(None, "Folder of the published files; of several tasks, TASK=FOLDER for each.")
+    methods: list[str] = flag(list(METHODS), f"These only; of: {', '.join(METHODS)}.")
+    seeds: int = flag(3, "Runs of each method.")
+    epochs: float = flag(3.0, "Passes over the training rows.")
+    rows: int | None = flag(None, "Rows that are trained on at most, and evaluated on.")
+    max_length: int = flag(256, "Tokens of a sequence at most.")
+    learning_rate: list[str] | None = flag(None, "METHOD=RATE for each method whose learning rate is to be another.")
 
 
 def pairs(flag: str, values: list[str] | None, names: list[str], kind: str) -> dict[str, str]:

@@ -27,7 +27,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -45,6 +45,7 @@ from hf_gpt.analysis.pictures import check_matplotlib
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.files import check_settings, write_json, write_text
+from hf_gpt.files.flags import flag
 from hf_gpt.files.reading import read_json
 
 # Suites that are not shapes and files: what they need of --data_dir.
@@ -74,24 +75,16 @@ TABLES = {
 class BenchmarkArguments:
     """What to time."""
 
-    output_dir: str = field(metadata={"help": "Folder of results.json and results.md."})
-    suites: list[str] = field(
-        default_factory=lambda: ["multiple-choice"], metadata={"help": ", ".join([*SUITES, *OTHER_SUITES])}
-    )
-    data_dir: str | None = field(default=None, metadata={"help": "Folder of the data sets' folders."})
-    size: str = field(default="gpt1", metadata={"help": "Size of all models.", "choices": list(SIZES)})
-    rounds: int = field(default=3, metadata={"help": "Timed turns of each contender."})
-    seed: int = field(default=0, metadata={"help": "Of rows and weights."})
-    memory: bool = field(default=True, metadata={"help": "Measure peak memory, each contender in its own process."})
-    device: str = field(
-        default="cuda" if torch.cuda.is_available() else "cpu", metadata={"help": "Where to run: cpu or cuda."}
-    )
-    dtype: str | None = field(
-        default=None,
-        metadata={
-            "help": "Of matrix products: float32, or bfloat16 by autocast (default: bfloat16 on a GPU).",
-            "choices": list(DTYPES),
-        },
+    output_dir: str = flag(help="Folder of results.json and results.md.")
+    suites: list[str] = flag(["multiple-choice"], ", ".join([*SUITES, *OTHER_SUITES]))
+    data_dir: str | None = flag(None, "Folder of the data sets' folders.")
+    size: str = flag("gpt1", "Size of all models.", SIZES)
+    rounds: int = flag(3, "Timed turns of each contender.")
+    seed: int = flag(0, "Of rows and weights.")
+    memory: bool = flag(True, "Measure peak memory, each contender in its own process.")
+    device: str = flag("cuda" if torch.cuda.is_available() else "cpu", "Where to run: cpu or cuda.")
+    dtype: str | None = flag(
+        None, "Of matrix products: float32, or bfloat16 by autocast (by default on a GPU).", DTYPES
     )
 
     def __post_init__(self) -> None:

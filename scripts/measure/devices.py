@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -31,6 +31,7 @@ from transformers import AutoTokenizer, set_seed
 from hf_gpt import GPTConfig, GPTForCausalLM
 from hf_gpt.commands import REPOSITORY, command, parse_arguments
 from hf_gpt.files import check_settings, write_json, write_text
+from hf_gpt.files.flags import flag
 from hf_gpt.files.reading import read_json
 
 GLOBAL_BATCH = 16
@@ -62,13 +63,11 @@ LAUNCHER = "accelerate.commands.launch"
 class MeasureArguments:
     """What to measure."""
 
-    output_dir: str = field(metadata={"help": "Folder of the runs, results.json and results.md."})
-    layouts: list[str] | None = field(default=None, metadata={"help": f"These only; of: {'; '.join(LAYOUTS)}."})
-    steps: int = field(default=10, metadata={"help": "Steps of each layout; at least 3."})
-    size: str = field(default="gpt1", metadata={"help": f"Size of the model: {', '.join(SIZES)}."})
-    threads: int = field(
-        default=2, metadata={"help": "Threads of a layout in all, even: two processes have half of them each."}
-    )
+    output_dir: str = flag(help="Folder of the runs, results.json and results.md.")
+    layouts: list[str] | None = flag(None, f"These only; of: {'; '.join(LAYOUTS)}.")
+    steps: int = flag(10, "Steps of each layout; at least 3.")
+    size: str = flag("gpt1", f"Size of the model: {', '.join(SIZES)}.")
+    threads: int = flag(2, "Threads of a layout in all, even: two processes have half of them each.")
 
 
 def chosen_layouts(args: MeasureArguments) -> list[str]:

@@ -11,13 +11,14 @@ epoch takes without the cache.
 
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from transformers import TrainerCallback
 
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.files import write_json
+from hf_gpt.files.flags import flag
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
 from hf_gpt.training.frozen import FeatureCollator, FrozenFeatureHead, FrozenFeatureTrainer, cache_features
@@ -30,13 +31,13 @@ from hf_gpt.trees.collators import TokenTreeCollator
 class MeasureArguments:
     """What to time."""
 
-    output_dir: str = field(metadata={"help": "Folder of frozen_training.json."})
-    model: str = field(default="model_cards/gpt-mini", metadata={"help": "The pretrained model."})
-    task: str = field(default="questions", metadata={"help": "Name of the task."})
-    data_dir: str | None = field(default=None, metadata={"help": "Folder of the data set's published files."})
-    layers: str = field(default="last", metadata={"help": "What the head reads: last, the number of a layer, or mix."})
-    epochs: int = field(default=4, metadata={"help": "Epochs of each training; at least 2."})
-    batch_size: int = field(default=64, metadata={"help": "Rows of a step."})
+    output_dir: str = flag(help="Folder of frozen_training.json.")
+    model: str = flag("model_cards/gpt-mini", "The pretrained model.")
+    task: str = flag("questions", "Name of the task.")
+    data_dir: str | None = flag(None, "Folder of the data set's published files.")
+    layers: str = flag("last", "What the head reads: last, the number of a layer, or mix.")
+    epochs: int = flag(4, "Epochs of each training; at least 2.")
+    batch_size: int = flag(64, "Rows of a step.")
 
 
 class _EpochTimes(TrainerCallback):

@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 from scipy.stats import spearmanr
-from transformers.hf_argparser import HfArg
 
 from hf_gpt import GPTForCausalLM
 from hf_gpt.analysis import interval_record, mean_intervals
 from hf_gpt.analysis.agreement import read_sets
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.files import write_json
+from hf_gpt.files.flags import flag
 from hf_gpt.files.reading import read_json
 from hf_gpt.generation import encode
 from hf_gpt.generation.scoring import score_texts
@@ -40,18 +40,18 @@ _FILES = {"probes": "probes.json", "agreement": "agreement.json", "blimp": "agre
 class InsideArguments:
     """What to put into tables."""
 
-    model: str = HfArg(default="model_cards/gpt-mini", help="That scores --pairs.")
-    probes: str | None = HfArg(default=None, help="Folder of analyze probe.")
-    agreement: str | None = HfArg(default=None, help="Folder of analyze agreement.")
-    blimp: str | None = HfArg(default=None, help="Folder of analyze agreement on BLiMP.")
-    heads: list[str] | None = HfArg(
-        default=None,
-        help="Folders of analyze ablate: a model, the same fine-tuned, and this by --metric loss, on the same texts.",
+    model: str = flag("model_cards/gpt-mini", "That scores --pairs.")
+    probes: str | None = flag(None, "Folder of analyze probe.")
+    agreement: str | None = flag(None, "Folder of analyze agreement.")
+    blimp: str | None = flag(None, "Folder of analyze agreement on BLiMP.")
+    heads: list[str] | None = flag(
+        None,
+        "Folders of analyze ablate: a model, the same fine-tuned, and this by --metric loss, on the same texts.",
     )
-    importance: str | None = HfArg(default=None, help="Folder of analyze importance.")
-    pairs: list[str] | None = HfArg(default=None, help="Files of minimal pairs.")
-    rounds: int = HfArg(default=3, help="Turns, of which the median counts.")
-    output_file: str = HfArg(default=str(RESULTS), help="Where results are kept and added to.")
+    importance: str | None = flag(None, "Folder of analyze importance.")
+    pairs: list[str] | None = flag(None, "Files of minimal pairs.")
+    rounds: int = flag(3, "Turns, of which the median counts.")
+    output_file: str = flag(str(RESULTS), "Where results are kept and added to.")
 
 
 @command()

@@ -15,7 +15,7 @@ import contextlib
 import io
 import re
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
@@ -26,6 +26,7 @@ from hf_gpt.commands.perplexity import PerplexityArguments
 from hf_gpt.commands.perplexity import measure as perplexity_of
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.files import check_settings, write_json, write_text
+from hf_gpt.files.flags import flag
 from hf_gpt.files.reading import read_json
 from hf_gpt.tasks import load_task
 from hf_gpt.training.arguments import DataArguments, ModelArguments
@@ -40,15 +41,15 @@ BOOKS = "held-out documents"
 class CurveArguments:
     """Which models, and which texts."""
 
-    models: list[str] = field(metadata={"help": "Checkpoints of one run, or other folders of its models."})
-    text_files: list[str] = field(metadata={"help": "What was trained on, as pretrain.py takes it."})
-    tokens_per_step: int = field(metadata={"help": "Rows of a step times their length."})
-    output_dir: str = field(metadata={"help": "Folder of the results."})
-    other_files: list[str] = field(default_factory=list, metadata={"help": "Other texts, each measured by itself."})
-    hold_out_every: int = field(default=50, metadata={"help": "As in pretraining."})
-    characters: int = field(default=100_000, metadata={"help": "Of a document."})
-    zero_shot: list[str] = field(default_factory=list, metadata={"help": "TASK or TASK=FOLDER each."})
-    rows: int = field(default=500, metadata={"help": "Of a task's split."})
+    models: list[str] = flag(help="Checkpoints of one run, or other folders of its models.")
+    text_files: list[str] = flag(help="What was trained on, as pretrain.py takes it.")
+    tokens_per_step: int = flag(help="Rows of a step times their length.")
+    output_dir: str = flag(help="Folder of the results.")
+    other_files: list[str] = flag([], "Other texts, each measured by itself.")
+    hold_out_every: int = flag(50, "As in pretraining.")
+    characters: int = flag(100_000, "Of a document.")
+    zero_shot: list[str] = flag([], "TASK or TASK=FOLDER each.")
+    rows: int = flag(500, "Of a task's split.")
 
 
 def stretch(text: str, characters: int) -> str:

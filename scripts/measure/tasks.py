@@ -26,7 +26,7 @@ import re
 import statistics
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from tqdm import tqdm
 from hf_gpt.analysis.pictures import new_figure, write_picture
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.files import check_settings, write_json, write_text
+from hf_gpt.files.flags import flag
 from hf_gpt.files.reading import read_json
 from hf_gpt.model.configuration_gpt import GPTConfig
 from hf_gpt.tasks.families import CARRIED_DATA
@@ -86,24 +87,20 @@ KINDS = (ModelArguments, DataArguments, FineTuningArguments)
 class MeasureArguments:
     """What to run."""
 
-    output_dir: str = field(metadata={"help": "Folder of the runs, results.json and results.md."})
-    study: str = field(default="weights", metadata={"help": "What the columns are.", "choices": list(STUDIES)})
-    model: str = field(default="model_cards/gpt-mini", metadata={"help": "The pretrained model."})
-    models: list[str] | None = field(default=None, metadata={"help": "NAME=FOLDER of each column of `models`."})
-    data_dir: str | None = field(default=None, metadata={"help": "Folder of the data sets' folders."})
-    tasks: list[str] | None = field(default=None, metadata={"help": f"These only; of: {', '.join(FOLDERS)}."})
-    seeds: int = field(default=3, metadata={"help": "Runs of each cell."})
-    learning_rates: list[float] = field(
-        default_factory=lambda: [5e-4, 1e-3, 2e-3], metadata={"help": "Rates of which a cell keeps one."}
-    )
-    frozen_rates: list[float] = field(
-        default_factory=lambda: [3e-3, 1e-2, 3e-2], metadata={"help": "The same where a head is trained alone."}
-    )
-    rows: int = field(default=2000, metadata={"help": "Rows that are trained on at most."})
-    eval_rows: int = field(default=1000, metadata={"help": "Rows of a split that are evaluated on at most."})
-    max_length: int = field(default=256, metadata={"help": "Tokens of a sequence at most."})
-    bf16: bool = field(default=False, metadata={"help": "Train under bfloat16 autocast."})
-    report_only: bool = field(default=False, metadata={"help": "Train nothing: the table of what is finished."})
+    output_dir: str = flag(help="Folder of the runs, results.json and results.md.")
+    study: str = flag("weights", "What the columns are.", STUDIES)
+    model: str = flag("model_cards/gpt-mini", "The pretrained model.")
+    models: list[str] | None = flag(None, "NAME=FOLDER of each column of `models`.")
+    data_dir: str | None = flag(None, "Folder of the data sets' folders.")
+    tasks: list[str] | None = flag(None, f"These only; of: {', '.join(FOLDERS)}.")
+    seeds: int = flag(3, "Runs of each cell.")
+    learning_rates: list[float] = flag([5e-4, 1e-3, 2e-3], "Rates of which a cell keeps one.")
+    frozen_rates: list[float] = flag([3e-3, 1e-2, 3e-2], "The same where a head is trained alone.")
+    rows: int = flag(2000, "Rows that are trained on at most.")
+    eval_rows: int = flag(1000, "Rows of a split that are evaluated on at most.")
+    max_length: int = flag(256, "Tokens of a sequence at most.")
+    bf16: bool = flag(False, "Train under bfloat16 autocast.")
+    report_only: bool = flag(False, "Train nothing: the table of what is finished.")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -36,6 +36,7 @@ from hf_gpt.commands import command, parse_arguments
 from hf_gpt.conversion.fast_tokenizer import fast_tokenizer
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.files import write_json, write_text
+from hf_gpt.files.flags import flag
 from hf_gpt.model.tokenization_gpt import GPTTokenizer
 from hf_gpt.model.word_splitting import WordSplitter, fix_text, word_splitter
 from hf_gpt.training.text_files import iter_texts, unwrap_paragraphs
@@ -48,14 +49,14 @@ BATCH = 1000
 class CompareArguments:
     """What to compare."""
 
-    vocab_dir: str = field(metadata={"help": "The release's vocabulary and merges, or others of the same format."})
-    texts: list[str] = field(default_factory=list, metadata={"help": "Text files, directories and archives of .txt."})
-    golden: str | None = field(default=None, metadata={"help": "JSON Lines with text, source and ids."})
-    sentences: int = field(default=200_000, metadata={"help": "How many sentences of the texts to compare."})
-    timed_sentences: int = field(default=20_000, metadata={"help": "How many sentences a timed stretch has."})
-    examples: int = field(default=15, metadata={"help": "How many kinds of difference to print."})
-    seed: int = field(default=0, metadata={"help": "Which sentences are drawn."})
-    output_dir: str | None = field(default=None, metadata={"help": "Where to write results.json and results.md."})
+    vocab_dir: str = flag(help="The release's vocabulary and merges, or others of the same format.")
+    texts: list[str] = flag([], "Text files, directories and archives of .txt.")
+    golden: str | None = flag(None, "JSON Lines with text, source and ids.")
+    sentences: int = flag(200_000, "How many sentences of the texts to compare.")
+    timed_sentences: int = flag(20_000, "How many sentences a timed stretch has.")
+    examples: int = flag(15, "How many kinds of difference to print.")
+    seed: int = flag(0, "Which sentences are drawn.")
+    output_dir: str | None = flag(None, "Where to write results.json and results.md.")
 
 
 def read_sentences(paths: list[str], count: int, seed: int) -> list[str]:
