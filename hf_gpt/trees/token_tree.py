@@ -1,6 +1,6 @@
 """Token trees: sequences that share beginnings, laid out in one row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -57,28 +57,33 @@ class TokenTree:
         present = [number for number, path in enumerate(paths) if len(path)]
         steps = [1 / (len(present) * (len(path) - 1)) if len(path) > 1 else 0.0 for path in paths]
         tokens, positions, parents, weights, ends = [], [], [], [], [-1] * len(paths)
-        # In preorder: the sequences that go through a node, its depth, and the node before; first what is above roots.
-        waiting = [(present, -1, -1)]
-        while waiting:
-            numbers, depth, before = waiting.pop()
-            node = len(tokens) if depth >= 0 else -1
-            if depth >= 0:
-                tokens.append(int(paths[numbers[0]][depth]))
-                positions.append(depth)
-                parents.append(before if depth else node)
-                weights.append(0.0)
-            is_shared = share_limit is None or depth + 1 < share_limit
-            branches: dict[tuple[int, int], list[int]] = {}
+        limit = max(map(len, paths), default=0) if share_limit is None else share_limit
+
+        def branches(numbers: Iterable[int], depth: int, parent: int) -> Iterator[tuple[list[int], int, int]]:
+            groups: dict[tuple[int, int], list[int]] = {}
             for number in numbers:
-                if depth > 0:
-                    weights[node] += steps[number]
-                if depth + 1 == len(paths[number]):
-                    ends[number] = node
-                else:
-                    # Below the limit of sharing a token belongs to its own sequence alone.
-                    key = paths[number][depth + 1], 0 if is_shared else number
-                    branches.setdefault(key, []).append(number)
-            waiting += [(branch, depth + 1, node) for branch in reversed(branches.values())]
+                # Below the limit of sharing a token belongs to its own sequence alone.
+                groups.setdefault((paths[number][depth], number if depth >= limit else 0), []).append(number)
+            return ((group, depth, parent) for group in reversed(groups.values()))
+
+        # In preorder, a stretch that the same sequences go through at a time.
+        waiting = [*branches(present, 0, -1)]
+        while waiting:
+            numbers, depth, parent = waiting.pop()
+            first, *others = (paths[number] for number in numbers)
+            end, most = depth + 1, min(limit, *map(len, others)) if others else len(first)
+            while end < min(most, len(first)) and all(first[end] == other[end] for other in others):
+                end += 1
+            start, last = len(tokens), len(tokens) + end - depth - 1
+            weight = sum(steps[number] for number in numbers)
+            tokens += map(int, first[depth:end])
+            positions += range(depth, end)
+            parents += [parent if depth else start, *range(start, last)]
+            weights += [weight if depth else 0.0, *[weight] * (last - start)]
+            for number in numbers:
+                if len(paths[number]) == end:
+                    ends[number] = last
+            waiting += branches((number for number in numbers if len(paths[number]) > end), end, last)
         subtree_end = list(range(1, len(tokens) + 1))
         for index in range(len(tokens) - 1, -1, -1):
             above = parents[index]
