@@ -83,7 +83,8 @@ class TextArguments:
             try:
                 commit = HfApi().dataset_info(self.dataset_name, revision=self.dataset_revision).sha
             except (HfHubHTTPError, OSError) as error:
-                raise ValueError(f"--dataset_name {self.dataset_name}: no folder, nor on the Hub: {error}") from error
+                problem = f"{self.dataset_name} is no folder, nor on the Hub: {error}"
+                raise ValueError(f"--dataset_name {problem}") from error
         return [HubTexts(self.dataset_name, self.dataset_config, self.dataset_split, commit, self.streaming)]
 
     def describe(self) -> str:
