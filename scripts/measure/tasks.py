@@ -17,8 +17,9 @@ Each cell tries every learning rate with its first seed, and keeps the one that 
 other seeds train with that. Beside them stands a baseline without any transformer, a linear model of words or, for
 tagging, the most frequent tag of each word (`benchmarking/baselines.py`). `--data_dir` holds the published files, a
 folder for each set (`trec6/`, `sst2/`, ...); tasks whose folder is missing are left out, and named. A finished run is
-not repeated, so the command goes on where it was stopped. Writes `results.json` and `results.md`, after every run, and
-`results.png`.
+not repeated, so the command goes on where it was stopped. With `--text_file` the perplexity of the language model in
+each fine-tuned model is measured there, too: what fine-tuning made it forget. Writes `results.json` and `results.md`,
+after every run, and `results.png`.
 """
 
 import json
@@ -35,7 +36,7 @@ from benchmarking.report import spread
 from tqdm import tqdm
 
 from hf_gpt.analysis.pictures import new_figure, write_picture
-from hf_gpt.commands import command, parse_arguments
+from hf_gpt.commands import command, parse_arguments, perplexity
 from hf_gpt.files import check_settings, write_json, write_text
 from hf_gpt.files.flags import flag
 from hf_gpt.files.reading import read_json
@@ -69,6 +70,9 @@ FOLDERS = {
     "ud_pos": "ud_english_ewt",
 }
 STUDIES = ("weights", "models", "rows", "layers")
+RANDOM = "random weights"
+# Of a run whose language model was measured.
+PERPLEXITY, TOKEN = "perplexity.json", "perplexity_per_token"
 FROZEN = ["--adaptation", "frozen"]
 FEWER_ROWS = (50, 200, 800, 3200)
 # The same for all.
@@ -99,6 +103,7 @@ class MeasureArguments:
     rows: int = flag(2000, "Rows that are trained on at most.")
     eval_rows: int = flag(1000, "Rows of a split that are evaluated on at most.")
     max_length: int = flag(256, "Tokens of a sequence at most.")
+    text_file: str | None = flag(None, "Text on which the language models are measured before and after.")
     bf16: bool = flag(False, "Train under bfloat16 autocast.")
     report_only: bool = flag(False, "Train nothing: the table of what is finished.")
 
@@ -124,9 +129,9 @@ def columns(args: MeasureArguments) -> dict[str, list[str]]:
         layers = range(GPTConfig.from_pretrained(args.model).n_layer + 1)
         return {f"blocks {kept}": [*pretrained, "--transfer_layers", str(kept)] for kept in layers}
     if args.study == "rows":
-        return {"pretrained": pretrained, "frozen": [*pretrained, *FROZEN], "random weights": [*pretrained, *random]}
+        return {"pretrained": pretrained, "frozen": [*pretrained, *FROZEN], RANDOM: [*pretrained, *random]}
     without = [*pretrained, "--lm_coef", "0"]
-    return {"pretrained": pretrained, "no auxiliary loss": without, "random weights": [*pretrained, *random]}
+    return {"pretrained": pretrained, "no auxiliary loss": without, RANDOM: [*pretrained, *random]}
 
 
 def lines(args: MeasureArguments) -> list[Line]:
@@ -170,17 +175,30 @@ def flags_of(line: Line, args: MeasureArguments) -> list[str]:
     return flags + [part for name, value in COMMON.items() for part in (f"--{name}", value)]
 
 
+def run_folder(line: Line, column: str, rate: float, seed: int, args: MeasureArguments) -> Path:
+    """Where a run's results are."""
+    return Path(args.output_dir) / re.sub(r"[ ,]+", "-", f"{line.name} {column} {rate:g} {seed}")
+
+
 def one_run(line: Line, column: str, rate: float, seed: int, args: MeasureArguments) -> dict[str, Any] | None:
     """What one fine-tuning run measured, now or earlier; its weights are not kept. `None` with `report_only`."""
-    output = Path(args.output_dir) / re.sub(r"[ ,]+", "-", f"{line.name} {column} {rate:g} {seed}")
+    output = run_folder(line, column, rate, seed, args)
     if (output / "metrics.json").is_file():
         return read_json(output / "metrics.json")
     if args.report_only:
         return None
     own = ["--learning_rate", str(rate), "--seed", str(seed), "--output_dir", str(output)]
     record = run(*parse_arguments(KINDS, [*flags_of(line, args), *columns(args)[column], *own]))
+    if args.text_file:
+        measure_language_model(str(output), args.text_file, output)
     (output / "model.safetensors").unlink()
     return record
+
+
+def measure_language_model(model: str, file: str, output: Path) -> None:
+    """Write the perplexity a token of the language model in a folder, on a text."""
+    found = perplexity.measure(perplexity.PerplexityArguments(model_name_or_path=model, file=[file]))
+    write_json(output / PERPLEXITY, {TOKEN: found[TOKEN]})
 
 
 def baseline(line: Line, args: MeasureArguments) -> float:
@@ -223,8 +241,13 @@ def add_runs(
             "split": split,
         }
         results[line.name] = {**summary, "baseline": baseline(line, args), "cells": {}}
+        if args.text_file:
+            results[line.name]["perplexity_before"] = read_json(Path(args.output_dir) / PERPLEXITY)[TOKEN]
     cell = results[line.name]["cells"].setdefault(column, {"rate": rate, "validation": chosen, "scores": []})
     cell["scores"].append(record["metrics"][split][main_metric])
+    if args.text_file:
+        found = read_json(run_folder(line, column, rate, seed, args) / PERPLEXITY)[TOKEN]
+        cell.setdefault("perplexities", []).append(found)
 
 
 def table(results: dict[str, dict]) -> str:
@@ -241,6 +264,23 @@ def table(results: dict[str, dict]) -> str:
             cells.append(f"{spread(cell['scores'])}; {cell['rate']:g}" if cell else "-")
         shown.append(f"| {' | '.join(cells)} |")
     return "\n".join(shown)
+
+
+def forgetting_table(results: dict[str, dict]) -> str:
+    """Perplexities a token of the language models as a Markdown table; empty where none was measured."""
+    measured = {name: result for name, result in results.items() if "perplexity_before" in result}
+    names = list(dict.fromkeys(name for each in measured.values() for name in each["cells"] if name != RANDOM))
+    shown = [f"| fine-tuned on | before | {' | '.join(names)} |", "|---" * (2 + len(names)) + "|"]
+    for name, result in measured.items():
+        cells = [result["cells"].get(column, {}).get("perplexities") for column in names]
+        found = " | ".join(spread(cell, 1) if cell else "-" for cell in cells)
+        shown.append(f"| {name} | {result['perplexity_before']:.1f} | {found} |")
+    return "\n".join(shown) if measured else ""
+
+
+def tables(results: dict[str, dict]) -> str:
+    """The tables that there are."""
+    return "\n\n".join(filter(None, (table(results), forgetting_table(results))))
 
 
 def draw(results: dict[str, dict], study: str, path: Path) -> None:
@@ -276,18 +316,20 @@ def main() -> None:
     folder = Path(args.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     fixed = ("study", "model", "models", "learning_rates", "frozen_rates", "rows", "eval_rows", "max_length", "bf16")
-    settings = {name: getattr(args, name) for name in fixed} | {"common": COMMON}
+    settings = {name: getattr(args, name) for name in (*fixed, "text_file")} | {"common": COMMON}
     if (folder / "settings.json").is_file():
         check_settings(folder, read_json(folder / "settings.json"), settings)
     write_json(folder / "settings.json", settings)
+    if args.text_file and not (folder / PERPLEXITY).is_file():
+        measure_language_model(args.model, args.text_file, folder)
     results: dict[str, dict] = {}
     for job in tqdm(planned, desc="cells"):
         add_runs(results, *job, args)
         write_json(folder / "results.json", results)
-        write_text(folder / "results.md", table(results) + "\n")
+        write_text(folder / "results.md", tables(results) + "\n")
     if args.study in ("rows", "layers") and results:
         draw(results, args.study, folder / "results.png")
-    print(table(results))
+    print(tables(results))
 
 
 if __name__ == "__main__":

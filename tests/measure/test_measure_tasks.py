@@ -58,6 +58,25 @@ def test_learning_rates_are_chosen_on_validation(measure, tmp_path, capsys):
 
 
 @pytest.mark.whole
+def test_what_fine_tuning_forgets(measure, tasks, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(tasks.COMMON, "num_train_epochs", "1")
+    (tmp_path / "text.txt").write_text("She opened the door of the old house, and the dog ran to her.")
+    flags = ["--tasks", "questions", "--rows", 64, "--eval_rows", 16, "--max_length", 16, "--seeds", 1]
+    flags += ["--learning_rates", "0.01", "--text_file", tmp_path / "text.txt", "--output_dir", tmp_path / "out"]
+    measure(*flags)
+    result = json.loads((tmp_path / "out" / "results.json").read_text())["questions"]
+    before = json.loads((tmp_path / "out" / "perplexity.json").read_text())["perplexity_per_token"]
+    (after,) = result["cells"]["no auxiliary loss"]["perplexities"]
+    assert after > before == result["perplexity_before"] > 10
+    *_, head, _, line = capsys.readouterr().out.splitlines()
+    assert head == "| fine-tuned on | before | pretrained | no auxiliary loss |"
+    assert line.startswith(f"| questions | {before:.1f} | ")
+    assert line.endswith(f" | {after:.1f} |")
+    measure(*flags)
+    assert capsys.readouterr().out.splitlines()[-1] == line
+
+
+@pytest.mark.whole
 def test_a_study_of_layers_trains_draws_and_goes_on(measure, tasks, tmp_path, monkeypatch):
     monkeypatch.setitem(tasks.COMMON, "num_train_epochs", "1")
     flags = ["--study", "layers", "--tasks", "questions", "--rows", 16, "--eval_rows", 16, "--max_length", 16]

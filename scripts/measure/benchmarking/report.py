@@ -43,10 +43,10 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
 
 
-def spread(values: Collection[float]) -> str:
+def spread(values: Collection[float], digits: int = 3) -> str:
     """The median and, of several, in brackets the lowest and the highest."""
-    brackets = f" ({min(values):.3f} to {max(values):.3f})" if len(values) > 1 else ""
-    return f"{statistics.median(values):.3f}{brackets}"
+    brackets = f" ({min(values):.{digits}f} to {max(values):.{digits}f})" if len(values) > 1 else ""
+    return f"{statistics.median(values):.{digits}f}{brackets}"
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
