@@ -164,9 +164,9 @@ def test_decoding_and_data_tables():
     from benchmarking.scaling import data_table
 
     assert CASES["batch 16, 4 beams"] == (16, 4)
-    medians = {"batch 16, greedy": {"hf_gpt": 2.0, "gpt2": 3.0, "products": 1.5}}
+    medians = {"batch 16, greedy": {"hf_gpt": 2.0, "hf_gpt, bfloat16 weights": 1.0, "gpt2": 3.0, "products": 1.5}}
     lines = decoding_table({"new_tokens": 32, "median_seconds": medians}).splitlines()
-    assert lines[2:] == ["| batch 16, greedy | 256.0 | 1.50 x | 75% |"]
+    assert lines[2:] == ["| batch 16, greedy | 256.0 | 1.50 x | 0.50 x | 75% |"]
     assert data_table({"rows_per_second": {"reading": 1234.5}}).splitlines()[2:] == ["| reading | 1,234 |"]
 
 

@@ -17,17 +17,19 @@ PROMPT, NEW_TOKENS = 16, 32
 CASES = {
     f"batch {batch}, {way}": (batch, beams) for batch in (1, 16) for way, beams in {"greedy": 1, "4 beams": 4}.items()
 }
-OURS, PEER, PRODUCTS = "hf_gpt", "gpt2", "products"
+OURS, HALF, PEER, PRODUCTS = "hf_gpt", "hf_gpt, bfloat16 weights", "gpt2", "products"
 
 
 def decoding(size: dict, rounds: int, seed: int, device: torch.device) -> dict[str, Any]:
     """
-    Times of `NEW_TOKENS` behind random prompts: both models, and the products of our linear layers, output matrix
-    included, with as many states as there are rows and beams, so often as there are new tokens. All take turns.
+    Times of `NEW_TOKENS` behind random prompts: both models, ours also with weights in bfloat16, and the products of
+    our linear layers, output matrix included, with as many states as there are rows and beams, so often as there are
+    new tokens. All take turns.
     """
     torch.manual_seed(seed)
     models = {
         OURS: our_model(GPTForCausalLM, size).to(device).eval(),
+        HALF: our_model(GPTForCausalLM, size).to(device, torch.bfloat16).eval(),
         PEER: PEERS[PEER][2](peer_config(PEER, size)).to(device).eval(),
     }
     layers = [module for module in models[OURS].modules() if isinstance(module, nn.Linear)]
@@ -49,7 +51,7 @@ def decoding(size: dict, rounds: int, seed: int, device: torch.device) -> dict[s
             for layer in layers:
                 layer(states[layer.in_features])
 
-    names = (OURS, PEER, PRODUCTS)
+    names = (OURS, HALF, PEER, PRODUCTS)
     turns = {(case, name): functools.partial(turn, name, *CASES[case]) for case in CASES for name in names}
     measured = in_turns(turns, rounds, device, "decoding")
     seconds, medians = ({case: {name: found[case, name] for name in names} for case in CASES} for found in measured)
@@ -57,14 +59,11 @@ def decoding(size: dict, rounds: int, seed: int, device: torch.device) -> dict[s
 
 
 def decoding_table(result: Mapping[str, Any]) -> str:
-    """A Markdown table of tokens a second, gpt2's time, and the products' share."""
-    lines = [
-        f"| {result['new_tokens']} tokens behind {PROMPT} | tokens/s | gpt2 | share of bare products |",
-        "|---|---|---|---|",
-    ]
+    """A Markdown table of tokens a second, the others' times, and the products' share."""
+    heads = (f"{result['new_tokens']} tokens behind {PROMPT}", "tokens/s", *(PEER, HALF.partition(", ")[2]))
+    lines = [f"| {' | '.join(heads)} | share of bare products |", "|---" * 5 + "|"]
     for case, found in result["median_seconds"].items():
         rate = CASES[case][0] * result["new_tokens"] / found[OURS]
-        lines.append(
-            f"| {case} | {rate:.1f} | {found[PEER] / found[OURS]:.2f} x | {found[PRODUCTS] / found[OURS]:.0%} |"
-        )
+        times = [f"{found[name] / found[OURS]:.2f} x" for name in (PEER, HALF)]
+        lines.append(f"| {case} | {rate:.1f} | {' | '.join(times)} | {found[PRODUCTS] / found[OURS]:.0%} |")
     return "\n".join(lines)
