@@ -46,8 +46,8 @@ def quick_start(module: str) -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    print(f"{Path(sys.argv[0]).name}: stopped before it began.", file=sys.stderr)
-    sys.exit(128 + number)
+    print(f"{Path(sys.argv[0]).name}: stopped before it began.", file=sys.stderr, flush=True)
+    os._exit(128 + number)  # what is imported might catch an exception, and nothing has begun that wants an end
 
 
 def saved_text(script: str, flag: str) -> str | None:

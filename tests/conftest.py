@@ -4,6 +4,7 @@ import atexit
 import os
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,8 @@ from .support.tiny import build_config, build_model  # noqa: E402
 
 # Tiny models gain nothing from threads, and parallel test processes lose by them.
 torch.set_num_threads(1)
+
+HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
 # A test run repeats itself, and a busy machine fails nothing.
 settings.register_profile(
@@ -145,6 +148,13 @@ def hf_gpt(monkeypatch, capsys):
         return status, *capsys.readouterr()
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def own_signal_handlers():
+    """Scripts that tests run in this process leave theirs, which a process that is forked later might not end by."""
+    for number, handler in HANDLERS.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
