@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from peft import PeftModel
-from transformers import FillMaskPipeline, PreTrainedModel
+from transformers import BatchEncoding, FillMaskPipeline, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from ..adapters.virtual_tokens import virtual_tokens
@@ -57,13 +57,17 @@ class Demo:
                 f"{CHARACTERS_PER_TOKEN * context:,} are taken: shorten it."
             )
 
+    def _encoded(self, text: str, what: str, **settings: bool) -> BatchEncoding:
+        """A text without special tokens, of one token at least."""
+        self.check_length(text or "", what)
+        encoded = self.tokenizer(text if text and text.strip() else "", add_special_tokens=False, **settings)
+        if not encoded["input_ids"]:
+            raise ValueError(f"The {what} is empty: write something.")
+        return encoded
+
     def _tokens(self, text: str, what: str) -> list[int]:
         """Token ids without special tokens, at least one."""
-        self.check_length(text or "", what)
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"] if text and text.strip() else []
-        if not ids:
-            raise ValueError(f"The {what} is empty: write something.")
-        return ids
+        return self._encoded(text, what)["input_ids"]
 
     def _prompt_tokens(self, prompt: str, new: int = 0) -> list[int]:
         """Token ids of a prompt that has room for `new` more in the context."""
@@ -294,10 +298,9 @@ class QuestionAnsweringDemo(HeadDemo):
         Raises:
             ValueError: if a text is missing or too long.
         """
-        row = {"question": self._tokens(question, "question"), "passage": self._tokens(passage, "passage")}
-        found = self.tokenizer(passage, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-        starts, ends = map(list, zip(*found, strict=True))
-        output = self._output("question-answering", row)
+        ids, found = self._tokens(question, "question"), self._encoded(passage, "passage", return_offsets_mapping=True)
+        starts, ends = map(list, zip(*found["offset_mapping"], strict=True))
+        output = self._output("question-answering", {"question": ids, "passage": found["input_ids"]})
         logits = torch.stack([output.start_logits, output.end_logits], dim=-1)  # (1, tokens, 2)
         rows = Dataset.from_dict({"passage": [passage], "token_starts": [starts], "token_ends": [ends]})
         return next(best_answers(rows, logits.float().cpu().numpy()))
