@@ -196,23 +196,3 @@ def load_tokenizer(args: NamesModel) -> GPTTokenizer:
             f"{error} Name one with --tokenizer_name: a folder with tokenizer.json, or the release's folder with "
             "encoder_bpe_40000.json and vocab_40000.bpe."
         ) from error
-
-
-def check_ids(config: GPTConfig, tokenizer: GPTTokenizer, name: str) -> None:
-    """Raise a `ValueError` unless the model `name` and the tokenizer number their tokens alike."""
-    pairs = {
-        "_start_": (config.start_token_id, tokenizer.bos_token_id),
-        "_delimiter_": (config.delimiter_token_id, tokenizer.sep_token_id),
-        "_classify_": (config.classify_token_id, tokenizer.cls_token_id),
-        "<pad>": (config.pad_token_id, tokenizer.pad_token_id),
-        "<mask>": (config.mask_token_id, tokenizer.mask_token_id),
-    }
-    wrong = [
-        f"{token} is {ours} in the model and {theirs} in the tokenizer"
-        for token, (ours, theirs) in pairs.items()
-        if ours != theirs
-    ]
-    if len(tokenizer) > config.vocab_size:
-        wrong.append(f"the model has {config.vocab_size} rows and the tokenizer {len(tokenizer)} tokens")
-    if wrong:
-        raise ValueError(f"The tokenizer does not belong to {name}: {'; '.join(wrong)}.")

@@ -14,6 +14,7 @@ from transformers import GenerationConfig
 
 from ..adapters import base_folder, load_adapter, merge_adapter
 from ..files.reading import progress, read_json, read_tensors
+from ..files.texts import listing
 from ..files.weights import misfits
 from ..hub.checks import check_config, stock_type
 from ..hub.downloads import local_folder
@@ -118,9 +119,7 @@ def recognise(path: Path) -> str:
         return "tf-release"
     if (path / "best_params.jl").is_file():
         return "best-params"
-    names = sorted(entry.name for entry in path.iterdir())
-    found = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "nothing"
-    raise ValueError(f"{path} holds no checkpoint that is known. Looked for: {_LOOKED_FOR}. Found: {found}.")
+    raise ValueError(f"{path} holds no checkpoint that is known. Looked for: {_LOOKED_FOR}. Found: {listing(path)}.")
 
 
 def _kind_of_config(path: Path) -> str:

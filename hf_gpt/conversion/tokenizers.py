@@ -94,19 +94,33 @@ def _read_merges(path: Path, vocabulary: dict[str, int]) -> list[tuple[str, str]
     return merges
 
 
+def check_ids(config: GPTConfig, tokenizer: GPTTokenizer, name: str) -> None:
+    """Raise a `ValueError` unless the model `name` and the tokenizer number their tokens alike."""
+    pairs = {
+        "_start_": (config.start_token_id, tokenizer.bos_token_id),
+        "_delimiter_": (config.delimiter_token_id, tokenizer.sep_token_id),
+        "_classify_": (config.classify_token_id, tokenizer.cls_token_id),
+        "<pad>": (config.pad_token_id, tokenizer.pad_token_id),
+        "<mask>": (config.mask_token_id, tokenizer.mask_token_id),
+    }
+    wrong = [
+        f"{token} is {ours} in the model and {theirs} in the tokenizer"
+        for token, (ours, theirs) in pairs.items()
+        if ours != theirs
+    ]
+    if len(tokenizer) > config.vocab_size:
+        wrong.append(f"the model has {config.vocab_size} rows and the tokenizer {len(tokenizer)} tokens")
+    if wrong:
+        raise ValueError(f"The tokenizer does not belong to {name}: {'; '.join(wrong)}.")
+
+
 def find_tokenizer(folder: Path, config: GPTConfig) -> GPTTokenizer:
     """The tokenizer of a folder, in whatever format; a `ValueError` if there is none that belongs to such a model."""
     try:
         tokenizer = _read(folder)
+        check_ids(config, tokenizer, f"the weights (it was read from {folder})")
     except (ValueError, OSError) as error:
-        raise ValueError(f"{error}{_ADVICE}") from error
-    ids = [*config.task_token_ids, config.pad_token_id]
-    found = tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS))
-    if len(tokenizer) > config.vocab_size or ids != found:
-        raise ValueError(
-            f"The tokenizer in {folder} has {len(tokenizer):,} tokens with {', '.join(SPECIAL_TOKENS)} as {found}, "
-            f"the weights have {config.vocab_size:,} rows with these as {ids}: they do not belong together{_ADVICE}."
-        )
+        raise ValueError(f"{str(error).rstrip('.')}{_ADVICE}.") from error
     return tokenizer
 
 

@@ -23,6 +23,15 @@ def place(path: Path | str, number: int, unit: str = "line") -> str:
     return f"{path}, {unit} {number}"
 
 
+def listing(folder: Path, most: int = 8) -> str:
+    """The words by which an error names what a folder holds instead."""
+    if not folder.is_dir():
+        return "no such folder"
+    names = sorted(path.name for path in folder.iterdir())
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more if names else "nothing"
+
+
 def input_error(where: Path | str, problem: str, remedy: str) -> ValueError:
     """The error for wrong input: where it is, what is wrong (and was expected), what to do."""
     return ValueError(f"{where}: {problem} {remedy}")

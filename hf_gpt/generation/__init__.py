@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 
 import torch
 
+from ..conversion.tokenizers import check_ids
 from ..files import write_json, write_text
 from ..files.flags import flag
-from ..loading import NamesModel, check_ids
+from ..loading import NamesModel
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..training.arguments import check_ranges

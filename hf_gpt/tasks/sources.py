@@ -11,7 +11,7 @@ from typing import Any
 
 import datasets
 
-from ..files.texts import COMPRESSIONS, input_error
+from ..files.texts import COMPRESSIONS, input_error, listing
 from .readers import Record, read_by_suffix
 from .spec import SPLITS, Cut, Layout, TaskSpec
 
@@ -109,17 +109,16 @@ def _missing_file_message(spec: TaskSpec, directory: Path, split: str) -> str:
     # A name may have folders in it.
     folder = (directory / spec.files[split][0]).parent if spec.reads_own_files else directory
     expected = " or ".join(Path(name).name if spec.reads_own_files else name for name in spec.files[split])
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    found = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     near = [name for one in spec.files[split] for name in difflib.get_close_matches(Path(one).name, names, n=1)]
-    guess = f" Did you mean {near[0]}?" if near else ""
+    found = f"Did you mean {near[0]}?" if near else f"Found: {listing(folder)}."
     remedy = f"Correct --{split}_file, or name the folder that it is relative to with --data_dir."
     if not spec.reads_own_files:
         remedy = f"Get it from {spec.source or 'its publisher'} and name its folder with --data_dir, or ask only for "
         remedy += "the splits that are there."
     return (
         f"{spec.name}: the {split} file is missing: there is no {expected} in {folder.absolute()} (.gz or .xz after "
-        f"the name is fine).{guess} Found: {found or ('nothing' if folder.is_dir() else 'no such folder')}. {remedy}"
+        f"the name is fine). {found} {remedy}"
     )
 
 

@@ -6,8 +6,9 @@ from peft import PeftModel, get_peft_model
 from transformers import set_seed
 
 from ..adapters import adapter_config
+from ..conversion.tokenizers import check_ids
 from ..files.weights import draw_head
-from ..loading import Source, check_ids
+from ..loading import Source
 from ..model import modeling_gpt
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import GPTForSequenceClassification, GPTForTokenClassification, GPTPreTrainedModel

@@ -15,9 +15,10 @@ from ..cards.callback import ModelCardCallback
 from ..cards.fine_tuned import FineTunedCard
 from ..cards.pretrained import learning_rate_advice
 from ..conversion.sources import KINDS, forget_task
+from ..conversion.tokenizers import check_ids
 from ..files import PRETRAINING, in_output_folder, write_json
 from ..files.flags import flag
-from ..loading import Source, check_ids, open_source
+from ..loading import Source, open_source
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import GPTForCausalLM, GPTForMaskedLM, GPTLanguageModel, GPTModel
 from ..model.tokenization_gpt import GPTTokenizer

@@ -312,8 +312,13 @@ def test_wrong_file_is_named_with_line_and_remedy(case, tmp_path):
 
 def test_missing_file_lists_what_is_expected_and_what_is_there(tmp_path):
     write(tmp_path, {"README": "x", "trian.tsv": "x"})
-    message = r"no train\.tsv in .*Did you mean trian\.tsv\?.*Found: README, trian\.tsv.*--data_dir"
-    with pytest.raises(FileNotFoundError, match=message):
+    with pytest.raises(FileNotFoundError, match=r"no train\.tsv in .*Did you mean trian\.tsv\? .*--data_dir"):
+        load_task("sst2", tmp_path)
+    (tmp_path / "trian.tsv").unlink()
+    write(tmp_path, {f"{number}.png": "x" for number in range(10)})
+    with pytest.raises(
+        FileNotFoundError, match=r"no train\.tsv in .*Found: 0\.png, .*, 7\.png and 3 more\. .*--data_dir"
+    ):
         load_task("sst2", tmp_path)
     with pytest.raises(FileNotFoundError, match="no such folder"):
         load_task("sst2", tmp_path / "nowhere")
