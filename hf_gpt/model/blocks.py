@@ -23,6 +23,7 @@ PASSED_ON = frozenset(
         *("kernel_options", "cache_position", "return_dict", "shift_labels", "margin"),
     )
 )
+_HAS_MKL = torch.backends.mkl.is_available()
 # They return no attention probabilities.
 _WITHOUT_PROBABILITIES = ("sdpa", "blockwise", "flex", "flash")
 
@@ -52,6 +53,22 @@ def has_probabilities(implementation: str) -> bool:
     return not any(name in implementation for name in _WITHOUT_PROBABILITIES)
 
 
+class Linear(nn.Linear):
+    """
+    `nn.Linear` that decodes a few rows at a time (2 to 4 beams, say) in float32 on a CPU as one product of the weights
+    with the rows as columns, for which MKL takes about half the time that it takes the other way round.
+    """
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        rows = input.shape[:-1]
+        is_plain = input.device.type == "cpu" and input.dtype == torch.float32 and type(self.weight) is nn.Parameter
+        if torch.is_grad_enabled() or not 2 <= rows.numel() <= 4 or not (_HAS_MKL and is_plain):
+            return super().forward(input)
+        columns = input.reshape(-1, self.in_features).T  # (in, rows)
+        product = self.weight @ columns if self.bias is None else torch.addmm(self.bias[:, None], self.weight, columns)
+        return product.T.contiguous().view(*rows, -1)  # (out, rows) -> (..., out)
+
+
 class GPTAttention(nn.Module):
     """
     Multi-head self-attention through transformers' attention interface.
@@ -67,8 +84,8 @@ class GPTAttention(nn.Module):
         self.head_dim = config.n_embd // config.n_head
         self.scaling = self.head_dim**-0.5
         self.is_causal = config.is_causal
-        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
-        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
+        self.c_attn = Linear(config.n_embd, 3 * config.n_embd)
+        self.c_proj = Linear(config.n_embd, config.n_embd)
         self.c_proj.feeds_residual = True
         self.resid_dropout = Dropout(config.resid_pdrop)
 
@@ -114,8 +131,8 @@ class GPTMLP(nn.Module):
     def __init__(self, config: GPTConfig):
         super().__init__()
         inner = config.n_inner if config.n_inner is not None else 4 * config.n_embd
-        self.c_fc = nn.Linear(config.n_embd, inner)
-        self.c_proj = nn.Linear(inner, config.n_embd)
+        self.c_fc = Linear(config.n_embd, inner)
+        self.c_proj = Linear(inner, config.n_embd)
         self.c_proj.feeds_residual = True
         self.act = self.activations[config.afn]()
         self.resid_dropout = Dropout(config.resid_pdrop)

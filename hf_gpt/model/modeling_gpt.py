@@ -21,7 +21,7 @@ from transformers.utils.output_capturing import (
 
 from .attention import Dropout
 from .base_model import GPTPreTrainedModel, GPTSpanOutput, GPTTaskOutput
-from .blocks import GPTBlock, ScalarMix, check_arguments, has_probabilities
+from .blocks import GPTBlock, Linear, ScalarMix, check_arguments, has_probabilities
 from .configuration_gpt import GPTConfig, default_generation_config
 from .inputs import (
     VIRTUAL_TOKENS,
@@ -162,7 +162,7 @@ class GPTLanguageModel(GPTPreTrainedModel):
     def __init__(self, config: GPTConfig):
         super().__init__(config)
         self.transformer = GPTModel(config)
-        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.lm_head = Linear(config.n_embd, config.vocab_size, bias=False)
         self.post_init()
 
     @property

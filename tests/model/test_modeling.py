@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
+from hf_gpt.model.blocks import Linear
 from hf_gpt.trees.collators import collate_trees
 from hf_gpt.trees.token_tree import TokenTree
 
@@ -569,3 +570,21 @@ def test_half_precision(tiny_model, attention, dtype):
     torch.testing.assert_close(
         found.float()[..., :PAD][mask.bool()], expected[..., :PAD][mask.bool()], rtol=0.1, atol=0.3
     )
+
+
+@pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="other libraries multiply few rows as they are")
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("bias", [True, False])
+def test_few_rows_are_multiplied_as_columns(monkeypatch, rows, bias):
+    """The same numbers, by another product, where nothing is trained."""
+    layer, states = Linear(16, 24, bias=bias), torch.randn(rows, 1, 16)
+    expected = layer(states)
+    assert expected.requires_grad
+    calls, plain = [], torch.nn.functional.linear
+    monkeypatch.setattr(torch.nn.functional, "linear", lambda *given: calls.append(given) or plain(*given))
+    with torch.no_grad():
+        found = layer(states)
+        half = layer.bfloat16()(states.bfloat16())
+    assert len(calls) == 1 + (rows not in (2, 3, 4))
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-6, atol=1e-6)
+    assert (found.shape, found.is_contiguous(), half.dtype) == ((rows, 1, 24), True, torch.bfloat16)
