@@ -189,7 +189,7 @@ def one_run(line: Line, column: str, rate: float, seed: int, args: MeasureArgume
         return None
     own = ["--learning_rate", str(rate), "--seed", str(seed), "--output_dir", str(output)]
     record = run(*parse_arguments(KINDS, [*flags_of(line, args), *columns(args)[column], *own]))
-    if args.text_file:
+    if args.text_file and column != RANDOM:
         measure_language_model(str(output), args.text_file, output)
     (output / "model.safetensors").unlink()
     return record
@@ -245,7 +245,7 @@ def add_runs(
             results[line.name]["perplexity_before"] = read_json(Path(args.output_dir) / PERPLEXITY)[TOKEN]
     cell = results[line.name]["cells"].setdefault(column, {"rate": rate, "validation": chosen, "scores": []})
     cell["scores"].append(record["metrics"][split][main_metric])
-    if args.text_file:
+    if args.text_file and column != RANDOM:
         found = read_json(run_folder(line, column, rate, seed, args) / PERPLEXITY)[TOKEN]
         cell.setdefault("perplexities", []).append(found)
 
