@@ -396,7 +396,7 @@ def test_the_rate_of_the_models_card_is_proposed(tmp_path, command):
     """Where no other than the paper's was asked for."""
     flags = ("--model_name_or_path", REPOSITORY / "model_cards/gpt-mini", "--task", "none", "--output_dir", tmp_path)
     _, printed, _ = command("finetune.py", *flags)
-    assert "was fine-tuned with --learning_rate 0.001 (its card); this run takes 6.25e-05" in printed
+    assert "was fine-tuned with --learning_rate 0.0005 (its card); this run takes 6.25e-05" in printed
     for more in (("--learning_rate", "1e-3"), ("--adaptation", "lora")):
         assert "its card" not in command("finetune.py", *flags, *more)[1]
 
