@@ -17,6 +17,8 @@ os.environ["HF_HOME"] = _CACHE
 os.environ["HF_DATASETS_CACHE"] = os.path.join(_CACHE, "datasets")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+# Bars of progress come up where something takes long, as in the commands themselves: never beside an error's one line.
+os.environ.setdefault("TQDM_DELAY", "3")
 
 import datasets  # noqa: E402
 import pytest  # noqa: E402

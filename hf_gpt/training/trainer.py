@@ -1,5 +1,6 @@
 """The Trainer of the task heads: both loss terms in the log, the release's optimizer and schedules."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from transformers import TrainerCallback
-from transformers.trainer_utils import IntervalStrategy
+from transformers.trainer_utils import EvalLoopOutput, EvalPrediction, IntervalStrategy
 
 from ..model.modeling_gpt import GPTForSequenceClassification, GPTTaskModel
 from ..tasks.report import describe_batches
@@ -22,6 +23,7 @@ from .optimization import ReleaseAdam, decay_groups
 from .unfreezing import UnfreezingPlan, scale_by_level
 
 LOSS_TERMS = ("task_loss", "lm_loss")
+_PREDICTION_PARTS = ("predictions", "label_ids", "inputs", "losses")
 
 
 class SetEpoch(TrainerCallback):
@@ -42,6 +44,13 @@ def own_random_state(device: torch.device) -> AbstractContextManager:
     if device.type == "cpu":
         return torch.random.fork_rng(devices=[])
     return torch.random.fork_rng(devices=[device.index or 0], device_type=device.type)
+
+
+def in_row_order(arrays: Any, order: Sequence[int]) -> Any:
+    """An array, or several, whose rows stand in `order`, as the rows stood before; `None` stays."""
+    if isinstance(arrays, tuple | list):
+        return type(arrays)(in_row_order(array, order) for array in arrays)
+    return None if arrays is None else arrays[np.argsort(order)]
 
 
 class GPTTrainer(WholeCheckpointTrainer):
@@ -163,14 +172,45 @@ class GPTTrainer(WholeCheckpointTrainer):
         self.add_callback(SetEpoch(sampler))
         return sampler
 
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """The Trainer's own; it leaves the random state alone, so that training goes the same way without it."""
-        with own_random_state(self.args.device):
-            return super().evaluation_loop(*args, **kwargs)
+    def evaluation_order(self, rows: Any) -> list[int] | None:
+        """
+        The order in which rows are evaluated, the longest first; `None` for their own, where lengths are unknown or
+        not to count, or where what comes out is not put together.
+        """
+        args = self.args
+        is_whole = args.eval_do_concat_batches and not args.batch_eval_metrics
+        by_length = args.train_sampling_strategy == "group_by_length"
+        has_lengths = isinstance(rows, Dataset) and args.length_column_name in rows.column_names
+        if not (is_whole and by_length and has_lengths):
+            return None
+        return np.argsort(-self.row_lengths(rows), kind="stable").tolist()
 
-    def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
-        # The Trainer would group these by length too, and predictions would not come back in the order of the rows.
-        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
+    def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        """
+        The Trainer's own over batches of rows of like length; predictions come in the order of the rows. It leaves
+        the random state alone, so that training goes the same way without it.
+        """
+        order, compute_metrics = self.evaluation_order(dataloader.dataset), self.compute_metrics
+        if order is not None and compute_metrics is not None:
+            self.compute_metrics = lambda found: compute_metrics(
+                EvalPrediction(*(in_row_order(getattr(found, name), order) for name in _PREDICTION_PARTS))
+            )
+        try:
+            with own_random_state(self.args.device):
+                output = super().evaluation_loop(dataloader, *args, **kwargs)
+        finally:
+            self.compute_metrics = compute_metrics
+        if order is None:
+            return output
+        predictions, label_ids = in_row_order((output.predictions, output.label_ids), order)
+        return output._replace(predictions=predictions, label_ids=label_ids)
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Sampler | list[int] | None:
+        # The Trainer's own would group by length, too, and leave the predictions in that order.
+        order = self.evaluation_order(eval_dataset)
+        if order is None and self.args.world_size <= 1:
+            return SequentialSampler(eval_dataset)
+        return order
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
