@@ -99,12 +99,12 @@ def test_tables():
         "logits_difference": 2e-7,
     }
     twice = {**result, "median_seconds": {"hf_gpt": 0.6, "openai-gpt": 2.0, "gpt2": 4.0}}
-    padding = {"suite": "padding", "rows": 1000, "padding": {"hf_gpt": 0.02, "peers": 0.5}}
+    padding = {"suite": "padding", "rows": 1000, "padding": {"hf_gpt": 0.02, "evaluation": 0.01, "peers": 0.5}}
     results = {"1 choices": result, "2 choices": twice, "TREC, padding": padding}
     lines = table(results).splitlines()
     assert lines[2] == "| 1 choices | 0.50 s | 2.00 x | 4.00 x | - | 0.25 | 1.0%, 20.0% | 90% | 2e-07 |"
     assert len(lines) == 4
-    assert padding_table(results).splitlines()[2] == "| TREC | 1,000 | 2.0% | 50.0% |"
+    assert padding_table(results).splitlines()[2] == "| TREC | 1,000 | 2.0% | 1.0% | 50.0% |"
     assert sweep_growth(results, "choices") == "- 2 choices: hf_gpt 1.20 x, openai-gpt 2.00 x, gpt2 2.00 x"
     assert table({"TREC, padding": padding, "tokenize": {"suite": "tokenize"}}) == ""
 

@@ -102,5 +102,5 @@ def test_rows_of_like_length_are_evaluated_together_and_predictions_keep_the_ord
     else:
         trainer.compute_metrics = None
         np.testing.assert_allclose(np.concatenate(trainer.predict(trees).predictions), alone, atol=1e-6)
-    lengths = sum(seen[:3], [])
+    lengths = [length for batch in seen[:3] for length in batch]
     assert (lengths == sorted(lengths, reverse=True)) == (not settings)

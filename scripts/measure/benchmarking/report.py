@@ -64,10 +64,11 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
 def padding_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """A Markdown table of the padding in an epoch of each data set; empty where none was measured."""
     measured = {name: result for name, result in results.items() if result["suite"] == "padding"}
-    lines = ["| rows of 32 to a batch | rows | hf_gpt | random batches of single sequences |", "|---|---|---|---|"]
+    lines = ["| rows of 32 to a batch | rows | training | evaluation | random batches of single sequences |"]
+    lines.append("|---" * 5 + "|")
     for name, result in measured.items():
-        ours, theirs = result["padding"]["hf_gpt"], result["padding"]["peers"]
-        lines.append(f"| {name.removesuffix(', padding')} | {result['rows']:,} | {ours:.1%} | {theirs:.1%} |")
+        shares = " | ".join(f"{result['padding'][kind]:.1%}" for kind in ("hf_gpt", "evaluation", "peers"))
+        lines.append(f"| {name.removesuffix(', padding')} | {result['rows']:,} | {shares} |")
     return "\n".join(lines) if measured else ""
 
 

@@ -171,18 +171,23 @@ def make_workload(
 
 
 def epoch_padding(source: Files, seed: int, data_dir: Path, tokenizer: GPTTokenizer) -> dict:
-    """Shares of padding in an epoch of a data set: our batches of like length, and random ones of single sequences."""
+    """
+    Shares of padding in an epoch of a data set: our batches of like length, in training and (sorted altogether) in
+    evaluation, and random ones of single sequences.
+    """
     random = np.random.default_rng(seed)
     rows = source.rows(PADDING_ROWS, random, data_dir, tokenizer)
     lengths = [len(TokenTree.from_paths(row)) for row in rows]
     order = list(LengthGroupedSampler(lengths, source.batch_size, seed))
     grouped, shuffled = [rows[index] for index in order], [rows[index] for index in random.permutation(order)]
+    by_length = [rows[index] for index in np.argsort(lengths)[::-1]]
     return {
         "suite": "padding",
         "rows": len(rows),
         "tokens": sum(lengths),
         "padding": {
             "hf_gpt": padding_share(_batches(grouped, source.batch_size), as_trees=True),
+            "evaluation": padding_share(_batches(by_length, source.batch_size), as_trees=True),
             "peers": padding_share(_batches(shuffled, source.batch_size), as_trees=False),
         },
     }
