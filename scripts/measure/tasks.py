@@ -304,6 +304,9 @@ def draw(results: dict[str, dict], study: str, path: Path) -> None:
         axes.set(title=panel, xlabel="blocks transferred" if study == "layers" else "rows trained on", ylabel="metric")
         if study == "rows":
             axes.set_xscale("log")
+        ticks = sorted({x for points in labels.values() for x, _ in points})
+        axes.minorticks_off()
+        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         axes.legend()
     write_picture(path, figure, results)
 
