@@ -6,12 +6,12 @@ from pathlib import Path
 from ..adapters import HEAD_CONFIG
 from ..cards.callback import EMISSIONS
 from ..files import FACTS, METRICS, PREDICTIONS, PRETRAINING, UNFINISHED, check_empty, contents
-from ..tasks.submissions import GLUE_FILES, STORY_CLOZE_FILE
+from ..tasks.submissions import SUBMISSION_FILES
 from .arguments import LauncherArguments
 from .checkpoints import checkpoint_problems, checkpoints_in, discard, last_checkpoint
 
-RESULT_FILES = (METRICS, PREDICTIONS, PRETRAINING, "README.md", *GLUE_FILES.values())
-RESULT_FILES += (STORY_CLOZE_FILE, FACTS, EMISSIONS)
+RESULT_FILES = (METRICS, PREDICTIONS, PRETRAINING, "README.md", FACTS, EMISSIONS)
+RESULT_FILES += (*SUBMISSION_FILES.values(),)
 # A whole model and an adapter in one folder would be taken for each other.
 MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors")
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", HEAD_CONFIG)

@@ -27,9 +27,9 @@ from ..files.reading import read_json
 from ..model.modeling_gpt import GPTTaskModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData, TaskSpec
-from ..tasks.metrics import compute_metrics_for, logits_of, predictions_from_logits
+from ..tasks.metrics import compute_metrics_for, logits_of
 from ..tasks.report import chance_level, chance_warning, describe_task, write_predictions
-from ..tasks.submissions import can_submit, write_submission
+from ..tasks.submissions import write_submission
 from ..trees.collators import IGNORED_LABEL, TokenTreeCollator
 from ..trees.transforms import InputTransform
 from .arguments import DataArguments, FineTuningArguments, ModelArguments, on_precision
@@ -222,10 +222,10 @@ def measure(trainer: GPTTrainer, prepared: Prepared) -> dict[str, Scores]:
             logits, scores[split] = predict_split(trainer, rows, part.spec)
             if split == "test" and trainer.is_world_process_zero():
                 write_predictions(part.output / PREDICTIONS, rows, logits, part.spec)
-                ids = rows["id"][:]
-                if prepared.data.max_eval_rows is None and can_submit(part.spec, ids):
-                    answers = predictions_from_logits(logits, part.spec)
-                    print(f"For the judges: {write_submission(part.spec, ids, answers, part.output)}")
+                if prepared.data.max_eval_rows is None:
+                    written = write_submission(part.output, rows, logits, part.spec)
+                    if written is not None:
+                        print(f"For the judges: {written}")
     return found
 
 

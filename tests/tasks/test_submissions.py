@@ -1,9 +1,11 @@
 """Predictions in GLUE's and Story Cloze's own forms."""
 
+import numpy as np
 import pytest
+from datasets import Dataset
 
 from hf_gpt.tasks import TASKS, get_task
-from hf_gpt.tasks.submissions import GLUE_FILES, can_submit, submission_text, write_submission
+from hf_gpt.tasks.submissions import STORY_CLOZE, SUBMISSION_FILES, submission_text, write_submission
 
 
 @pytest.mark.parametrize(
@@ -27,7 +29,7 @@ def test_glue_rows_are_ordered_by_index():
     assert submission_text(get_task("sst2"), ["2", "0", "1"], [1, 0, 0]).splitlines()[1:] == ["0\t0", "1\t0", "2\t1"]
 
 
-@pytest.mark.parametrize("name", GLUE_FILES)
+@pytest.mark.parametrize("name", [name for name in SUBMISSION_FILES if name != STORY_CLOZE])
 def test_every_glue_task_has_a_form(name):
     last = 5.0 if name == "stsb" else TASKS[name].num_labels - 1
     written = submission_text(TASKS[name], ["0"], [last]).splitlines()[1].split("\t")[1]
@@ -39,37 +41,21 @@ def test_story_cloze_counts_endings_from_one():
     assert text == 'InputStoryid,AnswerRightEnding\n"b9,x",2\na1,1\n'
 
 
-def test_what_can_be_handed_in():
-    assert can_submit(get_task("rocstories"), ["x"])
-    assert can_submit(get_task("rte"), ["1", "0"])
-    assert not can_submit(get_task("rte"), ["test-1", "test-2"])
-    assert not can_submit(get_task("copa"), ["0"])
+def test_what_cannot_be_handed_in(tmp_path):
+    """Rows of another publication, rows that are missing or stand twice, and tasks without judges."""
+    for ids in (["test-1", "test-2"], ["0", "2"], ["0", "0"]):
+        assert submission_text(get_task("rte"), ids, [0, 1]) is None
+    rows, logits = Dataset.from_dict({"id": ["0"]}), np.array([[0.0, 1.0]])
+    assert write_submission(tmp_path, rows, logits, get_task("copa")) is None
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(
-    ("task", "ids", "predictions", "message"),
-    [
-        ("copa", ["0"], [0], "copa has no submission form. Those that have: cola"),
-        ("rte", ["0", "2"], [0, 1], "not GLUE's, 0 to 1.*Predict all rows"),
-        ("rte", ["0", "0"], [0, 1], "not GLUE's"),
-        ("rte", ["0"], [0, 1], "1 ids and 2 predictions"),
-        ("rte", ["0"], [2], "prediction 2 is not an index from 0 to 1"),
-        ("rte", ["0"], [0.5], "prediction 0.5 is not an index"),
-        ("rocstories", ["a"], [-1], "prediction -1 is not an index"),
-    ],
-    ids=["no-form", "row-missing", "row-twice", "lengths", "label", "probability", "ending"],
+    ("task", "name", "answer"), [("rte", "RTE.tsv", "0\tnot_entailment"), ("rocstories", "story_cloze.csv", "0,2")]
 )
-def test_wrong_predictions(task, ids, predictions, message):
-    with pytest.raises(ValueError, match=message):
-        submission_text(get_task(task), ids, predictions)
-
-
-@pytest.mark.parametrize(("task", "name"), [("mnli", "MNLI-m.tsv"), ("rocstories", "story_cloze.csv")])
-def test_file_is_written_whole_or_not_at_all(task, name, tmp_path):
-    path = write_submission(get_task(task), ["0"], [1], tmp_path / "new")
+def test_file_for_the_judges(task, name, answer, tmp_path):
+    rows, logits = Dataset.from_dict({"id": ["0"]}), np.array([[0.0, 1.0]])
+    path = write_submission(tmp_path / "new", rows, logits, get_task(task))
     assert path == tmp_path / "new" / name
-    written = path.read_text()
-    with pytest.raises(ValueError, match="not an index"):
-        write_submission(get_task(task), ["0"], [7], tmp_path / "new")
-    assert path.read_text() == written
+    assert path.read_text().splitlines()[1:] == [answer]
     assert [file.name for file in path.parent.iterdir()] == [name]
