@@ -182,10 +182,6 @@ class TaskSpec:
         return self.metrics[0]
 
     @property
-    def hub_id(self) -> str | None:
-        return self.hub.id if self.hub else None
-
-    @property
     def reads_own_files(self) -> bool:
         """Whether the files are a user's own, named one by one, and not a publisher's."""
         return self.default_dir == Path()
