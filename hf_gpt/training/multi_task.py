@@ -129,10 +129,11 @@ class MultiTaskTrainer(GPTTrainer):
         mixture = self.mixture()
         lines = [f"An epoch has {sum(mixture.batch_counts())} steps, each of one task:"]
         for number, (task, part) in enumerate(self.train_dataset.parts.items()):
-            order = mixture.batches_of(number).reshape(-1) - mixture.first_index(number)
+            batches = mixture.batches_of(number)
             lengths = part.rows.with_format("numpy")["length"][:]
-            padding = describe_batches(lengths, order[order < len(lengths)], self.args.train_batch_size).strip()
-            lines.append(f"  {task}: {mixture.batch_counts()[number]} steps; {padding}")
+            order = batches[batches < len(lengths)]
+            padding = describe_batches(lengths, order, self.args.train_batch_size).strip()
+            lines.append(f"  {task}: {len(batches)} steps; {padding}")
         return "\n".join(lines)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:

@@ -80,29 +80,25 @@ class MultiTaskSampler(Sampler[int]):
         rows = [min(len(values), self.rows_cap or len(values)) for values in self.lengths]
         return [-(-count // self.batch_size) for count in rows]
 
-    def first_index(self, number: int) -> int:
-        """Index of a task's first row."""
-        return int(self._starts[number])
-
     def __len__(self) -> int:
         return sum(self.batch_counts()) * self.batch_size
 
     def __iter__(self) -> Iterator[int]:
         random = np.random.default_rng([self.seed, self.epoch, _ORDER_OF_TASKS])
         counts = self.batch_counts()
-        batches = [iter(self.batches_of(number)) for number in range(len(counts))]
+        batches = [iter(start + self.batches_of(number)) for number, start in enumerate(self._starts[:-1])]
         for number in random.permutation(np.repeat(np.arange(len(counts)), counts)):
             yield from next(batches[number]).tolist()
 
     def batches_of(self, number: int) -> np.ndarray:
-        """Indices of one task's global batches in this epoch, `(batches, batch_size)`."""
+        """One task's global batches in this epoch, `(batches, batch_size)`, as indices of its rows and its filler."""
         lengths = self.lengths[number]
         rows = self._rows_of_epoch(len(lengths))
         fillers = -len(rows) % self.batch_size
         order = LengthGroupedSampler(lengths[rows], self.batch_size, self.seed, fillers=fillers)
         order.set_epoch(self.epoch)
         indices = np.append(rows, np.full(fillers, len(lengths)))
-        return (self.first_index(number) + indices[np.fromiter(order, dtype=np.int64)]).reshape(-1, self.batch_size)
+        return indices[np.fromiter(order, dtype=np.int64)].reshape(-1, self.batch_size)
 
     def _rows_of_epoch(self, count: int) -> np.ndarray:
         """The rows of a task that this epoch reads: all of them, or the next part of a random order of them."""
