@@ -283,18 +283,13 @@ class LengthGroupedSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         random = np.random.default_rng([self.seed, self.epoch])
         order = random.permutation(len(self.lengths))
-        batches = []
         for start in range(0, len(order), self.pool_size):
             pool = order[start : start + self.pool_size]
-            pool = pool[np.argsort(self.lengths[pool], kind="stable")]
-            batches += [pool[first : first + self.batch_size] for first in range(0, len(pool), self.batch_size)]
+            order[start : start + self.pool_size] = pool[np.argsort(self.lengths[pool], kind="stable")]
         # Only the last batch may be incomplete: the loader cuts the flat order into batches again.
-        full = [batch for batch in batches if len(batch) == self.batch_size]
-        rest = [batch for batch in batches if len(batch) < self.batch_size]
-        for index in [*random.permutation(len(full))]:
-            yield from full[index].tolist()
-        for batch in rest:
-            yield from batch.tolist()
+        full, rest = np.split(order, [len(order) // self.batch_size * self.batch_size])
+        yield from random.permutation(full.reshape(-1, self.batch_size)).ravel().tolist()
+        yield from rest.tolist()
         yield from range(len(self.lengths), len(self))
 
 
