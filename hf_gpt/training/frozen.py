@@ -4,13 +4,14 @@ Training a task head on frozen features, which are computed once.
     head = FrozenFeatureHead(model)
     rows = cache_features(head, {"train": train, "test": test}, TokenTreeCollator(pad_token_id), args)
     trainer = FrozenFeatureTrainer(
-        model=head, args=args, train_dataset=rows["train"], data_collator=FeatureCollator.of(model.config)
+        model=head, args=args, train_dataset=rows["train"], data_collator=FeatureCollator(model.config)
     )
 
 A frozen model gives every row the same states each time, so the states at the classify tokens of all rows are kept in
 tables of `datasets`, and the head is trained on these. Without the cache the same head runs the model in every step.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,7 +178,7 @@ class PreparedHead(Prepared):
         if self.model_args.cache_features:
             (part,) = self.parts
             part.rows = cache_features(self.model, part.rows, self.collator, self.args)
-            self.collator = FeatureCollator.of(self.model.config)
+            self.collator = FeatureCollator(self.model.config)
         return super().make_trainer()
 
     def settings_of(self, part: Part) -> dict[str, Any]:
@@ -187,15 +188,9 @@ class PreparedHead(Prepared):
 
 @dataclass
 class FeatureCollator:
-    """Batches of cached features, of so many `layers` of a `width` each, for `FrozenFeatureHead`."""
+    """Batches of cached features of a model of this configuration, for `FrozenFeatureHead`."""
 
-    layers: int
-    width: int
-
-    @classmethod
-    def of(cls, config: GPTConfig) -> "FeatureCollator":
-        """The collator for a model's features."""
-        return cls(len(config.layers_of_head), config.n_embd)
+    config: GPTConfig
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """
@@ -203,12 +198,13 @@ class FeatureCollator:
         optionally, `label`. A row without `features` fills up a batch (see `PaddedDataset`): it has one path, whose
         features are 0.
         """
-        filler = np.zeros(self.layers * self.width, dtype=np.float32)
+        shape = (len(self.config.layers_of_head), self.config.n_embd)
+        filler = np.zeros(math.prod(shape), dtype=np.float32)
         found = [row.get("features", filler) for row in rows]
-        states = torch.from_numpy(np.concatenate(found)).view(-1, self.layers, self.width)
+        states = torch.from_numpy(np.concatenate(found)).view(-1, *shape)
         counts = torch.tensor([len(row) // len(filler) for row in found])
         present = torch.arange(int(counts.max())) < counts.unsqueeze(1)  # (batch, paths)
-        features = torch.zeros(*present.shape, self.layers, self.width)
+        features = torch.zeros(*present.shape, *shape)
         features[present] = states  # (batch, paths, layers, n_embd)
         batch = {"features": features, "present": present}
         if "label" in rows[0]:

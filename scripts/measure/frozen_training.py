@@ -77,7 +77,7 @@ def measure(args: MeasureArguments) -> dict:
             start = time.perf_counter()
             rows = cache_features(head, {"train": rows}, collate, training)["train"]
             seconds["computing the features"] = time.perf_counter() - start
-            collate = FeatureCollator.of(model.config)
+            collate = FeatureCollator(model.config)
         times = _EpochTimes()
         trainer = FrozenFeatureTrainer(
             model=head, args=training, train_dataset=rows, data_collator=collate, callbacks=[times]

@@ -155,7 +155,7 @@ def test_cached_features_are_those_of_the_whole_model(head, tiny_model, tmp_path
     rows = {"train": encoded_rows([2, 3, 1, 2]), "test": encoded_rows([3, 1], seed=1)}
     cached = cache_features(trained, rows, TokenTreeCollator(PAD), arguments(tmp_path))
     chosen = [cached["test"][0], cached["train"][2], {"label": -100}, cached["train"][1]]
-    batch = FeatureCollator.of(model.config)(chosen)
+    batch = FeatureCollator(model.config)(chosen)
     assert batch["features"].shape == (4, 3, 3, 32)
     assert batch["present"].tolist() == [[True] * 3, [True, False, False], [True, False, False], [True] * 3]
     assert batch["labels"].tolist() == [0, 0, -100, 0]
