@@ -37,8 +37,6 @@ from .zero_shot import (
     zero_shot_transform,
 )
 
-RESULT_FILES = (METRICS, PREDICTIONS)
-
 
 @dataclass
 class EvaluationArguments(LauncherArguments):
@@ -79,7 +77,7 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
         **extra,
     }
     if args.process_index == 0:
-        for name in RESULT_FILES:
+        for name in (METRICS, PREDICTIONS):
             (output / name).unlink(missing_ok=True)
         write_predictions(output / PREDICTIONS, rows, logits, spec)
         write_json(output / METRICS, record)
