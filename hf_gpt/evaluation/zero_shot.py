@@ -89,40 +89,30 @@ class ZeroShotTransform:
     words: tuple[tuple[int, ...], ...] = ()
     share_prefix: bool = True
 
-    def __call__(self, row: Mapping[str, Any]) -> TokenTree:
-        """The tree of a row, one path per candidate."""
-        return self.fit(row)[0]
-
     def fit(self, row: Mapping[str, Any]) -> tuple[TokenTree, int]:
-        """The tree of a row, and how many tokens of its texts truncation takes away."""
-        given, candidates = self._parts(row)
+        """The tree of a row, one path per candidate, and how many tokens of its texts truncation takes away."""
+        given, candidates, cut_tokens = self._parts(row)
         tree = TokenTree.from_paths(
             [[*given, *candidate] for candidate in candidates], share_limit=None if self.share_prefix else 0
         )
         # The first token of a text has nothing before it to be predicted from.
         first = max(1, len(given))
-        tree = replace(tree, lm_weights=tuple(float(position >= first) for position in tree.position_ids))
-        return tree, self._cut_tokens(row, given, candidates)
+        return replace(tree, lm_weights=tuple(float(position >= first) for position in tree.position_ids)), cut_tokens
 
-    def _parts(self, row: Mapping[str, Any]) -> tuple[list[int], list[Ids]]:
-        """The tokens that all candidates follow, and those of the candidates."""
+    def _parts(self, row: Mapping[str, Any]) -> tuple[list[int], list[Ids], int]:
+        """The tokens that all candidates follow, those of the candidates, and how many did not fit."""
         if self.kind == "choices":
             # The rules leave room for three special tokens, of which there are none.
             first, seconds = TRUNCATION_RULES[self.rule](
                 row["context"], row["choices"], row["question"], self.max_length + 3
             )
-            return first, seconds
+            tokens = sum(map(len, (row["context"], row["question"], *row["choices"])))
+            return first, seconds, tokens - sum(map(len, (first, *seconds)))
         if self.kind == "words":
-            room = self.max_length - len(self.prompt) - max(map(len, self.words))
-            return [*row["text"][:room], *self.prompt], list(self.words)
-        return [], [row["text"][: self.max_length]]
-
-    def _cut_tokens(self, row: Mapping[str, Any], given: Ids, candidates: Sequence[Ids]) -> int:
-        if self.kind == "choices":
-            texts = [row["context"], row["question"], *row["choices"]]
-            return sum(map(len, texts)) - len(given) - sum(map(len, candidates))
-        kept = len(given) - len(self.prompt) if self.kind == "words" else len(candidates[0])
-        return len(row["text"]) - kept
+            text = row["text"][: self.max_length - len(self.prompt) - max(map(len, self.words))]
+            return [*text, *self.prompt], list(self.words), len(row["text"]) - len(text)
+        text = row["text"][: self.max_length]
+        return [], [text], len(row["text"]) - len(text)
 
 
 def zero_shot_transform(

@@ -50,7 +50,7 @@ def plain_log_probs(model, given: list[int], candidate: list[int]) -> torch.Tens
 
 
 def scores(model, transform: ZeroShotTransform, rows: list[dict]) -> torch.Tensor:
-    features = [{**vars(transform(row)), "label": 0} for row in rows]
+    features = [{**vars(transform.fit(row)[0]), "label": 0} for row in rows]
     with torch.no_grad():
         return ZeroShotScorer(model, transform.kind)(**TokenTreeCollator(PAD)(features))["logits"]
 
@@ -90,11 +90,11 @@ def test_texts_get_the_mean_log_probability_of_their_tokens(model):
     ids=["fits", "choices", "words", "threshold"],
 )
 def test_what_is_too_long_is_cut(transform, row, paths, cut):
-    tree = transform(row)
+    tree, cut_tokens = transform.fit(row)
     path = [tree.input_ids[index] for index in tree.path(0)]
     assert [path] == paths
     assert max(tree.position_ids) < transform.max_length
-    assert transform.fit(row)[1] == cut
+    assert cut_tokens == cut
 
 
 def test_threshold():

@@ -34,7 +34,7 @@ def own_log_probabilities(folder: Path, item: dict) -> list[float]:
         "question": [],
         "choices": [tokenizer(choice)["input_ids"] for choice in item["choices"]],
     }
-    tree = ZeroShotTransform("choices", 64)(row)
+    tree, _ = ZeroShotTransform("choices", 64).fit(row)
     with torch.no_grad():
         # "words" sums, as the harness does; "choices" takes the mean.
         return ZeroShotScorer(model, "words")(**TokenTreeCollator(8003)([vars(tree)]))["logits"][0].tolist()
