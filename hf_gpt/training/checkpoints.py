@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from transformers import Trainer, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, OPTIMIZER_NAME_BIN, SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, TrainOutput
-from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_NAME
 
 from ..files import UNFINISHED, check_space, sync
 from ..hub import push
@@ -83,27 +83,24 @@ def _random_states(folder: Path) -> set[str]:
 def _weight_problems(folder: Path) -> list[str]:
     if (folder / "pytorch_model_fsdp_0" / ".metadata").is_file():
         return []
-    names = [name for name in (SAFE_WEIGHTS_NAME, ADAPTER_SAFE_WEIGHTS_NAME) if (folder / name).is_file()]
-    if (folder / SAFE_WEIGHTS_INDEX_NAME).is_file():
-        try:
-            index = json.loads((folder / SAFE_WEIGHTS_INDEX_NAME).read_text(encoding="utf-8"))
-            names += sorted(set(index["weight_map"].values()))
-        except (OSError, ValueError, KeyError, AttributeError) as error:
-            return [f"{SAFE_WEIGHTS_INDEX_NAME} cannot be read ({type(error).__name__})"]
-    problems = [] if names else [f"{SAFE_WEIGHTS_NAME} is missing"]
-    for name in names:
-        try:
-            # Checks the header, and that the file is exactly as long as the header says.
-            with safe_open(folder / name, framework="pt"):
-                pass
-        except (OSError, SafetensorError) as error:
-            problems.append(f"{name} cannot be read ({error})")
-    return problems
+    path = _first_file(folder, SAFE_WEIGHTS_NAME, ADAPTER_SAFE_WEIGHTS_NAME)
+    if path is None:
+        return [f"{SAFE_WEIGHTS_NAME} is missing"]
+    try:
+        # Checks the header, and that the file is exactly as long as the header says.
+        with safe_open(path, framework="pt"):
+            return []
+    except (OSError, SafetensorError) as error:
+        return [f"{path.name} cannot be read ({error})"]
+
+
+def _first_file(folder: Path, *names: str) -> Path | None:
+    return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def _archive_problems(folder: Path, *names: str) -> list[str]:
     """Problems of the first of these files that is there: archives of `torch.save`, whose checksums are compared."""
-    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    path = _first_file(folder, *names)
     if path is None:
         return [f"{names[0]} is missing"]
     try:
