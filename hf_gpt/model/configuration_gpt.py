@@ -20,6 +20,7 @@ AUTO_MAP = {
     "AutoModelForSequenceClassification": "modeling_gpt.GPTForSequenceClassification",
     "AutoModelForTokenClassification": "modeling_gpt.GPTForTokenClassification",
 }
+DROPOUTS = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop")
 SPECIAL_IDS = (
     "pad_token_id",
     "bos_token_id",
@@ -156,9 +157,8 @@ class GPTConfig(PreTrainedConfig):
                 raise ValueError(f"{name} must be at least 1, not {size}.")
         if self.n_embd % self.n_head:
             raise ValueError(f"n_embd ({self.n_embd}) must be a multiple of n_head ({self.n_head}).")
-        shares = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop")
-        for name in (*shares, "lm_coef", "initializer_range", "layer_norm_epsilon"):
-            below, words = (1, "less than 1") if name in shares else (math.inf, "finite")
+        for name in (*DROPOUTS, "lm_coef", "initializer_range", "layer_norm_epsilon"):
+            below, words = (1, "less than 1") if name in DROPOUTS else (math.inf, "finite")
             if not 0 <= getattr(self, name) < below:
                 raise ValueError(f"{name} must be at least 0 and {words}, not {getattr(self, name)}.")
         if isinstance(self.head_layers, int) and not 0 <= self.head_layers <= self.n_layer:

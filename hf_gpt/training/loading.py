@@ -10,7 +10,7 @@ from ..conversion.tokenizers import check_ids
 from ..files.weights import draw_head
 from ..loading import Source
 from ..model import modeling_gpt
-from ..model.configuration_gpt import GPTConfig, default_generation_config
+from ..model.configuration_gpt import DROPOUTS, GPTConfig, default_generation_config
 from ..model.modeling_gpt import GPTForSequenceClassification, GPTForTokenClassification, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskSpec
@@ -78,7 +78,7 @@ def _settings(args: ModelArguments, spec: TaskSpec, keep_head: bool) -> dict[str
     """What the task and the arguments change in the configuration."""
     settings: dict[str, Any] = {"lm_coef": args.lm_coef, "release_quirks": args.release_quirks}
     if args.dropout is not None:
-        settings |= dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"), args.dropout)
+        settings |= dict.fromkeys(DROPOUTS, args.dropout)
     if not keep_head:
         # What a head before it may have left.
         settings |= {"head_layers": None, "problem_type": None}

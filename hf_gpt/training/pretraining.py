@@ -19,7 +19,7 @@ from ..conversion.tokenizers import check_ids
 from ..files import PRETRAINING, in_output_folder, write_json
 from ..files.flags import flag
 from ..loading import Source, open_source
-from ..model.configuration_gpt import GPTConfig, default_generation_config
+from ..model.configuration_gpt import DROPOUTS, GPTConfig, default_generation_config
 from ..model.modeling_gpt import GPTForCausalLM, GPTForMaskedLM, GPTLanguageModel, GPTModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import MaskedRows, PackedRowCollator
@@ -37,7 +37,6 @@ GIVEN_MODEL = {"learning_rate": 6.25e-5, "warmup_steps": 0.1}
 MASK = "<mask>"
 # What the columns of samples are, of a causal and of a masked model.
 _SHOWN = ("what the model goes on with", "what the model fills in | what stood there")
-_DROPOUTS = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop")
 
 
 @dataclass
@@ -93,7 +92,7 @@ class ShapeArguments:
 
     def dropouts(self) -> dict[str, float]:
         """The rates of a configuration that `--dropout` changes."""
-        return {} if self.dropout is None else dict.fromkeys(_DROPOUTS, self.dropout)
+        return {} if self.dropout is None else dict.fromkeys(DROPOUTS, self.dropout)
 
 
 @dataclass
@@ -261,7 +260,7 @@ def new_config(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTConfig:
         is_causal=not shape.masked,
         # No text holds them.
         untrained_token_ids=[token_id for token_id in specials if token_id is not None],
-        **(dict.fromkeys(_DROPOUTS, 0.0) | shape.dropouts()),
+        **(dict.fromkeys(DROPOUTS, 0.0) | shape.dropouts()),
     )
     config._attn_implementation = shape.attn_implementation
     return config
@@ -339,5 +338,5 @@ def _card(texts: TextArguments, shape: ShapeArguments, start: str, output: Path)
 def _settle_dropouts(config: GPTConfig, shape: ShapeArguments) -> None:
     """Task heads that start from a new model train with the paper's dropout, from a given one with that one's own."""
     own = GPTConfig() if shape.source is None else shape.source.config(n_head=shape.n_head)
-    for name in _DROPOUTS:
+    for name in DROPOUTS:
         setattr(config, name, getattr(own, name))
