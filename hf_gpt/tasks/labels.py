@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..files.texts import input_error
 from .readers import BadRowError
-from .rows import field_of, is_empty, labels_in
+from .rows import field_of, is_empty, labels_in, number_of
 from .sources import Source
 from .spec import LABEL_SEPARATORS, MULTI_LABEL, TaskSpec
 
@@ -49,16 +49,15 @@ def inferred_labels(spec: TaskSpec, source: Source) -> tuple[tuple[str, ...], li
         warnings = _check_several_labels(source, labels, several)
     else:
         warnings = _check_classes(source, labels)
-    whole = all(label.lstrip("-").isdecimal() and _number(label) is not None for label in labels)
+    whole = all(label.lstrip("-").isdecimal() and math.isfinite(number_of(label)) for label in labels)
     return tuple(sorted(labels, key=int if whole else str)), warnings
 
 
 def _check_classes(source: Source, labels: Counter[str]) -> list[str]:
     """Raise a `ValueError` where the one label of each row looks like a score, or like no label; else warnings."""
     way_out = "If these are classes, name them all with --class_names."
-    numbers = [number for number in map(_number, labels) if number is not None]
-    are_numbers = len(numbers) == len(labels)
-    decimal = next((label for label in labels if are_numbers and not _number(label).is_integer()), None)
+    are_numbers = all(math.isfinite(number_of(label)) for label in labels)
+    decimal = next((label for label in labels if are_numbers and not number_of(label).is_integer()), None)
     is_scattered = len(labels) >= _MANY_CLASSES and 2 * len(labels) > labels.total()
     if decimal is not None or is_scattered:
         found = f"{len(labels):,} different labels in {labels.total():,} rows"
@@ -104,11 +103,3 @@ def _joined_labels(labels: Iterable[str]) -> tuple[str, str] | None:
             if all(pieces) and any(part in alone or counts[part] > 1 for part in pieces):
                 return label, separator
     return None
-
-
-def _number(label: str) -> float | None:
-    try:
-        number = float(label)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

@@ -245,10 +245,7 @@ class RowReader:
 
     def _score(self, record: Record, raw: Any) -> float:
         low, high = self.spec.score_range or (-math.inf, math.inf)
-        try:
-            score = float(raw)
-        except (TypeError, ValueError, OverflowError):
-            score = math.nan
+        score = number_of(raw)
         if not math.isfinite(score) or not low <= score <= high:
             between = f" from {low:g} to {high:g}" if self.spec.score_range else ""
             raise BadRowError(record, f"the score {raw!r} is not a number{between}.", "Correct the row.")
@@ -286,6 +283,14 @@ def written_label(raw: Any) -> str:
     if isinstance(raw, float) and raw.is_integer():
         raw = int(raw)
     return str(raw).strip()
+
+
+def number_of(label: Any) -> float:
+    """The number that a label is, NaN if it is none."""
+    try:
+        return float(label)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def _encodable(record: Record, text: str) -> str:
