@@ -65,12 +65,13 @@ def describe_task(task: TaskData, encoded: dict[str, Dataset], tokenizer: GPTTok
     return "\n".join(lines)
 
 
-def describe_batches(lengths: np.ndarray, order: np.ndarray, batch_size: int) -> str:
+def describe_batches(encoded: Dataset, order: np.ndarray, batch_size: int) -> str:
     """
-    How much of the training batches is padding, in a given order of the rows and in a random one; `lengths` and
-    `order` have the shape `(rows,)`, and `batch_size` rows are padded to the longest of them.
+    How much of the training batches is padding, in a given order of the encoded rows, which may have fillers behind
+    them, and in a random one; `batch_size` rows are padded to the longest of them.
     """
-    random = np.random.default_rng(0).permutation(len(lengths))
+    lengths = encoded.with_format("numpy")["length"][:]
+    order, random = order[order < len(lengths)], np.random.default_rng(0).permutation(len(lengths))
     ours, by_chance = (_padding_share(lengths[indices], batch_size) for indices in (order, random))
     return f"  batches of {batch_size} rows a device are {ours:.1%} padding (in random order {by_chance:.1%})"
 

@@ -130,9 +130,7 @@ class MultiTaskTrainer(GPTTrainer):
         lines = [f"An epoch has {sum(mixture.batch_counts())} steps, each of one task:"]
         for number, (task, part) in enumerate(self.train_dataset.parts.items()):
             batches = mixture.batches_of(number)
-            lengths = part.rows.with_format("numpy")["length"][:]
-            order = batches[batches < len(lengths)]
-            padding = describe_batches(lengths, order, self.args.train_batch_size).strip()
+            padding = describe_batches(part.rows, batches.ravel(), self.args.train_batch_size).strip()
             lines.append(f"  {task}: {len(batches)} steps; {padding}")
         return "\n".join(lines)
 

@@ -127,9 +127,8 @@ class GPTTrainer(WholeCheckpointTrainer):
 
     def describe_batches(self) -> str:
         """How much of the batches of the first epoch is padding."""
-        lengths = self.train_dataset.with_format("numpy")["length"][:]
         order = np.fromiter(self.train_sampler(self.filled_rows()), dtype=np.int64)
-        return describe_batches(lengths, order[order < len(lengths)], self.args.train_batch_size)
+        return describe_batches(self.train_dataset, order, self.args.train_batch_size)
 
     def filled_rows(self) -> PaddedDataset:
         """The training rows, as many as fill the batches of all ranks."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import (
@@ -149,10 +150,10 @@ def test_configurations_of_the_experiments():
 
 
 def test_padding_of_the_batches():
-    lengths = np.array([2, 9, 2, 9, 2, 9])
-    text = describe_batches(lengths, np.array([0, 2, 4, 1, 3, 5]), batch_size=3)
+    rows = Dataset.from_dict({"length": [2, 9, 2, 9, 2, 9]})
+    text = describe_batches(rows, np.array([0, 2, 4, 1, 3, 5, 6]), batch_size=3)
     assert "batches of 3 rows a device are 0.0% padding" in text
-    text = describe_batches(lengths, np.array([0, 1, 2, 3, 4, 5]), batch_size=4)
+    text = describe_batches(rows, np.array([0, 1, 2, 3, 4, 5]), batch_size=4)
     assert f"are {1 - 33 / 54:.1%} padding" in text
 
 
@@ -357,7 +358,6 @@ def test_wrong_configuration_files(content, message, tmp_path):
 
 
 def test_chance_is_called_out():
-    from datasets import Dataset
 
     labels = Dataset.from_dict({"label": [0, 1] * 100})
     spec = get_task("questions")
