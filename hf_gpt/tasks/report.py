@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from datasets import Dataset
+from scipy.special import expit, softmax
 
 from ..files import atomic
 from ..model.tokenization_gpt import GPTTokenizer
@@ -152,9 +152,9 @@ def _table_of_labels(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> It
     if spec.problem_type == "regression":
         values, names = logits.reshape(len(logits), 1), ["score"]
     elif spec.problem_type == MULTI_LABEL:
-        values = 1 / (1 + np.exp(-logits))
+        values = expit(logits)
     else:
-        values = torch.tensor(logits).softmax(-1).numpy()
+        values = softmax(logits, axis=-1)
     yield [*columns, "label", "prediction", *names]
     for row, prediction, numbers in zip(rows, predictions, values, strict=True):
         label = _written_label(row["label"], spec)
