@@ -15,6 +15,7 @@ from pathlib import Path
 from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
+from tqdm import tqdm
 from transformers.utils import ADAPTER_CONFIG_NAME
 
 from ..files.reading import first_line, read_json
@@ -118,19 +119,11 @@ def _described(staged: Staged, repo_id: str, private: bool) -> str:
     width = max(len(name) for name, _ in files)
     total = sum(size for _, size in files)
     kind = f"{staged.kind}, {'a private' if private else 'a public'} repository if it is new"
-    lines = [f"{repo_id} ({kind}): {len(files)} files, {_size(total)}"]
-    lines += [f"  {name.ljust(width)}  {_size(size):>9}" for name, size in files]
+    lines = [f"{repo_id} ({kind}): {len(files)} files, {tqdm.format_sizeof(total)}B"]
+    lines += [f"  {name.ljust(width)}  {tqdm.format_sizeof(size):>6}B" for name, size in files]
     if staged.left_out:
         lines.append(f"Not uploaded: {', '.join(staged.left_out)}.")
     return "\n".join(lines + staged.notes)
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
 
 
 def _check_login(api: HfApi) -> None:

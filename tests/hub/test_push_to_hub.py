@@ -15,6 +15,7 @@ from datasets import load_dataset
 from huggingface_hub import ModelCard
 from peft import get_peft_model
 from safetensors.torch import load_file, save_file
+from tqdm import tqdm
 from transformers import AutoTokenizer, TrainingArguments
 
 from hf_gpt import GPTConfig, GPTForMultipleChoice, GPTForSequenceClassification, adapter_config
@@ -315,9 +316,9 @@ def test_dry_run_shows_all_and_needs_no_network(folder, script, monkeypatch, cap
     monkeypatch.setattr(sys, "argv", ["push_to_hub.py", str(folder), "--repo_id", "alice/tiny", "--dry_run"])
     script.main()
     printed = capsys.readouterr().out
-    sizes = dict(re.findall(r"^  (\S+) +([\d.]+ \w+)$", printed, flags=re.MULTILINE))
+    sizes = dict(re.findall(r"^  (\S+) +([\d.]+\w+)$", printed, flags=re.MULTILINE))
     assert sizes.keys() == MODEL_FILES | CODE
-    assert sizes["model.safetensors"] == f"{(folder / 'model.safetensors').stat().st_size / 1e6:.1f} MB"
+    assert sizes["model.safetensors"] == f"{tqdm.format_sizeof((folder / 'model.safetensors').stat().st_size)}B"
     assert "Not uploaded: optimizer.pt." in printed
     assert "names no licence" in printed
     assert f"{HEADING}\n\n```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer" in printed
