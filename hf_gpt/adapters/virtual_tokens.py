@@ -1,7 +1,7 @@
 """Prefix and prompt tuning of the task heads: learnt virtual tokens above the roots of token trees."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -185,15 +185,10 @@ class PeftModelForGPTTask(PeftModel):
             ]
         else:
             targets = [(model.get_input_embeddings(), states, 0)]
-        hooks = [
-            module.register_forward_hook(partial(_overwrite, states=own, start=start))
-            for module, own, start in targets
-        ]
-        try:
+        with ExitStack() as hooks:
+            for module, own, start in targets:
+                hooks.enter_context(module.register_forward_hook(partial(_overwrite, states=own, start=start)))
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
 
 
 def virtual_tokens(model: nn.Module) -> int:
