@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -162,7 +163,8 @@ def _written(
         num_return_sequences=copies,
         **settings,
     )
-    rows = [_until_end(model, row) for row in output[:, given:].tolist()]
+    ends = model.config.eos_token_ids  # what follows one is padding
+    rows = [[*takewhile(lambda token: token not in ends, row)] for row in output[:, given:].tolist()]
     # Those that have not ended slide on.
     going = [number for number, row in enumerate(rows) if new_tokens > room == len(row)]
     if going:
@@ -170,12 +172,6 @@ def _written(
         for number, more in zip(going, _written(model, tails, 1, new_tokens - room, **settings), strict=True):
             rows[number] += more
     return rows
-
-
-def _until_end(model: GPTForCausalLM, ids: list[int]) -> list[int]:
-    """The tokens before the one that ends a text, if there is one; what follows it is padding."""
-    ends = set(model.config.eos_token_ids)
-    return ids[: next((place for place, token in enumerate(ids) if token in ends), len(ids))]
 
 
 def _continuation(
