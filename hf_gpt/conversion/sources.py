@@ -203,7 +203,8 @@ def _read_best_params(path: Path, options: SourceOptions) -> Checkpoint:
     check_blocks(file, [array.shape for array in of_blocks], width, 1)
     names = [f"model/h{layer}/{name}" for layer in range(blocks) for name in BLOCK_ARRAYS]
     named = dict(zip(names, of_blocks, strict=True))
-    vocabulary = _vocabulary(file.parent, options)
+    folder = locate(options.tokenizer_source) if options.tokenizer_source else file.parent
+    vocabulary = None if options.no_tokenizer else vocabulary_size(folder)
     if vocabulary is None:
         if options.n_positions is None:
             raise ValueError(
@@ -231,11 +232,6 @@ def _read_best_params(path: Path, options: SourceOptions) -> Checkpoint:
         parameters |= {"score.bias": torch.from_numpy(bias)}
     return Checkpoint("best-params", config, head, parameters)
 
-
-def _vocabulary(folder: Path, options: SourceOptions) -> int | None:
-    if options.no_tokenizer:
-        return None
-    return vocabulary_size(locate(options.tokenizer_source) if options.tokenizer_source else folder)
 
 
 def _read_adapter(path: Path, options: SourceOptions) -> Checkpoint:
