@@ -10,44 +10,31 @@ OpenAI's TensorFlow files of GPT-2, stock `openai-gpt` and `gpt2` (safetensors o
 which is merged into its base model. The output is written under another name and renamed when it is complete.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..conversion.sources import KINDS, LANGUAGE_MODEL, SourceOptions, read_checkpoint
+from ..conversion.sources import KINDS, SourceOptions, read_checkpoint
 from ..conversion.targets import FORMATS, SPECIAL_TOKENS_CHOICES, write_checkpoint, write_folder
 from ..files import check_empty, output_folder
 from ..files.flags import flag
-from ..model.modeling_gpt import HEADS
 from ..training.arguments import check_ranges
 from . import command, parse_arguments
 
 
 @dataclass
-class ConversionArguments:
+class ConversionArguments(SourceOptions):
     """What to convert into what."""
 
     to: str = flag("hf_gpt", "Format to write.", FORMATS)
-    head: str | None = flag(
-        None,
-        "Head of the model, by default the source's; a new one is drawn. language-model is causal-lm without what "
-        "fine-tuning left: labels, and rows of special tokens.",
-        [*HEADS, LANGUAGE_MODEL],
-    )
-    n_positions: int | None = flag(None, "Context length, at most the source's.")
-    n_head: int | None = flag(None, "Attention heads of OpenAI's files, where not width / 64.")
     special_tokens: str = flag(
         "auto",
         "Rows of _start_, _delimiter_, _classify_, <pad> in openai-gpt, which has none: auto drops them where they "
         "are as drawn, and so come back.",
         SPECIAL_TOKENS_CHOICES,
     )
-    tokenizer_source: str | None = flag(None, "Folder of the tokenizer, if another.")
-    no_tokenizer: bool = flag(False, "Convert the weights alone.")
     fast_tokenizer: bool = flag(
         False, "Write the tokenizer as a PreTrainedTokenizerFast, for places without hf_gpt and spaCy."
     )
-    base_model: str | None = flag(None, "Base model of an adapter, if it has moved.")
-    seed: int = flag(0, "Of the special tokens' rows and of a new head.")
     overwrite: bool = flag(False, "Replace an output folder that is not empty.")
 
     def __post_init__(self) -> None:
@@ -68,9 +55,7 @@ def convert(source: str, output: Path, args: ConversionArguments) -> None:
     if Path(source).exists() and output.resolve() in (Path(source).resolve(), *Path(source).resolve().parents):
         raise ValueError(f"{output} holds the source: name another folder to write.")
     check_empty(output, args.overwrite, "Name another folder, or give --overwrite.")
-    names = SourceOptions.__dataclass_fields__
-    options = SourceOptions(**{name: value for name, value in asdict(args).items() if name in names})
-    checkpoint = read_checkpoint(source, options)
+    checkpoint = read_checkpoint(source, args)
     parameters = sum(tensor.numel() for tensor in checkpoint.parameters.values())
     dtype = str(checkpoint.parameters["embed_tokens.weight"].dtype).removeprefix("torch.")
     print(f"{source} is {KINDS[checkpoint.kind]}: {parameters:,} parameters, {dtype}, head {checkpoint.head}.")

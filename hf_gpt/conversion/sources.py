@@ -13,6 +13,7 @@ import torch
 from transformers import GenerationConfig
 
 from ..adapters import base_folder, load_adapter, merge_adapter
+from ..files.flags import flag
 from ..files.reading import progress, read_json, read_tensors
 from ..files.texts import listing
 from ..files.weights import misfits
@@ -83,15 +84,20 @@ class Checkpoint:
 
 @dataclass
 class SourceOptions:
-    """What may be said of a source; see the flags of `scripts/convert.py`."""
+    """What may be said of a source; flags of `scripts/convert.py`."""
 
-    head: str | None = None
-    n_positions: int | None = None
-    n_head: int | None = None
-    tokenizer_source: str | None = None
-    no_tokenizer: bool = False
-    base_model: str | None = None
-    seed: int = 0
+    head: str | None = flag(
+        None,
+        "Head of the model, by default the source's; a new one is drawn. language-model is causal-lm without what "
+        "fine-tuning left: labels, and rows of special tokens.",
+        [*HEADS, LANGUAGE_MODEL],
+    )
+    n_positions: int | None = flag(None, "Context length, at most the source's.")
+    n_head: int | None = flag(None, "Attention heads of OpenAI's files, where not width / 64.")
+    tokenizer_source: str | None = flag(None, "Folder of the tokenizer, if another.")
+    no_tokenizer: bool = flag(False, "Convert the weights alone.")
+    base_model: str | None = flag(None, "Base model of an adapter, if it has moved.")
+    seed: int = flag(0, "Of the special tokens' rows and of a new head.")
 
 
 def locate(source: str) -> Path:
@@ -231,7 +237,6 @@ def _read_best_params(path: Path, options: SourceOptions) -> Checkpoint:
         parameters |= {"score.weight": torch.from_numpy(np.array(weight.T, order="C"))}
         parameters |= {"score.bias": torch.from_numpy(bias)}
     return Checkpoint("best-params", config, head, parameters)
-
 
 
 def _read_adapter(path: Path, options: SourceOptions) -> Checkpoint:
