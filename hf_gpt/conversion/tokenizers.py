@@ -16,16 +16,13 @@ SPECIAL_TOKENS = ("_start_", "_delimiter_", "_classify_", "<pad>")
 _ADVICE = "; --tokenizer_source names another folder, --no_tokenizer does without"
 
 
-def release_tokenizer(
-    directory: str | os.PathLike, vocab_file: str | None = None, merges_file: str | None = None, **settings: Any
-) -> GPTTokenizer:
+def release_tokenizer(directory: str | os.PathLike, **settings: Any) -> GPTTokenizer:
     """
     The tokenizer of OpenAI's release, or of other files of the same format.
 
     Args:
         directory (`str` or `PathLike`): holds `encoder_bpe_40000.json` and `vocab_40000.bpe`, or exactly one
             `encoder_bpe_*.json` and one `vocab_*.bpe`.
-        vocab_file, merges_file (`str`, *optional*): other names of the files in the directory.
         settings: arguments of `GPTTokenizer`, such as `task_template`.
 
     Raises:
@@ -35,7 +32,7 @@ def release_tokenizer(
     directory = Path(directory)
     if not directory.is_dir():
         raise ValueError(f"{directory}: no such directory")
-    path = _release_file(directory, vocab_file, "encoder_bpe_40000.json", "vocab_file")
+    path = _release_file(directory, "encoder_bpe_40000.json")
     vocabulary = _read_vocabulary(path)
     unknown = str(settings.get("unk_token", "<unk>"))
     if vocabulary.get(unknown) != 0:
@@ -43,21 +40,19 @@ def release_tokenizer(
     for token in SPECIAL_TOKENS:
         if token in vocabulary:
             raise ValueError(f"{path}: {token!r} is a special token and gets its id behind the vocabulary")
-    merges = _read_merges(_release_file(directory, merges_file, "vocab_40000.bpe", "merges_file"), vocabulary)
+    merges = _read_merges(_release_file(directory, "vocab_40000.bpe"), vocabulary)
     return GPTTokenizer(vocab=vocabulary, merges=merges, **settings)
 
 
-def _release_file(directory: Path, given: str | None, name: str, argument: str) -> Path:
-    """The file that `argument` names, that of OpenAI, or the one of a vocabulary with another number of merges."""
-    if given is not None or (directory / name).is_file():
-        return directory / (given or name)
+def _release_file(directory: Path, name: str) -> Path:
+    """The file that OpenAI's has the name of, or the one of a vocabulary with another number of merges."""
+    if (directory / name).is_file():
+        return directory / name
     pattern = name.replace("40000", "*")
     found = sorted(directory.glob(pattern))
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
-        raise ValueError(
-            f"{directory}: expected {name} or exactly one {pattern}, found {names}; name it by {argument}="
-        )
+        raise ValueError(f"{directory}: expected {name} or exactly one {pattern}, found {names}; leave one there")
     return found[0]
 
 
