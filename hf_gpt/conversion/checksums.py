@@ -24,12 +24,6 @@ def _advance(states: np.ndarray, content: np.ndarray) -> np.ndarray:
     return _table(bits)[(states ^ content) & (1 << bits) - 1] ^ states >> bits
 
 
-def _apply(operator: np.ndarray, states: np.ndarray) -> np.ndarray:
-    """A linear map, given by its values at the 32 bits, of some states."""
-    bits = states[..., None] >> np.arange(32, dtype=np.uint32) & 1
-    return np.bitwise_xor.reduce(np.where(bits, operator, np.uint32(0)), axis=-1)
-
-
 def masked_checksum(content: np.ndarray) -> int:
     """
     CRC-32C of bytes `(size,)` as LevelDB masks it. That of many stretches is computed at once; then these are joined,
@@ -37,19 +31,15 @@ def masked_checksum(content: np.ndarray) -> int:
     """
     count = min(_LANES, math.isqrt(len(content)) + 1)
     length = len(content) // count // 2 * 2
-    lanes = content[: length * count].reshape(count, length).view("<u2")
-    states = np.zeros(count, np.uint32)
-    for column in np.ascontiguousarray(lanes.T):
+    # Beside the stretches zeros behind each bit of a state: what they make of it.
+    lanes, places = np.zeros((length // 2, count + 32), "<u2"), np.arange(32, dtype=np.uint32)
+    lanes[:, :count] = content[: length * count].reshape(count, length).view("<u2").T
+    states = np.concatenate([np.zeros(count, np.uint32), np.uint32(1) << places])
+    for column in lanes:
         states = _advance(states, column)
-    # What `length` zeros make of a state, by squaring.
-    ones = np.uint32(1) << np.arange(32, dtype=np.uint32)
-    operator, power = ones, _advance(ones, np.zeros(32, np.uint8))
-    for bit in bin(length)[:1:-1]:
-        operator = _apply(power, operator) if bit == "1" else operator
-        power = _apply(power, power)
     total = np.array([0xFFFFFFFF], np.uint32)
-    for state in states if length else ():
-        total = _apply(operator, total) ^ state
+    for state in states[:count] if length else ():
+        total = np.bitwise_xor.reduce((total >> places & 1) * states[count:], keepdims=True) ^ state
     for index in range(length * count, len(content)):
         total = _advance(total, content[index : index + 1])
     value = int(total[0]) ^ 0xFFFFFFFF
