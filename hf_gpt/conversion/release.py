@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -216,10 +217,8 @@ def write_release(directory: str | os.PathLike, arrays: Mapping[str, np.ndarray]
 def load_release(
     directory: str | os.PathLike,
     model_class: type[GPTPreTrainedModel] = GPTForCausalLM,
-    n_positions: int | None = None,
-    n_head: int | None = None,
     seed: int = 0,
-    **kwargs,
+    **settings: Any,
 ) -> GPTPreTrainedModel:
     """
     A model from a folder of the OpenAI release, float32, in evaluation mode.
@@ -230,14 +229,14 @@ def load_release(
     Args:
         directory (`str` or `os.PathLike`): the release.
         model_class (`type`, *optional*, defaults to `GPTForCausalLM`): class of the model.
-        n_positions, n_head, kwargs: see `release_config`.
         seed (`int`, *optional*, defaults to 0): of the newly drawn rows and head.
+        settings: see `release_config`.
 
     Raises:
         FileNotFoundError, ValueError: see `read_release` and `release_config`.
     """
     arrays = read_release(directory)
-    config = release_config(arrays, n_positions, n_head, **kwargs)
+    config = release_config(arrays, **settings)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class(config)
