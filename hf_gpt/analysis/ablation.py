@@ -10,8 +10,7 @@ What parts of a model are for: they are switched off, and what changes is measur
 Hooks do it, and leave the model as it was.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -124,13 +123,6 @@ def _replace(columns: list[int], value: torch.Tensor | None, module: nn.Module, 
     return states, *args[1:]
 
 
-@contextmanager
-def ablated(model: GPTPreTrainedModel, mask: Mask, means: Means | None = None) -> Iterator[None]:
-    """The model without parts, within the block; see `attach`."""
-    with removing(attach(model, mask, means)):
-        yield
-
-
 @torch.no_grad()
 def mean_activations(model: GPTPreTrainedModel, texts: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
     """
@@ -195,7 +187,7 @@ def effects(
     """How much each mask alone changes a measure, `(masks, examples)`: above 0 where the part was needed."""
     whole, found = measure(), []
     for mask in tqdm(masks, desc="ablating", unit="part"):
-        with ablated(model, mask, means):
+        with removing(attach(model, mask, means)):
             found.append(measure() - whole)
     return np.stack(found)
 
@@ -207,7 +199,7 @@ def pruning_curve(
     curve, mask = [float(measure().mean())], Mask()
     for part in tqdm(order, desc="pruning", unit="part"):
         mask += part
-        with ablated(model, mask, means):
+        with removing(attach(model, mask, means)):
             curve.append(float(measure().mean()))
     return curve
 

@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification
-from hf_gpt.analysis import mean_intervals
+from hf_gpt.analysis import mean_intervals, removing
 from hf_gpt.analysis.ablation import (
     Mask,
-    ablated,
     attach,
     effects,
     mean_activations,
@@ -78,9 +77,9 @@ def test_nothing_changes_nothing_and_nothing_is_left_behind(model):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     row = torch.tensor(TEXTS[:1])
     logits = model(row).logits
-    with ablated(model, Mask()):
+    with removing(attach(model, Mask())):
         assert torch.equal(model(row).logits, logits)
-    with ablated(model, ALL + Mask(layers=(1,), dimensions=(3,))):
+    with removing(attach(model, ALL + Mask(layers=(1,), dimensions=(3,)))):
         assert not torch.equal(model(row).logits, logits)
         with pytest.raises(ValueError, match="input_ids"):
             model()
@@ -93,13 +92,13 @@ def test_nothing_changes_nothing_and_nothing_is_left_behind(model):
 
 def test_definitions(model):
     row, transformer = torch.tensor(TEXTS[:1]), model.transformer
-    with ablated(model, Mask(layers=(0,))):
+    with removing(attach(model, Mask(layers=(0,)))):
         without = model(row).logits
     blocks = transformer.h
     transformer.h = nn.ModuleList([blocks[1]])
     assert torch.equal(model(row).logits, without)
     transformer.h = blocks
-    with ablated(model, Mask(dimensions=(3, 5))):
+    with removing(attach(model, Mask(dimensions=(3, 5)))):
         without = transformer(row).last_hidden_state
     embeds = transformer.embed_tokens(row) + transformer.embed_positions(torch.arange(row.shape[1]))
     embeds[..., [3, 5]] = 0
@@ -112,7 +111,7 @@ def test_means_stand_in(model):
     mask = ALL + Mask(dimensions=tuple(range(32)))
     row = torch.tensor([[5]])
     expected = model(row).logits
-    with ablated(model, mask, mean_activations(model, [[5]])):
+    with removing(attach(model, mask, mean_activations(model, [[5]]))):
         assert torch.allclose(model(row).logits, expected, atol=1e-5)
     means = mean_activations(model, TEXTS)
     states = []
@@ -148,7 +147,7 @@ def test_pruning_curve_and_masks_that_a_model_loads(model, tmp_path):
     assert curve[2] == pytest.approx(measure().mean())
     [handle.remove() for handle in handles]
     assert curve[0] == pytest.approx(measure().mean())
-    with ablated(model, sum(heads, Mask())):
+    with removing(attach(model, sum(heads, Mask()))):
         assert curve[4] == pytest.approx(measure().mean())
     with pytest.raises(ValueError, match="of another model: of heads"):
         attach(model, Mask(heads=((2, 0),)))
