@@ -43,7 +43,7 @@ _NUMBER = r"\d{5}-of-\d{5}"
 _WEIGHT_SHARD = re.compile(rf"model-{_NUMBER}\.safetensors")
 _FEATURE_SHARD = re.compile(rf"{FEATURE_DATA}/features-{_NUMBER}(\.rows)?\.(parquet|arrow|npy|safetensors)")
 # Weights that only `scripts/convert.py` reads, through torch's `weights_only`, and of stock models alone.
-_STOCK_PICKLE = re.compile(rf"pytorch_model(-{_NUMBER})?\.bin(\.index\.json)?")
+STOCK_PICKLE = re.compile(rf"pytorch_model(-{_NUMBER})?\.bin(\.index\.json)?")
 # What a Trainer keeps in a checkpoint to go on from; nobody who loads a model reads it.
 _CHECKPOINT = re.compile(r"(last-checkpoint|checkpoint-\d+)/")
 _TRAINING_STATE = re.compile(
@@ -117,11 +117,6 @@ def is_known(name: str) -> bool:
     return name in KNOWN_FILES or name in _own_code() or any(shard.fullmatch(name) for shard in shards)
 
 
-def is_stock_file(name: str) -> bool:
-    """Whether a file is one of those that are read of a stock model."""
-    return name in STOCK_FILES or _WEIGHT_SHARD.fullmatch(name) is not None
-
-
 def stock_type(config: dict[str, Any]) -> str | None:
     """`"openai-gpt"` or `"gpt2"` if a `config.json` is of such a model, by its type or, in old files, its class."""
     model_type, names = config.get("model_type"), config.get("architectures") or []
@@ -154,11 +149,6 @@ def check_config(settings: dict[str, Any], where: str | Path) -> None:
 def is_weights(name: str) -> bool:
     """Whether a file holds weights of a model, or says where they are."""
     return name in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME) or _WEIGHT_SHARD.fullmatch(name) is not None
-
-
-def is_stock_pickle(name: str) -> bool:
-    """Whether a file holds weights of a stock model in torch's own format."""
-    return _STOCK_PICKLE.fullmatch(name) is not None
 
 
 def is_training_state(name: str) -> bool:

@@ -13,12 +13,12 @@ from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME
 
 from ..files.reading import first_line, read_json
 from .checks import (
+    STOCK_FILES,
+    STOCK_PICKLE,
     RepositoryError,
     check_names,
     check_repository,
     is_known,
-    is_stock_file,
-    is_stock_pickle,
     is_weights,
     stock_type,
 )
@@ -87,9 +87,9 @@ def download(
         except ValueError:  # `check_repository` says what is wrong with it
             is_stock = False
     if is_stock:
-        wanted = {name for name in present if is_stock_file(name)}
+        wanted = {name for name in present if name in STOCK_FILES or is_weights(name)}
         if weights and not any(map(is_weights, wanted)):
-            pickles = {name for name in present if is_stock_pickle(name)}
+            pickles = {name for name in present if STOCK_PICKLE.fullmatch(name)}
             if pickles and not stock_pickles:
                 raise RepositoryError(
                     f"{repo_id} has its weights in pytorch_model.bin alone, which is a pickle. Convert it first: "
