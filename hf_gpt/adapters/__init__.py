@@ -52,11 +52,6 @@ def norm_modules(config: GPTConfig) -> list[str]:
     return ["ln_1", "ln_2", "ln_f"] if config.final_norm else ["ln_1", "ln_2"]
 
 
-def special_token_rows(config: GPTConfig) -> list[int] | None:
-    """Embedding rows of `_start_`, `_delimiter_` and `_classify_`, which pretraining has not seen."""
-    return sorted(set(config.task_token_ids)) or None
-
-
 # Each with peft's name for it.
 METHODS = {
     "lora": "LORA",
@@ -130,7 +125,8 @@ def adapter_config(
         # The paper trains the layer norms, too (section 2.1).
         settings["modules_to_save"] = [*(head or []), *norm_modules(model_config)]
     if can_train_rows and train_special_tokens is not False:
-        settings["trainable_token_indices"] = special_token_rows(model_config)
+        # Which pretraining has not seen.
+        settings["trainable_token_indices"] = sorted(set(model_config.task_token_ids)) or None
     return config_class(**settings | options)
 
 
@@ -406,7 +402,7 @@ def resumption_problem(model: PreTrainedModel | PeftModel, checkpoint: str) -> s
     Why training cannot go on from a checkpoint's folder with a model as it was made for the run: one has an adapter
     that the other does not have; `None` if it can. peft itself would leave out what does not fit.
     """
-    has_adapter = os.path.isfile(os.path.join(checkpoint, constants.CONFIG_NAME))
+    has_adapter = is_adapter(checkpoint)
     if not isinstance(model, PeftModel):
         return "it holds an adapter: name its --adaptation" if has_adapter else None
     if not has_adapter:
