@@ -179,13 +179,12 @@ class LanguageModelDemo(Demo):
         ]
         return render_page("coloured", "Words that mattered", {"title": "Words that mattered", "texts": texts})
 
+    @torch.no_grad()
     def score_choices(self, context: str, question: str, choices: Sequence[str]) -> list[float]:
         """Mean log-probability of each choice's tokens behind context and question (zero-shot)."""
-        return self._scores(self._choice_row(context, question, choices), self.model.config.n_positions)
-
-    @torch.no_grad()
-    def _scores(self, row: Mapping[str, Any], max_length: int) -> list[float]:
-        return self.scorer(**self._batch(ZeroShotTransform("choices", max_length), row))["logits"][0].tolist()
+        transform = ZeroShotTransform("choices", self.model.config.n_positions)
+        batch = self._batch(transform, self._choice_row(context, question, choices))
+        return self.scorer(**batch)["logits"][0].tolist()
 
 
 class HeadDemo(Demo):
