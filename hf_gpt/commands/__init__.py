@@ -94,7 +94,7 @@ def command(resume: str | None = None) -> Callable[[Callable[[], None]], Callabl
                         number = stopped[0] if stopped else signal.SIGINT
                         text, status = f"stopped ({signal.Signals(number).name}). {resume or ''}".strip(), 128 + number
                     elif isinstance(error, (ValueError, OSError, *_USER_ERRORS)):
-                        text, status = _one_line(error), 2
+                        text, status = " ".join(str(error).split()) or type(error).__name__, 2
                     else:
                         raise
                 # Closes progress bars that only the error's frames held, so that nothing follows the line.
@@ -125,10 +125,6 @@ def _signals() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _end(text: str, status: int) -> NoReturn:
