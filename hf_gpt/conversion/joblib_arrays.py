@@ -66,7 +66,7 @@ class _Array:
             padding = file.read(1)
             file.read(padding[0] if padding else 0)
         size = math.prod(shape) * dtype.itemsize
-        if size > _bytes_left(file):
+        if size > os.fstat(file.fileno()).st_size - file.tell():
             raise _NotArrays(f"it ends within an array of the shape {shape}: the file is truncated")
         array = np.frombuffer(file.read(size), dtype)
         array = array.reshape(shape) if self.order == "C" else array.reshape(shape[::-1]).T
@@ -79,10 +79,6 @@ _STAND_INS = {
     ("numpy", "ndarray"): _ArrayClass,
     ("numpy", "dtype"): _ArrayType,
 }
-
-
-def _bytes_left(file: BinaryIO) -> int:
-    return os.fstat(file.fileno()).st_size - file.tell()
 
 
 # The unpickler written in Python, whose steps can be replaced, as joblib's own is.
