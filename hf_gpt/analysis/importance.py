@@ -94,11 +94,6 @@ class Passage:
         words = [Word(texts[key], key[0], frozenset(places[key])) for key in sorted(texts)]
         return cls(tuple(paths), tuple(words), share_prefix)
 
-    def followed_by(self, ids: Sequence[int]) -> "Passage":
-        """The passage with tokens behind its only path that belong to none of its words."""
-        (path,) = self.paths
-        return replace(self, paths=((*path, *ids),))
-
     def without(self, words: Iterable[int]) -> "Passage":
         """The passage without some of its words; these keep their number and have no place."""
         gone = set().union(*(self.words[word].places for word in words))
@@ -198,7 +193,8 @@ class NextWordScore(Score):
     """
 
     def __init__(self, model: GPTForCausalLM, passage: Passage, next_ids: Sequence[int]):
-        super().__init__(model, passage.followed_by(next_ids))
+        (path,) = passage.paths
+        super().__init__(model, replace(passage, paths=((*path, *next_ids),)))
         self._next = torch.tensor(next_ids, device=model.device)
 
     def _scores(self, classify_index: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
