@@ -116,17 +116,17 @@ class Source:
         Raises:
             ValueError, FileNotFoundError: if there is no such model, or its files are not as they should be.
         """
-        if model_class is GPTForCausalLM and not self.config(n_head=n_head, **changes).is_causal:
-            raise ValueError(
-                f"{self.name} is a masked language model, which sees the token that it would predict: name a causal "
-                "one."
-            )
         if self.kind == "tf-release":
             model = load_release(self.folder, model_class, n_head=n_head, seed=seed, **changes).to(dtype)
             if attn_implementation is not None:
                 model.set_attn_implementation(attn_implementation)
             return model
         config = self.config(**changes)
+        if model_class is GPTForCausalLM and not config.is_causal:
+            raise ValueError(
+                f"{self.name} is a masked language model, which sees the token that it would predict: name a causal "
+                "one."
+            )
         settings = {"new_head": new_head, "dtype": dtype, "attn_implementation": attn_implementation}
         if self.kind == "adapter":
             state = self._merged().state_dict()
