@@ -15,7 +15,6 @@ from ..files.templates import render_template
 from ..hub.card import name_repository
 
 TEMPLATES = Path(__file__).parent / "templates"
-_KINDS: dict[str, type["Card"]] = {}
 
 
 class Card:
@@ -25,9 +24,6 @@ class Card:
     # Where the model is published, and what the card's code loads otherwise.
     repo_id: str | None
     folder: str
-
-    def __init_subclass__(cls) -> None:
-        _KINDS[cls.kind] = cls
 
     def render(self) -> ModelCard:
         """The card, its metadata checked by `huggingface_hub`."""
@@ -69,10 +65,10 @@ class Card:
         if not path.is_file():
             raise ValueError(f"{folder} has no {FACTS}: there is nothing to render a card from.")
         facts = read_yaml(path)
-        name = facts.pop("kind", None)
-        kind = _KINDS.get(name) if isinstance(name, str) else None
+        name, kinds = facts.pop("kind", None), {kind.kind: kind for kind in Card.__subclasses__()}
+        kind = kinds.get(name) if isinstance(name, str) else None
         if kind is None:
-            raise ValueError(f"{path} must hold `name: value` lines, with kind one of {', '.join(sorted(_KINDS))}.")
+            raise ValueError(f"{path} must hold `name: value` lines, with kind one of {', '.join(sorted(kinds))}.")
         known = {item.name: item for item in dataclasses.fields(kind)}
         unknown = sorted(str(name) for name in facts.keys() - known.keys())
         if unknown:
