@@ -13,7 +13,8 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, takewhile
+from operator import eq
 from pathlib import Path
 
 import torch
@@ -139,7 +140,7 @@ def _rows(parts: Sequence[_Window], most: int) -> list[list[_Window]]:
     used = 0
     for part in sorted(parts, key=lambda part: (part.first, part.ids)):
         before = rows[-1][-1].ids if rows else ()
-        new = len(part.ids) - _shared(before, part.ids)
+        new = len(part.ids) - sum(takewhile(bool, map(eq, before, part.ids)))  # what both begin with is there
         # Windows of one text may begin alike and count from different tokens on.
         if not rows or part.first > 1 or len(rows[-1]) == most or used + new > _ROW_TOKENS:
             rows.append([])
@@ -147,12 +148,6 @@ def _rows(parts: Sequence[_Window], most: int) -> list[list[_Window]]:
         rows[-1].append(part)
         used += new
     return rows
-
-
-def _shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike."""
-    pairs = zip(first, second, strict=False)
-    return next((place for place, (one, two) in enumerate(pairs) if one != two), min(len(first), len(second)))
 
 
 def _batches(rows: list[list[_Window]], size: int) -> Iterator[list[list[_Window]]]:
