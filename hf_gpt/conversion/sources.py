@@ -31,7 +31,7 @@ from .release import (
     release_parameters,
 )
 from .stock import STOCK_CONFIGS, drawn_special_tokens, from_stock, is_base, own_class, own_config, own_parameters
-from .tensorflow_bundle import SIZES, is_bundle, read_bundle, stock_fields
+from .tensorflow_bundle import INDEX, SIZES, read_bundle, stock_fields
 from .tokenizers import SPECIAL_TOKENS, find_tokenizer, vocabulary_size
 
 KINDS = {
@@ -119,7 +119,7 @@ def recognise(path: Path) -> str:
         return "adapter"
     if (path / "config.json").is_file():
         return _kind_of_config(path / "config.json")
-    if is_bundle(path):
+    if (path / INDEX).is_file() and (path / SIZES).is_file():
         return "gpt2-bundle"
     if (path / "params_shapes.json").is_file() or any(path.glob("params_[0-9].npy")):
         return "tf-release"

@@ -37,11 +37,6 @@ class _Entry:
     checksum: int
 
 
-def is_bundle(path: Path) -> bool:
-    """Whether a folder holds OpenAI's files of GPT-2."""
-    return (path / INDEX).is_file() and (path / SIZES).is_file()
-
-
 def stock_fields(path: Path) -> dict[str, int | str]:
     """The `config.json` of the stock `gpt2` that `hparams.json` describes; a `ValueError` if it describes none."""
     sizes = read_json(path / SIZES)
