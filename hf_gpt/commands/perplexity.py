@@ -71,11 +71,8 @@ def measure(args: PerplexityArguments) -> dict:
     model, tokenizer = args.load()
     context = model.config.n_positions
     stride = checked_stride(args.stride, context)
-    names, rows, words = [], [], []
-    for name, text in tqdm(texts, desc="tokenizing", unit="text"):
-        names.append(name)
-        rows.append(encode(tokenizer, text))
-        words.append(len(text.split()))
+    rows = [encode(tokenizer, text) for _, text in tqdm(texts, desc="tokenizing", unit="text")]
+    words = [len(text.split()) for _, text in texts]
     predicted = sum(max(len(ids) - 1, 0) for ids in rows)
     if not predicted:
         raise ValueError("The texts have fewer than two tokens each: nothing is predicted in them; give longer ones.")
@@ -99,7 +96,7 @@ def measure(args: PerplexityArguments) -> dict:
                 "perplexity_per_token": score.perplexity,
                 "perplexity_per_word": perplexity(score.log_probability, count),
             }
-            for name, count, score in zip(names, words, scores, strict=True)
+            for (name, _), count, score in zip(texts, words, scores, strict=True)
         ],
     }
 
