@@ -3,21 +3,12 @@
 from importlib import import_module
 from typing import Any
 
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoModelForMultipleChoice,
-    AutoModelForQuestionAnswering,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-)
+import transformers
 
 from .adapters import adapter_config, load_adapter
 from .conversion import stock
-from .model.configuration_gpt import GPTConfig
+from .model import modeling_gpt
+from .model.configuration_gpt import AUTO_MAP, GPTConfig
 from .model.modeling_gpt import (
     GPTForCausalLM,
     GPTForMaskedLM,
@@ -33,15 +24,12 @@ from .model.tokenization_gpt import GPTTokenizer
 
 __version__ = "0.1.0"
 
-AutoConfig.register(GPTConfig.model_type, GPTConfig, exist_ok=True)
-AutoModel.register(GPTConfig, GPTModel, exist_ok=True)
-AutoModelForCausalLM.register(GPTConfig, GPTForCausalLM, exist_ok=True)
-AutoModelForMaskedLM.register(GPTConfig, GPTForMaskedLM, exist_ok=True)
-AutoModelForMultipleChoice.register(GPTConfig, GPTForMultipleChoice, exist_ok=True)
-AutoModelForQuestionAnswering.register(GPTConfig, GPTForQuestionAnswering, exist_ok=True)
-AutoModelForSequenceClassification.register(GPTConfig, GPTForSequenceClassification, exist_ok=True)
-AutoModelForTokenClassification.register(GPTConfig, GPTForTokenClassification, exist_ok=True)
-AutoTokenizer.register(GPTConfig, fast_tokenizer_class=GPTTokenizer, exist_ok=True)
+transformers.AutoConfig.register(GPTConfig.model_type, GPTConfig, exist_ok=True)
+transformers.AutoTokenizer.register(GPTConfig, fast_tokenizer_class=GPTTokenizer, exist_ok=True)
+for _auto_class, _reference in AUTO_MAP.items():
+    if _auto_class != "AutoConfig":
+        _model_class = getattr(modeling_gpt, _reference.removeprefix("modeling_gpt."))
+        getattr(transformers, _auto_class).register(GPTConfig, _model_class, exist_ok=True)
 
 stock.install()
 
