@@ -108,15 +108,11 @@ def _verb(verb: str, plural: bool) -> str:
 
 
 def score_pairs(
-    model: GPTForCausalLM,
-    tokenizer: GPTTokenizer,
-    pairs: Sequence[MinimalPair],
-    batch_size: int = 128,
-    share_prefix: bool = True,
+    model: GPTForCausalLM, tokenizer: GPTTokenizer, pairs: Sequence[MinimalPair], batch_size: int = 128
 ) -> np.ndarray:
     """Log-probabilities, `(pairs, 2)`, of the good sentences and the bad ones; see `score_texts`."""
     texts = [encode(tokenizer, text) for pair in pairs for text in (pair.good, pair.bad)]
-    scores = score_texts(model, texts, batch_size=batch_size, share_prefix=share_prefix)
+    scores = score_texts(model, texts, batch_size=batch_size)
     return np.array([score.log_probability for score in scores]).reshape(-1, 2)
 
 
