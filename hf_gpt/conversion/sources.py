@@ -364,20 +364,19 @@ def _without_task(checkpoint: Checkpoint, seed: int) -> None:
     """Draw the rows of the special tokens as a conversion of the release does, and leave them out of the softmax."""
     config = checkpoint.config
     forget_task(config)
-    specials = {"_start_": config.start_token_id, "_delimiter_": config.delimiter_token_id}
-    specials |= {"_classify_": config.classify_token_id, "<pad>": config.excluded_token_id}
-    known = [(place, name) for place, name in enumerate(specials) if specials[name] is not None]
+    ids = (config.start_token_id, config.delimiter_token_id, config.classify_token_id, config.excluded_token_id)
+    drawn = drawn_special_tokens(config.n_embd, config.initializer_range, seed)
+    known = {name: (row, new) for name, row, new in zip(SPECIAL_TOKENS, ids, drawn, strict=True) if row is not None}
     if not known:
         return
-    drawn = drawn_special_tokens(config.n_embd, config.initializer_range, seed)
     for matrix in {"embed_tokens.weight", "lm_head.weight"} & checkpoint.parameters.keys():
         rows = checkpoint.parameters[matrix].clone()
-        for place, name in known:
-            rows[specials[name]] = drawn[place].to(rows)
+        for row, new in known.values():
+            rows[row] = new.to(rows)
         checkpoint.parameters[matrix] = rows
     checkpoint.notes.append(
-        f"Left out: what fine-tuning made of the rows of {', '.join(name for _, name in known)}, which are drawn anew "
-        "and have no probability."
+        f"Left out: what fine-tuning made of the rows of {', '.join(known)}, which are drawn anew and have no "
+        "probability."
     )
 
 
