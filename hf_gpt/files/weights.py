@@ -1,8 +1,8 @@
 """The weights of a folder in a model: what is missing is an error, and what is meant to be new is no news."""
 
-import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -33,7 +33,9 @@ def load_weights(
         ValueError: if the checkpoint lacks a weight, has it in another shape, or wants what is not installed.
     """
     try:
-        with _without_reports():
+        with ExitStack() as afterwards:
+            afterwards.callback(logging.set_verbosity, logging.get_verbosity())
+            logging.set_verbosity_error()
             model, found = model_class.from_pretrained(
                 folder, config=config, ignore_mismatched_sizes=True, output_loading_info=True, **kwargs
             )
@@ -85,13 +87,3 @@ def draw_head(model: PreTrainedModel) -> None:
     for child in model.children():
         if child is not model.base_model:
             child.apply(model._init_weights)
-
-
-@contextlib.contextmanager
-def _without_reports() -> Iterator[None]:
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
