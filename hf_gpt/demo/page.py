@@ -9,7 +9,6 @@ gradio is only imported when a page is built: `pip install -e ".[demo]"`.
 import functools
 import html
 import importlib
-import math
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
 from packaging.version import Version
+from scipy.special import softmax
 
 from ..files import check_empty, write_text
 from ..files.templates import render_template
@@ -123,14 +123,11 @@ class Demos:
         texts = [line.strip() for line in choices.splitlines() if line.strip()]
         scorer = self.multiple_choice or self.language_model
         scores = scorer.score_choices(context, question, texts)
-        largest = max(scores)
-        weights = [math.exp(score - largest) for score in scores]
-        shares = [weight / sum(weights) for weight in weights]
         rows = [
             [text, f"{score:.3f}", f"{share:.1%}", _bar(share)]
-            for text, score, share in zip(texts, scores, shares, strict=True)
+            for text, score, share in zip(texts, scores, softmax(scores).tolist(), strict=True)
         ]
-        return texts[scores.index(largest)], rows
+        return texts[scores.index(max(scores))], rows
 
     def classify(self, text: str, second: str, both_orders: bool) -> dict[str, float] | str:
         """Probabilities by label, or the number of a regression."""
