@@ -159,26 +159,16 @@ def build_app(demos: Demos) -> "Blocks":
             f"# The original GPT\n`{Path(demos.name).name}`: {config.n_layer} blocks of width {config.n_embd}, a "
             f"context of {config.n_positions} tokens. It reads and writes lower case."
         )
-        with gr.Tab("Generation"):
-            _generation_tab(gr, demos)
-        with gr.Tab("Next token"):
-            _next_token_tab(gr, demos)
+        tabs: dict[str, Callable] = {"Generation": _generation_tab, "Next token": _next_token_tab}
         for name, (about, function, inputs) in _pages(language_model).items():
+            tabs[name] = functools.partial(_page_tab, about=about, function=function, inputs=inputs)
+        tabs |= {"Multiple choice": _choices_tab, "Classification": _classification_tab}
+        tabs |= {"Tagging": _tagging_tab} if demos.tagger else {}
+        tabs |= {"Masked word": _mask_tab} if demos.fill_mask else {}
+        tabs |= {"Questions": _questions_tab} if demos.question_answering else {}
+        for name, tab in tabs.items():
             with gr.Tab(name):
-                _page_tab(gr, about, function, inputs)
-        with gr.Tab("Multiple choice"):
-            _choices_tab(gr, demos)
-        with gr.Tab("Classification"):
-            _classification_tab(gr, demos)
-        if demos.tagger is not None:
-            with gr.Tab("Tagging"):
-                _tagging_tab(gr, demos.tagger)
-        if demos.fill_mask is not None:
-            with gr.Tab("Masked word"):
-                _mask_tab(gr, demos)
-        if demos.question_answering is not None:
-            with gr.Tab("Questions"):
-                _questions_tab(gr, demos)
+                tab(gr, demos)
     # Who comes when so many wait is told so, instead of waiting behind them.
     return app.queue(max_size=_LONGEST_QUEUE)
 
@@ -231,7 +221,7 @@ def _pages(model: LanguageModelDemo) -> dict[str, tuple[str, Callable[..., str],
     }
 
 
-def _page_tab(gr: Any, about: str, function: Callable[..., str], inputs: dict[str, str]) -> None:
+def _page_tab(gr: Any, demos: Demos, about: str, function: Callable[..., str], inputs: dict[str, str]) -> None:
     gr.Markdown(about)
     texts = [gr.Textbox(value, label=label, lines=1 + bool(value)) for label, value in inputs.items()]
     button = gr.Button("Show", variant="primary")
@@ -281,12 +271,12 @@ def _classification_tab(gr: Any, demos: Demos) -> None:
     button.click(_shown(gr, demos.classify), inputs, result, api_name="classify")
 
 
-def _tagging_tab(gr: Any, tagger: TaggerDemo) -> None:
+def _tagging_tab(gr: Any, demos: Demos) -> None:
     gr.Markdown("Every word has the colour of its label, which is read before the words behind it.")
     text = gr.Textbox(_SENTENCE, label="Text", lines=3)
     button = gr.Button("Tag", variant="primary")
     result = gr.HighlightedText(label="Words with their labels", show_legend=True)
-    gr.on([button.click, text.submit], _shown(gr, tagger.tag), text, result, api_name="tag")
+    gr.on([button.click, text.submit], _shown(gr, demos.tagger.tag), text, result, api_name="tag")
 
 
 def _mask_tab(gr: Any, demos: Demos) -> None:
