@@ -30,6 +30,9 @@ from .model.configuration_gpt import GPTConfig
 from .model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from .model.tokenization_gpt import GPTTokenizer
 
+# One of them is in the folder of every tokenizer, the second a stock model's.
+_VOCABULARIES = ("tokenizer.json", "vocab.json")
+
 
 @dataclass(frozen=True)
 class Source:
@@ -77,6 +80,8 @@ class Source:
             return release_tokenizer(self.folder, **settings)
         if kind == "adapter":
             return Source(*base_folder(self.folder)).tokenizer(**settings)
+        if not any((self.folder / name).is_file() for name in _VOCABULARIES):
+            raise ValueError(f"{self.name} has no tokenizer: there is no {' and no '.join(_VOCABULARIES)} in it.")
         try:
             # The class that transformers has for a stock openai-gpt splits words in another way, that for gpt2 lacks
             # the special tokens.

@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 from transformers import GPT2Config, OpenAIGPTConfig, PreTrainedConfig, PreTrainedModel
 
-from ..files.reading import read_tensor_file
+from ..files.reading import read_tensor_file, readable
 from ..hub.checks import check_config, stock_type
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS, GPTPreTrainedModel
@@ -219,13 +219,15 @@ def _sizes(files: Iterable[str]) -> dict[str, int]:
     sizes = {}
     for file in files:
         if str(file).endswith(".safetensors"):
-            with safe_open(file, framework="pt") as tensors:
+            with readable(Path(file)), safe_open(file, framework="pt") as tensors:
                 for name in tensors.keys():  # noqa: SIM118  it is no mapping
                     rows = tensors.get_slice(name)
                     packed = 1 if "F" in rows.get_dtype() else 16
                     sizes[name] = packed * math.prod(rows.get_shape())
         else:
-            for name, tensor in torch.load(file, map_location="meta", weights_only=True).items():
+            with readable(Path(file)):
+                found = torch.load(file, map_location="meta", weights_only=True)
+            for name, tensor in found.items():
                 sizes[name] = tensor.numel() * (1 if tensor.is_floating_point() else 16)
     return sizes
 

@@ -6,7 +6,8 @@ YAML of bounded size and depth.
 import itertools
 import json
 import tokenize
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -165,21 +166,28 @@ def read_tensor_file(path: Path) -> dict[str, torch.Tensor]:
     """The tensors of one file; see `read_tensors`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: copy all files of the checkpoint.")
-    try:
+    with readable(path):
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
                 names = progress(list(file.keys()), f"reading {path.name}")
                 return {name: file.get_tensor(name) for name in names}
         tensors = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(tensors, Mapping) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
+        raise ValueError(f"{path} holds something else than tensors by name.")
+    return dict(tensors)
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Whatever is wrong with a file of tensors that is read in the block is a `ValueError` that names it."""
+    try:
+        yield
     except (SafetensorError, OSError, EOFError, RuntimeError, ValueError) as error:
         raise ValueError(
             f"{path} cannot be read ({first_line(error)}): it is truncated or damaged; copy it again."
         ) from error
     except Exception as error:  # pickle.UnpicklingError and whatever else a pickle that is no list of tensors leads to
         raise ValueError(f"{path} is refused: it holds something else than tensors ({first_line(error)}).") from error
-    if not isinstance(tensors, Mapping) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
-        raise ValueError(f"{path} holds something else than tensors by name.")
-    return dict(tensors)
 
 
 def first_line(error: BaseException) -> str:

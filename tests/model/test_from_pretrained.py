@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+import shutil
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from transformers import (
 )
 
 from hf_gpt import GPTConfig, GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
+from hf_gpt.loading import open_source
 
 from ..support.tiny import CLASSIFY, PAD, START, VOCABULARY
 
@@ -51,6 +53,19 @@ def test_auto_class_loads_what_was_saved(tiny_model, tmp_path, auto, model_class
     inputs = IDS[None] if model_class is GPTForMultipleChoice else IDS
     with torch.no_grad():
         assert torch.equal(loaded(inputs)[0], saved(inputs)[0])
+
+
+def test_files_that_are_damaged_or_missing_are_named(tiny_checkpoint, tmp_path):
+    folder = tmp_path / "damaged"
+    shutil.copytree(tiny_checkpoint, folder)
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"model.safetensors cannot be read .*: it is truncated or damaged"):
+        AutoModelForCausalLM.from_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    with pytest.raises(ValueError, match=r"damaged has no tokenizer: there is no tokenizer.json and no vocab.json"):
+        open_source(folder).tokenizer()
 
 
 @pytest.mark.parametrize(("auto", "model_class"), AUTO.items(), ids=[auto.__name__ for auto in AUTO])
