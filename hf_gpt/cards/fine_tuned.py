@@ -228,7 +228,6 @@ class FineTunedCard(Card):
         return super().values() | {
             "this_repository": THIS_REPOSITORY,
             "auto_class": self.auto_class,
-            "is_pair": self.family in ("entailment", "similarity"),
             "loss_header": ["", *(titles[name] for name in known)],
             "losses": [
                 [line["part"], *(f"{line[name]:.4f}" if name in line else "–" for name in known)]

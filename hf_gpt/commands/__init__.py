@@ -40,6 +40,7 @@ _USER_ERRORS = (yaml.YAMLError, httpx.HTTPError, EntryNotFoundError, RevisionRes
 # Settings whose value is a file or folder to read, or several, or NAME=FOLDER.
 _PATHS = {"model_name_or_path", "tokenizer_name", "tokenizer", "base_model", "data_dir", "data_dirs", "text_files"}
 _PATHS |= {"train_file", "validation_file", "validation_files", "test_file", "input_files", "file", "pairs", "compare"}
+_PATHS |= {"other", "mask", "classifier", "multiple_choice", "tagger", "fill_mask", "question_answering"}
 # What other programs call our flags.
 _SYNONYMS = {
     word: flag
