@@ -23,9 +23,9 @@ from ..tasks.metrics import compute_metrics_for
 from ..tasks.report import write_predictions
 from ..tasks.spec import SPLITS, TaskSpec
 from ..training.arguments import DataArguments, LauncherArguments, ModelArguments
-from ..training.loading import has_classes, load_model, other_head
+from ..training.loading import has_classes, load_model, other_head, other_kind
 from ..training.rows import encode_task, input_transform, load_task_data
-from ..training.stages import Part, is_unlabelled, predict_split
+from ..training.stages import Part, is_unlabelled, lacks_label, predict_split
 from ..training.trainer import GPTTrainer
 from ..trees.collators import TokenTreeCollator
 from .zero_shot import (
@@ -67,10 +67,15 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
     trainer = GPTTrainer(model=part.model, args=args, data_collator=collator)
     logits, metrics, extra = _measure(trainer, part, rule, args.split)
     spec, rows = part.spec, part.rows[args.split]
+    unlabelled = lacks_label(rows)
+    measured = int((~unlabelled).sum()) if unlabelled.shape == (len(rows),) else len(rows)
+    if args.process_index == 0 and 0 < measured < len(rows):
+        print(f"WARNING: only {measured:,} of the {len(rows):,} rows have a label, and are measured.", file=sys.stderr)
     record = {
         "task": spec.name,
         "split": args.split,
         "rows": len(rows),
+        "measured_rows": measured,
         "model": model_args.model_name_or_path,
         "main_metric": spec.main_metric,
         "metrics": metrics,
@@ -143,6 +148,7 @@ def _load_task(model_args: ModelArguments, data: DataArguments, args: Evaluation
         config = model_args.source.config()
         if has_classes(config):
             data = data.with_labels_of(config)
+        _check_head(other_kind(model_args.source, data.spec()))
     return load_task_data(data, splits=(args.split,))
 
 
@@ -158,12 +164,7 @@ def _load_head(
         raise ValueError(f"--base_model belongs to an adapter, and {source.name} is none: leave it out.")
     if is_adapter and (model_args.random_weights or model_args.transfer_layers is not None):
         raise ValueError(f"{source.name} is an adapter: leave out --random_weights and --transfer_layers.")
-    problem = other_head(source, spec)
-    if problem is not None:
-        raise ValueError(
-            f"{problem}: evaluate it on the task that it was trained on, fine-tune it first (scripts/finetune.py), or "
-            "add --zero_shot."
-        )
+    _check_head(other_head(source, spec))
     if not is_adapter:
         return load_model(model_args, spec, tokenizer, args.seed, keep_head=True)
     try:
@@ -172,6 +173,14 @@ def _load_head(
         raise ValueError(f"{error} On the command line: --base_model.") from error
     check_ids(model.config, tokenizer, source.name)
     return model
+
+
+def _check_head(problem: str | None) -> None:
+    if problem is not None:
+        raise ValueError(
+            f"{problem}: evaluate it on the task that it was trained on, fine-tune it first (scripts/finetune.py), or "
+            "add --zero_shot."
+        )
 
 
 def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) -> GPTPreTrainedModel:

@@ -85,9 +85,9 @@ def _padding_share(lengths: np.ndarray, batch_size: int) -> float:
 
 def chance_level(spec: TaskSpec, train: Dataset, evaluated: Dataset) -> float:
     """
-    What answering without reading the text reaches in the main metric: the share of the most frequent training
-    class, or of one choice in those of an item; for F1 always answering with the second class; 0 for correlations
-    and entities.
+    What answering without reading the text reaches in the main metric: the share of the most frequent training class,
+    but no less than one in the number of classes, or of one choice in those of an item; for F1 always answering with
+    the second class; 0 for correlations and entities.
     """
     if spec.main_metric == "f1":
         share = float(np.mean([label == 1 for label in evaluated["label"]]))
@@ -97,7 +97,7 @@ def chance_level(spec: TaskSpec, train: Dataset, evaluated: Dataset) -> float:
     if spec.family == "multiple-choice":
         return float(np.mean([1 / len(ends) for ends in evaluated["path_ends"]]))
     majority = Counter(_flat(train["label"])).most_common(1)[0][0]
-    return float(np.mean([label == majority for label in _flat(evaluated["label"])]))
+    return max(1 / spec.num_labels, float(np.mean([label == majority for label in _flat(evaluated["label"])])))
 
 
 def _flat(labels: Iterable[Any]) -> Iterator[Any]:
@@ -113,7 +113,7 @@ def chance_warning(spec: TaskSpec, train: Dataset, evaluated: Dataset, score: fl
     if score > chance + margin:
         return None
     return (
-        f"WARNING: {spec.main_metric} {score:.3f} cannot be told from chance ({chance:.3f} on {len(evaluated):,} "
+        f"{spec.main_metric} {score:.3f} cannot be told from chance ({chance:.3f} on {len(evaluated):,} "
         "rows): the model has learnt nothing from these labels. Check the labels and the first example above, raise "
         "--num_train_epochs, or try other --learning_rate and --seed values; small pretrained models need more "
         "of both."

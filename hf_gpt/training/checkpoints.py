@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import broadcast_object_list, gather_object
 from safetensors import SafetensorError, safe_open
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from transformers import Trainer, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, OPTIMIZER_NAME_BIN, SCHEDULER_NAME, TRAINER_STATE_NAME
+from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, TrainOutput
 from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_NAME
 
@@ -229,6 +230,27 @@ class WholeCheckpointTrainer(Trainer):
         self._total_limit = self.args.save_total_limit
         with changed(self.args, save_total_limit=None):
             return super().train(*args, **kwargs)
+
+    def is_finished(self, checkpoint: str | None, record: str) -> bool:
+        """
+        Whether a checkpoint has all steps of this run behind it, and the output folder holds the record that a run
+        writes last; a `ValueError` if it has more steps.
+        """
+        if checkpoint is None:
+            return False
+        done = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME)).global_step
+        *_, steps = self.set_initial_training_values(self.args, self.get_train_dataloader())
+        if done > steps:
+            raise ValueError(
+                f"{checkpoint} has {done:,} steps behind it, and this run would end after {steps:,}: raise "
+                "--num_train_epochs or --max_steps, or start anew in another --output_dir."
+            )
+        # The first process decides for all: another machine's may see another file system.
+        found = [done == steps and (Path(self.args.output_dir) / record).is_file()]
+        broadcast_object_list(found)
+        if found[0] and self.is_world_process_zero():
+            print(f"{self.args.output_dir} is finished, with all of its {steps:,} steps: nothing is done.", flush=True)
+        return found[0]
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
         """One of the release's schedules, or with `args.schedule == "trainer"` that of `args.lr_scheduler_type`."""

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from ..adapters.virtual_tokens import virtual_tokens
-from ..files import in_output_folder
+from ..files import METRICS, in_output_folder
+from ..files.reading import read_json
 from ..loading import load_tokenizer
 from ..tasks import TaskData
 from .arguments import DataArguments, FineTuningArguments, ModelArguments, check_adaptation
@@ -13,7 +14,7 @@ from .loading import load_model
 from .multi_task import PreparedTasks, check_tasks_of, tasks_of
 from .output import check_output_dir
 from .rows import encode_task, input_transform, load_task_data
-from .stages import Part, Prepared, fit, measure, write
+from .stages import Part, Prepared, begin, measure, write
 from .unfreezing import planned_updates, unfreezing_plan
 
 
@@ -27,8 +28,15 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
     if not model_args.model_name_or_path:
         raise ValueError("Name a model with --model_name_or_path: an hf_gpt folder, a Hub id or the release's folder.")
     prepared = prepare(model_args, data, args)
-    trainer = fit(prepared)
-    return write(trainer, prepared, measure(trainer, prepared))
+    trainer = begin(prepared)
+    if trainer.is_finished(prepared.checkpoint, METRICS):
+        summary = read_json(prepared.output / METRICS)
+    else:
+        trainer.train(resume_from_checkpoint=prepared.checkpoint)
+        summary = write(trainer, prepared, measure(trainer, prepared))
+    if args.push_to_hub and prepared.parts[0].output == prepared.output:
+        trainer.push_to_hub()
+    return summary
 
 
 def prepare(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> Prepared:

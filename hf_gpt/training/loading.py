@@ -128,12 +128,19 @@ def has_classes(config: GPTConfig) -> bool:
     return not named.isdisjoint(config.architectures or ())
 
 
+def other_kind(source: Source, spec: TaskSpec) -> str | None:
+    """Why the head of a model is of another kind than that of a task."""
+    kinds, wanted = source.config().architectures, head_class(spec).__name__
+    if wanted in (kinds or ()):
+        return None
+    return f"{source.name} holds {', '.join(kinds or ('no architecture',))}; {spec.name} needs a {wanted}"
+
+
 def other_head(source: Source, spec: TaskSpec) -> str | None:
     """Why the head of a model is not that of a task: it is of another kind, or for other labels."""
-    config, wanted = source.config(), head_class(spec).__name__
-    if wanted not in (config.architectures or ()):
-        found = ", ".join(config.architectures or ("no architecture",))
-        return f"{source.name} holds {found}; {spec.name} needs a {wanted}"
+    config, other = source.config(), other_kind(source, spec)
+    if other is not None:
+        return other
     ours = list(spec.label_names or ())
     theirs = [str(name) for name in config.id2label.values()]
     if ours and theirs != ours:

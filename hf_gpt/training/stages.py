@@ -2,7 +2,8 @@
 A training run in stages: what is prepared is fitted, measured and written.
 
     prepared = prepare(model_args, data, args)   # `fine_tuning`; `multi_task` and `frozen` prepare otherwise
-    trainer = fit(prepared)
+    trainer = begin(prepared)
+    trainer.train(resume_from_checkpoint=prepared.checkpoint)
     record = write(trainer, prepared, measure(trainer, prepared))
 """
 
@@ -161,14 +162,18 @@ class Prepared:
     def record_of(self, part: Part, scores: Scores, trainer: GPTTrainer) -> dict[str, Any]:
         """
         What a task's `metrics.json` holds: `metrics` by split and name; `chance`, the main metric on the validation
-        rows without reading the texts; `train_seconds` of the training since it went on; `warnings` on the rows.
+        rows without reading the texts; `train_seconds` of the training since it went on; `warnings` on the rows, and
+        where a score cannot be told from chance.
         """
         args, history = self.model_args, trainer.state.log_history
+        train, validation = part.rows["train"], part.rows["validation"]
+        score = scores["validation"].get(part.spec.main_metric)
+        doubt = None if score is None else chance_warning(part.spec, train, validation, score)
         return {
             "task": part.spec.name,
             "main_metric": part.spec.main_metric,
             "metrics": {split: values for split, values in scores.items() if values},
-            "chance": chance_level(part.spec, part.rows["train"], part.rows["validation"]),
+            "chance": chance_level(part.spec, train, validation),
             "rows": {split: len(rows) for split, rows in part.rows.items()},
             "model": args.model_name_or_path,
             "starts_from": describe_start(args),
@@ -179,7 +184,7 @@ class Prepared:
             "train_seconds": next(line["train_runtime"] for line in reversed(history) if "train_runtime" in line),
             "steps": trainer.state.global_step,
             "resumed": self.checkpoint is not None,
-            "warnings": list(part.task.warnings),
+            "warnings": [*part.task.warnings, *filter(None, [doubt])],
         }
 
     def summarise(self, records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
@@ -193,8 +198,8 @@ class Prepared:
         return f"model, card (README.md){others} are in {self.output}"
 
 
-def fit(prepared: Prepared) -> GPTTrainer:
-    """Replace what an earlier run left, if that was asked for, and train; the Trainer with the best weights."""
+def begin(prepared: Prepared) -> GPTTrainer:
+    """Tell what is going to be trained, and remove what an earlier run left, if that was asked for; the Trainer."""
     args = prepared.args
     args.metric_for_best_model, args.greater_is_better = f"eval_{prepared.main_metric}", True
     if args.process_index == 0:
@@ -205,7 +210,6 @@ def fit(prepared: Prepared) -> GPTTrainer:
     trainer = prepared.make_trainer()
     if args.process_index == 0:
         print(*filter(None, (trainer.describe_batches(), on_precision(args))), sep="\n", flush=True)
-    trainer.train(resume_from_checkpoint=prepared.checkpoint)
     return trainer
 
 
@@ -241,18 +245,23 @@ def predict_split(trainer: GPTTrainer, rows: Dataset, spec: TaskSpec) -> tuple[n
 
 def is_unlabelled(rows: Dataset) -> bool:
     """Whether no encoded row has a gold label."""
+    return bool(lacks_label(rows).all())
+
+
+def lacks_label(rows: Dataset) -> np.ndarray:
+    """Which labels of encoded rows are none: a boolean for each row, each of its labels, or each word of all rows."""
     labels = rows.with_format("numpy")["label"][:]
     if labels.dtype == object:  # of words, of which sentences have unlike numbers
         labels = np.concatenate(labels)
     if labels.ndim == 1 and np.issubdtype(labels.dtype, np.floating):  # scores, of which -1 may be one
-        return bool(np.isnan(labels).all())
-    return bool(((labels == IGNORED_LABEL) | (labels == -1)).all())
+        return np.isnan(labels)
+    return (labels == IGNORED_LABEL) | (labels == -1)
 
 
 def write(trainer: GPTTrainer, prepared: Prepared, scores: Mapping[str, Scores]) -> dict[str, Any]:
     """
-    Write models, cards and records, and push where that was asked for. `metrics.json` is written last, and what it
-    holds is returned: where it is, the run is finished.
+    Write models, cards and records. `metrics.json` is written last, and what it holds is returned: where it is, the
+    run is finished.
     """
     trainer.save_whole_model()
     records = {part.spec.name: prepared.record_of(part, scores[part.spec.name], trainer) for part in prepared.parts}
@@ -267,8 +276,6 @@ def write(trainer: GPTTrainer, prepared: Prepared, scores: Mapping[str, Scores])
         shutil.rmtree(prepared.output / FEATURES, ignore_errors=True)
         write_json(prepared.output / METRICS, summary)
         _report(prepared, records, summary)
-    if prepared.args.push_to_hub and prepared.parts[0].output == prepared.output:
-        trainer.push_to_hub()
     return summary
 
 
@@ -295,7 +302,6 @@ def _report(prepared: Prepared, records: Mapping[str, Mapping[str, Any]], summar
     print(f"training took {minutes} min {seconds} s, {summary['steps']} steps")
     print(prepared.where())
     for part in prepared.parts:
-        score = records[part.spec.name]["metrics"].get("validation", {}).get(part.spec.main_metric)
-        rows = (part.rows["train"], part.rows["validation"])
-        if score is not None and (warning := chance_warning(part.spec, *rows, score)):
-            print(f"{part.spec.name}: {warning}" if len(records) > 1 else warning, file=sys.stderr)
+        # Those on the rows were told before training.
+        for warning in records[part.spec.name]["warnings"][len(part.task.warnings) :]:
+            print(f"{part.spec.name}: " * (len(records) > 1) + f"WARNING: {warning}", file=sys.stderr)

@@ -228,11 +228,23 @@ def test_new_rows_without_labels_and_training_file_are_predicted(name, tiny_chec
     assert [line[0] for line in table[1:]] == [f"test-{number}" for number in range(2, 8)]
     assert all(line[1] == "" and line[2] is not None for line in table[1:])
     assert told in " ".join(table[0])
+    # Of rows of which some have labels, these are measured.
+    if name == next(iter(NEW_ROWS)):
+        new.write_text("\n".join([header, row(30), lines[2] + ",", row(32)]) + "\n", encoding="utf-8")
+        record = run_evaluation(
+            tmp_path / "trained", tmp_path / "some", "--task", "custom", "--test_file", new, *flags
+        )
+        assert (record["rows"], record["measured_rows"]) == (3, 2)
 
 
 def test_a_language_model_has_no_head_to_measure(tiny_checkpoint, tmp_path):
     with pytest.raises(ValueError, match=r"holds GPTForCausalLM.*--zero_shot"):
         run_evaluation(tiny_checkpoint, tmp_path / "out", "--task", "questions")
+    # It is told before classes are missed, which only such a head would know.
+    (tmp_path / "new.csv").write_text("text\nsome words\n")
+    flags = ["--task", "custom", "--text_column", "text", "--test_file", tmp_path / "new.csv"]
+    with pytest.raises(ValueError, match=r"holds GPTForCausalLM; custom needs a GPTForSequenceClassification"):
+        run_evaluation(tiny_checkpoint, tmp_path / "out", *flags)
     assert not (tmp_path / "out").exists()
 
 

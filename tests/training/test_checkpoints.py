@@ -104,6 +104,26 @@ def test_a_run_that_was_killed_twenty_times_gives_the_bits_of_the_whole_run(tiny
         round_ += 1
 
 
+def test_a_finished_run_stays_as_it_is(whole_run, tiny_checkpoint, tmp_path, capsys):
+    """`last` says so; other steps are trained, or refused where there are fewer of them."""
+    output = tmp_path / "out"
+    shutil.copytree(whole_run, output)
+    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", output, *WITH_BEST]
+    flags += ["--resume_from_checkpoint", "last"]
+    files = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    record = finetune(*flags)
+    assert record == json.loads((output / "metrics.json").read_text())
+    assert f"is finished, with all of its {record['steps']} steps: nothing is done" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=f"{record['steps']} steps behind it, and this run would end after 1:"):
+        finetune(*flags, "--max_steps", 1)
+    assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == files
+    # A run that was killed between its last step and its record measures and writes.
+    (output / "metrics.json").unlink()
+    again = finetune(*flags)
+    assert again["metrics"] == record["metrics"]
+    assert finetune(*flags, "--max_steps", record["steps"] + 1)["steps"] == record["steps"] + 1
+
+
 @pytest.mark.slow
 def test_two_processes_that_were_killed_give_the_bits_of_two_that_were_not(tiny_checkpoint, tmp_path):
     """The last kill falls into the second epoch, whose order the sampler must find behind accelerate's wrappers."""

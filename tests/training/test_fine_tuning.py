@@ -23,7 +23,7 @@ from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import get_task
-from hf_gpt.tasks.report import chance_warning, describe_batches
+from hf_gpt.tasks.report import chance_level, chance_warning, describe_batches
 from hf_gpt.training.arguments import ModelArguments, check_launch
 from hf_gpt.training.loading import load_model
 
@@ -363,6 +363,9 @@ def test_chance_is_called_out():
     spec = get_task("questions")
     assert "cannot be told from chance (0.500" in chance_warning(spec, labels, labels, 0.56)
     assert chance_warning(spec, labels, labels, 0.6) is None
+    # The most frequent training class is not among these few rows; any other answer would be right now and then.
+    others = Dataset.from_dict({"label": [1, 2, 3]})
+    assert chance_level(spec, labels, others) == pytest.approx(1 / 6)
     choices = Dataset.from_dict({"label": [0] * 200, "path_ends": [[3, 5]] * 200})
     assert chance_warning(get_task("stories"), choices, choices, 0.53)
 
