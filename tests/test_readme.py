@@ -209,7 +209,7 @@ def test_tables_are_the_scripts_output(name, monkeypatch):
     monkeypatch.syspath_prepend(str(REPOSITORY / "scripts" / "measure"))
     import benchmark
 
-    from scripts.measure import adapters, devices, inside, pretraining, tasks
+    from scripts.measure import devices, inside, pretraining, tasks
 
     results = RESULTS[name]
     if name == "frozen_training":
@@ -225,8 +225,6 @@ def test_tables_are_the_scripts_output(name, monkeypatch):
         tables = inside.tables(results)
     elif name == "pretraining":
         tables = pretraining.tables(results["results"])
-    elif name.startswith("adapters"):
-        tables = [adapters.table(results)]
     else:
         # The sweeps are the picture.
         apart = {key: one for key, one in results["results"].items() if one["suite"] not in ("choices", "context")}

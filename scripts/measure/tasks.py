@@ -1,5 +1,5 @@
 r"""
-Measure what pretraining gives on the tasks, as a table and, of the last two studies, a picture.
+Measure what pretraining and ways of training give on the tasks, as a table and, of the last three studies, a picture.
 
     python scripts/measure/tasks.py --data_dir path/to/data --output_dir outputs/measure
     python scripts/measure/tasks.py --tasks questions stories "stories, endings only" --output_dir outputs/measure
@@ -10,11 +10,15 @@ The columns of a study are fine-tuned alike from
 
     weights     the pretrained weights, the same without the auxiliary language model, and random weights
     models      the models that --models names
+    together    the pretrained weights, on each task alone, and on all of them together with a head each
     rows        pretrained weights, the same frozen, and random weights; each task with several numbers of rows
     layers      the lowest 0, 1, 2, ... blocks of the pretrained weights, the rest drawn anew (figure 2 of the paper)
+    adapters    the pretrained weights, by every way of training: whole, frozen (the features of the last layer or a
+                mixture of all) and with adapters; with the trained parameters and the seconds
 
 Each cell tries every learning rate with its first seed, and keeps the one that is best on the validation rows; the
-other seeds train with that. Beside them stands a baseline without any transformer, a linear model of words or, for
+other seeds train with that. Seconds are those of this process's processor for a whole run, with reading, features and
+evaluation. Beside them stands a baseline without any transformer, a linear model of words or, for
 tagging, the most frequent tag of each word (`benchmarking/baselines.py`). `--data_dir` holds the published files, a
 folder for each set (`trec6/`, `sst2/`, ...); tasks whose folder is missing are left out, and named. A finished run is
 not repeated, so the command goes on where it was stopped. With `--text_file` the perplexity of the language model in
@@ -26,6 +30,7 @@ import json
 import re
 import statistics
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +40,8 @@ from benchmarking import baselines
 from benchmarking.report import spread
 from tqdm import tqdm
 
-from hf_gpt.analysis.pictures import new_figure, write_picture
+from hf_gpt.adapters import METHODS as ADAPTERS
+from hf_gpt.analysis.pictures import check_matplotlib, new_figure, write_picture
 from hf_gpt.commands import command, parse_arguments, perplexity
 from hf_gpt.files import check_settings, write_json, write_text
 from hf_gpt.files.flags import flag
@@ -69,11 +75,15 @@ FOLDERS = {
     "copa": "copa",
     "ud_pos": "ud_english_ewt",
 }
-STUDIES = ("weights", "models", "rows", "layers")
-RANDOM = "random weights"
-# Of a run whose language model was measured.
-PERPLEXITY, TOKEN = "perplexity.json", "perplexity_per_token"
-FROZEN = ["--adaptation", "frozen"]
+STUDIES = ("weights", "models", "together", "rows", "layers", "adapters")
+DRAWN = STUDIES[3:]
+RANDOM, TOGETHER = "random weights", "together"
+# What a finished run measured, written last; of the language model before any run.
+RUN, PERPLEXITY, TOKEN = "run.json", "perplexity.json", "perplexity_per_token"
+ADAPTED = "--adaptation"
+FROZEN = [ADAPTED, "frozen"]
+METHODS = {"full": [], "frozen": FROZEN, "frozen, mixed layers": [*FROZEN, "--layers", "mix"]}
+METHODS |= {name: [ADAPTED, name] for name in ADAPTERS} | {"dora": [ADAPTED, "lora", "--use_dora", "true"]}
 FEWER_ROWS = (50, 200, 800, 3200)
 # The same for all.
 COMMON = {
@@ -99,7 +109,7 @@ class MeasureArguments:
     tasks: list[str] | None = flag(None, f"These only; of: {', '.join(FOLDERS)}.")
     seeds: int = flag(3, "Runs of each cell.")
     learning_rates: list[float] = flag([5e-4, 1e-3, 2e-3], "Rates of which a cell keeps one.")
-    frozen_rates: list[float] = flag([3e-3, 1e-2, 3e-2], "The same where a head is trained alone.")
+    frozen_rates: list[float] = flag([3e-3, 1e-2, 3e-2], "The same where a head or an adapter is trained alone.")
     rows: int = flag(2000, "Rows that are trained on at most.")
     eval_rows: int = flag(1000, "Rows of a split that are evaluated on at most.")
     max_length: int = flag(256, "Tokens of a sequence at most.")
@@ -130,6 +140,10 @@ def columns(args: MeasureArguments) -> dict[str, list[str]]:
         return {f"blocks {kept}": [*pretrained, "--transfer_layers", str(kept)] for kept in layers}
     if args.study == "rows":
         return {"pretrained": pretrained, "frozen": [*pretrained, *FROZEN], RANDOM: [*pretrained, *random]}
+    if args.study == "adapters":
+        return {name: [*pretrained, *flags] for name, flags in METHODS.items()}
+    if args.study == "together":
+        return {"alone": pretrained, TOGETHER: pretrained}
     without = [*pretrained, "--lm_coef", "0"]
     return {"pretrained": pretrained, "no auxiliary loss": without, RANDOM: [*pretrained, *random]}
 
@@ -146,6 +160,8 @@ def lines(args: MeasureArguments) -> list[Line]:
         folder = FOLDERS[name]
         there = folder is None or (args.data_dir is not None and (Path(args.data_dir) / folder).is_dir())
         (found if there else missing).append(name)
+    if args.study == "together" and (len(found) < 2 or ENDINGS_ONLY in found):
+        raise ValueError(f"--study together wants two tasks or more, and not the {ENDINGS_ONLY}.")
     if missing:
         print(f"No data for {', '.join(missing)}: left out.", file=sys.stderr)
     if args.study == "rows":
@@ -165,45 +181,69 @@ def endings_only(folder: Path) -> list[str]:
     return flags
 
 
+def task_flags(line: Line, args: MeasureArguments) -> list[str]:
+    """Flags of `finetune.py` that name a line's task and its data."""
+    if line.task == ENDINGS_ONLY:
+        return endings_only(Path(args.output_dir))
+    folder = FOLDERS[line.task]
+    return ["--task", line.task] + (["--data_dir", str(Path(args.data_dir) / folder)] if folder else [])
+
+
+def flags_together(args: MeasureArguments) -> list[str]:
+    """The same of all tasks together."""
+    tasks = [line.task for line in lines(args)]
+    folders = [f"{task}={Path(args.data_dir) / FOLDERS[task]}" for task in tasks if FOLDERS[task]]
+    return ["--tasks", *tasks] + (["--data_dirs", *folders] if folders else [])
+
+
 def flags_of(line: Line, args: MeasureArguments) -> list[str]:
-    """Flags of `finetune.py` that a line's runs have in common."""
-    flags = endings_only(Path(args.output_dir)) if line.task == ENDINGS_ONLY else ["--task", line.task]
-    if FOLDERS[line.task] is not None:
-        flags += ["--data_dir", str(Path(args.data_dir) / FOLDERS[line.task])]
-    flags += ["--max_train_rows", str(line.rows), "--max_eval_rows", str(args.eval_rows)]
+    """Flags of `finetune.py` that a line's runs have in common, apart from their tasks."""
+    flags = ["--max_train_rows", str(line.rows), "--max_eval_rows", str(args.eval_rows)]
     flags += ["--max_length", str(args.max_length), "--bf16", str(args.bf16).lower()]
     return flags + [part for name, value in COMMON.items() for part in (f"--{name}", value)]
 
 
 def run_folder(line: Line, column: str, rate: float, seed: int, args: MeasureArguments) -> Path:
     """Where a run's results are."""
-    return Path(args.output_dir) / re.sub(r"[ ,]+", "-", f"{line.name} {column} {rate:g} {seed}")
+    tasks = "" if column == TOGETHER else f"{line.name} "
+    return Path(args.output_dir) / re.sub(r"[ ,]+", "-", f"{tasks}{column} {rate:g} {seed}")
 
 
 def one_run(line: Line, column: str, rate: float, seed: int, args: MeasureArguments) -> dict[str, Any] | None:
-    """What one fine-tuning run measured, now or earlier; its weights are not kept. `None` with `report_only`."""
+    """What one fine-tuning run measured of a task, now or earlier; `None` with `report_only`."""
     output = run_folder(line, column, rate, seed, args)
-    if (output / "metrics.json").is_file():
-        return read_json(output / "metrics.json")
-    if args.report_only:
-        return None
-    own = ["--learning_rate", str(rate), "--seed", str(seed), "--output_dir", str(output)]
-    record = run(*parse_arguments(KINDS, [*flags_of(line, args), *columns(args)[column], *own]))
-    if args.text_file and column != RANDOM:
-        measure_language_model(str(output), args.text_file, output)
-    (output / "model.safetensors").unlink()
+    if not (output / RUN).is_file():
+        if args.report_only:
+            return None
+        own = ["--learning_rate", str(rate), "--seed", str(seed), "--output_dir", str(output)]
+        write_json(output / RUN, train(line, column, own, args))
+    record = read_json(output / RUN)
+    return record["tasks"][line.task] if column == TOGETHER else record
+
+
+def train(line: Line, column: str, own: list[str], args: MeasureArguments) -> dict[str, Any]:
+    """Train and measure; the weights are not kept."""
+    tasks = flags_together(args) if column == TOGETHER else task_flags(line, args)
+    start = time.process_time()
+    record = run(*parse_arguments(KINDS, [*tasks, *flags_of(line, args), *columns(args)[column], *own]))
+    record["seconds"] = time.process_time() - start
+    output = Path(own[-1])
+    if args.text_file and column not in (RANDOM, TOGETHER):
+        record[TOKEN] = token_perplexity(str(output), args.text_file)
+    for file in output.rglob("model.safetensors"):
+        file.unlink()
     return record
 
 
-def measure_language_model(model: str, file: str, output: Path) -> None:
-    """Write the perplexity a token of the language model in a folder, on a text."""
-    found = perplexity.measure(perplexity.PerplexityArguments(model_name_or_path=model, file=[file]))
-    write_json(output / PERPLEXITY, {TOKEN: found[TOKEN]})
+def token_perplexity(model: str, file: str) -> float:
+    """The perplexity a token of the language model in a folder, on a text."""
+    return perplexity.measure(perplexity.PerplexityArguments(model_name_or_path=model, file=[file]))[TOKEN]
 
 
 def baseline(line: Line, args: MeasureArguments) -> float:
     """What the baseline scores on the rows that the runs are measured on."""
-    _, data, _ = parse_arguments(KINDS, [*flags_of(line, args), "--output_dir", args.output_dir])
+    flags = [*task_flags(line, args), *flags_of(line, args), "--output_dir", args.output_dir]
+    _, data, _ = parse_arguments(KINDS, flags)
     return baselines.score(load_task_data(data), line.rows, args.eval_rows)
 
 
@@ -213,7 +253,7 @@ def jobs(args: MeasureArguments) -> Iterator[tuple[Line, str, list[float], int]]
         for line in lines(args):
             for column, flags in columns(args).items():
                 if line.task != ENDINGS_ONLY or column == "pretrained":
-                    rates = args.frozen_rates if flags[-2:] == FROZEN else args.learning_rates
+                    rates = args.frozen_rates if ADAPTED in flags else args.learning_rates
                     yield line, column, rates, seed
 
 
@@ -245,9 +285,20 @@ def add_runs(
             results[line.name]["perplexity_before"] = read_json(Path(args.output_dir) / PERPLEXITY)[TOKEN]
     cell = results[line.name]["cells"].setdefault(column, {"rate": rate, "validation": chosen, "scores": []})
     cell["scores"].append(record["metrics"][split][main_metric])
-    if args.text_file and column != RANDOM:
-        found = read_json(run_folder(line, column, rate, seed, args) / PERPLEXITY)[TOKEN]
-        cell.setdefault("perplexities", []).append(found)
+    if TOKEN in record:
+        cell.setdefault("perplexities", []).append(record[TOKEN])
+    if args.study == "adapters":
+        cell["trained_parameters"] = record["trained_parameters"]
+        cell.setdefault("seconds", []).append(record["seconds"])
+
+
+def _scores(cell: dict) -> str:
+    """Scores of a cell, and the learning rate that was chosen."""
+    return f"{spread(cell['scores'])}; {cell['rate']:g}"
+
+
+def _measured_on(result: dict) -> str:
+    return f"{result['split']}, {result['rows'][result['split']]:,}"
 
 
 def table(results: dict[str, dict]) -> str:
@@ -257,12 +308,21 @@ def table(results: dict[str, dict]) -> str:
     shown = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for result in results.values():
         cells = [result["task"], result["metric"], f"{result['chance']:.3f}"]
-        cells += [f"{result['rows']['train']:,}", f"{result['split']}, {result['rows'][result['split']]:,}"]
-        cells.append(f"{result['baseline']:.3f}")
-        for name in names:
-            cell = result["cells"].get(name)
-            cells.append(f"{spread(cell['scores'])}; {cell['rate']:g}" if cell else "-")
+        cells += [f"{result['rows']['train']:,}", _measured_on(result), f"{result['baseline']:.3f}"]
+        cells += [_scores(result["cells"][name]) if name in result["cells"] else "-" for name in names]
         shown.append(f"| {' | '.join(cells)} |")
+    return "\n".join(shown)
+
+
+def methods_table(results: dict[str, dict]) -> str:
+    """A Markdown table with a line a way of training, behind the baseline of its task."""
+    shown = ["| task | metric | measured on | method | score | trained parameters | seconds |", "|---" * 7 + "|"]
+    for result in results.values():
+        shared = f"| {result['task']} | {result['metric']} | {_measured_on(result)} |"
+        shown.append(f"{shared} baseline | {result['baseline']:.3f} | - | - |")
+        for name, cell in result["cells"].items():
+            numbers = f"{cell['trained_parameters']:,} | {statistics.median(cell['seconds']):.0f}"
+            shown.append(f"{shared} {name} | {_scores(cell)} | {numbers} |")
     return "\n".join(shown)
 
 
@@ -280,34 +340,44 @@ def forgetting_table(results: dict[str, dict]) -> str:
 
 def tables(results: dict[str, dict]) -> str:
     """The tables that there are."""
-    return "\n\n".join(filter(None, (table(results), forgetting_table(results))))
+    of_methods = any("seconds" in cell for result in results.values() for cell in result["cells"].values())
+    return "\n\n".join(filter(None, ((methods_table if of_methods else table)(results), forgetting_table(results))))
 
 
 def draw(results: dict[str, dict], study: str, path: Path) -> None:
     """
     Medians and ranges: `layers` as a line a task over the number of blocks, `rows` as a panel a task with a line a
-    column over the number of rows.
+    column over the number of rows, `adapters` as a panel a task with a point a column over the trained parameters.
     """
     curves: dict[str, dict[str, list]] = {}
     for result in results.values():
         for column, cell in result["cells"].items():
-            panel, label, x = "", result["task"], int(column.split()[-1]) if study == "layers" else 0
-            if study == "rows":
-                panel, label, x = result["task"], column, result["rows"]["train"]
+            panel, label, x = result["task"], column, result["rows"]["train"]
+            if study == "layers":
+                panel, label, x = "", result["task"], int(column.split()[-1])
+            if study == "adapters":
+                x = cell["trained_parameters"]
             curves.setdefault(panel, {}).setdefault(label, []).append((x, cell["scores"]))
     figure = new_figure(5 * len(curves), 4)
+    names = {"layers": "blocks transferred", "rows": "rows trained on", "adapters": "trained parameters"}
     for axes, (panel, labels) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
         for label, points in labels.items():
             x, scores = zip(*sorted(points), strict=True)
-            axes.plot(x, list(map(statistics.median, scores)), marker="o", label=label)
-            axes.fill_between(x, list(map(min, scores)), list(map(max, scores)), alpha=0.2)
-        axes.set(title=panel, xlabel="blocks transferred" if study == "layers" else "rows trained on", ylabel="metric")
-        if study == "rows":
+            middle, low, high = (list(map(one, scores)) for one in (statistics.median, min, max))
+            if study == "adapters":
+                axes.errorbar(x, middle, yerr=[[middle[0] - low[0]], [high[0] - middle[0]]], fmt="o", capsize=3)
+                axes.annotate(label, (x[0], middle[0]), xytext=(5, 4), textcoords="offset points", fontsize="small")
+            else:
+                axes.plot(x, middle, marker="o", label=label)
+                axes.fill_between(x, low, high, alpha=0.2)
+        axes.set(title=panel, xlabel=names[study], ylabel="metric")
+        if study != "layers":
             axes.set_xscale("log")
-        ticks = sorted({x for points in labels.values() for x, _ in points})
-        axes.minorticks_off()
-        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-        axes.legend()
+        if study != "adapters":
+            ticks = sorted({x for points in labels.values() for x, _ in points})
+            axes.minorticks_off()
+            axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+            axes.legend()
     write_picture(path, figure, results)
 
 
@@ -316,21 +386,24 @@ def main() -> None:
     """Run what is missing, then print the table."""
     (args,) = parse_arguments((MeasureArguments,), description=__doc__)
     planned = list(jobs(args))
+    if args.study in DRAWN:
+        check_matplotlib()
     folder = Path(args.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     fixed = ("study", "model", "models", "learning_rates", "frozen_rates", "rows", "eval_rows", "max_length", "bf16")
     settings = {name: getattr(args, name) for name in (*fixed, "text_file")} | {"common": COMMON}
+    settings["together"] = flags_together(args) if args.study == TOGETHER else None
     if (folder / "settings.json").is_file():
         check_settings(folder, read_json(folder / "settings.json"), settings)
     write_json(folder / "settings.json", settings)
     if args.text_file and not (folder / PERPLEXITY).is_file():
-        measure_language_model(args.model, args.text_file, folder)
+        write_json(folder / PERPLEXITY, {TOKEN: token_perplexity(args.model, args.text_file)})
     results: dict[str, dict] = {}
     for job in tqdm(planned, desc="cells"):
         add_runs(results, *job, args)
         write_json(folder / "results.json", results)
         write_text(folder / "results.md", tables(results) + "\n")
-    if args.study in ("rows", "layers") and results:
+    if args.study in DRAWN and results:
         draw(results, args.study, folder / "results.png")
     print(tables(results))
 

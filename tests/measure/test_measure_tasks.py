@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
+from hf_gpt.adapters import METHODS as ADAPTERS
 from hf_gpt.tasks import load_task
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -38,7 +40,7 @@ def finished_run(folder: Path, name: str, score: float, split: str, validation: 
     rows = {"train": 1200, "validation": 100, "test": 270}
     record = {"main_metric": "accuracy", "metrics": metrics, "chance": 0.167, "rows": rows}
     (folder / name).mkdir(parents=True)
-    (folder / name / "metrics.json").write_text(json.dumps(record))
+    (folder / name / "run.json").write_text(json.dumps(record))
 
 
 def test_learning_rates_are_chosen_on_validation(measure, tmp_path, capsys):
@@ -95,6 +97,49 @@ def test_a_study_of_layers_trains_draws_and_goes_on(measure, tasks, tmp_path, mo
     measure(*flags)
 
 
+@pytest.mark.whole
+def test_tasks_together(measure, tasks, tmp_path, monkeypatch):
+    monkeypatch.setitem(tasks.COMMON, "num_train_epochs", "1")
+    flags = ["--study", "together", "--tasks", "questions", "stories", "--rows", 16, "--eval_rows", 16]
+    flags += ["--max_length", 16, "--seeds", 1, "--learning_rates", "0.001", "--output_dir", tmp_path]
+    measure(*flags)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert {task: list(result["cells"]) for task, result in results.items()} == {
+        "questions": ["alone", "together"],
+        "stories": ["alone", "together"],
+    }
+    # One run for both, of whose weights none are left.
+    record = json.loads((tmp_path / "together-0.001-1" / "run.json").read_text())
+    scores = {task: [each["metrics"]["test"][each["main_metric"]]] for task, each in record["tasks"].items()}
+    assert scores == {task: result["cells"]["together"]["scores"] for task, result in results.items()}
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+# peft 0.21 asks transformers 5.23 under an old name.
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+@pytest.mark.whole
+def test_ways_of_training(measure, tasks, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(tasks.COMMON, "num_train_epochs", "1")
+    monkeypatch.setattr(tasks, "METHODS", {name: tasks.METHODS[name] for name in ("full", "frozen", "prefix")})
+    flags = ["--study", "adapters", "--tasks", "questions", "--rows", 16, "--eval_rows", 16, "--max_length", 16]
+    flags += ["--seeds", 1, "--learning_rates", "0.001", "--frozen_rates", "0.01", "--output_dir", tmp_path]
+    measure(*flags)
+    cells = json.loads((tmp_path / "results.json").read_text())["questions"]["cells"]
+    assert {name: cell["rate"] for name, cell in cells.items()} == {"full": 0.001, "frozen": 0.01, "prefix": 0.01}
+    assert cells["frozen"]["trained_parameters"] == 6 * 209  # six classes on 208 features and a bias
+    prefix = load_file(tmp_path / "questions-prefix-0.01-1" / "adapter_model.safetensors")
+    assert cells["prefix"]["trained_parameters"] == sum(tensor.numel() for tensor in prefix.values())
+    assert all(seconds > 0 for cell in cells.values() for seconds in cell["seconds"])
+    shown = capsys.readouterr().out.splitlines()[-4:]
+    assert [line.split(" | ")[3] for line in shown] == ["baseline", "full", "frozen", "prefix"]
+    assert (tmp_path / "results.png").stat().st_size > 10_000
+    assert not list(tmp_path.rglob("model.safetensors"))
+
+
+def test_every_adapter_is_a_way_of_training(tasks):
+    assert set(tasks.METHODS) == {"full", "frozen", "frozen, mixed layers", "dora", *ADAPTERS}
+
+
 def test_lines_and_columns_of_the_studies(tasks):
     def asked(study, **kwargs):
         return tasks.MeasureArguments(output_dir="none", study=study, model=str(MODEL), tasks=["questions"], **kwargs)
@@ -137,8 +182,9 @@ def test_other_settings_are_not_mixed(measure, tmp_path, capsys):
         (["--tasks", "sorting"], "unknown task sorting"),
         (["--tasks", "questions", "--model", "no-such-folder"], "is no model's folder"),
         (["--tasks", "questions", "--study", "models"], "--models NAME=FOLDER"),
+        (["--tasks", "questions", "--study", "together"], "two tasks or more"),
     ],
-    ids=["task", "model", "models"],
+    ids=["task", "model", "models", "together"],
 )
 def test_wrong_arguments(measure, tmp_path, flags, message, capsys):
     with pytest.raises(SystemExit):
