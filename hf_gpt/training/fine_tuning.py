@@ -1,5 +1,6 @@
 """Fine-tuning on a task or several, from checked arguments to metrics, predictions and a card."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from .arguments import DataArguments, FineTuningArguments, ModelArguments, check
 from .frozen import PreparedHead
 from .loading import load_model
 from .multi_task import PreparedTasks, check_tasks_of, tasks_of
-from .output import check_output_dir
+from .output import FEATURES, check_output_dir
 from .rows import encode_task, input_transform, load_task_data
 from .stages import Part, Prepared, begin, measure, write
 from .unfreezing import planned_updates, unfreezing_plan
@@ -31,6 +32,8 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
     trainer = begin(prepared)
     if trainer.is_finished(prepared.checkpoint, METRICS):
         summary = read_json(prepared.output / METRICS)
+        if args.process_index == 0:
+            shutil.rmtree(prepared.output / FEATURES, ignore_errors=True)  # which its head was given once more
     else:
         trainer.train(resume_from_checkpoint=prepared.checkpoint)
         summary = write(trainer, prepared, measure(trainer, prepared))

@@ -314,6 +314,8 @@ def test_what_a_stopped_run_left_is_in_nobodys_way(frozen_run, tiny_checkpoint, 
     assert again["metrics"] == record["metrics"]
     assert_same(tmp_path / "model.safetensors", expected / "model.safetensors", torch.equal)
     assert not (tmp_path / FEATURES).exists()
+    assert finetune(*flags, "--output_dir", tmp_path, "--resume_from_checkpoint", "last") == again
+    assert not (tmp_path / FEATURES).exists()
 
 
 REFUSALS = {
