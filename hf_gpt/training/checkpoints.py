@@ -22,6 +22,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, Trai
 from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_NAME
 
 from ..files import UNFINISHED, check_space, sync
+from ..files.reading import read_json
 from ..hub import push
 from .optimization import get_release_schedule
 from .pushing import PushCheckpoints, check_can_push
@@ -231,13 +232,13 @@ class WholeCheckpointTrainer(Trainer):
         with changed(self.args, save_total_limit=None):
             return super().train(*args, **kwargs)
 
-    def is_finished(self, checkpoint: str | None, record: str) -> bool:
+    def finished_record(self, checkpoint: str | None, name: str) -> dict[str, Any] | None:
         """
-        Whether a checkpoint has all steps of this run behind it, and the output folder holds the record that a run
-        writes last; a `ValueError` if it has more steps.
+        The record that a run writes last into its output folder, if it is there and a checkpoint has all steps of this
+        run behind it; a `ValueError` if that has more steps.
         """
         if checkpoint is None:
-            return False
+            return None
         done = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME)).global_step
         *_, steps = self.set_initial_training_values(self.args, self.get_train_dataloader())
         if done > steps:
@@ -246,9 +247,10 @@ class WholeCheckpointTrainer(Trainer):
                 "--num_train_epochs or --max_steps, or start anew in another --output_dir."
             )
         # The first process decides for all: another machine's may see another file system.
-        found = [done == steps and (Path(self.args.output_dir) / record).is_file()]
+        file = Path(self.args.output_dir) / name
+        found = [read_json(file) if done == steps and file.is_file() else None]
         broadcast_object_list(found)
-        if found[0] and self.is_world_process_zero():
+        if found[0] is not None and self.is_world_process_zero():
             print(f"{self.args.output_dir} is finished, with all of its {steps:,} steps: nothing is done.", flush=True)
         return found[0]
 

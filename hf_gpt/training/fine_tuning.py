@@ -6,7 +6,6 @@ from typing import Any
 
 from ..adapters.virtual_tokens import virtual_tokens
 from ..files import METRICS, in_output_folder
-from ..files.reading import read_json
 from ..loading import load_tokenizer
 from ..tasks import TaskData
 from .arguments import DataArguments, FineTuningArguments, ModelArguments, check_adaptation
@@ -30,13 +29,12 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
         raise ValueError("Name a model with --model_name_or_path: an hf_gpt folder, a Hub id or the release's folder.")
     prepared = prepare(model_args, data, args)
     trainer = begin(prepared)
-    if trainer.is_finished(prepared.checkpoint, METRICS):
-        summary = read_json(prepared.output / METRICS)
-        if args.process_index == 0:
-            shutil.rmtree(prepared.output / FEATURES, ignore_errors=True)  # which its head was given once more
-    else:
+    summary = trainer.finished_record(prepared.checkpoint, METRICS)
+    if summary is None:
         trainer.train(resume_from_checkpoint=prepared.checkpoint)
         summary = write(trainer, prepared, measure(trainer, prepared))
+    elif args.process_index == 0:
+        shutil.rmtree(prepared.output / FEATURES, ignore_errors=True)  # which its head was given once more
     if args.push_to_hub and prepared.parts[0].output == prepared.output:
         trainer.push_to_hub()
     return summary

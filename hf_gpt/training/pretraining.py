@@ -18,7 +18,6 @@ from ..conversion.sources import KINDS, forget_task
 from ..conversion.tokenizers import check_ids
 from ..files import PRETRAINING, in_output_folder, write_json
 from ..files.flags import flag
-from ..files.reading import read_json
 from ..loading import Source, open_source
 from ..model.configuration_gpt import DROPOUTS, GPTConfig, default_generation_config
 from ..model.modeling_gpt import GPTForCausalLM, GPTForMaskedLM, GPTLanguageModel, GPTModel
@@ -188,10 +187,11 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
         processing_class=tokenizer,
         callbacks=[ModelCardCallback(_card(texts, shape, start, output))],
     )
-    if trainer.is_finished(checkpoint, PRETRAINING):
+    finished = trainer.finished_record(checkpoint, PRETRAINING)
+    if finished is not None:
         if args.push_to_hub:
             trainer.push_to_hub()
-        return read_json(output / PRETRAINING)
+        return finished
     record = _train_and_measure(trainer, checkpoint, shape.source is not None, row_length)
     record = {"start": start, "held_out": held_out} | record
     _settle_dropouts(model.config, shape)
