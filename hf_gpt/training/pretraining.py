@@ -187,30 +187,34 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
         processing_class=tokenizer,
         callbacks=[ModelCardCallback(_card(texts, shape, start, output))],
     )
-    finished = trainer.finished_record(checkpoint, PRETRAINING)
-    if finished is not None:
-        if args.push_to_hub:
-            trainer.push_to_hub()
-        return finished
-    record = _train_and_measure(trainer, checkpoint, shape.source is not None, row_length)
-    record = {"start": start, "held_out": held_out} | record
-    _settle_dropouts(model.config, shape)
-    model.generation_config = default_generation_config(model.config)
-    trainer.save_whole_model()
-    if is_main:
-        write_json(output / PRETRAINING, record)
-        print((output / PRETRAINING).read_text(encoding="utf-8"), end="")
-        if record.get("validation_loss", 0) > 1 + math.log(config.vocab_size):
-            print("The held-out loss is far above that of guessing: lower --learning_rate.", file=sys.stderr)
-        if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
-            print(f"Samples: {'held-out text' if validation else 'text'} | {_SHOWN[shape.masked]}")
-            some = Dataset.from_list([*train.take(3)]) if texts.streaming else train
-            shown = (model, tokenizer, validation or some)
-            lines = fillings(*shown) if shape.masked else samples(*shown, seed=args.seed)
-            print("\n".join(lines), flush=True)
+    record = trainer.finished_record(checkpoint, PRETRAINING)
+    if record is None:
+        record = {"start": start, "held_out": held_out}
+        record |= _train_and_measure(trainer, checkpoint, shape.source is not None, row_length)
+        _settle_dropouts(model.config, shape)
+        model.generation_config = default_generation_config(model.config)
+        trainer.save_whole_model()
+        if is_main:
+            write_json(output / PRETRAINING, record)
+            _show(trainer, model, record)
     if args.push_to_hub:
         trainer.push_to_hub()
     return record
+
+
+def _show(trainer: LanguageModelTrainer, model: GPTLanguageModel, record: dict[str, Any]) -> None:
+    """Print what was measured, and what the model writes."""
+    print((Path(trainer.args.output_dir) / PRETRAINING).read_text(encoding="utf-8"), end="")
+    if record.get("validation_loss", 0) > 1 + math.log(model.config.vocab_size):
+        print("The held-out loss is far above that of guessing: lower --learning_rate.", file=sys.stderr)
+    if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+        return
+    train, validation, masked = trainer.train_dataset, trainer.eval_dataset, not model.config.is_causal
+    print(f"Samples: {'held-out text' if validation else 'text'} | {_SHOWN[masked]}")
+    some = Dataset.from_list([*train.take(3)]) if isinstance(train, IterableDataset) else train
+    shown = (model, trainer.processing_class, validation or some)
+    lines = fillings(*shown) if masked else samples(*shown, seed=trainer.args.seed)
+    print("\n".join(lines), flush=True)
 
 
 def _train_and_measure(
