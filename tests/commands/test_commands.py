@@ -189,7 +189,6 @@ MISTAKES = {
         "--output_dir",
         "OUT",
     ),
-    "measure/adapters": ("--task", "questions", "--model", "no/such/folder", "--output_dir", "OUT"),
     "train_tokenizer": ("--text_files", "no.txt", "--output_dir", "OUT"),
 }
 
