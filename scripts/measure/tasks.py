@@ -11,7 +11,8 @@ The columns of a study are fine-tuned alike from
     weights     the pretrained weights, the same without the auxiliary language model, and random weights
     models      the models that --models names
     together    the pretrained weights, on each task alone, and on all of them together with a head each
-    rows        pretrained weights, the same frozen, and random weights; each task with several numbers of rows
+    rows        pretrained weights, the same frozen, and random weights; each task with several numbers of rows up to
+                `--rows`, which may be more than a task has: all
     layers      the lowest 0, 1, 2, ... blocks of the pretrained weights, the rest drawn anew (figure 2 of the paper)
     adapters    the pretrained weights, by every way of training: whole, frozen (the features of the last layer or a
                 mixture of all) and with adapters; with the trained parameters and the seconds
@@ -165,7 +166,8 @@ def lines(args: MeasureArguments) -> list[Line]:
     if missing:
         print(f"No data for {', '.join(missing)}: left out.", file=sys.stderr)
     if args.study == "rows":
-        return [Line(name, rows, f"{name}, {rows} rows") for name in found for rows in FEWER_ROWS if rows <= args.rows]
+        numbers = [*(rows for rows in FEWER_ROWS if 2 * rows <= args.rows), args.rows]
+        return [Line(name, rows, f"{name}, {rows} rows") for name in found for rows in numbers]
     return [Line(name, args.rows, name) for name in found]
 
 

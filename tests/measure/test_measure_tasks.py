@@ -145,6 +145,7 @@ def test_lines_and_columns_of_the_studies(tasks):
         return tasks.MeasureArguments(output_dir="none", study=study, model=str(MODEL), tasks=["questions"], **kwargs)
 
     assert [line.rows for line in tasks.lines(asked("rows", rows=800))] == [50, 200, 800]
+    assert [line.rows for line in tasks.lines(asked("rows", rows=5000))] == [50, 200, 800, 5000]
     assert tasks.columns(asked("rows"))["frozen"][-2:] == tasks.FROZEN
     assert list(tasks.columns(asked("models", models=["alone=a", "after mnli=b"]))) == ["alone", "after mnli"]
     with pytest.raises(ValueError, match="--models NAME=FOLDER"):
