@@ -8,8 +8,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 # Elements that are updated together. An update makes two copies of what it works on, and two copies of a whole model
-# would be the peak of a step's memory.
+# would be the peak of a step's memory. On a CPU a part stays in the caches from one operation to the next.
 _PART_ELEMENTS = 2**23
+_PART_ELEMENTS_CPU = 2**19
 
 
 def warmup_linear(progress: float, warmup: float = 0.002) -> float:
@@ -147,21 +148,27 @@ class ReleaseAdam(Optimizer):
                 torch._foreach_add_(values, updates, alpha=-rate)
 
 
+def _most_elements(tensor: torch.Tensor) -> int:
+    """How many elements a part has where a tensor is."""
+    return _PART_ELEMENTS_CPU if tensor.device.type == "cpu" else _PART_ELEMENTS
+
+
 def _pieces(tensors: tuple[torch.Tensor, ...]) -> Iterable[tuple[torch.Tensor, ...]]:
-    """A parameter with its gradient and moments, in pieces of `_PART_ELEMENTS` elements where it has more."""
+    """A parameter with its gradient and moments, in pieces of as many elements as a part has where it has more."""
     # A gradient that is a tensor of another kind belongs to a parameter that is sharded.
     is_plain = type(tensors[1]) is torch.Tensor and all(tensor.is_contiguous() for tensor in tensors)
-    if tensors[0].numel() <= _PART_ELEMENTS or not is_plain:
+    most = _most_elements(tensors[0])
+    if tensors[0].numel() <= most or not is_plain:
         return [tensors]
-    return zip(*(tensor.view(-1).split(_PART_ELEMENTS) for tensor in tensors), strict=True)
+    return zip(*(tensor.view(-1).split(most) for tensor in tensors), strict=True)
 
 
 def _parts(pieces: list[tuple]) -> Iterator[list[tuple]]:
-    """Runs of pieces that hold at most `_PART_ELEMENTS` elements together, or else one piece."""
+    """Runs of pieces that hold at most as many elements together as a part has, or else one piece."""
     part, elements = [], 0
     for piece in pieces:
         size = piece[0].numel()
-        if part and elements + size > _PART_ELEMENTS:
+        if part and elements + size > _most_elements(piece[0]):
             yield part
             part, elements = [], 0
         part.append(piece)

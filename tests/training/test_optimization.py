@@ -194,7 +194,7 @@ def test_an_update_in_parts_gives_the_same_bits(monkeypatch):
     gradients = [torch.randn(value.shape) for value in whole]
     sizes = {}
     for values, elements in ((whole, 2**23), (parts, 6)):
-        monkeypatch.setattr(optimization, "_PART_ELEMENTS", elements)
+        monkeypatch.setattr(optimization, "_PART_ELEMENTS_CPU", elements)
         optimizer = ReleaseAdam(values, lr=0.1, weight_decay=0.1)
         for _ in range(3):
             for value, gradient in zip(values, gradients, strict=True):
