@@ -86,8 +86,9 @@ class GPTConfig(PreTrainedConfig):
         mask_token_id (`int`, *optional*): `<mask>` of a masked language model, which hides a token. Its row takes no
             part in any softmax.
         untrained_token_ids (`list[int]`, *optional*): Rows of the token embedding that no language-model loss has
-            trained, as the special tokens are before fine-tuning: the language model gives them no probability. The
-            joint loss of the task heads trains them, and empties this list.
+            trained, as the special tokens are before fine-tuning: the language model gives them no probability. Task
+            heads take no notice; training that trains them by the joint loss sets this to `None` before it starts
+            (`GPTTaskModel.declare_rows_trained`).
         problem_type (`str`, *optional*): Loss of `GPTForSequenceClassification`: `"single_label_classification"`,
             `"multi_label_classification"`, `"regression"` or `"ordinal"` (scores from 0 to `num_labels - 1`, which the
             model learns as probabilities of whole scores); by default inferred from labels.

@@ -81,8 +81,8 @@ def check_labels(config: GPTConfig, labels: torch.Tensor) -> None:
         if found.numel():
             raise ValueError(
                 f"labels hold the token {int(found[0])}, whose row is untrained and takes no part in the softmax "
-                "(mask_token_id and untrained_token_ids of the configuration): put -100 there, or train it with "
-                "model.config.untrained_token_ids = None."
+                "(mask_token_id and untrained_token_ids of the configuration): put -100 there, or, to train it, set "
+                "model.config.untrained_token_ids = None before training."
             )
 
 

@@ -426,7 +426,8 @@ class GPTTaskModel(GPTPreTrainedModel):
         if return_lm_loss:
             # Coefficient and mean lie in the weights, so that the gradient of the matrix is not multiplied again.
             weights, states = lm_weights * (self.config.lm_coef / items), outputs.last_hidden_state
-            auxiliary = self._lm_loss_sum(states, input_ids, weights, parent_index, rows)
+            output = self.get_input_embeddings().weight if rows is None else rows
+            auxiliary = self.language_model_loss(states, input_ids, weights, parent_index, output)
             lm_loss = auxiliary / self.config.lm_coef
         if task_loss is not None:
             # A tensor of its own in any case: the Trainer scales it in place.
@@ -440,17 +441,19 @@ class GPTTaskModel(GPTPreTrainedModel):
             attentions=outputs.attentions,
         )
 
+    def declare_rows_trained(self) -> None:
+        """
+        To be called before training: where the joint loss is going to train the rows of the token embedding, none of
+        them counts as untrained any more (`config.untrained_token_ids` is `None`). A forward pass changes nothing.
+        """
+        if self.config.lm_coef > 0 and self.get_input_embeddings().weight.requires_grad:
+            self.config.untrained_token_ids = None
+
     def conventional_inputs(self, input_ids, attention_mask, inputs_embeds=None):
         """Inputs without `classify_index` as the transformer reads them, and that index; see `inputs.py`."""
         if self.scores_tokens:
             return input_ids, attention_mask, token_index(input_ids, attention_mask, inputs_embeds)
         return conventional_inputs(self.config, input_ids, attention_mask)
-
-    def _lm_loss_sum(self, hidden_states, input_ids, lm_weights, parent_index, rows) -> torch.Tensor:
-        rows = self.get_input_embeddings().weight if rows is None else rows
-        if self.config.untrained_token_ids and torch.is_grad_enabled() and rows.requires_grad:
-            self.config.untrained_token_ids = None  # this loss trains them
-        return self.language_model_loss(hidden_states, input_ids, lm_weights, parent_index, rows)
 
     def _captured_layers(self, asked):
         """`output_hidden_states` of the transformer: what the caller asks for, and what the head reads."""

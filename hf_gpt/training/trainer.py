@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from transformers import TrainerCallback
-from transformers.trainer_utils import EvalLoopOutput, EvalPrediction, IntervalStrategy
+from transformers.trainer_utils import EvalLoopOutput, EvalPrediction, IntervalStrategy, TrainOutput
 
 from ..model.modeling_gpt import GPTForSequenceClassification, GPTTaskModel
 from ..tasks.report import describe_batches
@@ -99,6 +99,15 @@ class GPTTrainer(WholeCheckpointTrainer):
                 raise ValueError(f"--label_smoothing_factor {share}: {why}: leave it out.")
             model.label_smoothing = share
             self.label_smoother = None
+
+    def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
+        """
+        The Trainer's own. The configurations say before the first step, and where none is left to a resumed run, which
+        rows of the embedding are trained.
+        """
+        for model in self.task_models():
+            model.declare_rows_trained()
+        return super().train(*args, **kwargs)
 
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
         """

@@ -20,8 +20,18 @@ from transformers.quantizers.base import HfQuantizer
 from transformers.quantizers.quantizers_utils import should_convert_module
 from transformers.trainer_pt_utils import LabelSmoother
 
-from hf_gpt import GPTConfig, GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
+from hf_gpt import (
+    GPTConfig,
+    GPTForCausalLM,
+    GPTForMaskedLM,
+    GPTForMultipleChoice,
+    GPTForQuestionAnswering,
+    GPTForSequenceClassification,
+    GPTForTokenClassification,
+    GPTModel,
+)
 from hf_gpt.evaluation.zero_shot import ZeroShotScorer
+from hf_gpt.model.modeling_gpt import HEADS as MODEL_HEADS
 
 from ..support.tiny import CLASSIFY, DELIMITER, PAD, START, VOCABULARY
 
@@ -150,37 +160,56 @@ def test_untrained_rows_take_no_part(tiny_model):
 def test_untrained_targets_are_refused(tiny_model):
     model = tiny_model(GPTForCausalLM, untrained_token_ids=SPECIALS)
     for labels in ({"labels": TEXTS}, {"shift_labels": TEXTS}):
-        with pytest.raises(ValueError, match=f"token {START}, whose row is untrained.*untrained_token_ids = None"):
+        with pytest.raises(
+            ValueError, match=f"token {START}, whose row is untrained.*untrained_token_ids = None before training"
+        ):
             model(TEXTS, **labels)
     model.config.untrained_token_ids = None
     assert model(TEXTS, labels=TEXTS).loss.isfinite()
 
 
 @each_head
-def test_joint_loss_trains_the_rows(tiny_model, tmp_path, model_class):
-    """With the numbers of a model that does not know of them; afterwards the list is empty."""
+def test_task_heads_take_no_notice_of_untrained_rows(tiny_model, model_class):
     model, plain = tiny_model(model_class, untrained_token_ids=SPECIALS), tiny_model(model_class)
     ids = inputs_of(model_class)
     labels = torch.zeros(len(ids), dtype=torch.long)
-    with torch.no_grad():
-        found = model(ids, labels=labels, return_lm_loss=True)
-    assert model.config.untrained_token_ids == SPECIALS
-    assert torch.equal(found.lm_loss, plain(ids, return_lm_loss=True).lm_loss)
-    outputs = model.train()(ids, labels=labels)
-    assert torch.equal(outputs.loss, plain.train()(ids, labels=labels).loss)
-    model.save_pretrained(tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["untrained_token_ids"] is None
+    for mode in (False, True):
+        found, expected = (each.train(mode)(ids, labels=labels, return_lm_loss=True) for each in (model, plain))
+        assert torch.equal(found.loss, expected.loss)
+        assert torch.equal(found.lm_loss, expected.lm_loss)
 
 
-@pytest.mark.parametrize("reason", ["no-coefficient", "frozen", "evaluation"])
-def test_rows_stay_untrained(tiny_model, tmp_path, reason):
-    coefficient = 0 if reason == "no-coefficient" else 0.5
-    model = tiny_model(GPTForSequenceClassification, untrained_token_ids=SPECIALS, lm_coef=coefficient)
-    if reason == "frozen":
+@pytest.mark.parametrize("kept", ["no-coefficient", "frozen", None])
+def test_training_declares_the_rows_trained(tiny_model, tmp_path, kept):
+    model = tiny_model(
+        GPTForSequenceClassification, untrained_token_ids=SPECIALS, lm_coef=0 if kept == "no-coefficient" else 0.5
+    )
+    if kept == "frozen":
         model.base_model.requires_grad_(False)
-    model.train(reason != "evaluation")(TEXTS, labels=torch.tensor([0, 1])).loss.backward()
+    model.declare_rows_trained()
     model.save_pretrained(tmp_path)
-    assert AutoModelForCausalLM.from_pretrained(tmp_path).excluded_token_ids == [*SPECIALS, PAD]
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert loaded.excluded_token_ids == ([*SPECIALS, PAD] if kept else [PAD])
+
+
+@pytest.mark.parametrize("model_class", MODEL_HEADS.values(), ids=MODEL_HEADS)
+def test_no_forward_changes_the_configuration(tiny_model, model_class):
+    changes = {"is_causal": False, "mask_token_id": 6} if model_class is GPTForMaskedLM else {}
+    model = tiny_model(model_class, untrained_token_ids=SPECIALS, head_layers="mix", **changes)
+    before, settings_before = copy.deepcopy(vars(model.config)), model.config.to_json_string(use_diff=False)
+    ids = IDS if model_class in (GPTModel, GPTForCausalLM, GPTForMaskedLM) else inputs_of(model_class)
+    labels = {
+        GPTModel: {},
+        GPTForCausalLM: {"labels": ids},
+        GPTForMaskedLM: {"labels": ids},
+        GPTForTokenClassification: {"labels": ids % 2},
+        GPTForQuestionAnswering: {"start_positions": torch.tensor([1, 2]), "end_positions": torch.tensor([2, 3])},
+    }.get(model_class, {"labels": torch.zeros(len(ids), dtype=torch.long)})
+    for mode in (False, True):
+        outputs = model.train(mode)(ids, **labels, output_attentions=True, output_hidden_states=True)
+        outputs[0].sum().backward()
+        assert vars(model.config) == before
+        assert model.config.to_json_string(use_diff=False) == settings_before
 
 
 @pytest.mark.parametrize("ids", [[-1], [VOCABULARY], list(range(VOCABULARY))], ids=["below", "above", "all"])

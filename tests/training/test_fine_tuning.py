@@ -400,7 +400,10 @@ def test_smoothed_labels(tiny_checkpoint, tmp_path, adaptation):
 
 
 def test_rows_of_special_tokens_are_trained(questions_run, tiny_checkpoint, tmp_path):
-    """A run with the language-model loss empties the list; and text of its language model holds no special token."""
+    """
+    A run with the language-model loss empties the list, also one that is resumed with no step left; and text of its
+    language model holds no special token.
+    """
     model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint)
     specials = [model.config.start_token_id, model.config.delimiter_token_id, model.config.classify_token_id]
     model.config.untrained_token_ids = specials
@@ -408,10 +411,13 @@ def test_rows_of_special_tokens_are_trained(questions_run, tiny_checkpoint, tmp_
     AutoTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "model")
     for coefficient, listed in ((0.5, None), (0, specials)):
         output = tmp_path / f"out-{coefficient}"
-        finetune(
-            *("--model_name_or_path", tmp_path / "model", "--task", "questions", "--output_dir", output),
-            *("--max_train_rows", 16, "--max_eval_rows", 8, "--lm_coef", coefficient),
-        )
+        flags = ["--model_name_or_path", tmp_path / "model", "--task", "questions", "--output_dir", output]
+        flags += ["--max_train_rows", 16, "--max_eval_rows", 8, "--lm_coef", coefficient]
+        finetune(*flags)
+        config = (output / "config.json").read_bytes()
+        (output / "metrics.json").unlink()
+        finetune(*flags, "--resume_from_checkpoint", "last")
+        assert (output / "config.json").read_bytes() == config
         loaded = AutoModelForCausalLM.from_pretrained(output)
         assert loaded.config.untrained_token_ids == listed
         assert set(specials) < set(loaded.generation_config.suppress_tokens)
