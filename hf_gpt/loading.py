@@ -23,7 +23,7 @@ from .conversion.release import load_release, read_release, release_config
 from .conversion.sources import KINDS, NEW_ROWS, lacks_special_tokens, recognise
 from .conversion.stock import STOCK_CONFIGS
 from .conversion.tokenizers import release_tokenizer
-from .files.flags import flag
+from .files import flag
 from .files.weights import load_weights
 from .hub.downloads import local_folder
 from .model.configuration_gpt import GPTConfig

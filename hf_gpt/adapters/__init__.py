@@ -31,7 +31,7 @@ from peft.utils import ModulesToSaveWrapper, constants
 from torch import nn
 from transformers import PreTrainedModel
 
-from ..files.reading import check_types, read_json
+from ..files import check_types, read_json
 from ..files.weights import load_weights
 from ..hub.checks import HEAD_CONFIG, RepositoryError, adapter_problems, check_config
 from ..hub.downloads import local_folder

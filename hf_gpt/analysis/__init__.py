@@ -17,8 +17,7 @@ from scipy import stats
 from torch.utils.hooks import RemovableHandle
 
 from ..features import FeatureExtractor
-from ..files import check_empty
-from ..files.flags import flag
+from ..files import check_empty, flag
 from ..generation import LanguageModelArguments, check_one_of, check_predicted, encode
 from ..generation.inspection import NextToken
 from ..generation.scoring import read_lines

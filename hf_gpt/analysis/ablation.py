@@ -22,8 +22,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from tqdm import tqdm
 
-from ..files import write_json
-from ..files.reading import read_json
+from ..files import read_json, write_json
 from ..generation import check_predicted
 from ..generation.scoring import score_texts
 from ..model.base_model import GPTPreTrainedModel

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from ..files.texts import read_text_lines
+from ..files import read_text_lines
 from ..generation import encode
 from ..generation.scoring import read_pairs, score_texts
 from ..model.modeling_gpt import GPTForCausalLM

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, get_type_hints
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
-from ..files import CARD, FACTS, write_text
-from ..files.reading import check_types, read_yaml
+from ..files import CARD, FACTS, check_types, read_yaml, write_text
 from ..files.templates import render_template
 from ..hub.card import name_repository
 

@@ -17,8 +17,7 @@ from typing import Any, ClassVar, Self
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from ..files import CARD, write_text
-from ..files.reading import check_types
+from ..files import CARD, check_types, write_text
 from ..hub.card import PIPELINE_TAGS, THIS_REPOSITORY
 from ..hub.downloads import is_hub_id
 from ..tasks.metrics import METRICS

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, get_type_hints
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from ..files.reading import check_types
+from ..files import check_types
 from .base import Card
 
 _EVALUATION = get_type_hints(EvalResult)

@@ -32,7 +32,7 @@ import yaml
 from huggingface_hub.errors import EntryNotFoundError, RevisionResolutionError, StrictDataclassError
 from transformers import HfArgumentParser, TrainingArguments
 
-from ..files.reading import read_yaml
+from ..files import read_yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # What libraries raise for a user's mistake, besides ValueError and OSError.

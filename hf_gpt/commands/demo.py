@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..demo import HEAD_DEMOS
 from ..demo.page import Demos, build_app, export_space, import_gradio
-from ..files.flags import flag
+from ..files import flag
 from . import command, parse_arguments
 
 

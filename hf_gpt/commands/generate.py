@@ -26,7 +26,7 @@ from typing import Any
 
 from transformers import TextStreamer
 
-from ..files.flags import flag
+from ..files import flag
 from ..generation import ReadingArguments, encode
 from ..generation.comparison import compare, passages
 from ..generation.scoring import perplexity, read_lines

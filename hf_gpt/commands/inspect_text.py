@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from ..files.flags import flag
+from ..files import flag
 from ..generation import ReadingArguments, encode
 from ..generation.inspection import NextToken, Position, inspect, render_page
 from ..training.text_files import iter_texts

@@ -21,8 +21,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ..files.flags import flag
-from ..files.texts import place
+from ..files import flag, place
 from ..generation import ReadingArguments, encode
 from ..generation.scoring import checked_stride, perplexity, read_lines, score_last_words, score_texts
 from ..training.text_files import ROWS, iter_texts

@@ -12,7 +12,7 @@ neither network nor token. After a failure the same command goes on where it sto
 
 from dataclasses import dataclass
 
-from ..files.flags import flag
+from ..files import flag
 from ..hub import push
 from . import command, parse_arguments
 

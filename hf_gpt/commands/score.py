@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..files.flags import flag
+from ..files import flag
 from ..generation import ReadingArguments, check_one_of, encode
 from ..generation.scoring import TextScore, read_lines, read_pairs, score_texts
 from . import command, parse_arguments

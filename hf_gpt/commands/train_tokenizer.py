@@ -22,8 +22,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tqdm import tqdm
 
 from ..conversion.tokenizers import release_tokenizer
-from ..files import check_empty
-from ..files.flags import flag
+from ..files import check_empty, flag
 from ..model.tokenization_gpt import END_OF_WORD
 from ..model.word_splitting import word_splitter
 from ..training.text_files import iter_texts, unwrap_paragraphs

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..files.reading import read_json, read_npy
+from ..files import read_json, read_npy
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from .stock import with_special_rows, with_special_tokens

@@ -13,9 +13,7 @@ import torch
 from transformers import GenerationConfig
 
 from ..adapters import base_folder, load_adapter, merge_adapter
-from ..files.flags import flag
-from ..files.reading import progress, read_json, read_tensors
-from ..files.texts import listing
+from ..files import flag, listing, progress, read_json, read_tensors
 from ..files.weights import misfits
 from ..hub.checks import check_config, stock_type
 from ..hub.downloads import local_folder

@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 from transformers import GPT2Config, OpenAIGPTConfig, PreTrainedConfig, PreTrainedModel
 
-from ..files.reading import read_tensor_file, readable
+from ..files import read_tensor_file, readable
 from ..hub.checks import check_config, stock_type
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS, GPTPreTrainedModel

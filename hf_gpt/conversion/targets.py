@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedConfig
 
-from ..files.reading import progress
+from ..files import progress
 from ..hub.checks import TOKENIZER_FILES
 from ..model.configuration_gpt import default_generation_config
 from ..model.modeling_gpt import HEADS

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..files.reading import check_types, progress, read_json
+from ..files import check_types, progress, read_json
 from .checksums import masked_checksum
 
 INDEX, DATA, SIZES = "model.ckpt.index", "model.ckpt.data-00000-of-00001", "hparams.json"

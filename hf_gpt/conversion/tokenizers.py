@@ -7,8 +7,7 @@ from typing import Any
 
 from transformers import GPT2Tokenizer, OpenAIGPTTokenizer
 
-from ..files.reading import read_json
-from ..files.texts import decoded
+from ..files import decoded, read_json
 from ..model.configuration_gpt import GPTConfig
 from ..model.tokenization_gpt import GPTTokenizer
 

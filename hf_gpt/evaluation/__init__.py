@@ -12,8 +12,7 @@ from transformers import EvalPrediction
 
 from ..adapters.virtual_tokens import virtual_tokens
 from ..conversion.tokenizers import check_ids
-from ..files import METRICS, PREDICTIONS, check_empty, in_output_folder, write_json
-from ..files.flags import flag
+from ..files import METRICS, PREDICTIONS, check_empty, flag, in_output_folder, write_json
 from ..loading import load_tokenizer
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer

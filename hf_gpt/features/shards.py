@@ -25,10 +25,20 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from ..cards.features import card_text, describe_rows
 from ..conversion.tokenizers import check_ids
-from ..files import OVERWRITE, UNFINISHED, check_empty, check_settings, output_folder, write_json, write_text
-from ..files.flags import flag
-from ..files.reading import read_json
-from ..files.texts import COMPRESSIONS, input_error, read_text_lines
+from ..files import (
+    COMPRESSIONS,
+    OVERWRITE,
+    UNFINISHED,
+    check_empty,
+    check_settings,
+    flag,
+    input_error,
+    output_folder,
+    read_json,
+    read_text_lines,
+    write_json,
+    write_text,
+)
 from ..loading import NamesModel, Source, load_tokenizer
 from ..model.modeling_gpt import GPTModel
 from ..tasks.readers import Record, read_by_suffix

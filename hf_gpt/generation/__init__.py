@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from ..conversion.tokenizers import check_ids
-from ..files import write_json, write_text
-from ..files.flags import flag
+from ..files import flag, write_json, write_text
 from ..loading import NamesModel
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer

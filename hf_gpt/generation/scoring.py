@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from ..files.texts import input_error, place, read_text_lines
+from ..files import input_error, place, read_text_lines
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import collate_trees

@@ -18,7 +18,7 @@ from huggingface_hub.utils import validate_repo_id
 from tqdm import tqdm
 from transformers.utils import ADAPTER_CONFIG_NAME
 
-from ..files.reading import first_line, read_json
+from ..files import first_line, read_json
 from .checks import RepositoryError
 from .code import code_files, register_for_hub
 from .downloads import download

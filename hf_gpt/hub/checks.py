@@ -20,7 +20,7 @@ from transformers.utils import (
     SAFE_WEIGHTS_NAME,
 )
 
-from ..files.reading import check_types, read_json, read_npy
+from ..files import check_types, read_json, read_npy
 from ..model.configuration_gpt import GPTConfig
 from .code import RELEASED_CODE, TOKENIZER_AUTO_MAP, code_files
 

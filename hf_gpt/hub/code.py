@@ -11,7 +11,7 @@ from transformers.models import auto
 from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
 from transformers.utils import CONFIG_NAME
 
-from ..files.reading import read_json
+from ..files import read_json
 from ..model.configuration_gpt import AUTO_MAP, GPTConfig
 from ..model.modeling_gpt import GPTModel
 from ..model.tokenization_gpt import GPTTokenizer

@@ -11,7 +11,7 @@ from huggingface_hub.utils import validate_repo_id
 from huggingface_hub.utils.sha import git_hash, sha_fileobj
 from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME
 
-from ..files.reading import first_line, read_json
+from ..files import first_line, read_json
 from .checks import (
     STOCK_FILES,
     STOCK_PICKLE,

@@ -14,8 +14,7 @@ from transformers.tokenization_utils_base import FULL_TOKENIZER_FILE, TOKENIZER_
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME, CONFIG_NAME
 
-from ..files import CARD
-from ..files.reading import read_json
+from ..files import CARD, read_json
 from ..files.weights import misfits
 from ..model import modeling_gpt
 from ..model.configuration_gpt import AUTO_MAP, GPTConfig

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from ..files.flags import flag
+from ..files import flag
 from ..model.configuration_gpt import GPTConfig
 from .readers import read_by_suffix
 from .spec import CHOICE_TEXT, LABEL_SEPARATOR, MULTI_LABEL, SINGLE_LABEL, TEXT_COLUMNS, Cut, Layout, TaskSpec

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from ..files.texts import input_error
+from ..files import input_error
 from .readers import BadRowError
 from .rows import field_of, is_empty, labels_in, number_of
 from .sources import Source

@@ -9,7 +9,7 @@ import numpy as np
 from datasets import Dataset
 from scipy.special import log_softmax
 
-from ..files.texts import input_error, read_text_lines
+from ..files import input_error, read_text_lines
 from ..trees.collators import IGNORED_LABEL
 from .families import answering_task, files, hub
 from .readers import Record

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
-from ..files.texts import COMPRESSIONS, decoded, input_error, open_bytes, place, read_archive, read_text_lines
+from ..files import COMPRESSIONS, decoded, input_error, open_bytes, place, read_archive, read_text_lines
 
 # csv's own limit of 131,072 characters is shorter than some documents.
 LONGEST_FIELD = 2**27

@@ -4,7 +4,7 @@ import math
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
-from ..files.texts import input_error
+from ..files import input_error
 from .readers import BadRowError, Record
 from .spec import CHOICE_TEXT, LABEL_SEPARATORS, MULTI_LABEL, SPLITS, UNLABELLED, Layout, TaskSpec
 

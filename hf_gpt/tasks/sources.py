@@ -11,7 +11,7 @@ from typing import Any
 
 import datasets
 
-from ..files.texts import COMPRESSIONS, input_error, listing
+from ..files import COMPRESSIONS, input_error, listing
 from .readers import Record, read_by_suffix
 from .spec import SPLITS, Cut, Layout, TaskSpec
 

@@ -13,7 +13,7 @@ from transformers.integrations import get_reporting_integration_callbacks
 from transformers.integrations.deepspeed import is_deepspeed_available
 
 from ..adapters import METHODS
-from ..files.flags import flag
+from ..files import flag
 from ..loading import NamesModel
 from ..tasks.custom import CustomTask
 from ..trees.transforms import TRUNCATION_RULES

@@ -21,8 +21,7 @@ from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, TrainOutput
 from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_NAME
 
-from ..files import UNFINISHED, check_space, sync
-from ..files.reading import read_json
+from ..files import UNFINISHED, check_space, read_json, sync
 from ..hub import push
 from .optimization import get_release_schedule
 from .pushing import PushCheckpoints, check_can_push

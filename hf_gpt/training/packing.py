@@ -14,7 +14,7 @@ from datasets.exceptions import DatasetGenerationError
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
-from ..files.flags import flag
+from ..files import flag
 from ..model.tokenization_gpt import GPTTokenizer
 from .arguments import check_ranges
 from .text_files import WIKITEXT_UNKNOWN, iter_texts, join_wikitext_cuts, unwrap_paragraphs, wikitext_articles

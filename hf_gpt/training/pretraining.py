@@ -16,8 +16,7 @@ from ..cards.fine_tuned import FineTunedCard
 from ..cards.pretrained import learning_rate_advice
 from ..conversion.sources import KINDS, forget_task
 from ..conversion.tokenizers import check_ids
-from ..files import PRETRAINING, in_output_folder, write_json
-from ..files.flags import flag
+from ..files import PRETRAINING, flag, in_output_folder, write_json
 from ..loading import Source, open_source
 from ..model.configuration_gpt import DROPOUTS, GPTConfig, default_generation_config
 from ..model.modeling_gpt import GPTForCausalLM, GPTForMaskedLM, GPTLanguageModel, GPTModel

@@ -12,8 +12,17 @@ from typing import Any
 from accelerate.utils import broadcast_object_list
 
 from ..cards.base import Card
-from ..files import FACTS, METRICS, OVERWRITE, atomic, check_empty, check_settings, in_output_folder, write_json
-from ..files.reading import read_json
+from ..files import (
+    FACTS,
+    METRICS,
+    OVERWRITE,
+    atomic,
+    check_empty,
+    check_settings,
+    in_output_folder,
+    read_json,
+    write_json,
+)
 from .arguments import DataArguments, FineTuningArguments, ModelArguments
 from .fine_tuning import run
 

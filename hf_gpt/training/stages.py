@@ -23,8 +23,7 @@ from torch import nn
 from ..adapters import HEAD_CONFIG, head_config, resumption_problem
 from ..cards.callback import fill_in
 from ..cards.fine_tuned import FineTunedCard
-from ..files import METRICS, PREDICTIONS, write_json
-from ..files.reading import read_json
+from ..files import METRICS, PREDICTIONS, read_json, write_json
 from ..model.modeling_gpt import GPTTaskModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData, TaskSpec

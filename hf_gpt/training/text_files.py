@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..files.texts import ARCHIVES, COMPRESSIONS, decoded, input_error, open_bytes, read_archive
+from ..files import ARCHIVES, COMPRESSIONS, decoded, input_error, open_bytes, read_archive
 from ..tasks.readers import read_by_suffix
 
 # Every row of such a file is a text.

@@ -44,9 +44,7 @@ from benchmarking.workloads import PADDING, SUITES, Files, epoch_padding, make_w
 from hf_gpt.analysis.pictures import check_matplotlib
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.conversion.tokenizers import release_tokenizer
-from hf_gpt.files import check_settings, write_json, write_text
-from hf_gpt.files.flags import flag
-from hf_gpt.files.reading import read_json
+from hf_gpt.files import check_settings, flag, read_json, write_json, write_text
 
 # Suites that are not shapes and files: what they need of --data_dir.
 OTHER_SUITES = {

@@ -30,9 +30,7 @@ from transformers import AutoTokenizer, set_seed
 
 from hf_gpt import GPTConfig, GPTForCausalLM
 from hf_gpt.commands import REPOSITORY, command, parse_arguments
-from hf_gpt.files import check_settings, write_json, write_text
-from hf_gpt.files.flags import flag
-from hf_gpt.files.reading import read_json
+from hf_gpt.files import check_settings, flag, read_json, write_json, write_text
 
 GLOBAL_BATCH = 16
 # Layout -> configuration of accelerate with its overrides, or none; flags of finetune.py.

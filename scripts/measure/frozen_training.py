@@ -17,8 +17,7 @@ from pathlib import Path
 from transformers import TrainerCallback
 
 from hf_gpt.commands import command, parse_arguments
-from hf_gpt.files import write_json
-from hf_gpt.files.flags import flag
+from hf_gpt.files import flag, write_json
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
 from hf_gpt.training.frozen import FeatureCollator, FrozenFeatureHead, FrozenFeatureTrainer, cache_features

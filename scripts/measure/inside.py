@@ -24,9 +24,7 @@ from hf_gpt import GPTForCausalLM
 from hf_gpt.analysis import interval_record, mean_intervals
 from hf_gpt.analysis.agreement import read_sets
 from hf_gpt.commands import command, parse_arguments
-from hf_gpt.files import write_json
-from hf_gpt.files.flags import flag
-from hf_gpt.files.reading import read_json
+from hf_gpt.files import flag, read_json, write_json
 from hf_gpt.generation import encode
 from hf_gpt.generation.scoring import score_texts
 from hf_gpt.loading import open_source

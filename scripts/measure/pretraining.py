@@ -25,9 +25,7 @@ from hf_gpt.commands import command, parse_arguments
 from hf_gpt.commands.perplexity import PerplexityArguments
 from hf_gpt.commands.perplexity import measure as perplexity_of
 from hf_gpt.evaluation import EvaluationArguments, evaluate
-from hf_gpt.files import check_settings, write_json, write_text
-from hf_gpt.files.flags import flag
-from hf_gpt.files.reading import read_json
+from hf_gpt.files import check_settings, flag, read_json, write_json, write_text
 from hf_gpt.tasks import load_task
 from hf_gpt.training.arguments import DataArguments, ModelArguments
 from hf_gpt.training.packing import HeldOut

@@ -44,9 +44,7 @@ from tqdm import tqdm
 from hf_gpt.adapters import METHODS as ADAPTERS
 from hf_gpt.analysis.pictures import check_matplotlib, new_figure, write_picture
 from hf_gpt.commands import command, parse_arguments, perplexity
-from hf_gpt.files import check_settings, write_json, write_text
-from hf_gpt.files.flags import flag
-from hf_gpt.files.reading import read_json
+from hf_gpt.files import check_settings, flag, read_json, write_json, write_text
 from hf_gpt.model.configuration_gpt import GPTConfig
 from hf_gpt.tasks.families import CARRIED_DATA
 from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments

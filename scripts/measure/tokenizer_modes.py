@@ -35,8 +35,7 @@ from transformers import OpenAIGPTTokenizer, PreTrainedTokenizerFast
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.conversion.fast_tokenizer import fast_tokenizer
 from hf_gpt.conversion.tokenizers import release_tokenizer
-from hf_gpt.files import write_json, write_text
-from hf_gpt.files.flags import flag
+from hf_gpt.files import flag, write_json, write_text
 from hf_gpt.model.tokenization_gpt import GPTTokenizer
 from hf_gpt.model.word_splitting import WordSplitter, fix_text, word_splitter
 from hf_gpt.training.text_files import iter_texts, unwrap_paragraphs

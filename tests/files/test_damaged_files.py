@@ -21,7 +21,7 @@ from hf_gpt.commands import parse_arguments
 from hf_gpt.conversion.joblib_arrays import read_arrays
 from hf_gpt.conversion.release import read_release
 from hf_gpt.conversion.sources import SourceOptions, read_checkpoint
-from hf_gpt.files.reading import read_json, read_npy, read_tensors, read_yaml
+from hf_gpt.files import read_json, read_npy, read_tensors, read_yaml
 from hf_gpt.hub.checks import check_repository
 from hf_gpt.training.arguments import DataArguments, ModelArguments
 

@@ -10,7 +10,6 @@ import textwrap
 import pytest
 from jinja2 import UndefinedError
 
-from hf_gpt import files
 from hf_gpt.commands import parse_arguments
 from hf_gpt.features.shards import FeatureArguments, extract
 from hf_gpt.files import (
@@ -20,6 +19,8 @@ from hf_gpt.files import (
     check_space,
     contents,
     output_folder,
+    outputs,
+    reading,
     write_json,
     write_text,
 )
@@ -191,7 +192,7 @@ def test_a_full_disk_is_found_at_the_start(tmp_path, monkeypatch):
     check_space(tmp_path, 1, "A checkpoint")
     with pytest.raises(ValueError, match=r"A checkpoint takes 1,000,000,000,000,000 MB, and .* are free in .*: make"):
         check_space(tmp_path, 10**21, "A checkpoint")
-    monkeypatch.setattr(files, "_free_bytes", lambda folder: 1000)
+    monkeypatch.setattr(outputs, "_free_bytes", lambda folder: 1000)
     with pytest.raises(ValueError, match="No space left on device"), output_folder(tmp_path / "out"):
         pass
 
@@ -211,7 +212,7 @@ FULL_DISK = {
 def test_a_full_disk_is_said_whoever_met_it(name, is_cause, tmp_path, monkeypatch):
     def write():
         if name == "torch":
-            monkeypatch.setattr(files, "_free_bytes", lambda folder: 1000)
+            monkeypatch.setattr(outputs, "_free_bytes", lambda folder: 1000)
         if is_cause:
             raise KeyError("a library's own") from FULL_DISK[name]
         raise FULL_DISK[name]
@@ -231,3 +232,37 @@ def test_an_error_that_is_its_own_cause(tmp_path):
     first.__cause__, second.__context__ = second, first
     with pytest.raises(ValueError, match="first"), output_folder(tmp_path):
         raise first
+
+
+class Damaged(Exception):
+    """Such as SafetensorError or UnpicklingError: of no common base."""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyError("weight_map"), "there is no 'weight_map'"),
+        (TypeError("'int' object is not iterable"), "'int' object is not iterable"),
+        (Damaged("header too large\nand more"), "header too large"),
+        (IndexError(), "IndexError"),
+        (OSError(22, "Invalid argument"), r"\[Errno 22\] Invalid argument"),
+        (ValueError("no number"), "no number"),
+        (RecursionError("too deep"), "too deep"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_whatever_a_reader_raises_names_the_file(error, said, tmp_path):
+    path = tmp_path / "a.json"
+    with pytest.raises(ValueError, match=rf"^{path}, line 3: {said}\.$") as caught, reading(path, "line 3"):
+        raise error
+    assert caught.value.__cause__ is error
+
+
+def test_an_error_that_names_the_file_stays_as_it_is(tmp_path):
+    path = tmp_path / "a.json"
+    for error in (ValueError(f"{path} is wrong."), FileNotFoundError(2, "No such file", str(path))):
+        with pytest.raises(type(error)) as caught, reading(tmp_path), reading(path):
+            raise error
+        assert caught.value is error
+    with pytest.raises(KeyboardInterrupt), reading(path):
+        raise KeyboardInterrupt

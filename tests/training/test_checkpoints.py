@@ -10,8 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hf_gpt import files
-from hf_gpt.files import UNFINISHED
+from hf_gpt.files import UNFINISHED, outputs
 from hf_gpt.training.arguments import FineTuningArguments
 from hf_gpt.training.checkpoints import checkpoint_problems, checkpoints_in, last_checkpoint, rotate
 
@@ -242,7 +241,7 @@ def test_a_run_that_diverges_ends_and_saves_nothing_of_it(flags, tiny_checkpoint
 
 
 def test_a_disk_without_room_for_a_checkpoint_is_found_before_training(tiny_checkpoint, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(files, "_free_bytes", lambda folder: 2_200_000)
+    monkeypatch.setattr(outputs, "_free_bytes", lambda folder: 2_200_000)
     with pytest.raises(ValueError, match=r"A checkpoint takes 3 MB, and 2 MB are free in .*: make room"):
         finetune("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *FLAGS)
     assert "'loss'" not in capsys.readouterr().out

@@ -26,7 +26,7 @@ import numpy as np
 from ...analysis import AnalysisArguments, ablation, mean_intervals, words_of
 from ...analysis.pages import terminal_text, write_coloured
 from ...analysis.pictures import curves_picture, grid_picture, intervals_picture, write_picture
-from ...files.flags import flag
+from ...files import flag
 from ...model.modeling_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTPreTrainedModel
 from ...model.tokenization_gpt import GPTTokenizer
 from ...tasks.spec import SINGLE_LABEL

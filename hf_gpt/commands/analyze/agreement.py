@@ -22,8 +22,7 @@ from typing import Any
 from ...analysis import AnalysisArguments, redrawn
 from ...analysis.agreement import accuracies, agreement_pairs, read_sets, score_pairs
 from ...analysis.pictures import shares_picture, write_picture
-from ...files import write_json
-from ...files.flags import flag
+from ...files import flag, write_json
 
 
 @dataclass(kw_only=True)

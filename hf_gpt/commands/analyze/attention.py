@@ -21,7 +21,7 @@ from ...analysis import AnalysisArguments, interval_record, words_of
 from ...analysis.attention import STATISTICS, attention_of, path_record, statistics_over
 from ...analysis.pages import write_page
 from ...analysis.pictures import heads_picture, statistics_picture, write_picture
-from ...files.flags import flag
+from ...files import flag
 from ...generation import encode
 from ...model.tokenization_gpt import GPTTokenizer
 from ...trees.token_tree import TokenTree

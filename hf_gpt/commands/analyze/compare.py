@@ -20,8 +20,7 @@ from ...analysis import AnalysisArguments, interval_record, mean_intervals, word
 from ...analysis.change import attention_shift, cka_grid, next_token_divergence, read
 from ...analysis.pages import write_coloured
 from ...analysis.pictures import grid_picture, write_picture
-from ...files import write_json
-from ...files.flags import flag
+from ...files import flag, write_json
 from ...generation import LanguageModelArguments
 
 # Tokens that CKA is computed of, and texts that are shown.

@@ -39,8 +39,7 @@ from ...analysis.importance import (
 )
 from ...analysis.pages import terminal_text, write_coloured
 from ...analysis.pictures import curves_picture, write_picture
-from ...files import write_json
-from ...files.flags import flag
+from ...files import flag, write_json
 from ...model.modeling_gpt import (
     GPTForCausalLM,
     GPTForMultipleChoice,

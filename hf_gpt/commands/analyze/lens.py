@@ -21,7 +21,7 @@ from ...analysis import AnalysisArguments, interval_record, mean_intervals, word
 from ...analysis.lens import STATISTICS, lens, lens_statistics
 from ...analysis.pages import write_page
 from ...analysis.pictures import guesses_picture, statistics_picture, write_picture
-from ...files.flags import flag
+from ...files import flag
 from ...model.modeling_gpt import GPTForCausalLM
 from ...model.tokenization_gpt import GPTTokenizer
 

@@ -23,7 +23,7 @@ from ...analysis import AnalysisArguments, words_of
 from ...analysis.neurons import POOLINGS, activations, association, best_units, chance
 from ...analysis.pages import terminal_text, write_coloured
 from ...analysis.pictures import intervals_picture, write_picture
-from ...files.flags import flag
+from ...files import flag
 
 # Units of the page, of the ranking, and texts that are shown.
 _COLOURED, _RANKED, _TEXTS = 5, 20, 20

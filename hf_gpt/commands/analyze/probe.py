@@ -21,7 +21,7 @@ import numpy as np
 
 from ...analysis import AnalysisArguments, probing, read_examples, redrawn
 from ...analysis.pictures import grid_picture, probes_picture, write_picture
-from ...files.flags import flag
+from ...files import flag
 from ...model.modeling_gpt import GPTModel, GPTPreTrainedModel
 from ...model.tokenization_gpt import GPTTokenizer
 

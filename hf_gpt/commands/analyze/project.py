@@ -34,8 +34,7 @@ from ...analysis.projection import (
     token_row,
     token_vectors,
 )
-from ...files import write_json
-from ...files.flags import flag
+from ...files import flag, write_json
 from ...model.modeling_gpt import GPTModel, GPTPreTrainedModel
 from ...model.tokenization_gpt import GPTTokenizer
 

@@ -18,6 +18,8 @@ from huggingface_hub.dataclasses import type_validator
 from safetensors import SafetensorError, safe_open
 from tqdm import tqdm
 
+from .boundary import first_line
+
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 # Far above every file that this project and transformers write, and below what would fill memory or a stack.
 _MOST_JSON_BYTES, _MOST_YAML_BYTES = 100_000_000, 1_000_000
@@ -188,11 +190,6 @@ def readable(path: Path) -> Iterator[None]:
         ) from error
     except Exception as error:  # pickle.UnpicklingError and whatever else a pickle that is no list of tensors leads to
         raise ValueError(f"{path} is refused: it holds something else than tensors ({first_line(error)}).") from error
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of what an error says, which may be long; its type where it says nothing."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")
 
 
 def progress(names: Iterable[str], description: str) -> Iterable[str]:
