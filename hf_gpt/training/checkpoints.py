@@ -23,7 +23,7 @@ from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_NAME
 
 from ..files import UNFINISHED, check_space, read_json, sync
 from ..hub import push
-from .optimization import get_release_schedule
+from .optimization import clip_gradients, get_release_schedule
 from .pushing import PushCheckpoints, check_can_push
 
 # File of a checkpoint: numbers of the layers that its head reads.
@@ -269,6 +269,11 @@ class WholeCheckpointTrainer(Trainer):
             self.control.should_training_stop = True
         else:
             super()._run_epoch(*args, **kwargs)
+
+    def _clip_grad_norm(self, model: torch.nn.Module) -> torch.Tensor | float:
+        if self.args.device.type != "cpu" or self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            return super()._clip_grad_norm(model)
+        return clip_gradients(model.parameters(), self.args.max_grad_norm)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As the Trainer does; a loss that is not finite ends the run, in all processes alike."""

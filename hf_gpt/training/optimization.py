@@ -53,6 +53,23 @@ def get_release_schedule(optimizer: Optimizer, name: str, total_updates: int, wa
     return LambdaLR(optimizer, lambda step: SCHEDULES[name](step / total_updates, warmup))
 
 
+def clip_gradients(parameters: Iterable[torch.nn.Parameter], max_norm: float) -> torch.Tensor:
+    """
+    Scale gradients in place so that their norm over all parameters is at most `max_norm`; the norm before, a float32.
+
+    On a CPU torch sums the squares of a whole tensor in float32 lanes: of 40,478 x 768 numbers its norm is 0.17% too
+    small, and clipped steps are as much too long. Norms of the rows first, then their norm, are right to 3e-7.
+    """
+    parameters = [parameter for parameter in parameters if parameter.grad is not None]
+    gradients = [parameter.grad for parameter in parameters]
+    if any(type(each) is not torch.Tensor or each.device.type != "cpu" or each.is_sparse for each in gradients):
+        return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+    rows = [torch.linalg.vector_norm(gradient, dim=-1, dtype=torch.float32).view(-1) for gradient in gradients]
+    norm = torch.cat(rows).double().norm().float() if rows else torch.zeros(())
+    torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+    return norm
+
+
 def decay_groups(parameters: Iterable[torch.nn.Parameter], decay_vectors: bool = False) -> list[dict]:
     """
     Parameter groups with which `ReleaseAdam` decays the same parameters as without, whatever shape they are given
@@ -106,7 +123,7 @@ class ReleaseAdam(Optimizer):
                 loss = closure()
         if self.max_grad_norm > 0:
             parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-            torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
+            clip_gradients(parameters, self.max_grad_norm)
         for group in self.param_groups:
             trained = [parameter for parameter in group["params"] if parameter.grad is not None]
             if trained:
