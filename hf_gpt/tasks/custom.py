@@ -71,7 +71,10 @@ class CustomTask:
     label_columns: list[str] | None = flag(
         None, "Where a row may have several labels: one column of 0 and 1 for each label."
     )
-    id_column: str | None = flag(None, "What predictions.tsv calls a row; by default its number in the file.")
+    id_column: str | None = flag(
+        None, "What predictions.tsv calls a row; by default its number in the file, from 0, behind the header."
+    )
+    keep_columns: list[str] | None = flag(None, "Columns of the test file to copy into predictions.tsv.")
     class_names: list[str] | None = flag(None, "All classes; by default those found.")
     problem_type: str | None = flag(
         None, "single_label_classification, multi_label_classification, regression or ordinal."
@@ -139,6 +142,7 @@ class CustomTask:
             score_range=tuple(self.score_range) if self.score_range else None,
             source="your own files",
             default_dir=Path(),
+            keep_columns=tuple(self.keep_columns or ()),
             cut=None if self.validation_file else held_out,
         )
 
@@ -164,6 +168,10 @@ class CustomTask:
         if self.score_range is not None and len(self.score_range) != 2:
             found = len(self.score_range)
             raise ValueError(f"--score_range is two numbers, the lowest score and the highest, not {found}.")
+        taken = {"id", "label", "prediction", "number", "word", "score"}.intersection(self.keep_columns or ())
+        if taken:
+            named = ", ".join(sorted(taken))
+            raise ValueError(f"--keep_columns {named}: predictions.tsv has a column of that name (see --id_column).")
         first = str(self.first_choice)
         if len(first) != 1 and not first.isdecimal() and first != CHOICE_TEXT:
             raise ValueError(f"--first_choice is 0, 1, a letter or {CHOICE_TEXT}, not {first!r}.")

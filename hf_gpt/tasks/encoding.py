@@ -19,10 +19,12 @@ TREE_FEATURES = {
     field.name: List(Value("float32" if field.name == "lm_weights" else "int32")) for field in fields(TokenTree)
 }
 _COUNTS = ("length", "unshared_length", "cut_tokens")
+# Whether a row has no token but special ones: it is predicted as empty.
+EMPTY = "is_empty"
 # Where in the passage each of its tokens begins and ends, in characters.
 PLACES = ("token_starts", "token_ends")
 # Columns that stay beside the trees.
-KEPT_COLUMNS = ("id", "words", "passage", "answers")
+KEPT_COLUMNS = ("id", "words", "passage", "answers", "kept")
 
 
 def encode_rows(
@@ -33,9 +35,9 @@ def encode_rows(
     is tokenized as a text of its own). No special token is added here.
 
     Returns:
-        `dict[str, list]`: the columns of `TREE_FEATURES`, `length`, `unshared_length`, `cut_tokens`, and `label` with
-            -100 for rows without a gold class or choice; of a `passage` also `PLACES`, and the label is the first and
-            the last token of its answer.
+        `dict[str, list]`: the columns of `TREE_FEATURES`, `length`, `unshared_length`, `cut_tokens`, `is_empty`, and
+            `label` with -100 for rows without a gold class or choice; of a `passage` also `PLACES`, and the label is
+            the first and the last token of its answer.
     """
     if "words" in columns:  # behind each other
         rows = {**rows, "words": [[*words[:1], *_spaced(words[1:])] for words in rows["words"]]}
@@ -47,12 +49,14 @@ def encode_rows(
     }
     if "passage" in columns:
         ids["passage"], places = _tokenized_passages(rows["passage"], tokenizer)
-    encoded: dict[str, list[Any]] = {name: [] for name in (*TREE_FEATURES, *_COUNTS)}
+    encoded: dict[str, list[Any]] = {name: [] for name in (*TREE_FEATURES, *_COUNTS, EMPTY)}
     for index in range(len(rows[columns[0]])):
-        tree, cut = transform.fit({name: values[index] for name, values in ids.items()})
+        row_ids = {name: values[index] for name, values in ids.items()}
+        tree, cut = transform.fit(row_ids)
         is_windowed = getattr(transform, "family", None) in WINDOWED
         unshared = len(tree) if is_windowed else sum(tree.position_ids[end] + 1 for end in tree.path_ends)
         counts = dict(zip(_COUNTS, (len(tree), unshared, cut), strict=True))
+        counts[EMPTY] = not any(part != [] for texts in row_ids.values() for part in texts)
         for name, values in encoded.items():
             values.append(counts[name] if name in counts else getattr(tree, name))
     encoded["label"] = [_read_label(label) for label in rows["label"]]
@@ -111,7 +115,7 @@ def encode_split(
         partial(encode_rows, columns=tuple(columns), tokenizer=tokenizer, transform=transform),
         batched=True,
         remove_columns=[name for name in dataset.column_names if name not in kept],
-        features=Features(features),
+        features=Features(features | {EMPTY: Value("bool")}),
         num_proc=num_proc,
         desc=desc,
     )

@@ -25,9 +25,12 @@ def hold_out(
     parts[split] = train.select(np.flatnonzero(held_out))
     parts["train"] = train.select(np.flatnonzero(~held_out))
     size = int(held_out.sum())
+    less = ""
+    if cut.size >= 1 and size < int(cut.size) and train.num_rows <= cut.size:
+        less = f" instead of {int(cut.size):,}, as there are only {train.num_rows:,}"
     together = f", rows with the same {' and '.join(cut.group_by)} kept together" if cut.group_by else ""
     together += ", whatever their case and white space" if cut.group_by and cut.folded else ""
-    notes[split] = f"{size:,} rows cut from the training part (seed {seed}{together})"
+    notes[split] = f"{size:,} rows{less} cut from the training part (seed {seed}{together})"
     notes["train"] += f"; {size:,} cut off for {split}, {parts['train'].num_rows:,} left"
 
 
@@ -43,6 +46,8 @@ def _held_out(train: datasets.Dataset, cut: Cut, seed: int, split: str, name: st
     size = 0
     if 0 < cut.size < math.inf:
         size = int(cut.size) if cut.size >= 1 else max(1, round(cut.size * rows))
+        if cut.size >= rows and not spec.reads_own_files:
+            size = rows // 5  # a sample of the publisher's file, to try a task
     if not 0 < size < rows:
         raise ValueError(f"{name}: {size} rows cannot be held out of {rows} for {split}. Provide more rows.")
     groups = np.arange(rows)
@@ -90,6 +95,23 @@ def _text_keys(rows: datasets.Dataset, columns: Sequence[str], folded: bool, in_
         key(texts) for batch in batches for texts in zip(*(texts_of(batch, name) for name in columns), strict=True)
     )
     return np.fromiter(keys, np.uint64, rows.num_rows)
+
+
+def contradictions(spec: TaskSpec, train: datasets.Dataset) -> Iterator[str]:
+    """A warning where training rows have the same texts and different labels, naming two of them."""
+    if spec.label_names is None or spec.family == "tagging":
+        return
+    keys = _text_keys(train, spec.text_columns, folded=True, in_any_order=spec.family == "similarity")
+    labels, ids = train["label"][:], train["id"][:]
+    first: dict[int, int] = {}
+    others = [(first.setdefault(key, row), row) for row, key in enumerate(keys.tolist())]
+    pairs = [(one, other) for one, other in others if labels[one] != labels[other]]
+    if pairs:
+        one, other = (ids[row] for row in pairs[0])
+        yield (
+            f"{len(pairs):,} of the {len(labels):,} training rows have the texts of an earlier row (apart from case "
+            f"and white space) and another label, the first {other} those of {one}: which is right?"
+        )
 
 
 def shared_texts(spec: TaskSpec, parts: dict[str, datasets.Dataset]) -> Iterator[str]:

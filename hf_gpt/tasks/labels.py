@@ -2,7 +2,10 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from datasets import Dataset
 
 from ..files import input_error
 from .readers import BadRowError
@@ -12,6 +15,8 @@ from .spec import LABEL_SEPARATORS, MULTI_LABEL, TaskSpec
 
 # So many classes, with hardly two rows each, are a column of something else.
 _MANY_CLASSES = 10
+# A class with fewer rows is called out.
+_RARE = 5
 
 
 def inferred_labels(spec: TaskSpec, source: Source) -> tuple[tuple[str, ...], list[str]]:
@@ -51,6 +56,27 @@ def inferred_labels(spec: TaskSpec, source: Source) -> tuple[tuple[str, ...], li
         warnings = _check_classes(source, labels)
     whole = all(label.lstrip("-").isdecimal() and math.isfinite(number_of(label)) for label in labels)
     return tuple(sorted(labels, key=int if whole else str)), warnings
+
+
+def doubtful_classes(spec: TaskSpec, train: Dataset) -> Iterator[str]:
+    """Warnings about classes that differ in case alone, or have hardly any of the training rows (or words)."""
+    if spec.label_names is None:
+        return
+    if spec.problem_type == MULTI_LABEL:
+        labels = Counter(dict(enumerate(np.sum(train["label"][:], axis=0, dtype=int).tolist())))
+    else:
+        labels = Counter(np.hstack(train["label"][:]).tolist())
+    folded: dict[str, list[str]] = {}
+    for name in spec.label_names:
+        folded.setdefault(name.casefold(), []).append(name)
+    for names in folded.values():
+        if len(names) > 1:
+            yield f"The labels {' and '.join(map(repr, names))} differ in case alone, and are classes of their own."
+    rare = [f"{name!r} has {labels[index]}" for index, name in enumerate(spec.label_names) if labels[index] < _RARE]
+    if rare:
+        more = f", and {len(rare) - 5} more classes have as few" if len(rare) > 5 else ""
+        what = "words" if spec.family == "tagging" else "rows"
+        yield f"Too few training {what} to learn a class from: {', '.join(rare[:5])}{more}."
 
 
 def _check_classes(source: Source, labels: Counter[str]) -> list[str]:

@@ -14,14 +14,14 @@ from datasets.exceptions import DatasetGenerationError
 
 from ..files import write_text
 from .catalogue import get_task
-from .held_out import hold_out, shared_texts
-from .labels import inferred_labels
+from .held_out import contradictions, hold_out, shared_texts
+from .labels import doubtful_classes, inferred_labels
 from .rows import RowReader
 from .sources import Source, find_sources
 from .spec import SPLITS, TaskSpec
 
 # Part of every cache key: raise it when the normalised rows themselves change.
-ROW_FORMAT = 1
+ROW_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ def load_task(
     ordered = {split: parts[split] for split in SPLITS if split in wanted and split in parts}
     kept = {split: notes[split] for split in SPLITS if split in wanted and split in notes}
     if "train" in ordered:
+        warnings += [*doubtful_classes(spec, ordered["train"]), *contradictions(spec, ordered["train"])]
         given = {split: rows for split, rows in ordered.items() if split not in cuts}
         warnings += shared_texts(spec, given) if len(given) > 1 else []
     return TaskData(spec, datasets.DatasetDict(ordered), kept, tuple(warnings))
@@ -104,7 +105,8 @@ def _read_split(
         if not reader.counts["rows"]:
             raise reader.bad_rows[0] if reader.bad_rows else source.without_rows(split, reader.counts["records"])
         bad_rows = [error.summary for error in reader.bad_rows]
-        write_text(counts_file, json.dumps(reader.counts | {"bad_rows": bad_rows}))
+        named = {"bad_rows": bad_rows, "empty_rows": reader.empty_rows}
+        write_text(counts_file, json.dumps(reader.counts | named))
 
     try:
         # Our own fingerprint: hashing the generator would hash code objects, which differ between Python versions,
@@ -123,6 +125,9 @@ def _read_split(
     if counts.get("bad"):
         more = "; and so on" if counts["bad"] > len(counts["bad_rows"]) else ""
         note += f", {counts['bad']:,} more left out as they are wrong ({'; '.join(counts['bad_rows'])}{more})"
+    if counts.get("blank"):
+        more = "; and so on" if counts["blank"] > len(counts["empty_rows"]) else ""
+        note += f", {counts['blank']:,} of them predicted as empty ({'; '.join(counts['empty_rows'])}{more})"
     if counts.get("skipped"):
         note += f", {counts['skipped']:,} more left out for want of a gold label"
     if counts.get("unlabelled"):
@@ -133,7 +138,7 @@ def _read_split(
 def _fingerprint(spec: TaskSpec, source: Source, split: str) -> str:
     """A key that changes with the files (path, size, time of change), the task's version, and how it is read."""
     identity = [ROW_FORMAT, split, spec.name, spec.version, spec.family, spec.problem_type, spec.label_names]
-    identity += [spec.score_range, vars(source.layout), source.stamp]
+    identity += [spec.score_range, spec.keep_columns, vars(source.layout), source.stamp]
     return hashlib.sha256(json.dumps(identity, default=_describe, sort_keys=True).encode()).hexdigest()[:32]
 
 

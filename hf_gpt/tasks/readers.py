@@ -43,6 +43,10 @@ class BadRowError(ValueError):
         self.summary = f"{record.unit} {record.number}: {problem.rstrip('.')}"
 
 
+class EmptyTextError(BadRowError):
+    """A row lacks a text."""
+
+
 def read_delimited(
     path: Path,
     delimiter: str = ",",
@@ -110,7 +114,7 @@ def _delimited_rows(
     path: Path, lines: Iterator[tuple[int, str]], delimiter: str, quoted: bool
 ) -> Iterator[tuple[int, list[str]]]:
     if not quoted:
-        yield from ((number, line.split(delimiter)) for number, line in lines if line.strip())
+        yield from ((number, line.split(delimiter)) for number, line in lines if line.strip(" "))
         return
     number = 1
     csv.field_size_limit(max(LONGEST_FIELD, csv.field_size_limit()))
@@ -118,7 +122,7 @@ def _delimited_rows(
         # Quotes in the wrong place raise instead of swallowing the rest of the file (strict).
         rows = csv.reader((line + "\n" for _, line in lines), delimiter=delimiter, strict=True)
         for row in rows:
-            if any(field.strip() for field in row):
+            if len(row) > 1 or any(field.strip() for field in row):
                 yield number, row
             number = rows.line_num + 1
     except csv.Error as error:

@@ -1,5 +1,6 @@
 """What people are shown of a task: its data before training, chance level and predictions after it."""
 
+import csv
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,7 @@ from ..files import atomic
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import IGNORED_LABEL
 from ..trees.token_tree import TokenTree
-from .encoding import describe_encoded
+from .encoding import EMPTY, describe_encoded
 from .loading import TaskData
 from .metrics import TRAINER_PADDING, predictions_from_logits
 from .question_answering import best_answers
@@ -122,13 +123,15 @@ def chance_warning(spec: TaskSpec, train: Dataset, evaluated: Dataset, score: fl
 
 def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> None:
     """
-    A table of predictions: `id`, `label` (empty where there is none), `prediction`, and one probability (or score)
-    per class or choice; of tagging a line for each word, with its `number` and itself behind the `id`; of question
-    answering the texts of the first answer and of the predicted one, with its probability. Written atomically.
+    A table of predictions in the order of the rows: `id`, the columns that are kept, `label` (empty where there is
+    none), `prediction`, and one probability (or score) per class or choice; of tagging a line for each word, with its
+    `number` and itself behind the `id`; of question answering the texts of the first answer and of the predicted one,
+    with its probability. All but the first columns are empty where a row has no text. Tab-separated, with quotes as
+    pandas reads them; written atomically.
     """
     table = _table_of_answers if spec.family == "question-answering" else _table_of_labels
-    with atomic(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.writelines("\t".join(cells) + "\n" for cells in table(encoded, logits, spec))
+    with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter="\t", lineterminator="\n").writerows(table(encoded, logits, spec))
 
 
 def _table_of_answers(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> Iterator[list[str]]:
@@ -140,12 +143,14 @@ def _table_of_answers(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> I
 
 
 def _table_of_labels(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> Iterator[list[str]]:
-    columns = ["id"]
+    columns = []
     if spec.family == "tagging":
-        columns, rows = ["id", "number", "word"], list(_word_rows(encoded))
+        columns, rows = ["number", "word"], list(_word_rows(encoded))
         logits = np.concatenate([found[: len(row["words"])] for found, row in zip(logits, encoded, strict=True)])
     else:
-        rows = encoded.select_columns(["id", "label"])
+        rows = encoded.select_columns(
+            [name for name in ("id", "label", "kept", EMPTY) if name in encoded.column_names]
+        )
     logits = np.where(logits == TRAINER_PADDING, -np.inf, logits) if spec.family == "multiple-choice" else logits
     predictions = predictions_from_logits(logits, spec)
     names = [f"p({label})" for label in spec.label_names or range(logits.shape[-1])]
@@ -155,18 +160,22 @@ def _table_of_labels(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> It
         values = expit(logits)
     else:
         values = softmax(logits, axis=-1)
-    yield [*columns, "label", "prediction", *names]
+    yield ["id", *spec.keep_columns, *columns, "label", "prediction", *names]
     for row, prediction, numbers in zip(rows, predictions, values, strict=True):
+        cells = [row["id"], *row.get("kept", ()), *(row[name] for name in columns)]
+        if row[EMPTY]:
+            yield [*cells, "", "", *[""] * len(names)]
+            continue
         label = _written_label(row["label"], spec)
         written = f"{prediction:.6g}" if spec.has_scores else _written_label(prediction.tolist(), spec)
-        yield [*(row[name] for name in columns), label, written, *(f"{number:.6g}" for number in numbers)]
+        yield [*cells, label, written, *(f"{number:.6g}" for number in numbers)]
 
 
 def _word_rows(encoded: Dataset) -> Iterator[dict[str, Any]]:
-    for row in encoded.select_columns([name for name in ("id", "words", "label") if name in encoded.column_names]):
+    names = [name for name in ("id", "words", "label", "kept", EMPTY) if name in encoded.column_names]
+    for row in encoded.select_columns(names):
         for number, (word, label) in enumerate(zip(row["words"], row["label"], strict=True), 1):
-            # A word of one's own files may hold a tab.
-            yield {"id": row["id"], "number": str(number), "word": " ".join(word.split()), "label": label}
+            yield {**row, "number": number, "word": word, "label": label}
 
 
 def _written_label(label: Any, spec: TaskSpec) -> str:

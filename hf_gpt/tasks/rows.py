@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from ..files import input_error
-from .readers import BadRowError, Record
+from .readers import BadRowError, EmptyTextError, Record
 from .spec import CHOICE_TEXT, LABEL_SEPARATORS, MULTI_LABEL, SPLITS, UNLABELLED, Layout, TaskSpec
 
 # Bad rows that a message names.
@@ -15,13 +15,16 @@ _NAMED_ROWS = 3
 class RowReader:
     """
     Turns the records of one split into normalised rows, and counts what it leaves out (`counts`; `bad_rows` are the
-    first that are wrong). Only rows of `test` may lack gold labels.
+    first that are wrong). Only rows of `test` may lack gold labels. A row of `test` without a text, or one that is
+    wrong where bad rows are skipped, stays as one of empty texts without a label (`empty_rows` names the first):
+    predictions have a line for every row of the file.
     """
 
     def __init__(self, spec: TaskSpec, layout: Layout, split: str) -> None:
         self.spec, self.layout, self.split = spec, layout, split
-        self.counts = {"records": 0, "rows": 0, "skipped": 0, "empty": 0, "unlabelled": 0, "bad": 0}
+        self.counts = {"records": 0, "rows": 0, "skipped": 0, "empty": 0, "unlabelled": 0, "bad": 0, "blank": 0}
         self.bad_rows: list[BadRowError] = []
+        self.empty_rows: list[str] = []
         self.label_ids = {label: index for index, label in enumerate(layout.labels or spec.label_names or ())}
 
     def rows(self, records: Iterable[Record]) -> Iterator[dict[str, Any]]:
@@ -30,17 +33,28 @@ class RowReader:
         choices, or a label outside the label set. From the first bad row on the others are only counted, unless bad
         rows are skipped.
         """
+        items = 0
         for record in records:
             self.counts["records"] += 1
-            for item in self._items(record):
+            if self.split != "test" and record.fields and all(map(is_empty, record.fields.values())):
+                continue
+            for number, item in enumerate(self._items(record), items):
+                items = number + 1
                 if self.layout.split_field and self._split_of(item) != self.split:
                     continue
                 if self.layout.skip_empty and self.split != "test" and self._has_empty_text(item):
                     self.counts["empty"] += 1
                     continue
                 try:
-                    row = self._row(item)
+                    row = self._row(item, number)
                 except BadRowError as error:
+                    if self._stays_empty(error):
+                        self.counts["rows"] += 1
+                        self.counts["blank"] += 1
+                        if len(self.empty_rows) < _NAMED_ROWS:
+                            self.empty_rows.append(error.summary)
+                        yield self._empty_row(item, number)
+                        continue
                     self.counts["bad"] += 1
                     if len(self.bad_rows) < _NAMED_ROWS:
                         self.bad_rows.append(error)
@@ -98,14 +112,36 @@ class RowReader:
                 f"The fields there are: {', '.join(record.fields)}. Compare with the files of {self.spec.source}.",
             ) from error
 
-    def _row(self, record: Record) -> dict[str, Any] | None:
+    def _stays_empty(self, error: BadRowError) -> bool:
+        is_optional = self.split == "test" and self.spec.family != "question-answering"
+        return is_optional and (self.layout.skip_bad_rows or isinstance(error, EmptyTextError))
+
+    def _empty_row(self, record: Record, number: int) -> dict[str, Any]:
+        texts = {name: {"choices": ["", ""], "words": [""]}.get(name, "") for name in self.spec.text_columns}
+        label = [UNLABELLED] if "words" in texts else self.spec.unlabelled
+        return {**self._keys(record, number), **texts, "label": label}
+
+    def _keys(self, record: Record, number: int) -> dict[str, Any]:
+        """The row's `id`, by default its number from 0, and the columns that are kept as the file has them."""
+        columns = self.layout.columns
+        row: dict[str, Any] = {"id": str(number)}
+        # Only predictions want the columns that own files are asked for: training files need not have them.
+        if "id" in columns and (
+            self.split == "test" or not self.spec.reads_own_files or columns["id"] in record.fields
+        ):
+            row["id"] = _encodable(record, str(field_of(record, columns["id"])))
+        if self.spec.keep_columns:
+            read = field_of if self.split == "test" else lambda record, name: record.fields.get(name)
+            values = [read(record, name) for name in self.spec.keep_columns]
+            row["kept"] = ["" if value is None else _encodable(record, str(value)) for value in values]
+        return row
+
+    def _row(self, record: Record, number: int) -> dict[str, Any] | None:
         columns = self.layout.columns
         raw_label = self._raw_label(record)
         if raw_label is not None and written_label(raw_label) in self.layout.skip_labels:
             return None
-        row: dict[str, Any] = {"id": f"{self.split}-{record.number}"}
-        if "id" in columns:
-            row["id"] = _encodable(record, str(field_of(record, columns["id"])))
+        row = self._keys(record, number)
         optional = ("question",) if self.spec.family == "multiple-choice" else ()
         for name in self.spec.text_columns:
             if name == "choices":
@@ -136,11 +172,11 @@ class RowReader:
     def _checked_text(self, record: Record, column: str, value: Any) -> str:
         if self.layout.skip_empty and is_empty(value):
             return ""
+        if is_empty(value):
+            raise EmptyTextError(record, f"the text of {column!r} is empty.", "Fill it in or leave the row out.")
         if not isinstance(value, str):
-            found = "nothing" if value is None else f"a {type(value).__name__}"
-            raise BadRowError(record, f"{column!r} holds {found}, a text was expected.", "Correct the row.")
-        if not value.strip():
-            raise BadRowError(record, f"the text of {column!r} is empty.", "Fill it in or leave the row out.")
+            problem = f"{column!r} holds a {type(value).__name__}, a text was expected."
+            raise BadRowError(record, problem, "Correct the row.")
         return _encodable(record, value.strip())
 
     def _choices(self, record: Record) -> list[str]:
@@ -152,6 +188,7 @@ class RowReader:
             names = column
         else:
             values = field_of(record, column)
+            values = [] if is_empty(values) else values
             if not isinstance(values, list | tuple):
                 problem = f"{column!r} holds a {type(values).__name__}, a list of choices was expected."
                 remedy = "Where each choice has a column of its own, name those columns (--choice_columns)."
@@ -159,17 +196,18 @@ class RowReader:
             names = [f"{column}[{index}]" for index in range(len(values))]
         if len(values) < 2:
             problem = f"{len(values)} choice{'s' * (len(values) != 1)} where at least 2 were expected."
-            raise BadRowError(record, problem, "Complete the choices or leave the row out.")
+            raise EmptyTextError(record, problem, "Complete the choices or leave the row out.")
         return [self._checked_text(record, name, value) for name, value in zip(names, values, strict=False)]
 
     def _words(self, record: Record) -> list[str]:
         column = self.layout.columns["words"]
         words = field_of(record, column)
         words = words.split() if isinstance(words, str) else words
-        if not isinstance(words, list | tuple) or not words:
-            found = f"no words, {words!r}" if not words else f"a {type(words).__name__}"
-            problem = f"{column!r} holds {found}; a list of words was expected."
-            raise BadRowError(record, problem, "Or give words parted by spaces.")
+        if not words:
+            raise EmptyTextError(record, f"{column!r} holds no words.", "Fill them in or leave the row out.")
+        if not isinstance(words, list | tuple):
+            problem = f"{column!r} holds a {type(words).__name__}; a list of words was expected."
+            raise BadRowError(record, problem, "Or give words separated by spaces.")
         return [self._checked_text(record, f"{column}[{index}]", word) for index, word in enumerate(words)]
 
     def _tags(self, record: Record, raw: Any, words: int) -> list[int]:

@@ -129,6 +129,7 @@ class TaskSpec:
         score_range (pair of `float`, *optional*): lowest and highest score of a regression or ordinal task.
         version (`int`, defaults to 1): raised when the same files are read into other rows.
         default_dir (`Path`, *optional*): where its files lie when no data folder is named.
+        keep_columns (tuple of `str`): columns of the file that predictions have as well, as the list `kept` of a row.
         cut, test_cut (`Cut`, *optional*): the rules for a validation and a test part whose file is not there.
         paper_score (`float`, *optional*): what the GPT paper reports, in percent of the main metric, on test.
     """
@@ -146,6 +147,7 @@ class TaskSpec:
     source: str = ""
     hub: Hub | None = field(default=None, repr=False)
     default_dir: Path | None = None
+    keep_columns: tuple[str, ...] = ()
     cut: Cut | None = None
     test_cut: Cut | None = None
     paper_score: float | None = None
@@ -232,7 +234,8 @@ class TaskSpec:
     def features(self) -> Features:
         """The declared columns of the normalised rows."""
         names = ("id", *self.text_columns, *(["answers"] if self.family == "question-answering" else []))
-        lists = {name: List(Value("string")) for name in names if name in ("choices", "words", "answers")}
+        names = (*names, *(["kept"] if self.keep_columns else []))
+        lists = {name: List(Value("string")) for name in names if name in ("choices", "words", "answers", "kept")}
         label = Value("float32" if self.has_scores or self.problem_type == MULTI_LABEL else "int64")
         if self.problem_type == MULTI_LABEL or self.family in ("tagging", "question-answering"):
             label = List(label)

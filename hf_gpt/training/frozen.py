@@ -29,7 +29,7 @@ from transformers import TrainingArguments
 from ..files import write_json
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTTaskModel, GPTTaskOutput
-from ..tasks.encoding import KEPT_COLUMNS, PLACES, TREE_FEATURES
+from ..tasks.encoding import EMPTY, KEPT_COLUMNS, PLACES, TREE_FEATURES
 from ..trees.collators import collate_labels, length_sorted_batches
 from .checkpoints import HEAD_LAYERS
 from .loading import layers_read
@@ -39,7 +39,7 @@ from .trainer import GPTTrainer
 
 _TOKENS_PER_BATCH = 4096
 # Columns of the rows that stay beside their features.
-_KEPT = (*KEPT_COLUMNS, *PLACES, "label", "length", "path_ends")
+_KEPT = (*KEPT_COLUMNS, *PLACES, "label", "length", "path_ends", EMPTY)
 
 
 class FrozenFeatureHead(nn.Module):

@@ -225,16 +225,20 @@ def test_new_rows_without_labels_and_training_file_are_predicted(name, tiny_chec
     record = run_evaluation(tmp_path / "trained", tmp_path / "out", "--task", "custom", "--test_file", new, *flags)
     assert (record["rows"], record["metrics"]) == (6, {})
     table = [line.split("\t") for line in (tmp_path / "out" / "predictions.tsv").read_text().splitlines()]
-    assert [line[0] for line in table[1:]] == [f"test-{number}" for number in range(2, 8)]
+    assert [line[0] for line in table[1:]] == [str(number) for number in range(6)]
     assert all(line[1] == "" and line[2] is not None for line in table[1:])
     assert told in " ".join(table[0])
     # Of rows of which some have labels, these are measured.
     if name == next(iter(NEW_ROWS)):
-        new.write_text("\n".join([header, row(30), lines[2] + ",", row(32)]) + "\n", encoding="utf-8")
+        empty = "," * header.count(",")
+        new.write_text("\n".join([header, row(30), lines[2] + ",", empty, row(32)]) + "\n", encoding="utf-8")
         record = run_evaluation(
             tmp_path / "trained", tmp_path / "some", "--task", "custom", "--test_file", new, *flags
         )
-        assert (record["rows"], record["measured_rows"]) == (3, 2)
+        assert (record["rows"], record["measured_rows"]) == (4, 2)
+        table = [line.split("\t") for line in (tmp_path / "some" / "predictions.tsv").read_text().splitlines()]
+        assert [line[0] for line in table[1:]] == ["0", "1", "2", "3"]
+        assert [any(line[1:]) for line in table[1:]] == [True, True, False, True]
 
 
 def test_a_language_model_has_no_head_to_measure(tiny_checkpoint, tmp_path):

@@ -226,11 +226,11 @@ def test_cut_keeps_equal_texts_on_one_side(name, tmp_path):
     family = columns.get("task_family")
     mapping = {key: value for key, value in columns.items() if key != "task_family"}
     data = load_task(custom_task(family, train, **mapping))
-    sides = [{int(row["id"].split("-")[1]) % 20 for row in rows_of(data, part)} for part in ("train", "validation")]
+    sides = [{int(row["id"]) % 20 for row in rows_of(data, part)} for part in ("train", "validation")]
     assert not sides[0] & sides[1]
     assert data.splits["validation"].num_rows == 4
     assert "kept together, whatever their case and white space" in data.notes["validation"]
-    assert data.warnings == ()
+    assert not any("texts that" in warning for warning in data.warnings)
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -526,3 +526,59 @@ def test_messages_name_flags_that_exist():
     for file in files:
         named = set(re.findall(r"--([a-z]\w+)", file.read_text(encoding="utf-8")))
         assert named - known <= {"list_tasks"}, file
+
+
+# Rows that are predicted, and warnings about rows that are learnt from.
+
+
+def test_every_row_of_a_test_file_stays_in_its_place(tmp_path):
+    train = write_rows(tmp_path, ("text", "label"), *[(f"Text {n}", n % 2) for n in range(20)])
+    content = 'key,text\nk0,first\nk1,"two\nlines"\nk2,\n,\nk4, \nk5,last\n'
+    test = write(tmp_path, {"new.csv": content}) / "new.csv"
+    columns = {"text_column": "text", "keep_columns": ["key", "text"]}
+    data = load_task(custom_task(None, train, train, test, **columns))
+    rows = rows_of(data, "test")
+    assert [row["id"] for row in rows] == list("012345")
+    assert [row["text"] for row in rows] == ["first", "two\nlines", "", "", "", "last"]
+    assert rows[1]["kept"] == ["k1", "two\nlines"]
+    assert "3 of them predicted as empty (line 5: the text of 'text' is empty; " in data.notes["test"]
+    named = load_task(custom_task(None, train, train, test, id_column="key", text_column="text"))
+    assert named.splits["test"]["id"][:] == ["k0", "k1", "k2", "", "k4", "k5"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows"),
+    [
+        ({"premise_column": "a", "hypothesis_column": "b"}, [("x", "y"), ("x", "")]),
+        ({"context_column": "a", "choice_columns": ["a", "b"]}, [("x", "y"), ("x", ""), ("", "")]),
+        ({"words_column": "a"}, [("two words", ""), ("", "")]),
+    ],
+    ids=["pair", "choices", "words"],
+)
+def test_empty_rows_of_every_family(columns, rows, tmp_path):
+    names = {"class_names": ["0", "1"]} if "context_column" not in columns else {}
+    test = write_rows(tmp_path, ("a", "b"), *rows)
+    data = load_task(custom_task(None, test_file=test, **columns, **names), splits=["test"])
+    found = rows_of(data, "test")
+    assert [row["id"] for row in found] == [str(number) for number in range(len(rows))]
+    assert not any("".join(map("".join, (found[-1][name] for name in data.spec.text_columns))))
+
+
+@pytest.mark.parametrize(
+    ("rows", "warning"),
+    [
+        (
+            [("a", "Billing"), *[(f"t{n}", "billing") for n in range(6)]],
+            "'Billing' and 'billing' differ in case alone",
+        ),
+        (
+            [("a", "x"), ("A ", "y"), *[(f"t{n}", "xy"[n % 2]) for n in range(20)]],
+            "1 of the 22 training rows have the",
+        ),
+        ([("a", "x"), *[(f"t{n}", "y") for n in range(6)]], "Too few training rows to learn a class from: 'x' has 1."),
+    ],
+    ids=["case", "contradiction", "rare"],
+)
+def test_doubtful_training_rows_are_called_out(rows, warning, tmp_path):
+    train = write_rows(tmp_path, ("text", "label"), *rows)
+    assert any(warning in found for found in load_task(custom_task(None, train, train, text_column="text")).warnings)

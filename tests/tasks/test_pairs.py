@@ -35,7 +35,7 @@ def test_mnli_in_its_authors_files(tmp_path):
 def test_scitail_as_json(tmp_path):
     pair = {"gold_label": "entailment", "sentence1": "Ice.", "sentence2": "Ice is.", "annotator_labels": []}
     data = load_task("scitail", write(tmp_path, {f"scitail_1.0_{part}.txt": jsonl(pair) for part in ("train", "dev")}))
-    assert rows_of(data)[0] == {"id": "train-1", "premise": "Ice.", "hypothesis": "Ice is.", "label": 0}
+    assert rows_of(data)[0] == {"id": "0", "premise": "Ice.", "hypothesis": "Ice is.", "label": 0}
     assert data.notes["test"] == "left out: there is no scitail_1.0_test.tsv or scitail_1.0_test.txt"
 
 

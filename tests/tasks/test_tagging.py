@@ -96,10 +96,10 @@ def test_sentences_of_the_same_words_are_cut_together_and_those_of_another_order
     [
         ({"tokens": ["Yes", "no"], "tags": ["O"]}, r"2 words in 'tokens' and 1 label in 'tags'\. Give each word one"),
         ({"tokens": ["Yes"], "tags": "O O"}, "1 word in 'tokens' and 2 labels"),
-        ({"tokens": [], "tags": []}, r"'tokens' holds no words, \[\]"),
+        ({"tokens": [], "tags": []}, "'tokens' holds no words"),
         ({"tokens": 7, "tags": ["O"]}, "'tokens' holds a int; a list of words was expected"),
         ({"tokens": ["Yes", " "], "tags": ["O", "O"]}, r"the text of 'tokens\[1\]' is empty"),
-        ({"tokens": ["Yes", None], "tags": ["O", "O"]}, r"'tokens\[1\]' holds nothing"),
+        ({"tokens": ["Yes", None], "tags": ["O", "O"]}, r"the text of 'tokens\[1\]' is empty"),
         ({"tokens": ["Yes"], "tags": [["O"]]}, "a label was expected, a list was found"),
         ({"tokens": ["Yes"], "tags": ["B-LOC"]}, "the label 'B-LOC' is not one of B-PER, O"),
         ({"tokens": ["Yes"], "tags": None}, "the label in 'tags' is empty"),

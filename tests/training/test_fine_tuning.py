@@ -198,7 +198,7 @@ def test_custom_file_truncation_and_random_weights(tiny_checkpoint, tmp_path, ca
     )
     printed = capsys.readouterr().out
     assert "1 rows were truncated by 186 tokens in all" in printed
-    assert re.search(r"First training example \(train-\d+\), label (LOC|NUM):", printed)
+    assert re.search(r"First training example \(\d+\), label (LOC|NUM):", printed)
     assert printed.splitlines()[-1].startswith("model, card (README.md) and metrics.json are in")
     assert not (tmp_path / "out" / "predictions.tsv").exists()
     assert "_start_" in printed
@@ -220,7 +220,7 @@ def test_what_is_wrong_with_the_data_is_said_and_recorded(tiny_checkpoint, tmp_p
     assert f"WARNING: {warning}" in printed
     assert printed.index(warning) < printed.index("First training example")
     assert "metrics.json and predictions.tsv are in" in printed
-    assert record["warnings"][0].startswith(warning)
+    assert any(found.startswith(warning) for found in record["warnings"])
     assert warning in (tmp_path / "out" / "README.md").read_text()
 
 
@@ -231,7 +231,7 @@ def test_a_score_is_printed_as_the_file_has_it(tiny_checkpoint, tmp_path, capsys
         *("--model_name_or_path", tiny_checkpoint, "--task", "custom", "--train_file", file, "--text_column", "text"),
         *("--output_dir", tmp_path / "out", "--max_steps", 1, "--problem_type", "regression"),
     )
-    assert re.search(r"First training example \(train-\d+\), label 2\.068:", capsys.readouterr().out)
+    assert re.search(r"First training example \(\d+\), label 2\.068:", capsys.readouterr().out)
 
 
 REFUSALS = {

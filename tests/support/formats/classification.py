@@ -15,12 +15,12 @@ TREES = "(3 (2 It) (4 (2 's) (4 (3 funny) (2 (2 -LRB-) (2 (2 1\\/2) (2 -RRB-))))
 FORMATS = {
     "sst5": (
         {f"trees/{name}.txt": TREES for name in ("train", "dev", "test")},
-        {"id": "train-1", "text": "It 's funny ( 1/2 )", "label": 3},
+        {"id": "0", "text": "It 's funny ( 1/2 )", "label": 3},
         {"train": 2, "validation": 2, "test": 2},
     ),
     "cola": (
         {"train.tsv": COLA_LINES, "dev.tsv": COLA_LINES, "test.tsv": "index\tsentence\n0\tHe read.\n"},
-        {"id": "train-1", "text": 'He "reads 0 books.', "label": 0},
+        {"id": "0", "text": 'He "reads 0 books.', "label": 0},
         {"train": 20, "validation": 20, "test": 1},
     ),
     "imdb": (
@@ -30,7 +30,7 @@ FORMATS = {
     ),
     "ag_news": (
         {"train.csv": NEWS, "test.csv": NEWS},
-        {"id": "train-1", "text": 'Title 0 It says "stop". It goes on.', "label": 0},
+        {"id": "0", "text": 'Title 0 It says "stop". It goes on.', "label": 0},
         {"train": 38, "validation": 2, "test": 40},
     ),
 }

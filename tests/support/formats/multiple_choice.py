@@ -47,7 +47,7 @@ ARC_ROW = {"id": "q1", "context": "Ice is", "question": "", "choices": ["hot", "
 SWAG_HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
 SWAG_LINE = '0,v1,34,"He sits, then she",He sits.,"then she",gold,stands.,"sits, too.",flies.,eats.'
 SWAG_ROW = {
-    "id": "train-2",
+    "id": "0",
     "context": "He sits, then she",
     "question": "",
     "choices": ["stands.", "sits, too.", "flies.", "eats."],
@@ -65,7 +65,7 @@ HELLASWAG = {
     "source_id": "wikihow~1",
 }
 HELLASWAG_ROW = {
-    "id": "train-1",
+    "id": "0",
     "context": "Baking: How to bake. Take flour. Mix it. then",
     "question": "",
     "choices": ["bake it. Wait.", "eat.", "run.", "sing."],
@@ -108,7 +108,7 @@ FORMATS = {
     "codah": (
         dict.fromkeys(("train.tsv", "dev.tsv", "test.tsv"), CODAH),
         {
-            "id": "train-1",
+            "id": "0",
             "context": "He",
             "question": "",
             "choices": ['says "no".', "flies.", "eats.", "sits."],

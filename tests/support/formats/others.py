@@ -63,7 +63,7 @@ FORMATS = {
             "train_5500.label": "".join(f"NUM:dist How far is s\xe9n {i} ?\n" for i in range(10)).encode("iso-8859-1"),
             "TREC_10.label": "HUM:ind Who was Galileo ?\n",
         },
-        {"id": "train-1", "text": "How far is sén 0 ?", "label": 5},
+        {"id": "0", "text": "How far is sén 0 ?", "label": 5},
         {"train": 9, "validation": 1, "test": 1},
     ),
     "trec50": (
@@ -71,7 +71,7 @@ FORMATS = {
             "train_5500.label": "".join(f"ABBR:exp What is A{i} ?\n" for i in range(10)),
             "TREC_10.label": "NUM:weight What is it ?\n",
         },
-        {"id": "train-1", "text": "What is A0 ?", "label": 1},
+        {"id": "0", "text": "What is A0 ?", "label": 1},
         {"train": 9, "validation": 1, "test": 1},
     ),
     "sst2": (
@@ -80,7 +80,7 @@ FORMATS = {
             "dev.tsv.xz": "\ufeffsentence\tlabel\r\nfine \t1\r\n",
             "test.tsv": "index\tsentence\n0\tunknown worth\n",
         },
-        {"id": "train-2", "text": '"a quote , never closed', "label": 1},
+        {"id": "0", "text": '"a quote , never closed', "label": 1},
         {"train": 2, "validation": 1, "test": 1},
     ),
     "snli": (

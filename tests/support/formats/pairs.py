@@ -76,7 +76,7 @@ FORMATS = {
     ),
     "scitail": (
         {f"scitail_1.0_{part}.tsv": SCITAIL for part in ("train", "dev", "test")},
-        {"id": "train-1", "premise": 'Ice is "cold.', "hypothesis": "Ice is cold.", "label": 0},
+        {"id": "0", "premise": 'Ice is "cold.', "hypothesis": "Ice is cold.", "label": 0},
         {"train": 2, "validation": 2, "test": 2},
     ),
     "rte": (
@@ -96,7 +96,7 @@ FORMATS = {
     ),
     "stsb": (
         STS_FILES,
-        {"id": "train-1", "premise": 'A "man 0.', "hypothesis": "Someone 0.", "label": pytest.approx(4.4)},
+        {"id": "0", "premise": 'A "man 0.', "hypothesis": "Someone 0.", "label": pytest.approx(4.4)},
         {"train": 3, "validation": 1, "test": 1},
     ),
 }

@@ -30,7 +30,7 @@ FORMATS = {
     ),
     "conll2003": (
         {"eng.train": NEWS, "eng.testa": NEWS, "eng.testb": NEWS.rstrip("\n")},
-        {"id": "train-3", "words": ["U.N.", "official", "Rolf", "Ekeus"], "label": [3, 0, 1, 2]},
+        {"id": "0", "words": ["U.N.", "official", "Rolf", "Ekeus"], "label": [3, 0, 1, 2]},
         {"train": 2, "validation": 2, "test": 2},
     ),
 }
