@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
+from torch import nn
+from torch.optim import Optimizer
 from transformers import EvalPrediction, PreTrainedModel
 
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import IGNORED_LABEL, MaskedRows, PackedRowCollator
 from .checkpoints import WholeCheckpointTrainer
+from .optimization import MuonAndAdamW
 from .trainer import SetEpoch, own_random_state
 
 # Of a sample: tokens that are given, and tokens that the model goes on with.
@@ -35,6 +38,28 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
 
     # Names of what an evaluation adds to its loss.
     measures = ("perplexity", "word_perplexity")
+
+    def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
+        """
+        The Trainer's own choice (`args.optim`), or with `args.optimizer == "muon"` Muon for the matrices of the blocks
+        and AdamW for the rest, whose norms alone do not decay: biases of queries and keys that grow without bound make
+        heads look at one token.
+        """
+        args = self.args
+        if self.optimizer is None and args.optimizer == "muon":
+            if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+                raise ValueError("--optimizer muon needs whole matrices: leave out FSDP and DeepSpeed.")
+            model = model or self.model
+            matrices = [weight for weight in model.transformer.h.parameters() if weight.ndim == 2]
+            norms = [each for part in model.modules() if isinstance(part, nn.LayerNorm) for each in part.parameters()]
+            taken = {*matrices, *norms}
+            groups = [{"params": [each for each in model.parameters() if each not in taken]}]
+            groups.append({"params": norms, "weight_decay": 0.0})
+            betas = (args.adam_beta1, args.adam_beta2)
+            self.optimizer = MuonAndAdamW(
+                matrices, groups, args.learning_rate, args.weight_decay, betas, args.adam_epsilon
+            )
+        return super().create_optimizer(model)
 
     @cached_property
     def tokens_per_word(self) -> float:

@@ -1,10 +1,10 @@
-"""The optimizer and the learning-rate schedules of the OpenAI release."""
+"""The optimizer and the learning-rate schedules of the OpenAI release; and Muon for pretraining."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
-from torch.optim import Optimizer
+from torch.optim import AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 # Elements that are updated together. An update makes two copies of what it works on, and two copies of a whole model
@@ -163,6 +163,49 @@ class ReleaseAdam(Optimizer):
                     if decays:
                         update.add_(value, alpha=group["weight_decay"])
                 torch._foreach_add_(values, updates, alpha=-rate)
+
+
+class MuonAndAdamW(Optimizer):
+    """
+    `torch.optim.Muon` for some matrices and `torch.optim.AdamW` for all other parameters, as one optimizer for Trainer
+    and schedules. Muon's steps have the size of AdamW's (`match_rms_adamw`, Liu et al., 2025), so that both share a
+    learning rate and a weight decay.
+
+    Args:
+        matrices: parameters of two axes, each the weight of a linear layer.
+        groups: AdamW's parameter groups.
+        lr, weight_decay: of both, where a group does not say otherwise.
+        betas, eps: AdamW's.
+    """
+
+    def __init__(
+        self,
+        matrices: Iterable[torch.nn.Parameter],
+        groups: Iterable[dict],
+        lr: float,
+        weight_decay: float,
+        betas: tuple[float, float] = (0.9, 0.95),
+        eps: float = 1e-8,
+    ):
+        muon = Muon(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
+        adam = AdamW(groups, lr=lr, weight_decay=weight_decay, betas=betas, eps=eps)
+        super().__init__(muon.param_groups + adam.param_groups, {})
+        self._parts = (muon, adam)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
+        """One update of both."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        muon, adam = self._parts
+        # Loading a state replaces groups and states, so each part takes its own anew.
+        muon.param_groups, adam.param_groups = self.param_groups[:1], self.param_groups[1:]
+        for part in self._parts:
+            part.state = self.state
+            part.step()
+        return loss
 
 
 def _most_elements(tensor: torch.Tensor) -> int:

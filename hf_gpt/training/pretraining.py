@@ -112,7 +112,12 @@ class PretrainingArguments(LauncherArguments):
         f"Steps of warm-up, or a share below 1 (default: {NEW_MODEL['warmup_steps']:g}, for a given model "
         f"{GIVEN_MODEL['warmup_steps']:g}).",
     )
-    weight_decay: float = flag(0.01, "Decay of matrices.")
+    weight_decay: float = flag(0.01, "Decay of matrices; with Muon of all but norms.")
+    optimizer: str = flag(
+        "trainer",
+        "The Trainer's (--optim), or torch's Muon for the matrices of the blocks and AdamW for the rest.",
+        ["trainer", "muon"],
+    )
     per_device_train_batch_size: int = flag(16, "Rows of a step and device.")
     save_strategy: str = flag("steps", "When to save.")
     save_steps: float = flag(200, "Steps between checkpoints.")

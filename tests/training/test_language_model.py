@@ -197,6 +197,24 @@ def test_a_stream_goes_on_where_it_stopped(data_set, tmp_path):
             run(*flags, tmp_path / "o", *wrong)
 
 
+def test_muon_for_the_matrices_of_the_blocks(tiny_checkpoint, files, tmp_path):
+    """All but norms decay; a run that was stopped goes on with the same bits."""
+    flags = [*files, "--model_name_or_path", tiny_checkpoint, "--optimizer", "muon", "--learning_rate", 1e-3]
+    flags += ["--max_steps", 4, "--save_strategy", "steps", "--save_steps", 2, "--output_dir"]
+    record = run(*flags, tmp_path / "straight", "--eval_strategy", "steps")
+    assert record["validation_loss"] < math.log(record["validation_perplexity_before"])
+    state = torch.load(tmp_path / "straight/checkpoint-2/optimizer.pt")
+    buffers = [{*state["state"][number]} for group in state["param_groups"] for number in group["params"]]
+    assert sum("momentum_buffer" in found for found in buffers) == 2 * 4
+    assert [group["weight_decay"] for group in state["param_groups"]] == [0.01, 0.01, 0.0]
+    assert len(state["param_groups"][2]["params"]) == 2 * 4
+    (tmp_path / "resumed").mkdir()
+    (tmp_path / "straight/checkpoint-2").rename(tmp_path / "resumed/checkpoint-2")
+    run(*flags, tmp_path / "resumed", "--resume_from_checkpoint", "last")
+    first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("straight", "resumed"))
+    assert first == second
+
+
 def test_texts_on_both_sides_are_told(files, stories, tiny_checkpoint, tmp_path):
     rows = [*stories[:3], "\n\n".join(stories[40:])]
     (tmp_path / "valid.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in rows))

@@ -7,7 +7,13 @@ import pytest
 import torch
 
 from hf_gpt.training import optimization
-from hf_gpt.training.optimization import SCHEDULES, ReleaseAdam, decay_groups, get_release_schedule
+from hf_gpt.training.optimization import (
+    SCHEDULES,
+    MuonAndAdamW,
+    ReleaseAdam,
+    decay_groups,
+    get_release_schedule,
+)
 
 from ..support.golden import (
     arrays,
@@ -135,6 +141,39 @@ def test_unused_parameters_and_state_dict_round_trip():
         adam.step()
     assert torch.equal(used, other)
     assert unused not in optimizer.state
+
+
+def test_muon_and_adamw_are_torchs_own():
+    """The same bits as both optimizers by themselves, under a schedule, and from a saved state."""
+    torch.manual_seed(0)
+    starts, gradients = [torch.randn(6, 4), torch.randn(5)], [torch.randn(6, 4), torch.randn(5)]
+
+    def build():
+        matrix, vector = (torch.nn.Parameter(start.clone()) for start in starts)
+        return matrix, vector, MuonAndAdamW([matrix], [{"params": [vector]}], lr=0.1, weight_decay=0.2)
+
+    def step(factor, parameters, *optimizers):
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient * factor
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = 0.1 / factor
+            optimizer.step()
+
+    matrix, vector, joint = build()
+    alone = [torch.nn.Parameter(start.clone()) for start in starts]
+    muon = torch.optim.Muon(alone[:1], weight_decay=0.2, adjust_lr_fn="match_rms_adamw")
+    adam = torch.optim.AdamW(alone[1:], weight_decay=0.2, betas=(0.9, 0.95))
+    resumed_matrix, resumed_vector, resumed = build()
+    for factor in (1, 2, 3):
+        if factor == 3:
+            resumed.load_state_dict(copy.deepcopy(joint.state_dict()))
+            resumed_matrix.data.copy_(matrix.data), resumed_vector.data.copy_(vector.data)
+            step(factor, (resumed_matrix, resumed_vector), resumed)
+        step(factor, (matrix, vector), joint)
+        step(factor, alone, muon, adam)
+    for expected, *others in zip(alone, (matrix, vector), (resumed_matrix, resumed_vector), strict=True):
+        assert all(torch.equal(expected, other) for other in others)
 
 
 @pytest.mark.parametrize(
