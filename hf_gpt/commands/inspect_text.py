@@ -5,9 +5,10 @@ Look at what a language model expects at each position of a text: the likeliest 
     python scripts/inspect_text.py --model_name_or_path model_cards/gpt-mini --file story.txt \
         --output_file outputs/story.html
 
-For every token but the first: its probability, its rank among all tokens, its surprisal in bits (-log2 of the
-probability), and the likeliest tokens with their probabilities. An ellipsis goes on within the word. With
-`--output_file` as JSON, or as a page that needs nothing else. `hf-gpt inspect` is short for `hf-gpt inspect-text`.
+For every token: its probability, its rank among all tokens, its surprisal in bits (-log2 of the probability), and the
+likeliest tokens with their probabilities. The first token is predicted after the end of a paragraph, a full stop and a
+newline; with `--beginning none` it is not. What does not end a word ends with an ellipsis. With `--output_file` as
+JSON, or as a page that needs nothing else. `hf-gpt inspect` is short for `hf-gpt inspect-text`.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from typing import ClassVar
 from ..files import flag
 from ..generation import ReadingArguments, encode
 from ..generation.inspection import NextToken, Position, inspect, render_page
+from ..generation.scoring import BEGINNINGS, beginning_ids
 from ..training.text_files import iter_texts
 from . import command, parse_arguments
 
@@ -28,6 +30,7 @@ class InspectArguments(ReadingArguments):
 
     text: str | None = flag(None, "The text.")
     file: str | None = flag(None, "A text file.")
+    beginning: str = flag("paragraph", "What stands before the text: the end of a paragraph, or nothing.", BEGINNINGS)
     top_tokens: int = flag(5, "Likeliest tokens to show at each position.")
     stride: int | None = flag(
         None, "By how many tokens the window moves over a long text; at most half the context, the default."
@@ -45,25 +48,27 @@ def main() -> None:
     if len(texts) > 1:
         raise ValueError(f"--file {args.file} holds {len(texts)} texts: name a file with one.")
     model, tokenizer = args.load()
-    ids = encode(tokenizer, texts[0])
-    positions = inspect(model, tokenizer, ids, args.top_tokens, args.stride)
-    first = NextToken.of(tokenizer, ids[0], 1.0)
+    ids, given = encode(tokenizer, texts[0]), beginning_ids(tokenizer, args.beginning)
+    positions = inspect(model, tokenizer, ids, args.top_tokens, args.stride, given)
+    first = None if given else NextToken.of(tokenizer, ids[0], 1.0)
     mean = sum(position.surprisal for position in positions) / len(positions)
     if args.output_file is None:
-        print(_table(first, positions))
+        _print_table(first, positions)
     elif args.output_file.endswith(".html"):
         args.write(render_page(Path(args.model_name_or_path).name, first, positions))
     else:
-        record = {"model": args.model_name_or_path, "first": first.text, "positions": list(map(asdict, positions))}
-        args.write(record)
+        record = {"model": args.model_name_or_path, "beginning": args.beginning, "first": first and first.text}
+        args.write(record | {"positions": list(map(asdict, positions))})
     print(f"{len(positions):,} predicted tokens, {mean:.2f} bits a token (perplexity {2**mean:.2f})")
 
 
-def _table(first: NextToken, positions: Sequence[Position]) -> str:
-    width = max(5, *(len(str(token)) for token in (first, *(position.token for position in positions))))
-    lines = [f"{'#':>4}  {'token':{width}}  probability   rank   bits  likeliest", f"{1:4}  {first}"]
-    for number, position in enumerate(positions, start=2):
+def _print_table(first: NextToken | None, positions: Sequence[Position]) -> None:
+    tokens = [*([first] if first else []), *(position.token for position in positions)]
+    width = max(5, *(len(str(token)) for token in tokens))
+    print(f"{'#':>4}  {'token':{width}}  probability   rank   bits  likeliest")
+    if first:
+        print(f"{1:4}  {first}")
+    for number, position in enumerate(positions, start=2 if first else 1):
         likeliest = "  ".join(f"{token} {token.probability:.3f}" for token in position.likeliest)
         token = f"{number:4}  {position.token!s:{width}}  {position.token.probability:11.4f}"
-        lines.append(f"{token} {position.rank:6} {position.surprisal:6.2f}  {likeliest}")
-    return "\n".join(lines)
+        print(f"{token} {position.rank:6} {position.surprisal:6.2f}  {likeliest}")

@@ -7,9 +7,9 @@ Measure a language model on texts of any length: perplexity per token and per wo
     python scripts/perplexity.py --model_name_or_path model_cards/gpt-mini --file lambada.jsonl --last_word true
 
 Per token it is exp(total / predicted tokens), per word exp(total / words), where the total is the negative
-log-probability of all tokens but the first of each text, and words are what white space parts in the text as it is
-given, so that models with different tokenizers can be compared. A text longer than the context is read in windows that
-move by --stride tokens.
+log-probability of all tokens but the first of each text (with `--beginning paragraph` of all, the first one after a
+full stop and a newline), and words are what white space separates in the text as it is given, so that models with
+different tokenizers can be compared. A text longer than the context is read in windows that move by --stride tokens.
 
 With --last_word each row of JSONL or Parquet, or each line of any other file, is a passage, of which the last
 word is to be guessed, as in LAMBADA: how often each of its tokens is the likeliest one, and exp(mean negative
@@ -23,7 +23,15 @@ from tqdm import tqdm
 
 from ..files import flag, place
 from ..generation import ReadingArguments, encode
-from ..generation.scoring import checked_stride, perplexity, read_lines, score_last_words, score_texts
+from ..generation.scoring import (
+    BEGINNINGS,
+    beginning_ids,
+    checked_stride,
+    perplexity,
+    read_lines,
+    score_last_words,
+    score_texts,
+)
 from ..training.text_files import ROWS, iter_texts
 from . import command, parse_arguments
 
@@ -41,6 +49,7 @@ class PerplexityArguments(ReadingArguments):
         "By how many tokens the window moves over a long text: at most half the context, the default. The fewer, the "
         "more context each token has, and the longer it takes.",
     )
+    beginning: str = flag("none", "What stands before each text: nothing, or the end of a paragraph.", BEGINNINGS)
     last_word: bool = flag(False, "Measure the last word of each passage alone (LAMBADA).")
     batch_size: int = flag(8, "Windows that are read at once.")
 
@@ -72,15 +81,17 @@ def measure(args: PerplexityArguments) -> dict:
     stride = checked_stride(args.stride, context)
     rows = [encode(tokenizer, text) for _, text in tqdm(texts, desc="tokenizing", unit="text")]
     words = [len(text.split()) for _, text in texts]
-    predicted = sum(max(len(ids) - 1, 0) for ids in rows)
+    given = [beginning_ids(tokenizer, args.beginning)] * len(rows)
+    scores = score_texts(model, rows, stride, args.batch_size, given=given)
+    predicted = sum(len(score.log_probs) for score in scores)
     if not predicted:
         raise ValueError("The texts have fewer than two tokens each: nothing is predicted in them; give longer ones.")
-    scores = score_texts(model, rows, stride, args.batch_size)
     total = sum(score.log_probability for score in scores)
     return {
         "model": args.model_name_or_path,
         "context": context,
         "stride": stride,
+        "beginning": args.beginning,
         "predicted_tokens": predicted,
         "words": sum(words),
         "log_probability": total,

@@ -5,14 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from tqdm import tqdm
-
 from ..files import templates
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from . import check_predicted
-from .scoring import checked_stride, windows
+from .scoring import score_texts
 
 # Surprisal, in bits, from which a token of the page has the full colour.
 _FULL_COLOUR = 16
@@ -32,7 +29,7 @@ class NextToken:
         return cls(*tokenizer.piece(token_id), probability)
 
     def __str__(self) -> str:
-        """On one line; what goes on within the word ends with an ellipsis."""
+        """On one line; what does not end a word ends with an ellipsis."""
         return self.text.replace("\n", "⏎") + ("…" if self.ends_word is False else "")
 
 
@@ -49,46 +46,40 @@ class Position:
     likeliest: tuple[NextToken, ...]
 
 
-@torch.no_grad()
 def inspect(
     model: GPTForCausalLM,
     tokenizer: GPTTokenizer,
     ids: Sequence[int],
     count: int = 5,
     stride: int | None = None,
+    given: Sequence[int] = (),
 ) -> list[Position]:
     """
-    What was expected at every position of a text but the first, with so many likeliest tokens; see
-    `hf_gpt.generation.scoring` for long ones. A `ValueError` says if there are fewer than two tokens.
+    What was expected at every position of a text but the first, or, with tokens that are `given` before it, at every
+    one; with so many likeliest tokens. See `hf_gpt.generation.scoring.score_texts` for long texts. A `ValueError` says
+    if there are fewer than two tokens.
     """
-    check_predicted(ids)
-    context = model.config.n_positions
-    count = min(count, len(tokenizer))
-    positions = []
-    parts = [*windows(len(ids), context, checked_stride(stride, context))]
-    for begin, end, first in tqdm(parts, desc="reading", unit="window"):
-        row = torch.tensor([ids[begin:end]], device=model.device)  # (1, window)
-        before = torch.arange(first - 1, end - 1, device=model.device) - begin
-        log_probs = model(row, logits_to_keep=before).logits[0].float().log_softmax(-1)  # (counted, vocab_size)
-        own = log_probs.gather(1, row[0, before + 1, None])  # (counted, 1)
-        ranks = (log_probs > own).sum(1) + 1
-        top = log_probs.topk(count)
-        for index, token_id in enumerate(ids[first:end]):
-            value = own[index].item()
-            likeliest = zip(top.indices[index].tolist(), top.values[index].exp().tolist(), strict=True)
-            positions.append(
-                Position(
-                    NextToken.of(tokenizer, token_id, math.exp(value)),
-                    int(ranks[index]),
-                    -value / math.log(2),
-                    tuple(NextToken.of(tokenizer, *expected) for expected in likeliest),
-                )
-            )
-    return positions
+    check_predicted([*given, *ids])
+    (score,) = score_texts(model, [ids], stride, given=[given], likeliest=min(count, len(tokenizer)))
+    columns = (score.log_probs, score.ranks, score.likeliest, score.likeliest_log_probs.exp())
+    return [
+        Position(
+            NextToken.of(tokenizer, token_id, math.exp(value)),
+            rank,
+            -value / math.log(2),
+            tuple(NextToken.of(tokenizer, *expected) for expected in zip(likeliest, probabilities, strict=True)),
+        )
+        for token_id, value, rank, likeliest, probabilities in zip(
+            ids[len(ids) - len(score.log_probs) :], *(column.tolist() for column in columns), strict=True
+        )
+    ]
 
 
-def render_page(model: str, first: NextToken, positions: Sequence[Position]) -> str:
-    """A self-contained HTML page: the text coloured by surprisal, and a table of all positions."""
+def render_page(model: str, first: NextToken | None, positions: Sequence[Position]) -> str:
+    """
+    A self-contained HTML page: the text coloured by surprisal, and a table of all positions; `first` is the text's
+    first token, where it was not predicted.
+    """
     shades = [round(min(position.surprisal / _FULL_COLOUR, 1), 2) for position in positions]
     template = Path(__file__).parent / "templates" / "inspection.html.jinja"
     mean = sum(position.surprisal for position in positions) / len(positions)

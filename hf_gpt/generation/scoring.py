@@ -1,12 +1,12 @@
 """
-Log-probability and perplexity of texts of any length.
+Log-probabilities of the tokens of texts of any length: what scores, perplexity, surprisal and last words are made of.
 
 A text longer than the context is read in windows that move by `stride` tokens, at most half the context; a token
-counts in the first window that it stands in. So every token behind the first window is predicted with at least
+counts in the first window that it stands in. So every token after the first window is predicted with at least
 `context - stride` tokens of context, which are at least `stride`. Texts that begin alike are read as one token tree,
-which gives the same numbers for less work. The first token of a text has nothing to be predicted from and is not
-counted. What has no probability in the model's language-model loss (padding, special tokens that no loss has trained)
-has none here.
+which gives the same numbers for less work. The first token of a text is predicted only where tokens are given that
+stand before it (`beginning_ids`). What has no probability in the model's language-model loss (padding, special tokens
+that no loss has trained) has none here.
 """
 
 import json
@@ -20,13 +20,15 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from ..files import input_error, place, read_text_lines
+from ..files import place, read_text_lines, reading
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import collate_trees
 from ..trees.token_tree import TokenTree
 from . import encode
 
+# What may stand before a text, so that its first token is predicted, too.
+BEGINNINGS = ("paragraph", "none")
 # Tokens of a row at most in which several texts share what they begin with: a longer row is mostly mask.
 _ROW_TOKENS = 128
 # Vocabulary logits of this many states are held at a time.
@@ -34,6 +36,14 @@ _CHUNK = 512
 _READ = ("input_ids", "position_ids", "subtree_end")
 # Names that the columns of minimal pairs may have; BLiMP's are the first.
 _PAIR_COLUMNS = (("sentence_good", "sentence_bad"), ("good", "bad"))
+
+
+def beginning_ids(tokenizer: GPTTokenizer, beginning: str) -> list[int]:
+    """
+    Token ids that stand before a text: of `paragraph` the end of the paragraph before it, a full stop and the newline
+    token, which a model that was trained on running text has often read; of `none` nothing.
+    """
+    return [] if beginning == "none" else [*encode(tokenizer, "."), tokenizer.newline_id]
 
 
 def checked_stride(stride: int | None, context: int) -> int:
@@ -47,32 +57,50 @@ def checked_stride(stride: int | None, context: int) -> int:
     return stride
 
 
-def windows(length: int, context: int, stride: int) -> Iterator[tuple[int, int, int]]:
+def windows(length: int, context: int, stride: int, counted: int = 1) -> Iterator[tuple[int, int, int]]:
     """
-    The windows over a text of `length` tokens: begin and end, and the first token that counts in each; of
-    `length - 1` tokens each counts once.
+    The windows over a text of `length` tokens: begin and end, and the first token that counts in each; each token from
+    the number `counted` on counts once.
     """
-    counted = 1
     for begin in range(0, length, stride):
         end = min(begin + context, length)
         if counted < end:
             yield begin, end, counted
-        counted = end
+            counted = end
         if end == length:
             return
 
 
 @dataclass(frozen=True)
 class TextScore:
-    """A text's natural log-probability (all tokens but the first, given the first), and its number of tokens."""
+    """
+    What a model makes of a text.
 
-    log_probability: float
+    Args:
+        tokens (`int`): how many the text has.
+        log_probs (`torch.Tensor` of shape `(predicted,)`): natural log-probability of each token, but for the first
+            where nothing is given before it.
+        ranks (`torch.Tensor` of shape `(predicted,)`): place of each among all tokens by probability, from 1. Like the
+            next two only where the likeliest tokens are asked for.
+        likeliest, likeliest_log_probs (`torch.Tensor` of shape `(predicted, count)`): ids of the likeliest tokens and
+            their log-probabilities, the likeliest first.
+    """
+
     tokens: int
+    log_probs: torch.Tensor
+    ranks: torch.Tensor | None = None
+    likeliest: torch.Tensor | None = None
+    likeliest_log_probs: torch.Tensor | None = None
+
+    @property
+    def log_probability(self) -> float:
+        """`float`: natural, of all tokens that are predicted."""
+        return self.log_probs.double().sum().item()
 
     @property
     def perplexity(self) -> float | None:
         """`float`: per predicted token; `None` where there is none."""
-        return perplexity(self.log_probability, self.tokens - 1)
+        return perplexity(self.log_probability, len(self.log_probs))
 
 
 def perplexity(log_probability: float, units: int) -> float | None:
@@ -83,6 +111,16 @@ def perplexity(log_probability: float, units: int) -> float | None:
     return math.exp(mean) if mean < 700 else math.inf
 
 
+@dataclass(frozen=True)
+class _Window:
+    """Tokens of the text of a number from its token `begin` on, of which those from `first` on count."""
+
+    text: int
+    begin: int
+    ids: tuple[int, ...]
+    first: int
+
+
 @torch.no_grad()
 def score_texts(
     model: GPTForCausalLM,
@@ -90,59 +128,102 @@ def score_texts(
     stride: int | None = None,
     batch_size: int = 8,
     share_prefix: bool = True,
+    given: Sequence[Sequence[int]] | None = None,
+    likeliest: int = 0,
 ) -> list[TextScore]:
     """
-    The log-probability of each text, of token ids, by a model in evaluation mode. So many windows are read at once,
-    rows of like length together, and with `share_prefix` what texts begin with alike only once.
+    The log-probability of every token of each text, by a model in evaluation mode.
+
+    Args:
+        texts (`Sequence[Sequence[int]]`): token ids.
+        stride (`int`, *optional*): see `checked_stride`.
+        batch_size (`int`, *optional*, defaults to 8): windows that are read at once, rows of like length together.
+        share_prefix (`bool`, *optional*, defaults to `True`): read what texts begin with alike only once.
+        given (`Sequence[Sequence[int]]`, *optional*): of each text the tokens before it, which do not count.
+        likeliest (`int`, *optional*, defaults to 0): so many likeliest tokens, and ranks, at each position.
+
+    Raises:
+        ValueError: if the stride is more than half the context.
     """
     context = model.config.n_positions
     stride = checked_stride(stride, context)
+    before = [tuple(ids) for ids in given] if given is not None else [()] * len(texts)
     parts = [
-        _Window(number, tuple(ids[begin:end]), first - begin)
-        for number, ids in enumerate(texts)
-        for begin, end, first in windows(len(ids), context, stride)
+        _Window(number, begin, whole[begin:end], first - begin)
+        for number, whole in enumerate((*start, *ids) for start, ids in zip(before, texts, strict=True))
+        for begin, end, first in windows(len(whole), context, stride, max(1, len(before[number])))
     ]
-    totals = [0.0] * len(texts)
-    # Beside another bar it goes when it is full.
+    found: dict[tuple[int, int], list[torch.Tensor]] = {}
+    # Next to another bar it goes when it is full.
     with tqdm(total=len(parts), desc="scoring", unit="window", leave=None, disable=len(parts) <= batch_size) as bar:
         for rows in _batches(_rows(parts, batch_size if share_prefix else 1), batch_size):
-            # No state of a last token is needed: nothing is predicted from it.
-            trees = [TokenTree.from_paths([part.ids[:-1] for part in row]) for row in rows]
-            batch = collate_trees(trees, model.config.pad_token_id or 0)
-            batch = {name: batch[name].to(model.device) for name in _READ if name in batch}
-            states = model.transformer(**batch, use_cache=False).last_hidden_state
-            width, windows_read = states.shape[1], [part for row in rows for part in row]
-            places = [
-                [number * width + place for place in tree.path(path)[part.first - 1 :]]
-                for number, (row, tree) in enumerate(zip(rows, trees, strict=True))
-                for path, part in enumerate(row)
-            ]
-            targets = [part.ids[part.first :] for part in windows_read]
-            found = _log_probs(model, states.flatten(0, 1), [*chain(*places)], [*chain(*targets)])
-            for part, own in zip(windows_read, found.split([len(own) for own in targets]), strict=True):
-                totals[part.text] += own.sum().item()
+            for part, values in zip(chain(*rows), _read(model, rows, likeliest), strict=True):
+                found[part.text, part.begin] = values
             bar.update(sum(map(len, rows)))
-    return [TextScore(total, len(ids)) for total, ids in zip(totals, texts, strict=True)]
+    of_text: list[list[list[torch.Tensor]]] = [[] for _ in texts]
+    for (number, _), values in sorted(found.items(), key=lambda item: item[0]):
+        of_text[number].append(values)
+    empty = [torch.empty(0)]
+    return [
+        TextScore(len(ids), *(torch.cat(kind) for kind in zip(*values or [empty], strict=True)))
+        for ids, values in zip(texts, of_text, strict=True)
+    ]
 
 
-@dataclass(frozen=True)
-class _Window:
-    """Tokens of the text of a number, of which those from `first` on count."""
+def _read(model: GPTForCausalLM, rows: Sequence[Sequence[_Window]], likeliest: int) -> Iterator[list[torch.Tensor]]:
+    """What `TextScore` holds, of the counted tokens of each window."""
+    # No state of a last token is needed: nothing is predicted from it.
+    trees = [TokenTree.from_paths([part.ids[:-1] for part in row]) for row in rows]
+    batch = collate_trees(trees, model.config.pad_token_id or 0)
+    batch = {name: batch[name].to(model.device) for name in _READ if name in batch}
+    states = model.transformer(**batch, use_cache=False).last_hidden_state  # (rows, length, n_embd)
+    places = [
+        number * states.shape[1] + index
+        for number, (row, tree) in enumerate(zip(rows, trees, strict=True))
+        for path, part in enumerate(row)
+        for index in tree.path(path)[part.first - 1 :]
+    ]
+    targets = [part.ids[part.first :] for part in chain(*rows)]
+    found = _predictions(model, states.flatten(0, 1), places, [*chain(*targets)], likeliest)
+    split = [values.split([len(own) for own in targets]) for values in found]
+    return map(list, zip(*split, strict=True))
 
-    text: int
-    ids: tuple[int, ...]
-    first: int
+
+def _predictions(
+    model: GPTForCausalLM, states: torch.Tensor, places: Sequence[int], targets: Sequence[int], likeliest: int
+) -> list[torch.Tensor]:
+    """Log-probability of each target given the state `(states, n_embd)` at its place; and ranks and likeliest ones."""
+    # What several tokens come next to predicts them all at once.
+    needed, state = torch.tensor(places).unique(return_inverse=True)
+    target, count = torch.tensor(targets), len(targets)
+    found = [torch.empty(count)]
+    if likeliest:
+        shape = (count, likeliest)
+        found += [torch.empty(count, dtype=torch.long), torch.empty(shape, dtype=torch.long), torch.empty(shape)]
+    for start in range(0, len(needed), _CHUNK):
+        own = ((state >= start) & (state < start + _CHUNK)).nonzero().squeeze(1)
+        logits = model.token_logits(states[needed[start : start + _CHUNK].to(states.device)]).float()
+        row, total = (state[own] - start).to(states.device), logits.logsumexp(-1)
+        chosen = logits[row, target[own].to(states.device)]
+        values = [chosen - total[row]]
+        if likeliest:
+            top = logits.topk(likeliest)
+            rank = (logits[row] > chosen[:, None]).sum(1) + 1
+            values += [rank, top.indices[row], top.values[row] - total[row, None]]
+        for kept, value in zip(found, values, strict=True):
+            kept[own] = value.to(kept.device)
+    return found
 
 
 def _rows(parts: Sequence[_Window], most: int) -> list[list[_Window]]:
     """Windows that stand in a row together: beginnings of texts, neighbours in the order of their tokens."""
     rows: list[list[_Window]] = []
     used = 0
-    for part in sorted(parts, key=lambda part: (part.first, part.ids)):
+    for part in sorted(parts, key=lambda part: (part.begin, part.ids)):
         before = rows[-1][-1].ids if rows else ()
         new = len(part.ids) - sum(takewhile(bool, map(eq, before, part.ids)))  # what both begin with is there
         # Windows of one text may begin alike and count from different tokens on.
-        if not rows or part.first > 1 or len(rows[-1]) == most or used + new > _ROW_TOKENS:
+        if not rows or part.begin or len(rows[-1]) == most or used + new > _ROW_TOKENS:
             rows.append([])
             used, new = 0, len(part.ids)
         rows[-1].append(part)
@@ -163,25 +244,10 @@ def _batches(rows: list[list[_Window]], size: int) -> Iterator[list[list[_Window
         yield batch
 
 
-def _log_probs(
-    model: GPTForCausalLM, states: torch.Tensor, places: Sequence[int], targets: Sequence[int]
-) -> torch.Tensor:
-    """Log-probability, `(targets,)`, of each target given the state `(states, n_embd)` at its place."""
-    # What several tokens come next to predicts them all at once.
-    needed, state = torch.tensor(places).unique(return_inverse=True)
-    target, found = torch.tensor(targets), torch.empty(len(targets))
-    for start in range(0, len(needed), _CHUNK):
-        own = ((state >= start) & (state < start + _CHUNK)).nonzero().squeeze(1)
-        logits = model.token_logits(states[needed[start : start + _CHUNK].to(states.device)]).float()
-        row = (state[own] - start).to(states.device)
-        found[own] = (logits[row, target[own].to(states.device)] - logits.logsumexp(-1)[row]).cpu()
-    return found
-
-
 @dataclass(frozen=True)
 class LastWord:
     """
-    The last word of a passage, the natural logarithm of its probability behind the rest, and whether each of its
+    The last word of a passage, the natural logarithm of its probability after the rest, and whether each of its
     tokens is the likeliest one.
     """
 
@@ -197,54 +263,30 @@ def score_last_words(
     The last word of each passage, given as name and text (Paperno et al., 2016: LAMBADA); of one that is longer than
     the context the end is read. A `ValueError` names the passage if it has no word before the last one.
     """
-    rows, context = [], model.config.n_positions
+    words, texts, given, context = [], [], [], model.config.n_positions
     for name, text in passages:
         before, _, word = " ".join(text.split()).rpartition(" ")
-        given, guessed = encode(tokenizer, before), encode(tokenizer, f" {word}")
-        if not (given and 0 < len(guessed) < context):
-            raise ValueError(f"{name}: there is no last word behind others: take the passage out.")
-        rows.append((word, given[len(guessed) - context :], guessed))
-    scores = score_continuations(model, [row for _, *row in rows], batch_size)
-    return [LastWord(word, *score) for (word, *_), score in zip(rows, scores, strict=True)]
-
-
-@torch.no_grad()
-def score_continuations(
-    model: GPTForCausalLM, rows: Sequence[tuple[Sequence[int], Sequence[int]]], batch_size: int = 8
-) -> list[tuple[float, bool]]:
-    """
-    Of each row of tokens that are given and new ones, one or more each and together within the context, the natural
-    logarithm of the probability of the new ones, and whether each of them is the likeliest one.
-    """
-    found, starts = [], range(0, len(rows), batch_size)
-    for start in tqdm(starts, desc="scoring", unit="batch", disable=len(starts) < 2):
-        part = rows[start : start + batch_size]
-        trees = [TokenTree.from_paths([[*given, *new]]) for given, new in part]
-        batch = collate_trees(trees, model.config.pad_token_id or 0)
-        states = model.transformer(batch["input_ids"].to(model.device)).last_hidden_state  # (batch, length, n_embd)
-        for of_row, (given, new) in zip(states, part, strict=True):
-            scores = model.token_logits(of_row[len(given) - 1 :][: len(new)]).float().log_softmax(-1)
-            targets = torch.tensor(new, device=scores.device)
-            total = scores.gather(1, targets[:, None]).sum().item()
-            found.append((total, bool((scores.argmax(-1) == targets).all())))
-    return found
+        read, guessed = encode(tokenizer, before), encode(tokenizer, f" {word}")
+        if not (read and 0 < len(guessed) < context):
+            raise ValueError(f"{name}: there is no last word after others: take the passage out.")
+        words.append(word)
+        texts.append(guessed)
+        given.append(read[len(guessed) - context :])
+    scores = score_texts(model, texts, batch_size=batch_size, given=given, likeliest=1)
+    return [
+        LastWord(word, score.log_probability, bool((score.ranks == 1).all()))
+        for word, score in zip(words, scores, strict=True)
+    ]
 
 
 def read_lines(path: Path) -> list[str]:
-    """
-    The texts of a file, one a line.
-
-    Raises:
-        ValueError: naming the line, if one is empty; or if there is none.
-    """
-    _check_file(path)
-    lines = []
-    for number, line in read_text_lines(path):
+    """The texts of a file, one a line; a `ValueError` names the line, if one is empty, or the file, if all it is."""
+    lines = [line for _, line in read_text_lines(path)]
+    for number, line in enumerate(lines, 1):
         if not line.strip():
-            raise input_error(place(path, number), "the line is empty.", "Take it out: there is one text a line.")
-        lines.append(line)
+            raise ValueError(f"{place(path, number)}: the line is empty: take it out.")
     if not lines:
-        raise input_error(path, "the file is empty.", "Write one text a line.")
+        raise ValueError(f"{path}: the file is empty: write one text a line.")
     return lines
 
 
@@ -256,30 +298,19 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
     Raises:
         ValueError: naming the line that holds no pair; or if there is none.
     """
-    _check_file(path)
-    is_json, pairs = path.name.endswith((".jsonl", ".jsonl.gz", ".jsonl.xz")), []
+    is_json, pairs = ".jsonl" in path.suffixes, []
     for number, line in read_text_lines(path):
-        pair = _json_pair(line) if is_json else tuple(cell.strip() for cell in line.split("\t"))
-        if number == 1 and pair in _PAIR_COLUMNS:
-            continue
-        if pair is None or len(pair) != 2 or not all(pair):
-            wanted = "sentence_good and sentence_bad" if is_json else "a good sentence, a tab and a bad one"
-            raise input_error(place(path, number), f"{wanted} were expected.", "Correct the line, or take it out.")
-        pairs.append(pair)
+        with reading(path, f"line {number}"):
+            if is_json:
+                row = json.loads(line)
+                good, bad = next((names for names in _PAIR_COLUMNS if names[0] in row), _PAIR_COLUMNS[0])
+                pair = row[good], row[bad]
+            else:
+                pair = tuple(cell.strip() for cell in line.split("\t"))
+            if len(pair) != 2 or not all(isinstance(text, str) and text.strip() for text in pair):
+                raise ValueError("a good sentence and a bad one were expected")
+        if number > 1 or pair not in _PAIR_COLUMNS:
+            pairs.append(pair)
     if not pairs:
-        raise input_error(path, "the file holds no pair.", "Write a good sentence, a tab and a bad one on each line.")
+        raise ValueError(f"{path}: the file holds no pair of sentences.")
     return pairs
-
-
-def _json_pair(line: str) -> tuple[str, str] | None:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    pairs = ((row.get(good), row.get(bad)) for good, bad in _PAIR_COLUMNS) if isinstance(row, dict) else ()
-    return next((pair for pair in pairs if all(isinstance(text, str) and text.strip() for text in pair)), None)
-
-
-def _check_file(path: Path) -> None:
-    if not path.is_file():
-        raise ValueError(f"{path} is a folder: name a file." if path.is_dir() else f"{path}: there is no such file.")

@@ -12,7 +12,7 @@ from transformers import set_seed
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from .comparison import repetition
-from .scoring import score_continuations
+from .scoring import score_texts
 
 # What a strategy's description leaves out.
 _SWITCHED_OFF = (("do_sample", False), ("do_sample", True), ("top_k", 0), ("top_p", 1.0))
@@ -184,10 +184,6 @@ def _continuation(
 
 
 def mean_log_probability(model: GPTForCausalLM, prompt: Sequence[int], new: Sequence[int]) -> float:
-    """Of the tokens behind a prompt, under the model itself; beyond the context as `continue_prompts` writes them."""
-    context, given, left, total = model.config.n_positions, list(prompt), list(new), 0.0
-    while left:
-        part = left[: context - len(given)]
-        total += score_continuations(model, [(given, part)])[0][0]
-        given, left = [*given, *part][-(context // 2) :], left[len(part) :]
-    return total / len(new)
+    """Of the tokens after a prompt, under the model itself; beyond the context as `continue_prompts` writes them."""
+    (score,) = score_texts(model, [new], given=[prompt])
+    return score.log_probability / len(new)

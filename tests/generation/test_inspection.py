@@ -83,6 +83,10 @@ def test_the_page_escapes_everything_and_needs_nothing():
 def test_inspection_by_command(hf_gpt, model, tokenizer, tiny_checkpoint, tmp_path):
     positions = inspect(model, tokenizer, tokenizer(TEXT)["input_ids"], count=2)
     flags = ("inspect", "--model_name_or_path", tiny_checkpoint, "--top_tokens", 2)
+    assert hf_gpt(*flags, "--text", TEXT)[1].splitlines()[1].split()[:2] == ["1", "she"]
+    score = hf_gpt("score", "--model_name_or_path", tiny_checkpoint, "--text", "She ran.")[1].split()[-1]
+    assert f"(perplexity {float(score):.2f})" in hf_gpt(*flags, "--text", "She ran.")[1]
+    flags += ("--beginning", "none")
     status, printed, errors = hf_gpt(*flags, "--text", TEXT)
     assert status == 0, errors
     lines = printed.splitlines()

@@ -10,7 +10,18 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification
-from hf_gpt.generation.scoring import perplexity, read_lines, read_pairs, score_last_words, score_texts, windows
+from hf_gpt.generation import encode
+from hf_gpt.generation.scoring import (
+    BEGINNINGS,
+    beginning_ids,
+    perplexity,
+    read_lines,
+    read_pairs,
+    score_last_words,
+    score_texts,
+    windows,
+)
+from hf_gpt.loading import open_source
 
 from ..support.runs import REPOSITORY
 
@@ -155,11 +166,11 @@ def test_minimal_pairs_are_read(tmp_path, name, text):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.tsv", "a\tb\nonly one\n", "line 2: a good sentence, a tab and a bad one were expected"),
+        ("a.tsv", "a\tb\nonly one\n", "line 2: a good sentence and a bad one were expected"),
         ("a.tsv", "a\tb\tc\n", "line 1"),
         ("a.tsv", "a\t \n", "line 1"),
         ("a.tsv", "good\tbad\n", "holds no pair"),
-        ("a.jsonl", '{"sentence_good": "a"}\n', "line 1: sentence_good and sentence_bad were expected"),
+        ("a.jsonl", '{"sentence_good": "a"}\n', "line 1: there is no 'sentence_bad'"),
         ("a.jsonl", "[1]\n", "line 1"),
         ("a.jsonl", "{\n", "line 1"),
     ],
@@ -235,7 +246,7 @@ def test_last_words(hf_gpt, tiny_checkpoint, tmp_path):
     (tmp_path / "two.txt").write_text("a b\nalone\n")
     status, _, errors = hf_gpt("perplexity", *flags, "--overwrite")
     assert status == 2
-    assert "two.txt, line 2: there is no last word behind others" in errors
+    assert "two.txt, line 2: there is no last word after others" in errors
 
 
 def test_the_likeliest_last_word_is_right(tiny_model):
@@ -267,7 +278,33 @@ def test_scores_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     read = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
     assert [{name: str(value) for name, value in row.items()} for row in read] == rows
     assert list(csv.DictReader((tmp_path / "scores.tsv").open(), delimiter="\t")) == rows
-    assert read[1]["perplexity"] == pytest.approx(math.exp(-read[1]["log_probability"] / (read[1]["tokens"] - 1)))
+    assert read[1]["perplexity"] == pytest.approx(math.exp(-read[1]["log_probability"] / read[1]["tokens"]))
+    without = hf_gpt("score", *model, "--text", *sentences, "--beginning", "none")[1]
+    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
+    ids = [tokenizer(text)["input_ids"] for text in sentences]
+    scores = score_texts(AutoModelForCausalLM.from_pretrained(tiny_checkpoint).eval(), ids)
+    for row, score in zip(csv.DictReader(without.splitlines(), delimiter="\t"), scores, strict=True):
+        assert float(row["log_probability"]) == pytest.approx(score.log_probability, rel=1e-5)
+
+
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_the_first_token_counts_after_the_end_of_a_paragraph(beginning):
+    """Scores tell these apart by their first words; windows of a long text are as without a beginning."""
+    source = open_source(str(REPOSITORY / "model_cards/gpt-mini"))
+    model, tokenizer = source.model(GPTForCausalLM), source.tokenizer()
+    given = beginning_ids(tokenizer, beginning)
+    assert given == ([] if beginning == "none" else tokenizer.convert_tokens_to_ids([".</w>", "\n</w>"]))
+    texts = [encode(tokenizer, text) for text in ("I eat hamburger .", "Jump hamburger I .", "I eat . " * 200)]
+    good, bad, long = score_texts(model, texts, given=[given] * 3, batch_size=2)
+    assert len(good.log_probs) == good.tokens - (not given)
+    if given:
+        assert good.log_probability > bad.log_probability
+    with torch.no_grad():
+        for ids, score in zip(texts, (good, bad, long), strict=True):
+            row = torch.tensor([[*given, *ids][:512]])
+            log_probs = model(row).logits[0, :-1].log_softmax(-1).gather(1, row[0, 1:, None])[:, 0]
+            expected = log_probs[max(len(given) - 1, 0) :]
+            torch.testing.assert_close(score.log_probs[: len(expected)], expected, atol=1e-4, rtol=1e-4)
 
 
 def test_accuracy_of_minimal_pairs_by_command(hf_gpt, tiny_checkpoint, tmp_path):
@@ -319,7 +356,7 @@ def test_a_masked_language_model_is_refused(hf_gpt, tiny_checkpoint, tmp_path):
     [
         (("score",), "Give --text, --file or --pairs."),
         (("score", "--text", "a", "--file", "b"), "Give --text, --file or --pairs, not --text and --file together."),
-        (("score", "--file", "no.txt"), "no.txt: there is no such file."),
+        (("score", "--file", "no.txt"), "No such file or directory: 'no.txt'"),
         (("score", "--text", "a", "--output_file", "a.csv"), "name a file that ends in .jsonl or .tsv"),
         (("score", "--text", "a", " "), "One --text is empty"),
         (("score", "--text", "a", "--device", "warp:9"), "--device warp:9 cannot be used"),
