@@ -31,8 +31,8 @@ from peft.utils import ModulesToSaveWrapper, constants
 from torch import nn
 from transformers import PreTrainedModel
 
-from ..files import check_types, read_json
-from ..files.weights import load_weights
+from ..files import check_types, read_json, read_tensor_file
+from ..files.weights import check_tensors, load_weights
 from ..hub.checks import HEAD_CONFIG, RepositoryError, adapter_problems, check_config
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig
@@ -227,6 +227,14 @@ def _check_size(folder: str | os.PathLike, adapter: PeftConfig, config: GPTConfi
             raise ValueError(f"{folder}: {name} is {size}; for this model it is at least 1 and at most {most}.")
 
 
+def _check_weights(folder: Path) -> None:
+    """Raise a `ValueError` for weights of an adapter that cannot be read, or hold what are no finite numbers."""
+    names = [name for name in ("adapter_model.safetensors", "adapter_model.bin") if (folder / name).is_file()]
+    if not names:
+        raise ValueError(f"{folder} has no adapter_model.safetensors: copy all files of the adapter.")
+    check_tensors(read_tensor_file(folder / names[0]), folder / names[0])
+
+
 def base_folder(folder: str | os.PathLike, base_model: str | os.PathLike | None = None) -> tuple[str, Path]:
     """
     The name of an adapter's base model, by default the one that it names, and its folder; a `ValueError` if there is
@@ -272,13 +280,15 @@ def load_adapter(
         `PeftModel`: in evaluation mode, float32 unless `dtype` says otherwise.
 
     Raises:
-        ValueError: if there is no adapter with a head's configuration, or no base model.
+        ValueError: if there is no adapter with a head's configuration, or no base model; if weights cannot be read,
+            or hold integers, NaN or infinity (`hf_gpt.files.weights.check_tensors`).
 
     Adapters that other code saved load as usual: `PeftModel.from_pretrained(model, folder)`.
     """
     folder = local_folder(folder, revision)
     config, adapter = adapted_config(folder), _adapter_settings(folder)
     _check_size(folder, adapter, config)
+    _check_weights(folder)
     name, base = base_folder(folder, base_model)
     model_class = _MODEL_CLASSES[config.architectures[0]]
     try:
@@ -288,7 +298,7 @@ def load_adapter(
     model.name_or_path = model.config.name_or_path = name
     try:
         adapted = PeftModel.from_pretrained(model, folder, adapter_name=adapter_name, is_trainable=is_trainable)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except Exception as error:  # of peft, which looks at nothing: KeyError, IndexError and others
         why = " ".join(str(error).split())
         raise ValueError(
             f"{folder}: what {constants.CONFIG_NAME} says fits neither the weights beside it nor {name} ({why})."
@@ -346,6 +356,7 @@ def load_adapters(folders: Mapping[str, str], base_model: str | os.PathLike | No
         if configs[name].architectures[0] == HEADS["sequence-classification"].__name__:
             # peft copies the first adapter's head before it reads the weights: it must have as many outputs.
             head.original_module = nn.Linear(own.in_features, configs[name].num_labels).to(own.weight)
+        _check_weights(folders[name])
         model.load_adapter(folders[name], adapter_name=name)
         head.original_module = own
     return model.eval()

@@ -14,8 +14,8 @@ from transformers.tokenization_utils_base import FULL_TOKENIZER_FILE, TOKENIZER_
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME, CONFIG_NAME
 
-from ..files import CARD, read_json
-from ..files.weights import misfits
+from ..files import CARD, read_json, read_tensor_file
+from ..files.weights import check_tensors, misfits
 from ..model import modeling_gpt
 from ..model.configuration_gpt import AUTO_MAP, GPTConfig
 from .card import is_machine_path, render_card
@@ -241,6 +241,8 @@ def _all_settings(target: Path, kind: str) -> dict[str, Any]:
 
 def _refuse_unloadable(folder: Path, staged: Staged) -> None:
     target, problems = staged.folder, []
+    for path in sorted(target.glob("*model*.safetensors")):
+        check_tensors(read_tensor_file(path), folder / path.name)
     if staged.kind == "model":
         problems += _model_problems(target)
     if staged.kind == "adapter" and not (target / ADAPTER_SAFE_WEIGHTS_NAME).is_file():
