@@ -1,5 +1,5 @@
 """
-Which words mattered, for the next word, a class, or one choice against the others.
+Attribution: which words mattered, for the next word, a class, or one choice against the others.
 
     perturbation    how much noise each word bears (Guan et al., 2019)
     gradient        gradient times input
@@ -7,9 +7,9 @@ Which words mattered, for the next word, a class, or one choice against the othe
     occlusion       what the score loses when the word becomes the mean embedding
     phrases         what it loses when the word, or a phrase that holds it, is taken out of the text
 
-All but the first are signed: a word above 0 speaks for what is explained. `perturbation`, `gradient_times_input`,
-`integrated_gradients` and `curve` are functions over tensors and serve any differentiable one; `Passage` and the
-scores tie them to a model of this package, on a token tree.
+All but the first are signed: a word above 0 speaks for what is explained. `perturbation` serves any differentiable
+function of embeddings; gradients and occlusion are captum's. `Passage` and the scores tie them to a model of this
+package, on a token tree.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.stats import spearmanr
-from torch import nn
 from tqdm import tqdm
 
 from ..features import word_spans
@@ -34,8 +33,10 @@ from ..trees.token_tree import TokenTree
 METHODS = ("perturbation", "gradient", "integrated", "occlusion", "phrases")
 # Inputs that are read at once.
 _BATCH = 16
-# Share of the past in the mean by which the best step of the perturbation is chosen: single draws are noisy.
-_SMOOTHING = 0.9
+# Where the noise of perturbation begins, as the logit of its share of the largest: well below the embeddings' size.
+_QUIET = -4.0
+# Share of the last steps over which sigma is averaged, and times the smallest sigma that the largest must be.
+_TAIL, _SPREAD = 0.25, 1.1
 
 Phi = Callable[[torch.Tensor], torch.Tensor]
 Spans = Sequence[Sequence[int]]
@@ -74,7 +75,7 @@ class Passage:
         share_prefix: bool = True,
     ) -> "Passage":
         """
-        A text alone, behind it one or more others (a path each), or a pair in both orders; specials are those of the
+        A text alone, after it one or more others (a path each), or a pair in both orders; specials are those of the
         tokenizer's task template. A `ValueError` says if there is no word in a text.
         """
         pairs = [(text, other) for other in others] or [(text,)]
@@ -127,26 +128,23 @@ class Score:
     def __init__(self, model: GPTPreTrainedModel, passage: Passage):
         if model.training:
             raise ValueError("The model is in training mode, where dropout blurs its scores: call model.eval() first.")
-        longest, context = max(map(len, passage.paths)), model.config.n_positions
+        longest, context, config = max(map(len, passage.paths)), model.config.n_positions, model.config
         if longest > context:
             raise ValueError(f"The text has {longest} tokens and the model's context {context}: shorten it.")
         self.model, self.passage, self.spans = model, passage, passage.spans
         self._table: torch.Tensor = model.get_input_embeddings().weight.detach()
-        self.ids = torch.tensor(passage.tree.input_ids, device=model.device)  # (length,)
-        self.embeds = self._table[self.ids]  # (length, n_embd)
+        self.embeds = self._table[list(passage.tree.input_ids)]  # (length, n_embd)
+        special = {*(config.untrained_token_ids or ()), *config.task_token_ids, config.pad_token_id}
+        special |= {config.mask_token_id}
+        ordinary = [token for token in range(config.vocab_size) if token not in special]
+        self._ordinary = torch.tensor(ordinary, device=self._table.device)
 
     @cached_property
-    def filler(self) -> torch.Tensor:
-        """`torch.Tensor` of shape `(n_embd,)`: the mean embedding of ordinary tokens, which says nothing."""
-        return self._table[self._ordinary].mean(0)
-
-    @property
-    def _ordinary(self) -> torch.Tensor:
-        config = self.model.config
-        special = {*(config.untrained_token_ids or ()), config.pad_token_id, config.mask_token_id}
-        special |= {config.start_token_id, config.delimiter_token_id, config.classify_token_id}
-        kept = [token for token in range(config.vocab_size) if token not in special]
-        return torch.tensor(kept, device=self._table.device)
+    def baseline(self) -> torch.Tensor:
+        """`torch.Tensor` of shape `(length, n_embd)`: the embeddings with each word's the mean of ordinary tokens."""
+        row = self.embeds.clone()
+        row[[*chain.from_iterable(self.spans)]] = self._table[self._ordinary].mean(0)
+        return row
 
     def __call__(self, embeds: torch.Tensor) -> torch.Tensor:
         """Scores, `(batch,)`, of the passage with other embeddings, `(batch, length, n_embd)`."""
@@ -169,16 +167,15 @@ class Score:
     def _scores(self, classify_index: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError
 
+    @torch.no_grad()
     def variance(self, samples: int = 64, seed: int = 0) -> float:
         """Of the score over passages of the same layout whose words are random tokens: S squared of `perturbation`."""
         generator = torch.Generator().manual_seed(seed)
         places = [*chain.from_iterable(self.spans)]
+        drawn = torch.randint(len(self._ordinary), (samples, len(places)), generator=generator)
         embeds = self.embeds.repeat(samples, 1, 1)
-        ordinary = self._ordinary
-        drawn = torch.randint(len(ordinary), (samples, len(places)), generator=generator).to(ordinary.device)
-        embeds[:, places] = self._table[ordinary[drawn]]
-        with torch.no_grad():
-            return torch.cat([self(part) for part in embeds.split(_BATCH)]).var().item()
+        embeds[:, places] = self._table[self._ordinary[drawn.to(self._ordinary.device)]]
+        return torch.cat([self(part) for part in embeds.split(_BATCH)]).var().item()
 
     @property
     def scale(self) -> float:
@@ -188,7 +185,7 @@ class Score:
 
 class NextWordScore(Score):
     """
-    The log-probability of the tokens of the next word behind a passage of one path, without specials; of a passage
+    The log-probability of the tokens of the next word after a passage of one path, without specials; of a passage
     without words 0 stands for the unknown probability of a text's first token.
     """
 
@@ -218,13 +215,9 @@ class ClassScore(Score):
     def __init__(self, model: GPTPreTrainedModel, passage: Passage, wanted: int, against: Sequence[int] | None = None):
         super().__init__(model, passage)
         by_choice = isinstance(model, GPTForMultipleChoice)
-        count = len(passage.paths) if by_choice else model.config.num_labels
-        if not all(0 <= index < count for index in (wanted, *(against or ()))):
-            raise ValueError(f"There are {count} {'choices' if by_choice else 'classes'}, numbered from 0.")
-        if wanted in (against or ()):
-            raise ValueError(
-                f"{'Choice' if by_choice else 'Class'} {wanted} against itself says nothing: name another."
-            )
+        kind, count = ("choices", len(passage.paths)) if by_choice else ("classes", model.config.num_labels)
+        if not all(0 <= index < count for index in (wanted, *(against or ()))) or wanted in (against or ()):
+            raise ValueError(f"There are {count} {kind}, numbered from 0; one is explained against others.")
         exclusive = by_choice or model.config.problem_type not in ("regression", "multi_label_classification")
         if against is None:
             against = [index for index in range(count) if index != wanted] if exclusive else []
@@ -246,11 +239,12 @@ def next_word_score(
     tokenizer.task_template = False
     passage = Passage.read(tokenizer, text)
     if next_word is None:
-        row = Score(model, passage).ids[None]  # (1, length), which fits into the context
+        Score(model, passage)  # which fits into the context
+        row = torch.tensor(passage.paths, device=model.device)  # (1, length)
         with torch.no_grad():
             ids = [int(model(row, logits_to_keep=1).logits[0, -1].argmax())]
     else:
-        # Behind a space, which GPT-2's tokens hold.
+        # After a space, which GPT-2's tokens hold.
         ids = encode(tokenizer, f" {next_word}") if next_word.strip() else []
         if not ids:
             raise ValueError(f"The next word, {next_word!r}, has no token: write one.")
@@ -261,12 +255,14 @@ def next_word_score(
 class Perturbation:
     """
     What the words of a passage bear, `(words,)`: the noise of each (the smaller, the more it matters), as a score
-    `-log(sigma / scale)`, 0 for a word that bears any noise; and the loss of every step.
+    `-log(sigma / scale)`, 0 for a word that bears any noise; the loss of every step; and whether anything was learnt:
+    the loss fell, and words bear different noise.
     """
 
     sigma: torch.Tensor
     scores: torch.Tensor
     losses: list[float]
+    learnt: bool
 
 
 def perturbation(
@@ -276,23 +272,27 @@ def perturbation(
     variance: float,
     scale: float,
     rate: float = 0.1,
-    steps: int = 1000,
-    learning_rate: float = 0.01,
-    draws: int = 4,
+    steps: int = 500,
+    learning_rate: float = 0.03,
+    draws: int = 8,
     seed: int = 0,
 ) -> Perturbation:
     """
     How much noise each word bears (Guan et al., 2019, equation 7).
 
     The tokens of word i get noise N(0, sigma_i^2 I), sigma_i = scale * sigmoid(r_i), and Adam minimises
-    `E ||phi(x + noise) - phi(x)||^2 / variance - rate * sum_i log sigma_i`. Kept is the sigma of the step at which a
-    running mean of the loss was lowest.
+    `E ||phi(x + noise) - phi(x)||^2 / variance - rate * sum_i log sigma_i`, at a learning rate that falls to 0. The
+    noise begins small: where it begins larger than the embeddings, all words are lost from the start, and which of
+    them come back is a matter of the draws. The sigma that counts is the mean over the last quarter of the steps.
 
     Args:
-        phi (`Callable`): from embeddings `(batch, length, width)` to `(batch, ...)`. embeds (`torch.Tensor` of shape
-        `(length, width)`): of the passage. spans (`Sequence[Sequence[int]]`): the tokens of each word; others bear no
-        noise. variance (`float`): of phi over sampled inputs (of a vector the sum over its numbers); a `ValueError` if
-        it is 0. scale (`float`): the largest sigma. draws (`int`, *optional*, defaults to 4): of noise in a step.
+        phi (`Callable`): from embeddings `(batch, length, width)` to `(batch, ...)`.
+        embeds (`torch.Tensor` of shape `(length, width)`): of the passage.
+        spans (`Sequence[Sequence[int]]`): the tokens of each word; others bear no noise.
+        variance (`float`): of phi over sampled inputs (of a vector the sum over its numbers); a `ValueError` if it is
+            0.
+        scale (`float`): the largest sigma.
+        draws (`int`, *optional*, defaults to 8): of noise in a step.
     """
     if not variance > 0:
         raise ValueError("The score is the same for all sampled inputs: no word can matter for it.")
@@ -303,69 +303,45 @@ def perturbation(
     embeds = embeds.detach()
     with torch.no_grad():
         clean = phi(embeds[None])
-    raw = torch.zeros(len(spans), device=embeds.device, requires_grad=True)
+    raw = torch.full((len(spans),), _QUIET, device=embeds.device, requires_grad=True)
     optimizer = torch.optim.Adam([raw], learning_rate)
-    losses, running, lowest, best = [], 0.0, float("inf"), raw.detach().clone()
-    for step in tqdm(range(1, steps + 1), desc="perturbation", leave=False):
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 1 / steps, steps)
+    losses, path = [], []
+    for _ in tqdm(range(steps), desc="perturbation", leave=False):
         sigma = scale * raw.sigmoid()
+        path.append(sigma.detach())
         noise = torch.randn((draws, *embeds.shape), generator=generator).to(embeds)
         change = phi(embeds + (sigma @ of_word).unsqueeze(-1) * noise) - clean  # (draws, ...)
         loss = change.reshape(draws, -1).pow(2).sum(-1).mean() / variance - rate * sigma.log().sum()
         losses.append(loss.item())
-        running = _SMOOTHING * running + (1 - _SMOOTHING) * losses[-1]
-        if (mean := running / (1 - _SMOOTHING**step)) < lowest:
-            lowest, best = mean, raw.detach().clone()
         optimizer.zero_grad()
         loss.backward(inputs=[raw])
         optimizer.step()
-    return Perturbation(scale * best.sigmoid(), -nn.functional.logsigmoid(best), losses)
+        schedule.step()
+    tail = max(1, round(_TAIL * steps))
+    sigma = torch.stack(path[-tail:]).mean(0)
+    fell = np.mean(losses[-tail:]) < np.mean(losses[:tail])
+    learnt = bool(fell and (len(spans) == 1 or sigma.max() >= _SPREAD * sigma.min()))
+    return Perturbation(sigma, -(sigma / scale).log(), losses, learnt)
 
 
-def gradient_times_input(phi: Phi, embeds: torch.Tensor) -> torch.Tensor:
-    """Gradient times input of each token, `(length,)`, of a `phi` with one number per input."""
-    return (_gradients(phi, embeds[None])[0] * embeds).sum(-1)
+def _token_scores(score: Score, method: str, path_steps: int) -> torch.Tensor:
+    """Attributions `(length,)` of the tokens of a passage by captum; of occlusion each has that of its whole word."""
+    from captum.attr import FeatureAblation, InputXGradient, IntegratedGradients
 
-
-def integrated_gradients(phi: Phi, embeds: torch.Tensor, baseline: torch.Tensor, steps: int = 50) -> torch.Tensor:
-    """
-    Integrated gradients of each token, `(length,)`, of a `phi` with one number per input, on so many points of the
-    straight path from `baseline` to `embeds`, `(length, width)`, by Gauss-Legendre quadrature, as captum's default.
-    """
-    points, weights = (torch.tensor(values, dtype=embeds.dtype) for values in np.polynomial.legendre.leggauss(steps))
-    places, weights = ((1 + points) / 2).to(embeds.device), (weights / 2).to(embeds.device)
-    path = baseline + places[:, None, None] * (embeds - baseline)  # (steps, length, width)
-    mean = torch.einsum("s,slw->lw", weights, _gradients(phi, path))
-    return ((embeds - baseline) * mean).sum(-1)
-
-
-def _gradients(phi: Phi, embeds: torch.Tensor) -> torch.Tensor:
-    """Of each input's number with respect to itself, `(batch, length, width)`."""
-    found = []
-    for part in embeds.detach().split(_BATCH):
-        part.requires_grad_()
-        found += torch.autograd.grad(phi(part).sum(), part)
-    return torch.cat(found)
-
-
-@torch.no_grad()
-def curve(phi: Phi, embeds: torch.Tensor, other: torch.Tensor, spans: Spans, order: Sequence[int]) -> torch.Tensor:
-    """
-    The score, `(words + 1,)`, as words become those of `other`, one after the other: the deletion curve with `other`
-    the passage without content, the insertion curve from there to the passage, both `(length, width)`.
-    """
-    rows = [embeds]
-    for word in order:
-        row = rows[-1].clone()
-        row[list(spans[word])] = other[list(spans[word])]
-        rows.append(row)
-    return torch.cat([phi(part) for part in torch.stack(rows).split(_BATCH)])
-
-
-def occluded(embeds: torch.Tensor, filler: torch.Tensor, spans: Spans) -> torch.Tensor:
-    """The embeddings with those of all words replaced by a filler."""
-    row = embeds.clone()
-    row[[*chain.from_iterable(spans)]] = filler
-    return row
+    embeds, baseline = score.embeds[None], score.baseline[None]
+    if method == "gradient":
+        return InputXGradient(score).attribute(embeds.clone().requires_grad_()).sum(-1)[0].detach()
+    if method == "integrated":
+        found = IntegratedGradients(score).attribute(embeds, baseline, n_steps=path_steps, internal_batch_size=_BATCH)
+        return found.sum(-1)[0].detach()
+    of_word = torch.zeros(embeds.shape[:2], dtype=torch.long, device=embeds.device)
+    for number, span in enumerate(score.spans, 1):
+        of_word[0, list(span)] = number
+    mask = of_word[..., None].expand_as(embeds)
+    with torch.no_grad():
+        found = FeatureAblation(score).attribute(embeds, baseline, feature_mask=mask, perturbations_per_eval=_BATCH)
+    return found[0, :, 0]
 
 
 def phrase_drops(score: Score, longest: int = 3) -> dict[tuple[int, ...], float]:
@@ -381,31 +357,33 @@ def phrase_drops(score: Score, longest: int = 3) -> dict[tuple[int, ...], float]
     return dict(zip(phrases, (found[0] - found[1:]).tolist(), strict=True))
 
 
-def word_scores(score: Score, method: str, settings: dict[str, Any] | None = None) -> tuple[list[float], dict]:
+def word_scores(
+    score: Score,
+    method: str,
+    seeds: Sequence[int] = (0,),
+    path_steps: int = 50,
+    phrase_words: int = 3,
+    **settings: Any,
+) -> tuple[list[float], dict[str, Any]]:
     """
-    Importance of each word by a method.
+    Importance of each word by a method, and what the method reports more: of `perturbation` sigma, losses, whether
+    something was learnt, and the scores' standard deviation over several seeds; of `integrated` what the scores should
+    add up to; of `phrases` all phrases.
 
-    Settings are `seeds` and further arguments of `perturbation`; `steps` of `integrated_gradients` as `path_steps`;
-    `longest` of `phrase_drops` as `phrase_words`. Beside the scores stands what the method tells more: of
-    `perturbation` sigma, losses and the scores' standard deviation over the seeds, of `integrated` what the scores
-    should add up to, of `phrases` all phrases.
+    Args:
+        seeds (`Sequence[int]`, *optional*): of runs of `perturbation`, of which the mean is taken.
+        path_steps (`int`, *optional*, defaults to 50): points on the path of integrated gradients.
+        phrase_words (`int`, *optional*, defaults to 3): words of a phrase that is taken out, at most.
+        settings: further arguments of `perturbation`.
     """
-    settings = dict(settings or {})
-    seeds, path_steps = settings.pop("seeds", (0,)), settings.pop("path_steps", 50)
-    phrase_words, embeds, spans = settings.pop("phrase_words", 3), score.embeds, score.spans
+    spans = score.spans
     if method == "perturbation":
         options = {"variance": score.variance(), "scale": score.scale, **settings}
-        runs = [perturbation(score, embeds, spans, seed=seed, **options) for seed in seeds]
+        runs = [perturbation(score, score.embeds, spans, seed=seed, **options) for seed in seeds]
         scores = torch.stack([run.scores for run in runs])  # (seeds, words)
         more = {"sigma": torch.stack([run.sigma for run in runs]).mean(0).tolist(), "scale": options["scale"]}
-        if len(seeds) > 1:
-            more["deviation"] = scores.std(0).tolist()
-        return scores.mean(0).tolist(), {**more, "losses": [run.losses for run in runs]}
-    if method == "occlusion":
-        each = torch.stack([embeds, *(occluded(embeds, score.filler, [span]) for span in spans)])
-        with torch.no_grad():
-            found = torch.cat([score(part) for part in each.split(_BATCH)])
-        return (found[0] - found[1:]).tolist(), {}
+        more |= {"learnt": all(run.learnt for run in runs), "losses": [run.losses for run in runs]}
+        return scores.mean(0).tolist(), more | ({"deviation": scores.std(0).tolist()} if len(runs) > 1 else {})
     if method == "phrases":
         drops = phrase_drops(score, phrase_words)
         holding = [
@@ -413,14 +391,11 @@ def word_scores(score: Score, method: str, settings: dict[str, Any] | None = Non
         ]
         phrases = [{"words": list(phrase), "drop": drop} for phrase, drop in drops.items()]
         return [sum(values) / len(values) for values in holding], {"phrases": phrases}
-    if method == "gradient":
-        by_token, more = gradient_times_input(score, embeds), {}
-    else:
-        blank = occluded(embeds, score.filler, spans)
-        by_token = integrated_gradients(score, embeds, blank, path_steps)
+    by_token, more = _token_scores(score, method, path_steps), {}
+    if method == "integrated":
         with torch.no_grad():
-            more = {"difference": (score(embeds[None]) - score(blank[None])).item()}
-    return [by_token[span].sum().item() for span in spans], more
+            more = {"difference": (score(score.embeds[None]) - score(score.baseline[None])).item()}
+    return [(by_token[span[:1] if method == "occlusion" else span]).sum().item() for span in spans], more
 
 
 def shares(values: Sequence[float], method: str) -> list[float]:
@@ -429,21 +404,30 @@ def shares(values: Sequence[float], method: str) -> list[float]:
     return (values / (np.abs(values).max() or 1)).tolist()
 
 
+@torch.no_grad()
+def _curve(score: Score, begin: torch.Tensor, end: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    """The score, `(words + 1,)`, as words of one row of embeddings become those of another, one after the other."""
+    rows = [begin]
+    for word in order:
+        row = rows[-1].clone()
+        row[score.spans[word]] = end[score.spans[word]]
+        rows.append(row)
+    return torch.cat([score(part) for part in torch.stack(rows).split(_BATCH)])
+
+
 def faithfulness(score: Score, scores: dict[str, Sequence[float]], orders: int = 10, seed: int = 0) -> dict[str, Any]:
     """
     Deletion and insertion curves of each method and, for comparison, the mean of random orders. A method is the more
     faithful, the lower the area (mean) under its deletion curve and the higher that under its insertion curve.
     """
-    blank = occluded(score.embeds, score.filler, score.spans)
     random = np.random.default_rng(seed)
     ranked = {name: [np.argsort(-np.asarray(values), kind="stable")] for name, values in scores.items()}
     ranked["random"] = [random.permutation(len(score.spans)) for _ in range(orders)]
-    found = {}
+    ways = {"deletion": (score.embeds, score.baseline), "insertion": (score.baseline, score.embeds)}
+    found: dict[str, Any] = {name: {} for name in ranked}
     for name, some in ranked.items():
-        ways = {"deletion": (score.embeds, blank), "insertion": (blank, score.embeds)}
-        found[name] = {}
         for way, ends in ways.items():
-            values = torch.stack([curve(score, *ends, score.spans, order.tolist()) for order in some]).mean(0)
+            values = torch.stack([_curve(score, *ends, order.tolist()) for order in some]).mean(0)
             found[name] |= {way: values.tolist(), f"{way}_area": values.mean().item()}
     return found
 

@@ -21,9 +21,9 @@ _INK, _GREY = "#1b4f8f", "#8a8a8a"
 
 
 def check_matplotlib() -> None:
-    """Raise a `ValueError` where there is no matplotlib."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError('Pictures are drawn by matplotlib: pip install "hf-gpt[analysis]".')
+    """Raise a `ValueError` where matplotlib or captum is missing."""
+    if missing := [name for name in ("matplotlib", "captum") if importlib.util.find_spec(name) is None]:
+        raise ValueError(f'Analyses need {" and ".join(missing)}: pip install "hf-gpt[analysis]".')
 
 
 def new_figure(width: float = 8, height: float = 5) -> "Figure":

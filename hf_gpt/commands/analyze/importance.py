@@ -10,11 +10,12 @@ Which words mattered for the next word, a class, or one choice against the other
 
 A classifier explains the log-odds of its class, a multiple-choice model those of a choice, a language model the log-
 probability of the next word. importance.html and importance.png show the words of each text by each method,
-importance.json their numbers as shares of the largest, details.json all there is. `perturbation` tells how much noise
-a word bears (Guan et al., 2019; convergence.png), `gradient` is gradient times input, `integrated` integrated
-gradients from the mean embedding, `occlusion` puts the mean embedding in the word's place, `phrases` takes the word
-and phrases around it out of the text. deletion.png and insertion.png tell which method is faithful: how the score
-falls as words are blanked out, the most important first, and rises as they are put back, as a mean over texts.
+importance.json their numbers as shares of the largest, details.json all there is. `perturbation` reports how much
+noise a word bears (Guan et al., 2019; convergence.png), its sigma, and whether anything was learnt; `gradient` is
+gradient times input, `integrated` integrated gradients from the mean embedding, `occlusion` puts the mean embedding in
+the word's place, `phrases` takes the word and phrases around it out of the text. deletion.png and insertion.png show
+which method is faithful: how the score falls as words are blanked out, the most important first, and rises as they are
+put back, as a mean over texts.
 """
 
 import sys
@@ -60,17 +61,17 @@ class Arguments(AnalysisArguments):
         None, "What comes next; by default the likeliest token. Of a classifier: its language model."
     )
     class_name: str | None = flag(None, "Class; by default the likeliest one.")
-    second_text: str | None = flag(None, "Of a pair: what stands behind each text.")
+    second_text: str | None = flag(None, "Of a pair: the second text, the same for all.")
     both_orders: bool = flag(False, "Read a pair in both orders, as for similarity.")
-    choices: list[str] | None = flag(None, "Choices behind the one --text.")
+    choices: list[str] | None = flag(None, "Choices for the one --text.")
     choice: int | None = flag(None, "Which one is explained, from 0; by default the likeliest one.")
     against: int | None = flag(None, "Against which other choice; by default all.")
     methods: list[str] = flag([*METHODS], f"Some of {', '.join(METHODS)}.")
     max_texts: int = flag(4, "Texts that are read at most.")
-    steps: int = flag(1000, "Of perturbation.")
+    steps: int = flag(500, "Of perturbation.")
     perturbation_rate: float = flag(0.1, "Weight of the noise's entropy.")
-    perturbation_learning_rate: float = flag(0.01, "Of perturbation's Adam.")
-    draws: int = flag(4, "Draws of noise in a step of perturbation.")
+    perturbation_learning_rate: float = flag(0.03, "Of perturbation's Adam, in the first step; it falls to 0.")
+    draws: int = flag(8, "Draws of noise in a step of perturbation.")
     seeds: int = flag(1, "Runs of perturbation, of which the mean is taken.")
     path_steps: int = flag(50, "Points on the path of integrated gradients.")
     phrase_words: int = flag(3, "Words of a phrase that is taken out, at most.")
@@ -81,19 +82,16 @@ class Arguments(AnalysisArguments):
         if unknown or not self.methods:
             raise ValueError(f"--methods {' '.join(unknown)}: choose from {', '.join(METHODS)}.")
         if self.choices and (self.text is None or len(self.text) != 1 or len(self.choices) < 2):
-            raise ValueError("--choices, two or more, stand behind one --text: give one.")
+            raise ValueError("--choices takes two or more, and one --text.")
 
     @property
     def settings(self) -> dict[str, Any]:
         """`dict`: of `word_scores`."""
-        return {
+        names = ("steps", "draws", "path_steps", "phrase_words")
+        return {name: getattr(self, name) for name in names} | {
             "rate": self.perturbation_rate,
-            "steps": self.steps,
             "learning_rate": self.perturbation_learning_rate,
-            "draws": self.draws,
             "seeds": range(self.seed, self.seed + self.seeds),
-            "path_steps": self.path_steps,
-            "phrase_words": self.phrase_words,
         }
 
 
@@ -111,21 +109,29 @@ def run(args: Arguments) -> None:
         records.append(record)
         shown += texts
     folder = Path(args.output_dir)
-    write_coloured(folder / "importance", f"Words that mattered to {args.name}", shown)
+    if shown:
+        write_coloured(folder / "importance", f"Words that mattered to {args.name}", shown)
     write_json(folder / "details.json", records)
     _compare(folder, records)
 
 
 def _explain(args: Arguments, score: Score, target: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """All there is to tell of a text; and its words with their shares, by each method."""
+    """All there is to report of a text; and its words with their shares, by each method that found something."""
     words, methods, shown = [word.text for word in score.passage.words], {}, []
     print(f"\n{target}")
     for method in args.methods:
-        values, more = word_scores(score, method, args.settings)
+        values, more = word_scores(score, method, **args.settings)
         methods[method] = {"scores": values, **more}
+        if method == "perturbation":
+            sigma = more["sigma"]
+            print(f"{'sigma':13}{' '.join(f'{word}({each:.3f})' for word, each in zip(words, sigma, strict=True))}")
+            if not more["learnt"]:
+                span = f"sigma is {min(sigma):.3f} to {max(sigma):.3f}"
+                print(f"{method:13}nothing was learnt in {args.steps} steps ({span}): not shown; try more --steps.")
+                continue
         shown.append({"words": words, "values": shares(values, method), "label": f"{target}, {method}"})
         print(f"{method:13}{terminal_text(words, shown[-1]['values'], sys.stdout.isatty())}")
-    by_method = {method: each["scores"] for method, each in methods.items()}
+    by_method = {name: each["scores"] for name, each in methods.items() if each.get("learnt", True)}
     curves = faithfulness(score, by_method, seed=args.seed)
     record = {"target": target, "methods": methods, "words": words, "agreement": agreement_of(by_method)}
     return {**record, "curves": curves}, shown
@@ -162,38 +168,36 @@ def _score(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer, 
     tokenizer.task_template = True
     if isinstance(model, GPTForMultipleChoice):
         passage = Passage.read(tokenizer, example.text, args.choices, share_prefix=model.config.is_causal)
-        count, names, wanted = len(args.choices), args.choices, args.choice
+        names, wanted = args.choices, args.choice
     else:
         others = [] if args.second_text is None else [args.second_text]
         passage = Passage.read(tokenizer, example.text, others, args.both_orders, model.config.is_causal)
         names = [model.config.id2label[index] for index in range(model.config.num_labels)]
         if args.class_name is not None and args.class_name not in names:
             raise ValueError(f"--class_name {args.class_name}: the classes are {', '.join(names)}.")
-        count, wanted = len(names), None if args.class_name is None else names.index(args.class_name)
+        wanted = None if args.class_name is None else names.index(args.class_name)
     if wanted is None:
-        wanted = int(np.argmax([ClassScore(model, passage, index, []).of([passage]).item() for index in range(count)]))
-    against = None if args.against is None else [args.against]
-    return ClassScore(model, passage, wanted, against), f"for: {names[wanted] if 0 <= wanted < count else wanted}"
+        alone = [ClassScore(model, passage, index, []).of([passage]).item() for index in range(len(names))]
+        wanted = int(np.argmax(alone))
+    score = ClassScore(model, passage, wanted, None if args.against is None else [args.against])
+    return score, f"for: {names[wanted]}"
 
 
 def _compare(folder: Path, records: list[dict[str, Any]]) -> None:
     """Curves as means over texts, their areas as a table, agreement, and how the perturbation converged."""
-    methods, means = records[0]["curves"], {}
-    for way in ("deletion", "insertion"):
-        means[way] = {
-            method: np.mean([_at_shares(record["curves"][method][way]) for record in records], axis=0).tolist()
-            for method in methods
-        }
-        title = f"Score as words are {'blanked out' if way == 'deletion' else 'put back'}, most important first"
-        figure = curves_picture(means[way], title, "share of words", "score", at=_SHARES.tolist())
-        write_picture(folder / f"{way}.png", figure, {"shares": _SHARES.tolist(), "curves": means[way]})
+    methods = list(dict.fromkeys(method for record in records for method in record["curves"]))
+    of_method = {name: [each["curves"][name] for each in records if name in each["curves"]] for name in methods}
+    for way, words in (("deletion", "blanked out"), ("insertion", "put back")):
+        means = {name: np.mean([_at_shares(each[way]) for each in of_method[name]], 0).tolist() for name in methods}
+        title = f"Score as words are {words}, most important first"
+        figure = curves_picture(means, title, "share of words", "score", at=_SHARES.tolist())
+        write_picture(folder / f"{way}.png", figure, {"shares": _SHARES.tolist(), "curves": means})
     print(f"\n{'area under the curves':24}{'deletion (low is good)':>24}{'insertion (high is good)':>26}")
-    for method in methods:
-        areas = [np.mean([record["curves"][method][f"{way}_area"] for record in records]) for way in means]
-        print(f"{method:24}{areas[0]:>24.3f}{areas[1]:>26.3f}")
-    names = list(records[0]["agreement"])
-    for one, two in pairwise(names):
-        values = [record["agreement"][one][two] for record in records]
+    for name in methods:
+        areas = [np.mean([each[f"{way}_area"] for each in of_method[name]]) for way in ("deletion", "insertion")]
+        print(f"{name:24}{areas[0]:>24.3f}{areas[1]:>26.3f}")
+    for one, two in pairwise(name for name in methods if name != "random"):
+        values = [record["agreement"].get(one, {}).get(two, np.nan) for record in records]
         if not np.isnan(values).all():
             print(f"rank correlation of {one} and {two}: {np.nanmean(values):.2f}")
     noise = records[0]["methods"].get("perturbation")
