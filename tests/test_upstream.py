@@ -59,9 +59,13 @@ OVERRIDDEN = {
     "transformers.PreTrainedTokenizerFast._encode_plus": "the release's word splitting before the Rust BPE",
     "transformers.PreTrainedTokenizerFast._save_pretrained": "files that load without the release's splitter say so",
     "transformers.Trainer._clip_grad_norm": "an exact norm on a CPU, where torch's is 0.17% too small",
+    "transformers.Trainer._finalize_training": "the newest checkpoint stays, for a run that is killed while evaluated",
     "transformers.Trainer._get_eval_sampler": "rows of similar length",
+    "transformers.Trainer._init_training_state": "the best checkpoint is found by name: a folder can move",
+    "transformers.Trainer._push_from_checkpoint": "with code, and without paths and files that are not known",
     "transformers.Trainer._run_epoch": "a run that has ended inside an epoch trains no further",
-    "transformers.Trainer._save_checkpoint": "a checkpoint is written under another name and renamed",
+    "transformers.Trainer._save_checkpoint": "weights are checked before, and a replaced checkpoint is not whole",
+    "transformers.Trainer._save_rng_state": "all processes have written before trainer_state.json says so",
 }
 
 # Modules of transformers that its documentation does not show, or calls internal.

@@ -1,115 +1,69 @@
-"""Atomic checkpoints: how they are written and thrown away, and which one a run goes on from."""
+"""Checkpoints that a run resumes from to the same bits, and training that ends when it diverges."""
 
-import json
 import math
 import re
 import shutil
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list, gather_object
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from transformers import Trainer, TrainingArguments
-from transformers.trainer import OPTIMIZER_NAME, OPTIMIZER_NAME_BIN, SCHEDULER_NAME, TRAINER_STATE_NAME
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerState
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, TrainOutput
-from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, TrainOutput, rotate_checkpoints
+from transformers.utils import SAFE_WEIGHTS_NAME
 
-from ..files import UNFINISHED, check_space, read_json, sync
+from ..files import UNFINISHED, read_json
 from ..hub import push
 from .optimization import clip_gradients, get_release_schedule
-from .pushing import PushCheckpoints, check_can_push
+from .pushing import check_can_push, push_checkpoint
 
 # File of a checkpoint: numbers of the layers that its head reads.
 HEAD_LAYERS = "head_layers.json"
-# File of DeepSpeed's that names the folder of its newest states.
-_DEEPSPEED_INDEX = "latest"
 _NAME = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
 
 
+def is_whole(checkpoint: Path) -> bool:
+    """Whether a checkpoint was written to its end: `trainer_state.json`, which comes last, is there and whole."""
+    try:
+        TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+    except (OSError, ValueError, TypeError):
+        return False
+    return True
+
+
 def checkpoints_in(output: Path) -> dict[int, Path]:
-    """The checkpoint folders of an output folder by their step, newest first."""
-    if not output.is_dir():
-        return {}
-    found = {
-        int(match[1]): path for path in output.iterdir() if path.is_dir() and (match := _NAME.fullmatch(path.name))
-    }
+    """The whole checkpoints in an output folder by their step, newest first."""
+    paths = output.iterdir() if output.is_dir() else ()
+    found = {int(match[1]): path for path in paths if (match := _NAME.fullmatch(path.name)) and is_whole(path)}
     return dict(sorted(found.items(), reverse=True))
 
 
-def checkpoint_problems(folder: Path, has_deepspeed: bool = False) -> list[str]:
+def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
     """
-    What keeps a run from going on from a checkpoint, a sentence each: files that are missing, cut short or garbled.
-    DeepSpeed keeps model and optimizer in files of its own; the random states are `rng_problem`'s business.
+    The newest checkpoint in a run's folder from which every process resumes to the same bits; None where there is no
+    checkpoint, a `ValueError` where those that are there lack random states, or have more of them than processes.
     """
-    problems, named = [], _NAME.fullmatch(folder.name)
-    try:
-        step = json.loads((folder / TRAINER_STATE_NAME).read_text(encoding="utf-8"))["global_step"]
-        if named and int(named[1]) != step:
-            problems.append(f"{TRAINER_STATE_NAME} is that of step {step}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        problems.append(f"{TRAINER_STATE_NAME} cannot be read ({type(error).__name__})")
-    problems += _weight_problems(folder)
-    if has_deepspeed:
-        problems += _deepspeed_problems(folder)
-    # Sharded checkpoints (FSDP) keep one folder for all ranks, whose index is written last.
-    elif not (folder / "optimizer_0" / ".metadata").is_file():
-        problems += _archive_problems(folder, OPTIMIZER_NAME, OPTIMIZER_NAME_BIN)
-    return problems + _archive_problems(folder, SCHEDULER_NAME)
-
-
-def _deepspeed_problems(folder: Path) -> list[str]:
-    """Problems of what DeepSpeed keeps: one archive of the model, one of the optimizer for each process."""
-    try:
-        states = folder / (folder / _DEEPSPEED_INDEX).read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return [f"{_DEEPSPEED_INDEX} is missing: it was saved without DeepSpeed"]
-    problems = _archive_problems(states, "mp_rank_00_model_states.pt")
-    for rank in range(len(_random_states(folder))):
-        shard = f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
-        problems += _archive_problems(states, shard, f"bf16_{shard}")
-    return problems
-
-
-def _random_states(folder: Path) -> set[str]:
-    return {path.name for path in folder.glob("rng_state*.pth")}
-
-
-def _weight_problems(folder: Path) -> list[str]:
-    if (folder / "pytorch_model_fsdp_0" / ".metadata").is_file():
-        return []
-    path = _first_file(folder, SAFE_WEIGHTS_NAME, ADAPTER_SAFE_WEIGHTS_NAME)
-    if path is None:
-        return [f"{SAFE_WEIGHTS_NAME} is missing"]
-    try:
-        # Checks the header, and that the file is exactly as long as the header says.
-        with safe_open(path, framework="pt"):
-            return []
-    except (OSError, SafetensorError) as error:
-        return [f"{path.name} cannot be read ({error})"]
-
-
-def _first_file(folder: Path, *names: str) -> Path | None:
-    return next((folder / name for name in names if (folder / name).is_file()), None)
-
-
-def _archive_problems(folder: Path, *names: str) -> list[str]:
-    """Problems of the first of these files that is there: archives of `torch.save`, whose checksums are compared."""
-    path = _first_file(folder, *names)
-    if path is None:
-        return [f"{names[0]} is missing"]
-    try:
-        with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()
-    except (OSError, zipfile.BadZipFile) as error:
-        return [f"{path.name} cannot be read ({error})"]
-    return [f"{path.name} is damaged"] if broken else []
+    own, beyond = (f"rng_state_{rank}.pth" for rank in (args.process_index, args.world_size))
+    if args.world_size == 1:
+        own, beyond = "rng_state.pth", "rng_state_0.pth"
+    found = checkpoints_in(output)
+    steps = {step for step, path in found.items() if (path / own).is_file() and not (path / beyond).is_file()}
+    # Without a common file system, a process sees the checkpoints of its own machine.
+    common = set.intersection(*gather_object([steps]))
+    if common:
+        return found[max(common)]
+    if any(gather_object([bool(found)])):
+        raise ValueError(
+            f"{output} holds checkpoints, but none that {args.world_size} process(es) resume from to the same bits: "
+            "they were saved by another number of processes, or without random states. Name one with "
+            "--resume_from_checkpoint to resume all the same, or start again with --overwrite_output_dir."
+        )
+    return None
 
 
 def saved_shapes(checkpoint: str | None) -> dict[str, tuple[int, ...]]:
@@ -120,95 +74,17 @@ def saved_shapes(checkpoint: str | None) -> dict[str, tuple[int, ...]]:
         return {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
 
 
-def rng_problem(folder: Path, args: TrainingArguments) -> list[str]:
-    """Whether a checkpoint lacks this process's random state, without which dropout would draw other masks."""
-    name = "rng_state.pth" if args.world_size == 1 else f"rng_state_{args.process_index}.pth"
-    saved = _random_states(folder)
-    beyond = {"rng_state_0.pth"} if args.world_size == 1 else {"rng_state.pth", f"rng_state_{args.world_size}.pth"}
-    if saved & beyond:
-        return [f"it was saved by another number of processes than {args.world_size}"]
-    return _archive_problems(folder, name)
-
-
-def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
-    """
-    The newest checkpoint in a run's folder that every process can go on from to the same bits; None where there is no
-    checkpoint at all, a `ValueError` where there are some, but none is whole. Those passed over are printed.
-    """
-    found = checkpoints_in(output)
-    problems = {
-        step: checkpoint_problems(path, args.deepspeed_plugin is not None) + rng_problem(path, args)
-        for step, path in found.items()
-    }
-    by_process = gather_object([problems])
-    # Without a common file system, a process sees the checkpoints of its own machine.
-    steps = [step for step in found if all(step in seen for seen in by_process)]
-    problems = {step: list(dict.fromkeys(text for seen in by_process for text in seen[step])) for step in steps}
-    for step, texts in problems.items():
-        if not texts:
-            return found[step]
-        if args.process_index == 0:
-            print(f"{found[step]} is passed over: {'; '.join(texts)}.", flush=True)
-    if any(by_process):
-        reasons = "; ".join(f"{found[step].name}: {texts[0]}" for step, texts in problems.items())
-        raise ValueError(
-            f"{output} holds no checkpoint to go on from to the same bits "
-            f"({reasons or 'the processes see different ones'}). Name one with --resume_from_checkpoint to go on from "
-            "it all the same, or start again with --overwrite_output_dir."
-        )
-    return None
-
-
-def discard(path: Path) -> None:
-    """Delete a checkpoint so that nobody takes a half deleted one for whole: it loses its name first."""
-    grave = path.parent / UNFINISHED / f"deleted-{path.name}"
-    shutil.rmtree(grave, ignore_errors=True)
-    grave.parent.mkdir(exist_ok=True)
-    path.rename(grave)
-    shutil.rmtree(grave, ignore_errors=True)
-
-
-def publish(staged: Path, final: Path) -> None:
-    """Give a finished checkpoint its name, once all bytes are on the disk; one of that name is replaced as a whole."""
-    for path in staged.rglob("*"):
-        if path.is_file():
-            sync(path)
-    if final.is_dir():
-        discard(final)
-    staged.rename(final)
-
-
-def rotate(output: Path, limit: int | None, keep: set[Path]) -> None:
-    """Delete the oldest checkpoints until `limit` are left; `keep`, the newest and the best, stay in any case."""
-    found = checkpoints_in(output)
-    if limit is None or limit <= 0:
-        return
-    surplus = len(found) - max(limit, len(keep))
-    for path in [path for path in reversed(found.values()) if path not in keep][: max(0, surplus)]:
-        discard(path)
-
-
-@contextmanager
-def changed(args: TrainingArguments, **values: Any) -> Iterator[None]:
-    """Other values of some arguments while the block runs."""
-    before = {name: getattr(args, name) for name in values}
-    vars(args).update(values)
-    try:
-        yield
-    finally:
-        vars(args).update(before)
-
-
 class WholeCheckpointTrainer(Trainer):
     """
-    `transformers.Trainer` that can be killed at any moment: checkpoints are atomic, that is, one is written in the
-    folder `unfinished` and gets its name when all ranks have written their part, and only then do older ones go.
+    `transformers.Trainer` that can be killed at any moment and resumes to the same bits: a checkpoint is whole when
+    its `trainer_state.json` is there, which is written when all ranks have written their part.
 
-    The newest checkpoint stays beside the best one after training, too, so that a run that is killed while it is
-    evaluated does not train again; nor does a run that goes on from its last step. Training that diverges ends with a
-    `ValueError`, and nothing of it is saved.
+    The newest checkpoint stays next to the best one after training, too, so that a run that is killed while it is
+    evaluated does not train again; nor does a run that resumes from its last step. The best checkpoint is looked for
+    by name next to the one that is resumed from, so a run's folder can move. Gradients are clipped by an exact norm
+    (`clip_gradients`). Training that diverges ends with a `ValueError`, and nothing of it is saved.
 
-    With `push_to_hub` (see `check_can_push`), checkpoints are sent by `PushCheckpoints`, and the end of training by
+    With `push_to_hub` (see `check_can_push`), checkpoints are sent by `push_checkpoint`, and the end of training by
     `push_to_hub()`, when model, card and metrics stand in the output folder.
     """
 
@@ -216,20 +92,6 @@ class WholeCheckpointTrainer(Trainer):
         if args is not None and args.push_to_hub:
             check_can_push(model, args)
         super().__init__(model, args, *more, **kwargs)
-        if self.args.push_to_hub and self.is_world_process_zero():
-            self.add_callback(PushCheckpoints(self))
-
-    def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
-        """As the Trainer does, provided that a checkpoint fits on the disk."""
-        if self.args.should_save and self.args.save_strategy != SaveStrategy.NO:
-            trained = sum(value.nbytes for value in self.model.parameters() if value.requires_grad)
-            # The optimizer keeps as much, or twice that.
-            needed = trained if self.args.save_only_model else 2 * trained
-            check_space(Path(self.args.output_dir), needed, "A checkpoint")
-        # The Trainer would delete checkpoints file by file, at the end of training the newest.
-        self._total_limit = self.args.save_total_limit
-        with changed(self.args, save_total_limit=None):
-            return super().train(*args, **kwargs)
 
     def finished_record(self, checkpoint: str | None, name: str) -> dict[str, Any] | None:
         """
@@ -243,7 +105,7 @@ class WholeCheckpointTrainer(Trainer):
         if done > steps:
             raise ValueError(
                 f"{checkpoint} has {done:,} steps behind it, and this run would end after {steps:,}: raise "
-                "--num_train_epochs or --max_steps, or start anew in another --output_dir."
+                "--num_train_epochs or --max_steps, or name another --output_dir."
             )
         # The first process decides for all: another machine's may see another file system.
         file = Path(self.args.output_dir) / name
@@ -262,6 +124,25 @@ class WholeCheckpointTrainer(Trainer):
             )
             self._created_lr_scheduler = True
         return super().create_scheduler(num_training_steps, optimizer)
+
+    def _init_training_state(
+        self, max_steps: int, updates: int, epochs: int, resume_from_checkpoint: str | None, trial: Any
+    ) -> tuple[int, int]:
+        start = super()._init_training_state(max_steps, updates, epochs, resume_from_checkpoint, trial)
+        if resume_from_checkpoint is None:
+            return start
+        # The Trainer wrote down where the best checkpoint was. The folder may have moved since, and another may be
+        # there now.
+        folder, output = Path(resume_from_checkpoint).parent, Path(self.args.output_dir)
+        recorded = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / TRAINER_STATE_NAME))
+        name = Path(recorded.best_model_checkpoint or "").name
+        found = checkpoints_in(output if output.is_dir() and output.samefile(folder) else folder).values()
+        self.state.best_model_checkpoint = next((str(path) for path in found if path.name == name), None)
+        if name and self.state.best_model_checkpoint is None and self.args.load_best_model_at_end:
+            self.state.best_metric = self.state.best_global_step = None
+            if self.is_world_process_zero():
+                print(f"{folder / name}, the best checkpoint, is gone: the best one from now on is kept.", flush=True)
+        return start
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # The Trainer asks only after a step whether it was the last one.
@@ -302,32 +183,42 @@ class WholeCheckpointTrainer(Trainer):
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         self.refuse_diverged_weights()
-        output = Path(self._get_output_dir(trial))
-        name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        staging = Path(self.args.output_dir) / UNFINISHED
-        staged = staging / output.relative_to(self.args.output_dir) / name
+        folder = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if self.args.should_save:
-            shutil.rmtree(staging, ignore_errors=True)
+            # One of this name is replaced: it is not whole from now on.
+            (folder / TRAINER_STATE_NAME).unlink(missing_ok=True)
         self.accelerator.wait_for_everyone()
-        with changed(self.args, output_dir=str(staging), push_to_hub=False):
-            super()._save_checkpoint(model, trial)
-        # The Trainer looks for the best checkpoint in the folder that it writes to.
-        best = output / f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
-        if self.state.best_global_step and (best.name == name or best.is_dir()):
-            self.state.best_model_checkpoint = str(best)
-        self.accelerator.wait_for_everyone()
-        if self.args.should_save:
-            self.state.save_to_json(str(staged / TRAINER_STATE_NAME))
-            self.complete_checkpoint(staged)
-            publish(staged, output / name)
-            rotate(output, self._total_limit, {output / name, best} & {*checkpoints_in(output).values()})
-            shutil.rmtree(staging, ignore_errors=True)
+        super()._save_checkpoint(model, trial)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        # Next comes trainer_state.json, which says that all have written.
         self.accelerator.wait_for_everyone()
 
-    def complete_checkpoint(self, folder: Path) -> None:
-        """Change what is in a checkpoint, before it gets its name."""
-        # A pickle, of use to nobody who goes on from here.
-        (folder / "training_args.bin").unlink(missing_ok=True)
+    def _finalize_training(self, trial: Any, *args: Any) -> TrainOutput:
+        limit, output = self.args.save_total_limit, Path(self._get_output_dir(trial))
+        if self.args.should_save:
+            # What was left by an interruption while a checkpoint was written, or before others were deleted.
+            for path in {*output.glob(f"{PREFIX_CHECKPOINT_DIR}-*")} - {*checkpoints_in(output).values()}:
+                shutil.rmtree(path)
+            rotate_checkpoints(str(output), limit, self.state.best_model_checkpoint)
+        # With a limit of 1 the Trainer would delete the newest checkpoint now.
+        self.args.save_total_limit = None
+        try:
+            return super()._finalize_training(trial, *args)
+        finally:
+            self.args.save_total_limit = limit
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As the Trainer does, without its pickle of the arguments, which nothing reads."""
+        super().save_model(output_dir, _internal_call)
+        if self.args.should_save:
+            (Path(output_dir or self.args.output_dir) / "training_args.bin").unlink(missing_ok=True)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        if self.is_world_process_zero() and self.args.hub_strategy != HubStrategy.END:
+            self.callback_handler.on_push_begin(self.args, self.state, self.control)
+            push_checkpoint(Path(checkpoint_folder), self.hub_model_id, self.args)
 
     def push_to_hub(
         self, commit_message: str | None = "End of training", blocking: bool = True, **settings: Any
@@ -360,7 +251,6 @@ class WholeCheckpointTrainer(Trainer):
         self.write_whole_model(staging)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            (staging / "training_args.bin").unlink(missing_ok=True)
             for path in sorted(path for path in staging.rglob("*") if path.is_file()):
                 target = output / path.relative_to(staging)
                 target.parent.mkdir(exist_ok=True)

@@ -137,10 +137,12 @@ class FrozenFeatureTrainer(GPTTrainer):
         """The whole model, whose task loss the head has."""
         return [self.model.whole_model] if isinstance(self.model, FrozenFeatureHead) else super().task_models()
 
-    def complete_checkpoint(self, folder: Path) -> None:
-        """The parameters do not tell which layer a head reads: a file says so."""
-        super().complete_checkpoint(folder)
-        write_json(folder / HEAD_LAYERS, {"layers": self.model.config.layers_of_head})
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As the Trainer does; parameters do not tell which layer a head reads, so a file of the checkpoint does."""
+        super().save_model(output_dir, _internal_call)
+        if isinstance(self.model, FrozenFeatureHead) and self.args.should_save:
+            layers = {"layers": self.model.config.layers_of_head}
+            write_json(Path(output_dir or self.args.output_dir) / HEAD_LAYERS, layers)
 
     def write_whole_model(self, folder: Path) -> None:
         """Not the head, but the model that it is the head of."""

@@ -3,12 +3,15 @@
 import shutil
 from pathlib import Path
 
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
 from ..adapters import HEAD_CONFIG
 from ..cards.callback import EMISSIONS
 from ..files import FACTS, METRICS, PREDICTIONS, PRETRAINING, UNFINISHED, check_empty, contents
 from ..tasks.submissions import SUBMISSION_FILES
 from .arguments import LauncherArguments
-from .checkpoints import checkpoint_problems, checkpoints_in, discard, last_checkpoint
+from .checkpoints import is_whole, last_checkpoint
 
 RESULT_FILES = (METRICS, PREDICTIONS, PRETRAINING, "README.md", FACTS, EMISSIONS)
 RESULT_FILES += (*SUBMISSION_FILES.values(),)
@@ -33,15 +36,17 @@ def check_output_dir(args: LauncherArguments) -> str | None:
         found = last_checkpoint(output, args)
         if found is not None:
             return str(found)
-        only_leftovers = contents(output) <= {UNFINISHED, TRACKER_LOGS, FEATURES}
+        # Those that were killed in their first checkpoint have left half of one.
+        left = {name for name in contents(output) if not name.startswith(f"{PREFIX_CHECKPOINT_DIR}-")}
+        only_leftovers = left <= {UNFINISHED, TRACKER_LOGS, FEATURES}
         if args.process_index == 0:
             print(f"{output} holds no checkpoint yet: training starts at the beginning.", flush=True)
     elif resume is not None:
         if not Path(resume).is_dir():
             raise ValueError(f"--resume_from_checkpoint {resume}: there is no such folder.")
-        problems = checkpoint_problems(Path(resume), args.deepspeed_plugin is not None)
-        if problems:
-            raise ValueError(f"--resume_from_checkpoint {resume} is not a whole checkpoint: {'; '.join(problems)}.")
+        if not is_whole(Path(resume)):
+            problem = "is not a whole checkpoint: it has no trainer_state.json that can be read"
+            raise ValueError(f"--resume_from_checkpoint {resume} {problem}.")
         return resume
     check_empty(
         output,
@@ -56,6 +61,8 @@ def remove_earlier_results(output: Path) -> None:
     """Result files and checkpoints of an earlier run, which the new run replaces; other files stay."""
     for name in (*RESULT_FILES, *MODEL_FILES, *ADAPTER_FILES):
         (output / name).unlink(missing_ok=True)
-    for path in checkpoints_in(output).values():
-        discard(path)
+    for path in output.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        # Without its state, a checkpoint is not whole.
+        (path / TRAINER_STATE_NAME).unlink(missing_ok=True)
+        shutil.rmtree(path)
     shutil.rmtree(output / UNFINISHED, ignore_errors=True)

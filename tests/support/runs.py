@@ -18,7 +18,6 @@ from transformers import AutoTokenizer
 
 from hf_gpt import GPTConfig, GPTForCausalLM
 from hf_gpt.commands import parse_arguments
-from hf_gpt.files import UNFINISHED
 from hf_gpt.training.arguments import (
     DataArguments,
     FineTuningArguments,
@@ -126,15 +125,15 @@ def wait_for_moment(moment: str, output: Path, alive, chance: random.Random) -> 
     Wait until a run comes to a moment; False if it ended before.
 
     Args:
-        moment (`str`): `saving` (while a checkpoint is written), `saved` (when one has got its name and older ones
-            go) or `any`.
+        moment (`str`): `saving` (while a checkpoint is written), `saved` (when one is whole and older ones go) or
+            `any`.
     """
     known = set(checkpoints_in(output)) if moment == "saved" else set()
     deadline = time.monotonic() + (chance.uniform(0.1, 2.5) if moment == "any" else 300)
     while time.monotonic() < deadline:
         if not alive():
             return False
-        if moment == "saving" and any((output / UNFINISHED).glob("checkpoint-*")):
+        if moment == "saving" and {*output.glob("checkpoint-*")} - {*checkpoints_in(output).values()}:
             break
         if moment == "saved" and set(checkpoints_in(output)) - known:
             break

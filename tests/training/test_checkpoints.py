@@ -10,9 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hf_gpt.files import UNFINISHED, outputs
 from hf_gpt.training.arguments import FineTuningArguments
-from hf_gpt.training.checkpoints import checkpoint_problems, checkpoints_in, last_checkpoint, rotate
+from hf_gpt.training.checkpoints import checkpoints_in, last_checkpoint
 
 from ..support.runs import (
     assert_same,
@@ -34,6 +33,8 @@ FLAGS += ["--load_best_model_at_end", "false"]
 # The same, and the best checkpoint is kept and loaded at the end.
 WITH_BEST = [*FLAGS, "--load_best_model_at_end", "true", "--eval_strategy", "steps", "--eval_steps", "3"]
 STEPS = 14
+# The same with a rate that is far too high.
+BEST_FIRST = [*WITH_BEST, "--save_total_limit", "3", "--learning_rate", "0.1", "--schedule", "warmup_constant"]
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +66,6 @@ def kill_and_resume(model: Path, output: Path, moments: list[str], seed: int) ->
             process.kill()
             process.join()
             kills += process.exitcode == -signal.SIGKILL
-            # Whatever has a checkpoint's name is whole.
-            for checkpoint in checkpoints_in(output).values():
-                assert not checkpoint_problems(checkpoint), checkpoint
             continue
         process.join(300)
         assert process.exitcode == 0, log.read_text()[-3000:]
@@ -85,7 +83,8 @@ def assert_same_result(ours: Path, theirs: Path) -> None:
     first, second = (json.loads((folder / "metrics.json").read_text()) for folder in (ours, theirs))
     assert first["metrics"] == second["metrics"]
     assert (ours / "predictions.tsv").read_text() == (theirs / "predictions.tsv").read_text()
-    assert not (ours / UNFINISHED).exists()
+    names = [sorted(path.relative_to(folder) for path in folder.rglob("*")) for folder in (ours, theirs)]
+    assert names[0] == names[1]
 
 
 def test_a_run_that_was_killed_gives_the_bits_of_the_whole_run(tiny_checkpoint, whole_run, tmp_path):
@@ -169,6 +168,11 @@ def test_resuming_inside_an_epoch_and_before_the_evaluation_at_its_end(tiny_chec
         assert training_lines(ours) == training_lines(theirs)
 
 
+def best_checkpoint(output: Path) -> str:
+    state = json.loads((output / f"checkpoint-{STEPS}" / "trainer_state.json").read_text())
+    return Path(state["best_model_checkpoint"]).name
+
+
 def results_of(output: Path) -> dict:
     """What a run left, but for its time and that it went on from a checkpoint."""
     record = json.loads((output / "metrics.json").read_text())
@@ -240,133 +244,61 @@ def test_a_run_that_diverges_ends_and_saves_nothing_of_it(flags, tiny_checkpoint
         assert all(value.isfinite().all() for value in load_file(checkpoint / "model.safetensors").values())
 
 
-def test_a_disk_without_room_for_a_checkpoint_is_found_before_training(tiny_checkpoint, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(outputs, "_free_bytes", lambda folder: 2_200_000)
-    with pytest.raises(ValueError, match=r"A checkpoint takes 3 MB, and 2 MB are free in .*: make room"):
-        finetune("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *FLAGS)
-    assert "'loss'" not in capsys.readouterr().out
-    assert not (tmp_path / "out").exists()
-
-
-def cut(path: Path, share: float = 0.6) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * share)])
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    path.write_bytes(content)
-
-
-DAMAGES = {
-    "weights cut": lambda folder: cut(folder / "model.safetensors"),
-    "weights' header": lambda folder: (folder / "model.safetensors").write_bytes(b"\xff" * 8 + b"{}"),
-    "no weights": lambda folder: (folder / "model.safetensors").unlink(),
-    "optimizer cut": lambda folder: cut(folder / "optimizer.pt"),
-    "optimizer garbled": lambda folder: flip(folder / "optimizer.pt"),
-    "optimizer empty": lambda folder: (folder / "optimizer.pt").write_bytes(b""),
-    "no optimizer": lambda folder: (folder / "optimizer.pt").unlink(),
-    "scheduler cut": lambda folder: cut(folder / "scheduler.pt"),
-    "no random state": lambda folder: (folder / "rng_state.pth").unlink(),
-    "random state cut": lambda folder: cut(folder / "rng_state.pth"),
-    "state cut": lambda folder: cut(folder / "trainer_state.json"),
-    "no state": lambda folder: (folder / "trainer_state.json").unlink(),
-    "state of another step": lambda folder: shutil.copy(
-        folder.parent / "checkpoint-12" / "trainer_state.json", folder / "trainer_state.json"
-    ),
-    "empty": lambda folder: [path.unlink() for path in folder.iterdir()],
-}
-
-
-@pytest.fixture
-def two_checkpoints(whole_run, tmp_path) -> Path:
-    """The run's last checkpoint, and the same under the name of an earlier one."""
+def test_a_run_without_a_whole_checkpoint_starts_at_the_beginning(tiny_checkpoint, whole_run, tmp_path):
+    """What is left of a checkpoint that was being written or deleted is no checkpoint, and is gone at the end."""
     output = tmp_path / "out"
-    newest = shutil.copytree(whole_run / "checkpoint-14", output / "checkpoint-14")
-    earlier = shutil.copytree(newest, output / "checkpoint-12")
-    state = json.loads((newest / "trainer_state.json").read_text())
-    (earlier / "trainer_state.json").write_text(json.dumps({**state, "global_step": 12}))
+    half = shutil.copytree(whole_run / f"checkpoint-{STEPS}", output / "checkpoint-3")
+    state = half / "trainer_state.json"
+    state.write_text(state.read_text()[:100])
+    assert not checkpoints_in(output)
+    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", output, *WITH_BEST]
+    with pytest.raises(ValueError, match=r"is not a whole checkpoint: it has no trainer_state\.json that can be read"):
+        finetune(*flags, "--resume_from_checkpoint", half)
+    finetune(*flags, "--resume_from_checkpoint", "last")
+    assert_same_result(output, whole_run)
+
+
+@pytest.mark.parametrize("change", ["another number of processes", "no random state"])
+def test_a_checkpoint_that_does_not_resume_to_the_same_bits_is_not_taken(change, whole_run, arguments, tmp_path):
+    output = tmp_path / "out"
+    state = shutil.copytree(whole_run / f"checkpoint-{STEPS}", output / "checkpoint-14") / "rng_state.pth"
+    assert last_checkpoint(output, arguments).name == "checkpoint-14"
+    state.rename(state.with_name("rng_state_0.pth" if change == "another number of processes" else "other"))
+    with pytest.raises(ValueError, match=r"none that 1 process\(es\) resume from to the same bits"):
+        last_checkpoint(output, arguments)
+    assert last_checkpoint(tmp_path / "nowhere", arguments) is None
+
+
+@pytest.fixture(scope="module")
+def best_run(tiny_checkpoint, tmp_path_factory) -> Path:
+    """A run whose best checkpoint is not its last one."""
+    output = tmp_path_factory.mktemp("best") / "out"
+    finetune("--model_name_or_path", tiny_checkpoint, "--output_dir", output, *BEST_FIRST)
+    assert best_checkpoint(output) != f"checkpoint-{STEPS}"
     return output
 
 
-@pytest.mark.parametrize("name", DAMAGES)
-def test_a_damaged_checkpoint_is_passed_over(name, two_checkpoints, arguments, capsys):
-    assert last_checkpoint(two_checkpoints, arguments).name == "checkpoint-14"
-    DAMAGES[name](two_checkpoints / "checkpoint-14")
-    assert last_checkpoint(two_checkpoints, arguments).name == "checkpoint-12"
-    assert "checkpoint-14 is passed over" in capsys.readouterr().out
-    shutil.rmtree(two_checkpoints / "checkpoint-12")
-    with pytest.raises(ValueError, match=r"no checkpoint to go on from.*checkpoint-14: "):
-        last_checkpoint(two_checkpoints, arguments)
-
-
-def test_a_checkpoint_of_more_processes_is_passed_over(two_checkpoints, arguments, capsys):
-    state = two_checkpoints / "checkpoint-14" / "rng_state.pth"
-    state.rename(state.with_name("rng_state_0.pth"))
-    assert last_checkpoint(two_checkpoints, arguments).name == "checkpoint-12"
-    assert "another number of processes than 1" in capsys.readouterr().out
-
-
-@pytest.fixture
-def of_deepspeed(two_checkpoints) -> Path:
-    """The last checkpoint as DeepSpeed writes it for two processes."""
-    folder = two_checkpoints / "checkpoint-14"
-    states = folder / "global_step14"
-    states.mkdir()
-    (folder / "rng_state.pth").rename(folder / "rng_state_0.pth")
-    shutil.copy(folder / "rng_state_0.pth", folder / "rng_state_1.pth")
-    (folder / "optimizer.pt").rename(states / "zero_pp_rank_0_mp_rank_00_optim_states.pt")
-    for name in ("zero_pp_rank_1_mp_rank_00_optim_states.pt", "mp_rank_00_model_states.pt"):
-        shutil.copy(states / "zero_pp_rank_0_mp_rank_00_optim_states.pt", states / name)
-    (folder / "latest").write_text("global_step14")
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("damage", "problem"),
-    [
-        (lambda states: None, None),
-        # In bf16 DeepSpeed gives the same files other names.
-        (lambda states: [path.rename(path.with_name(f"bf16_{path.name}")) for path in states.glob("zero_*")], None),
-        (lambda states: cut(states.parent / "scheduler.pt"), "scheduler.pt cannot be read"),
-        (lambda states: flip(states / "zero_pp_rank_1_mp_rank_00_optim_states.pt"), "is damaged"),
-        (lambda states: (states / "zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink(), "is missing"),
-        (lambda states: cut(states / "mp_rank_00_model_states.pt"), "cannot be read"),
-        (lambda states: (states.parent / "latest").unlink(), "saved without DeepSpeed"),
-        (lambda states: (states.parent / "latest").write_text("global_step9"), "model_states.pt is missing"),
-    ],
-)
-def test_checkpoints_of_deepspeed(damage, problem, of_deepspeed):
-    damage(of_deepspeed / "global_step14")
-    problems = checkpoint_problems(of_deepspeed, has_deepspeed=True)
-    assert problem in problems[0] if problem else not problems
-    # Without DeepSpeed a run would start its optimizer anew.
-    assert checkpoint_problems(of_deepspeed)[0] == "optimizer.pt is missing"
-
-
-def test_no_checkpoint_at_all(tmp_path, arguments):
-    assert last_checkpoint(tmp_path / "nowhere", arguments) is None
-    (tmp_path / UNFINISHED / "checkpoint-4").mkdir(parents=True)
-    assert last_checkpoint(tmp_path, arguments) is None
-
-
-def test_a_named_checkpoint_must_be_whole(two_checkpoints, tiny_checkpoint):
-    cut(two_checkpoints / "checkpoint-14" / "model.safetensors")
-    with pytest.raises(ValueError, match=r"not a whole checkpoint: model\.safetensors cannot be read"):
-        finetune(
-            *("--model_name_or_path", tiny_checkpoint, "--output_dir", two_checkpoints, *WITH_BEST),
-            *("--resume_from_checkpoint", two_checkpoints / "checkpoint-14"),
-        )
-
-
-@pytest.mark.parametrize(
-    ("limit", "keep", "left"),
-    [(None, [], [2, 4, 6, 10]), (2, [10], [6, 10]), (1, [2, 10], [2, 10]), (2, [2, 6], [2, 6]), (3, [2], [2, 6, 10])],
-)
-def test_rotation_keeps_what_is_needed(limit, keep, left, tmp_path):
-    for step in (2, 4, 6, 10):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-    (tmp_path / "checkpoint-best").mkdir()
-    rotate(tmp_path, limit, {tmp_path / f"checkpoint-{step}" for step in keep})
-    assert sorted(checkpoints_in(tmp_path)) == left
+@pytest.mark.parametrize("how", ["moved", "copied", "another model at the old place"])
+@pytest.mark.parametrize("left", ["steps left", "no step left"])
+def test_a_run_folder_can_move(how, left, best_run, tiny_checkpoint, tmp_path):
+    """It resumes to the same bits and keeps its best checkpoint; nothing outside of it is taken for it."""
+    last = best_checkpoint(best_run)
+    old = shutil.copytree(best_run, tmp_path / "old")
+    (old / "metrics.json").unlink()
+    if left == "steps left":
+        shutil.rmtree(old / f"checkpoint-{STEPS}")
+    for state in old.glob("checkpoint-*/trainer_state.json"):
+        values = json.loads(state.read_text())
+        values["best_model_checkpoint"] = str(old / last)
+        state.write_text(json.dumps(values))
+    new = tmp_path / "new"
+    shutil.copytree(old, new)
+    if how == "moved":
+        shutil.rmtree(old)
+    elif how == "another model at the old place":
+        shutil.copy(best_run / f"checkpoint-{STEPS}" / "model.safetensors", old / last / "model.safetensors")
+    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", new, *BEST_FIRST]
+    finetune(*flags, "--resume_from_checkpoint", "last")
+    assert_same(new / "model.safetensors", best_run / "model.safetensors", torch.equal)
+    assert best_checkpoint(new) == last
+    assert (new / last).is_dir()
