@@ -23,7 +23,7 @@ from .conversion.release import load_release, read_release, release_config
 from .conversion.sources import KINDS, NEW_ROWS, lacks_special_tokens, recognise
 from .conversion.stock import STOCK_CONFIGS
 from .conversion.tokenizers import release_tokenizer
-from .files import flag
+from .files import flag, reading
 from .files.weights import load_weights
 from .hub.downloads import local_folder
 from .model.configuration_gpt import GPTConfig
@@ -85,10 +85,14 @@ class Source:
         try:
             # The class that transformers has for a stock openai-gpt splits words in another way, that for gpt2 lacks
             # the special tokens.
-            tokenizer = None if kind in STOCK_CONFIGS else AutoTokenizer.from_pretrained(self.folder, **settings)
+            tokenizer = (
+                None
+                if kind in STOCK_CONFIGS
+                else AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False, **settings)
+            )
             if tokenizer is None or isinstance(tokenizer, GPT2Tokenizer | OpenAIGPTTokenizer):
                 tokenizer = GPTTokenizer.from_pretrained(self.folder, **settings)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # of the library, whatever the files hold
             raise ValueError(f"No tokenizer could be loaded from {self.name} ({error}).") from error
         if not isinstance(tokenizer, GPTTokenizer):
             raise ValueError(f"{self.name} has a {type(tokenizer).__name__}; a GPTTokenizer is needed.")
@@ -137,7 +141,8 @@ class Source:
             state = self._merged().state_dict()
             model = load_weights(model_class, None, config, state_dict=state, **settings)
         else:
-            model = load_weights(model_class, self.folder, config, **settings)
+            with reading(self.name):
+                model = load_weights(model_class, self.folder, config, **settings)
         # Not the place of the copy: an adapter is saved with the name of its base model.
         model.name_or_path = model.config.name_or_path = self.name
         return model

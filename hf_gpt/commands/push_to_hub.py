@@ -5,9 +5,10 @@ Push a folder to the Hugging Face Hub: a model with any head, a tokenizer, an ad
     python scripts/push_to_hub.py outputs/questions --repo_id user/questions --private --tag v1
     python scripts/push_to_hub.py outputs/questions-lora --repo_id user/questions-lora --base_model user/gpt-mini
 
-The repository carries its code, so that others load it with `trust_remote_code=True` and without hf_gpt. Everything is
+The repository holds its code, so that others load it with `trust_remote_code=True` and without hf_gpt. Files of a
+fixed list of names are sent, as they are but for paths of this machine: nothing looks for secrets in them. All is
 checked before anything is sent; `--dry_run` prints every file with its size and the card as it will be, and needs
-neither network nor token. After a failure the same command goes on where it stopped.
+neither network nor token. After a failure the same command resumes where it stopped.
 """
 
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class PushArguments:
     base_model: str | None = flag(None, "Hub id of the model that this one was made from, for adapters above all.")
 
 
-@command(resume="The same command goes on where it was stopped.")
+@command(resume="The same command resumes where it stopped.")
 def main() -> None:
     """Parse arguments and push."""
     args, rest = parse_arguments((PushArguments,), description=__doc__, positional={"folder": "Folder to push."})

@@ -1,27 +1,15 @@
-"""Repositories of the Hub, fetched and checked before anything of them is loaded."""
+"""Repositories of the Hub: settings, tokenizers and safetensors are fetched, never code or pickles."""
 
 import os
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from huggingface_hub import HfApi, is_offline_mode, snapshot_download
+from huggingface_hub import is_offline_mode, snapshot_download
 from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
-from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import validate_repo_id
-from huggingface_hub.utils.sha import git_hash, sha_fileobj
 from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME
 
 from ..files import first_line, read_json
-from .checks import (
-    STOCK_FILES,
-    STOCK_PICKLE,
-    RepositoryError,
-    check_names,
-    check_repository,
-    is_known,
-    is_weights,
-    stock_type,
-)
+from .checks import FETCHED, STOCK_PICKLES, WEIGHTS, RepositoryError, stock_type
 
 
 def download(
@@ -35,11 +23,7 @@ def download(
     stock_pickles: bool = False,
 ) -> Path:
     """
-    Fetch a repository and check it, so that loading the folder with hf_gpt runs none of its code.
-
-    The revision is resolved once, to a commit, and the folder holds files of that commit alone. Of a stock
-    `openai-gpt` or `gpt2`, whose publishers keep weights for other libraries beside it, only what is read is fetched
-    and checked. Offline, what the cache holds is checked.
+    Fetch of a repository what hf_gpt reads, all of one commit: neither its code nor its pickles come to the disk.
 
     Args:
         repo_id (`str`): `user/name`.
@@ -52,81 +36,24 @@ def download(
             `pytorch_model.bin`, which only torch's `weights_only` may read.
 
     Returns:
-        `Path`: the folder in the cache, named as the commit. The state that a Trainer left is not there.
+        `Path`: the folder in the cache, named as the commit. Offline, what the cache holds of it.
 
     Raises:
-        RepositoryError: for pickles, foreign code, paths that lead outside, files whose hash is not the one that the
-            Hub has, and files that are cut short.
+        RepositoryError: for a model whose weights are in pickles alone.
+        Exception: what huggingface_hub raises, if the Hub does not give it.
     """
-    where = {"repo_id": repo_id, "repo_type": repo_type, "cache_dir": cache_dir}
-    if is_offline_mode():
-        folder = Path(snapshot_download(**where, revision=revision, local_files_only=True))
-        present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-
-        def fetch(names: Iterable[str]) -> Path:
-            return folder
-
-    else:
-        api = HfApi(token=token)
-        commit = api.resolve_revision(**where, revision=revision).resolved
-        listed = api.list_repo_tree(repo_id, recursive=True, revision=commit, repo_type=repo_type)
-        tree = {entry.path: entry for entry in listed if isinstance(entry, RepoFile)}
-        present = set(tree)
-
-        def fetch(names: Iterable[str]) -> Path:
-            chosen = {name: tree[name] for name in names}
-            got = Path(snapshot_download(**where, revision=commit, token=token, allow_patterns=sorted(chosen)))
-            _check_hashes(got, chosen, repo_id)
-            return got
-
-    is_stock = repo_type == "model" and CONFIG_NAME in present and ADAPTER_CONFIG_NAME not in present
-    if is_stock:
-        config = fetch([CONFIG_NAME]) / CONFIG_NAME
-        try:
-            is_stock = stock_type(read_json(config)) is not None
-        except ValueError:  # `check_repository` says what is wrong with it
-            is_stock = False
-    if is_stock:
-        wanted = {name for name in present if name in STOCK_FILES or is_weights(name)}
-        if weights and not any(map(is_weights, wanted)):
-            pickles = {name for name in present if STOCK_PICKLE.fullmatch(name)}
-            if pickles and not stock_pickles:
-                raise RepositoryError(
-                    f"{repo_id} has its weights in pytorch_model.bin alone, which is a pickle. Convert it first: "
-                    f"scripts/convert.py {repo_id} FOLDER."
-                )
-            wanted |= pickles
-    else:
-        check_names(present, repo_id)
-        wanted = {name for name in present if is_known(name)}
-    if not weights:
-        wanted = {name for name in wanted if not is_weights(name)}
-    folder = fetch(wanted)
-    check_repository(folder, repo_id, names=wanted)
-    return folder
-
-
-def _check_hashes(folder: Path, files: Mapping[str, RepoFile], repo_id: str) -> None:
-    """Raise a `RepositoryError` unless the files are those that the Hub announced; wrong ones are thrown away."""
-    wrong = [name for name, file in files.items() if not _has_hash(folder / name, file)]
-    for name in wrong:
-        # Otherwise it would be taken from the cache for ever.
-        (folder / name).resolve().unlink(missing_ok=True)
-        (folder / name).unlink(missing_ok=True)
-    if wrong:
+    where = {"repo_type": repo_type, "token": token, "cache_dir": cache_dir, "local_files_only": is_offline_mode()}
+    wanted = [name for name in FETCHED if weights or name not in WEIGHTS]
+    folder = Path(snapshot_download(repo_id, revision=revision, allow_patterns=wanted, **where))
+    is_model = (folder / CONFIG_NAME).is_file() and not (folder / ADAPTER_CONFIG_NAME).is_file()
+    if weights and is_model and not any(folder.glob("model*.safetensors")):
+        if stock_pickles and stock_type(read_json(folder / CONFIG_NAME)) is not None:
+            return Path(snapshot_download(repo_id, revision=folder.name, allow_patterns=STOCK_PICKLES, **where))
         raise RepositoryError(
-            f"{repo_id} is refused: {', '.join(wrong)} arrived with another hash than the Hub announced. The copy was "
-            "thrown away; try again, and tell the repository's owner if it stays so."
+            f"{repo_id} has no weights in safetensors, and pickles are not fetched. Those of a stock openai-gpt or "
+            f"gpt2 can be converted: scripts/convert.py {repo_id} FOLDER."
         )
-
-
-def _has_hash(path: Path, file: RepoFile) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as content:
-        if file.lfs is not None:
-            return sha_fileobj(content).hex() == file.lfs.sha256
-        return git_hash(content.read()) == file.blob_id
+    return folder
 
 
 def is_hub_id(name: str) -> bool:
@@ -140,8 +67,8 @@ def is_hub_id(name: str) -> bool:
 
 def local_folder(name: str | os.PathLike, revision: str | None = None, **options: bool) -> Path:
     """
-    The folder that a name stands for: the user's own, taken as it is, or the checked copy of a repository on the Hub,
-    at a branch, tag or commit; `options` are `weights` and `stock_pickles` of `download`.
+    The folder that a name stands for: the user's own, taken as it is, or the copy of a repository on the Hub, at a
+    branch, tag or commit; `options` are `weights` and `stock_pickles` of `download`.
 
     Raises:
         ValueError: if there is no such folder and the Hub does not give it, with the reason in one line.

@@ -14,7 +14,7 @@ from transformers.trainer_utils import HubStrategy
 
 from ..hub.code import add_code
 from ..hub.downloads import is_hub_id
-from ..hub.staging import check_secrets, checkpoint_files, clean_settings
+from ..hub.staging import checkpoint_files, clean_settings
 
 
 def check_can_push(model: Any, args: TrainingArguments) -> None:
@@ -46,7 +46,6 @@ def push_checkpoint(folder: Path, repo_id: str, args: TrainingArguments) -> None
         try:
             add_code(Path(sent))
             clean_settings(Path(sent))
-            check_secrets(Path(sent), folder)
             model, whole = checkpoint_files(Path(sent))
             if args.hub_revision is not None:
                 api.create_branch(repo_id, branch=args.hub_revision, exist_ok=True)

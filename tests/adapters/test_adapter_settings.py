@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from hf_gpt.adapters import HEAD_CONFIG, load_adapter, load_adapters
-from hf_gpt.hub.checks import adapter_problems, check_repository
+from hf_gpt.hub.checks import adapter_problems
 
 # peft 0.21 asks transformers 5.23 under an old name.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 
-# What the check of a repository finds in `adapter_config.json` without the model.
+# What is refused in `adapter_config.json` without the model.
 FOREIGN = [
     {"target_modules": "(.*.*)*!"},
     {"target_modules": ["c_attn", "([a-z_.0-9]+)+!"]},
@@ -46,7 +46,6 @@ def test_settings_that_no_adapter_of_ours_has(saved_adapters, settings, tmp_path
     for load in (
         lambda: load_adapter(folder),
         lambda: load_adapters({"first": str(source), "second": folder}),
-        lambda: check_repository(folder),
     ):
         with pytest.raises(ValueError, match=f"{folder}.*is refused: .*{name}"):
             load()

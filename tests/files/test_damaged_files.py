@@ -22,7 +22,6 @@ from hf_gpt.conversion.joblib_arrays import read_arrays
 from hf_gpt.conversion.release import read_release
 from hf_gpt.conversion.sources import SourceOptions, read_checkpoint
 from hf_gpt.files import read_json, read_npy, read_tensors, read_yaml
-from hf_gpt.hub.checks import check_repository
 from hf_gpt.training.arguments import DataArguments, ModelArguments
 
 from ..support.golden import CARRIED
@@ -203,17 +202,6 @@ def test_adapter(tmp_path, method):
     (folder / HEAD_CONFIG).write_text(json.dumps(head_config(adapted)))
     for name in ("adapter_config.json", HEAD_CONFIG):
         survives(folder / name, lambda: load_adapter(str(folder)), 60, named=str(tmp_path))
-
-
-@pytest.mark.parametrize("name", ["config.json", "adapter_config.json", "model.safetensors.index.json"])
-def test_repository(tmp_path, name):
-    content = {
-        "config.json": {"auto_map": {"AutoModel": "modeling_gpt.GPTModel"}, "architectures": ["GPTModel"]},
-        "adapter_config.json": {"auto_mapping": {"parent_library": "hf_gpt"}, "rank_pattern": {"a": 3}, "r": 8},
-        "model.safetensors.index.json": {"weight_map": {"a": "b.safetensors"}},
-    }
-    (tmp_path / name).write_text(json.dumps(content[name]))
-    survives(tmp_path / name, lambda: check_repository(tmp_path), 100)
 
 
 @pytest.mark.slow

@@ -1,21 +1,28 @@
-"""The way to the Hub and back: uploads that break off, downloads that were tampered with, and the local Hub itself."""
+"""The way to the Hub and back: uploads that break off, crafted repositories, names, and the local Hub itself."""
 
 import json
 import pickle
-import subprocess
-import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 from huggingface_hub import HfApi, snapshot_download
+from peft import get_peft_model
 from safetensors.torch import load_file
+from transformers import AutoTokenizer, OpenAIGPTLMHeadModel
 
-from hf_gpt import GPTForCausalLM
+from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTTokenizer, adapter_config, load_adapter
+from hf_gpt.adapters import HEAD_CONFIG, head_config
+from hf_gpt.conversion.sources import read_checkpoint
 from hf_gpt.hub import RepositoryError, download, push
+from hf_gpt.hub.downloads import is_hub_id
 from hf_gpt.loading import open_source
 
-from ..support.local_hub import TOKEN, Fault, LocalHub
-from ..support.runs import REPOSITORY
+from ..support.local_hub import Fault, LocalHub
+from ..support.published import ARCHIVE
+from ..support.stock_models import Trap, save_old_bin, stock_model, write_vocabulary
+
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 
 
 @pytest.fixture
@@ -38,71 +45,22 @@ def assert_pulls_same(folder: Path, repo_id: str = "alice/tiny") -> None:
     assert all(value.equal(pulled[name]) for name, value in ours.items())
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault("POST", "/preupload/", "error", times=2),
-        Fault("POST", "objects/batch", "drop"),
-        Fault("PUT", "/lfs/", "error", times=2, status=503),
-        Fault("PUT", "/lfs/", "cut", times=2),
-        Fault("POST", "/verify", "drop"),
-    ],
-    ids=["500 before the upload", "no answer", "503 in the upload", "cut upload", "no answer behind the upload"],
-)
-def test_the_client_retries(hub, tiny_checkpoint, fault):
-    hub.faults.append(fault)
-    push(tiny_checkpoint, "alice/tiny")
-    assert fault.times == 0
-    assert_pulls_same(tiny_checkpoint)
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [Fault("POST", "/commit/", "error"), Fault("PUT", "/lfs/", "cut", times=1000)],
-    ids=["the commit fails", "every upload is cut"],
-)
-def test_a_broken_upload_goes_on(hub, tiny_checkpoint, fault):
-    hub.faults.append(fault)
+def test_a_broken_upload_resumes(hub, tiny_checkpoint):
+    hub.faults += [Fault("PUT", "/lfs/", "cut", times=2), Fault("POST", "/commit/", "error")]
     with pytest.raises(ValueError, match=r"alice/tiny broke off: .+ Give the same command again"):
         push(tiny_checkpoint, "alice/tiny")
     assert hub.repository("alice/tiny").files() == {}
-    stored = len(hub.objects)
     hub.faults.clear()
     hub.requests.clear()
     push(tiny_checkpoint, "alice/tiny")
-    # What was stored is not sent again.
-    assert hub.sent("PUT /lfs/") == 1 - stored
+    assert hub.sent("PUT /lfs/") == 0  # what was stored is not sent again
     assert_pulls_same(tiny_checkpoint)
 
 
-def test_large_files_go_in_parts(monkeypatch, tmp_path, tiny_checkpoint):
-    with LocalHub(part_size=300_000) as hub:
-        hub.use_here(monkeypatch, tmp_path / "cache")
-        hub.faults.append(Fault("PUT", "/2$", "cut"))
-        push(tiny_checkpoint, "alice/tiny")
-        assert hub.sent("PUT /lfs/.*/1$") == 1
-        assert hub.sent("PUT /lfs/.*/2$") == 2
-        assert_pulls_same(tiny_checkpoint)
-
-
-@pytest.mark.parametrize("kind", ["cut", "drop"])
-def test_downloads_go_on(pushed, tiny_checkpoint, kind):
-    pushed.faults.append(Fault("GET", "model.safetensors", kind))
+def test_downloads_resume(pushed, tiny_checkpoint):
+    pushed.faults.append(Fault("GET", "model.safetensors", "cut"))
     assert_pulls_same(tiny_checkpoint)
     assert pushed.sent("GET .*/model.safetensors") == 2
-
-
-def test_a_hub_that_hangs(pushed, tiny_checkpoint, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.3)
-    pushed.faults.append(Fault("GET", "model.safetensors", "hang", seconds=1.0))
-    assert_pulls_same(tiny_checkpoint)
-
-
-def test_unchanged_files_are_not_sent_again(pushed, tiny_checkpoint):
-    before = pushed.repository("alice/tiny").find("main")
-    push(tiny_checkpoint, "alice/tiny")
-    assert pushed.sent("PUT ") == 0
-    assert pushed.repository("alice/tiny").find("main") == before
 
 
 def test_branches_tags_pull_requests_and_privacy(hub, tiny_checkpoint):
@@ -119,13 +77,9 @@ def test_branches_tags_pull_requests_and_privacy(hub, tiny_checkpoint):
     assert repository.titles[repository.branches["main"]] == "Upload model with hf_gpt"
     with pytest.raises(ValueError, match="has a tag v1 already"):
         push(tiny_checkpoint, "alice/secret", tag="v1")
-    with pytest.raises(Exception, match="Repository Not Found"):
-        HfApi(token=False).model_info("alice/secret")
-
-
-def test_private_where_it_is_public(pushed, tiny_checkpoint):
+    push(tiny_checkpoint, "alice/open")
     with pytest.raises(ValueError, match="exists and is public"):
-        push(tiny_checkpoint, "alice/tiny", private=True)
+        push(tiny_checkpoint, "alice/open", private=True)
 
 
 class Marker:
@@ -143,78 +97,95 @@ def edited(repository, name: str, **settings) -> dict[str, bytes]:
     return {name: json.dumps(json.loads(repository.files()[name].data) | settings).encode()}
 
 
-TAMPERED = {
-    "pickle beside": (lambda r, m: {"pytorch_model.bin": pickle.dumps(m)}, "pytorch_model.bin is a pickle"),
-    "pickle in disguise": (lambda r, m: {"model.safetensors": pickle.dumps(m)}, "no safetensors file"),
-    "cut short": (lambda r, m: {"model.safetensors": r.files()["model.safetensors"].data[:-100]}, "is cut short"),
-    "path outside": (lambda r, m: {"../../evil.json": b"{}"}, "lies outside the folder"),
-    "absolute path": (lambda r, m: {"/etc/evil.json": b"{}"}, "lies outside the folder"),
-    "shard outside": (
-        lambda r, m: {"model.safetensors.index.json": b'{"weight_map": {"a": "../../../a.safetensors"}}'},
-        "a.safetensors' lies outside",
-    ),
-    "code elsewhere": (
-        lambda r, m: edited(r, "config.json", auto_map={"AutoConfig": "mallory/evil--configuration_gpt.GPTConfig"}),
-        "AutoConfig names code of another repository, mallory/evil",
-    ),
-    "other code": (
-        lambda r, m: (
-            edited(r, "config.json", auto_map={"AutoModelForCausalLM": "evil.GPTModel"}) | evil_code("evil.py", m)
-        ),
-        "evil.py is code that is not hf_gpt's",
-    ),
-    "other class": (
-        lambda r, m: edited(r, "tokenizer_config.json", auto_map={"AutoTokenizer": ["os.system", None]}),
-        "AutoTokenizer names code that is not hf_gpt's, os.system",
-    ),
-    "generation": (lambda r, m: evil_code("custom_generate/generate.py", m), "generate.py is code that is not"),
-    "adapter": (
-        lambda r, m: {"adapter_config.json": b'{"auto_mapping": {"parent_library": "evil"}}'},
-        "names the package evil",
-    ),
-    "no json": (lambda r, m: {"config.json": b"{"}, "config.json is not JSON"),
-}
-
-
-def evil_code(name: str, marker: Marker) -> dict[str, bytes]:
+def code(name: str, marker: Marker) -> dict[str, bytes]:
     return {name: f"open({str(marker.path)!r}, 'w')\n".encode()}
 
 
-@pytest.mark.parametrize("how", TAMPERED)
-def test_tampered_repositories_are_refused(pushed, tmp_path, how):
-    change, message = TAMPERED[how]
+def config(**settings):
+    return lambda r, m: edited(r, "config.json", **settings)
+
+
+KERNEL = "kernels-community/flash-attn3"
+# What a repository is changed to, and how loading it ends: None for a model that loads.
+CRAFTED = {
+    "pickle next to it": (lambda r, m: {"pytorch_model.bin": pickle.dumps(m)}, None),
+    "pickle in capitals": (lambda r, m: {"a.PKL": pickle.dumps(m), "data/a.pkl": pickle.dumps(m)}, None),
+    "pickle in disguise": (lambda r, m: {"model.safetensors": pickle.dumps(m)}, "model.safetensors cannot be read"),
+    "cut short": (lambda r, m: {"model.safetensors": r.files()["model.safetensors"].data[:-9]}, "cannot be read"),
+    "path outside": (lambda r, m: {"../../evil.json": b"{}"}, None),
+    "absolute path": (lambda r, m: {"/etc/evil.json": b"{}"}, None),
+    "shard outside": (
+        lambda r, m: {"model.safetensors.index.json": b'{"weight_map": {"a": "../../../a.safetensors"}}'},
+        None,
+    ),
+    "code elsewhere": (config(auto_map={"AutoConfig": "mallory/evil--configuration_gpt.GPTConfig"}), None),
+    "other code": (
+        lambda r, m: edited(r, "config.json", auto_map={"AutoModelForCausalLM": "evil.GPTModel"}) | code("evil.py", m),
+        None,
+    ),
+    "other version of our code": (lambda r, m: code("modeling_gpt.py", m) | code("tokenization_gpt.py", m), None),
+    "other class": (
+        lambda r, m: edited(r, "tokenizer_config.json", auto_map={"AutoTokenizer": ["os.system", None]}),
+        None,
+    ),
+    "unknown class": (
+        lambda r, m: (
+            edited(r, "tokenizer_config.json", tokenizer_class="Evil", auto_map={"AutoTokenizer": ["evil.Evil", None]})
+            | code("evil.py", m)
+        ),
+        "a GPTTokenizer is needed",
+    ),
+    "code in capitals": (lambda r, m: code("evil.PY", m) | code("data/features.py", m), None),
+    "code of generation": (lambda r, m: code("custom_generate/generate.py", m), None),
+    "pipelines": (config(custom_pipelines={"a": {"impl": "evil.A"}}), None),
+    "nested map": (config(text_config={"x": [{"auto_map": {"AutoModel": "evil/repo--a.B"}}]}), "alice/tiny: "),
+    "kernel": (config(_attn_implementation=KERNEL), "names a kernel of the Hub"),
+    "kernel of a part": (config(attn_implementation={"x": KERNEL}), "names a kernel of the Hub"),
+    "other weights": (config(transformers_weights="evil.bin"), "names other weights"),
+    "adapter": (
+        lambda r, m: {"adapter_config.json": b'{"auto_mapping": {"parent_library": "evil"}, "peft_type": "LORA"}'},
+        "",
+    ),
+    "no json": (lambda r, m: {"config.json": b"{"}, "config.json is not valid JSON"),
+    "trust": (lambda r, m: edited(r, "tokenizer_config.json", trust_remote_code=True), None),
+}
+
+
+@pytest.mark.parametrize("how", CRAFTED)
+def test_nothing_of_a_crafted_repository_runs_or_reaches_the_disk(pushed, tmp_path, how):
+    change, message = CRAFTED[how]
     marker = Marker(tmp_path / "ran")
     pushed.put("alice/tiny", change(pushed.repository("alice/tiny"), marker))
-    with pytest.raises(RepositoryError, match=message) as error:
-        download("alice/tiny")
-    assert str(error.value).startswith("alice/tiny is refused: ")
+
+    def load():
+        source = open_source("alice/tiny")
+        assert source.tokenizer()("a b")["input_ids"]
+        return source.model(GPTForCausalLM)
+
+    if message is None:
+        assert load().config.n_layer == 2
+    else:
+        with pytest.raises(ValueError, match=message):
+            load()
     assert not marker.path.exists()
     assert not (tmp_path / "evil.json").exists()
-    # Pickles and names are seen before anything is fetched but what says whose model it is.
-    if "pickle beside" in how or "path" in how:
-        assert pushed.sent("GET .*/resolve/(?!.*/config.json)") == 0
+    fetched = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert all(path.suffix not in (".py", ".bin", ".pkl", ".PKL", ".PY") for path in fetched)
+    assert how == "pickle in disguise" or all(str(marker.path).encode() not in path.read_bytes() for path in fetched)
 
 
-def test_the_state_of_training_is_neither_refused_nor_fetched(pushed):
-    pushed.put("alice/tiny", {"last-checkpoint/optimizer.pt": b"pickle", "training_args.bin": b"pickle"})
-    folder = download("alice/tiny")
-    assert (folder / "model.safetensors").is_file()
-    assert not list(folder.rglob("*.pt"))
-    assert not list(folder.rglob("*.bin"))
+def test_the_state_of_training_is_not_fetched(pushed):
+    pushed.put("alice/tiny", {"last-checkpoint/optimizer.pt": b"pickle", "last-checkpoint/config.json": b"{}"})
+    assert not (download("alice/tiny") / "last-checkpoint").exists()
 
 
-def test_a_wrong_hash_is_refused_and_forgotten(pushed, tiny_checkpoint):
-    pushed.faults.append(Fault("GET", "config.json|model.safetensors", "corrupt", times=1))
-    with pytest.raises(RepositoryError, match=r"arrived with another hash .* try again"):
-        download("alice/tiny")
-    assert_pulls_same(tiny_checkpoint)
-
-
-def test_models_load_from_the_commit_that_was_checked(pushed, tiny_checkpoint, monkeypatch):
+def test_all_files_are_of_one_commit(pushed, tiny_checkpoint, monkeypatch):
     source = open_source("alice/tiny", "main")
     assert source.commit == pushed.repository("alice/tiny").find("main")
     fetched = pushed.sent("GET .*/resolve/")
+    pushed.put("alice/tiny", edited(pushed.repository("alice/tiny"), "config.json", afn="relu"))
     model = source.model(GPTForCausalLM)
+    assert model.config.afn == "gelu"
     assert pushed.sent("GET .*/resolve/") == fetched
     assert model.name_or_path == model.config.name_or_path == "alice/tiny"
     own = open_source(tiny_checkpoint)
@@ -223,33 +194,107 @@ def test_models_load_from_the_commit_that_was_checked(pushed, tiny_checkpoint, m
     assert open_source("alice/tiny").commit == source.commit
 
 
-def test_a_damaged_cache_is_noticed_offline(pushed, monkeypatch):
-    file = (download("alice/tiny") / "model.safetensors").resolve()
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    file.chmod(0o644)
-    file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(RepositoryError, match="is cut short"):
-        open_source("alice/tiny")
+def test_an_adapter_and_its_base_model_come_from_the_hub(pushed, tiny_checkpoint, tmp_path):
+    model = GPTForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=3)
+    adapted = get_peft_model(model, adapter_config("lora", model.config))
+    adapted.save_pretrained(tmp_path / "lora")
+    (tmp_path / "lora" / HEAD_CONFIG).write_text(json.dumps(head_config(adapted)))
+    push(tmp_path / "lora", "alice/lora", base_model="alice/tiny")
+    assert load_adapter("alice/lora").config.num_labels == 3
+    assert read_checkpoint("alice/lora").head == "sequence-classification"
+    with pytest.raises(ValueError, match=r"its base model alice/lora is an adapter itself\. Merge that one first"):
+        load_adapter("alice/lora", "alice/lora")
+    files = pushed.repository("alice/lora").files()
+    other = {"peft_type": "MULTITASK_PROMPT_TUNING", "prompt_tuning_init_state_dict_path": "x.pt"}
+    changed = json.loads(files["adapter_config.json"].data) | other
+    pushed.put("alice/lora", {"adapter_config.json": json.dumps(changed).encode()})
+    with pytest.raises(ValueError, match=r"of the method MULTITASK_PROMPT_TUNING|x\.pt"):
+        load_adapter("alice/lora")
 
 
-@pytest.mark.slow
-def test_the_server_can_be_started_by_hand(tmp_path):
-    command = [sys.executable, "-m", "tests.support.local_hub", "--port", "0"]
-    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
-        lines = [process.stdout.readline().strip() for _ in range(3)]
-        values = dict(line.removeprefix("export ").split("=", 1) for line in lines)
-        assert HfApi(endpoint=values["HF_ENDPOINT"]).endpoint.startswith("http://127.0.0.1:")
-        assert values["HF_TOKEN"] == TOKEN
-        process.terminate()
+def stock_files(folder: Path, with_bin: bool = False) -> dict[str, bytes]:
+    model = stock_model(OpenAIGPTLMHeadModel)
+    if with_bin:
+        save_old_bin(model, folder)
+    else:
+        model.save_pretrained(folder)
+    write_vocabulary(folder, tokenizer=True)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_of_stock_repositories_only_what_is_read_is_fetched(hub, tmp_path):
+    others = dict.fromkeys(("pytorch_model.bin", "flax_model.msgpack", "tf_model.h5", "rust_model.ot", "a.py"), b"x")
+    hub.put("alice/stock", stock_files(tmp_path / "stock") | others)
+    hub.requests.clear()
+    for source in (open_source("alice/stock"), open_source("alice/stock", weights=False)):
+        assert source.kind == "openai-gpt"
+        assert source.model(GPTForCausalLM).config.vocab_size == len(source.tokenizer())
+    assert read_checkpoint("alice/stock").kind == "openai-gpt"
+    assert hub.sent(r"GET .*/resolve/.*(bin|msgpack|h5|ot|py)$") == 0
+
+
+def test_bin_alone_is_for_the_converter(hub, tmp_path):
+    hub.put("alice/old", stock_files(tmp_path / "old", with_bin=True))
+    with pytest.raises(RepositoryError, match=r"can be converted: scripts/convert\.py alice/old FOLDER"):
+        open_source("alice/old")
+    assert read_checkpoint("alice/old").config.n_layer == 2
+    hub.put("alice/old", {"pytorch_model.bin": pickle.dumps(Trap(tmp_path / "ran"))})
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin"):
+        read_checkpoint("alice/old")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["base", "classifier", "choices"])
+def test_what_version_0_1_published_is_fetched_and_loads(hub, tmp_path, name):
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    files = (path for path in (tmp_path / "published" / name).iterdir() if path.is_file())
+    hub.put(f"alice/{name}", {path.name: path.read_bytes() for path in files})
+    source = open_source(f"alice/{name}")
+    assert not list(source.folder.glob("*.py"))
+    assert type(source.tokenizer()) is GPTTokenizer
+    assert source.model(GPTForCausalLM).config.n_layer == source.config().n_layer
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "offline", "message"),
+    [
+        (None, False, r"model_card/gpt-mini: there is no such .* and the Hub has none of that name"),
+        ("http://127.0.0.1:9", False, r"model_card/gpt-mini: there is no such .* and the Hub could not be asked \("),
+        (None, True, r"model_card/gpt-mini: there is no such .* its cache holds no copy"),
+    ],
+    ids=["not on the Hub", "no network", "offline"],
+)
+def test_a_mistyped_name_is_said_in_one_line(hub, monkeypatch, endpoint, offline, message):
+    if endpoint:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
+    with pytest.raises(ValueError, match=message) as error:
+        open_source("model_card/gpt-mini")
+    assert "\n" not in str(error.value)
+
+
+def test_other_wrong_names(pushed, tiny_checkpoint):
+    with pytest.raises(ValueError, match="has no revision v9 on the Hub"):
+        open_source("alice/tiny", "v9")
+    with pytest.raises(ValueError, match=r"\.\./nowhere: there is no such file or folder\.$"):
+        open_source("../nowhere")
+    with pytest.raises(ValueError, match="is a file: name the folder"):
+        open_source(tiny_checkpoint / "config.json")
+
+
+def test_what_a_hub_id_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "alice" / "here").mkdir(parents=True)
+    assert all(map(is_hub_id, ("alice/model", "gpt2")))
+    assert not any(map(is_hub_id, ("alice/here", "./model", "a/b/c", "~/model", "/model", "alice/a model", "")))
 
 
 def test_the_stock_client_sees_an_ordinary_hub(pushed):
     api = HfApi()
     assert api.whoami()["name"] == "alice"
-    assert api.repo_exists("alice/tiny")
     assert not api.repo_exists("alice/none")
-    assert not api.revision_exists("alice/tiny", "none")
-    assert api.file_exists("alice/tiny", "config.json")
     assert [branch.name for branch in api.list_repo_refs("alice/tiny").branches] == ["main"]
     folder = Path(snapshot_download("alice/tiny"))
     assert sorted(path.name for path in folder.iterdir()) == sorted(api.list_repo_files("alice/tiny"))
+    assert type(AutoTokenizer.from_pretrained("alice/tiny")) is GPTTokenizer
