@@ -47,6 +47,7 @@ def add_code(folder: Path) -> None:
     for name, entries in maps.items():
         write_json(folder / name, read_json(folder / name) | {"auto_map": entries})
     for file in code_files(*owners) if owners else ():
+        (folder / file.name).unlink(missing_ok=True)  # not what it may be a link to
         shutil.copyfile(file, folder / file.name)
 
 
