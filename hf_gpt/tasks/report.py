@@ -23,6 +23,8 @@ from .spec import MULTI_LABEL, TaskSpec
 
 # From this ratio of the most frequent class to the rarest on, the data's imbalance is called out.
 _IMBALANCE = 4
+# A model that has made fewer updates need not have learnt anything.
+_FEW_UPDATES = 30
 
 
 def describe_task(task: TaskData, encoded: dict[str, Dataset], tokenizer: GPTTokenizer) -> str:
@@ -107,16 +109,23 @@ def _flat(labels: Iterable[Any]) -> Iterator[Any]:
         yield from label if isinstance(label, list) else (label,)
 
 
-def chance_warning(spec: TaskSpec, train: Dataset, evaluated: Dataset, score: float) -> str | None:
-    """A warning if a score cannot be told from the level of chance (two standard errors), else `None`."""
+def chance_warning(
+    spec: TaskSpec, train: Dataset, evaluated: Dataset, score: float, updates: int | None = None
+) -> str | None:
+    """
+    A warning if a score after so many updates cannot be told from the level of chance (two standard errors), else
+    `None`.
+    """
     chance = chance_level(spec, train, evaluated)
     margin = 2 * math.sqrt(max(chance * (1 - chance), 0.25 * (chance == 0)) / max(1, len(evaluated)))
     if score > chance + margin:
         return None
+    found = f"{spec.main_metric} {score:.3f} cannot be told from chance ({chance:.3f} on {len(evaluated):,} rows)"
+    if updates is not None and updates < _FEW_UPDATES:
+        return f"{found} after {updates} update{'s' * (updates != 1)}: train on more rows, or for longer."
     return (
-        f"{spec.main_metric} {score:.3f} cannot be told from chance ({chance:.3f} on {len(evaluated):,} "
-        "rows): the model has learnt nothing from these labels. Check the labels and the first example above, raise "
-        "--num_train_epochs, or try other --learning_rate and --seed values; small pretrained models need more "
+        f"{found}: the model has learnt nothing from these labels. Check the labels and the first example above, "
+        "raise --num_train_epochs, or try other --learning_rate and --seed values; small pretrained models need more "
         "of both."
     )
 

@@ -15,9 +15,9 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, TrainOutput, rotate_checkpoints
-from transformers.utils import SAFE_WEIGHTS_NAME
+from transformers.utils import ADAPTER_CONFIG_NAME, SAFE_WEIGHTS_NAME
 
-from ..files import UNFINISHED, read_json
+from ..files import UNFINISHED, read_json, write_json
 from ..hub import push
 from .optimization import clip_gradients, get_release_schedule
 from .pushing import check_can_push, push_checkpoint
@@ -210,10 +210,17 @@ class WholeCheckpointTrainer(Trainer):
             self.args.save_total_limit = limit
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """As the Trainer does, without its pickle of the arguments, which nothing reads."""
+        """As the Trainer does, without its pickle of the arguments, which nothing reads; equal runs, equal files."""
         super().save_model(output_dir, _internal_call)
-        if self.args.should_save:
-            (Path(output_dir or self.args.output_dir) / "training_args.bin").unlink(missing_ok=True)
+        if not self.args.should_save:
+            return
+        folder = Path(output_dir or self.args.output_dir)
+        (folder / "training_args.bin").unlink(missing_ok=True)
+        if (adapter := folder / ADAPTER_CONFIG_NAME).is_file():
+            # peft writes sets of names, in an order that differs from process to process.
+            values = read_json(adapter)
+            names = {key for key, value in values.items() if isinstance(value, list) and key.endswith("modules")}
+            write_json(adapter, {key: sorted(value) if key in names else value for key, value in values.items()})
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         if self.is_world_process_zero() and self.args.hub_strategy != HubStrategy.END:

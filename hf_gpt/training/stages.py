@@ -167,7 +167,8 @@ class Prepared:
         args, history = self.model_args, trainer.state.log_history
         train, validation = part.rows["train"], part.rows["validation"]
         score = scores["validation"].get(part.spec.main_metric)
-        doubt = None if score is None else chance_warning(part.spec, train, validation, score)
+        steps = trainer.state.global_step
+        doubt = None if score is None else chance_warning(part.spec, train, validation, score, steps)
         return {
             "task": part.spec.name,
             "main_metric": part.spec.main_metric,

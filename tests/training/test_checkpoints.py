@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -173,49 +174,76 @@ def best_checkpoint(output: Path) -> str:
     return Path(state["best_model_checkpoint"]).name
 
 
-def results_of(output: Path) -> dict:
-    """What a run left, but for its time and that it went on from a checkpoint."""
-    record = json.loads((output / "metrics.json").read_text())
-    kept = {name: value for name, value in record.items() if name not in ("train_seconds", "resumed")}
-    return {
-        "record": kept,
-        "predictions": (output / "predictions.tsv").read_text(),
-        "steps": {*checkpoints_in(output)},
-    }
+def files_of(folder: Path) -> dict[str, object]:
+    """Every file of a finished run, without what the clock says and the note that it was resumed."""
+    found = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = str(path.relative_to(folder))
+        if path.suffix == ".json":
+            found[name] = without_times(json.loads(path.read_text()))
+        elif path.name in ("README.md", "card.yaml"):
+            lines = path.read_text().splitlines()
+            found[name] = [line for line in lines if not re.search(r"second|resumed|took|interrupt|minute", line)]
+        elif path.name != ".lock":
+            found[name] = path.read_bytes()
+    return found
 
 
-LAST_STEP = {
-    "full": [],
-    "epochs": ["--max_steps", "-1", "--num_train_epochs", "0.7"],
-    "lora": ["--adaptation", "lora"],
-    "frozen": ["--adaptation", "frozen"],
-    "accumulation": ["--gradient_accumulation_steps", "2", "--per_device_train_batch_size", "4"],
+def without_times(value):
+    """A JSON value without durations, and without what says whether a run was resumed."""
+    if isinstance(value, dict):
+        times = re.compile("second|resumed|runtime|flos")
+        return {key: without_times(each) for key, each in value.items() if not times.search(key)}
+    # The log has a line at the end of training of its own.
+    if isinstance(value, list):
+        return [without_times(each) for each in value if not (isinstance(each, dict) and "train_runtime" in each)]
+    return value
+
+
+SMALL = ["--max_train_rows", 40, "--max_eval_rows", 12, "--per_device_train_batch_size", 8, "--learning_rate", 1e-3]
+SMALL += ["--max_steps", 6, "--save_strategy", "steps", "--save_steps", 2, "--save_total_limit", 3]
+SMALL += ["--eval_strategy", "steps", "--eval_steps", 2]
+KINDS = {
+    "full": ["--task", "questions"],
+    "lora": ["--task", "questions", "--adaptation", "lora"],
+    "houlsby": ["--task", "questions", "--adaptation", "houlsby"],
+    "frozen": ["--task", "questions", "--adaptation", "frozen"],
+    "chain-thaw": ["--task", "questions", "--unfreeze", "chain_thaw"],
+    "accumulated": ["--task", "questions", "--gradient_accumulation_steps", 2, "--num_train_epochs", 2],
+    "tagging": ["--task", "custom", "--task_family", "tagging"],
+    "several tasks": ["--tasks", "questions", "stories"],
 }
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
-@pytest.mark.parametrize("flags", LAST_STEP.values(), ids=LAST_STEP)
-def test_a_run_that_has_ended_inside_an_epoch_trains_no_further(flags, tiny_checkpoint, tmp_path):
-    output = tmp_path / "out"
-    flags = [
-        "--model_name_or_path",
-        tiny_checkpoint,
-        *FLAGS,
-        "--schedule",
-        "warmup_constant",
-        "--max_steps",
-        "5",
-        *flags,
-    ]
-    finetune(*flags, "--output_dir", output)
-    first = results_of(output)
-    assert first["record"]["steps"] == max(first["steps"]) == 5
-    weights = next(output.glob("*model.safetensors"))
-    before = shutil.copy(weights, tmp_path / "before.safetensors")
-    for _ in range(2):
-        finetune(*flags, "--output_dir", output, "--resume_from_checkpoint", "last")
-        assert results_of(output) == first
-        assert_same(weights, before, torch.equal)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind in ("full", "lora") else pytest.mark.slow) for kind in KINDS]
+)
+def test_every_file_of_a_run_that_was_resumed_is_that_of_the_whole_run(kind, tiny_checkpoint, tmp_path):
+    """Killed with steps left, after the last step, after a part of the final files, or when all was finished."""
+    output = tmp_path / "run" / "out"
+    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", output, *SMALL, *KINDS[kind]]
+    if kind == "tagging":
+        rows = [
+            {"words": [f"Ada{n}", "sees", "Rome"][: 1 + n % 3], "tags": ["X", "Y", "Z"][: 1 + n % 3]}
+            for n in range(40)
+        ]
+        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        flags += ["--train_file", tmp_path / "rows.jsonl", "--words_column", "words", "--label_column", "tags"]
+    finetune(*flags)
+    whole, expected = output.rename(tmp_path / "whole"), files_of(tmp_path / "whole")
+    for left in ([2], [2, 4], [2, 4, 6], "all but the record", "all"):
+        shutil.copytree(whole, output)
+        if left != "all":
+            (output / "metrics.json").unlink()
+        if isinstance(left, list):
+            for path in {*output.iterdir()} - {output / f"checkpoint-{step}" for step in left}:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        finetune(*flags, "--resume_from_checkpoint", "last")
+        found = files_of(output)
+        assert found.keys() == expected.keys(), left
+        assert not [name for name, value in found.items() if value != expected[name]], left
+        shutil.rmtree(output)
 
 
 DIVERGING = ["--learning_rate", "1e30", "--max_grad_norm", "0", "--warmup", "0", "--optimizer", "trainer"]

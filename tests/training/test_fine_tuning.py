@@ -363,6 +363,7 @@ def test_chance_is_called_out():
     spec = get_task("questions")
     assert "cannot be told from chance (0.500" in chance_warning(spec, labels, labels, 0.56)
     assert chance_warning(spec, labels, labels, 0.6) is None
+    assert "rows) after 3 updates: train on more rows, or for longer" in chance_warning(spec, labels, labels, 0.5, 3)
     # The most frequent training class is not among these few rows; any other answer would be right now and then.
     others = Dataset.from_dict({"label": [1, 2, 3]})
     assert chance_level(spec, labels, others) == pytest.approx(1 / 6)
