@@ -1,68 +1,53 @@
-"""The original GPT (Radford et al., 2018) for transformers: importing this package registers its classes."""
+"""
+The original GPT (Radford et al., 2018) for transformers.
+
+Importing this package registers its classes with transformers and peft (see `registration`) and takes no time: what
+its names stand for is imported when they are first used.
+"""
 
 from importlib import import_module
 from typing import Any
 
-import transformers
-
-from .adapters import adapter_config, load_adapter
-from .conversion import stock
-from .model import modeling_gpt
-from .model.configuration_gpt import AUTO_MAP, GPTConfig
-from .model.modeling_gpt import (
-    GPTForCausalLM,
-    GPTForMaskedLM,
-    GPTForMultipleChoice,
-    GPTForQuestionAnswering,
-    GPTForSequenceClassification,
-    GPTForTokenClassification,
-    GPTModel,
-    GPTPreTrainedModel,
-    GPTTaskOutput,
-)
-from .model.tokenization_gpt import GPTTokenizer
+from . import registration
 
 __version__ = "0.1.0"
 
-transformers.AutoConfig.register(GPTConfig.model_type, GPTConfig, exist_ok=True)
-transformers.AutoTokenizer.register(GPTConfig, fast_tokenizer_class=GPTTokenizer, exist_ok=True)
-for _auto_class, _reference in AUTO_MAP.items():
-    if _auto_class != "AutoConfig":
-        _model_class = getattr(modeling_gpt, _reference.removeprefix("modeling_gpt."))
-        getattr(transformers, _auto_class).register(GPTConfig, _model_class, exist_ok=True)
-
-stock.install()
-
-# What training needs, read when it is asked for.
-_TRAINING = {
+# Public name -> its module.
+_MODULES = {
     "FineTuningArguments": "training.arguments",
+    "GPTConfig": "model.configuration_gpt",
+    "GPTForCausalLM": "model.modeling_gpt",
+    "GPTForMaskedLM": "model.modeling_gpt",
+    "GPTForMultipleChoice": "model.modeling_gpt",
+    "GPTForQuestionAnswering": "model.modeling_gpt",
+    "GPTForSequenceClassification": "model.modeling_gpt",
+    "GPTForTokenClassification": "model.modeling_gpt",
+    "GPTModel": "model.modeling_gpt",
+    "GPTPreTrainedModel": "model.modeling_gpt",
+    "GPTTaskOutput": "model.modeling_gpt",
+    "GPTTokenizer": "model.tokenization_gpt",
     "GPTTrainer": "training.trainer",
     "TokenTreeCollator": "trees.collators",
+    "adapter_config": "adapters",
+    "load_adapter": "adapters",
     "token_trees": "training.rows",
 }
+# Submodules that are there as attributes after `import hf_gpt`.
+_SUBPACKAGES = ("adapters", "cards", "conversion", "files", "hub", "loading", "model", "tasks", "trees")
 
-__all__ = [
-    "FineTuningArguments",
-    "GPTConfig",
-    "GPTForCausalLM",
-    "GPTForMaskedLM",
-    "GPTForMultipleChoice",
-    "GPTForQuestionAnswering",
-    "GPTForSequenceClassification",
-    "GPTForTokenClassification",
-    "GPTModel",
-    "GPTPreTrainedModel",
-    "GPTTaskOutput",
-    "GPTTokenizer",
-    "GPTTrainer",
-    "TokenTreeCollator",
-    "adapter_config",
-    "load_adapter",
-    "token_trees",
-]
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _TRAINING:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_TRAINING[name]}", __name__), name)
+    if name in _MODULES:
+        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    if name in _SUBPACKAGES:
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBPACKAGES})
+
+
+registration.register()

@@ -5,8 +5,8 @@ Parameter-efficient fine-tuning through peft: settings of every method, loading 
     model = load_adapter("outputs/questions-lora")
     model = load_adapters({"questions": "outputs/questions-lora", "trec": "outputs/trec-lora"})
 
-Importing this module registers `HOULSBY`, `BITFIT` and the task type `GPT_TASK` with peft, and tells it the modules of
-`hf_gpt` models that its methods adapt by default.
+peft knows `HOULSBY`, `BITFIT` and the task type `GPT_TASK`, and the modules of `hf_gpt` models that its methods adapt by
+default, from `hf_gpt.registration`.
 """
 
 import json
@@ -38,7 +38,6 @@ from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS
 from .methods import BitFitConfig, HoulsbyConfig
-from .registration import register
 from .virtual_tokens import GPT_TASK
 
 # The head of the task models: drawn anew for a task, so it is trained and saved whole.
@@ -444,6 +443,3 @@ def merge_adapter(model: PeftModel) -> PreTrainedModel:
             own = module.unload_and_optionally_merge_module(merge=True, safe_merge=False, adapter_names=None)
             plain.set_submodule(name, own)
     return plain
-
-
-register()

@@ -1,8 +1,8 @@
 """
 Checkpoints of transformers' own `openai-gpt` and `gpt2`: their configuration and weights under our names, and back.
 
-`install` lets `GPTConfig.from_pretrained` and `GPTFor*.from_pretrained` read them as they are; `hf_gpt` calls it when
-it is imported. What is uploaded with a model knows nothing of them.
+`install` lets `GPTConfig.from_pretrained` and `GPTFor*.from_pretrained` read them as they are; it is
+called when one of them is first used (`hf_gpt.registration`). What is uploaded with a model knows nothing of them.
 """
 
 import math
