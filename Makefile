@@ -10,11 +10,11 @@ SENTENCE := She opened the door of the old house, and the dog ran to her.
 # All cores, a file at a time, as tests of one file share what they trained.
 PARALLEL := -n auto --dist loadfile
 QUICKLY := not slow and not gpu and not network
-CORE := tests/test_rooms.py tests/model tests/trees tests/tasks
+CORE := tests/test_import_order.py tests/model tests/trees tests/tasks
 RUNNERS := pytest pytest-timeout pytest-xdist hypothesis psutil
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo gallery test test-quick test-slow test-upstream test-lowest test-latest lint help-texts format
+.PHONY: help setup demo gallery test test-quick test-slow test-upstream test-lowest test-latest lint format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  \1\t/' | expand -t 17
@@ -71,9 +71,6 @@ test-latest: $(STAMP) ## Run the quick tests with the newest versions that pypro
 lint: $(STAMP) ## Check style and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-
-help-texts: $(STAMP) ## Write what --help prints, scripts/help, anew
-	$(BIN)/python scripts/quick_start.py
 
 format: $(STAMP) ## Put style and formatting right
 	$(BIN)/ruff check --fix .

@@ -19,7 +19,7 @@ def main() -> None:
         print("usage: hf-gpt COMMAND [--flag value ...]\n")
         for name, summary in names.items():
             print(f"  {name.replace('_', '-'):18}{summary}")
-        print("\nhf-gpt COMMAND --help tells its flags.")
+        print("\nhf-gpt COMMAND --help lists its flags.")
         return
     if word == "--version":
         print(__version__)
@@ -36,6 +36,12 @@ def main() -> None:
         sys.exit(2)
     # What help texts and errors name.
     sys.argv[:2] = [f"hf-gpt {word}"]
+    run(name)
+
+
+def run(name: str) -> None:
+    """Import a command, a module of `hf_gpt.commands`, and run it."""
+    commands.exit_when_stopped()
     import_module(f"{commands.__name__}.{name}").main()
 
 

@@ -1,10 +1,6 @@
 """`python scripts/pretrain.py --help`; the command itself is hf_gpt/commands/pretrain.py."""
 
-from quick_start import quick_start
-
-quick_start(__name__)
-
-from hf_gpt.commands.pretrain import main
+from hf_gpt.__main__ import run
 
 if __name__ == "__main__":
-    main()
+    run("pretrain")

@@ -5,8 +5,8 @@ Parameter-efficient fine-tuning through peft: settings of every method, loading 
     model = load_adapter("outputs/questions-lora")
     model = load_adapters({"questions": "outputs/questions-lora", "trec": "outputs/trec-lora"})
 
-peft knows `HOULSBY`, `BITFIT` and the task type `GPT_TASK`, and the modules of `hf_gpt` models that its methods adapt by
-default, from `hf_gpt.registration`.
+peft knows `HOULSBY`, `BITFIT`, the task type `GPT_TASK` and the modules of `hf_gpt` models that its methods adapt by
+default from `hf_gpt.registration`.
 """
 
 import json

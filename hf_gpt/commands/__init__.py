@@ -1,7 +1,8 @@
 """
 What a user types, one module a command; run by `scripts/`, `hf-gpt` and `python -m hf_gpt`.
 
-Here stands what all share: flags with defaults from YAML, errors in one line, and a word on how to go on.
+Here stands what all share: flags with defaults from YAML, and errors and interruptions that end with one line.
+transformers is imported inside functions, so that the list of commands and a mistyped one are answered at once.
 """
 
 import ast
@@ -11,106 +12,82 @@ import functools
 import gc
 import json
 import os
-import re
 import signal
 import sys
-import textwrap
 import time
 import warnings
-from argparse import ArgumentError, ArgumentParser
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from enum import Enum
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from pkgutil import iter_modules
 from types import FrameType
-from typing import Any, NoReturn, get_origin
-
-import httpx
-import transformers
-import yaml
-from huggingface_hub.errors import EntryNotFoundError, RevisionResolutionError, StrictDataclassError
-from transformers import HfArgumentParser, TrainingArguments
-
-from ..files import read_yaml
+from typing import Any, NoReturn
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# What libraries raise for a user's mistake, besides ValueError and OSError.
-_USER_ERRORS = (yaml.YAMLError, httpx.HTTPError, EntryNotFoundError, RevisionResolutionError, StrictDataclassError)
 # Settings whose value is a file or folder to read, or several, or NAME=FOLDER.
 _PATHS = {"model_name_or_path", "tokenizer_name", "tokenizer", "base_model", "data_dir", "data_dirs", "text_files"}
 _PATHS |= {"train_file", "validation_file", "validation_files", "test_file", "input_files", "file", "pairs", "compare"}
 _PATHS |= {"other", "mask", "classifier", "multiple_choice", "tagger", "fill_mask", "question_answering"}
-# What other programs call our flags.
-_SYNONYMS = {
-    word: flag
-    for flag, words in {
-        "per_device_train_batch_size": "batch_size bs train_batch_size",
-        "per_device_eval_batch_size": "eval_batch_size",
-        "learning_rate": "lr",
-        "num_train_epochs": "epochs num_epochs",
-        "max_steps": "steps",
-        "model_name_or_path": "model model_path model_name",
-        "resume_from_checkpoint": "checkpoint resume",
-        "output_dir": "output out save_dir",
-        "overwrite_output_dir": "overwrite",
-        "task": "dataset task_name",
-        "max_length": "max_seq_length",
-        "class_names": "labels label_names",
-        "task_family": "family",
-        "warmup": "warmup_ratio",
-        "weight_decay": "wd",
-    }.items()
-    for word in words.split()
-}
-_NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)[eE][-+]?\d+|-inf|-nan")
 _CONFIG_HELP = (
     "YAML file of defaults, `name: value` lines, which flags override. A relative path in it that is not in the "
-    "working directory is looked for beside the file, then in the repository."
+    "working directory is looked for next to the file, then in the repository."
 )
-_VALUES = {bool: "true|false", int: "N", float: "X"}
-_WIDTH, _COLUMN = 110, 34
+# Bars are shown where work takes long only; tqdm reads it when it is imported.
+os.environ.setdefault("TQDM_DELAY", "3")
 
 
-def command(resume: str | None = None) -> Callable[[Callable[[], None]], Callable[[], None]]:
+def command(resume: str = "") -> Callable[[Callable[[], None]], Callable[[], None]]:
     """
-    Decorator of a script's `main`: a user's mistake ends with one line and exit status 2, Ctrl-C and SIGTERM with one
-    line, which tells how to go on where that is possible (`resume`), and 130 or 143, and bars and warnings that
-    concern only developers are not shown. Any other error keeps its traceback.
+    Decorator of a command's `main`: a user's mistake ends with one line and exit status 2; Ctrl-C and SIGTERM, however
+    often they come, with one line, which says how to resume where that is possible (`resume`), and 130 or 143; any
+    other error keeps its traceback. Bars and warnings that concern only developers are not shown.
     """
 
     def decorate(main: Callable[[], None]) -> Callable[[], None]:
         @functools.wraps(main)
         def run() -> None:
-            with _signals() as stopped, warnings.catch_warnings():
-                # peft reads it of every model that it wraps.
-                warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-                # The bar of every checkpoint's shards; the Trainer's own stays.
-                transformers.utils.logging.disable_progress_bar()
-                try:
+            from transformers.utils import logging
+
+            # The bar of every checkpoint's shards; the Trainer's own stays.
+            logging.disable_progress_bar()
+            arrived: list[int] = []
+            before = _interrupt_by_signals(arrived, resume)
+            try:
+                with warnings.catch_warnings():
+                    # peft reads it of every model that it wraps.
+                    warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
                     return main()
-                except (Exception, KeyboardInterrupt) as error:
-                    # After a stop a process may fail because another one is gone already.
-                    if stopped or isinstance(error, KeyboardInterrupt):
-                        number = stopped[0] if stopped else signal.SIGINT
-                        text, status = f"stopped ({signal.Signals(number).name}). {resume or ''}".strip(), 128 + number
-                    elif isinstance(error, (ValueError, OSError, *_USER_ERRORS)):
-                        text, status = " ".join(str(error).split()) or type(error).__name__, 2
-                    else:
-                        raise
-                # Closes progress bars that only the error's frames held, so that nothing follows the line.
-                gc.collect()
-                _end(text, status)
+            except (Exception, KeyboardInterrupt) as error:
+                # After a stop a process may fail because another one is gone already.
+                stop = arrived[0] if arrived else signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
+                if stop is None and not _is_for_the_user(error):
+                    raise
+                text = " ".join(str(error).split()) or type(error).__name__
+            finally:
+                if not arrived:
+                    _set_handlers(before)
+            # Closes progress bars that only the error's frames held, so that nothing follows the line.
+            gc.collect()
+            if stop is not None:
+                _end_stopped(stop, resume)
+            _print_line(text, is_error=True)
+            sys.exit(2)
 
         return run
 
     return decorate
 
 
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM interrupt this process, and not those that it forks; yields the signals that arrived."""
-    arrived: list[int] = []
+def _set_handlers(handlers: dict[int, Any]) -> dict[int, Any]:
+    """Returns the handlers of before."""
+    return {number: signal.signal(number, handler) for number, handler in handlers.items()}
+
+
+def _interrupt_by_signals(arrived: list[int], resume: str) -> dict[int, Any]:
+    """
+    The first SIGINT or SIGTERM, noted in `arrived`, raises `KeyboardInterrupt` in this process, not in those that it
+    forks; a second one ends it at once.
+    """
     owner = os.getpid()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -118,19 +95,48 @@ def _signals() -> Iterator[list[int]]:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         arrived.append(number)
+        if len(arrived) > 1:
+            _end_stopped(arrived[0], resume, at_once=True)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield arrived
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return _set_handlers({signal.SIGINT: stop, signal.SIGTERM: stop})
 
 
-def _end(text: str, status: int) -> NoReturn:
-    """Print the line, in the first of several processes, and exit; an error is told to a launcher, too."""
-    is_error = status == 2
+def exit_when_stopped() -> None:
+    """Until a command has been imported, SIGINT and SIGTERM end the process at once: there is nothing to finish."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        _end_stopped(number, at_once=True)  # what is imported might catch an exception
+
+    _set_handlers({signal.SIGINT: stop, signal.SIGTERM: stop})
+
+
+def _end_stopped(number: int, resume: str = "", at_once: bool = False) -> NoReturn:
+    """Print the one line of a stopped process and end; signals that follow print nothing further."""
+    _set_handlers({signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_IGN})
+    _print_line(f"stopped ({signal.Signals(number).name}). {resume}".strip())
+    if at_once:
+        os._exit(128 + number)
+
+    def leave(later: int, frame: FrameType | None) -> None:
+        os._exit(128 + number)
+
+    _set_handlers({signal.SIGINT: leave, signal.SIGTERM: leave})
+    sys.exit(128 + number)
+
+
+def _is_for_the_user(error: BaseException) -> bool:
+    """Whether an error is a user's mistake, or the network's: what libraries raise for these, besides OSError."""
+    from httpx import HTTPError
+    from huggingface_hub.errors import EntryNotFoundError, RevisionResolutionError, StrictDataclassError
+    from yaml import YAMLError
+
+    errors = (ValueError, OSError, YAMLError, HTTPError, EntryNotFoundError, RevisionResolutionError)
+    return isinstance(error, (*errors, StrictDataclassError))
+
+
+def _print_line(text: str, is_error: bool = False) -> None:
+    """Print a line with the program's name in the first of several processes; an error is reported to a launcher."""
     line = f"{Path(sys.argv[0]).name}: {text}"
     # torchrun's, and so accelerate's: the launcher's report of the failure ends with what stands there.
     report = os.environ.get("TORCHELASTIC_ERROR_FILE")
@@ -139,7 +145,6 @@ def _end(text: str, status: int) -> NoReturn:
         print(line if is_error else f"\n{line}", file=sys.stderr, flush=True)
     if is_error and report:
         Path(report).write_text(json.dumps({"message": line, "timestamp": int(time.time())}), encoding="utf-8")
-    sys.exit(status)
 
 
 def summaries(folder: Path) -> dict[str, str]:
@@ -152,7 +157,7 @@ def summaries(folder: Path) -> dict[str, str]:
 
 
 def nearest(word: str, names: Iterable[str], program: str) -> str:
-    """A guess at what was meant by a name that there is not, in an error of `program`."""
+    """A guess at what was meant by an unknown name, in an error of `program`."""
     near = difflib.get_close_matches(word, names, n=1)
     return f"did you mean {near[0]}?" if near else f"{program} --help lists all."
 
@@ -165,11 +170,23 @@ def shown(document: str, program: str) -> str:
 
 
 def parse_arguments(
-    dataclass_types: Sequence[type], argv: Sequence[str] | None = None, **description: Any
+    dataclass_types: Sequence[type],
+    argv: Sequence[str] | None = None,
+    description: str = "",
+    prog: str | None = None,
+    groups: dict[str, Sequence[str]] | None = None,
+    positional: dict[str, str] | None = None,
 ) -> tuple[Any, ...]:
     """
-    Parse flags (`argv` is without the program's name), with defaults from the YAML file that `--config` names;
-    `description` are further arguments of `CommandParser`, for its help text.
+    Parse flags, with defaults from the YAML file that `--config` names.
+
+    Args:
+        dataclass_types (sequence of `type`): their fields are the flags.
+        argv (sequence of `str`, *optional*): what to parse, without the program's name; by default the command line.
+        description (`str`, *optional*): the command's docstring.
+        prog (`str`, *optional*): the program's name.
+        groups (`dict`, *optional*): titles and flags of the groups that stand first in the help text.
+        positional (`dict`, *optional*): positional arguments and their help.
 
     Returns:
         One instance per dataclass, and a namespace if there are positional arguments.
@@ -178,169 +195,89 @@ def parse_arguments(
         ValueError: for flags and settings that are unknown or wrong, and for a file that cannot be read.
         SystemExit: after `--help`.
     """
-    return CommandParser(dataclass_types, **description).parse(sys.argv[1:] if argv is None else argv)
+    from transformers import HfArgumentParser
+
+    argv = list(sys.argv[1:] if argv is None else argv)
+    prog = prog or Path(sys.argv[0]).name
+    usage = " ".join([prog, *(positional or {}), "[--flag value ...]"])
+    settings = {"usage": usage, "description": shown(description, prog), "formatter_class": _HelpFormatter}
+    parser = HfArgumentParser(dataclass_types, allow_abbrev=False, **settings)
+    first = ArgumentParser(add_help=False, allow_abbrev=False)
+    for each in (parser, first):
+        each.error = _refuse
+        each.add_argument("--config", metavar="FILE", help=_CONFIG_HELP)
+    for name, text in (positional or {}).items():
+        parser.add_argument(name, help=text)
+    _set_groups(parser, dataclass_types, groups or {})
+    config = first.parse_known_args(argv)[0].config
+    flags = [*([] if config is None else _flags_of(Path(config), parser, prog)), *argv]
+    unknown = parser.parse_known_args(flags)[1]
+    if unknown:
+        word = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
+        guess = nearest(word.lstrip("-").replace("-", "_"), [action.dest for action in parser._actions], prog)
+        raise ValueError(f"there is no flag {word}; {guess.replace('mean ', 'mean --')}")
+    try:
+        parsed = parser.parse_args_into_dataclasses(flags)
+    except (TypeError, OverflowError, ImportError, RuntimeError) as error:
+        # Nothing but the values of flags has been looked at so far.
+        raise ValueError(str(error)) from error
+    return parsed if positional else parsed[: len(dataclass_types)]
 
 
-class CommandParser(HfArgumentParser):
-    """
-    `HfArgumentParser` with `--config`, guesses at what it does not know, and a help text: `groups` are titles and
-    flags of the groups that stand first in it; what is in none stands behind them, by dataclass, and the Trainer's own
-    flags last. `positional` are positional arguments with their help.
-    """
+class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
+    """Descriptions as they are written, and each flag under the first of its names."""
 
-    def __init__(
-        self,
-        dataclass_types: Sequence[type],
-        description: str | None = None,
-        prog: str | None = None,
-        groups: dict[str, Sequence[str]] | None = None,
-        positional: dict[str, str] | None = None,
-    ):
-        super().__init__(dataclass_types, description=description, prog=prog, allow_abbrev=False)
-        self.groups, self.positional = groups or {}, positional or {}
-        for name in self.positional:
-            self.add_argument(name)
-        self.add_argument("--config")
-        self.fields = {item.name: item for kind in dataclass_types for item in dataclasses.fields(kind) if item.init}
+    def _format_action_invocation(self, action: Any) -> str:
+        return super()._format_action_invocation(action).partition(", --")[0]
 
-    def parse(self, argv: Sequence[str]) -> tuple[Any, ...]:
-        """See `parse_arguments`."""
-        argv = list(_joined(argv))
-        config = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-        config.add_argument("--config")
-        try:
-            path = config.parse_known_args(argv)[0].config
-        except ArgumentError as error:
-            raise ValueError("--config needs the path of a YAML file.") from error
-        flags = [*([] if path is None else self._flags_of(Path(path))), *argv]
-        namespace, unknown = self.parse_known_args(flags)
-        if unknown:
-            word = next((word for word in unknown if word.startswith("-")), unknown[0])
-            name = word.lstrip("-").partition("=")[0]
-            self.error(f"there is no flag {word.partition('=')[0]}.{self._guess(name)}")
-        values = vars(namespace)
-        del values["config"]
-        try:
-            parsed = [
-                kind(**{item.name: values.pop(item.name) for item in dataclasses.fields(kind) if item.init})
-                for kind in self.dataclass_types
-            ]
-        except (TypeError, OverflowError, ImportError, RuntimeError) as error:
-            # Nothing but the values of flags has been looked at so far.
-            raise ValueError(str(error)) from error
-        return (*parsed, namespace) if values else tuple(parsed)
 
-    def error(self, message: str) -> NoReturn:
-        """Not argparse's, which prints the usage of all flags."""
-        raise ValueError(message)
+def _refuse(message: str) -> NoReturn:
+    """Not argparse's, which prints the usage of all flags."""
+    raise ValueError(message)
 
-    def _guess(self, name: str) -> str:
-        name = name.replace("-", "_")
-        near = [_SYNONYMS.get(name), *difflib.get_close_matches(name, [*self.fields, "config"], n=1)]
-        known = [guess for guess in near if guess in self.fields or guess == "config"]
-        return f" Did you mean --{known[0]}?" if known else " --help lists all flags."
 
-    def _flags_of(self, path: Path) -> list[str]:
-        """What a YAML file says, as flags; later flags override earlier ones."""
-        if not path.is_file():
-            raise ValueError(f"--config {path}: there is no such file.")
-        try:
-            values = read_yaml(path)
-        except ValueError as error:
-            raise ValueError(f"--config {error}") from error
-        flags = []
-        for key, value in values.items():
-            if key not in self.fields:
-                raise ValueError(f"--config {path}: there is no setting {key}.{self._guess(str(key))}")
-            if value is None:
-                continue
-            if isinstance(value, list) and not _is_list(self.fields[key]):
-                raise ValueError(f"--config {path}: {key} is one value, not the list {value}.")
-            items = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
-            if key in _PATHS:
-                items = [_found_from(path, str(item)) for item in items]
+def _set_groups(parser: ArgumentParser, kinds: Sequence[type], first: dict[str, Sequence[str]]) -> None:
+    """Group the flags in the help text: those named first, ours by data class, and the Trainer's own last."""
+    trainer = next((base for kind in kinds for base in kind.__mro__ if base.__name__ == "TrainingArguments"), None)
+    trainers = set() if trainer is None else {item.name for item in dataclasses.fields(trainer)}
+    named = {title: set(names) for title, names in first.items()}
+    for kind in kinds:
+        names = {item.name for item in dataclasses.fields(kind)}
+        named[(kind.__doc__ or "").strip().splitlines()[0].rstrip(".")] = names - trainers
+    named["The Trainer's own"] = trainers
+    groups = {title: parser.add_argument_group(title) for title in named}
+    _, options, *_ = parser._action_groups
+    for action in list(options._group_actions):
+        title = next((title for title, names in named.items() if action.dest in names), None)
+        if title is not None:
+            options._group_actions.remove(action)
+            groups[title]._group_actions.append(action)
+
+
+def _flags_of(path: Path, parser: ArgumentParser, prog: str) -> list[str]:
+    """What a YAML file says, as flags; later flags override earlier ones."""
+    from ..files.formats import read_yaml
+
+    actions = {action.dest: action for action in reversed(parser._actions)}
+    flags = []
+    for name, value in read_yaml(path).items():
+        if name not in actions:
+            raise ValueError(f"--config {path}: there is no setting {name}; {nearest(name, actions, prog)}")
+        if isinstance(value, list) and actions[name].nargs != "+":
+            raise ValueError(f"--config {path}: {name} is one value, not the list {value}.")
+        items = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
+        if name in _PATHS:
+            items = [_found_from(path, str(item)) for item in items]
+        if value is not None:
             # Joined, so that a value may begin with a hyphen.
-            flags += [f"--{key}", *map(str, items)] if isinstance(value, list) else [f"--{key}={items[0]}"]
-        return flags
-
-    def format_help(self) -> str:
-        """The flags in groups, each with its kind of value, its help and its default."""
-        # Of TrainingArguments also what we only have another default for.
-        trainers = {item.name for item in dataclasses.fields(TrainingArguments)}
-        groups: dict[str, list[str]] = {}
-        grouped: set[str] = set()
-        for title, names in self.groups.items():
-            groups[title] = [name for name in names if name in self.fields.keys() - grouped]
-            grouped |= set(names)
-        for kind in self.dataclass_types:
-            title = (kind.__doc__ or "").strip().splitlines()[0].rstrip(".")
-            names = [item.name for item in dataclasses.fields(kind) if item.init and item.name not in grouped]
-            if issubclass(kind, TrainingArguments):
-                last = f"The Trainer's own (transformers {transformers.__version__})"
-                groups |= {"Further": [name for name in names if name not in trainers]}
-                groups |= {last: [name for name in names if name in trainers]}
-            else:
-                groups[title] = names
-        lines = [f"usage: {self.prog} {''.join(f'{name} ' for name in self.positional)}[--flag value ...]"]
-        lines += ["", shown(self.description or "", self.prog), ""]
-        lines += [_entry(name, text) for name, text in self.positional.items()]
-        lines.append(_entry("--config FILE", _CONFIG_HELP))
-        for title, names in groups.items():
-            if names:
-                lines += ["", f"{title}:", *(_entry(*_described(self.fields[name])) for name in names)]
-        return "\n".join(lines) + "\n"
-
-
-def _joined(argv: Sequence[str]) -> Iterator[str]:
-    """The command line with `--flag -1e-3` as `--flag=-1e-3`: argparse takes such a number for a flag."""
-    argv, place = list(argv), 0
-    while place < len(argv):
-        word, following = argv[place], "".join(argv[place + 1 : place + 2])
-        if word.startswith("--") and "=" not in word and _NEGATIVE.fullmatch(following):
-            yield f"{word}={following}"
-            place += 1
-        else:
-            yield word
-        place += 1
+            flags += [f"--{name}", *map(str, items)] if isinstance(value, list) else [f"--{name}={items[0]}"]
+    return flags
 
 
 def _found_from(config: Path, value: str) -> str:
-    """A path of a configuration: as it is, or beside the configuration, or in the repository, where it is there."""
+    """A path of a configuration: as it is, or next to the configuration, or in the repository, where it is there."""
     name, _, path = value.rpartition("=")  # NAME=FOLDER
     for folder in (Path(), config.parent, REPOSITORY):
         if os.path.exists(folder / path):  # of a text that is too long for a path, too
             return f"{name}={folder / path}" if name else str(folder / path)
     return value
-
-
-def _is_list(item: dataclasses.Field) -> bool:
-    """Whether a setting has several values: by its type, of which the parser has taken None and other choices away."""
-    return get_origin(item.type) is list
-
-
-def _described(item: dataclasses.Field) -> tuple[str, str]:
-    """A flag with its kind of value; its help with its default."""
-    kinds = [kind for kind in getattr(item.type, "__args__", (item.type,)) if kind is not type(None)]
-    choices = item.metadata.get("choices")
-    if choices is None and isinstance(kinds[0], type) and issubclass(kinds[0], Enum):
-        choices = [kind.value for kind in kinds[0]]
-    value = "{" + ",".join(map(str, choices)) + "}" if choices else _VALUES.get(kinds[0], "TEXT")
-    if _is_list(item):
-        value += " ..."
-    text = " ".join(str(item.metadata.get("help", "")).split())
-    default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
-    if default is dataclasses.MISSING:
-        text += " (required)"
-    elif default is not None:
-        default = default.value if isinstance(default, Enum) else default
-        text += f" (default: {' '.join(map(str, default)) if isinstance(default, list) else default})"
-    return f"--{item.name} {value}", text.strip()
-
-
-def _entry(left: str, text: str) -> str:
-    """A line or more: what to write, and what it does, in two columns."""
-    lines = textwrap.wrap(text, _WIDTH - _COLUMN) or [""]
-    if len(left) + 4 > _COLUMN:
-        lines = ["", *lines]
-    first = f"  {left}".ljust(_COLUMN)
-    return "\n".join([(first + lines[0]).rstrip(), *(" " * _COLUMN + line for line in lines[1:])])

@@ -1,13 +1,15 @@
-"""The order of the rooms (README, map): data flow down through them, and so does what imports what."""
+"""The order of the subpackages (README, map): data flow down through them, and so does what imports what."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "hf_gpt"
-# Each room imports from itself and from those before it. The package's own `__init__` registers; nobody imports it.
+# Each subpackage imports from itself and from those before it. Nobody imports the others.
 ORDER = (
     "files",
     "model",
@@ -26,13 +28,18 @@ ORDER = (
     "demo",
     "commands",
 )
-# Imports inside functions, and why they are not at the top of their file.
-LATE_IMPORTS: dict[tuple[str, str], str] = {}
+# Imports of hf_gpt's own modules inside functions: where they keep the start fast. Libraries may stand there, too.
+LATE_IMPORTS: dict[tuple[str, str], str] = {
+    ("commands", "files.formats"): "the list of commands, and a mistyped one, are answered without numpy and torch",
+}
+# What `import hf_gpt` leaves alone, and what the Auto classes need no more than transformers itself does.
+HEAVY = {"torch", "transformers", "peft", "datasets", "sklearn", "evaluate", "spacy", "ftfy", "pandas", "gradio"}
+TRAINING = {"peft", "datasets", "sklearn", "evaluate", "spacy", "transformers.trainer", "hf_gpt.model.modeling_gpt"}
 
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(PACKAGE.rglob("*.py"))
-    if path not in (PACKAGE / "__init__.py", PACKAGE / "__main__.py")
+    if path.name not in ("__main__.py", "registration.py") and path != PACKAGE / "__init__.py"
 }
 
 
@@ -60,23 +67,23 @@ def imports_of(module: str) -> Iterator[tuple[str, ast.AST, bool]]:
                 yield (deeper if deeper in MODULES else dotted), node, id(node) in inside
 
 
-def room(module: str) -> str:
+def subpackage(module: str) -> str:
     return module.split(".")[0]
 
 
-def test_every_room_has_its_place():
-    assert {room(module) for module in MODULES} == set(ORDER)
+def test_every_subpackage_has_its_place():
+    assert {subpackage(module) for module in MODULES} == set(ORDER)
     assert len(ORDER) <= 16
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_go_up_the_list(module):
-    allowed = ORDER[: ORDER.index(room(module)) + 1]
+    allowed = ORDER[: ORDER.index(subpackage(module)) + 1]
     for target, node, _ in imports_of(module):
-        assert room(target) in allowed, f"{MODULES[module]}:{node.lineno} imports {target}"
+        assert subpackage(target) in allowed, f"{MODULES[module]}:{node.lineno} imports {target}"
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if room(module) == "model"])
+@pytest.mark.parametrize("module", [module for module in MODULES if subpackage(module) == "model"])
 def test_uploaded_files_import_siblings_only(module):
     """They are copied side by side into published repositories, where there is nothing else of hf_gpt."""
     for target, node, _ in imports_of(module):
@@ -99,6 +106,42 @@ def test_no_circles():
         visit(module, ())
 
 
-def test_late_imports_have_a_reason():
+def test_imports_in_functions_have_a_reason():
     late = {(module, target) for module in MODULES for target, _, is_late in imports_of(module) if is_late}
     assert late == LATE_IMPORTS.keys()
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import hf_gpt", HEAVY),
+        ("import hf_gpt; from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer", TRAINING),
+        ("import sys; sys.argv = ['hf-gpt', '--help']; from hf_gpt.__main__ import main; main()", HEAVY),
+    ],
+    ids=["import", "auto classes", "list of commands"],
+)
+def test_what_is_not_imported(code, absent):
+    """In a fresh process."""
+    probe = f"{code}\nimport sys; print(*({absent} & sys.modules.keys()))"
+    done = subprocess.run(
+        [sys.executable, "-c", probe], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == ""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from transformers import Trainer, pipeline",
+        "from trl import SFTTrainer",
+        "import peft",
+        "from hf_gpt import *",
+        *(f"import hf_gpt.{name}" for name in ORDER),
+    ],
+)
+@pytest.mark.slow
+def test_anything_may_be_imported_first(code):
+    """Registration takes place in the middle of others' imports, and must not run into what is half imported."""
+    probe = f"import hf_gpt\n{code}\nfrom transformers import AutoModel\nAutoModel._model_mapping[hf_gpt.GPTConfig]"
+    done = subprocess.run([sys.executable, "-c", probe], cwd=PACKAGE.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
