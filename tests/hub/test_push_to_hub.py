@@ -348,11 +348,11 @@ def test_pushing_while_training(hub, folder, tmp_path):
     assert {path for path in files if "/" not in path} - {".gitattributes"} >= CODE | {"model.safetensors"}
     assert not {path for path in files if "unfinished" in path or path == "optimizer.pt"}
     # Nothing of this machine goes along, and the run's own files stay as they are.
+    kept = json.loads((tmp_path / "run" / "checkpoint-4" / "trainer_state.json").read_text())["best_model_checkpoint"]
+    assert Path(kept).parent == tmp_path / "run"
     state = json.loads(files["last-checkpoint/trainer_state.json"].data)
-    assert state["best_model_checkpoint"] == "checkpoint-2"
+    assert state["best_model_checkpoint"] == Path(kept).name
     assert all(str(tmp_path).encode() not in blob.data for blob in files.values())
-    kept = json.loads((tmp_path / "run" / "checkpoint-4" / "trainer_state.json").read_text())
-    assert kept["best_model_checkpoint"] == str(tmp_path / "run" / "checkpoint-2")
     trainer.save_whole_model()
     trainer.push_to_hub()
     assert repository.titles[repository.branches["main"]] == "End of training"
