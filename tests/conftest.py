@@ -84,7 +84,7 @@ def uncompiled_flex_attention():
         yield
 
 
-@pytest.fixture(scope="module", params=["eager", "sdpa", "blockwise", "flex_attention"])
+@pytest.fixture(scope="module", params=["eager", "sdpa", "flex_attention"])
 def attention(request):
     """Each attention implementation in turn."""
     if request.param == "flex_attention":

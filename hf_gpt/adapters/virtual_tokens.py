@@ -10,8 +10,7 @@ from peft import PeftModel
 from peft.utils import AuxiliaryTrainingWrapper, PeftType
 from torch import nn
 
-from ..model.inputs import default_lm_weights
-from ..model.modeling_gpt import GPTTaskModel
+from ..model.modeling_gpt import GPTTaskModel, default_lm_weights
 
 # peft's task type of the task heads. It has none for multiple choice, and what it does for classification (a cache of
 # keys and values, `inputs_embeds`) neither token trees nor the language-model loss can follow.

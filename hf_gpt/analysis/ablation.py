@@ -25,9 +25,8 @@ from tqdm import tqdm
 from ..files import read_json, write_json
 from ..generation import check_predicted
 from ..generation.scoring import score_texts
-from ..model.base_model import GPTPreTrainedModel
 from ..model.configuration_gpt import GPTConfig
-from ..model.modeling_gpt import GPTForCausalLM
+from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from . import removing
 from .attention import transformer_of
 

@@ -3,7 +3,8 @@ What every head of every block attends to: probabilities of a text, or of each p
 over many texts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from peft import PeftModel
 
 from ..generation import check_predicted
-from ..model.base_model import GPTPreTrainedModel
+from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import collate_trees
 from ..trees.token_tree import TokenTree
@@ -33,6 +34,17 @@ class PathAttention:
     weights: torch.Tensor
 
 
+@contextmanager
+def eager_attention(model: GPTPreTrainedModel) -> Iterator[None]:
+    """Within it, a model computes eager attention, the one that returns probabilities."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
 @torch.no_grad()
 def attention_of(model: GPTPreTrainedModel | PeftModel, tree: TokenTree) -> list[PathAttention]:
     """
@@ -44,7 +56,9 @@ def attention_of(model: GPTPreTrainedModel | PeftModel, tree: TokenTree) -> list
     """
     batch = {name: value.to(model.device) for name, value in collate_trees([tree], 0).items()}
     inputs = {name: batch[name] for name in ("input_ids", "position_ids", "subtree_end") if name in batch}
-    weights = transformer_of(model)(**inputs, use_cache=False, output_attentions=True).attentions
+    transformer = transformer_of(model)
+    with eager_attention(transformer):
+        weights = transformer(**inputs, use_cache=False, output_attentions=True).attentions
     weights = torch.stack(weights)[:, 0].float().cpu()  # (layers, heads, length, length)
     paths = [list(tree.path(number)) for number in range(len(tree.path_ends))]
     return [PathAttention([tree.input_ids[index] for index in path], weights[:, :, path][..., path]) for path in paths]

@@ -11,6 +11,7 @@ import torch
 
 from ..generation import check_predicted
 from ..model.modeling_gpt import GPTForCausalLM
+from .attention import eager_attention
 
 
 def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
@@ -52,7 +53,8 @@ def read(model: GPTForCausalLM, ids: Sequence[int]) -> Reading:
     """A text, of two tokens or more (else a `ValueError`) and no more than the context, as a model reads it."""
     check_predicted(ids)
     row = torch.tensor([ids], device=model.device)
-    outputs = model(row, use_cache=False, output_hidden_states=True, output_attentions=True)
+    with eager_attention(model):
+        outputs = model(row, use_cache=False, output_hidden_states=True, output_attentions=True)
     log_probs = outputs.logits[0, :-1].double().log_softmax(-1).cpu()
     losses = -log_probs.gather(1, row[0, 1:, None].cpu())[:, 0]
     states, weights = (torch.cat(each).float().cpu().numpy() for each in (outputs.hidden_states, outputs.attentions))

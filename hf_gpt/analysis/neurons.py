@@ -14,7 +14,7 @@ from peft import PeftModel
 from sklearn.feature_selection import mutual_info_classif, mutual_info_regression, r_regression
 from torch import nn
 
-from ..model.base_model import GPTPreTrainedModel
+from ..model.modeling_gpt import GPTPreTrainedModel
 from . import removing
 from .attention import transformer_of
 

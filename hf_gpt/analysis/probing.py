@@ -25,8 +25,7 @@ from sklearn.preprocessing import LabelEncoder, StandardScaler
 from torch import nn
 
 from ..files import input_error
-from ..model.blocks import ScalarMix
-from ..model.modeling_gpt import GPTPreTrainedModel
+from ..model.modeling_gpt import GPTPreTrainedModel, ScalarMix
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.readers import Record
 from ..tasks.tagging import read_treebank, treebank_words

@@ -1,15 +1,17 @@
 """Configuration of the original GPT."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig
 
-# What transformers' own readers of settings raise for a file that is damaged or has values of a wrong type.
+# What transformers' own readers raise for settings of a wrong type.
 UNREADABLE = (StrictDataclassError, ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError)
-# The class of every Auto class, for repositories that carry their code; see `hf_gpt.hub.code`.
+# The class of every Auto class: what `save_pretrained` writes for those who load a model without hf_gpt.
 AUTO_MAP = {
     "AutoConfig": "configuration_gpt.GPTConfig",
     "AutoModel": "modeling_gpt.GPTModel",
@@ -20,82 +22,65 @@ AUTO_MAP = {
     "AutoModelForSequenceClassification": "modeling_gpt.GPTForSequenceClassification",
     "AutoModelForTokenClassification": "modeling_gpt.GPTForTokenClassification",
 }
+# Far above the models there are, and below what takes memory or time to refuse.
+LARGEST_SIZES = {"vocab_size": 1 << 24, "n_positions": 1 << 20, "n_embd": 1 << 16, "n_layer": 1000, "n_head": 1 << 16}
+LARGEST_SIZES |= {"n_inner": 1 << 18, "num_labels": 100_000}
+# Settings of transformers that are no fields, whose types it does not check.
+_SETTINGS = {"attn_implementation": (str, dict), "auto_map": dict, "quantization_config": dict, "num_labels": int}
+_SETTINGS |= {"_attn_implementation": (str, dict), "torch_dtype": str, "output_attentions": bool}
 DROPOUTS = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop")
-SPECIAL_IDS = (
-    "pad_token_id",
-    "bos_token_id",
-    "start_token_id",
-    "delimiter_token_id",
-    "classify_token_id",
-    "mask_token_id",
-)
+SPECIAL_IDS = ("pad_token_id", "bos_token_id", "start_token_id", "delimiter_token_id", "classify_token_id")
+SPECIAL_IDS += ("mask_token_id",)
 
 
 @strict
 class GPTConfig(PreTrainedConfig):
     r"""
     Configuration of the GPT models; the defaults are those of the OpenAI release of 2018 plus its three special
-    tokens and a padding token. Field names are the release's own; `hidden_size`, `num_hidden_layers` and the other
-    names of transformers work as well.
+    tokens and a padding token. `hidden_size`, `num_hidden_layers` and the other names of transformers work as well.
 
     Args:
-        vocab_size (`int`, *optional*, defaults to 40482): Rows of the token embedding: 40,478 tokens, then `_start_`,
+        vocab_size (`int`, defaults to 40482): Rows of the token embedding: 40,478 tokens, then `_start_`,
             `_delimiter_`, `_classify_` and `<pad>`.
-        n_positions (`int`, *optional*, defaults to 512): Longest sequence, in tokens.
-        n_embd (`int`, *optional*, defaults to 768): Width of the hidden states.
-        n_layer (`int`, *optional*, defaults to 12): Number of blocks.
-        n_head (`int`, *optional*, defaults to 12): Attention heads of a block; divides `n_embd`.
+        n_positions (`int`, defaults to 512): Longest sequence, in tokens.
+        n_embd (`int`, defaults to 768): Width of the hidden states.
+        n_layer (`int`, defaults to 12): Number of blocks.
+        n_head (`int`, defaults to 12): Attention heads of a block; divides `n_embd`.
         n_inner (`int`, *optional*): Width of the feed-forward layer; `None` means `4 * n_embd`.
-        afn (`str`, *optional*, defaults to `"gelu"`): Activation, under the release's names: `"gelu"` (its tanh
-            approximation), `"relu"` or `"swish"`.
-        embd_pdrop (`float`, *optional*, defaults to 0.1): Dropout on the summed token and position embedding.
-        attn_pdrop (`float`, *optional*, defaults to 0.1): Dropout on attention probabilities.
-        resid_pdrop (`float`, *optional*, defaults to 0.1): Dropout on what attention and feed-forward layers add to
-            the residual stream.
-        clf_pdrop (`float`, *optional*, defaults to 0.1): Dropout on the pooled state before a task head; the choices
-            of an item share one mask.
-        layer_norm_epsilon (`float`, *optional*, defaults to 1e-05): Added to the variance under the root.
-        initializer_range (`float`, *optional*, defaults to 0.02): Standard deviation of newly drawn weights; with
-            `norm_first` that of the projections onto the residual stream is smaller by `sqrt(2 * n_layer)`, as GPT-2's
-            is.
-        lm_coef (`float`, *optional*, defaults to 0.5): Weight of the language-model loss in the loss of the task
-            heads; 0 leaves it out.
+        afn (`str`, defaults to `"gelu"`): Activation: `"gelu"` (its tanh approximation), `"relu"` or `"swish"`.
+        embd_pdrop, attn_pdrop, resid_pdrop, clf_pdrop (`float`, defaults to 0.1): Dropout on the summed embedding, on
+            attention probabilities, on what attention and feed-forward layers add to the residual stream, and on the
+            pooled state before a task head, where the choices of an item share one mask.
+        layer_norm_epsilon (`float`, defaults to 1e-05): Added to the variance under the root.
+        initializer_range (`float`, defaults to 0.02): Standard deviation of new weights; with `norm_first`, that of
+            the projections onto the residual stream is smaller by `sqrt(2 * n_layer)`, as GPT-2's is.
+        lm_coef (`float`, defaults to 0.5): Weight of the language-model loss in the loss of the task heads.
         head_layers (`int` or `"mix"`, *optional*): What a task head reads: the states of one layer, from 0 (output of
             the embedding) to `n_layer`, or a learnt mix of all layers. By default the last hidden states.
-        norm_first (`bool`, *optional*, defaults to `False`): Normalise before attention and feed-forward (GPT-2)
-            rather than after the residual sum (GPT).
-        final_norm (`bool`, *optional*, defaults to `False`): Normalise after the last block (GPT-2).
-        is_causal (`bool`, *optional*, defaults to `True`): Tokens see only what stands before them. `False` for the
-            masked language model.
-        release_quirks (`bool`, *optional*, defaults to `False`): Repeat three accidents of the release: the softmax of
-            the language-model loss also runs over the position rows; embedding dropout falls on the embedding matrix,
-            input and output side alike; a sequence without a classify token is pooled at its first token instead of
-            raising an error.
-        use_cache (`bool`, *optional*, defaults to `True`): Return the keys and values of attention for generation.
-        tie_word_embeddings (`bool`, *optional*, defaults to `True`): The output matrix of the language model is the
-            token embedding.
-        pad_token_id (`int`, *optional*, defaults to 40481): `<pad>`. Its row takes no part in any softmax. `None`
-            where there is no such row.
+        norm_first, final_norm (`bool`, defaults to `False`): As in GPT-2, normalise before attention and feed-forward
+            instead of after the residual sum, and after the last block.
+        is_causal (`bool`, defaults to `True`): Tokens see only what stands before them. `False` for the masked
+            language model.
+        release_quirks (`bool`, defaults to `False`): Repeat three accidents of the release: the softmax of the
+            language-model loss also runs over the position rows; embedding dropout falls on the embedding matrix,
+            input and output side alike; a sequence without a classify token is pooled at its first token.
+        use_cache (`bool`, defaults to `True`): Return the keys and values of attention for generation.
+        tie_word_embeddings (`bool`, defaults to `True`): The output matrix is the token embedding.
+        pad_token_id (`int`, *optional*, defaults to 40481): `<pad>`. Its row takes no part in any softmax.
         bos_token_id (`int`, *optional*, defaults to 40478): Equal to `start_token_id`.
         eos_token_id (`int` or `list[int]`, *optional*): The release has no end-of-text token.
-        start_token_id (`int`, *optional*, defaults to 40478): `_start_`, the first token of every task input.
-        delimiter_token_id (`int`, *optional*, defaults to 40479): `_delimiter_`, between the two texts of a task
-            input.
-        classify_token_id (`int`, *optional*, defaults to 40480): `_classify_`, the last token of every task input,
-            whose state a task head reads.
-        mask_token_id (`int`, *optional*): `<mask>` of a masked language model, which hides a token. Its row takes no
-            part in any softmax.
+        start_token_id, delimiter_token_id, classify_token_id (`int`, *optional*, default to 40478, 40479, 40480): The
+            first token of every task input, the one between its two texts, and the last, whose state a head reads.
+        mask_token_id (`int`, *optional*): `<mask>` of a masked language model. Its row takes no part in any softmax.
         untrained_token_ids (`list[int]`, *optional*): Rows of the token embedding that no language-model loss has
             trained, as the special tokens are before fine-tuning: the language model gives them no probability. Task
-            heads take no notice; training that trains them by the joint loss sets this to `None` before it starts
-            (`GPTTaskModel.declare_rows_trained`).
+            heads take no notice; training by their joint loss sets it to `None` (`GPTTaskModel.declare_rows_trained`).
         problem_type (`str`, *optional*): Loss of `GPTForSequenceClassification`: `"single_label_classification"`,
             `"multi_label_classification"`, `"regression"` or `"ordinal"` (scores from 0 to `num_labels - 1`, which the
             model learns as probabilities of whole scores); by default inferred from labels.
 
     Raises:
-        ValueError: if `n_embd` is not a multiple of `n_head`, a probability lies outside [0, 1), `lm_coef` is
-            negative, a special id lies outside the vocabulary, or there is no layer `head_layers`.
+        ValueError: for a value that is out of its range or does not go with another.
     """
 
     # What FSDP2 shards apart. The embeddings stay with the root, whose weights are there for the whole forward pass:
@@ -146,16 +131,24 @@ class GPTConfig(PreTrainedConfig):
     ) = None
 
     def __post_init__(self, **kwargs):
+        for name in sorted(self.attribute_map.keys() & kwargs.keys()):
+            setattr(self, self.attribute_map[name], kwargs.pop(name))  # a field, so that its type is checked
+        for name, value in kwargs.items():
+            if value is not None and not isinstance(value, _SETTINGS.get(name, object)):
+                raise ValueError(f"{name} is {value!r}, which is of the wrong type.")
+            if callable(getattr(type(self), name, None)):
+                raise ValueError(f"{name} is no setting, but a method of the configuration.")
+        self._check_values(kwargs.get("num_labels"))
         super().__post_init__(**kwargs)
         # TRL reads it of every class that is not in transformers.
         self.auto_map = getattr(self, "auto_map", None) or {}
-        self._check_values()
 
-    def _check_values(self) -> None:
+    def _check_values(self, num_labels: int | None = None) -> None:
         """Raise a `ValueError` for a field that is out of its range or does not go with another."""
-        for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "n_inner"):
-            if (size := getattr(self, name)) is not None and size < 1:
-                raise ValueError(f"{name} must be at least 1, not {size}.")
+        for name, most in LARGEST_SIZES.items():
+            size = num_labels if name == "num_labels" else getattr(self, name)
+            if size is not None and not 1 <= size <= most:
+                raise ValueError(f"{name} must be at least 1 and at most {most:,}, not {size}.")
         if self.n_embd % self.n_head:
             raise ValueError(f"n_embd ({self.n_embd}) must be a multiple of n_head ({self.n_head}).")
         for name in (*DROPOUTS, "lm_coef", "initializer_range", "layer_norm_epsilon"):
@@ -167,16 +160,12 @@ class GPTConfig(PreTrainedConfig):
         for name in SPECIAL_IDS:
             token_id = getattr(self, name)
             if token_id is not None and not 0 <= token_id < self.vocab_size:
-                raise ValueError(
-                    f"{name} is {token_id}, outside the vocabulary of {self.vocab_size} rows: "
-                    f"set it together with vocab_size, or to None."
-                )
+                outside = f"{name} is {token_id}, outside the vocabulary of {self.vocab_size} rows"
+                raise ValueError(f"{outside}: set it together with vocab_size, or to None.")
         untrained = set(self.untrained_token_ids or ())
-        if not untrained <= set(range(self.vocab_size)) or len(untrained) == self.vocab_size:
-            raise ValueError(
-                f"untrained_token_ids is {self.untrained_token_ids}: name some, not all, of the vocabulary's "
-                f"{self.vocab_size} rows."
-            )
+        if len(untrained) == self.vocab_size or not all(0 <= token_id < self.vocab_size for token_id in untrained):
+            named = f"untrained_token_ids is {self.untrained_token_ids}"
+            raise ValueError(f"{named}: name some, not all, of the vocabulary's {self.vocab_size} rows.")
 
     @property
     def layers_of_head(self) -> list[int]:
@@ -188,30 +177,20 @@ class GPTConfig(PreTrainedConfig):
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> Any:
         """As in transformers; whatever is wrong in the file is a `ValueError` that names the model."""
-        try:
+        with _naming(pretrained_model_name_or_path):
             return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        except UNREADABLE as error:
-            raise _named(error, pretrained_model_name_or_path) from error
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs) -> Any:
-        """As in transformers, which sets `kwargs` behind the checks: here, those hold for them, too."""
-        try:
+        """As in transformers, which sets `kwargs` after the checks: here these hold for them, too."""
+        with _naming(kwargs.get("name_or_path")):
             found = super().from_dict(config_dict, **kwargs)
             (found[0] if isinstance(found, tuple) else found)._check_values()
             return found
-        except UNREADABLE as error:
-            raise _named(error, kwargs.get("name_or_path")) from error
-
-    def to_dict(self) -> dict[str, Any]:
-        """As in transformers; `auto_map` only where there is one."""
-        fields = super().to_dict()
-        return fields if fields["auto_map"] else {name: value for name, value in fields.items() if name != "auto_map"}
 
     def save_pretrained(self, save_directory, *args, **kwargs) -> None:
-        """As transformers does; where code is saved with it, `auto_map` names every class, not the saved one alone."""
-        if self._auto_class is not None:
-            self.auto_map = dict(AUTO_MAP)
+        """As in transformers, with this code; `auto_map` names every class, not the saved one alone."""
+        self.auto_map = dict(AUTO_MAP)
         super().save_pretrained(save_directory, *args, **kwargs)
 
     @property
@@ -245,9 +224,15 @@ class GPTConfig(PreTrainedConfig):
         return [name for name, value in self.to_dict().items() if value != before[name]]
 
 
-def _named(error: Exception, name: Any) -> ValueError:
-    problem = " ".join(str(error).split())
-    return ValueError(problem if name is None or str(name) in problem else f"config.json of {name}: {problem}")
+@contextmanager
+def _naming(model: Any) -> Iterator[None]:
+    """What readers of settings raise within, as a `ValueError` that names the model."""
+    try:
+        yield
+    except UNREADABLE as error:
+        problem = " ".join(str(error).split())
+        named = problem if model is None or str(model) in problem else f"config.json of {model}: {problem}"
+        raise ValueError(named) from error
 
 
 def default_generation_config(config: GPTConfig) -> GenerationConfig:
@@ -260,5 +245,8 @@ def default_generation_config(config: GPTConfig) -> GenerationConfig:
         suppress_tokens=sorted(specials - {None, *config.eos_token_ids}) or None,
     )
 
+
+# transformers' own mechanism for custom code: `save_pretrained` writes it, so that a folder loads without hf_gpt.
+GPTConfig.register_for_auto_class()
 
 __all__ = ["GPTConfig"]

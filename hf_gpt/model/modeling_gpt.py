@@ -1,43 +1,298 @@
 """The original GPT (Radford et al., 2018): transformer, language models, and heads for choices, texts and tokens."""
 
-import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import nn
-from transformers import Cache, DynamicCache, GenerationMixin
-from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast, MaskedLMOutput
+from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel, initialization
+from transformers.masking_utils import (
+    create_bidirectional_mask,
+    create_causal_mask,
+    find_packed_sequence_indices,
+    packed_sequence_mask_function,
+)
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPast,
+    CausalLMOutputWithPast,
+    MaskedLMOutput,
+    QuestionAnsweringModelOutput,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
     MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
 )
-from transformers.utils import can_return_tuple
+from transformers.utils import ModelOutput, can_return_tuple, logging
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import (
+    OutputRecorder,
     capture_outputs,
     resolve_hidden_states_indices,
     selected_hidden_states,
 )
 
-from .attention import Dropout
-from .base_model import GPTPreTrainedModel, GPTSpanOutput, GPTTaskOutput
-from .blocks import GPTBlock, Linear, ScalarMix, check_arguments, has_probabilities
-from .configuration_gpt import GPTConfig, default_generation_config
-from .inputs import (
-    VIRTUAL_TOKENS,
-    attention_mask_of,
-    check_bidirectional,
-    check_labels,
-    check_tree_inputs,
-    conventional_inputs,
-    default_lm_weights,
-    token_index,
-    token_positions,
-)
-from .losses import classification_loss, single_label_loss
+from .configuration_gpt import AUTO_MAP, GPTConfig, default_generation_config
 
+logger = logging.get_logger(__name__)
 # How far the logit of an excluded row stays below the mean of the others: its probability is 0 in float32.
 _EXCLUDED_GAP = 128.0
+# Logits held at a time in training. On a CPU a chunk should stay near the caches; a GPU wants large matrix products.
+_CHUNK_ELEMENTS = {"cpu": 2**23, "cuda": 2**27}
+# Rows of logits begin at a multiple of this many elements: products of an odd width take a third longer.
+_ALIGNMENT = 64
+
+
+@dataclass
+class GPTTaskOutput(ModelOutput):
+    r"""
+    Output of the task heads.
+
+    Args:
+        loss (`torch.Tensor`, *optional*): `task_loss + lm_coef * lm_loss`, of those terms that were computed.
+        logits (`torch.Tensor` of shape `(batch, choices)`, `(batch, num_labels)` or `(batch, words, num_labels)`):
+            scores before the softmax.
+        task_loss (`torch.Tensor`, *optional*): mean loss of the examples' labels.
+        lm_loss (`torch.Tensor`, *optional*): mean over sequences of the mean over their predicted tokens.
+        hidden_states (`tuple[torch.Tensor]`, *optional*): after the embedding and every block.
+        attentions (`tuple[torch.Tensor]`, *optional*): attention probabilities of every block.
+    """
+
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    task_loss: torch.Tensor | None = None
+    lm_loss: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+@dataclass
+class GPTSpanOutput(QuestionAnsweringModelOutput):
+    """
+    `QuestionAnsweringModelOutput` with both terms of the loss (`task_loss`, `lm_loss`, see `GPTTaskOutput`).
+    `start_logits` and `end_logits` have the shape `(batch, tokens)`, -inf for padding.
+    """
+
+    task_loss: torch.Tensor | None = None
+    lm_loss: torch.Tensor | None = None
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention written out, with its probabilities: the reference for the other implementations."""
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling  # (batch, head, query, key)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    probabilities = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    dropped = nn.functional.dropout(probabilities, dropout, module.training)
+    return torch.matmul(dropped, value).transpose(1, 2), probabilities  # (batch, query, head, dim)
+
+
+class GPTAttention(nn.Module):
+    """
+    Multi-head self-attention through transformers' attention interface.
+
+    A projection onto the residual stream says so itself (`feeds_residual`), as it is initialized by its place:
+    `_init_weights` sees each module alone.
+    """
+
+    def __init__(self, config: GPTConfig, layer_idx: int):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.head_dim = config.n_embd // config.n_head
+        self.scaling = self.head_dim**-0.5
+        self.is_causal = config.is_causal
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
+        self.c_proj.feeds_residual = True
+        self.resid_dropout = nn.Dropout(config.resid_pdrop)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        by_head = (*hidden_states.shape[:-1], -1, self.head_dim)  # (batch, seq, head, dim)
+        query, key, value = (
+            part.view(by_head).transpose(1, 2) for part in self.c_attn(hidden_states).chunk(3, dim=-1)
+        )  # (batch, head, seq, dim)
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        mixed, probabilities = attend(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=self.config.attn_pdrop if self.training else 0.0,
+            scaling=self.scaling,
+            **kwargs,
+        )
+        mixed = mixed.reshape(*hidden_states.shape[:-1], -1).contiguous()  # (batch, seq, head * dim)
+        return self.resid_dropout(self.c_proj(mixed)), probabilities
+
+
+class GPTMLP(nn.Module):
+    """Position-wise feed-forward layer."""
+
+    # The release's gelu is the tanh approximation, and its swish is torch's SiLU.
+    activations = {"gelu": lambda: nn.GELU(approximate="tanh"), "relu": nn.ReLU, "swish": nn.SiLU}
+
+    def __init__(self, config: GPTConfig):
+        super().__init__()
+        inner = config.n_inner if config.n_inner is not None else 4 * config.n_embd
+        self.c_fc = nn.Linear(config.n_embd, inner)
+        self.c_proj = nn.Linear(inner, config.n_embd)
+        self.c_proj.feeds_residual = True
+        self.act = self.activations[config.afn]()
+        self.resid_dropout = nn.Dropout(config.resid_pdrop)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.resid_dropout(self.c_proj(self.act(self.c_fc(hidden_states))))
+
+
+class GPTBlock(GradientCheckpointingLayer):
+    """Attend, add, norm, feed, add, norm; with `norm_first` the norms come before attention and feed-forward."""
+
+    def __init__(self, config: GPTConfig, layer_idx: int):
+        super().__init__()
+        self.norm_first = config.norm_first
+        self.attn = GPTAttention(config, layer_idx)
+        self.ln_1 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
+        self.mlp = GPTMLP(config)
+        self.ln_2 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs,
+    ) -> torch.Tensor:
+        if self.norm_first:
+            attended, _ = self.attn(self.ln_1(hidden_states), attention_mask, past_key_values, **kwargs)
+            hidden_states = hidden_states + attended
+            return hidden_states + self.mlp(self.ln_2(hidden_states))
+        attended, _ = self.attn(hidden_states, attention_mask, past_key_values, **kwargs)
+        hidden_states = self.ln_1(hidden_states + attended)
+        return self.ln_2(hidden_states + self.mlp(hidden_states))
+
+
+class ScalarMix(nn.Module):
+    """A learnt weighted mean of layers, times a learnt factor (Peters et al., 2018, equation 1)."""
+
+    def __init__(self, layers: int):
+        super().__init__()
+        self.scalars = nn.Parameter(torch.zeros(layers))
+        self.gamma = nn.Parameter(torch.ones(1))
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        weights = self.gamma * self.scalars.softmax(0)
+        return (weights.unsqueeze(-1) * states).sum(-2)  # (..., layers, n_embd) -> (..., n_embd)
+
+
+class GPTPreTrainedModel(PreTrainedModel):
+    """Base of all GPT models."""
+
+    config_class = GPTConfig
+    base_model_prefix = "transformer"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["GPTBlock"]
+    _skip_keys_device_placement = ["past_key_values"]
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_flash_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+    _can_record_outputs = {
+        "hidden_states": GPTBlock,
+        "attentions": OutputRecorder(GPTAttention, layer_name=".attn", index=1),
+    }
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if self.config.norm_first and getattr(module, "feeds_residual", False):
+            # GPT-2's paper, section 2.3: no norm stands behind the sum of the 2 n_layer residual layers.
+            std = self.config.initializer_range / math.sqrt(2 * self.config.n_layer)
+            initialization.normal_(module.weight, mean=0.0, std=std)
+        if isinstance(module, ScalarMix):
+            initialization.zeros_(module.scalars)
+            initialization.ones_(module.gamma)
+
+    def save_pretrained(self, save_directory, is_main_process: bool = True, **kwargs) -> None:
+        """As transformers does; generation settings stand beside every head, for the language model within."""
+        super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+        if is_main_process and not self.can_generate():
+            settings = getattr(self, "generation_config", None) or default_generation_config(self.config)
+            settings.save_pretrained(save_directory)
+
+    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
+        """As transformers does; special tokens whose rows are cut off become `None` in the configuration."""
+        embeddings = super().resize_token_embeddings(*args, **kwargs)
+        if changed := self.config.forget_ids_outside():
+            logger.warning(f"{self.config.vocab_size} rows hold no row for {', '.join(changed)}: now without these.")
+            if self.can_generate():
+                fresh = default_generation_config(self.config)
+                names = ("bos_token_id", "eos_token_id", "pad_token_id", "suppress_tokens")
+                self.generation_config.update(**{name: getattr(fresh, name) for name in names})
+        return embeddings
+
+    def language_model_loss(
+        self,
+        hidden_states: torch.Tensor,
+        targets: torch.Tensor,
+        weights: torch.Tensor,
+        parent_index: torch.Tensor | None = None,
+        rows: torch.Tensor | None = None,
+        excluded: Sequence[int] = (),
+    ) -> torch.Tensor:
+        """
+        Weighted sum of the cross-entropies of tokens given the states of their parents, a scalar. Only the logits that
+        a non-zero weight needs are computed.
+
+        Args:
+            hidden_states (`torch.Tensor` of shape `(batch, length, n_embd)`): last hidden states.
+            targets (`torch.Tensor` of shape `(batch, length)`): the tokens to predict.
+            weights (`torch.Tensor` of shape `(batch, length)`): weight of each token's loss; 0 leaves it out.
+            parent_index (`torch.Tensor` of shape `(batch, length)`, *optional*): index in the row of the token
+                before; by default the token to the left.
+            rows (`torch.Tensor` of shape `(vocabulary, n_embd)`, *optional*): output matrix, by default that of the
+                model, else the token embedding.
+            excluded (`Sequence[int]`, *optional*): rows left out of the softmax beside that of padding.
+        """
+        batch, length = targets.shape
+        row, column = weights.nonzero(as_tuple=True)  # (targets,) each
+        parent = column - 1 if parent_index is None else parent_index[row, column]
+        parent, order = (row * length + parent).sort(stable=True)  # (targets,), index into (batch * length)
+        row, column = row[order], column[order]
+        # Tokens that branch off the same parent are predicted by the same logits.
+        parent, state_index = parent.unique_consecutive(return_inverse=True)  # (states,), (targets,)
+        if rows is None:
+            rows = (self.get_output_embeddings() or self.get_input_embeddings()).weight
+        return linear_cross_entropy(
+            hidden_states.reshape(batch * length, -1)[parent],  # (states, n_embd)
+            rows,
+            targets[row, column],
+            weights[row, column],
+            [*excluded, *({self.config.excluded_token_id} - {None})],
+            state_index=state_index,
+        )
 
 
 class GPTModel(GPTPreTrainedModel):
@@ -51,7 +306,7 @@ class GPTModel(GPTPreTrainedModel):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.n_embd)
         self.embed_positions = nn.Embedding(config.n_positions, config.n_embd)
-        self.embd_dropout = Dropout(config.embd_pdrop)
+        self.embd_dropout = nn.Dropout(config.embd_pdrop)
         self.h = nn.ModuleList([GPTBlock(config, layer_idx) for layer_idx in range(config.n_layer)])
         if config.final_norm:
             self.ln_f = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
@@ -91,14 +346,15 @@ class GPTModel(GPTPreTrainedModel):
             position_ids (`torch.Tensor` of shape `(batch, length)`, *optional*): by default counted from the first
                 token that is not padding.
             subtree_end (`torch.Tensor` of shape `(batch, length)`, *optional*): index one past the last descendant
-                of each token in its row; token i sees token j exactly when `j <= i < subtree_end[j]`.
+                of each token in its row; token i sees token j exactly when `j <= i < subtree_end[j]`. Positions are
+                then by default depths; the tokens of `past_key_values` are seen by all.
             inputs_embeds (`torch.Tensor` of shape `(batch, length, n_embd)`, *optional*): token embeddings.
             past_key_values (`Cache`, *optional*): keys and values of the tokens before.
             use_cache (`bool`, *optional*, defaults to `config.use_cache`): return `past_key_values`.
             embedding_rows (`torch.Tensor` of shape `(vocab_size + n_positions, n_embd)`, *optional*): with
                 `config.release_quirks`, the matrix that the caller's softmax shares (`dropped_embedding_rows`).
-            kwargs: `output_hidden_states`, `output_attentions` (computed by eager attention), `return_dict`, and
-                arguments of the attention implementation.
+            kwargs: `output_hidden_states`, `output_attentions` (of eager attention), `return_dict`, and arguments
+                of the attention implementation.
 
         Returns:
             `BaseModelOutputWithPast`: `last_hidden_state` of shape `(batch, length, n_embd)`; hidden states are
@@ -106,37 +362,25 @@ class GPTModel(GPTPreTrainedModel):
 
         Raises:
             ValueError: if a sequence is longer than `config.n_positions`, or arguments exclude each other.
-            TypeError: for a keyword argument that nothing reads.
         """
-        check_arguments(self, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give either input_ids or inputs_embeds.")
-        if subtree_end is not None:
-            check_tree_inputs(self.config, subtree_end, position_ids, attention_mask, past_key_values)
-            use_cache = False
+        check_inputs(self, kwargs, subtree_end, attention_mask, past_key_values)
         # Positions that were given may tell packed sequences, which transformers looks for where there is no cache.
         given_positions = position_ids
         tokens = input_ids if input_ids is not None else inputs_embeds[..., 0]  # (batch, length)
-        position_ids = token_positions(self.config, position_ids, tokens, attention_mask, past_key_values)
+        position_ids = token_positions(self.config, position_ids, tokens, attention_mask, subtree_end, past_key_values)
         hidden_states = self._embed(input_ids, position_ids, inputs_embeds, embedding_rows)  # (batch, length, n_embd)
 
-        config, wants_attentions = self.config, kwargs.get("output_attentions", self.config.output_attentions)
-        if wants_attentions and not has_probabilities(config._attn_implementation):
-            config = copy.copy(config)
-            config._attn_implementation = "eager"
-        mask = attention_mask_of(config, hidden_states, attention_mask, given_positions, subtree_end, past_key_values)
+        mask = attention_mask_of(
+            self.config, hidden_states, attention_mask, given_positions, subtree_end, past_key_values
+        )
+        use_cache = use_cache and subtree_end is None
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         for block in self.h:
             # The position ids of packed rows tell FlashAttention where sequences begin.
-            hidden_states = block(
-                hidden_states,
-                mask,
-                past_key_values,
-                implementation=config._attn_implementation,
-                position_ids=position_ids,
-                **kwargs,
-            )
+            hidden_states = block(hidden_states, mask, past_key_values, position_ids=position_ids, **kwargs)
         if self.config.final_norm:
             hidden_states = self.ln_f(hidden_states)
         return BaseModelOutputWithPast(
@@ -162,7 +406,7 @@ class GPTLanguageModel(GPTPreTrainedModel):
     def __init__(self, config: GPTConfig):
         super().__init__(config)
         self.transformer = GPTModel(config)
-        self.lm_head = Linear(config.n_embd, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.post_init()
 
     @property
@@ -247,7 +491,6 @@ class GPTLanguageModel(GPTPreTrainedModel):
             ValueError: if labels hold the mask or a token of `config.untrained_token_ids`, or arguments exclude each
                 other.
         """
-        check_arguments(self, kwargs)
         # No parameter: the Trainer would take it for labels that every evaluation batch has to have.
         shift_labels = kwargs.pop("shift_labels", None)
         if shift_labels is not None and (parent_index is not None or lm_weights is not None):
@@ -323,7 +566,7 @@ class GPTTaskModel(GPTPreTrainedModel):
     def __init__(self, config: GPTConfig):
         super().__init__(config)
         self.transformer = GPTModel(config)
-        self.clf_dropout = Dropout(config.clf_pdrop)
+        self.clf_dropout = nn.Dropout(config.clf_pdrop)
         if config.head_layers == "mix":
             self.head_mix = ScalarMix(config.n_layer + 1)
         self.score = nn.Linear(config.n_embd, self.score_width or config.num_labels)
@@ -364,12 +607,14 @@ class GPTTaskModel(GPTPreTrainedModel):
             classify_index (`torch.Tensor` of shape `(batch, paths)`, *optional*): index in the row of each path's
                 classify token, -1 where an item has fewer paths than its neighbours; by default the first
                 classify token of each sequence.
-            inputs_embeds (`torch.Tensor` of shape `(batch, length, n_embd)`, *optional*): instead of `input_ids`,
-                together with `classify_index`; the language-model loss is then not available.
+            inputs_embeds (`torch.Tensor` of shape `(batch, length, n_embd)`, *optional*): instead of `input_ids`;
+                the language-model loss is then not available, and the last token is the one to classify. They may
+                begin with a prompt, virtual tokens of which the tensors of a token tree know nothing.
             labels (`torch.Tensor` of shape `(batch,)`, `(batch, num_labels)` or `(batch, words)`, *optional*): index
                 of the right choice or class, a number (regression, ordinal), one 0 or 1 per label (multi-label), or
                 the class of each word; -100: none.
-            past_key_values, use_cache (*optional*): not supported, and of no effect; peft and others look for them.
+            past_key_values (`Cache`, *optional*): keys and values of tokens before all others, such as a prefix;
+                `attention_mask` then begins with these. There is no `use_cache`: none are returned.
             return_lm_loss (`bool`, *optional*, defaults to `self.training`): compute the language-model term.
             num_items_in_batch (`int`, *optional*): number of labels over which both losses are averaged, where a
                 batch is a part of a larger one; by default those of this batch.
@@ -377,20 +622,19 @@ class GPTTaskModel(GPTPreTrainedModel):
 
         Raises:
             ValueError: if a conventional sequence has no classify token, or inputs contradict each other.
-            TypeError: for a keyword argument that nothing reads.
         """
-        check_arguments(self, kwargs)
-        if past_key_values is not None:
-            raise ValueError(f"A task head reads no past_key_values. {VIRTUAL_TOKENS}")
         if return_lm_loss is None:
             return_lm_loss = self.training and (lm_weights is not None or not self.reads_words)
         return_lm_loss = return_lm_loss and self.config.lm_coef > 0 and inputs_embeds is None
         check_bidirectional(self.config, attention_mask, subtree_end, classify_index, return_lm_loss)
         batch = input_ids.shape[0] if input_ids is not None else inputs_embeds.shape[0]
+        past = 0 if past_key_values is None else past_key_values.get_seq_length()
+        own_mask = None if attention_mask is None else attention_mask[..., past:]
         if classify_index is None:
-            input_ids, attention_mask, classify_index = self.conventional_inputs(
-                input_ids, attention_mask, inputs_embeds
-            )
+            input_ids, own_mask, classify_index = self.conventional_inputs(input_ids, own_mask, inputs_embeds)
+            attention_mask = attention_mask if past else own_mask  # (rows, past + length)
+        elif inputs_embeds is not None:
+            subtree_end, classify_index = behind_prompt(inputs_embeds, subtree_end, lm_weights, classify_index)
         if position_ids is not None:
             position_ids = position_ids.flatten(0, -2)  # (rows, length)
         if return_lm_loss and lm_weights is None:
@@ -399,7 +643,7 @@ class GPTTaskModel(GPTPreTrainedModel):
                     "The language-model loss of a token tree or of words needs lm_weights: give them "
                     "(TokenTreeCollator does) or pass return_lm_loss=False."
                 )
-            lm_weights = default_lm_weights(input_ids, attention_mask, batch)
+            lm_weights = default_lm_weights(input_ids, own_mask, batch)
 
         rows = self.transformer.dropped_embedding_rows(inputs_embeds)
         wants_states = kwargs.pop("output_hidden_states", self.config.output_hidden_states)
@@ -409,6 +653,7 @@ class GPTTaskModel(GPTPreTrainedModel):
             position_ids=position_ids,
             subtree_end=subtree_end,
             inputs_embeds=inputs_embeds,
+            past_key_values=past_key_values,
             use_cache=False,
             embedding_rows=rows,
             output_hidden_states=self._captured_layers(wants_states),
@@ -450,10 +695,10 @@ class GPTTaskModel(GPTPreTrainedModel):
             self.config.untrained_token_ids = None
 
     def conventional_inputs(self, input_ids, attention_mask, inputs_embeds=None):
-        """Inputs without `classify_index` as the transformer reads them, and that index; see `inputs.py`."""
+        """Inputs without `classify_index` as the transformer reads them, and that index."""
         if self.scores_tokens:
             return input_ids, attention_mask, token_index(input_ids, attention_mask, inputs_embeds)
-        return conventional_inputs(self.config, input_ids, attention_mask)
+        return conventional_inputs(self.config, input_ids, attention_mask, inputs_embeds)
 
     def _captured_layers(self, asked):
         """`output_hidden_states` of the transformer: what the caller asks for, and what the head reads."""
@@ -602,6 +847,315 @@ class GPTForQuestionAnswering(GPTTaskModel):
         return single_label_loss(places, labels.expand(-1, 2).flatten(), self.label_smoothing)
 
 
+def conventional_inputs(
+    config: GPTConfig,
+    input_ids: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """
+    Sequences of tokens as a task head reads them: tokens and mask of shape `(rows, length)`, and the `classify_index`
+    of shape `(batch, paths)`, each path's first classify token among the tokens of its item, -1 where the mask leaves
+    none; of embeddings the last one. `input_ids` and `attention_mask` are `(batch, length)` or `(batch, choices,
+    length)`.
+    """
+    if input_ids is None:
+        last = token_index(None, attention_mask, inputs_embeds).amax(-1, keepdim=True)  # (batch, 1)
+        return None, attention_mask, last
+    batch, *_, length = input_ids.shape
+    tokens = input_ids.reshape(batch, -1, length)  # (batch, paths, length)
+    is_classify = tokens.eq(-1 if config.classify_token_id is None else config.classify_token_id)
+    flat_mask = None if attention_mask is None else attention_mask.reshape(-1, length)  # (rows, length)
+    seen = torch.ones_like(tokens) if flat_mask is None else flat_mask.view_as(tokens)
+    present = seen.bool().any(-1)  # (batch, paths)
+    checked = not (config.release_quirks or torch.compiler.is_compiling())
+    if checked and not (is_classify.any(-1) | ~present).all():
+        raise ValueError(
+            f"A sequence has no classify token (id {config.classify_token_id}), so there is no state to "
+            "classify: end each text with it (GPTTokenizer with task_template=True does), or give classify_index."
+        )
+    first = is_classify.int().argmax(-1)  # the first one; position 0 where there is none
+    before = torch.arange(tokens.shape[1], device=tokens.device) * length  # (paths,), tokens of the paths before
+    return tokens.flatten(0, 1), flat_mask, (before + first).masked_fill(~present, -1)
+
+
+def token_index(
+    input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, inputs_embeds: torch.Tensor | None
+) -> torch.Tensor:
+    """The `classify_index` of a head that scores every token, of shape `(batch, length)`, -1 for padding."""
+    tokens = input_ids if inputs_embeds is None else inputs_embeds
+    index = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape[0], -1)  # (batch, length)
+    return index if attention_mask is None else index.masked_fill(~attention_mask.bool(), -1)
+
+
+def behind_prompt(inputs_embeds, subtree_end, lm_weights, classify_index) -> tuple[torch.Tensor | None, torch.Tensor]:
+    """
+    `subtree_end` and `classify_index` where embeddings of a prompt stand before those of a token tree, which is known
+    from its length: the virtual tokens are above all roots.
+    """
+    described = lm_weights if subtree_end is None else subtree_end
+    ahead = 0 if described is None else inputs_embeds.shape[1] - described.shape[1]
+    if subtree_end is not None:
+        subtree_end = nn.functional.pad(subtree_end + ahead, (ahead, 0), value=inputs_embeds.shape[1])
+    return subtree_end, torch.where(classify_index < 0, classify_index, classify_index + ahead)
+
+
+def default_lm_weights(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, batch: int) -> torch.Tensor:
+    """
+    `1 / (sequences of the example * predicted tokens of the sequence)` for every token after the first, of shape
+    `(rows, length)` as what `conventional_inputs` gives; each of the `batch` examples has as many rows.
+    """
+    tokens = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+    tokens = tokens.bool().reshape(batch, -1, input_ids.shape[-1])  # (batch, rows of an example, length)
+    predicted = (tokens & (tokens.int().cumsum(-1) > 1)).float()
+    per_sequence = predicted / predicted.sum(-1, keepdim=True).clamp(min=1)
+    sequences = tokens.any(-1).sum(-1).clamp(min=1)  # (batch,)
+    return (per_sequence / sequences[:, None, None]).view_as(input_ids)
+
+
+def check_labels(config: GPTConfig, labels: torch.Tensor) -> None:
+    """Raise a `ValueError` for labels of tokens that have no probability."""
+    without = list({config.mask_token_id, *(config.untrained_token_ids or ())} - {None})
+    if without and not torch.compiler.is_compiling():
+        found = labels[torch.isin(labels, torch.tensor(without, device=labels.device))]
+        if found.numel():
+            raise ValueError(
+                f"labels hold the token {int(found[0])}, whose row is untrained and takes no part in the softmax "
+                "(mask_token_id and untrained_token_ids of the configuration): put -100 there, or, to train it, set "
+                "model.config.untrained_token_ids = None before training."
+            )
+
+
+def check_inputs(model: GPTModel, flags: dict, subtree_end, attention_mask, past_key_values) -> None:
+    """Raise a `ValueError` for what does not go together: inputs, `flags` such as `output_attentions`, settings."""
+    config, implementation = model.config, model.config._attn_implementation
+    if flags.get("output_attentions") and any(name in implementation for name in ("sdpa", "flex", "flash")):
+        raise ValueError(
+            f"{implementation} attention returns no probabilities: for output_attentions load the model with "
+            'attn_implementation="eager", or call model.set_attn_implementation("eager").'
+        )
+    if past_key_values is not None and model.training and model.gradient_checkpointing:
+        raise ValueError("Keys and values of a cache, such as a prefix, do not go with gradient checkpointing.")
+    if subtree_end is None:
+        return
+    if attention_mask is not None:
+        raise ValueError("subtree_end already says what each token sees: leave out attention_mask.")
+    if not config.is_causal and not torch.compiler.is_compiling():
+        within, following = subtree_end[:, :-1], subtree_end[:, 1:]  # (batch, length - 1)
+        own = torch.arange(1, subtree_end.shape[1], device=subtree_end.device)
+        if ((own < within) & (following != within)).any():
+            raise ValueError(
+                "What branches of a tree share would see all of them with is_causal=False: lay the sequences out one "
+                "by one (share_prefix=False)."
+            )
+    if "flash" in implementation:
+        raise ValueError(
+            f"Branching token trees need a masked attention, which {implementation} is not: "
+            'load the model with attn_implementation="sdpa", "flex_attention" or "eager".'
+        )
+
+
+def check_bidirectional(config: GPTConfig, attention_mask, subtree_end, classify_index, return_lm_loss: bool) -> None:
+    """Raise a `ValueError` for what a task head on a model that is not causal would get wrong."""
+    if config.is_causal:
+        return
+    if return_lm_loss:
+        raise ValueError("A model with is_causal=False sees the tokens that it would predict: set lm_coef to 0.")
+    if classify_index is not None and attention_mask is None and subtree_end is None:
+        raise ValueError("A model with is_causal=False sees padding on the right: give attention_mask or subtree_end.")
+
+
+def token_positions(config, position_ids, tokens, attention_mask, subtree_end, past_key_values) -> torch.Tensor:
+    """
+    Positions as given, or counted from the first token of each row that is not padding (of a tree, from its root).
+    Those beyond the context are a `ValueError`, instead of an index error, where looking costs no synchronisation.
+    """
+    needed, length = 0, tokens.shape[1]
+    past = past_key_values.get_seq_length() if past_key_values is not None else 0
+    own = torch.arange(length, device=tokens.device)
+    if position_ids is None and subtree_end is not None:
+        ancestors = (own < own[:, None]) & (own[:, None] < subtree_end[:, None])  # (batch, token, ancestor)
+        position_ids = ancestors.sum(-1) + past  # (batch, length)
+    elif position_ids is None and attention_mask is not None and attention_mask.ndim == 2:
+        position_ids = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]  # (batch, length)
+    elif position_ids is None:
+        needed = length
+        position_ids = (own + past).unsqueeze(0)  # (1, length)
+    if needed <= config.n_positions and position_ids.device.type == "cpu" and not torch.compiler.is_compiling():
+        needed = int(position_ids.max()) + 1 if position_ids.numel() else 0
+    if needed > config.n_positions:
+        raise ValueError(
+            f"A sequence of {needed} tokens is longer than the context of {config.n_positions}: truncate it."
+        )
+    return position_ids
+
+
+def attention_mask_of(
+    config: GPTConfig, hidden_states, attention_mask, position_ids, subtree_end, past_key_values
+) -> torch.Tensor | None:
+    """
+    What the attention implementation takes: tokens see their own sequence, of a tree their ancestors (and, where
+    `config.is_causal` is false, their descendants). `position_ids` are those that were given, or `None`.
+    """
+    arguments = {
+        "config": config,
+        "inputs_embeds": hidden_states,
+        "attention_mask": attention_mask,
+        "past_key_values": past_key_values,
+    }
+    if subtree_end is None and config.is_causal:
+        return create_causal_mask(**arguments, position_ids=position_ids)
+    if subtree_end is None:
+        packed = None
+        if position_ids is not None and attention_mask is None and past_key_values is None:
+            packed = find_packed_sequence_indices(position_ids.expand(len(hidden_states), -1))
+        within = None if packed is None else packed_sequence_mask_function(packed)
+        return create_bidirectional_mask(**arguments, and_mask_function=within)
+    past = past_key_values.get_seq_length() if past_key_values is not None else 0
+    # The tokens of the cache stand above all roots.
+    subtree_end = nn.functional.pad(subtree_end + past, (past, 0), value=past + subtree_end.shape[1])
+
+    def within_subtree(batch_idx, head_idx, q_idx, kv_idx):
+        seen = q_idx < subtree_end[batch_idx, kv_idx]
+        return seen if config.is_causal else seen & (kv_idx < subtree_end[batch_idx, q_idx])
+
+    # Without position_ids: transformers would take every branch for the start of a packed sequence.
+    return create_causal_mask(**arguments, and_mask_function=within_subtree)
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Sum of weighted cross-entropies; gradients are computed along with the loss, while a chunk's logits exist."""
+
+    @staticmethod
+    def forward(ctx, hidden, rows, targets, weights, excluded, state_index, chunk_size, with_grad):
+        device, accumulate = hidden.device.type, torch.promote_types(hidden.dtype, torch.float32)
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        output, weights, total = rows.to(dtype), weights.to(accumulate), hidden.new_zeros((), dtype=accumulate)
+        needed = [with_grad and needs_grad for needs_grad in ctx.needs_input_grad[:2]]
+        grad_hidden, grad_rows = (
+            torch.zeros_like(x) if n else None for x, n in zip((hidden, rows), needed, strict=True)
+        )
+        most = chunk_size or max(64, _CHUNK_ELEMENTS.get(device, 2**24) // len(rows))
+        if device == "cpu" and dtype.itemsize < rows.dtype.itemsize:
+            most *= 4  # what a chunk adds to the gradient is converted, the whole matrix
+        size = max(1, -(-len(hidden) // max(1, -(-len(hidden) // most))))  # of all chunks, nearly alike
+        starts = range(0, len(hidden), size)
+        first = torch.searchsorted(state_index, torch.tensor([*starts, len(hidden)], device=hidden.device)).tolist()
+        width = -(-len(rows) // _ALIGNMENT) * _ALIGNMENT
+        space = hidden.new_empty((size, width), dtype=dtype)[:, : len(rows)]
+        for chunk, start in enumerate(starts):
+            part, own = slice(start, start + size), slice(first[chunk], first[chunk + 1])
+            states, target, weight = hidden[part].to(dtype), targets[own], weights[own]
+            state = state_index[own] - start
+            logits = torch.mm(states, output.t(), out=space[: len(states)])  # (states, rows)
+            logits[:, excluded] = float("-inf")
+            log_probs = logits.log_softmax(-1, dtype=accumulate)
+            total -= (weight * log_probs[state, target]).sum()
+            if not any(needed):
+                continue
+            # The gradient of the logits: weight * (softmax - one_hot(target)), summed over the targets of a state.
+            delta = log_probs.exp_().mul_(weight.new_zeros(len(states)).index_add_(0, state, weight).unsqueeze(-1))
+            delta = delta.index_put_((state, target), -weight, accumulate=True).to(dtype)
+            if grad_hidden is not None:
+                grad_hidden[part] = torch.mm(delta, output)
+            if grad_rows is not None and grad_rows.dtype == dtype:
+                grad_rows.addmm_(delta.t(), states)
+            elif grad_rows is not None:
+                grad_rows += torch.mm(delta.t(), states)
+        ctx.save_for_backward(grad_hidden, grad_rows)
+        return total
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_output):
+        # A large matrix: where the caller has put all factors into the weights, it is not read again.
+        is_one = grad_output.device.type == "cpu" and grad_output.item() == 1
+        grads = (grad if grad is None or is_one else grad * grad_output.to(grad.dtype) for grad in ctx.saved_tensors)
+        return *grads, *[None] * 6
+
+
+@torch.compiler.disable
+def linear_cross_entropy(
+    hidden: torch.Tensor,
+    rows: torch.Tensor,
+    targets: torch.Tensor,
+    weights: torch.Tensor,
+    excluded: Sequence[int] = (),
+    state_index: torch.Tensor | None = None,
+    chunk_size: int | None = None,
+) -> torch.Tensor:
+    """
+    Weighted sum of the cross-entropies of `hidden @ rows.T`, computed chunk by chunk, without ever holding all logits.
+    Products follow autocast, the softmax is at least fp32. It is a graph break and has no second derivative.
+    (`torch.nn.functional.linear_cross_entropy` does this from torch 2.13 on.)
+
+    Args:
+        hidden (`torch.Tensor` of shape `(states, width)`): states that predict.
+        rows (`torch.Tensor` of shape `(vocabulary, width)`): output matrix.
+        targets, weights (`torch.Tensor` of shape `(targets,)`): row that a state should have predicted, and the factor
+            of its cross-entropy, into which no gradient flows.
+        excluded (`Sequence[int]`, *optional*): rows left out of the softmax.
+        state_index (`torch.Tensor` of shape `(targets,)`, *optional*): which state predicts each target, in ascending
+            order; by default each its own.
+        chunk_size (`int`, *optional*): states of a chunk at most; by default a few million logits.
+    """
+    if state_index is None:
+        state_index = torch.arange(len(hidden), device=hidden.device)
+    with_grad = torch.is_grad_enabled()
+    return _LinearCrossEntropy.apply(
+        hidden, rows, targets, weights, list(excluded), state_index, chunk_size, with_grad
+    )
+
+
+def single_label_loss(logits: torch.Tensor, labels: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
+    """
+    Sum of cross-entropies, of which label smoothing gives a share to all classes alike (Szegedy et al., 2016).
+
+    Args:
+        logits (`torch.Tensor` of shape `(batch, classes)`): -inf where an example has no such class (choice).
+        labels (`torch.Tensor` of shape `(batch,)`): the right class; -100: none.
+        smoothing (`float`, *optional*, defaults to 0.0): the share.
+    """
+    loss = nn.functional.cross_entropy(logits, labels, reduction="sum")
+    if not smoothing:
+        return loss
+    absent = logits.eq(float("-inf"))
+    log_probs = logits.log_softmax(-1).masked_fill(absent | labels.eq(-100).unsqueeze(-1), 0)
+    spread = log_probs.sum(-1) / (~absent).sum(-1).clamp(min=1)
+    return (1 - smoothing) * loss - smoothing * spread.sum()
+
+
+def classification_loss(
+    logits: torch.Tensor, labels: torch.Tensor, problem_type: str, smoothing: float = 0.0
+) -> torch.Tensor:
+    """
+    Sum of the losses of `GPTForSequenceClassification`, whose labels of -100 count nothing.
+
+    Args:
+        logits (`torch.Tensor` of shape `(batch, num_labels)`): scores.
+        labels (`torch.Tensor` of shape `(batch,)` or `(batch, num_labels)`): see `GPTTaskModel.forward`.
+        problem_type (`str`): see `GPTConfig`.
+        smoothing (`float`, *optional*, defaults to 0.0): see `single_label_loss`.
+
+    Raises:
+        ValueError: for smoothing of another problem than one right class.
+    """
+    if problem_type == "single_label_classification":
+        return single_label_loss(logits, labels, smoothing)
+    if smoothing:
+        raise ValueError(f"Labels are smoothed where one class or choice is right, not in {problem_type}.")
+    if problem_type == "ordinal":
+        # A score between two whole ones is shared between them (Tai et al., 2015, section 5.2); -100 is near none.
+        bins = torch.arange(logits.shape[-1], device=logits.device)
+        shares = (1 - (labels.float().unsqueeze(-1) - bins).abs()).clamp(min=0)
+        return -(shares * logits.log_softmax(-1)).sum()
+    if problem_type == "regression":
+        losses = nn.functional.mse_loss(logits.view_as(labels), labels.float(), reduction="none")
+    else:
+        losses = nn.functional.binary_cross_entropy_with_logits(logits, labels.float(), reduction="none")
+    return losses.masked_fill(labels.eq(-100), 0).sum()
+
+
 # Each head by the name that it has in flags, cards and conversion; the first is none.
 HEADS: dict[str, type[GPTPreTrainedModel]] = {
     "none": GPTModel,
@@ -612,6 +1166,10 @@ HEADS: dict[str, type[GPTPreTrainedModel]] = {
     "question-answering": GPTForQuestionAnswering,
     "masked-lm": GPTForMaskedLM,
 }
+# transformers' own mechanism for custom code: `save_pretrained` writes it, so that a folder loads without hf_gpt.
+for _auto_class, _reference in AUTO_MAP.items():
+    if _reference.startswith("modeling_gpt."):
+        globals()[_reference.removeprefix("modeling_gpt.")].register_for_auto_class(_auto_class)
 # Trainer and pipelines tell by these tables what a class is, of a causal language model that its labels are shifted.
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.setdefault(GPTConfig.model_type, GPTForCausalLM.__name__)
 MODEL_FOR_MASKED_LM_MAPPING_NAMES.setdefault(GPTConfig.model_type, GPTForMaskedLM.__name__)

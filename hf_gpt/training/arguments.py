@@ -100,9 +100,7 @@ class ModelArguments(NamesModel):
     dropout: float | None = flag(None, "All four dropout rates; by default those of the model's configuration.")
     release_quirks: bool = flag(False, "Train with the accidents of the release (see GPTConfig).")
     attn_implementation: str | None = flag(
-        None,
-        "sdpa (the default; training on a CPU has a kernel of ours, as with blockwise), eager or flex_attention.",
-        ["blockwise", "sdpa", "eager", "flex_attention"],
+        None, "sdpa (the default), eager or flex_attention.", ["sdpa", "eager", "flex_attention"]
     )
     adaptation: str = flag(
         "full",

@@ -140,7 +140,7 @@ def test_heads_are_chosen_by_mouse_and_keyboard(page_of_item):
 
 def test_bertviz_shows_our_attention(tiny_model):
     bertviz = pytest.importorskip("bertviz", reason='needs pip install -e ".[tools]"')
-    outputs = tiny_model(GPTForCausalLM)(torch.tensor([PATHS[0]]), output_attentions=True)
+    outputs = tiny_model(GPTForCausalLM, "eager")(torch.tensor([PATHS[0]]), output_attentions=True)
     for view in (bertviz.head_view, bertviz.model_view):
         page = view(outputs.attentions, [f"word{token_id}" for token_id in PATHS[0]], html_action="return").data
         assert "word22" in page

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import (
     DynamicCache,
@@ -17,7 +18,6 @@ from transformers import (
 )
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
-from hf_gpt.model.blocks import Linear
 from hf_gpt.trees.collators import collate_trees
 from hf_gpt.trees.token_tree import TokenTree
 
@@ -521,7 +521,6 @@ def test_quirk_dropout_is_the_same_on_the_output_side(tiny_model):
         ({"input_ids": IDS, "inputs_embeds": torch.zeros(2, 7, 32)}, "either input_ids or inputs_embeds"),
         ({"input_ids": torch.zeros(1, 33, dtype=torch.long)}, "33 tokens is longer than the context of 32"),
         ({"input_ids": IDS, "position_ids": torch.full((2, 7), 40)}, "41 tokens is longer"),
-        ({"input_ids": IDS, "subtree_end": torch.full((2, 7), 7)}, "subtree_end needs position_ids"),
         (
             {
                 "input_ids": IDS,
@@ -531,17 +530,8 @@ def test_quirk_dropout_is_the_same_on_the_output_side(tiny_model):
             },
             "leave out attention_mask",
         ),
-        (
-            {
-                "input_ids": IDS,
-                "subtree_end": torch.full((2, 7), 7),
-                "position_ids": torch.arange(7).expand(2, 7),
-                "past_key_values": DynamicCache(),
-            },
-            "leave out attention_mask and cache",
-        ),
     ],
-    ids=["nothing", "both", "too-long", "positions-too-far", "no-positions", "tree-and-mask", "tree-and-cache"],
+    ids=["nothing", "both", "too-long", "positions-too-far", "tree-and-mask"],
 )
 def test_wrong_inputs(tiny_model, arguments, message):
     with pytest.raises(ValueError, match=message):
@@ -557,6 +547,41 @@ def test_flash_attention_refuses_branches(tiny_model):
         model(**inputs)
 
 
+def test_parts_are_torchs_own_types(tiny_model):
+    """As other tools look for them: `type(module) is nn.Linear`."""
+    types = {type(module) for model_class in FORWARDS for module in tiny_model(model_class).modules()}
+    own = {kind for kind in types if kind.__module__.startswith("hf_gpt")}
+    assert types - own >= {nn.Linear, nn.LayerNorm, nn.Embedding, nn.Dropout}
+    assert not any(issubclass(kind, nn.Linear | nn.LayerNorm | nn.Embedding | nn.Dropout) for kind in own)
+
+
+def test_a_cache_does_not_go_with_gradient_checkpointing(tiny_model):
+    model = tiny_model(GPTForCausalLM)
+    past = model(IDS[:, :3]).past_key_values
+    model.train().activation_checkpointing_enable()
+    with pytest.raises(ValueError, match="gradient checkpointing"):
+        model(IDS[:, 3:], past_key_values=past)
+
+
+@torch.no_grad()
+def test_trees_behind_a_cache(tiny_model, attention):
+    """Its tokens are above all roots, and positions are by default depths."""
+    model = tiny_model(GPTForCausalLM, attention)
+    prefix, paths = [START, 7, 3], [[1, 2, 4], [1, 2, 5, 6]]
+    batch = collate_trees([TokenTree.from_paths(paths)], PAD)
+    past = model(torch.tensor([prefix])).past_key_values
+    found = model(batch["input_ids"], subtree_end=batch["subtree_end"], past_key_values=past).logits[0]
+    tree = TokenTree.from_paths(paths)
+    for number, path in enumerate(paths):
+        expected = model(torch.tensor([prefix + path])).logits[0, len(prefix) :]
+        assert_close(found[list(tree.path(number))], expected)
+
+
+def test_attentions_need_eager_attention(tiny_model):
+    with pytest.raises(ValueError, match=r'sdpa attention returns no probabilities.*attn_implementation="eager"'):
+        tiny_model(GPTForCausalLM)(IDS, output_attentions=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 @torch.no_grad()
 def test_half_precision(tiny_model, attention, dtype):
@@ -570,21 +595,3 @@ def test_half_precision(tiny_model, attention, dtype):
     torch.testing.assert_close(
         found.float()[..., :PAD][mask.bool()], expected[..., :PAD][mask.bool()], rtol=0.1, atol=0.3
     )
-
-
-@pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="other libraries multiply few rows as they are")
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("bias", [True, False])
-def test_few_rows_are_multiplied_as_columns(monkeypatch, rows, bias):
-    """The same numbers, by another product, where nothing is trained."""
-    layer, states = Linear(16, 24, bias=bias), torch.randn(rows, 1, 16)
-    expected = layer(states)
-    assert expected.requires_grad
-    calls, plain = [], torch.nn.functional.linear
-    monkeypatch.setattr(torch.nn.functional, "linear", lambda *given: calls.append(given) or plain(*given))
-    with torch.no_grad():
-        found = layer(states)
-        half = layer.bfloat16()(states.bfloat16())
-    assert len(calls) == 1 + (rows not in (2, 3, 4))
-    torch.testing.assert_close(found, expected.detach(), rtol=1e-6, atol=1e-6)
-    assert (found.shape, found.is_contiguous(), half.dtype) == ((rows, 1, 24), True, torch.bfloat16)

@@ -57,7 +57,7 @@ def test_scores_and_loss(tiny_model, attention, side, is_causal, head_layers):
 
 
 def test_what_the_scores_are(tiny_model):
-    model = tiny_model(GPTForQuestionAnswering, clf_pdrop=0.0)
+    model = tiny_model(GPTForQuestionAnswering, "eager", clf_pdrop=0.0)
     ids = torch.tensor([ROWS[0]])
     states = model.transformer(ids).last_hidden_state[0]
     logits = states @ model.score.weight.t() + model.score.bias

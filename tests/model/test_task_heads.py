@@ -287,8 +287,6 @@ def test_tree_without_weights_has_no_language_model_loss(tiny_model):
     ("arguments", "message"),
     [
         ({"input_ids": TEXTS[:, :-1]}, f"no classify token .id {CLASSIFY}.*task_template"),
-        ({"input_ids": CHOICES, "attention_mask": None, "subtree_end": CHOICES}, "subtree_end needs position_ids"),
-        ({"inputs_embeds": torch.zeros(3, 6, 32)}, "inputs_embeds needs classify_index"),
         (
             {
                 "input_ids": TEXTS,
@@ -299,7 +297,7 @@ def test_tree_without_weights_has_no_language_model_loss(tiny_model):
         ),
         ({"input_ids": torch.full((1, 2, 40), CLASSIFY)}, "40 tokens is longer than the context of 32"),
     ],
-    ids=["no-classify-token", "no-positions", "no-index", "both", "too-long"],
+    ids=["no-classify-token", "both", "too-long"],
 )
 def test_wrong_inputs(tiny_model, arguments, message):
     with pytest.raises(ValueError, match=message):

@@ -107,8 +107,6 @@ def test_outputs_are_those_of_transformers(tiny_model, head):
     assert (len(found.hidden_states), len(found.attentions), found.loss) == (3, 2, None)
     assert model(ids).hidden_states is None
     assert torch.equal(model(ids, return_dict=False)[0], found.logits)
-    with pytest.raises(TypeError, match="label_s"):
-        model(ids, label_s=ids)
 
 
 @each_head

@@ -124,7 +124,7 @@ def labels_of(batch):
     return [(3 * index + 1) % len(paths) for index, paths in enumerate(batch)]
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa", "blockwise"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @settings(max_examples=40)
 @given(rows=rows_of_sequences, share_limit=share_limits)
 def test_states(tiny_model, attention, rows, share_limit):
@@ -172,7 +172,7 @@ def test_gradients_with_flex_attention(tiny_model):
         torch.testing.assert_close(found[0][name], gradient, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa", "blockwise"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @settings(max_examples=20)
 @given(batch=batches_of_items, share_limit=share_limits)
 def test_multiple_choice(tiny_model, attention, batch, share_limit):
@@ -201,7 +201,7 @@ def test_training_mode_without_dropout(tiny_model):
     assert_joint_equal(model, tree_inputs(RAGGED, [1, 0]), RAGGED, torch.tensor([1, 0]))
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa", "blockwise"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @settings(max_examples=15)
 @given(batch=st.lists(st.builds(lambda text: [[START, *text, CLASSIFY]], texts), min_size=1, max_size=3))
 def test_classification(tiny_model, attention, batch):
@@ -210,7 +210,7 @@ def test_classification(tiny_model, attention, batch):
     assert_joint_equal(model, tree_inputs(batch, labels), batch, torch.tensor(labels))
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa", "blockwise"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @settings(max_examples=15)
 @given(batch=st.lists(pairs, min_size=1, max_size=3), share_limit=share_limits)
 def test_similarity_adds_both_orders(tiny_model, attention, batch, share_limit):
@@ -228,7 +228,7 @@ def test_an_absent_path_adds_nothing(tiny_model):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("attention", ["eager", "sdpa", "blockwise"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_conventional_multiple_choice(tiny_model, attention, side):
     """Ragged numbers of choices too: a choice that is all padding is no choice."""
     model = tiny_model(GPTForMultipleChoice, attention)
@@ -246,7 +246,7 @@ def test_conventional_multiple_choice_of_any_shape(tiny_model, batch, side):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("attention", ["eager", "sdpa", "blockwise"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_conventional_classification(tiny_model, attention, side):
     model = tiny_model(GPTForSequenceClassification, attention, num_labels=3)
     batch = [[[START, 1, 2, 3, CLASSIFY]], [[START, 4, CLASSIFY]]]
