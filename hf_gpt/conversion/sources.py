@@ -13,7 +13,7 @@ import torch
 from transformers import GenerationConfig
 
 from ..adapters import base_folder, load_adapter, merge_adapter
-from ..files import flag, listing, progress, read_json, read_tensors
+from ..files import flag, listing, progress, read_json, read_tensors, reading
 from ..files.weights import misfits
 from ..hub.checks import check_config, stock_type
 from ..hub.downloads import local_folder
@@ -158,7 +158,8 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
         options = replace(options, base_model=str(base))
     if options.n_head is not None and kind not in ("tf-release", "best-params"):
         raise ValueError(f"--n_head: {path} is {KINDS[kind]}, whose configuration says how many heads it has.")
-    checkpoint = _READERS[kind](path, options)
+    with reading(path):
+        checkpoint = _READERS[kind](path, options)
     checkpoint.new_rows = lacks_special_tokens(kind, path)
     if kind == "adapter":
         checkpoint.notes.append(f"The adapter was merged into {name}.")
@@ -383,7 +384,7 @@ def _check(checkpoint: Checkpoint, path: Path) -> None:
     try:
         with torch.device("meta"):
             model = HEADS[checkpoint.head](checkpoint.config)
-    except (ImportError, ValueError) as error:
+    except Exception as error:  # of transformers and torch, whatever the settings are
         raise ValueError(f"{path / 'config.json'} describes no model that can be built: {error}") from error
     expected = {name.removeprefix("transformer."): parameter for name, parameter in model.named_parameters()}
     if checkpoint.config.tie_word_embeddings:

@@ -36,12 +36,14 @@ from .outputs import (
 from .texts import (
     ARCHIVES,
     COMPRESSIONS,
+    LARGEST_TEXT,
     decoded,
     input_error,
     listing,
     open_bytes,
     place,
     read_archive,
+    read_bytes,
     read_text_lines,
 )
 
@@ -50,6 +52,7 @@ __all__ = [
     "CARD",
     "COMPRESSIONS",
     "FACTS",
+    "LARGEST_TEXT",
     "METRICS",
     "OVERWRITE",
     "PREDICTIONS",
@@ -74,6 +77,7 @@ __all__ = [
     "place",
     "progress",
     "read_archive",
+    "read_bytes",
     "read_json",
     "read_npy",
     "read_tensor_file",

@@ -174,9 +174,14 @@ def read_tensor_file(path: Path) -> dict[str, torch.Tensor]:
                 names = progress(list(file.keys()), f"reading {path.name}")
                 return {name: file.get_tensor(name) for name in names}
         tensors = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(tensors, Mapping) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
+    if not isinstance(tensors, Mapping) or not all(_is_named_tensor(*item) for item in tensors.items()):
         raise ValueError(f"{path} holds something else than tensors by name.")
     return dict(tensors)
+
+
+def _is_named_tensor(name: Any, tensor: Any) -> bool:
+    is_dense = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu"
+    return isinstance(name, str) and is_dense
 
 
 @contextmanager

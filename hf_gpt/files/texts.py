@@ -14,6 +14,8 @@ from typing import BinaryIO
 COMPRESSIONS = ("", ".gz", ".xz")
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
 _OPENERS = {".gz": gzip.open, ".tgz": gzip.open, ".xz": lzma.open, ".txz": lzma.open, ".bz2": bz2.open}
+# Bytes of a text, or a line, once it is unpacked: compressed, they may be a thousandth of that.
+LARGEST_TEXT = 1 << 28
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
 
@@ -44,11 +46,19 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
         with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
             yield file
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the file system's, which names the file itself
+        if isinstance(error, OSError) and error.filename is not None:  # the file system's, which names the file itself
             raise
         raise input_error(
             path, f"the compressed file is damaged or cut short ({error}).", "Download or copy it again."
         ) from error
+
+
+def read_bytes(file: BinaryIO, where: Path | str) -> bytes:
+    """All of a file that may be compressed; a `ValueError` if it is too large for one text."""
+    content = file.read(LARGEST_TEXT + 1)
+    if len(content) > LARGEST_TEXT:
+        raise input_error(where, f"a text of more than {LARGEST_TEXT >> 20} MB.", "Divide it into several files.")
+    return content
 
 
 def read_archive(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
@@ -61,14 +71,17 @@ def read_archive(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[st
             with zipfile.ZipFile(path) as archive:
                 for info in archive.infolist():
                     if not info.is_dir() and wanted(info.filename):
-                        yield info.filename, archive.read(info)
+                        with archive.open(info) as member:
+                            yield info.filename, read_bytes(member, f"{path}/{info.filename}")
             return
         # A stream, read once from front to end: going back in a compressed file would unpack it from the start.
         with open_bytes(path) as file, tarfile.open(fileobj=file, mode="r|") as archive:
             for member in archive:
                 if member.isfile() and wanted(member.name):
-                    yield member.name, archive.extractfile(member).read()
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+                    yield member.name, read_bytes(archive.extractfile(member), f"{path}/{member.name}")
+    except Exception as error:  # of the libraries, which have no common base
+        if str(path) in str(error):
+            raise
         raise input_error(path, f"this is not a readable archive ({error}).", "Download or pack it again.") from error
 
 
@@ -89,7 +102,9 @@ def read_text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, 
     remedy = "Save the file as UTF-8, or with --task custom name its encoding (--encoding)."
     with open_bytes(path) as file:
         # Decoded line by line, so that an error can name the line: a text stream decodes in blocks.
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(lambda: file.readline(LARGEST_TEXT + 1), b""), 1):
+            if len(line) > LARGEST_TEXT:
+                raise input_error(place(path, number), f"a line of more than {LARGEST_TEXT >> 20} MB.", "Divide it.")
             if number == 1:
                 if line.startswith(_UTF16_MARKS):
                     raise input_error(path, f"the file is UTF-16, {encoding} was expected.", "Save it as UTF-8.")

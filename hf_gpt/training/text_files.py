@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..files import ARCHIVES, COMPRESSIONS, decoded, input_error, open_bytes, read_archive
+from ..files import ARCHIVES, COMPRESSIONS, decoded, input_error, open_bytes, read_archive, read_bytes
 from ..tasks.readers import read_by_suffix
 
 # Every row of such a file is a text.
@@ -83,7 +83,7 @@ def _texts_of_path(path: Path, text_column: str) -> Iterator[tuple[str, str]]:
             yield f"{path}/{name}", decoded(content, f"{path}/{name}", "utf-8-sig")
     else:
         with open_bytes(path) as file:
-            yield str(path), decoded(file.read(), path, "utf-8-sig")
+            yield str(path), decoded(read_bytes(file, path), path, "utf-8-sig")
 
 
 def _texts_of_rows(path: Path, text_column: str) -> Iterator[tuple[str, str]]:
