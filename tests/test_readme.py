@@ -180,29 +180,6 @@ RESULTS = {
 }
 
 
-def tokenizer_lines(results: dict) -> list[str]:
-    """Both tables of the tokenizer's modes."""
-    texts = {
-        "golden texts as written": "golden, as written",
-        "golden texts corrupted by machine (mojibake and the like)": "golden, corrupted",
-        "sentences of public-domain fiction": "sentences",
-    }
-    ways = {
-        "`exact`": "exact",
-        "`fast`": "fast",
-        "`openai-gpt` in transformers": "stock openai-gpt",
-        "plain loop of ftfy, clean-up, spaCy and a Python BPE": "plain loop",
-    }
-    lines = []
-    for label, name in texts.items():
-        found = results["agreement"][name]
-        lines.append(f"| {label} | {found['number']:,} | {found['share']:.3%} |")
-    for label, name in ways.items():
-        speeds = [f"{found['words per processor second'] / 1000:.0f}" for found in results["speed"][name].values()]
-        lines.append(f"| {' | '.join([label, *speeds])} |")
-    return lines
-
-
 @pytest.mark.parametrize("name", sorted(RESULTS))
 def test_tables_are_the_scripts_output(name, monkeypatch):
     """Every line that a script makes of its saved results stands in the README of the measurements."""
@@ -217,8 +194,6 @@ def test_tables_are_the_scripts_output(name, monkeypatch):
         return
     if name.startswith("tasks"):
         tables = [tasks.tables(results)]
-    elif name == "tokenizer_modes":
-        tables = tokenizer_lines(results)
     elif name == "devices":
         tables = [devices.table(results)]
     elif name == "inside":

@@ -17,14 +17,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tqdm import tqdm
 
 from ..conversion.tokenizers import release_tokenizer
+from ..conversion.word_rules import word_rules
 from ..files import check_empty, flag
-from ..model.tokenization_gpt import END_OF_WORD
-from ..model.word_splitting import word_splitter
+from ..model.tokenization_gpt import END_OF_WORD, english_rules, show_rules, word_splitter
 from ..training.text_files import iter_texts, unwrap_paragraphs
 from . import command, parse_arguments
 
@@ -42,7 +43,9 @@ class TrainTokenizerArguments:
     )
     output_dir: str = flag(help="Where to write the vocabulary and the tokenizer.")
     text_column: str = flag("text", "Column of the text in JSONL and Parquet files.")
-    language: str = flag("en", "Whose rules spaCy splits words by, such as de or ru; kept with the tokenizer.")
+    language: str = flag(
+        "en", "Whose words, such as de or ru: the rules of an installed spaCy, which are saved with the tokenizer."
+    )
     vocab_size: int = flag(8000, "Rows of the vocabulary, without the special tokens.")
     min_character_count: int = flag(
         100, "Characters outside ASCII seen less often become unknown, and so do not cost two rows each."
@@ -53,12 +56,15 @@ class TrainTokenizerArguments:
     overwrite_output_dir: bool = flag(False, "Write into a directory that is not empty.")
 
 
-def count_words(texts: Iterable[tuple[str, str]], unwrap: bool, min_texts: int, language: str = "en") -> Counter:
+def count_words(
+    texts: Iterable[tuple[str, str]], unwrap: bool, min_texts: int, words: dict[str, Any] | None = None
+) -> Counter:
     """
     How often each of the release's words, lower-cased, was seen, without newlines and words that fewer texts than
-    `min_texts` hold; `texts` are names and texts, as `iter_texts` gives them.
+    `min_texts` hold; `texts` are names and texts, as `iter_texts` gives them, `words` the rules of `GPTTokenizer`.
     """
-    counts, seen_in, split = Counter(), Counter(), word_splitter(language)
+    counts, seen_in = Counter(), Counter()
+    split = word_splitter(english_rules() if words is None else show_rules(words))
     progress = tqdm(texts, desc="counting words", unit=" texts")
     for _, text in progress:
         counts_here = Counter(split(unwrap_paragraphs(text) if unwrap else text).split(" "))
@@ -133,7 +139,7 @@ def write_tokenizer(
     vocab: dict[str, int],
     merges: list[tuple[str, str]],
     model_max_length: int | None = None,
-    language: str = "en",
+    words: dict[str, Any] | None = None,
 ) -> None:
     """Writes the release's two files and the tokenizer, all of them or none."""
     output_dir.parent.mkdir(parents=True, exist_ok=True)
@@ -142,7 +148,7 @@ def write_tokenizer(
         lines = ["#version: 0.2", *(" ".join(merge) for merge in merges), ""]
         (temporary / f"vocab_{len(vocab)}.bpe").write_text("\n".join(lines), encoding="utf-8", newline="\n")
         (temporary / f"encoder_bpe_{len(vocab)}.json").write_text(json.dumps(vocab), encoding="utf-8")
-        settings = {"model_max_length": model_max_length, "language": language}
+        settings = {"model_max_length": model_max_length, "words": words}
         release_tokenizer(temporary, **settings).save_pretrained(temporary)
         output_dir.mkdir(exist_ok=True)
         for stale in (*output_dir.glob("encoder_bpe_*.json"), *output_dir.glob("vocab_*.bpe")):
@@ -155,14 +161,15 @@ def train(args: TrainTokenizerArguments) -> None:
     """Count words, learn merges, write."""
     output_dir = Path(args.output_dir)
     check_empty(output_dir, args.overwrite_output_dir)
+    words = None if args.language == "en" else word_rules(args.language)
     texts = iter_texts(args.text_files, args.text_column)
-    word_counts = count_words(texts, args.unwrap, args.min_texts, args.language)
+    word_counts = count_words(texts, args.unwrap, args.min_texts, words)
     if not word_counts:
         raise ValueError(f"no words seen in {args.min_texts} or more texts of {', '.join(args.text_files)}")
     vocab, merges = learn_vocab(word_counts, args.vocab_size, args.min_character_count)
-    write_tokenizer(output_dir, vocab, merges, args.model_max_length, args.language)
-    words = sum(word_counts.values())
-    print(f"{words:,} words, {len(word_counts):,} distinct -> {len(vocab)} rows, {len(merges)} merges in {output_dir}")
+    write_tokenizer(output_dir, vocab, merges, args.model_max_length, words)
+    seen = f"{sum(word_counts.values()):,} words, {len(word_counts):,} distinct"
+    print(f"{seen} -> {len(vocab)} rows, {len(merges)} merges in {output_dir}")
 
 
 @command()

@@ -1,24 +1,33 @@
 """
-The tokenizer as a plain `PreTrainedTokenizerFast`, for places without hf_gpt, spaCy and ftfy: what `word_splitting.py`
-does, as a normalizer that ends up in `tokenizer.json`. It agrees with `GPTTokenizer` on nearly all texts.
+The tokenizer as a plain `PreTrainedTokenizerFast`, for places without custom code and ftfy: how `GPTTokenizer` splits
+text, as a normalizer that ends up in `tokenizer.json`. It agrees with `GPTTokenizer` on nearly all texts.
 
-The regular expressions are made from the rules of the installed spaCy, and the map of characters from the installed
-ftfy, when a tokenizer is exported; using or loading one needs neither. Each step puts spaces where words part, so that
+The regular expressions are made from the rules of `words_en.json`, and the map of characters from the installed ftfy,
+when a tokenizer is exported; using or loading one needs neither. Each step puts spaces where words part, so that
 lower case comes last, as in the release, and the words are what stands between spaces.
 """
 
 import functools
 import html.entities
+import json
 import re
 import struct
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
+import ftfy
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from ..model.tokenization_gpt import GPTTokenizer
-from ..model.word_splitting import PLAIN_CHARACTERS, PUNCTUATION_RUN, clean_line, fix_text, libraries, word_splitter
+from ..model.tokenization_gpt import (
+    PLAIN_CHARACTERS,
+    PUNCTUATION_RUN,
+    GPTTokenizer,
+    clean_up,
+    english_rules,
+    fix_text,
+    word_splitter,
+)
 
 _END = r"(?!\S)"
 _START = r"(?<!\S)"
@@ -46,7 +55,7 @@ def standardize_text(text: str) -> str:
     both sides of each run of punctuation; white space around newlines made space, newline, space, and every other run
     of it one space.
     """
-    lines = (" ".join(clean_line(line).split()) for line in fix_text(text).split("\n"))
+    lines = (" ".join(clean_up(line).split()) for line in fix_text(text).split("\n"))
     return " \n ".join(line for line in lines if line)
 
 
@@ -58,7 +67,6 @@ def fast_tokenizer(tokenizer: GPTTokenizer) -> PreTrainedTokenizerFast:
     its `encode_special_tokens` is set. Offsets are the library's: the newline token has the first newline only.
 
     Raises:
-        ImportError: if ftfy or spaCy is missing.
         ValueError: for words of another language than English, whose rules it is made of.
     """
     if tokenizer.language != "en":
@@ -141,7 +149,7 @@ def _standardized(character: str) -> str:
 @functools.cache
 def _irregular_characters() -> list[str]:
     # Those that ftfy or the clean-up may change, or that are white space.
-    chardata = libraries()[0].chardata
+    chardata = ftfy.chardata
     codes = {*range(0x20), *range(0x7F, 0xA0), *chardata.LIGATURES, *chardata.WIDTH_MAP, *chardata.CONTROL_CHARS}
     codes.update(PLAIN_CHARACTERS, range(0x2000, 0x2070), map(ord, "\u02bc\ufeff"))
     for code in range(0xA0, 0x30000):
@@ -217,7 +225,7 @@ def _punctuation_pattern() -> str:
     # spaCy leaves some runs whole: --, but ! !.
     characters = _punctuation_characters()
     any_of = f"[{''.join(map(_escape, characters))}]"
-    whole = [_escape(mark) for mark in characters if word_splitter("en")(mark * 3) == mark * 3]
+    whole = [_escape(mark) for mark in characters if word_splitter(english_rules())(mark * 3) == mark * 3]
     ends = [
         *(rf"(?<!{mark}){mark}++" for mark in whole),
         f"[{''.join(sorted({*map(_escape, characters)} - {*whole}))}]",
@@ -265,26 +273,18 @@ class _SpacyRules:
     """spaCy's English rules as expressions that match, without width, where words part within a chunk."""
 
     def __init__(self):
-        tokenizer = word_splitter("en").spacy_tokenizer
-        spacy = libraries()[1]
-        defaults = spacy.util.get_lang_class("en").Defaults
-        # As spaCy compiles them, without the empty one among them.
+        splitter, rules = word_splitter(english_rules()), json.loads(english_rules())
         self.prefix, self.suffix, self.infix = (
-            "|".join(_to_oniguruma(rule) for rule in rules if rule.strip())
-            # Two quotes that were parted become one word when spaCy looks for special cases at the end.
-            for rules in (["''", *defaults.prefixes], ["''", *defaults.suffixes], defaults.infixes)
+            "|".join(map(_to_oniguruma, affixes))
+            # Two quotes that were split become one word when special cases are looked up at the end.
+            for affixes in (["''", *rules["prefixes"]], ["''", *rules["suffixes"]], rules["infixes"])
         )
-        url = _to_oniguruma(tokenizer.url_match.__self__.pattern)
+        url = _to_oniguruma(rules["url"])
         self.url = url.removeprefix("(?u)").removeprefix("^").removesuffix("$")
-        orth = spacy.symbols.ORTH
-        self.cases = {
-            case: [part[orth] for part in parts]
-            for case, parts in tokenizer.rules.items()
-            if standardize_text(case) == case
-        }
+        self.cases = {case: parts for case, parts in splitter.cases.items() if standardize_text(case) == case}
         self.case = _trie_pattern(self.cases)
         self.suffixes = f"(?:{self.suffix}){{1,{_MOST_SUFFIXES}}}{_END}"
-        first = [character for character in map(chr, range(33, 0x20000)) if tokenizer.prefix_search(character)]
+        first = [character for character in map(chr, range(33, 0x20000)) if splitter.prefix.search(character)]
         self.first_of_prefix = _ranges([*first, *"UCA."])
 
     def prefix_boundary(self) -> str:

@@ -4,6 +4,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from transformers import AutoTokenizer
 from transformers.dynamic_module_utils import get_relative_import_files
 from transformers.models import auto
 from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
@@ -12,7 +13,7 @@ from transformers.utils import CONFIG_NAME
 from ..files import read_json, write_json
 from ..model.configuration_gpt import AUTO_MAP, GPTConfig
 from ..model.modeling_gpt import GPTModel
-from ..model.tokenization_gpt import GPTTokenizer
+from ..model.tokenization_gpt import GPTTokenizer, english_rules
 
 TOKENIZER_AUTO_MAP = {"AutoTokenizer": ["tokenization_gpt.GPTTokenizer", None]}
 
@@ -41,6 +42,11 @@ def add_code(folder: Path) -> None:
     if tokenizer.is_file() and read_json(tokenizer).get("tokenizer_class") == GPTTokenizer.__name__:
         maps[TOKENIZER_CONFIG_FILE] = TOKENIZER_AUTO_MAP
         owners.append(GPTTokenizer)
+        words = folder / GPTTokenizer.vocab_files_names["words_file"]
+        if not words.exists() and not AutoTokenizer.from_pretrained(folder).byte_level:
+            # Saved before words.json was.
+            words.unlink(missing_ok=True)  # a link that leads nowhere
+            words.write_text(english_rules(), encoding="utf-8")
     if (folder / CONFIG_NAME).is_file():
         maps[CONFIG_NAME] = AUTO_MAP | maps.get(TOKENIZER_CONFIG_FILE, {})
         owners += [GPTConfig, GPTModel]

@@ -1,42 +1,327 @@
 """
 The tokenizer of the original GPT (Radford et al., 2018): the release's text standardisation, word splitting and BPE.
 
-`text -> ftfy -> clean-up -> spaCy's English words -> lower case -> BPE with the end mark </w>`. The words come from
-`word_splitting.py`, the BPE is that of the `tokenizers` library. With a vocabulary of bytes it is GPT-2's tokenizer.
+`text -> ftfy -> clean-up -> spaCy's words -> lower case -> BPE with the end mark </w>`. spaCy's rules are data, which
+`words.json` next to `tokenizer.json` holds, so that the ids of a published model never change. The BPE is that of the
+`tokenizers` library. With a vocabulary of bytes it is GPT-2's tokenizer.
 """
 
 import copy
+import difflib
 import functools
 import itertools
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Encoding, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import BatchEncoding, PreTrainedTokenizerFast
-from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
-from transformers.utils import logging
 
-from .alignment import (
-    LazyBatchEncoding,
-    is_newline_word,
-    offsets_in,
-    offsets_in_spaced_words,
-    realigned,
-    sequences_of,
-)
-from .configuration_gpt import UNREADABLE
-from .word_splitting import TextIds, word_splitter
+try:
+    import ftfy
+except ImportError:  # GPT-2's tokenizer does without
+    ftfy = None
 
-logger = logging.get_logger(__name__)
 END_OF_WORD = "</w>"
-# GPT-2's one special token, which parts documents.
+# GPT-2's one special token, which separates documents.
 END_OF_TEXT = "<|endoftext|>"
-_NO_MODES = (
-    "mode='fast' was a setting of hf_gpt 0.1: the ids are the release's own now, which takes ftfy and spaCy. "
-    "PreTrainedTokenizerFast.from_pretrained reads a folder that was saved with it as it was then; "
-    "hf_gpt.conversion.fast_tokenizer makes the like of any tokenizer."
+PLAIN_CHARACTERS = str.maketrans(
+    {"\u2014": "-", "\u2013": "-", "\u2015": "-", "\u2026": "...", "\u00b4": "'"}  # em dash, en dash, bar, ..., acute
 )
+# A run of one and the same of these characters becomes a word of its own. The backslash is not among them: the
+# release's pattern loses it to string escaping.
+PUNCTUATION_RUN = re.compile(r'([-~!";?+,)(/*\[\]}{|_])\1*')
+# In lines of these characters ftfy does nothing but make quotation marks straight: its other fixers look for other
+# characters, HTML entities (&), control characters and carriage returns, and these marks are no mojibake.
+_ONLY_QUOTES_CHANGE = re.compile("[\t\n\x0c\x20-\x25\x27-\x7e\u2013\u2014\u2018\u2019\u201c\u201d\u2026]*")
+# Affixes are short, but for runs of full stops: each is first looked for in so many characters.
+_AFFIX_WINDOW = 16
+# Longer chunks are seldom seen again, and so are not kept in memory.
+_LONGEST_CACHED = 64
+# difflib's time may grow with the cube of a length, so longer sequences are aligned by their places alone.
+_MOST_COMPARED = 256
+
+
+def straighten(text: str) -> str:
+    """A text with plain quotation marks."""
+    for curly, straight in (("\u2018", "'"), ("\u2019", "'"), ("\u201c", '"'), ("\u201d", '"')):
+        text = text.replace(curly, straight)  # much quicker than str.translate
+    return text
+
+
+def fixed_lines(text: str) -> Iterator[tuple[str, str]]:
+    """The lines of a text with their newlines, before and after `ftfy.fix_text`, which treats them one by one."""
+    if ftfy is None:
+        raise ImportError("GPT's tokenizer needs ftfy: pip install ftfy")
+    if text.isascii() and text.isprintable() and "&" not in text:
+        yield text, text
+        return
+    unescape_html = "auto"
+    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
+        if _ONLY_QUOTES_CHANGE.fullmatch(line):
+            yield line, straighten(line)
+        else:
+            yield line, ftfy.fix_text(line, unescape_html=unescape_html)
+        # ftfy stops unescaping entities for the rest of a text at its first <.
+        unescape_html = False if "<" in line else unescape_html
+
+
+def fix_text(text: str) -> str:
+    """What `ftfy.fix_text` returns with its defaults, several times as quick for most English texts."""
+    return "".join(fixed for _, fixed in fixed_lines(text))
+
+
+def clean_up(text: str) -> str:
+    """The release's clean-up: plain dashes, dots and apostrophes, and runs of punctuation between spaces."""
+    return PUNCTUATION_RUN.sub(r" \g<0> ", text.translate(PLAIN_CHARACTERS))
+
+
+class WordSplitter:
+    """
+    Turns text into the release's words, lower-cased, separated by single spaces, newlines as words of their own.
+
+    The algorithm is that of spaCy's tokenizer. It treats each chunk between white space by itself, save for special
+    cases that hold affixes or spaces (`:)`, `'em.`): these it looks up among the words of the whole text at the end.
+    So the words of a chunk are cached unless such a special case would change them; a line with a chunk of that kind,
+    which hardly any English text has, is split as a whole.
+
+    Args:
+        rules (`dict`): those of spaCy's tokenizer of a language: regular expressions for `prefixes`, `suffixes` and
+            `infixes`, for `url` and, or `None`, for any other `token_match` that is not split; `cases`, the special
+            cases, with their words.
+    """
+
+    def __init__(self, rules: dict[str, Any]):
+        self.prefix = re.compile("|".join(f"^{rule}" for rule in rules["prefixes"]))
+        self.suffix = re.compile("|".join(f"{rule}$" for rule in rules["suffixes"]))
+        self.infix = re.compile("|".join(rules["infixes"]))
+        self.url = re.compile(rules["url"])
+        self.whole = re.compile(rules["token_match"]) if rules["token_match"] else None
+        self.cases = {case: words.split(" ") for case, words in rules["cases"].items()}
+        self._longest_case = max(map(len, self.cases), default=0)
+        # Those that are looked up at the end, by the words that they would be without special cases.
+        self._late = {
+            tuple(word for chunk in case.split() for word in self._split(chunk, False)): case
+            for case in self.cases
+            if " " in case or any(rule.search(case) for rule in (self.prefix, self.suffix, self.infix))
+        }
+        self._changed = {words for words, case in self._late.items() if list(words) != self.cases[case]}
+        self._longest_late = max(map(len, self._late), default=0)
+        self._late_across_chunks = any(" " in case for case in self._late.values())
+        self._cached_part = functools.lru_cache(1 << 17)(self._split)
+        self._cached_chunk = functools.lru_cache(1 << 17)(self._split_chunk)
+
+    def _split(self, part: str, by_cases: bool = True) -> list[str]:
+        # spacy/tokenizer.pyx: _split_affixes and _attach_tokens.
+        def is_case(start: int, end: int) -> bool:
+            return by_cases and end - start <= self._longest_case and part[start:end] in self.cases
+
+        before, after, start, end, size = [], [], 0, len(part), 0
+        while start < end and end - start != size and not is_case(start, end):
+            if self.whole and self.whole.match(part[start:end]):
+                break
+            size = end - start
+            inner_start = start + _affix_length(self.prefix, part, start, end)
+            if start < inner_start and is_case(inner_start, end):
+                before.append(part[start:inner_start])
+                start = inner_start
+                break
+            inner_end = end - _affix_length(self.suffix, part, inner_start, end, at_end=True)
+            if inner_end < end and is_case(start, inner_end):
+                after.append(part[inner_end:end])
+                end = inner_end
+                break
+            before += [part[start:inner_start]] if start < inner_start else []
+            after += [part[inner_end:end]] if inner_end < end else []
+            start, end = inner_start, inner_end
+        middle = part[start:end]
+        return [
+            *before,
+            *(self.cases[middle] if is_case(start, end) else self._split_infixes(middle)),
+            *reversed(after),
+        ]
+
+    def _split_infixes(self, part: str) -> list[str]:
+        if not part or (self.whole and self.whole.match(part)) or self.url.match(part):
+            return [part] if part else []
+        words, done = [], 0
+        for found in self.infix.finditer(part):
+            if found.start():
+                words += (part[done : found.start()], found[0])
+                done = found.end()
+        return [word for word in (*words, part[done:]) if word]
+
+    def _spans(self, words: Sequence[str]) -> Iterable[tuple[int, int]]:
+        # All that may be a late special case, by start and end.
+        for start in range(len(words)):
+            for end in range(start + 1, min(start + self._longest_late, len(words)) + 1):
+                yield start, end
+
+    def _split_chunk(self, chunk: str) -> str | None:
+        # None if the words may depend on the rest of the line.
+        split = self._cached_part if len(chunk) <= _LONGEST_CACHED else self._split
+        words = [word for part in clean_up(chunk).split() for word in split(part)]
+        late = self._late_across_chunks or any(tuple(words[i:j]) in self._changed for i, j in self._spans(words))
+        return None if late else " ".join(words).lower()
+
+    def _split_line(self, line: str) -> str:
+        found = [
+            self._cached_chunk(chunk) if len(chunk) <= _LONGEST_CACHED else self._split_chunk(chunk)
+            for chunk in line.split()
+        ]
+        return " ".join(self._look_up_late(line)).lower() if None in found else " ".join(found)
+
+    def _look_up_late(self, line: str) -> list[str]:
+        # spacy/tokenizer.pyx: _filter_special_spans and _retokenize_special_spans. Of matches that overlap the longest
+        # counts, of those the first, though it may change nothing.
+        parts = [self._split(part) for part in clean_up(line).split()]
+        words = [word for part in parts for word in part]
+        behind_space = set(itertools.accumulate(map(len, parts)))
+        matches = [(start, end) for start, end in self._spans(words) if tuple(words[start:end]) in self._late]
+        taken: set[int] = set()
+        ends = {}
+        for start, end in sorted(matches, key=lambda match: (match[0] - match[1], match[0])):
+            if start not in taken and end - 1 not in taken:
+                ends[start] = end
+            taken.update(range(start, end))
+        changed, start = [], 0
+        while start < len(words):
+            end = ends.get(start, start + 1)
+            own = words[start:end]
+            if start in ends:
+                spaced = (" " * (place in behind_space) + words[place] for place in range(start + 1, end))
+                own = self.cases.get("".join((words[start], *spaced)), own)
+            changed += own
+            start = end
+        return changed
+
+    def __call__(self, text: str) -> str:
+        """The lower-cased words of any text, separated by single spaces; a newline is the word newline."""
+        return " \n ".join(filter(None, map(self._split_line, fix_text(text).split("\n"))))
+
+
+def _affix_length(affixes: re.Pattern, part: str, start: int, end: int, at_end: bool = False) -> int:
+    """Of `part[start:end]`, by as few of its first, or last, characters as need be: long runs take linear time."""
+    size = _AFFIX_WINDOW
+    while True:
+        window = part[max(start, end - size) : end] if at_end else part[start : min(end, start + size)]
+        found = affixes.search(window)
+        length = len(found[0]) if found else 0
+        if length < size // 2 or len(window) == end - start:
+            return length
+        size *= 2
+
+
+@functools.lru_cache(maxsize=8)
+def word_splitter(rules: str) -> WordSplitter:
+    """The process's one `WordSplitter` by the rules of a `words.json`, given as its text."""
+    return WordSplitter(json.loads(rules))
+
+
+@functools.cache
+def english_rules() -> str:
+    """The text of `words_en.json`: English rules, which come with the code."""
+    return Path(__file__).with_name("words_en.json").read_text(encoding="utf-8")
+
+
+def align(text: str, words: str) -> list[tuple[int, int]]:
+    """
+    Where the characters of a text's words, as `WordSplitter` shows them, come from: of each the start and the end of
+    its origin in the text; the spaces between words have an empty one.
+    """
+    visible, newlines, newline = [], [], None
+    for character, start, end in _fixed_characters(text):
+        if character == "\n":
+            newline = (newline[0] if newline else start, end)
+        elif not character.isspace():
+            if newline and visible:
+                newlines.append(newline)
+            newline = None
+            visible.extend([(start, end)] * len(character.translate(PLAIN_CHARACTERS).lower()))
+    visible, newlines, origins = iter(visible), iter(newlines), []
+    for character in words:
+        if character == " ":
+            origins.append((origins[-1][1],) * 2)  # never asked for: no piece begins or ends with a space
+        else:
+            origins.append(next(newlines if character == "\n" else visible))
+    return origins
+
+
+def _fixed_characters(text: str) -> Iterator[tuple[str, int, int]]:
+    base = 0
+    for before, after in fixed_lines(text):
+        if before == after or straighten(before) == after:
+            yield from ((character, base + index, base + index + 1) for index, character in enumerate(after))
+        else:
+            for character, (start, end) in zip(after, _origins(before, after), strict=True):
+                yield character, base + start, base + end
+        base += len(before)
+
+
+def _origins(before: str, after: str) -> list[tuple[int, int]]:
+    # First whole words, then the characters of the words that differ: fast on long lines.
+    origins = []
+    words_before, words_after = (re.findall(r"\s*\S+|\s+$", side) for side in (before, after))
+    starts_before, starts_after = ([0, *itertools.accumulate(map(len, side))] for side in (words_before, words_after))
+    for tag, b_start, b_end, a_start, a_end in _differences(words_before, words_after):
+        start, end = starts_before[b_start], starts_before[b_end]
+        changed = after[starts_after[a_start] : starts_after[a_end]]
+        if tag == "equal":
+            origins.extend((index, index + 1) for index in range(start, end))
+            continue
+        for _, b_from, b_to, a_from, a_to in _differences(before[start:end], changed):
+            if b_to - b_from == a_to - a_from:
+                origins.extend((start + index, start + index + 1) for index in range(b_from, b_to))
+            else:
+                origins.extend([(start + b_from, start + b_to)] * (a_to - a_from))
+    return origins
+
+
+def _differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+    if max(len(before), len(after)) <= _MOST_COMPARED:
+        return difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    if len(before) == len(after):
+        pairs = enumerate(zip(before, after, strict=True))
+        return [("equal" if old == new else "replace", i, i + 1, i, i + 1) for i, (old, new) in pairs]
+    shorter = min(len(before), len(after))
+    same = next((i for i in range(shorter) if before[i] != after[i]), shorter)
+    return [("equal", 0, same, 0, same), ("replace", same, len(before), same, len(after))]
+
+
+class LazyBatchEncoding(BatchEncoding):
+    """A `BatchEncoding` whose `encodings` (tokens, words, positions) are moved when they are first asked for."""
+
+    _move: Callable[[list[Encoding]], list[Encoding]] | None = None
+    _moved: list[Encoding] | None = None
+
+    @property
+    def _encodings(self) -> list[Encoding] | None:
+        if self._move is not None:
+            self._moved, self._move = self._move(self._moved), None
+        return self._moved
+
+    @_encodings.setter
+    def _encodings(self, encodings: list[Encoding] | None) -> None:
+        self._moved, self._move = encodings, None
+
+
+def _with_offsets(encoding: Encoding, offsets_of: Callable[[Encoding], list[tuple[int, int]]]) -> Encoding:
+    """An encoding of the `tokenizers` library, and what overflowed from it, with other character positions."""
+    state = json.loads(encoding.__getstate__())
+    state["offsets"] = offsets_of(encoding)
+    state["overflowing"] = [
+        json.loads(_with_offsets(part, offsets_of).__getstate__()) for part in encoding.overflowing
+    ]
+    found = Encoding()
+    found.__setstate__(json.dumps(state).encode())
+    return found
+
+
+def _is_newline(word: str) -> bool:
+    """Whether a word that was given stands for a newline."""
+    return "\n" in word and word.isspace()
 
 
 def _with_masks_hidden(text: str, mask: str | None) -> tuple[str, str]:
@@ -52,7 +337,7 @@ def _with_masks_hidden(text: str, mask: str | None) -> tuple[str, str]:
     raise ValueError(f"A text with {mask!r} holds every made-up word that could stand for it, such as {word!r}.")
 
 
-def _map_strings(function, texts):
+def _map_strings(function: Callable[[str], str], texts: Any) -> Any:
     if isinstance(texts, str):
         return function(texts)
     if isinstance(texts, (list, tuple)):
@@ -76,10 +361,10 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     texts where it does not; the newline token spans from the first to the last newline of its white space.
 
     `tokenizer.json` holds the BPE, the special tokens and the template: loaded by the `tokenizers` library alone it
-    takes lower-cased words parted by single spaces.
+    takes lower-cased words separated by single spaces.
 
     A vocabulary of all 256 bytes without end marks is GPT-2's: `byte_level` is true then, text is split as GPT-2 does,
-    ids, offsets and decoding are those of transformers' `GPT2Tokenizer`, and the special tokens stand behind its own.
+    ids, offsets and decoding are those of transformers' `GPT2Tokenizer`, and the special tokens stand after its own.
     `<|endoftext|>` is the `eos_token` and the `unk_token`. Of the words of `is_split_into_words=True` all but the
     first get a space before them.
 
@@ -92,16 +377,21 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         unk_token, pad_token, bos_token, sep_token, cls_token (`str`, *optional*): the special tokens.
         mask_token (`str`, *optional*): what hides a token, such as `<mask>`; by default there is none. It becomes the
             last row where the vocabulary does not have it.
-        language (`str`, *optional*, defaults to `"en"`): by whose rules spaCy splits words, for a vocabulary that was
-            learnt so (`scripts/train_tokenizer.py --language de`).
+        words (`dict`, *optional*): the rules by which `WordSplitter` splits text, for a vocabulary that was learnt so
+            (`hf-gpt train_tokenizer --language de`), by default the English ones.
         kwargs: those of `PreTrainedTokenizerFast`, such as `model_max_length` or `padding_side`.
 
     Raises:
-        ValueError: if there is no vocabulary.
+        ValueError: if there is no vocabulary, or `words.json` holds no rules.
     """
 
-    # The first two are those of a stock `openai-gpt`; only the last is written.
-    vocab_files_names = {"vocab_file": "vocab.json", "merges_file": "merges.txt", "tokenizer_file": "tokenizer.json"}
+    # The first two are those of transformers' `openai-gpt`, and are not written.
+    vocab_files_names = {
+        "vocab_file": "vocab.json",
+        "merges_file": "merges.txt",
+        "tokenizer_file": "tokenizer.json",
+        "words_file": "words.json",
+    }
     model_input_names = ["input_ids", "attention_mask"]
     padding_side = "right"
     truncation_side = "right"
@@ -117,37 +407,36 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         sep_token: str = "_delimiter_",
         cls_token: str = "_classify_",
         mask_token: str | None = None,
-        language: str = "en",
+        words: dict[str, Any] | None = None,
         **kwargs,
     ):
         named = {"unk_token": unk_token, "pad_token": pad_token, "bos_token": bos_token}
         named |= {"sep_token": sep_token, "cls_token": cls_token, "mask_token": mask_token}
         if not isinstance(kwargs.get("model_max_length"), int | float | None):
             raise ValueError(f"model_max_length must be a number, not {kwargs['model_max_length']!r}")
-        if not isinstance(language, str):
-            raise ValueError(f"language must be a code such as 'de', not {language!r}")
-        self.language = language
-        mode = kwargs.pop("mode", "exact")
-        if mode not in ("exact", "fast"):
-            raise ValueError(f"mode={mode!r}: there is one way to split text, so leave it out.")
-        if mode == "fast":
-            logger.warning(_NO_MODES)
+        # A setting of hf_gpt 0.1, which changes nothing any more.
+        kwargs.pop("mode", None)
         tokenizer_object = kwargs.pop("tokenizer_object", None)
-        files = [kwargs.pop(name, None) for name in ("tokenizer_file", "vocab_file", "merges_file")]
+        vocab_file, merges_file, tokenizer_file, words_file = (
+            kwargs.pop(name, None) for name in self.vocab_files_names
+        )
+        language = kwargs.pop("language", None)
         if tokenizer_object is not None:
             self._tokenizer = copy.deepcopy(tokenizer_object)
         elif vocab is not None and merges is not None:
             self._tokenizer = _new_backend(vocab, merges, str(unk_token))
         else:
-            self._tokenizer = _read_backend(*files, str(unk_token))
+            self._tokenizer = _read_backend(tokenizer_file, vocab_file, merges_file, str(unk_token))
         # Whether this is GPT-2's tokenizer, whose pieces are bytes.
         self.byte_level = not self._tokenizer.model.end_of_word_suffix and _holds_bytes(
             self._tokenizer.get_vocab(with_added_tokens=False)
         )
+        self._rules = None
         if self.byte_level:
             named, kwargs = self._prepare_bytes(named, kwargs)
         else:
-            # Words arrive ready: a file of the stock tokenizer, or one of mode fast, must not split them again.
+            self._rules = _read_rules(words_file, language) if words is None else show_rules(words)
+            # Words arrive ready: a file of transformers' own tokenizer must not split them again.
             self._tokenizer.normalizer = None
             self._tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="removed")
         # Before the base class adds them in an order of its own.
@@ -158,10 +447,9 @@ class GPTTokenizer(PreTrainedTokenizerFast):
                 if token is not None
             ]
         )
-        self._text_ids = TextIds()
         self._task_template = bool(task_template)
         kwargs["split_special_tokens"] = True
-        super().__init__(task_template=task_template, language=language, **named, **kwargs)
+        super().__init__(task_template=task_template, **named, **kwargs)
         if self.mask_token is not None:
             self._let_texts_hold_the_mask()
         self.update_post_processor()
@@ -199,16 +487,6 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         self._tokenizer.encode_special_tokens = True
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> "GPTTokenizer":
-        """As in transformers; whatever is wrong in a file is a `ValueError` that says whose it is."""
-        try:
-            return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        except UNREADABLE as error:
-            raise ValueError(
-                f"tokenizer.json or tokenizer_config.json of {pretrained_model_name_or_path} cannot be read: {error}"
-            ) from error
-
-    @classmethod
     def convert_to_native_format(cls, trust_remote_code: bool = False, **kwargs) -> dict[str, Any]:
         # The base class would take tokenizer.json apart; `__init__` reads it as a whole.
         return kwargs
@@ -222,6 +500,11 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     def task_template(self, value: bool) -> None:
         self._task_template = bool(value)
         self.update_post_processor()
+
+    @property
+    def language(self) -> str:
+        """`str`: the code of the language by whose rules text is split into words, `en` for GPT-2's bytes, too."""
+        return "en" if self._rules is None else json.loads(self._rules)["language"]
 
     @property
     def newline_id(self) -> int:
@@ -255,7 +538,6 @@ class GPTTokenizer(PreTrainedTokenizerFast):
                 (token, self.convert_tokens_to_ids(token)) for token in dict.fromkeys([*before, *between, *after])
             ],
         )
-        self._template = self._tokenizer.post_processor.__getstate__()
         steps = [
             # Special tokens have no end mark of their own.
             *(decoders.Replace(token, token + END_OF_WORD) for token in self.all_special_tokens),
@@ -286,177 +568,118 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         placeholders = [None if ids is None else [None] * len(ids) for ids in (token_ids_0, token_ids_1)]
         return [int(index is not None) for index in self.build_inputs_with_special_tokens(*placeholders)]
 
-    def _encode_plus(self, text, text_pair=None, return_tensors=None, **kwargs) -> BatchEncoding:
-        kwargs.pop("split_special_tokens", None)
+    def _encode_plus(
+        self, text, text_pair=None, return_tensors=None, is_split_into_words=False, **kwargs
+    ) -> BatchEncoding:
+        # By the library's encodings of the words, whose positions are moved to those in what was given.
+        kwargs["split_special_tokens"] = True
         if isinstance(text, (list, tuple)) and not text:
             # The base class looks for a first text.
             return BatchEncoding({name: [] for name in self.model_input_names}, tensor_type=return_tensors)
-        encoded = None if self.byte_level else self._encode_ids(text, text_pair, return_tensors, **kwargs)
-        return self._encode_words(text, text_pair, return_tensors, **kwargs) if encoded is None else encoded
-
-    def _encode_ids(
-        self,
-        text,
-        text_pair,
-        return_tensors=None,
-        add_special_tokens: bool = True,
-        padding_strategy: PaddingStrategy = PaddingStrategy.DO_NOT_PAD,
-        truncation_strategy: TruncationStrategy = TruncationStrategy.DO_NOT_TRUNCATE,
-        max_length: int | None = None,
-        pad_to_multiple_of: int | None = None,
-        padding_side: str | None = None,
-        return_attention_mask: bool | None = None,
-        verbose: bool = True,
-        **others,
-    ) -> BatchEncoding | None:
-        # The same as `_encode_words` by a cache of ids, many times as quick; None where the latter has to do it.
-        if any(others.values()):
-            return None
-        batched = isinstance(text, (list, tuple))
-        texts, pairs = (text, text_pair) if batched else ([text], None if text_pair is None else [text_pair])
-        settings = self._settings()
-        if settings is None or not _are_texts(texts) or (pairs is not None and not _are_texts(pairs, len(texts))):
-            return None
-        if self.mask_token is not None and any(self.mask_token in each for each in (*texts, *(pairs or ()))):
-            return None
-        if self._text_ids.backend is not self._tokenizer:
-            self._text_ids = TextIds(self._tokenizer, self.language)
-        rows = [list(map(self._text_ids, side)) for side in (texts, pairs) if side is not None]
-        is_cut = truncation_strategy != TruncationStrategy.DO_NOT_TRUNCATE
-        room = (max_length or 0) - add_special_tokens * self.num_special_tokens_to_add()
-        if is_cut and pairs is None and room > 0 and truncation_strategy != TruncationStrategy.ONLY_SECOND:
-            kept = slice(room) if self.truncation_side == "right" else slice(-room, None)
-            rows = [[ids[kept] for ids in rows[0]]]
-        if add_special_tokens:
-            rows = list(map(self.build_inputs_with_special_tokens, *rows))
-        else:
-            rows = [list(itertools.chain(*row)) for row in zip(*rows, strict=True)]
-        if is_cut and (max_length is None or max(map(len, rows)) > max_length):
-            return None
-        for row in rows:
-            self._eventual_warn_about_too_long_sequence(row, max_length, verbose)
-        data = {"input_ids": rows}
-        if return_attention_mask is None or return_attention_mask:
-            data["attention_mask"] = [[1] * len(row) for row in rows]
-        padding = {
-            "max_length": max_length,
-            "pad_to_multiple_of": pad_to_multiple_of,
-            "padding_side": padding_side or self.padding_side,
-        }
-        if padding_strategy != PaddingStrategy.DO_NOT_PAD:
-            wants_mask = "attention_mask" in data
-            data = self.pad(data, padding_strategy, return_attention_mask=wants_mask, verbose=False, **padding).data
-        if not batched and return_tensors is None:
-            data = {name: values[0] for name, values in data.items()}
-        encoded = LazyBatchEncoding(data, tensor_type=return_tensors, n_sequences=1 if pairs is None else 2)
-        arguments = {
-            "add_special_tokens": add_special_tokens,
-            "padding_strategy": padding_strategy,
-            "truncation_strategy": truncation_strategy,
-            "verbose": False,
-            **padding,
-        }
-        # Copies, as the caller may change the lists.
-        texts, pairs = (list(texts), pairs and list(pairs)) if batched else (text, text_pair)
-        encoded._make_encodings = functools.partial(self._encodings_of, settings, texts, pairs, arguments)
-        return encoded
-
-    def _encodings_of(self, settings: tuple, text, text_pair, arguments: dict[str, Any]) -> list[Encoding]:
-        if self._settings() != settings:
-            raise ValueError(
-                "the tokenizer has been changed since this text was encoded: encode it again for tokens and positions"
-            )
-        return self._encode_words(text, text_pair, **arguments).encodings
-
-    def _settings(self) -> tuple | None:
-        # What ids depend on besides the vocabulary and the arguments, or None if text may become added tokens, pieces
-        # are drawn by chance, or the template is not the tokenizer's own.
-        backend = self._tokenizer
-        added = backend.get_added_tokens_decoder()
-        template = backend.post_processor.__getstate__()
-        if (
-            template != self._template
-            or backend.model.dropout is not None
-            or not all(token.special or token.content == self.mask_token for token in added.values())
-        ):
-            return None
-        return template, len(added), self.truncation_side, self.pad_token
-
-    def _encode_words(
-        self, text, text_pair=None, return_tensors=None, is_split_into_words: bool = False, **kwargs
-    ) -> BatchEncoding:
-        # By the library's encodings of what it gets, whose positions are moved to those in what was given.
         batched = isinstance(text, (list, tuple)) and (not is_split_into_words or isinstance(text[0], (list, tuple)))
         alone = not batched and isinstance(text, str) != is_split_into_words
         if alone:
             # The base class takes an empty second text for none, but not in a batch.
             text, text_pair = [text], None if text_pair is None else [text_pair]
         prepared = (self._prepared(given, is_split_into_words) for given in (text, text_pair))
-        encoded = super()._encode_plus(
-            *prepared, is_split_into_words=is_split_into_words, split_special_tokens=True, **kwargs
-        )
+        encoded = super()._encode_plus(*prepared, is_split_into_words=is_split_into_words, **kwargs)
         found = LazyBatchEncoding(encoded.data, encoded.encodings, n_sequences=encoded.n_sequences)
         if is_split_into_words or not self.byte_level:
             samples = encoded.get("overflow_to_sample_mapping", range(len(text)))
-            places = self._places(text, text_pair, is_split_into_words)
-            found._make_encodings = lambda: [
-                realigned(encoding, places[sample])
-                for encoding, sample in zip(encoded.encodings, samples, strict=True)
+            pairs = text_pair or [None] * len(text)
+            sources = [_sequences_of(*pair, is_split_into_words) for pair in zip(text, pairs, strict=True)]
+            found._move = lambda encodings: [
+                _with_offsets(each, functools.partial(self._offsets_in, sources[sample]))
+                for each, sample in zip(encodings, samples, strict=True)
             ]
         if kwargs.get("return_offsets_mapping"):
-            found["offset_mapping"] = [encoding.offsets for encoding in found.encodings]
+            found["offset_mapping"] = [each.offsets for each in found.encodings]
         if alone and return_tensors is None and not kwargs.get("return_overflowing_tokens"):
             found.data = {name: row[0] if isinstance(row[0], list) else row for name, row in found.items()}
         return found.convert_to_tensors(return_tensors)
 
-    def _prepared(self, given, is_split_into_words: bool):
-        """What the library gets for texts, or for lists of words: words parted by spaces, of GPT-2 the text itself."""
-        if self.byte_level:
-            return _with_spaces(given) if is_split_into_words else given
+    def split_words(self, text: str) -> str:
+        """The words of a text as the backend gets them: lower-cased, separated by spaces, the mask as it is."""
+        shown, made_up = _with_masks_hidden(text, self.mask_token)
+        words = word_splitter(self._rules)(shown)
+        return words.replace(made_up, self.mask_token) if made_up else words
 
-        def split(text: str) -> str:
-            if is_split_into_words and is_newline_word(text):
-                return "\n"
-            shown, word = _with_masks_hidden(text, self.mask_token)
-            words = word_splitter(self.language)(shown)
-            return words.replace(word, self.mask_token) if word else words
+    def _prepared(self, given: Any, is_split_into_words: bool) -> Any:
+        """What the library gets for texts, or for lists of words: words separated by spaces, of GPT-2 the text."""
+        if not self.byte_level:
+            return _map_strings(
+                lambda text: "\n" if is_split_into_words and _is_newline(text) else self.split_words(text), given
+            )
+        if not is_split_into_words or given is None:
+            return given
+        return [[f" {word}" if number else word for number, word in enumerate(words)] for words in given]
 
-        return _map_strings(split, given)
+    def _offsets_in(self, sources: Sequence[str | Sequence[str]], encoding: Encoding) -> list[tuple[int, int]]:
+        """Positions in the text as given, or in a given word, of an encoding of words."""
 
-    def _places(self, texts, pairs, is_split_into_words: bool) -> list[Callable[[Encoding], list[tuple[int, int]]]]:
-        """What tells the positions in each of the given texts."""
-        if self.byte_level:
-            return [offsets_in_spaced_words] * len(texts)
+        @functools.cache
+        def origins(sequence: int, word: int | None) -> list[tuple[int, int]]:
+            text = sources[sequence] if word is None else sources[sequence][word]
+            if word is not None and _is_newline(text):
+                return [(text.index("\n"), text.rindex("\n") + 1)]
+            shown, _ = _with_masks_hidden(text, self.mask_token)
+            return align(shown, self.split_words(shown))
 
-        def hide(text: str) -> str:
-            return _with_masks_hidden(text, self.mask_token)[0]
-
-        # As they were split, and as long as they were given.
-        texts, pairs = _map_strings(hide, texts), _map_strings(hide, pairs) or [None] * len(texts)
-        sources = [sequences_of(*pair, is_split_into_words) for pair in zip(texts, pairs, strict=True)]
-        return [functools.partial(offsets_in, source, self.language) for source in sources]
+        offsets = []
+        rows = zip(encoding.sequence_ids, encoding.word_ids, encoding.offsets, strict=True)
+        for sequence, word, (start, end) in rows:
+            if sequence is None:
+                offsets.append((0, 0))
+            elif self.byte_level:
+                # All but the first of the given words had a space put before them.
+                offsets.append((max(start - 1, 0), end - 1) if word else (start, end))
+            else:
+                found = origins(sequence, None if isinstance(sources[sequence], str) else word)
+                offsets.append((found[start][0], found[end - 1][1]))
+        return offsets
 
     def add_tokens(self, new_tokens, special_tokens: bool = False) -> int:
         """As any tokenizer's, but a `ValueError` for what no text holds once it is split into lower-cased words."""
         tokens = list(new_tokens) if isinstance(new_tokens, (list, tuple)) else [new_tokens] * bool(new_tokens)
         for token in () if special_tokens or self.byte_level else tokens:
-            if not getattr(token, "special", False) and str(token) not in (
-                words := word_splitter(self.language)(str(token))
-            ):
+            if not getattr(token, "special", False) and str(token) not in (words := self.split_words(str(token))):
                 raise ValueError(
                     f"{str(token)!r} would never be found, text becomes lower-cased words: add {words!r} instead."
                 )
         return super().add_tokens(tokens, special_tokens=special_tokens)
 
-    def _save_pretrained(self, *args, **kwargs) -> tuple[str, ...]:
+    def _save_pretrained(self, save_directory, *args, **kwargs) -> tuple[str, ...]:
         # The backend keeps those of the last call, which are no part of the tokenizer.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        return super()._save_pretrained(*args, **kwargs)
+        files = super()._save_pretrained(save_directory, *args, **kwargs)
+        if self.byte_level:
+            return files
+        words_file = Path(save_directory) / self.vocab_files_names["words_file"]
+        words_file.write_text(self._rules, encoding="utf-8", newline="\n")
+        return (*files, str(words_file))
 
     def train_new_from_iterator(self, *args, **kwargs):
         """Not available: the vocabulary must be learnt behind the release's word splitting."""
-        raise NotImplementedError("train a vocabulary with scripts/train_tokenizer.py")
+        raise NotImplementedError("train a vocabulary with hf-gpt train_tokenizer")
+
+
+def show_rules(rules: dict[str, Any]) -> str:
+    """The text of a `words.json`: JSON with a line for each rule."""
+    return json.dumps(rules, ensure_ascii=False, indent=1) + "\n"
+
+
+def _read_rules(path: str | None, language: str | None) -> str:
+    """The rules in a `words.json`, by default the English ones; a `ValueError` names what is damaged."""
+    rules = english_rules() if path is None else Path(path).read_text(encoding="utf-8")
+    try:
+        found = json.loads(rules)["language"]
+        word_splitter(rules)
+    except (ValueError, LookupError, TypeError, AttributeError, re.error, RecursionError) as error:
+        raise ValueError(f"{path}: no rules of words as save_pretrained writes them ({error})") from error
+    if language not in (None, found):
+        raise ValueError(f"The words of {language!r} need a words.json of their own, found that of {found!r}.")
+    return rules
 
 
 def _read_backend(tokenizer_file, vocab_file, merges_file, unk_token: str) -> Tokenizer:
@@ -493,12 +716,10 @@ def _holds_bytes(vocabulary: dict[str, int]) -> bool:
     )
 
 
-def _with_spaces(batch):
-    """Words with a space before all but the first of each text."""
-    return batch and [[f" {word}" if number else word for number, word in enumerate(words)] for words in batch]
-
-
-def _are_texts(texts, number: int | None = None) -> bool:
-    # The base class has the messages for what is not.
-    same_number = number is None or (isinstance(texts, (list, tuple)) and len(texts) == number)
-    return same_number and set(map(type, texts)) == {str}
+def _sequences_of(text: Any, text_pair: Any, is_split_into_words: bool) -> Sequence[str | Sequence[str]]:
+    """The one or two sequences of an input: texts, or lists of words."""
+    if text_pair is not None:
+        return [text, text_pair]
+    if is_split_into_words:
+        return text if text and isinstance(text[0], (list, tuple)) else [text]
+    return [text] if isinstance(text, str) else text

@@ -15,18 +15,14 @@ Writes `results.json`, `results.md` and pictures of the suites `choices`, `conte
 stopped goes on where it was.
 
 `--data_dir` holds the published files (`openbookqa/`, `commonsenseqa/`, `hellaswag/`, `trec6/`, `snli/`, `imdb/`), the
-release's vocabulary (`gpt_bpe/`) and, for the suite `tokenize`, which is `tokenizer_modes.py`, texts
-(`eltec_eng/`, `litbank_fiction/`); only the suites that read files need it. `extraction` embeds sentences of SNLI with
+release's vocabulary (`gpt_bpe/`); only the suites that read files need it. `extraction` embeds sentences of SNLI with
 this project, transformers' pipeline and sentence-transformers; `growth` is our model alone at 1 to 8 choices,
 `scaling` its time and memory against rows, length, choices, vocabulary and layers; `decoding` counts what of it are
 products; `data` reads, tokenizes and pads; `profile` says which operators a RACE-shaped step spends its time in.
 """
 
 import importlib.util
-import json
 import os
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -49,7 +45,6 @@ from hf_gpt.files import check_settings, flag, read_json, write_json, write_text
 # Suites that are not shapes and files: what they need of --data_dir.
 OTHER_SUITES = {
     "padding": [source.folder for source in PADDING.values()],
-    "tokenize": ["eltec_eng", "litbank_fiction"],
     "extraction": ["snli"],
     "growth": [],
     "profile": [],
@@ -139,15 +134,6 @@ def earlier_results(path: Path, record: dict) -> dict:
     return results
 
 
-def tokenize(data_dir: Path, seed: int, folder: Path) -> dict:
-    """What `tokenizer_modes.py` measures; it leaves its tables in `folder`."""
-    script = Path(__file__).with_name("tokenizer_modes.py")
-    command = [sys.executable, script, "--vocab_dir", data_dir / "gpt_bpe", "--seed", str(seed)]
-    command += ["--texts", *(data_dir / name for name in OTHER_SUITES["tokenize"]), "--output_dir", folder]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return {"suite": "tokenize", **json.loads((folder / "results.json").read_text(encoding="utf-8"))}
-
-
 def tables(results: dict) -> list[str]:
     """The Markdown tables of what was measured."""
     own = [show(results[suite]) for suite, show in TABLES.items() if suite in results]
@@ -175,7 +161,6 @@ def main() -> None:
         tokenizer = release_tokenizer(data_dir / "gpt_bpe")
     device, size = torch.device(args.device), SIZES[args.size]
     others = {
-        "tokenize": lambda: tokenize(data_dir, args.seed, folder / "tokenize"),
         "extraction": lambda: extraction(data_dir, tokenizer, size, args.rounds, args.seed, device),
         "growth": lambda: growth(size, args.rounds, args.seed, device),
         "decoding": lambda: decoding(size, args.rounds, args.seed, device),

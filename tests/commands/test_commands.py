@@ -160,7 +160,6 @@ def test_list_of_tasks(command):
 # What every command is given that it cannot do.
 MISTAKES = {
     "measure/benchmark": ("--suites", "sorting", "--output_dir", "OUT"),
-    "measure/tokenizer_modes": ("--vocab_dir", "no/such/folder", "--golden", "no/such/file"),
     "analyze": ("attention", "--model_name_or_path", "no/such/folder", "--output_dir", "OUT"),
     "convert": ("no/such/folder", "OUT"),
     "demo": ("--model_name_or_path", "no/such/folder", "--export_space", "OUT"),

@@ -58,6 +58,7 @@ def test_output_directory_in_use(tmp_path):
         "tokenizer.json",
         "tokenizer_config.json",
         "vocab_150.bpe",
+        "words.json",
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "texts.txt"]
 

@@ -106,7 +106,7 @@ def test_tables():
     assert len(lines) == 4
     assert padding_table(results).splitlines()[2] == "| TREC | 1,000 | 2.0% | 1.0% | 50.0% |"
     assert sweep_growth(results, "choices") == "- 2 choices: hf_gpt 1.20 x, openai-gpt 2.00 x, gpt2 2.00 x"
-    assert table({"TREC, padding": padding, "tokenize": {"suite": "tokenize"}}) == ""
+    assert table({"TREC, padding": padding}) == ""
 
 
 def test_batches_lie_evenly_over_the_lengths():

@@ -5,34 +5,22 @@ import functools
 import json
 import pickle
 import string
-import sys
 from pathlib import Path
 
+import datasets
 import ftfy
 import pytest
+from datasets import Dataset
+from datasets.fingerprint import Hasher
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer
 
-from hf_gpt.conversion.fast_tokenizer import standardize_text
 from hf_gpt.conversion.tokenizers import release_tokenizer
-from hf_gpt.model import word_splitting
-from hf_gpt.model.alignment import align
-from hf_gpt.model.tokenization_gpt import GPTTokenizer
-from hf_gpt.model.word_splitting import WordSplitter, fix_text, word_splitter
+from hf_gpt.model.tokenization_gpt import GPTTokenizer, english_rules, word_splitter
 
-from ..support.texts import (
-    ALL_GOLDEN,
-    CARRIED_GOLDEN,
-    MERGES,
-    RELEASE,
-    TRICKY,
-    as_backend_text,
-    read_golden,
-    split_words,
-    write_release,
-)
+from ..support.texts import ALL_GOLDEN, CARRIED_GOLDEN, MERGES, RELEASE, read_golden, write_release
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -61,100 +49,9 @@ def published():
     return release_tokenizer(RELEASE)
 
 
-class TestWords:
-    @pytest.mark.parametrize(
-        ("text", "words"),
-        [
-            ("Don't stop.", ["Do", "n't", "stop", "."]),
-            ("the U.S. way", ["the", "U.S.", "way"]),
-            ("Mr. O'Neil", ["Mr.", "O'Neil"]),
-            ("wait—what…", ["wait", "-", "what", "..."]),
-            ("it´s “so”", ["it", "'s", '"', "so", '"']),
-            ("a!!!b??c", ["a", "!", "!", "!", "b", "?", "?", "c"]),
-            ("snake_case", ["snake", "_", "case"]),
-            ("back\\slash/slash", ["back\\slash", "/", "slash"]),
-            ("one\n\n \t\ntwo", ["one", "\n ", "two"]),
-            (" \n lone \n ", ["lone"]),
-            ("a \t b", ["a", "b"]),
-            ("&lt;b&gt; &amp;", ["<", "b", ">", "&"]),
-            ("cafÃ©", ["café"]),
-            ("", []),
-            (" \n\t ", []),
-        ],
-        ids=repr,
-    )
-    def test_literal(self, text, words):
-        assert split_words(text) == words
-
-    @pytest.mark.parametrize("path", [CARRIED_GOLDEN, ALL_GOLDEN], ids=["carried", "all"])
-    def test_release_words(self, path):
-        if not path.is_file():
-            pytest.skip(f"{path} is not there")
-        rows = read_golden(path)
-        assert len(rows) >= 847
-        for row in rows:
-            assert standardize_text(row["text"]) == row["std"]
-            assert split_words(row["text"]) == row["words"]
-
-    @pytest.mark.parametrize("path", [CARRIED_GOLDEN, ALL_GOLDEN], ids=["carried", "all"])
-    def test_quick_way_gives_the_same_words(self, path):
-        if not path.is_file():
-            pytest.skip(f"{path} is not there")
-        for row in read_golden(path):
-            assert word_splitter("en")(row["text"]) == as_backend_text(row["words"])
-
-    def test_lines_with_late_special_cases(self):
-        # The special case 'em. is found among the words of the whole line, unless a longer match hides it.
-        for text in ("say 'em.' twice", "''Tis ( :) 'em. '' o.O ''", "(: :( 'em.''em. :("):
-            assert word_splitter("en")(text) == as_backend_text(split_words(text))
-
-    def test_memory_limits(self):
-        bounded = WordSplitter(max_parts=4, max_strings=1)
-        for number in range(6):
-            text = f"word{number} don't other{number}"
-            assert bounded(text) == as_backend_text(split_words(text))
-            assert len(bounded._parts) <= 4
-
-
-class TestProperties:
-    @given(TRICKY)
-    @settings(deadline=None)
-    def test_fix_text_is_ftfy(self, text):
-        assert fix_text(text) == ftfy.fix_text(text)
-
-    def test_entities_stay_after_an_angle_bracket(self):
-        text = "&amp; é\n<b> é\n&amp; é"
-        assert fix_text(text) == ftfy.fix_text(text) == "& é\n<b> é\n&amp; é"
-
-    @given(TRICKY)
-    @settings(deadline=None)
-    def test_quick_way_is_the_plain_way(self, text):
-        assert word_splitter("en")(text) == as_backend_text(split_words(text))
-
-    @given(TRICKY)
-    @settings(deadline=None)
-    def test_origins(self, text):
-        words = word_splitter("en")(text)
-        starts, ends = align(text)
-        assert len(starts) == len(ends) == len(words)
-        visible = [start for character, start in zip(words, starts, strict=True) if character != " "]
-        assert visible == sorted(visible)
-        assert all(0 <= start <= end <= len(text) for start, end in zip(starts, ends, strict=True))
-        if ftfy.fix_text(text) != text:
-            return
-        for character, start, end in zip(words, starts, ends, strict=True):
-            origin = text[start:end]
-            if character == "\n":
-                assert origin.isspace()
-                assert "\n" in origin
-            elif character != " ":
-                # The clean-up's own replacements; the sigma's form depends on the letters beside it.
-                assert character in origin.lower() or origin in "–—―…´Σ"
-
-
 @needs_release
 class TestRelease:
-    @pytest.mark.parametrize("path", [CARRIED_GOLDEN, ALL_GOLDEN], ids=["carried", "all"])
+    @pytest.mark.parametrize("path", [CARRIED_GOLDEN, ALL_GOLDEN], ids=["bundled", "all"])
     def test_ids(self, published, path):
         if not path.is_file():
             pytest.skip(f"{path} is not there")
@@ -211,7 +108,7 @@ class TestEncoding:
         assert task_tokenizer("the", return_special_tokens_mask=True)["special_tokens_mask"] == [1, 0, 1]
 
     @pytest.mark.parametrize("template", [False, True], ids=["language model", "task"])
-    def test_template_is_told_the_same_everywhere(self, tokenizer, template):
+    def test_template_is_the_same_everywhere(self, tokenizer, template):
         tokenizer.task_template = template
         first, second = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("the cat", "sat"))
         single, pair = tokenizer("the cat")["input_ids"], tokenizer("the cat", "sat")["input_ids"]
@@ -366,7 +263,7 @@ class TestSaving:
         tokenizer("the cat", truncation=True, max_length=1)
         tokenizer.save_pretrained(tmp_path)
         backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-        words = word_splitter("en")("The cat\ndidn't sit.")
+        words = word_splitter(english_rules())("The cat\ndidn't sit.")
         assert backend.encode(words).ids == tokenizer("The cat\ndidn't sit.")["input_ids"]
 
     def test_added_tokens(self, tokenizer, tmp_path):
@@ -402,11 +299,6 @@ class TestSaving:
 
 
 class TestErrors:
-    @pytest.mark.parametrize("mode", ["fast?", "", None], ids=repr)
-    def test_unknown_mode(self, tiny_release, mode):
-        with pytest.raises(ValueError, match=r"mode=.*: there is one way to split text"):
-            release_tokenizer(tiny_release, mode=mode)
-
     def test_no_vocabulary(self):
         with pytest.raises(ValueError, match="release_tokenizer"):
             GPTTokenizer()
@@ -472,21 +364,9 @@ class TestErrors:
         with pytest.raises(ValueError, match="no such directory"):
             release_tokenizer(tmp_path / "nowhere")
 
-    def test_without_spacy(self, tokenizer, monkeypatch):
-        caches = (word_splitting.libraries, word_splitting.word_splitter)
-        with monkeypatch.context() as patched:
-            patched.setitem(sys.modules, "spacy", None)
-            for cache in caches:
-                cache.cache_clear()
-            with pytest.raises(ImportError, match="exact mode needs ftfy and spaCy: pip install ftfy spacy"):
-                tokenizer("text")
-        for cache in caches:
-            cache.cache_clear()
-        assert tokenizer("the")["input_ids"]
-
 
 def test_tokens_around_each_text_as_transformers_asks_for_them(tokenizer):
-    """`add_bos_token` and `add_eos_token`: by both ways of encoding, and off for a token that there is not."""
+    """`add_bos_token` and `add_eos_token`, off for a token that there is not."""
     tokenizer.add_special_tokens({"eos_token": "<end>"})
     tokenizer.add_bos_token = tokenizer.add_eos_token = True
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
@@ -499,3 +379,67 @@ def test_tokens_around_each_text_as_transformers_asks_for_them(tokenizer):
     tokenizer.update_post_processor()
     assert not tokenizer.add_eos_token
     assert tokenizer("the cat")["input_ids"] == [bos, *one]
+
+
+class TestLazyPositions:
+    def test_unchanged_by_what_happens_later(self, task_tokenizer):
+        texts = ["the—cat", "dog"]
+        encoded, again = (task_tokenizer(texts, padding=True, truncation=True, max_length=5) for _ in range(2))
+        texts[0] = "changed"
+        task_tokenizer.task_template = False
+        assert encoded.is_fast
+        assert encoded.tokens(0) == ["_start_", "the</w>", "-</w>", "cat</w>", "_classify_"]
+        assert encoded.tokens(1)[-2:] == ["<pad>", "<pad>"]
+        assert encoded[0].offsets[2] == (3, 4)
+        copies = [copy.copy(again), copy.deepcopy(again), pickle.loads(pickle.dumps(again))]
+        assert [copied[0].offsets for copied in copies] == [encoded[0].offsets] * 3
+
+    def test_made_from_a_mapping(self, tokenizer):
+        encoded = tokenizer(["the cat"])
+        moved = type(encoded)(dict(encoded))
+        assert moved["input_ids"] == encoded["input_ids"]
+        assert not moved.is_fast
+
+
+class TestDatasets:
+    TEXTS = ["The CAT sat.\n\nDogs didn't 日", "", "say 'em.' twice :)", "“the—cat”…", "<unk> _start_ a<pad>"] * 2
+
+    def test_calls_leave_no_trace(self, tokenizer):
+        before = Hasher.hash(tokenizer)
+        tokenizer(self.TEXTS)
+        tokenizer(self.TEXTS, padding=True, truncation=True, max_length=3)
+        assert Hasher.hash(tokenizer) == before
+
+    @pytest.mark.parametrize("num_proc", [None, 2], ids=["one process", "two"])
+    def test_map(self, task_tokenizer, num_proc):
+        datasets.disable_progress_bars()
+        rows = Dataset.from_dict({"text": self.TEXTS})
+        encode = functools.partial(encode_texts, tokenizer=task_tokenizer)
+        mapped = rows.map(encode, batched=True, batch_size=3, num_proc=num_proc)
+        assert mapped["input_ids"][:] == task_tokenizer(self.TEXTS)["input_ids"]
+        assert mapped.column_names == ["text", "input_ids", "attention_mask"]
+
+
+def encode_texts(batch, tokenizer):
+    return tokenizer(batch["text"])
+
+
+def test_positions_in_a_long_run_that_ftfy_changes(tokenizer):
+    encoded = tokenizer("a" + "&amp;" * 3000 + " a", return_offsets_mapping=True)
+    assert encoded.offset_mapping[0][0] == 0
+    assert encoded.offset_mapping[-1] == (15002, 15003)
+    assert all(0 <= start < end <= 15001 for start, end in encoded.offset_mapping[:-1])
+
+
+def test_surrogates(tokenizer):
+    for text in ("a \ud800 b", "\ud83d", "\ude00\ud83d a", "a\ud83d\ud83d\ude00\ud83d", "\ud83d\ude00"):
+        fixed = ftfy.fixes.fix_surrogates(text)
+        assert tokenizer(text).input_ids == tokenizer(fixed).input_ids
+        assert tokenizer([text], [text]).input_ids == tokenizer([fixed], [fixed]).input_ids
+        assert tokenizer(text.split(), is_split_into_words=True).input_ids == tokenizer(text).input_ids
+
+
+@pytest.mark.parametrize("arguments", [{}, {"return_tensors": "pt"}, {"padding": True}], ids=str)
+def test_an_empty_batch(tokenizer, arguments):
+    encoded = tokenizer([], **arguments)
+    assert {name: len(values) for name, values in encoded.items()} == {"input_ids": 0, "attention_mask": 0}

@@ -1,14 +1,15 @@
 """The recorded results of the release's tokenizer, and a vocabulary small enough to read."""
 
+import functools
 import json
 import os
 import string
 from pathlib import Path
 
+import pytest
 from hypothesis import strategies as st
 
 from hf_gpt.conversion.fast_tokenizer import standardize_text
-from hf_gpt.model.word_splitting import word_splitter
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RELEASE = Path(os.environ.get("HF_GPT_DATA", REPOSITORY.parent / "shared" / "data")) / "gpt_bpe"
@@ -32,7 +33,13 @@ TRICKY = st.one_of(
 
 def split_words(text, language="en"):
     """The release's words, before lower case, in the plain way: one pass of spaCy over the standardised text."""
-    return [token.text for token in word_splitter(language).spacy_tokenizer(standardize_text(text))]
+    return [token.text for token in spacy_tokenizer(language)(standardize_text(text))]
+
+
+@functools.cache
+def spacy_tokenizer(language):
+    spacy = pytest.importorskip("spacy", reason="needs spaCy: pip install 'hf-gpt[languages]'")
+    return spacy.blank(language).tokenizer
 
 
 def read_golden(path):

@@ -144,7 +144,7 @@ def data_side(data_dir: Path, tokenizer: GPTTokenizer, seed: int, folder: Path) 
     )
     (task,) = data
     split = task.splits["validation"]
-    tokenizer(["The first text waits for spaCy."])
+    tokenizer(["The first text waits for the rules of words."])
     rows = split.select(np.random.default_rng(seed).permutation(len(split))[:DATA_ROWS])[:]
     transform = InputTransform(task.spec.family, SpecialIds(START, DELIMITER, CLASSIFY), max_length=512)
     found["tokenizing"] = timed(
