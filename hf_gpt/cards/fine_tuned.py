@@ -54,7 +54,7 @@ class FineTunedCard(Card):
         main_metric, chance (*optional*): the metric that counts, and what it is on the validation rows without reading
             the texts.
         losses (`list[dict]`): `part` (what was measured), and of `loss`, `task_loss` and `lm_loss` those known.
-        seeds (`dict`, *optional*): the same run with other seeds, as `hf_gpt.training.seeds.summarise` returns it.
+        seeds (`dict`, *optional*): the same run with other seeds, as `hf_gpt.training.finetune.summarise` returns it.
         seconds, resumed (*optional*): duration of training, and whether it counts from where a run went on.
         kept_step, chosen_by (*optional*): the step that the weights are of, and the metric that chose it.
         emissions (`dict`, *optional*): `grams` of CO2 equivalents, `seconds` and `place`, as codecarbon recorded them.

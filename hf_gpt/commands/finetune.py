@@ -11,7 +11,7 @@ Fine-tune a GPT on a task, with the language model as auxiliary objective (Radfo
 `--config` gives defaults that flags override. The output folder holds the best model with its tokenizer, its card
 (README.md), `metrics.json` and, where the task has a test split, `predictions.tsv`. A run that was stopped goes on
 with `--resume_from_checkpoint last`. With `--seeds 5` there are five runs in folders of their own, and `results.json`
-and `results.png` with their median and range; the same command goes on after a stop. With `--tasks questions stories`
+with their median and range; the same command goes on after a stop. With `--tasks questions stories`
 one transformer is trained on several tasks, and each has a folder of its own in the output folder.
 """
 
@@ -20,8 +20,7 @@ import sys
 from ..cards.pretrained import learning_rate_advice
 from ..tasks import task_table
 from ..training.arguments import FINE_TUNING_GROUPS, DataArguments, FineTuningArguments, ModelArguments, check_launch
-from ..training.fine_tuning import run
-from ..training.seeds import run_seeds
+from ..training.finetune import run, run_seeds
 from . import command, parse_arguments
 
 

@@ -22,9 +22,9 @@ from ..tasks.metrics import compute_metrics_for
 from ..tasks.report import write_predictions
 from ..tasks.spec import SPLITS, TaskSpec
 from ..training.arguments import DataArguments, LauncherArguments, ModelArguments
+from ..training.finetune import Part, is_unlabelled, lacks_label, predict_split
 from ..training.loading import has_classes, load_model, other_head, other_kind
 from ..training.rows import encode_task, input_transform, load_task_data
-from ..training.stages import Part, is_unlabelled, lacks_label, predict_split
 from ..training.trainer import GPTTrainer
 from ..trees.collators import TokenTreeCollator
 from .zero_shot import (

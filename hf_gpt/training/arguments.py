@@ -31,7 +31,7 @@ _GROUPS = {
     "unfreeze_every train_sampling_strategy",
     "Evaluation, checkpoints and logs": "per_device_eval_batch_size eval_strategy save_strategy save_total_limit "
     "load_best_model_at_end logging_steps report_to overwrite_output_dir",
-    "Repeated runs": "seeds plot",
+    "Repeated runs": "seeds",
 }
 FINE_TUNING_GROUPS = {title: names.split() for title, names in _GROUPS.items()} | COLUMNS_GROUP
 
@@ -289,7 +289,6 @@ class FineTuningArguments(LauncherArguments):
     seeds: int | None = flag(
         None, "Train so many times, with seeds counted up from --seed, in folders of --output_dir."
     )
-    plot: bool = flag(True, "With --seeds: draw results.png, which needs matplotlib.")
 
     def warmup_share(self, updates: int) -> float:
         """The share of all updates that warm up, for the release's schedules."""

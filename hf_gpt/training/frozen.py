@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,12 +31,10 @@ from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTTaskModel, GPTTaskOutput
 from ..tasks.encoding import EMPTY, KEPT_COLUMNS, PLACES, TREE_FEATURES
 from ..trees.collators import collate_labels, length_sorted_batches
-from .checkpoints import HEAD_LAYERS
-from .loading import layers_read
-from .output import FEATURES
-from .stages import Part, Prepared
-from .trainer import GPTTrainer
+from .trainer import HEAD_LAYERS, GPTTrainer
 
+# Folder of an output folder with cached features while a head is trained on them.
+FEATURES = "features"
 _TOKENS_PER_BATCH = 4096
 # Columns of the rows that stay beside their features.
 _KEPT = (*KEPT_COLUMNS, *PLACES, "label", "length", "path_ends", EMPTY)
@@ -152,40 +150,6 @@ class FrozenFeatureTrainer(GPTTrainer):
             super().write_whole_model(folder)
         finally:
             self.model = head
-
-
-@dataclass
-class PreparedHead(Prepared):
-    """A run that trains a head on frozen features: cached, or computed in every step."""
-
-    trainer_class: ClassVar[type[GPTTrainer]] = FrozenFeatureTrainer
-
-    def __post_init__(self) -> None:
-        self.model = FrozenFeatureHead(self.model)
-
-    def describe(self) -> str:
-        """See `Prepared`; how much is trained, and what becomes of the language-model loss."""
-        trained, reads = self.parts[0].trained_parameters(), layers_read(self.model.config)
-        lines = [super().describe()]
-        lines.append(f"Frozen features: {trained:,} parameters of the head are trained, which reads {reads}.")
-        if self.model_args.lm_coef > 0 and self.model.config.is_causal:
-            lines.append(
-                f"The language-model loss is left out (lm_coef 0, not {self.model_args.lm_coef:g}): it would change "
-                "none of them."
-            )
-        return "\n".join(lines)
-
-    def make_trainer(self) -> GPTTrainer:
-        """See `Prepared`; with `--cache_features`, the Trainer of what the model gave for all rows."""
-        if self.model_args.cache_features:
-            (part,) = self.parts
-            part.rows = cache_features(self.model, part.rows, self.collator, self.args)
-            self.collator = FeatureCollator(self.model.config)
-        return super().make_trainer()
-
-    def settings_of(self, part: Part) -> dict[str, Any]:
-        """See `Prepared`."""
-        return super().settings_of(part) | {"head reads": layers_read(self.model.config)}
 
 
 @dataclass

@@ -14,9 +14,8 @@ from transformers import EvalPrediction, PreTrainedModel
 
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import IGNORED_LABEL, MaskedRows, PackedRowCollator
-from .checkpoints import WholeCheckpointTrainer
 from .optimization import MuonAndAdamW
-from .trainer import SetEpoch, own_random_state
+from .trainer import SetEpoch, WholeCheckpointTrainer, own_random_state
 
 # Of a sample: tokens that are given, and tokens that the model goes on with.
 _PROMPT, _SAMPLE = 8, 24

@@ -1,12 +1,16 @@
 """The model that a run starts from: with the head of its task, and with what is to be trained."""
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from peft import PeftModel, get_peft_model
+from torch import nn
 from transformers import set_seed
 
-from ..adapters import adapter_config
+from ..adapters import adapter_config, resumption_problem
 from ..conversion.tokenizers import check_ids
+from ..files import read_json
 from ..files.weights import draw_head
 from ..loading import Source
 from ..model import modeling_gpt
@@ -15,6 +19,7 @@ from ..model.modeling_gpt import GPTForSequenceClassification, GPTForTokenClassi
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskSpec
 from .arguments import ModelArguments
+from .trainer import HEAD_LAYERS, saved_shapes
 
 
 def head_class(spec: TaskSpec) -> type[GPTPreTrainedModel]:
@@ -219,3 +224,36 @@ def _draw_upper_layers(model: GPTPreTrainedModel, args: ModelArguments, seed: in
         blocks[index].load_state_dict(drawn.h[index].state_dict())
     if model.config.final_norm:
         model.transformer.ln_f.load_state_dict(drawn.ln_f.state_dict())
+
+
+def check_resumption(checkpoint: str | None, model: nn.Module, task_model: nn.Module, adaptation: str) -> None:
+    """
+    A `ValueError` unless a checkpoint's parameters, and the layers that its head reads, are those of the model (of
+    which the Trainer would leave out what does not fit): a head alone, or a whole model.
+    """
+    problem, saved = None, saved_shapes(checkpoint)
+    if checkpoint is not None:
+        problem = resumption_problem(task_model, checkpoint)
+    if problem is None and saved and adaptation in ("full", "frozen"):
+        ours = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+        is_head, was_head = (not any("embed_tokens" in name for name in names) for names in (ours, saved))
+        file = Path(checkpoint) / HEAD_LAYERS  # older checkpoints do not have it
+        layers = read_json(file)["layers"] if file.is_file() else model.config.layers_of_head
+        if is_head != was_head:
+            problem = "it holds a head alone: add --adaptation frozen" if was_head else "it holds a whole model"
+        elif saved != ours:
+            other = sorted(name for name in ours.keys() | saved.keys() if ours.get(name) != saved.get(name))
+            problem = f"it differs from this run's model in {', '.join(other[:3])}"
+        elif layers != model.config.layers_of_head:
+            problem = f"its head reads layer {layers[0]}, this run's reads {layers_read(model.config)}"
+    if problem is not None:
+        raise ValueError(f"Training cannot resume from {checkpoint}: {problem}.")
+
+
+def check_tasks(checkpoint: str | None, tasks: Iterable[str]) -> None:
+    """A `ValueError` if a checkpoint has heads of other tasks than these (none for a single one)."""
+    names, ours = saved_shapes(checkpoint), sorted(filter(None, tasks))
+    found = sorted({name.split(".")[1] for name in names if name.startswith("heads.")})
+    if names and found != ours:
+        problem = f"it is of the tasks {', '.join(found) or '(none)'}, not of {', '.join(ours) or '(none)'}"
+        raise ValueError(f"Training cannot resume from {checkpoint}: {problem}.")

@@ -3,10 +3,10 @@ Training on several tasks together: one transformer with a head for each task (L
 neural networks for natural language understanding").
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,19 +18,14 @@ from ..model.modeling_gpt import GPTPreTrainedModel, GPTTaskModel, GPTTaskOutput
 from ..tasks import TaskSpec, get_task
 from ..tasks.metrics import compute_metrics_for
 from ..tasks.report import describe_batches
-from ..trees.mixture import MultiTaskCollator, MultiTaskRows, MultiTaskSampler
+from ..trees.mixture import MultiTaskRows, MultiTaskSampler
 from .arguments import DataArguments, FineTuningArguments, ModelArguments
-from .checkpoints import saved_shapes
-from .stages import Part, Prepared, Scores
 from .trainer import GPTTrainer
 
 # What chooses the best checkpoint: the mean over the tasks of their main metrics.
 MEAN_METRIC = "task_mean"
 # What the names of the heads' parameters begin with, followed by the task.
 HEADS = "heads"
-# What the records of all tasks of a run have in common.
-_SHARED = ("model", "starts_from", "random_weights", "transfer_layers", "adaptation", "task_rows_cap", "seed")
-_SHARED += ("train_seconds", "steps", "resumed")
 
 
 class MultiTaskModel(nn.Module):
@@ -219,74 +214,3 @@ def _folders(entries: Sequence[str], tasks: Sequence[str]) -> dict[str, str]:
             raise ValueError(f"--data_dirs names the folder of {task} twice: {folders[task]} and {folder}.")
         folders[task] = folder
     return folders
-
-
-def check_tasks_of(checkpoint: str | None, tasks: Iterable[str]) -> None:
-    """Raise a `ValueError` if a checkpoint has other heads than those of these tasks."""
-    names, ours = saved_shapes(checkpoint), sorted(tasks)
-    found = sorted({name.split(".")[1] for name in names if name.startswith(f"{HEADS}.")})
-    if names and found != ours:
-        problem = f"it is of the tasks {', '.join(found) or '(none)'}, not of {', '.join(ours)}"
-        raise ValueError(f"Training cannot go on from {checkpoint}: {problem}.")
-
-
-@dataclass
-class PreparedTasks(Prepared):
-    """A run on several tasks, each with a folder of its own in the output folder."""
-
-    main_metric: ClassVar[str] = MEAN_METRIC
-
-    def __post_init__(self) -> None:
-        self.model = MultiTaskModel({part.spec.name: part.model for part in self.parts})
-
-    def make_trainer(self) -> GPTTrainer:
-        """See `Prepared`."""
-        parts = {part.spec.name: part for part in self.parts}
-        for task, part in parts.items():  # batches say their task
-            part.rows = {split: rows.add_column("task", [task] * len(rows)) for split, rows in part.rows.items()}
-        return MultiTaskTrainer(
-            model=self.model,
-            args=self.args,
-            train_dataset=MultiTaskRows({task: part.rows["train"] for task, part in parts.items()}),
-            eval_dataset={task: part.rows["validation"] for task, part in parts.items()},
-            data_collator=MultiTaskCollator(self.tokenizer.pad_token_id, self.model.config.is_causal),
-            processing_class=self.tokenizer,
-            specs={task: part.spec for task, part in parts.items()},
-            rows_cap=self.data.task_rows_cap,
-        )
-
-    def others(self, part: Part) -> list[str]:
-        """The tasks that a task is trained with."""
-        return [other.spec.name for other in self.parts if other is not part]
-
-    def settings_of(self, part: Part) -> dict[str, Any]:
-        """See `Prepared`."""
-        return super().settings_of(part) | {
-            "trained together with": ", ".join(self.others(part)),
-            "rows of a task an epoch, at most": self.data.task_rows_cap,
-            "checkpoint chosen by": "the mean of the tasks' main metrics",
-        }
-
-    def record_of(self, part: Part, scores: Scores, trainer: GPTTrainer) -> dict[str, Any]:
-        """See `Prepared`."""
-        more = {"trained_with": self.others(part), "task_rows_cap": self.data.task_rows_cap}
-        return super().record_of(part, scores, trainer) | more
-
-    def summarise(self, records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-        """The records of all tasks, and the means of their main metrics in the splits in which all have one."""
-        means = {}
-        for split in ("validation", "test"):
-            scores = [record["metrics"].get(split, {}).get(record["main_metric"]) for record in records.values()]
-            if None not in scores:
-                means[split] = {MEAN_METRIC: float(np.mean(scores))}
-        shared = {name: next(iter(records.values()))[name] for name in _SHARED}
-        return {"tasks": dict(records), "main_metric": MEAN_METRIC, "metrics": means, **shared}
-
-    def where(self) -> str:
-        """See `Prepared`."""
-        tested = " and ".join(part.spec.name for part in self.parts if "test" in part.rows)
-        predictions = f", predictions.tsv of {tested}" if tested else ""
-        return (
-            f"each task's model, card and metrics.json{predictions} are in {self.output}/TASK, all metrics in "
-            f"{self.output}"
-        )

@@ -23,10 +23,10 @@ from ..model.modeling_gpt import GPTForCausalLM, GPTForMaskedLM, GPTLanguageMode
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import MaskedRows, PackedRowCollator
 from .arguments import LauncherArguments, check_ranges, on_precision
+from .finetune import check_output_dir, remove_earlier_results
 from .language_model import LanguageModelTrainer, MaskedLanguageModelTrainer, fillings, samples
 from .loading import described_head
 from .optimization import SCHEDULES
-from .output import check_output_dir, remove_earlier_results
 from .packing import TextArguments, packed_parts
 
 NEW_MODEL = {"learning_rate": 1e-3, "warmup_steps": 200.0}

@@ -1,26 +1,305 @@
-"""The Trainer of the task heads: both loss terms in the log, the release's optimizer and schedules."""
+"""
+The Trainers: checkpoints that a run resumes from to the same bits, both loss terms in the log, the release's optimizer
+and schedules.
+"""
 
+import math
+import re
+import shutil
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import broadcast_object_list, gather_object
 from datasets import Dataset
+from safetensors import safe_open
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
-from transformers import TrainerCallback
-from transformers.trainer_utils import EvalLoopOutput, EvalPrediction, IntervalStrategy, TrainOutput
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_callback import TrainerState
+from transformers.trainer_utils import (
+    PREFIX_CHECKPOINT_DIR,
+    EvalLoopOutput,
+    EvalPrediction,
+    HubStrategy,
+    IntervalStrategy,
+    TrainOutput,
+    rotate_checkpoints,
+)
+from transformers.utils import ADAPTER_CONFIG_NAME, SAFE_WEIGHTS_NAME
 
+from ..files import UNFINISHED, read_json, write_json
+from ..hub import push
 from ..model.modeling_gpt import GPTForSequenceClassification, GPTTaskModel
 from ..tasks.report import describe_batches
 from ..tasks.spec import SINGLE_LABEL
 from ..trees.collators import LengthGroupedSampler, MaskedRows, PaddedDataset, TokenTreeCollator
 from .arguments import FineTuningArguments
-from .checkpoints import WholeCheckpointTrainer
-from .optimization import ReleaseAdam, decay_groups
+from .optimization import ReleaseAdam, clip_gradients, decay_groups, get_release_schedule
+from .pushing import check_can_push, push_checkpoint
 from .unfreezing import UnfreezingPlan, scale_by_level
+
+# File of a checkpoint: numbers of the layers that its head reads.
+HEAD_LAYERS = "head_layers.json"
+_NAME = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
+
+
+def is_whole(checkpoint: Path) -> bool:
+    """Whether a checkpoint was written to its end: `trainer_state.json`, which comes last, is there and whole."""
+    try:
+        TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+    except (OSError, ValueError, TypeError):
+        return False
+    return True
+
+
+def checkpoints_in(output: Path) -> dict[int, Path]:
+    """The whole checkpoints in an output folder by their step, newest first."""
+    paths = output.iterdir() if output.is_dir() else ()
+    found = {int(match[1]): path for path in paths if (match := _NAME.fullmatch(path.name)) and is_whole(path)}
+    return dict(sorted(found.items(), reverse=True))
+
+
+def has_optimizer(checkpoint: Path, args: TrainingArguments) -> bool:
+    """Whether a checkpoint has the optimizer's state in the form that this run reads, DeepSpeed's or torch's."""
+    of_deepspeed = (checkpoint / "latest").is_file()
+    if args.deepspeed_plugin is not None or of_deepspeed:
+        return args.deepspeed_plugin is not None and of_deepspeed
+    return any(checkpoint.glob("optimizer*"))
+
+
+def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
+    """
+    The newest checkpoint in a run's folder from which every process resumes to the same bits; None where there is no
+    checkpoint, a `ValueError` where those that are there lack states, or are of another number of processes.
+    """
+    own, beyond = (f"rng_state_{rank}.pth" for rank in (args.process_index, args.world_size))
+    if args.world_size == 1:
+        own, beyond = "rng_state.pth", "rng_state_0.pth"
+    found = checkpoints_in(output)
+    ours = {step: path for step, path in found.items() if (path / own).is_file() and not (path / beyond).is_file()}
+    steps = {step for step, path in ours.items() if has_optimizer(path, args)}
+    # Without a common file system, a process sees the checkpoints of its own machine.
+    common = set.intersection(*gather_object([steps]))
+    if common:
+        return found[max(common)]
+    if any(gather_object([bool(found)])):
+        raise ValueError(
+            f"{output} holds checkpoints, but none that {args.world_size} process(es) resume from to the same bits: "
+            "they were saved by another number of processes, or without their states. Name one with "
+            "--resume_from_checkpoint to resume all the same, or start again with --overwrite_output_dir."
+        )
+    return None
+
+
+def saved_shapes(checkpoint: str | None) -> dict[str, tuple[int, ...]]:
+    """Shapes of a checkpoint's parameters by their names; none where there is no file of them all (sharded ones)."""
+    if checkpoint is None or not (Path(checkpoint) / SAFE_WEIGHTS_NAME).is_file():
+        return {}
+    with safe_open(Path(checkpoint) / SAFE_WEIGHTS_NAME, framework="pt") as weights:
+        return {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
+
+
+class WholeCheckpointTrainer(Trainer):
+    """
+    `transformers.Trainer` that can be killed at any moment and resumes to the same bits: a checkpoint is whole when
+    its `trainer_state.json` is there, which is written when all ranks have written their part.
+
+    The newest checkpoint stays next to the best one after training, too, so that a run that is killed while it is
+    evaluated does not train again; nor does a run that resumes from its last step. The best checkpoint is looked for
+    by name next to the one that is resumed from, so a run's folder can move. Gradients are clipped by an exact norm
+    (`clip_gradients`). Training that diverges ends with a `ValueError`, and nothing of it is saved.
+
+    With `push_to_hub` (see `check_can_push`), checkpoints are sent by `push_checkpoint`, and the end of training by
+    `push_to_hub()`, when model, card and metrics stand in the output folder.
+    """
+
+    def __init__(self, model: Any = None, args: TrainingArguments | None = None, *more: Any, **kwargs: Any):
+        if args is not None and args.push_to_hub:
+            check_can_push(model, args)
+        super().__init__(model, args, *more, **kwargs)
+
+    def finished_record(self, checkpoint: str | None, name: str) -> dict[str, Any] | None:
+        """
+        The record that a run writes last into its output folder, if it is there and a checkpoint has all steps of this
+        run behind it; a `ValueError` if that has more steps.
+        """
+        if checkpoint is None:
+            return None
+        done = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME)).global_step
+        *_, steps = self.set_initial_training_values(self.args, self.get_train_dataloader())
+        if done > steps:
+            raise ValueError(
+                f"{checkpoint} has {done:,} steps behind it, and this run would end after {steps:,}: raise "
+                "--num_train_epochs or --max_steps, or name another --output_dir."
+            )
+        # The first process decides for all: another machine's may see another file system.
+        file = Path(self.args.output_dir) / name
+        found = [read_json(file) if done == steps and file.is_file() else None]
+        broadcast_object_list(found)
+        if found[0] is not None and self.is_world_process_zero():
+            print(f"{self.args.output_dir} is finished, with all of its {steps:,} steps: nothing is done.", flush=True)
+        return found[0]
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
+        """One of the release's schedules, or with `args.schedule == "trainer"` that of `args.lr_scheduler_type`."""
+        schedule = getattr(self.args, "schedule", "trainer")
+        if self.lr_scheduler is None and schedule != "trainer":
+            self.lr_scheduler = get_release_schedule(
+                optimizer or self.optimizer, schedule, num_training_steps, self.args.warmup_share(num_training_steps)
+            )
+            self._created_lr_scheduler = True
+        return super().create_scheduler(num_training_steps, optimizer)
+
+    def _init_training_state(
+        self, max_steps: int, updates: int, epochs: int, resume_from_checkpoint: str | None, trial: Any
+    ) -> tuple[int, int]:
+        start = super()._init_training_state(max_steps, updates, epochs, resume_from_checkpoint, trial)
+        if resume_from_checkpoint is None:
+            return start
+        # The Trainer wrote down where the best checkpoint was. The folder may have moved since, and another may be
+        # there now.
+        folder, output = Path(resume_from_checkpoint).parent, Path(self.args.output_dir)
+        recorded = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / TRAINER_STATE_NAME))
+        name = Path(recorded.best_model_checkpoint or "").name
+        found = checkpoints_in(output if output.is_dir() and output.samefile(folder) else folder).values()
+        self.state.best_model_checkpoint = next((str(path) for path in found if path.name == name), None)
+        if name and self.state.best_model_checkpoint is None and self.args.load_best_model_at_end:
+            self.state.best_metric = self.state.best_global_step = None
+            if self.is_world_process_zero():
+                print(f"{folder / name}, the best checkpoint, is gone: the best one from now on is kept.", flush=True)
+        return start
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        # The Trainer asks only after a step whether it was the last one.
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*args, **kwargs)
+
+    def _clip_grad_norm(self, model: torch.nn.Module) -> torch.Tensor | float:
+        if self.args.device.type != "cpu" or self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            return super()._clip_grad_norm(model)
+        return clip_gradients(model.parameters(), self.args.max_grad_norm)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """As the Trainer does; a loss that is not finite ends the run, in all processes alike."""
+        super().log(logs, start_time)
+        # A scaler (fp16) leaves out steps that overflow: there, the weights alone tell.
+        if not math.isfinite(logs.get("loss", 0.0)) and self.accelerator.scaler is None:
+            raise self.divergence(f"the loss is {logs['loss']}")
+
+    def refuse_diverged_weights(self) -> None:
+        """A `ValueError`, in all processes, if a trained weight is not finite."""
+        trained = [value for value in self.model.parameters() if value.requires_grad]
+        # Of sharded weights, each process has its part.
+        parts = [value.to_local() if hasattr(value, "to_local") else value for value in trained]
+        broken = [~part.detach().isfinite().all() for part in parts]
+        count = torch.stack(broken).sum() if broken else torch.zeros((), device=self.args.device)
+        if self.accelerator.reduce(count, reduction="sum"):
+            raise self.divergence("weights are not finite")
+
+    def divergence(self, what: str) -> ValueError:
+        """The error that ends a run that has diverged."""
+        return ValueError(
+            f"Training has diverged: {what} at step {self.state.global_step}, and nothing of that is saved. Lower the "
+            f"--learning_rate ({self.args.learning_rate:g}), warm up for longer, or clip gradients (--max_grad_norm, "
+            f"now {self.args.max_grad_norm:g}); then start again with --overwrite_output_dir."
+        )
+
+    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+        self.refuse_diverged_weights()
+        folder = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        if self.args.should_save:
+            # One of this name is replaced: it is not whole from now on.
+            (folder / TRAINER_STATE_NAME).unlink(missing_ok=True)
+        self.accelerator.wait_for_everyone()
+        super()._save_checkpoint(model, trial)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        # Next comes trainer_state.json, which says that all have written.
+        self.accelerator.wait_for_everyone()
+
+    def _finalize_training(self, trial: Any, *args: Any) -> TrainOutput:
+        limit, output = self.args.save_total_limit, Path(self._get_output_dir(trial))
+        if self.args.should_save:
+            # What was left by an interruption while a checkpoint was written, or before others were deleted.
+            for path in {*output.glob(f"{PREFIX_CHECKPOINT_DIR}-*")} - {*checkpoints_in(output).values()}:
+                shutil.rmtree(path)
+            rotate_checkpoints(str(output), limit, self.state.best_model_checkpoint)
+        # With a limit of 1 the Trainer would delete the newest checkpoint now.
+        self.args.save_total_limit = None
+        try:
+            return super()._finalize_training(trial, *args)
+        finally:
+            self.args.save_total_limit = limit
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As the Trainer does, without its pickle of the arguments, which nothing reads; equal runs, equal files."""
+        super().save_model(output_dir, _internal_call)
+        if not self.args.should_save:
+            return
+        folder = Path(output_dir or self.args.output_dir)
+        (folder / "training_args.bin").unlink(missing_ok=True)
+        if (adapter := folder / ADAPTER_CONFIG_NAME).is_file():
+            # peft writes sets of names, in an order that differs from process to process.
+            values = read_json(adapter)
+            names = {key for key, value in values.items() if isinstance(value, list) and key.endswith("modules")}
+            write_json(adapter, {key: sorted(value) if key in names else value for key, value in values.items()})
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        if self.is_world_process_zero() and self.args.hub_strategy != HubStrategy.END:
+            self.callback_handler.on_push_begin(self.args, self.state, self.control)
+            push_checkpoint(Path(checkpoint_folder), self.hub_model_id, self.args)
+
+    def push_to_hub(
+        self, commit_message: str | None = "End of training", blocking: bool = True, **settings: Any
+    ) -> str | None:
+        """
+        Push the output folder as `hf_gpt.hub.push` does, and wait; for arguments see the Trainer's method. It gives
+        the address of the commit, on all processes but the first None.
+        """
+        args = self.args
+        if self.hub_model_id is None:
+            self.init_hf_repo(token=settings.get("token"), private=settings.get("private"))
+        if not self.is_world_process_zero():
+            return None
+        self.callback_handler.on_push_begin(args, self.state, self.control)
+        where = {"revision": args.hub_revision, "token": args.hub_token}
+        where |= {name: settings[name] for name in where if settings.get(name)}
+        return push(args.output_dir, self.hub_model_id, commit_message=commit_message, **where)
+
+    def save_whole_model(self) -> None:
+        """Write the model and its tokenizer into the output folder, each file atomically."""
+        self.refuse_diverged_weights()
+        output = Path(self.args.output_dir)
+        staging = output / UNFINISHED
+        if self.args.should_save:
+            shutil.rmtree(staging, ignore_errors=True)
+        if self.is_fsdp_enabled:
+            # Shards would be of use to nobody who loads the model.
+            self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
+        self.accelerator.wait_for_everyone()
+        self.write_whole_model(staging)
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            for path in sorted(path for path in staging.rglob("*") if path.is_file()):
+                target = output / path.relative_to(staging)
+                target.parent.mkdir(exist_ok=True)
+                path.replace(target)
+            shutil.rmtree(staging, ignore_errors=True)
+
+    def write_whole_model(self, folder: Path) -> None:
+        """Write what the output folder is to hold of model and tokenizer; called in all processes."""
+        self.save_model(str(folder), _internal_call=True)
+
 
 LOSS_TERMS = ("task_loss", "lm_loss")
 _PREDICTION_PARTS = ("predictions", "label_ids", "inputs", "losses")

@@ -28,8 +28,8 @@ from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.files import check_settings, flag, read_json, write_json, write_text
 from hf_gpt.tasks import load_task
 from hf_gpt.training.arguments import DataArguments, ModelArguments
+from hf_gpt.training.finetune import is_unlabelled
 from hf_gpt.training.packing import HeldOut
-from hf_gpt.training.stages import is_unlabelled
 from hf_gpt.training.text_files import iter_texts, unwrap_paragraphs
 
 BOOKS = "held-out documents"

@@ -48,7 +48,7 @@ from hf_gpt.files import check_settings, flag, read_json, write_json, write_text
 from hf_gpt.model.configuration_gpt import GPTConfig
 from hf_gpt.tasks.families import CARRIED_DATA
 from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
-from hf_gpt.training.fine_tuning import run
+from hf_gpt.training.finetune import run
 from hf_gpt.training.rows import load_task_data
 
 ENDINGS_ONLY = "stories, endings only"

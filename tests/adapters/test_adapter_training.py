@@ -16,7 +16,7 @@ from hf_gpt.adapters import HEAD_CONFIG, METHODS, merge_adapter
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.tasks import get_task
 from hf_gpt.training.arguments import DataArguments, ModelArguments
-from hf_gpt.training.output import remove_earlier_results
+from hf_gpt.training.finetune import remove_earlier_results
 
 from ..support.runs import (
     REPOSITORY,

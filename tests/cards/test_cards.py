@@ -37,9 +37,9 @@ from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import get_task
 from hf_gpt.tasks.metrics import compute_metrics_for
 from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.training.finetune import summarise
 from hf_gpt.training.loading import load_model
 from hf_gpt.training.rows import encode_task, input_transform, load_task_data
-from hf_gpt.training.seeds import summarise
 from hf_gpt.training.trainer import GPTTrainer
 from hf_gpt.trees.collators import TokenTreeCollator
 

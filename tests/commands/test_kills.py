@@ -55,7 +55,7 @@ def run_command(log: Path, arguments: list[str]) -> None:
 
 def start(log: Path, arguments: list) -> multiprocessing.Process:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "hf_gpt.training.fine_tuning", "hf_gpt.features.shards"])
+    context.set_forkserver_preload([__name__, "hf_gpt.training.finetune", "hf_gpt.features.shards"])
     process = context.Process(target=run_command, args=(log, [str(argument) for argument in arguments]))
     process.start()
     return process

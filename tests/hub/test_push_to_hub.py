@@ -24,7 +24,7 @@ from hf_gpt.hub import code_files, download, push
 from hf_gpt.hub.card import HEADING, OWN_METHODS
 from hf_gpt.hub.checks import is_known
 from hf_gpt.hub.staging import checkpoint_files, clean_settings
-from hf_gpt.training.checkpoints import WholeCheckpointTrainer
+from hf_gpt.training.trainer import WholeCheckpointTrainer
 
 from ..support.local_hub import Fault, LocalHub
 from ..support.runs import REPOSITORY

@@ -23,10 +23,10 @@ from hf_gpt.training.arguments import (
     FineTuningArguments,
     ModelArguments,
 )
-from hf_gpt.training.checkpoints import checkpoints_in
-from hf_gpt.training.fine_tuning import run
+from hf_gpt.training.finetune import run
 from hf_gpt.training.packing import TextArguments
 from hf_gpt.training.pretraining import PretrainingArguments, ShapeArguments, pretrain
+from hf_gpt.training.trainer import checkpoints_in
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ARGUMENTS = (ModelArguments, DataArguments, FineTuningArguments)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from hf_gpt.training.arguments import FineTuningArguments
-from hf_gpt.training.checkpoints import checkpoints_in, last_checkpoint
+from hf_gpt.training.trainer import checkpoints_in, last_checkpoint
 
 from ..support.runs import (
     assert_same,

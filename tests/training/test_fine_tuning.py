@@ -240,7 +240,7 @@ REFUSALS = {
     "unknown model": (["--task", "questions", "--model_name_or_path", "no/such"], "no/such"),
     "context": (["--task", "questions", "--max_length", "65"], "context of 64"),
     "missing folder": (["--task", "trec", "--data_dir", "nowhere"], "nowhere"),
-    "checkpoint": (["--task", "questions", "--resume_from_checkpoint", "no/such"], "no such folder"),
+    "checkpoint": (["--task", "questions", "--resume_from_checkpoint", "no/such"], "not a whole checkpoint"),
     "layers": (["--task", "questions", "--transfer_layers", "3"], "has 2 layers"),
     "no layers": (["--task", "questions", "--transfer_layers", "1", "--random_weights", "true"], "leave one out"),
 }

@@ -20,7 +20,7 @@ from hf_gpt.cards import Card
 from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.training.arguments import DataArguments, ModelArguments
-from hf_gpt.training.fine_tuning import run
+from hf_gpt.training.finetune import run
 from hf_gpt.training.language_model import masked_word_accuracy
 from hf_gpt.training.packing import packed_dataset
 from hf_gpt.trees.collators import MaskedRows

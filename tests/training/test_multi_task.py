@@ -21,8 +21,8 @@ from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassif
 from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.model.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification
-from hf_gpt.training import fine_tuning
-from hf_gpt.training.fine_tuning import run
+from hf_gpt.training import finetune as fine_tuning
+from hf_gpt.training.finetune import run
 from hf_gpt.training.multi_task import MultiTaskModel
 from hf_gpt.trees.collators import IGNORED_LABEL, LengthGroupedSampler, collate_trees
 from hf_gpt.trees.mixture import MultiTaskCollator, MultiTaskRows, MultiTaskSampler
@@ -353,7 +353,9 @@ def test_a_resumption_and_the_order_of_the_flag_change_no_bit(tasks_run, tiny_ch
     """From a checkpoint inside the second epoch."""
     whole, _ = tasks_run
     output = tmp_path / "out"
-    shutil.copytree(whole / "checkpoint-12", output / "checkpoint-12")
+    for checkpoint in whole.glob("checkpoint-*"):
+        if int(checkpoint.name.split("-")[1]) <= 12:
+            shutil.copytree(checkpoint, output / checkpoint.name)
     flags = [
         "--model_name_or_path",
         tiny_checkpoint,

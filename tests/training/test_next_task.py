@@ -15,7 +15,7 @@ from hf_gpt.commands import parse_arguments
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import custom_task, get_task
 from hf_gpt.training.arguments import ModelArguments
-from hf_gpt.training.fine_tuning import run
+from hf_gpt.training.finetune import run
 from hf_gpt.training.loading import describe_start, load_model
 
 from ..support.runs import ARGUMENTS, finetune, save_tiny_model

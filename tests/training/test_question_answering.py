@@ -12,7 +12,7 @@ from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.tasks import load_task
 from hf_gpt.training.arguments import DataArguments, ModelArguments
-from hf_gpt.training.fine_tuning import run
+from hf_gpt.training.finetune import run
 
 from ..support.formats.question_answering import QUESTIONS, squad
 from ..support.runs import ARGUMENTS, assert_resumption, finetune, predictions, training_lines

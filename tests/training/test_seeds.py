@@ -2,18 +2,17 @@
 
 import json
 import shutil
-import sys
 
 import pytest
 
 from hf_gpt.commands import parse_arguments
-from hf_gpt.training.seeds import draw, format_results, run_seeds, summarise
+from hf_gpt.training.finetune import format_results, run_seeds, summarise
 
 from ..support.runs import ARGUMENTS, finetune
 
 FLAGS = ["--task", "questions", "--max_train_rows", "32", "--max_eval_rows", "12", "--learning_rate", "1e-3"]
 FLAGS += ["--per_device_train_batch_size", "16", "--num_train_epochs", "2", "--disable_tqdm", "true"]
-FLAGS += ["--use_cpu", "true", "--plot", "false", "--save_total_limit", "9"]
+FLAGS += ["--use_cpu", "true", "--save_total_limit", "9"]
 FLAGS += ["--load_best_model_at_end", "false"]
 
 
@@ -55,17 +54,14 @@ def test_seeds_go_on_where_they_were_stopped(tiny_checkpoint, tmp_path):
         seeds(tiny_checkpoint, output, "--seeds", 2, "--seed", 7, "--learning_rate", 1e-4)
 
 
-def test_refusals_before_training(tiny_checkpoint, tmp_path, monkeypatch):
+def test_refusals_before_training(tiny_checkpoint, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match="not empty"):
         seeds(tiny_checkpoint, tmp_path, "--seeds", 2)
-    with pytest.raises(ValueError, match="goes on by itself"):
+    with pytest.raises(ValueError, match="resumes by itself"):
         seeds(tiny_checkpoint, tmp_path / "out", "--seeds", 2, "--resume_from_checkpoint", "checkpoint-1")
     with pytest.raises(ValueError, match="at least 1"):
         seeds(tiny_checkpoint, tmp_path / "out", "--seeds", 0)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ValueError, match=r"pip install .*--plot false"):
-        seeds(tiny_checkpoint, tmp_path / "out", "--seeds", 2, "--plot", "true")
     assert not (tmp_path / "out").exists()
 
 
@@ -84,10 +80,3 @@ def test_median_and_range():
         "test": {"accuracy": {"values": [0.5, 0.9, 0.7], "median": 0.7, "lowest": 0.5, "highest": 0.9}}
     }
     assert "| test accuracy | 0.7000 | 0.5000 to 0.9000 | 0.5000, 0.9000, 0.7000 |" in format_results(results)
-
-
-def test_picture(tmp_path):
-    pytest.importorskip("matplotlib")
-    draw(summarise(records()), tmp_path / "results.png")
-    assert (tmp_path / "results.png").read_bytes().startswith(b"\x89PNG")
-    assert [path.name for path in tmp_path.iterdir()] == ["results.png"]

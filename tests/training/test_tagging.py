@@ -11,7 +11,7 @@ from hf_gpt import GPTForMaskedLM, load_adapter
 from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.training.arguments import DataArguments, ModelArguments
-from hf_gpt.training.fine_tuning import run
+from hf_gpt.training.finetune import run
 
 from ..support.runs import ARGUMENTS, assert_resumption, finetune, predictions, training_lines
 from ..support.stock_models import save_gpt2

@@ -12,7 +12,6 @@ from transformers import TrainerCallback
 from hf_gpt.model.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification
 from hf_gpt.training.arguments import FineTuningArguments, ModelArguments, check_adaptation
 from hf_gpt.training.optimization import ReleaseAdam
-from hf_gpt.training.stages import Prepared
 from hf_gpt.training.trainer import GPTTrainer
 from hf_gpt.training.unfreezing import level_of, planned_updates, scale_by_level, unfreezing_plan, unfreezing_stages
 
@@ -216,7 +215,7 @@ def test_the_norm_is_that_of_what_is_trained(tiny_checkpoint, tmp_path, monkeypa
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs, callbacks=[_Gradients()])
 
-    monkeypatch.setattr(Prepared, "trainer_class", Watched)
+    monkeypatch.setattr("hf_gpt.training.finetune.GPTTrainer", Watched)
     finetune(
         *("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *FLAGS, "--save_strategy", "no"),
         *("--unfreeze", "head_first", "--unfreeze_every", 2, "--max_steps", 4, "--max_grad_norm", 1e-4),

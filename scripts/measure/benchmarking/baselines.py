@@ -12,8 +12,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from hf_gpt.tasks import TaskData
 from hf_gpt.tasks.metrics import METRICS, load_metric
 from hf_gpt.tasks.spec import TaskSpec
+from hf_gpt.training.finetune import is_unlabelled
 from hf_gpt.training.rows import subsample
-from hf_gpt.training.stages import is_unlabelled
 
 STRENGTHS = (0.01, 0.1, 1, 10, 100)
 Splits = dict[str, Dataset]

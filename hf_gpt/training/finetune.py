@@ -1,0 +1,509 @@
+"""Fine-tuning on a task or several, from arguments to metrics, predictions and a card: `run`, top to bottom."""
+
+import copy
+import dataclasses
+import json
+import shutil
+import statistics
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accelerate.utils import broadcast_object_list
+from datasets import Dataset
+from peft import PeftModel
+from torch import nn
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from ..adapters import HEAD_CONFIG, head_config
+from ..adapters.virtual_tokens import virtual_tokens
+from ..cards.base import Card
+from ..cards.callback import EMISSIONS, fill_in
+from ..cards.fine_tuned import FineTunedCard
+from ..files import (
+    FACTS,
+    METRICS,
+    OVERWRITE,
+    PREDICTIONS,
+    PRETRAINING,
+    UNFINISHED,
+    check_empty,
+    check_settings,
+    contents,
+    in_output_folder,
+    read_json,
+    write_json,
+)
+from ..loading import load_tokenizer
+from ..model.modeling_gpt import GPTTaskModel
+from ..model.tokenization_gpt import GPTTokenizer
+from ..tasks import TaskData, TaskSpec
+from ..tasks.metrics import compute_metrics_for, logits_of
+from ..tasks.report import chance_level, chance_warning, describe_task, write_predictions
+from ..tasks.submissions import SUBMISSION_FILES, write_submission
+from ..trees.collators import IGNORED_LABEL, TokenTreeCollator
+from ..trees.mixture import MultiTaskCollator, MultiTaskRows
+from ..trees.transforms import InputTransform
+from .arguments import (
+    DataArguments,
+    FineTuningArguments,
+    LauncherArguments,
+    ModelArguments,
+    check_adaptation,
+    on_precision,
+)
+from .frozen import FEATURES, FeatureCollator, FrozenFeatureHead, FrozenFeatureTrainer, cache_features
+from .loading import check_resumption, check_tasks, describe_start, layers_read, load_model
+from .multi_task import MEAN_METRIC, MultiTaskModel, MultiTaskTrainer, tasks_of
+from .rows import encode_task, input_transform, load_task_data
+from .trainer import GPTTrainer, has_optimizer, is_whole, last_checkpoint
+from .unfreezing import planned_updates, unfreezing_plan
+
+# What a run writes into its folder. A whole model and an adapter in one folder would be taken for each other.
+RESULT_FILES = (METRICS, PREDICTIONS, PRETRAINING, "README.md", FACTS, EMISSIONS, *SUBMISSION_FILES.values())
+RESULT_FILES += ("config.json", "generation_config.json", "model.safetensors", HEAD_CONFIG)
+RESULT_FILES += ("adapter_config.json", "adapter_model.safetensors")
+# What an interruption before the first checkpoint leaves, TensorBoard's folder among them.
+_LEFTOVERS = {UNFINISHED, FEATURES, "runs"}
+SETTINGS, RESULTS = "settings.json", "results.json"
+# What may differ between two calls that belong to the same repeated run: where, how it is shown, on what machine.
+_FREE = {"output_dir", "seed", "seeds", "resume_from_checkpoint", "overwrite_output_dir", "disable_tqdm", "num_proc"}
+_FREE |= {"logging_dir", "run_name", "report_to", "log_level", "log_level_replica", "dataloader_num_workers"}
+_FREE |= {"metric_for_best_model", "greater_is_better", "local_rank", "logging_nan_inf_filter"}
+
+
+@dataclass
+class Part:
+    """
+    One task of a run: what was read; by split its rows as the model reads them; its model with its head; the layout of
+    its rows; the folder of its results.
+    """
+
+    task: TaskData
+    rows: dict[str, Dataset]
+    model: GPTTaskModel | PeftModel
+    transform: InputTransform
+    output: Path
+
+    @property
+    def spec(self) -> TaskSpec:
+        """`TaskSpec`: the declaration of the task."""
+        return self.task.spec
+
+    def trained_parameters(self) -> int:
+        """How many numbers of its model are trained."""
+        return sum(value.numel() for value in self.model.parameters() if value.requires_grad)
+
+
+@in_output_folder
+def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, Any]:
+    """
+    Fine-tune, evaluate, and write model, tokenizer, predictions, metrics and card into `args.output_dir`, or with
+    `data.tasks` into a folder for each.
+
+    Returns:
+        `dict`: what `metrics.json` holds, which is written last: where it is, the run is finished. `metrics` by split
+            and name; `chance`, the main metric on the validation rows without reading the texts; `train_seconds` of
+            the training since it was resumed; `warnings`; and settings. Of several tasks, these of each in `tasks`.
+
+    Raises:
+        ValueError, FileNotFoundError: for input that is wrong, before training starts or a file is overwritten.
+    """
+    if not model_args.model_name_or_path:
+        raise ValueError("Name a model with --model_name_or_path: an hf_gpt folder, a Hub id or the release's folder.")
+    tasks = {"": data} if data.tasks is None else tasks_of(model_args, data, args)
+    check_adaptation(model_args, args)
+    checkpoint, output = check_output_dir(args), Path(args.output_dir)
+    check_tasks(checkpoint, tasks)
+    with args.main_process_first(desc="reading the data"):
+        read = {folder: _read(folder, of_task) for folder, of_task in tasks.items()}
+        tokenizer = load_tokenizer(model_args)
+        parts = []
+        for folder, task in read.items():
+            model = load_model(model_args, task.spec, tokenizer, args.seed)
+            transform = input_transform(data, task.spec, model.config, virtual_tokens(model))
+            parts.append(Part(task, {}, model, transform, output / folder))
+        if model_args.adaptation == "frozen":
+            model = FrozenFeatureHead(model)
+        elif data.tasks is not None:
+            model = MultiTaskModel({part.spec.name: part.model for part in parts})
+        check_resumption(checkpoint, model, parts[0].model, model_args.adaptation)
+        for part in parts:
+            part.rows = encode_task(part.task, data, tokenizer, part.transform)
+            if data.tasks is not None:  # batches name their task
+                names = {split: [part.spec.name] * len(rows) for split, rows in part.rows.items()}
+                part.rows = {split: rows.add_column("task", names[split]) for split, rows in part.rows.items()}
+    trainer = make_trainer(model, parts, tokenizer, model_args, data, args)
+    if args.process_index == 0 and args.overwrite_output_dir and checkpoint is None:
+        for folder in {output, *(part.output for part in parts)}:
+            remove_earlier_results(folder)
+    if model_args.adaptation == "frozen" and model_args.cache_features:
+        train_on_features(trainer, parts[0])
+    summary = trainer.finished_record(checkpoint, METRICS)
+    if summary is None:
+        trainer.train(resume_from_checkpoint=checkpoint)
+        scores = {part.spec.name: measure(trainer, part, data.max_eval_rows is None) for part in parts}
+        trainer.save_whole_model()
+        records = {
+            part.spec.name: record_of(part, scores[part.spec.name], trainer, model_args, checkpoint) for part in parts
+        }
+        summary = (
+            summarise_tasks(records, data.task_rows_cap) if data.tasks is not None else records[parts[0].spec.name]
+        )
+        if args.process_index == 0:
+            for part in parts:
+                write_card(part, records[part.spec.name], trainer, model_args, data)
+            write_json(output / METRICS, summary)
+            report(parts, records, summary, output)
+    if args.process_index == 0:
+        shutil.rmtree(output / FEATURES, ignore_errors=True)
+    if args.push_to_hub and data.tasks is None:
+        trainer.push_to_hub()
+    return summary
+
+
+def _read(task: str, data: DataArguments) -> TaskData:
+    try:
+        return load_task_data(data)
+    except (FileNotFoundError, ConnectionError) as error:
+        if not task:
+            raise
+        raise type(error)(f"{error} (With --tasks: --data_dirs {task}=FOLDER.)") from error
+
+
+def check_output_dir(args: LauncherArguments) -> str | None:
+    """
+    Where to resume from (a checkpoint's folder, or None); a `ValueError` where something would be overwritten unasked,
+    or the checkpoint is not whole. `last` is the newest one of `output_dir`, or without any the beginning.
+    """
+    output, resume = Path(args.output_dir), args.resume_from_checkpoint
+    may_replace = args.overwrite_output_dir
+    if resume == "last":
+        found = last_checkpoint(output, args)
+        if found is not None:
+            return str(found)
+        # An interruption in the first checkpoint has left half of one.
+        left = {name for name in contents(output) if not name.startswith(f"{PREFIX_CHECKPOINT_DIR}-")}
+        may_replace = may_replace or left <= _LEFTOVERS
+        if args.process_index == 0:
+            print(f"{output} holds no checkpoint yet: training starts at the beginning.", flush=True)
+    elif resume is not None:
+        if not is_whole(Path(resume)):
+            problem = "is not a whole checkpoint: it has no trainer_state.json that can be read"
+            raise ValueError(f"--resume_from_checkpoint {resume} {problem}.")
+        if not has_optimizer(Path(resume), args):
+            raise ValueError(f"--resume_from_checkpoint {resume} has no optimizer's state that this run could read.")
+        return resume
+    others = "Name another --output_dir, replace what is there with --overwrite_output_dir, or resume with "
+    check_empty(output, may_replace, f"{others}--resume_from_checkpoint last.")
+    return None
+
+
+def remove_earlier_results(output: Path) -> None:
+    """Result files and checkpoints of an earlier run, which the new run replaces; other files stay."""
+    for name in RESULT_FILES:
+        (output / name).unlink(missing_ok=True)
+    for path in output.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        # Without its state, a checkpoint is not whole.
+        (path / TRAINER_STATE_NAME).unlink(missing_ok=True)
+        shutil.rmtree(path)
+    shutil.rmtree(output / UNFINISHED, ignore_errors=True)
+
+
+def make_trainer(
+    model: nn.Module,
+    parts: list[Part],
+    tokenizer: GPTTokenizer,
+    model_args: ModelArguments,
+    data: DataArguments,
+    args: FineTuningArguments,
+) -> GPTTrainer:
+    """The Trainer of a run; prints what it starts from, the rows, and what is trained when."""
+    lines = [f"Starts from {describe_start(model_args)}."]
+    lines += [describe_task(part.task, part.rows, tokenizer) for part in parts]
+    if not model.config.is_causal:
+        lines.append(
+            "The model reads from both sides: the language-model loss is left out (lm_coef 0), and what sequences "
+            "have in common is computed for each."
+        )
+    more: dict[str, Any] = {"args": args, "processing_class": tokenizer}
+    args.greater_is_better = True
+    if data.tasks is not None:
+        args.metric_for_best_model = f"eval_{MEAN_METRIC}"
+        trainer = MultiTaskTrainer(
+            model=model,
+            train_dataset=MultiTaskRows({part.spec.name: part.rows["train"] for part in parts}),
+            eval_dataset={part.spec.name: part.rows["validation"] for part in parts},
+            data_collator=MultiTaskCollator(tokenizer.pad_token_id, model.config.is_causal),
+            specs={part.spec.name: part.spec for part in parts},
+            rows_cap=data.task_rows_cap,
+            **more,
+        )
+    else:
+        (part,) = parts
+        args.metric_for_best_model = f"eval_{part.spec.main_metric}"
+        if args.unfreeze != "none":
+            updates = planned_updates(len(part.rows["train"]), args)
+            plan = unfreezing_plan(args.unfreeze, args.unfreeze_every, model.config.n_layer, *updates)
+            lines.append(f"Trained are\n{plan}")
+            more["unfreezing"] = plan
+        if model_args.adaptation == "frozen":
+            reads = layers_read(model.config)
+            lines.append(
+                f"Frozen features: {part.trained_parameters():,} parameters of the head, which reads {reads}."
+            )
+            if model_args.lm_coef > 0 and model.config.is_causal:
+                lines.append(
+                    f"The language-model loss is left out (lm_coef 0, not {model_args.lm_coef:g}): it would change "
+                    "none of them."
+                )
+        trainer = (FrozenFeatureTrainer if model_args.adaptation == "frozen" else GPTTrainer)(
+            model=model,
+            train_dataset=part.rows["train"],
+            eval_dataset=part.rows["validation"],
+            data_collator=TokenTreeCollator(tokenizer.pad_token_id, model.config.is_causal),
+            compute_metrics=compute_metrics_for(part.spec, part.rows["validation"]),
+            **more,
+        )
+    if args.process_index == 0:
+        print(*filter(None, [*lines, trainer.describe_batches(), on_precision(args)]), sep="\n", flush=True)
+    return trainer
+
+
+def train_on_features(trainer: GPTTrainer, part: Part) -> None:
+    """Run the frozen model once over all rows, and have the Trainer train the head on what it gave."""
+    part.rows = cache_features(trainer.model, part.rows, trainer.data_collator, trainer.args)
+    trainer.data_collator = FeatureCollator(trainer.model.config)
+    trainer.train_dataset, trainer.eval_dataset = part.rows["train"], part.rows["validation"]
+    trainer.compute_metrics = compute_metrics_for(part.spec, trainer.eval_dataset)
+
+
+def measure(trainer: GPTTrainer, part: Part, is_whole_split: bool) -> dict[str, dict[str, float]]:
+    """
+    By split, a task's metrics of validation and test rows, if they have labels. Writes the predictions of the test
+    rows, and where all of them are there and the task has judges, the file that these want.
+    """
+    scores = {}
+    for split in [name for name in ("validation", "test") if name in part.rows]:
+        rows = part.rows[split]
+        logits, scores[split] = predict_split(trainer, rows, part.spec)
+        if split == "test" and trainer.is_world_process_zero():
+            write_predictions(part.output / PREDICTIONS, rows, logits, part.spec)
+            if is_whole_split and (written := write_submission(part.output, rows, logits, part.spec)) is not None:
+                print(f"For the judges: {written}")
+    return scores
+
+
+def predict_split(trainer: GPTTrainer, rows: Dataset, spec: TaskSpec) -> tuple[np.ndarray, dict[str, float]]:
+    """Logits of encoded rows in their order, and the task's metrics; none where no row has a label."""
+    trainer.compute_metrics = compute_metrics_for(spec, rows)
+    prediction = trainer.predict(rows.remove_columns("label") if is_unlabelled(rows) else rows)
+    scores = {name: prediction.metrics.get(f"test_{name}") for name in spec.metrics}
+    return logits_of(prediction.predictions, spec), {
+        name: float(value) for name, value in scores.items() if value is not None
+    }
+
+
+def is_unlabelled(rows: Dataset) -> bool:
+    """Whether no encoded row has a gold label."""
+    return bool(lacks_label(rows).all())
+
+
+def lacks_label(rows: Dataset) -> np.ndarray:
+    """Which labels of encoded rows are none: a boolean for each row, each of its labels, or each word of all rows."""
+    labels = rows.with_format("numpy")["label"][:]
+    if labels.dtype == object:  # of words, of which sentences have unlike numbers
+        labels = np.concatenate(labels)
+    if labels.ndim == 1 and np.issubdtype(labels.dtype, np.floating):  # scores, of which -1 may be one
+        return np.isnan(labels)
+    return (labels == IGNORED_LABEL) | (labels == -1)
+
+
+def record_of(
+    part: Part,
+    scores: dict[str, dict[str, float]],
+    trainer: GPTTrainer,
+    model_args: ModelArguments,
+    checkpoint: str | None,
+) -> dict[str, Any]:
+    """What a task's `metrics.json` holds; see `run`."""
+    history, steps = trainer.state.log_history, trainer.state.global_step
+    train, validation = part.rows["train"], part.rows["validation"]
+    score = scores["validation"].get(part.spec.main_metric)
+    doubt = None if score is None else chance_warning(part.spec, train, validation, score, steps)
+    return {
+        "task": part.spec.name,
+        "main_metric": part.spec.main_metric,
+        "metrics": {split: values for split, values in scores.items() if values},
+        "chance": chance_level(part.spec, train, validation),
+        "rows": {split: len(rows) for split, rows in part.rows.items()},
+        "model": model_args.model_name_or_path,
+        "starts_from": describe_start(model_args),
+        **{name: getattr(model_args, name) for name in ("random_weights", "transfer_layers", "adaptation")},
+        "trained_parameters": part.trained_parameters(),
+        "max_length": part.transform.max_length,
+        "seed": trainer.args.seed,
+        "train_seconds": next(line["train_runtime"] for line in reversed(history) if "train_runtime" in line),
+        "steps": steps,
+        "resumed": checkpoint is not None,
+        "warnings": [*part.task.warnings, *filter(None, [doubt])],
+    }
+
+
+def summarise_tasks(records: dict[str, dict[str, Any]], rows_cap: int | None) -> dict[str, Any]:
+    """The records of all tasks, and the means of their main metrics in the splits in which all have one."""
+    means = {}
+    for record in records.values():
+        record |= {"trained_with": [task for task in records if task != record["task"]], "task_rows_cap": rows_cap}
+    for split in ("validation", "test"):
+        scores = [record["metrics"].get(split, {}).get(record["main_metric"]) for record in records.values()]
+        if None not in scores:
+            means[split] = {MEAN_METRIC: float(np.mean(scores))}
+    own = {"task", "metrics", "main_metric", "chance", "rows", "trained_parameters", "max_length", "warnings"}
+    shared = {name: value for name, value in record.items() if name not in own | {"trained_with"}}
+    return {"tasks": dict(records), "main_metric": MEAN_METRIC, "metrics": means, **shared}
+
+
+def write_card(
+    part: Part,
+    record: dict[str, Any],
+    trainer: GPTTrainer,
+    model_args: ModelArguments,
+    data: DataArguments,
+) -> None:
+    """A task's card, what an adapter needs of its head, and of several tasks the own record of each."""
+    args = trainer.args
+    if isinstance(part.model, PeftModel):
+        write_json(part.output / HEAD_CONFIG, head_config(part.model))
+    names = ("adaptation", "random_weights", "metrics", "rows", "chance", "resumed", "max_length")
+    facts = {name: record[name] for name in names}
+    card = FineTunedCard.for_task(part.spec, record["model"], limits=record["warnings"], **facts)
+    fill_in(card, args, trainer.state, trainer.model)
+    settings = {
+        "starts from": record["starts_from"],
+        "pretrained layers": model_args.transfer_layers,
+        "learning rate from layer to layer": None if args.layer_decay == 1 else f"times {args.layer_decay}",
+        "unfreezing": None if args.unfreeze == "none" else args.unfreeze,
+        "trained parameters": None if model_args.adaptation == "full" else f"{part.trained_parameters():,}",
+        "head reads": layers_read(part.model.config) if model_args.adaptation == "frozen" else None,
+    }
+    if data.tasks is not None:
+        settings |= {
+            "trained together with": ", ".join(record["trained_with"]),
+            "rows of a task an epoch, at most": data.task_rows_cap,
+            "checkpoint chosen by": "the mean of the tasks' main metrics",
+        }
+        write_json(part.output / METRICS, record)
+    card.hyperparameters |= {name: value for name, value in settings.items() if value is not None}
+    card.save(part.output)
+
+
+def report(parts: list[Part], records: dict[str, dict[str, Any]], summary: dict[str, Any], output: Path) -> None:
+    """Print metrics, time and place of the results; and a warning where a score cannot be told from chance."""
+    several = "tasks" in summary
+    measured = {f"{task} ": record["metrics"] for task, record in records.items()} if several else {}
+    print()
+    for task, metrics in {**measured, "": summary["metrics"]}.items():
+        for split, values in metrics.items():
+            for name, value in values.items():
+                print(f"{task}{split} {name}: {value:.4f}")
+    minutes, seconds = divmod(round(summary["train_seconds"]), 60)
+    print(f"training took {minutes} min {seconds} s, {summary['steps']} steps")
+    tested = [part.spec.name for part in parts if "test" in part.rows]
+    if several:
+        predictions = f", predictions.tsv of {' and '.join(tested)}" if tested else ""
+        print(f"each task's model, card and metrics.json{predictions} are in {output}/TASK, all metrics in {output}")
+    else:
+        others = ", metrics.json and predictions.tsv" if tested else " and metrics.json"
+        print(f"model, card (README.md){others} are in {output}")
+    for part in parts:
+        # Those on the rows were printed before training.
+        for warning in records[part.spec.name]["warnings"][len(part.task.warnings) :]:
+            print(f"{part.spec.name}: " * several + f"WARNING: {warning}", file=sys.stderr)
+
+
+@in_output_folder
+def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, Any]:
+    """
+    Fine-tune with `args.seeds` seeds, counted up from `args.seed`, each in a folder `seed-N` of `args.output_dir`;
+    write and return what `results.json` holds (see `summarise`). The same call resumes where an earlier one was
+    stopped: seeds that are finished are not repeated. Wrong input, or a folder with runs of other settings, is a
+    `ValueError` before anything is trained or overwritten.
+    """
+    if args.resume_from_checkpoint not in (None, "last"):
+        raise ValueError("--seeds resumes by itself where it was stopped: leave out --resume_from_checkpoint.")
+    output, records = Path(args.output_dir), {}
+    with args.main_process_first(desc="checking the folder"):
+        _check_settings(output, dataclasses.asdict(model_args) | dataclasses.asdict(data) | args.to_dict(), args)
+    for seed in range(args.seed, args.seed + args.seeds):
+        folder = output / f"seed-{seed}"
+        # The first process decides for all: another machine's may see another file system.
+        finished = [read_json(folder / METRICS) if (folder / METRICS).is_file() else None]
+        broadcast_object_list(finished)
+        if finished[0] is None:
+            if args.process_index == 0:
+                print(f"Seed {seed} ({len(records) + 1} of {args.seeds})", flush=True)
+            own = copy.deepcopy(args)
+            own.output_dir, own.seed, own.overwrite_output_dir = str(folder), seed, False
+            own.resume_from_checkpoint = "last"
+            finished = [run(model_args, data, own)]
+        records[seed] = finished[0]
+    results = summarise(records)
+    if args.process_index == 0:
+        write_json(output / RESULTS, results)
+        for folder in (output / f"seed-{seed}" for seed in records):
+            card = Card.load(folder)
+            card.seeds = results
+            card.save(folder)
+        print(format_results(results))
+        print(f"{RESULTS} is in {output}")
+    return results
+
+
+def _check_settings(output: Path, settings: dict[str, Any], args: FineTuningArguments) -> None:
+    """Make the folder new runs go into, or make sure that it holds runs of the same settings but for their seed."""
+    file = output / SETTINGS
+    own = {name: value for name, value in settings.items() if name not in _FREE}
+    settings = json.loads(json.dumps(own, default=str))
+    if file.is_file() and not args.overwrite_output_dir:
+        check_settings(output, read_json(file), settings, OVERWRITE)
+        return
+    check_empty(output, args.overwrite_output_dir)
+    if args.process_index == 0:
+        for folder in output.glob("seed-*"):
+            # Without this file the seed is not finished, however far the deletion comes.
+            (folder / METRICS).unlink(missing_ok=True)
+            shutil.rmtree(folder)
+        (output / RESULTS).unlink(missing_ok=True)
+        write_json(file, settings)
+
+
+def summarise(records: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """
+    Median and range over seeds of what each run's `metrics.json` holds: `task`, `main_metric`, `chance`, `seeds`, and
+    `metrics[split][metric]` with `values`, `median`, `lowest` and `highest`.
+    """
+    first = next(iter(records.values()))
+    metrics: dict[str, dict[str, Any]] = {}
+    for split, names in first["metrics"].items():
+        for name in names:
+            values = [record["metrics"][split][name] for record in records.values()]
+            spread = {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
+            metrics.setdefault(split, {})[name] = {"values": values, **spread}
+    kept = {name: first[name] for name in ("task", "main_metric", "chance", "rows", "model", "random_weights")}
+    return {**kept, "seeds": list(records), "metrics": metrics}
+
+
+def format_results(results: dict[str, Any]) -> str:
+    """Results of several seeds as a table."""
+    lines = [f"| {results['task']} | median | range | seeds {', '.join(map(str, results['seeds']))} |"]
+    lines.append("|---|---|---|---|")
+    for split, metrics in results["metrics"].items():
+        for name, value in metrics.items():
+            each = ", ".join(f"{number:.4f}" for number in value["values"])
+            spread = f"{value['lowest']:.4f} to {value['highest']:.4f}"
+            lines.append(f"| {split} {name} | {value['median']:.4f} | {spread} | {each} |")
+    return "\n".join(lines)
