@@ -186,7 +186,7 @@ def test_tables_are_the_scripts_output(name, monkeypatch):
     monkeypatch.syspath_prepend(str(REPOSITORY / "scripts" / "measure"))
     import benchmark
 
-    from scripts.measure import devices, inside, pretraining, tasks
+    from scripts.measure import devices, inside, parity, pretraining, tasks
 
     results = RESULTS[name]
     if name == "frozen_training":
@@ -194,6 +194,9 @@ def test_tables_are_the_scripts_output(name, monkeypatch):
         return
     if name.startswith("tasks"):
         tables = [tasks.tables(results)]
+    elif name == "parity":
+        tables = parity.tables(results)
+        assert results["gpt-mini"] == parity.digest(parity.MODEL / "model.safetensors"), "measured of other weights"
     elif name == "devices":
         tables = [devices.table(results)]
     elif name == "inside":

@@ -160,12 +160,19 @@ def check_launch() -> None:
     """
     Refuse launches that would silently do something else than asked, with the command to use: several GPUs without a
     launcher (the Trainer would use `nn.DataParallel`), `accelerate launch --cpu --num_processes N`, which starts one
-    process only, and FSDP on CPUs, where accelerate does not shard.
+    process only, GPU configurations where there is no GPU, and FSDP on CPUs, where accelerate does not shard.
     """
     if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" and not torch.accelerator.is_available():
         raise ValueError(
             "FSDP was asked for, but there is no accelerator: accelerate would train with whole copies of the model. "
             "Use `--config_file scripts/configs/accelerate/two_cpu_processes.yaml` on CPUs."
+        )
+    precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+    if precision != "no" and os.environ.get("ACCELERATE_USE_CPU") != "True" and not torch.accelerator.is_available():
+        raise ValueError(
+            f"accelerate was configured for GPUs (mixed precision {precision}), and there is none. Use `--config_file "
+            "scripts/configs/accelerate/two_cpu_processes.yaml` on CPUs, with --bf16 true behind the script's name "
+            "where the CPU has it."
         )
     if "LOCAL_RANK" in os.environ:
         return
@@ -236,7 +243,10 @@ def on_precision(args: TrainingArguments) -> str | None:
         return None
     is_native = capabilities.get("amx_bf16") or capabilities.get("avx512_bf16")
     if is_native and args.mixed_precision == "no":
-        return "This CPU multiplies bfloat16 natively: --bf16 true trains faster, with float32 weights."
+        return (
+            "This CPU multiplies bfloat16 natively: --bf16 true trains faster, with float32 weights and coarser "
+            "gradients (measured in scripts/measure/README.md)."
+        )
     if args.mixed_precision == "bf16" and not is_native:
         return "This CPU has no bfloat16 of its own (amx_bf16, avx512_bf16): without --bf16 it trains faster."
     return None

@@ -1,32 +1,48 @@
 """
-Print how far our numbers are from those of the OpenAI TensorFlow release, our token ids from its encoder's, and
+Measure how far our numbers are from those of the OpenAI TensorFlow release, our token ids from its encoder's, and
 bfloat16's numbers from float32's.
 
-    python scripts/measure/parity.py
+    python scripts/measure/parity.py --output_file scripts/measure/results/parity.json
 
 Reads what the tests read: the recorded values in tests/data/golden, or all of them in the folder HF_GPT_GOLDEN. Token
 ids need the release's vocabulary (folder HF_GPT_DATA/gpt_bpe) and are left out without it.
 """
 
+import hashlib
 import json
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from tqdm import tqdm
 from transformers import AutoModelForMultipleChoice, AutoTokenizer, OpenAIGPTTokenizer
 
 from hf_gpt import TokenTreeCollator, token_trees
 from hf_gpt.commands import REPOSITORY, command, parse_arguments
 from hf_gpt.conversion.tokenizers import release_tokenizer
+from hf_gpt.files import write_json
+from hf_gpt.files.flags import flag
 from hf_gpt.tasks import load_task
 from hf_gpt.training.optimization import ReleaseAdam, get_release_schedule
 
 sys.path.insert(0, str(REPOSITORY))
 
 from tests.support import golden
+
+MODEL = REPOSITORY / "model_cards" / "gpt-mini"
+NOT_RECORDED = "not recorded"
+
+
+@dataclass
+class ParityArguments:
+    """Where the result goes."""
+
+    output_file: str | None = flag(None, "A .json file of all numbers; the tables are printed in any case.")
 
 
 def largest(ours, recorded) -> float:
@@ -52,16 +68,20 @@ def model_differences(name: str) -> dict[str, float]:
         "task loss": largest(outputs.task_loss, batch["clf_losses"].mean()),
         "language-model loss": largest(outputs.lm_loss, batch["lm_losses"].mean()),
         "gradients": max(largest(value, trained[f"grads/{key}"]) for key, value in gradients.items()),
-        "parameters after 5 updates (lr 6.25e-5)": parameter_difference(name, "linear_lr6.25e-05_wu0.002_novl2"),
-        "parameters after 5 updates (lr 1e-3)": parameter_difference(name, "linear_lr0.001_wu0.002_novl2"),
+        "parameters after 5 updates, lr 6.25e-5 (root mean square)": parameter_difference(
+            name, "linear_lr6.25e-05_wu0.002_novl2"
+        ),
+        "parameters after 5 updates, lr 1e-3 (root mean square)": parameter_difference(
+            name, "linear_lr0.001_wu0.002_novl2"
+        ),
     }
 
 
-def parameter_difference(name: str, run: str) -> float:
-    """Root mean square over the parameters that have a gradient but for rounding; NaN where the run is not at hand."""
+def parameter_difference(name: str, run: str) -> float | None:
+    """Root mean square over the parameters that have a gradient but for rounding; `None` where nothing is recorded."""
     recorded = {key: value for key, value in golden.arrays(name, "roc_opt").items() if key.startswith(f"{run}/step5/")}
     if not recorded or any("[" in key for key in recorded):
-        return float("nan")
+        return None
     hp = golden.golden_config(name)["roc_runs"][run]["hp"]
     model = golden.load_variables(name, "roc").train()
     optimizer = ReleaseAdam(model.parameters(), lr=hp["lr"], weight_decay=hp["l2"])
@@ -85,40 +105,38 @@ def parameter_difference(name: str, run: str) -> float:
     return float(np.sqrt(np.concatenate(squares).mean()))
 
 
-def token_agreement() -> None:
-    """Texts on which our ids, and those of transformers' own tokenizer, equal the release's."""
+def token_agreement() -> dict[str, dict[str, int]] | None:
+    """Number of texts, and of those whose ids by ours and by transformers' own tokenizer are not the release's."""
     data = Path(os.environ.get("HF_GPT_DATA", REPOSITORY.parent / "shared" / "data")) / "gpt_bpe"
     texts = golden.golden_directory() / "tokenizer.jsonl"
     if not data.is_dir() or not texts.is_file():
-        print("\nToken ids: the release's vocabulary or its encoder's ids are not at hand, so nothing was compared.")
-        return
+        print("Token ids: the release's vocabulary or its encoder's ids are not at hand, so nothing was compared.")
+        return None
     rows = [json.loads(line) for line in texts.read_text(encoding="utf-8").split("\n") if line]
-    ours = release_tokenizer(data)
-    stock = OpenAIGPTTokenizer(vocab=str(data / "encoder_bpe_40000.json"), merges=str(data / "vocab_40000.bpe"))
-    print("\n| texts | number | hf_gpt differs | transformers' openai-gpt differs |\n|---|---|---|---|")
-    groups = {
-        "all": rows,
-        "English sentences on one line": [
-            row
-            for row in rows
-            if not row["source"].startswith(("corrupted", "hand", "spacy")) and "\n" not in row["text"]
-        ],
+    tokenizers = {
+        "hf_gpt": release_tokenizer(data),
+        "openai-gpt": OpenAIGPTTokenizer(
+            vocab=str(data / "encoder_bpe_40000.json"), merges=str(data / "vocab_40000.bpe")
+        ),
     }
+    plain = [
+        row for row in rows if not row["source"].startswith(("corrupted", "hand", "spacy")) and "\n" not in row["text"]
+    ]
+    groups = {"all, corrupted and multilingual ones included": rows, "English sentences on one line": plain}
+    found: dict[str, dict[str, int]] = {}
     for title, group in groups.items():
-        wrong = [0, 0]
-        for row in tqdm(group, desc=title, leave=False, disable=not sys.stderr.isatty()):
-            for index, tokenizer in enumerate((ours, stock)):
-                wrong[index] += tokenizer(row["text"], add_special_tokens=False)["input_ids"] != row["ids"]
-        cells = " | ".join(f"{count:,} ({count / len(group):.1%})" for count in wrong)
-        print(f"| {title} | {len(group):,} | {cells} |")
+        found[title] = {"number": len(group)}
+        for name, tokenizer in tokenizers.items():
+            ids = (tokenizer(row["text"], add_special_tokens=False)["input_ids"] for row in tqdm(group, leave=False))
+            found[title][name] = sum(ours != row["ids"] for ours, row in zip(ids, group, strict=True))
+    return found
 
 
-def bfloat16_agreement() -> None:
+def bfloat16_agreement() -> dict[str, float]:
     """Both losses and all gradients of a fine-tuning batch of gpt-mini, under bfloat16 autocast and in float32."""
-    folder = REPOSITORY / "model_cards" / "gpt-mini"
-    tokenizer = AutoTokenizer.from_pretrained(folder, task_template=True)
+    tokenizer = AutoTokenizer.from_pretrained(MODEL, task_template=True)
     torch.manual_seed(0)
-    model = AutoModelForMultipleChoice.from_pretrained(folder, embd_pdrop=0, attn_pdrop=0, resid_pdrop=0, clf_pdrop=0)
+    model = AutoModelForMultipleChoice.from_pretrained(MODEL, embd_pdrop=0, attn_pdrop=0, resid_pdrop=0, clf_pdrop=0)
     rows = load_task("stories", splits=["train"]).splits["train"].select(range(32))
     batch = TokenTreeCollator(tokenizer.pad_token_id)(list(token_trees(rows, tokenizer)))
     runs = {}
@@ -130,25 +148,58 @@ def bfloat16_agreement() -> None:
         gradient = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
         runs[dtype] = outputs.task_loss.item(), outputs.lm_loss.item(), gradient
     (task, text, gradient), (low_task, low_text, low_gradient) = runs.values()
-    print("\n| bfloat16 autocast against float32, gpt-mini, 32 stories | difference |\n|---|---|")
-    print(f"| task loss, relative | {abs(low_task / task - 1):.1e} |")
-    print(f"| language-model loss, relative | {abs(low_text / text - 1):.1e} |")
-    difference = (low_gradient - gradient).norm() / gradient.norm()
-    print(f"| all gradients, norm of the difference over the norm | {difference:.1e} |")
+    return {
+        "task loss, relative": abs(low_task / task - 1),
+        "language-model loss, relative": abs(low_text / text - 1),
+        "all gradients, norm of the difference over the norm": (
+            (low_gradient - gradient).norm() / gradient.norm()
+        ).item(),
+    }
+
+
+def digest(file: Path) -> str:
+    """SHA-256 of a file."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def tables(results: dict[str, Any]) -> list[str]:
+    """Three tables: the release's numbers, its tokens, and bfloat16."""
+    models = results["models"]
+    lines = [f"| largest absolute difference | {' | '.join(models)} |", f"|---|{'---|' * len(models)}"]
+    for row in next(iter(models.values())):
+        cells = [NOT_RECORDED if values[row] is None else f"{values[row]:.1e}" for values in models.values()]
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    made = ["\n".join(lines)]
+    if results["tokens"]:
+        version = ".".join(results["transformers"].split(".")[:2])
+        lines = [
+            f"| texts | number | hf_gpt differs | `openai-gpt` in transformers {version} differs |",
+            "|---|---|---|---|",
+        ]
+        for title, found in results["tokens"].items():
+            number, *wrong = found.values()
+            cells = " | ".join(f"{count:,} ({count / number:.1%})" for count in wrong)
+            lines.append(f"| {title} | {number:,} | {cells} |")
+        made.append("\n".join(lines))
+    lines = ["| bfloat16 autocast against float32, gpt-mini, 32 stories | difference |", "|---|---|"]
+    lines += [f"| {name} | {value:.1e} |" for name, value in results["bfloat16"].items()]
+    return [*made, "\n".join(lines)]
 
 
 @command()
 def main() -> None:
-    """Print the tables."""
-    parse_arguments((), description=__doc__)
-    table = {name: model_differences(name) for name in golden.models()}
-    print("Largest absolute difference (parameters: root mean square), fp32\n")
-    print(f"| compared | {' | '.join(table)} |\n|---|{'---|' * len(table)}")
-    for row in next(iter(table.values())):
-        cells = [f"{values[row]:.1e}" if values[row] == values[row] else "not recorded" for values in table.values()]
-        print(f"| {row} | {' | '.join(cells)} |")
-    token_agreement()
-    bfloat16_agreement()
+    """Measure and print the tables."""
+    (args,) = parse_arguments((ParityArguments,), description=__doc__)
+    results = {
+        "transformers": transformers.__version__,
+        "models": {name.partition("_")[0]: model_differences(name) for name in golden.models()},
+        "tokens": token_agreement(),
+        "bfloat16": bfloat16_agreement(),
+        "gpt-mini": digest(MODEL / "model.safetensors"),
+    }
+    print(*tables(results), sep="\n\n")
+    if args.output_file:
+        write_json(Path(args.output_file), results)
 
 
 if __name__ == "__main__":

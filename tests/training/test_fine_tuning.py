@@ -312,6 +312,10 @@ def test_launches_that_would_do_something_else_are_refused(monkeypatch):
         patch.setattr(torch.accelerator, "is_available", lambda: False)
         with pytest.raises(ValueError, match="FSDP was asked for"):
             check_launch()
+        patch.delenv("ACCELERATE_USE_FSDP")
+        patch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+        with pytest.raises(ValueError, match="configured for GPUs"):
+            check_launch()
     # What accelerate leaves in the environment after --cpu --num_processes 2.
     monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")

@@ -276,6 +276,8 @@ def test_gpt2_without_a_tokenizer_of_ours(files, tmp_path):
         ("pretrain_gpt_mini", {"adam_beta2": 0.975, "per_device_train_batch_size": 4, "weight_decay": 0.05}),
         ("pretrain_wikitext103", {"wikitext": True, "n_layer": 16, "n_embd": 410, "n_inner": 2100, "n_head": 10}),
         ("pretrain_wikitext103", {"n_positions": 256, "afn": "relu", "learning_rate": 2.5e-4, "weight_decay": 0}),
+        ("pretrain_wikitext103", {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}),
+        ("pretrain_wikitext103", {"max_grad_norm": 1.0, "num_train_epochs": 50, "warmup_steps": 1000}),
         ("finetune_language_model", {"learning_rate": 6.25e-5, "warmup_steps": 0.1}),
     ],
 )
