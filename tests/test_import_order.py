@@ -1,8 +1,6 @@
 """The order of the subpackages (README, map): data flow down through them, and so does what imports what."""
 
 import ast
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,10 +30,6 @@ ORDER = (
 LATE_IMPORTS: dict[tuple[str, str], str] = {
     ("commands", "files.formats"): "the list of commands, and a mistyped one, are answered without numpy and torch",
 }
-# What `import hf_gpt` leaves alone, and what the Auto classes need no more than transformers itself does.
-HEAVY = {"torch", "transformers", "peft", "datasets", "sklearn", "evaluate", "spacy", "ftfy", "pandas", "gradio"}
-TRAINING = {"peft", "datasets", "sklearn", "evaluate", "spacy", "transformers.trainer", "hf_gpt.model.modeling_gpt"}
-
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(PACKAGE.rglob("*.py"))
@@ -109,39 +103,3 @@ def test_no_circles():
 def test_imports_in_functions_have_a_reason():
     late = {(module, target) for module in MODULES for target, _, is_late in imports_of(module) if is_late}
     assert late == LATE_IMPORTS.keys()
-
-
-@pytest.mark.parametrize(
-    ("code", "absent"),
-    [
-        ("import hf_gpt", HEAVY),
-        ("import hf_gpt; from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer", TRAINING),
-        ("import sys; sys.argv = ['hf-gpt', '--help']; from hf_gpt.__main__ import main; main()", HEAVY),
-    ],
-    ids=["import", "auto classes", "list of commands"],
-)
-def test_what_is_not_imported(code, absent):
-    """In a fresh process."""
-    probe = f"{code}\nimport sys; print(*({absent} & sys.modules.keys()))"
-    done = subprocess.run(
-        [sys.executable, "-c", probe], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == ""
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "from transformers import Trainer, pipeline",
-        "from trl import SFTTrainer",
-        "import peft",
-        "from hf_gpt import *",
-        *(f"import hf_gpt.{name}" for name in ORDER),
-    ],
-)
-@pytest.mark.slow
-def test_anything_may_be_imported_first(code):
-    """Registration takes place in the middle of others' imports, and must not run into what is half imported."""
-    probe = f"import hf_gpt\n{code}\nfrom transformers import AutoModel\nAutoModel._model_mapping[hf_gpt.GPTConfig]"
-    done = subprocess.run([sys.executable, "-c", probe], cwd=PACKAGE.parent, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

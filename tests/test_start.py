@@ -1,0 +1,69 @@
+"""What is imported when, in fresh processes: `import hf_gpt` takes no time, registration comes with its library."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+# What `import hf_gpt` leaves alone, and what the Auto classes need no more than transformers itself does.
+HEAVY = {"torch", "transformers", "peft", "datasets", "sklearn", "evaluate", "spacy", "ftfy", "pandas", "gradio"}
+TRAINING = {"peft", "datasets", "sklearn", "evaluate", "spacy", "transformers.trainer", "hf_gpt.model.modeling_gpt"}
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import hf_gpt", HEAVY),
+        ("import hf_gpt; from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer", TRAINING),
+        ("import sys; sys.argv = ['hf-gpt', '--help']; from hf_gpt.__main__ import main; main()", HEAVY),
+    ],
+    ids=["import", "auto classes", "list of commands"],
+)
+def test_what_is_not_imported(code, absent):
+    """In a fresh process."""
+    probe = f"{code}\nimport sys; print(*({absent} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", probe], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == ""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from transformers import Trainer, pipeline",
+        "from trl import SFTTrainer",
+        *(f"import hf_gpt.{name}" for name in ("adapters", "hub")),
+    ],
+)
+def test_anything_may_be_imported_first(code):
+    """Registration takes place in the middle of others' imports, and must not run into what is half imported."""
+    probe = f"import hf_gpt\n{code}\nfrom transformers import AutoModel\nAutoModel._model_mapping[hf_gpt.GPTConfig]"
+    done = subprocess.run([sys.executable, "-c", probe], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+LAZY = """
+import copy, pickle
+import hf_gpt
+from transformers import AutoModelForCausalLM, AutoModelForMultipleChoice
+
+lazy = AutoModelForCausalLM._model_mapping[hf_gpt.GPTConfig]
+mapping = pickle.loads(pickle.dumps(lazy))
+config = hf_gpt.GPTConfig(vocab_size=12, n_embd=8, n_layer=1, n_head=2, **dict.fromkeys(
+    ("pad_token_id", "bos_token_id", "start_token_id", "delimiter_token_id", "classify_token_id"), 1))
+model = AutoModelForCausalLM.from_config(config)
+assert type(model) is hf_gpt.GPTForCausalLM
+for one in (lazy, mapping):
+    assert isinstance(model, one) and one.__name__ == "GPTForCausalLM" and one.config_class is hf_gpt.GPTConfig
+    assert type(one(config)) is hf_gpt.GPTForCausalLM and issubclass(hf_gpt.GPTForCausalLM, one)
+assert AutoModelForMultipleChoice._model_mapping[hf_gpt.GPTConfig] is hf_gpt.GPTForMultipleChoice
+assert {*hf_gpt.__all__} <= {*dir(hf_gpt)} and all(getattr(hf_gpt, name) for name in hf_gpt.__all__)
+import peft
+assert peft.PeftType("HOULSBY") in peft.mapping.PEFT_TYPE_TO_TUNER_MAPPING
+"""
+
+
+def test_stand_ins_do_what_the_classes_do():
+    done = subprocess.run([sys.executable, "-c", LAZY], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
