@@ -1,15 +1,16 @@
 """
-What is inside a model, as functions over tensors and tokens: a module for each question, pages (`pages`) and pictures
-(`pictures`) for what they find.
+What is inside a model, as functions over tensors and tokens: a module for each question, pages (`pages`) and figures
+(`figures`) for what they find. Layer 0 is the embeddings, layer k what is after block k; heads and neurons of block k
+are those of layer k.
 """
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,7 +25,10 @@ from ..generation.scoring import read_lines
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.readers import READERS_BY_SUFFIX, read_by_suffix
-from .pictures import check_matplotlib
+from .figures import check_libraries, write_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SENTENCES = Path(__file__).parent / "data" / "sentences.jsonl"
 
@@ -41,11 +45,11 @@ class Example:
 class AnalysisArguments(LanguageModelArguments):
     """Which model, which texts, and where the result goes."""
 
-    text: list[str] | None = flag(None, "Texts; without text and file, carried sentences.")
+    text: list[str] | None = flag(None, "Texts; without text and file, bundled sentences.")
     file: str | None = flag(None, "File of texts: one a line, or rows of CSV, TSV, JSONL or Parquet.")
     text_column: str = flag("text", "Column of the texts in a file of rows.")
     label_column: str = flag("label", "Column of their labels, if there is one.")
-    output_dir: str = flag(help="Folder for pictures, pages and JSON.")
+    output_dir: str = flag(help="Folder for figures, pages and JSON.")
     overwrite: bool = flag(False, "Replace what is in the folder.")
     seed: int = flag(0, "Of everything that is drawn.")
 
@@ -53,14 +57,23 @@ class AnalysisArguments(LanguageModelArguments):
         super().__post_init__()
         if self.text is not None and self.file is not None:
             check_one_of(text=self.text, file=self.file)
-        check_matplotlib()
-        remedy = "Name another --output_dir, or replace what is there with --overwrite."
-        check_empty(Path(self.output_dir), self.overwrite, remedy)
+        check_libraries()
+        hint = "Name another --output_dir, or replace what is there with --overwrite."
+        check_empty(self.folder, self.overwrite, hint)
 
     @property
     def name(self) -> str:
         """`str`: of the model, for headings."""
         return Path(self.model_name_or_path).name
+
+    @property
+    def folder(self) -> Path:
+        """`Path`: of what is written."""
+        return Path(self.output_dir)
+
+    def save(self, name: str, figure: "Figure", record: Any) -> None:
+        """Write a figure as `name`.png into the output folder, and what it shows as `name`.json."""
+        write_figure(self.folder / f"{name}.png", figure, record)
 
     @cached_property
     def examples(self) -> list[Example]:
@@ -74,7 +87,7 @@ class AnalysisArguments(LanguageModelArguments):
 
     def token_ids(self, tokenizer: GPTTokenizer, limit: int | None = None, fewest: int = 2) -> list[list[int]]:
         """
-        Token ids of the texts, of each the first `limit` at most, which is said where it cuts one.
+        Token ids of the texts, of each the first `limit` at most, which is reported where a text has more.
 
         Raises:
             ValueError: naming the text that has fewer than `fewest` tokens.
@@ -82,8 +95,8 @@ class AnalysisArguments(LanguageModelArguments):
         found = [encode(tokenizer, example.text) for example in self.examples]
         for ids, example in zip(found, self.examples, strict=True):
             check_predicted(ids, f"The text {example.text!r}", fewest)
-        if limit is not None and (cut := sum(len(ids) > limit for ids in found)):
-            print(f"Of {cut:,} of {len(found):,} texts only the first {limit:,} tokens are read.")
+        if limit is not None and (longer := sum(len(ids) > limit for ids in found)):
+            print(f"Of {longer:,} of {len(found):,} texts only the first {limit:,} tokens are read.")
         return [ids[:limit] for ids in found]
 
 
@@ -96,8 +109,6 @@ def read_examples(path: Path, text_column: str = "text", label_column: str = "la
     """
     if not {suffix.lower() for suffix in path.suffixes} & READERS_BY_SUFFIX.keys():
         return [Example(line) for line in read_lines(path)]
-    if not path.is_file():
-        raise ValueError(f"{path}: there is no such file.")
     examples = []
     for record in read_by_suffix(path):
         text, label = record.fields.get(text_column), record.fields.get(label_column)
@@ -113,7 +124,7 @@ def read_examples(path: Path, text_column: str = "text", label_column: str = "la
 
 
 def words_of(tokenizer: GPTTokenizer, ids: list[int]) -> list[str]:
-    """Each token as a reader sees it; an ellipsis goes on within the word."""
+    """Each token as a reader sees it; what does not end a word ends with an ellipsis."""
     words, special = [NextToken.of(tokenizer, token_id, 1.0) for token_id in ids], set(tokenizer.all_special_ids)
     return [word.text if token_id in special else str(word) for token_id, word in zip(ids, words, strict=True)]
 
@@ -149,7 +160,7 @@ def text_states(
     return states, list(zip(numbers, *columns, strict=True))
 
 
-def redrawn(model: GPTPreTrainedModel, seed: int = 0) -> GPTPreTrainedModel:
+def with_random_weights(model: GPTPreTrainedModel, seed: int = 0) -> GPTPreTrainedModel:
     """A model like this one with random weights, the control of what training has taught; in evaluation mode."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -174,3 +185,18 @@ def mean_intervals(values: np.ndarray, seed: int = 0, draws: int = 1000) -> np.n
 def interval_record(values: np.ndarray) -> dict[str, Any]:
     """What `mean_intervals` gives, `(3, ...)`, for JSON: `mean`, `low` and `high`."""
     return dict(zip(("mean", "low", "high"), np.asarray(values).tolist(), strict=True))
+
+
+def interval_text(row: Mapping[str, float], name: str = "mean", form: str = ".3f") -> str:
+    """A number of a row with its interval, `low` to `high`."""
+    return f"{row[name]:{form}} ({row['low']:{form}} to {row['high']:{form}})"
+
+
+def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows with the same names as columns: numbers to the right, fractions with three digits."""
+    cells = [[f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
+    widths = [max(map(len, column)) for column in zip(rows[0], *cells, strict=True)]
+    left = [isinstance(value, str) for value in rows[0].values()]
+    for line in ([*rows[0]], *cells):
+        parts = zip(line, widths, left, strict=True)
+        print("  ".join(f"{cell:{'<' if is_left else '>'}{width}}" for cell, width, is_left in parts).rstrip())

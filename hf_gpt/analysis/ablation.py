@@ -1,13 +1,14 @@
 """
-What parts of a model are for: they are switched off, and what changes is measured.
+What parts of a model are for: they are switched off, and the change is measured.
 
     a head         its output before `c_proj`; 0, or its mean over the data
-    a neuron       a unit of a block's feed-forward layer behind its activation; 0, or its mean
+    a neuron       a unit of a block's feed-forward layer after its activation; 0, or its mean
     a dimension    of the sum of embeddings, before the first block; 0, or its mean
     a layer        the whole block: what comes in goes out
     a word         the embedding of an input token, its position kept; 0, or the mean embedding of the text's tokens
 
-Hooks do it, and leave the model as it was.
+Block k is layer k, from 1, as in all analyses; heads, neurons and dimensions count from 0. Hooks do it, and leave the
+model as it was.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from tqdm import tqdm
 
-from ..files import read_json, write_json
+from ..files import read_json, reading, write_json
 from ..generation import check_predicted
 from ..generation.scoring import score_texts
 from ..model.configuration_gpt import GPTConfig
@@ -34,13 +35,19 @@ from .attention import transformer_of
 Measure = Callable[[], np.ndarray]
 # What stands in for parts instead of 0; see `mean_activations`.
 Means = Mapping[str, torch.Tensor]
+_NAMES = {
+    "heads": "layer {} head {}",
+    "neurons": "layer {} unit {}",
+    "layers": "layer {}",
+    "dimensions": "dimension {}",
+}
 
 
 @dataclass(frozen=True)
 class Mask:
     """
-    Parts of a model that are switched off, counted from 0: heads as `(layer, head)`, units of the feed-forward layers
-    as `(layer, unit)`, whole blocks, and dimensions of the embedding.
+    Parts of a model that are switched off: heads as `(layer, head)`, units of the feed-forward layers as `(layer,
+    unit)`, whole blocks by their layer, and dimensions of the embedding.
     """
 
     heads: tuple[tuple[int, int], ...] = ()
@@ -55,19 +62,17 @@ class Mask:
 
     def save(self, path: Path) -> None:
         """Write the mask as JSON."""
-        write_json(path, asdict(self))
+        write_json(path, {"first_layer": 1, **asdict(self)})
 
     @classmethod
     def load(cls, path: Path) -> "Mask":
-        """A mask that was saved; a `ValueError` names the file if it is none."""
-        try:
+        """A mask that was saved; a `ValueError` names the file if it is none, or of another numbering of layers."""
+        with reading(path, "which is no mask.json of analyze ablate"):
             values = read_json(path)
-            pairs = {
-                name: tuple((int(layer), int(unit)) for layer, unit in values[name]) for name in ("heads", "neurons")
-            }
-            return cls(**pairs, **{name: tuple(map(int, values[name])) for name in ("layers", "dimensions")})
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is no mask ({error}): name a mask.json of `analyze ablate`.") from error
+            if values["first_layer"] != 1:
+                raise ValueError("its layers are not numbered from 1")
+            pairs = [tuple((int(layer), int(unit)) for layer, unit in values[name]) for name in ("heads", "neurons")]
+            return cls(*pairs, *(tuple(map(int, values[name])) for name in ("layers", "dimensions")))
 
 
 def _shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
@@ -80,7 +85,9 @@ def _shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
 def units(config: GPTConfig, kind: str) -> list[Mask]:
     """Every part of one kind (`heads`, `neurons`, `layers`, `dimensions`) of a model, each as a mask of its own."""
     parts = np.ndindex(*_shapes(config)[kind])
-    return [Mask(**{kind: (part if len(part) > 1 else part[0],)}) for part in parts]
+    if kind == "dimensions":
+        return [Mask(dimensions=part) for part in parts]
+    return [Mask(**{kind: ((block + 1, *rest) if rest else block + 1,)}) for block, *rest in parts]
 
 
 def attach(model: GPTPreTrainedModel, mask: Mask, means: Means | None = None) -> list[RemovableHandle]:
@@ -89,13 +96,17 @@ def attach(model: GPTPreTrainedModel, mask: Mask, means: Means | None = None) ->
     `mean_activations`) stand in for them, by default 0. A `ValueError` says if the model has no such part.
     """
     transformer, handles = transformer_of(model), []
-    _check_parts(mask, transformer.config)
-    for layer, block in enumerate(transformer.h):
-        heads = [head for place, head in mask.heads if place == layer]
-        neurons = [unit for place, unit in mask.neurons if place == layer]
+    for kind, (count, *inner) in _shapes(transformer.config).items():
+        first = 0 if kind == "dimensions" else 1
+        for part in getattr(mask, kind):
+            number, *unit = np.atleast_1d(part)
+            if not first <= number < first + count or (unit and not 0 <= unit[0] < inner[0]):
+                raise ValueError(f"The mask is of another model: it has no {_NAMES[kind].format(number, *unit)}.")
+    for layer, block in enumerate(transformer.h, 1):
         width = block.attn.head_dim
-        columns = [column for head in heads for column in range(head * width, (head + 1) * width)]
-        for name, module, off in (("heads", block.attn.c_proj, columns), ("neurons", block.mlp.c_proj, neurons)):
+        heads = [head * width + column for at, head in mask.heads if at == layer for column in range(width)]
+        neurons = [unit for at, unit in mask.neurons if at == layer]
+        for name, module, off in (("heads", block.attn.c_proj, heads), ("neurons", block.mlp.c_proj, neurons)):
             if off:
                 value = None if means is None else means[f"{name}.{layer}"]
                 handles.append(module.register_forward_pre_hook(partial(_replace, off, value)))
@@ -108,13 +119,6 @@ def attach(model: GPTPreTrainedModel, mask: Mask, means: Means | None = None) ->
     return handles
 
 
-def _check_parts(mask: Mask, config: GPTConfig) -> None:
-    for name, shape in _shapes(config).items():
-        for part in getattr(mask, name):
-            if not all(0 <= number < size for number, size in zip(np.atleast_1d(part), shape, strict=True)):
-                raise ValueError(f"The mask is of another model: of {name} {part} there are {shape}, from 0.")
-
-
 def _replace(columns: list[int], value: torch.Tensor | None, module: nn.Module, args: tuple) -> tuple:
     states = args[0].clone()  # (batch, length, width)
     states[..., columns] = 0 if value is None else value[columns].to(states)
@@ -125,18 +129,17 @@ def _replace(columns: list[int], value: torch.Tensor | None, module: nn.Module, 
 def mean_activations(model: GPTPreTrainedModel, texts: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
     """
     Means over all tokens of texts (of long ones as much as the context holds) of what `attach` replaces: `heads.N`
-    `(n_embd,)` and `neurons.N` `(n_inner,)` of each layer, `dimensions` `(n_embd,)`.
+    `(n_embd,)` and `neurons.N` `(n_inner,)` of each layer N, `dimensions` `(n_embd,)`.
     """
     transformer, sums, count = transformer_of(model), {}, 0
     places = {"dimensions": transformer.h[0]}
-    for layer, block in enumerate(transformer.h):
+    for layer, block in enumerate(transformer.h, 1):
         places |= {f"heads.{layer}": block.attn.c_proj, f"neurons.{layer}": block.mlp.c_proj}
 
     def add(name: str, module: nn.Module, args: tuple) -> None:
         sums[name] = sums.get(name, 0) + args[0].double().sum((0, 1))
 
-    handles = [module.register_forward_pre_hook(partial(add, name)) for name, module in places.items()]
-    with removing(handles):
+    with removing(module.register_forward_pre_hook(partial(add, name)) for name, module in places.items()):
         for ids in texts:
             row = torch.tensor([ids[: model.config.n_positions]], device=model.device)
             transformer(row, use_cache=False)
@@ -146,18 +149,15 @@ def mean_activations(model: GPTPreTrainedModel, texts: Sequence[Sequence[int]]) 
 
 def text_losses(model: GPTForCausalLM, texts: Sequence[Sequence[int]], batch_size: int = 16) -> Measure:
     """
-    The language model's loss of each text, in nats per predicted token; what is longer than the context is cut. A
+    The language model's loss of each text, in nats per predicted token, of long ones of what the context holds. A
     `ValueError` says if a text has fewer than two tokens.
     """
-    cut = [list(ids[: model.config.n_positions]) for ids in texts]
-    for ids in cut:
+    read = [list(ids[: model.config.n_positions]) for ids in texts]
+    for ids in read:
         check_predicted(ids)
-
-    def measure() -> np.ndarray:
-        scores = score_texts(model, cut, batch_size=batch_size)
-        return np.array([-score.log_probability / (score.tokens - 1) for score in scores])
-
-    return measure
+    return lambda: np.array(
+        [-score.log_probability / len(score.log_probs) for score in score_texts(model, read, batch_size=batch_size)]
+    )
 
 
 def task_errors(model: GPTPreTrainedModel, batches: Sequence[dict[str, torch.Tensor]], metric: str) -> Measure:
@@ -213,18 +213,16 @@ def word_effects(
     check_predicted(ids)
     row = torch.tensor([ids], device=model.device)
     embeds = model.get_input_embeddings()(row)  # (1, length, n_embd)
-    filler = embeds.mean(1) if use_mean else torch.zeros_like(embeds[:, 0])
     losses = []
-    for begin in range(-1, len(ids), batch_size):
-        copies = embeds.repeat(min(batch_size, len(ids) - begin), 1, 1)  # (copies, length, n_embd)
-        for place in range(len(copies)):
-            if begin + place >= 0:  # the first copy is the whole text
-                copies[place, begin + place] = filler[0]
+    # A copy without each token, and a whole one.
+    for part in torch.arange(len(ids) + 1).split(batch_size):
+        copies, left_out = embeds.repeat(len(part), 1, 1), part[part < len(ids)]  # (copies, length, n_embd)
+        copies[torch.arange(len(left_out)), left_out] = embeds.mean(1) if use_mean else torch.zeros_like(embeds[:, 0])
         log_probs = model(inputs_embeds=copies, use_cache=False).logits[:, :-1].log_softmax(-1)
-        targets = row[:, 1:, None].expand(len(copies), -1, -1)
+        targets = row[:, 1:, None].expand(len(part), -1, -1)
         losses.append(-log_probs.gather(2, targets).sum((1, 2)).double().cpu())
-    found = torch.cat(losses)
-    return (found[1:] - found[0]).numpy()
+    *changed, whole = torch.cat(losses).tolist()
+    return np.array(changed) - whole
 
 
 def ranking(masks: Sequence[Mask], intervals: np.ndarray) -> list[dict[str, Any]]:
@@ -232,11 +230,9 @@ def ranking(masks: Sequence[Mask], intervals: np.ndarray) -> list[dict[str, Any]
     Rows of a table of masks with one part each, the one that is needed most first, by their mean changes, low and high
     `(3, masks)`: `name` and the part under its kind, `change`, `low` and `high`.
     """
-    names = {"heads": "layer {} head {}", "neurons": "layer {} unit {}", "layers": "layer {}"}
     rows = []
     for number in np.argsort(-intervals[0], kind="stable"):
         ((kind, part),) = [(kind, parts[0]) for kind, parts in asdict(masks[number]).items() if parts]
-        name = names.get(kind, "dimension {}").format(*np.atleast_1d(part))
         change = dict(zip(("change", "low", "high"), intervals[:, number].tolist(), strict=True))
-        rows.append({"name": name, kind: part, **change})
+        rows.append({"name": _NAMES[kind].format(*np.atleast_1d(part)), kind: part, **change})
     return rows

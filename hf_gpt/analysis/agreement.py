@@ -1,5 +1,5 @@
 """
-What a language model holds for right: minimal pairs by log-probability, the good sentence against the bad one.
+Minimal pairs: whether a language model finds the good sentence likelier than the bad one.
 
 Pairs are BLiMP's (Warstadt et al., 2020), those of any file, or made here: a subject and its verb, with or without
 nouns of the other number between them (attractors: Linzen et al., 2016), in sentences that make sense and in nonce
@@ -17,7 +17,7 @@ from scipy.stats import binomtest
 
 from ..files import read_text_lines
 from ..generation import encode
-from ..generation.scoring import read_pairs, score_texts
+from ..generation.scoring import beginning_ids, read_pairs, score_texts
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 
@@ -49,11 +49,9 @@ def read_sets(path: Path) -> list[MinimalPair]:
     Raises:
         ValueError: naming the file and line that is wrong; or if there is none.
     """
-    files = [path]
-    if path.is_dir():
-        files = sorted([*path.glob("*.jsonl"), *path.glob("data/*.jsonl")])
-        if not files:
-            raise ValueError(f"{path}: no .jsonl file is in the folder, nor in its folder data: name BLiMP's folder.")
+    files = sorted([*path.glob("*.jsonl"), *path.glob("data/*.jsonl")]) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f"{path}: no .jsonl file is in the folder, nor in its folder data: name BLiMP's folder.")
     pairs = []
     for file in files:
         rows, name = read_pairs(file), file.name.partition(".")[0]
@@ -108,11 +106,16 @@ def _verb(verb: str, plural: bool) -> str:
 
 
 def score_pairs(
-    model: GPTForCausalLM, tokenizer: GPTTokenizer, pairs: Sequence[MinimalPair], batch_size: int = 128
+    model: GPTForCausalLM,
+    tokenizer: GPTTokenizer,
+    pairs: Sequence[MinimalPair],
+    batch_size: int = 128,
+    beginning: str = "paragraph",
 ) -> np.ndarray:
-    """Log-probabilities, `(pairs, 2)`, of the good sentences and the bad ones; see `score_texts`."""
+    """Log-probabilities, `(pairs, 2)`, of the good sentences and the bad ones; see `score_texts`, `beginning_ids`."""
     texts = [encode(tokenizer, text) for pair in pairs for text in (pair.good, pair.bad)]
-    scores = score_texts(model, texts, batch_size=batch_size)
+    given = [beginning_ids(tokenizer, beginning)] * len(texts)
+    scores = score_texts(model, texts, batch_size=batch_size, given=given)
     return np.array([score.log_probability for score in scores]).reshape(-1, 2)
 
 

@@ -74,9 +74,7 @@ def transformer_of(model: GPTPreTrainedModel | PeftModel) -> GPTPreTrainedModel:
     """The transformer within a model with any head, adapted or not (`GPTModel`)."""
     if isinstance(model, PeftModel):
         if model.active_peft_config.is_prompt_learning:
-            raise ValueError(
-                "This adapter reads virtual tokens before the text, for which no word stands: show its base."
-            )
+            raise ValueError("This adapter reads virtual tokens before the text, which are no words: name its base.")
         model = model.get_base_model()
     return model.base_model
 
@@ -86,22 +84,20 @@ def head_statistics(attention: PathAttention, delimiter: int | None = None) -> n
     Where the heads look in a sequence, as means over its tokens but the first, which sees itself alone.
 
     `(5, layers, heads)`, in the order of `STATISTICS`: entropy in bits, mean distance in tokens, and the shares of
-    attention on the first token, the token before, and the delimiters (of the tokens behind the first one; NaN where
+    attention on the first token, the token before, and the delimiters (of the tokens after the first one; NaN where
     there are none). A `ValueError` says if there are fewer than two tokens.
     """
     check_predicted(attention.ids)
-    length = len(attention.ids)
     weights = attention.weights.double()[:, :, 1:]  # (layers, heads, length - 1, length)
-    position = torch.arange(length, dtype=torch.float64)
+    position = torch.arange(len(attention.ids), dtype=torch.float64)
     distance = position[1:, None] - position  # (length - 1, length)
-    before = weights.diagonal(dim1=2, dim2=3)  # of each token the share on the one before
     is_delimiter = torch.tensor([token_id == delimiter for token_id in attention.ids])
     behind = is_delimiter.cumsum(0)[:-1] > 0  # of the tokens but the first: whether one stands before
     found = [
         torch.special.entr(weights).sum(-1).mean(-1) / np.log(2),
         (weights * distance).sum(-1).mean(-1),
         weights[..., 0].mean(-1),
-        before.mean(-1),
+        weights.diagonal(dim1=2, dim2=3).mean(-1),  # of each token the share on the one before
         (weights[:, :, behind] * is_delimiter).sum(-1).mean(-1),
     ]
     return torch.stack(found).numpy()

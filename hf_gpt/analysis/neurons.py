@@ -1,8 +1,9 @@
 """
-What single units of a model respond to: their activation at every token, and which of them tells a label apart (the
+What single units of a model respond to: their activation at every token, and which of them separates labels (the
 question of Radford et al., 2017, section 4).
 
-A unit is a neuron of a feed-forward layer, behind its activation function, or a dimension of the state after a block.
+A unit is a neuron of a feed-forward layer, after its activation function, or a dimension of the state after a block;
+both are those of layer k, the number of the block, from 1.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ POOLINGS = {
 def activations(model: GPTPreTrainedModel | PeftModel, ids: Sequence[int], kind: str = "neurons") -> np.ndarray:
     """
     The activation, `(layers, units, length)`, of every neuron, or of `states`, the dimensions of the state after each
-    block, at every token of a text that fits into the context.
+    block, at every token of a text that fits into the context; the first row is layer 1.
     """
     transformer, found = transformer_of(model), {}
 
@@ -51,7 +52,7 @@ def activations(model: GPTPreTrainedModel | PeftModel, ids: Sequence[int], kind:
 
 def association(pooled: np.ndarray, labels: np.ndarray, measure: str = "correlation", seed: int = 0) -> np.ndarray:
     """
-    How much each unit tells about a label, `(layers, units)`.
+    How much each unit says about a label, `(layers, units)`.
 
     Args:
         pooled (`np.ndarray` of shape `(texts, layers, units)`): a number of each unit and text.
@@ -86,6 +87,6 @@ def chance(pooled: np.ndarray, labels: np.ndarray, seed: int = 0, shuffles: int 
 
 
 def best_units(values: np.ndarray, count: int) -> list[tuple[int, int]]:
-    """The units with the largest absolute values, the first first."""
+    """Layer, from 1, and unit of the largest absolute values `(layers, units)`, the first first."""
     order = np.argsort(-np.abs(values), axis=None, kind="stable")[:count]
-    return [tuple(map(int, np.unravel_index(number, values.shape))) for number in order]
+    return [(int(layer) + 1, int(unit)) for layer, unit in zip(*np.unravel_index(order, values.shape), strict=True)]

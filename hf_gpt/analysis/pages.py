@@ -1,11 +1,11 @@
-"""Pages of `templates/`, and text whose words have a number each: in a terminal, on a page, and in a picture."""
+"""Pages of `templates/`, and text whose words have a number each: in a terminal, on a page, and in a figure."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..files import templates, write_text
-from .pictures import text_picture, write_picture
+from .figures import text_figure, write_figure
 
 
 def render_page(template: str, title: str, data: Any) -> str:
@@ -35,15 +35,15 @@ def terminal_text(words: Sequence[str], values: Sequence[float], colours: bool =
 
 def write_coloured(path: Path, title: str, texts: Sequence[Mapping[str, Any]]) -> None:
     """
-    Coloured texts as a page, and as a picture with its numbers beside it.
+    Coloured texts as a page, and as a figure with its numbers next to it.
 
     Args:
         path (`Path`): of the files, without a suffix.
         title (`str`): what the numbers are.
         texts (`Sequence[Mapping]`): with `words`, `values` (a number each) and, optionally, `label`, and `view`: texts
-            of one view are coloured on one scale; the page lets choose one, the picture shows the first.
+            of one view are coloured on one scale; the page lets choose one, the figure shows the first.
     """
     record = {"title": title, "texts": list(texts)}
     first = [text for text in texts if text.get("view") == texts[0].get("view")]
     write_text(path.with_suffix(".html"), render_page("coloured", title, record))
-    write_picture(path.with_suffix(".png"), text_picture(first, title), record)
+    write_figure(path.with_suffix(".png"), text_figure(first, title), record)

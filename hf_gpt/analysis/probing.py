@@ -1,8 +1,8 @@
 """
-What the states of each layer tell: classifiers on frozen states, with what they have to be compared with.
+What the states of each layer hold: classifiers on frozen states, with what they have to be compared with.
 
 Properties of sentences (as in SentEval: Conneau et al., 2018) and of words are made from treebanks in CoNLL-U, or are
-the labels of any file. A probe's accuracy means little alone: beside it stand the most frequent label (`majority`),
+the labels of any file. A probe's accuracy means little alone: next to it stand the most frequent label (`majority`),
 the static embeddings, the same model with random weights, and the probe's selectivity, its accuracy less that on a
 control task of random labels fixed per word (Hewitt and Liang, 2019); that of a sentence hangs on its first word.
 """
@@ -11,8 +11,9 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,23 +25,22 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import LabelEncoder, StandardScaler
 from torch import nn
 
-from ..files import input_error
-from ..model.modeling_gpt import GPTPreTrainedModel, ScalarMix
+from ..files import read_text_lines, reading
+from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
-from ..tasks.readers import Record
-from ..tasks.tagging import read_treebank, treebank_words
 from . import text_states
 from .agreement import proportion
 
 PROBES = ("linear", "mlp")
+SENTENCE_TASKS = ("length", "content", "depth", "tense", "subject number", "object number")
+WORD_TASKS = ("pos", "dependency", "position", "previous")
 # Classes of the tasks that ask which word there is.
 _WORDS = 20
 _LENGTHS, _POSITIONS = (4, 8, 12, 16, 20, 25), (0, 1, 2, 4, 8, 16)
 _DEEPEST = 8
 
 
-@dataclass(frozen=True)
-class TreeWord:
+class TreeWord(NamedTuple):
     """A word of a treebank: its form, part of speech, features, relation and head (0: none), and its characters."""
 
     form: str
@@ -70,39 +70,46 @@ def read_conllu(path: Path) -> list[Sentence]:
     Sentences of a CoNLL-U file, plain or compressed, or of all files of a folder, such as Universal Dependencies'.
 
     Raises:
-        ValueError: naming the line that is wrong; or if there is no sentence.
+        ValueError: naming the file and the sentence's first line if one is wrong; or if there is no sentence.
     """
-    files = [path]
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*.conllu*") if file.is_file())
-    if missing := [file for file in files if not file.is_file()]:
-        raise ValueError(f"{missing[0]}: there is no such file.")
-    sentences = [_sentence(record) for file in files for record in read_treebank(file)]
+    sentences = []
+    for file in sorted(path.rglob("*.conllu*")) if path.is_dir() else [path]:
+        for is_blank, block in groupby(read_text_lines(file), key=lambda line: not line[1].strip()):
+            if not is_blank:
+                numbers, lines = zip(*block, strict=True)
+                with reading(file, f"line {numbers[0]}"):
+                    sentences.append(_sentence(lines))
     if not sentences:
         raise ValueError(f"{path}: there is no sentence: name a .conllu file, or a folder with some.")
     return sentences
 
 
-def _sentence(record: Record) -> Sentence:
-    columns = treebank_words(record.fields)
-    text = record.fields.get("text") or " ".join(columns["form"])
+def _sentence(lines: Sequence[str]) -> Sentence:
+    """Of the ten columns of each word; ranges (2-3) and words that are not written (2.1) are left out."""
+    texts = [line.removeprefix("# text = ") for line in lines if line.startswith("# text = ")]
+    rows = [line.split("\t") for line in lines if not line.startswith("#")]
+    if wrong := [row for row in rows if len(row) != 10]:
+        raise ValueError(f"a word has {len(wrong[0])} columns, not 10")
+    rows = [row for row in rows if row[0].isdecimal()]
+    text = texts[0] if texts else " ".join(row[1] for row in rows)
     words, cursor = [], 0
-    names = ("form", "upos", "features", "relation", "head")
-    for form, pos, features, relation, head in zip(*(columns[name] for name in names), strict=True):
-        if not head.isdecimal() or int(head) > len(columns["form"]):
-            raise input_error(record.where, f"there is no head {head!r} in the sentence.", "Correct it.")
+    for _, form, _, pos, _, features, head, relation, *_ in rows:
+        if not head.isdecimal() or int(head) > len(rows):
+            raise ValueError(f"there is no head {head!r} in the sentence")
         start = text.find(form, cursor)
         end = start + len(form) if start >= 0 else -1
         cursor = max(cursor, end)
         features = dict(part.split("=", 1) for part in features.split("|") if "=" in part)
         words.append(TreeWord(form, pos, features, relation.partition(":")[0], int(head), start, end))
+    if not words:
+        raise ValueError("the sentence has no words")
     return Sentence(text, tuple(words))
 
 
 @dataclass(frozen=True)
 class ProbeTask:
     """
-    What a probe is to tell: of each unit, `(units,)`, the number of its text, the row of its states, its label, and
+    What a probe is to predict: of each unit, `(units,)`, the number of its text, the row of its states, its label, and
     the word (type) that the control's label hangs on.
     """
 
@@ -113,18 +120,18 @@ class ProbeTask:
     types: np.ndarray
 
 
-def _task(name: str, rows: Sequence[tuple[int, int, str | None, str]]) -> ProbeTask:
+def _task(name: str, rows: Iterable[tuple[int, int, str | None, str]]) -> ProbeTask:
     """Of (text, unit, label, type); rows without a label are left out."""
     kept = [row for row in rows if row[2] is not None]
-    texts, units, labels, types = zip(*kept, strict=True) if kept else ((), (), (), ())
-    return ProbeTask(name, np.array(texts, int), np.array(units, int), np.array(labels, str), np.array(types, str))
+    columns = zip(*kept, strict=True) if kept else ((), (), (), ())
+    return ProbeTask(name, *(np.array(column, of) for column, of in zip(columns, (int, int, str, str), strict=True)))
 
 
 def _binned(value: int, edges: Sequence[int]) -> str:
     return str(int(np.searchsorted(edges, value)))
 
 
-def _depth(sentence: Sentence) -> str | None:
+def _depth(sentence: Sentence) -> str:
     depths = []
     for number in range(1, len(sentence.words) + 1):
         depth = 0
@@ -162,28 +169,28 @@ def sentence_tasks(sentences: Sequence[Sentence]) -> list[ProbeTask]:
     """
     words = (word for each in sentences for word in each.words)
     frequent = _frequent(word for word in words if word.pos in ("NOUN", "VERB", "ADJ"))
-    labels: dict[str, Callable[[Sentence], str | None]] = {
-        "length": lambda sentence: _binned(len(sentence.words), _LENGTHS),
-        "content": lambda sentence: _content(sentence, frequent),
-        "depth": _depth,
-        "tense": _tense,
-        "subject number": lambda sentence: _number(sentence, "nsubj"),
-        "object number": lambda sentence: _number(sentence, "obj"),
-    }
+    labels: tuple[Callable[[Sentence], str | None], ...] = (
+        lambda sentence: _binned(len(sentence.words), _LENGTHS),
+        lambda sentence: _content(sentence, frequent),
+        _depth,
+        _tense,
+        lambda sentence: _number(sentence, "nsubj"),
+        lambda sentence: _number(sentence, "obj"),
+    )
     return [
-        _task(name, [(row, row, of(each), each.words[0].form.lower()) for row, each in enumerate(sentences)])
-        for name, of in labels.items()
+        _task(name, ((row, row, of(each), each.words[0].form.lower()) for row, each in enumerate(sentences)))
+        for name, of in zip(SENTENCE_TASKS, labels, strict=True)
     ]
 
 
 def word_tasks(sentences: Sequence[Sentence], rows: dict[tuple[int, int, int], int]) -> list[ProbeTask]:
     """
     `pos` (part of speech), `dependency` (relation to the head), `position` in the sentence, in seven classes, and
-    `previous` (which of twenty frequent words stands before). `rows` tells the row of a word's states by number of its
+    `previous` (which of twenty frequent words stands before). `rows` is the row of a word's states by number of its
     text and first and end character; words that the tokenizer splits otherwise have none and are left out.
     """
     frequent = _frequent(word for each in sentences for word in each.words)
-    found: dict[str, list] = {"pos": [], "dependency": [], "position": [], "previous": []}
+    found: dict[str, list] = {name: [] for name in WORD_TASKS}
     for number, sentence in enumerate(sentences):
         before = None
         for index, word in enumerate(sentence.words):
@@ -205,7 +212,7 @@ def states_of(
     model: GPTPreTrainedModel, tokenizer: GPTTokenizer, texts: Sequence[str], by_word: bool
 ) -> tuple[np.ndarray, dict[tuple[int, int, int], int]]:
     """
-    States `(layers, units, n_embd)`, from the embedding to the last block, of texts or of words, and their rows by
+    States `(layers, units, n_embd)`, from the embeddings to the last block, of texts or of words, and their rows by
     number of text and characters, as `word_tasks` wants it; see `hf_gpt.analysis.text_states`.
     """
     states, places = text_states(model, tokenizer, texts, by_word=by_word)
@@ -224,29 +231,18 @@ def static_model(model: GPTPreTrainedModel) -> GPTPreTrainedModel:
     return static
 
 
-@dataclass(frozen=True)
-class Split:
-    """A task's units in two parts, with no text in both, and their classes."""
-
-    train: np.ndarray
-    test: np.ndarray
-    classes: np.ndarray
-
-    @classmethod
-    def of(cls, task: ProbeTask, share: float = 0.25, most: int = 4000, seed: int = 0) -> "Split":
-        """
-        A random part of the texts is for testing; of both parts together at most so many units are kept.
-
-        Raises:
-            ValueError: if either part has fewer than two labels.
-        """
-        kept = np.sort(np.random.default_rng(seed).permutation(len(task.labels))[:most])
-        if len(np.unique(task.texts[kept])) > 1:
-            parts = GroupShuffleSplit(1, test_size=share, random_state=seed).split(kept, groups=task.texts[kept])
-            train, test = (kept[part] for part in next(parts))
-            if len(np.unique(task.labels[train])) > 1:
-                return cls(train, test, LabelEncoder().fit_transform(task.labels))
-        raise ValueError(f"The task {task.name} has too few labelled texts for a probe: give more.")
+def split(task: ProbeTask, share: float = 0.25, most: int = 4000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """
+    A task's units in two parts, for training and testing, with no text in both: a random part of the texts is for
+    testing; of both parts together at most so many units are kept. A `ValueError` says if there are too few labels.
+    """
+    kept = np.sort(np.random.default_rng(seed).permutation(len(task.labels))[:most])
+    if len(np.unique(task.texts[kept])) > 1:
+        parts = GroupShuffleSplit(1, test_size=share, random_state=seed).split(kept, groups=task.texts[kept])
+        train, test = (kept[part] for part in next(parts))
+        if len(np.unique(task.labels[train])) > 1:
+            return train, test
+    raise ValueError(f"The task {task.name} has too few labelled texts for a probe: give more.")
 
 
 def control_labels(task: ProbeTask, classes: np.ndarray, seed: int = 0) -> np.ndarray:
@@ -256,46 +252,52 @@ def control_labels(task: ProbeTask, classes: np.ndarray, seed: int = 0) -> np.nd
 
 
 def probe(
-    states: np.ndarray, classes: np.ndarray, split: Split, kind: str = "linear", seed: int = 0
+    states: np.ndarray, classes: np.ndarray, train: np.ndarray, test: np.ndarray, kind: str = "linear", seed: int = 0
 ) -> dict[str, float]:
     """
-    Accuracy on the test part of what was fitted to the training part of states `(units, n_embd)` and classes
+    Accuracy on the test units of what was fitted to the training units of states `(units, n_embd)` and classes
     `(units,)`, with Wilson's interval (95%): logistic regression (`linear`), a layer of 100 units (`mlp`), or the most
     frequent class (`majority`).
     """
     classifier = LogisticRegression(max_iter=200, C=0.1)
-    if kind == "majority" or len(set(classes[split.train].tolist())) == 1:
+    if kind == "majority" or len(set(classes[train].tolist())) == 1:
         classifier = DummyClassifier(strategy="most_frequent")
     elif kind == "mlp":
         classifier = MLPClassifier((100,), early_stopping=True, random_state=seed)
-    fitted = make_pipeline(StandardScaler(), classifier)
-    fitted.fit(states[split.train], classes[split.train])
-    right = fitted.predict(states[split.test]) == classes[split.test]
+    fitted = make_pipeline(StandardScaler(), classifier).fit(states[train], classes[train])
+    right = fitted.predict(states[test]) == classes[test]
     return proportion(int(right.sum()), len(right))
 
 
-def probe_mix(states: np.ndarray, split: Split, steps: int = 200, seed: int = 0) -> dict[str, Any]:
+def probe_mix(
+    states: np.ndarray, classes: np.ndarray, train: np.ndarray, test: np.ndarray, steps: int = 200, seed: int = 0
+) -> dict[str, Any]:
     """
     A linear probe on the scalar mix of all layers `(layers, units, n_embd)` (Peters et al., 2018), which is learnt
     with it by Adam: accuracy with its interval, and `weights` of the layers, which add up to 1.
     """
-    train = states[:, split.train]
-    scaled = (states - train.mean(1, keepdims=True)) / (train.std(1, keepdims=True) + 1e-6)
-    inputs = torch.from_numpy(scaled).float().transpose(0, 1)  # (units, layers, n_embd)
-    classes = torch.from_numpy(split.classes)
+    own = states[:, train]
+    scaled = (states - own.mean(1, keepdims=True)) / (own.std(1, keepdims=True) + 1e-6)
+    inputs, wanted = torch.from_numpy(scaled).float(), torch.from_numpy(classes)  # (layers, units, n_embd), (units,)
+    scalars, gain = (
+        torch.full(shape, value, requires_grad=True) for shape, value in (((len(states),), 0.0), ((), 1.0))
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        mix, score = ScalarMix(len(states)), nn.Linear(states.shape[-1], int(classes.max()) + 1)
-    optimizer = torch.optim.AdamW([*mix.parameters(), *score.parameters()], lr=0.02, weight_decay=0.01)
-    own, target = inputs[split.train], classes[split.train]
+        head = nn.Linear(states.shape[-1], int(classes.max()) + 1)
+
+    def logits(units: np.ndarray) -> torch.Tensor:
+        return head(gain * torch.einsum("l,lun->un", scalars.softmax(0), inputs[:, units]))
+
+    optimizer = torch.optim.AdamW([scalars, gain, *head.parameters()], lr=0.02, weight_decay=0.01)
     for _ in range(steps):
-        loss = nn.functional.cross_entropy(score(mix(own)), target)
+        loss = nn.functional.cross_entropy(logits(train), wanted[train])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     with torch.no_grad():
-        right = score(mix(inputs[split.test])).argmax(-1) == classes[split.test]
-    return {**proportion(int(right.sum()), len(right)), "weights": mix.scalars.detach().softmax(0).tolist()}
+        right = logits(test).argmax(-1) == wanted[test]
+    return {**proportion(int(right.sum()), len(right)), "weights": scalars.detach().softmax(0).tolist()}
 
 
 def probe_task(
@@ -307,26 +309,25 @@ def probe_task(
     seed: int = 0,
 ) -> dict[str, Any]:
     """
-    All there is to tell of a property, of the states `(layers, units, n_embd)` of models by name, and of static
+    All that is reported of a property, of the states `(layers, units, n_embd)` of models by name, and of static
     embeddings `(units, n_embd)`: `classes`, `train` and `test` units, `majority`, `static`; and by model the `layers`
-    (accuracy, `control` and `selectivity`) and the scalar `mix`. See `probe` and `Split.of`.
+    (accuracy, `control` and `selectivity`) and the scalar `mix`. See `probe` and `split`.
     """
-    split = Split.of(task, most=most, seed=seed)
-    random, classes = control_labels(task, split.classes, seed), split.classes
+    parts, classes = split(task, most=most, seed=seed), LabelEncoder().fit_transform(task.labels)
+    random, fixed = control_labels(task, classes, seed), static[task.units]
     found: dict[str, Any] = {
         "classes": len(set(classes.tolist())),
-        "train": len(split.train),
-        "test": len(split.test),
-        "majority": probe(static[task.units], classes, split, "majority"),
-        "static": probe(static[task.units], classes, split, kind, seed),
+        "train": len(parts[0]),
+        "test": len(parts[1]),
+        "majority": probe(fixed, classes, *parts, "majority"),
+        "static": probe(fixed, classes, *parts, kind, seed),
         "models": {},
     }
     for name, layers in states.items():
-        own = layers[:, task.units]
-        rows = []
+        own, rows = layers[:, task.units], []
         for each in own:
-            real, control = (probe(each, wanted, split, kind, seed) for wanted in (classes, random))
+            real, control = (probe(each, wanted, *parts, kind, seed) for wanted in (classes, random))
             gain = real["accuracy"] - control["accuracy"]
             rows.append({**real, "control": control["accuracy"], "selectivity": gain})
-        found["models"][name] = {"layers": rows, "mix": probe_mix(own, split, seed=seed)}
+        found["models"][name] = {"layers": rows, "mix": probe_mix(own, classes, *parts, seed=seed)}
     return found

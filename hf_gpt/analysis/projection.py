@@ -33,6 +33,11 @@ class Vectors:
     texts: list[int]
     contexts: list[str]
 
+    def of(self, rows: Sequence[int]) -> "Vectors":
+        """Those of some units."""
+        lists = ([column[row] for row in rows] for column in (self.names, self.texts, self.contexts))
+        return Vectors({layer: values[list(rows)] for layer, values in self.layers.items()}, *lists)
+
 
 def text_vectors(
     model: GPTPreTrainedModel,
@@ -67,7 +72,7 @@ def projected(vectors: np.ndarray, method: str = "pca", seed: int = 0) -> np.nda
     fewer units). A `ValueError` says if there are fewer than three vectors.
     """
     if len(vectors) < 3:
-        raise ValueError(f"{len(vectors)} vectors make no picture: give at least three texts or words.")
+        raise ValueError(f"{len(vectors)} vectors make no map: give at least three texts or words.")
     if method == "pca":
         return PCA(2, random_state=seed).fit_transform(vectors)
     return TSNE(2, perplexity=min(30, (len(vectors) - 1) / 3), init="pca", random_state=seed).fit_transform(vectors)
@@ -82,9 +87,8 @@ def nearest(
     """
     mean = vectors.mean(0)
     cosines = cosine_similarity((query - mean)[None], vectors - mean)[0]
-    cosines[list(without)] = -np.inf
-    rows = np.argsort(-cosines, kind="stable")[: min(count, len(vectors) - len(set(without)))]
-    return [(int(row), float(cosines[row])) for row in rows]
+    rows = [row for row in np.argsort(-cosines, kind="stable").tolist() if row not in without]
+    return [(row, float(cosines[row])) for row in rows[:count]]
 
 
 def analogy(vectors: np.ndarray, first: int, second: int, third: int, count: int = 10) -> list[tuple[int, float]]:
@@ -92,17 +96,15 @@ def analogy(vectors: np.ndarray, first: int, second: int, third: int, count: int
     What is to the third row as the second is to the first (Mikolov et al., 2013): rows near `second - first + third`,
     all of length 1, but these three.
     """
-    mean, given = vectors.mean(0), [first, second, third]
-    one, two, three = normalize(vectors[given] - mean)
-    return nearest(vectors, mean + two - one + three, count, given)
+    mean, rows = vectors.mean(0), [first, second, third]
+    one, two, three = normalize(vectors[rows] - mean)
+    return nearest(vectors, mean + two - one + three, count, rows)
 
 
 def token_row(tokenizer: GPTTokenizer, vectors: Vectors, word: str) -> int:
     """The row of a word among `token_vectors`; a `ValueError` if it is not one token."""
-    # Behind a space, which GPT-2's tokens hold.
+    # After a space, which GPT-2's tokens hold.
     names = words_of(tokenizer, encode(tokenizer, f" {word}"))
     if len(names) != 1 or names[0] not in vectors.names:
-        raise ValueError(
-            f"{word!r} is not one token ({' '.join(names)}): the static embedding of another word is wanted."
-        )
+        raise ValueError(f"{word!r} is not one token ({' '.join(names)}), so it has no embedding: name another word.")
     return vectors.names.index(names[0])

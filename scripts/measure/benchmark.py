@@ -37,7 +37,7 @@ from benchmarking.scaling import data_side, data_table, plot_scaling, scaling, s
 from benchmarking.step_profile import profile_table, step_profile
 from benchmarking.workloads import PADDING, SUITES, Files, epoch_padding, make_workload
 
-from hf_gpt.analysis.pictures import check_matplotlib
+from hf_gpt.analysis.figures import check_libraries
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.files import check_settings, flag, read_json, write_json, write_text
@@ -97,7 +97,7 @@ def check(args: BenchmarkArguments) -> None:
     if args.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda, but torch sees no GPU.")
     if {*SWEEPS, "scaling"} & set(args.suites):
-        check_matplotlib()
+        check_libraries()
     sources = [source for suite in args.suites for source in SUITES.get(suite, {}).values()]
     folders = [source.folder for source in sources if isinstance(source, Files)]
     folders += [folder for suite in args.suites for folder in OTHER_SUITES.get(suite, ())]

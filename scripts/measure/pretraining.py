@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from hf_gpt.analysis.pictures import new_figure, write_picture
+from hf_gpt.analysis.figures import new_figure, write_figure
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.commands.perplexity import PerplexityArguments
 from hf_gpt.commands.perplexity import measure as perplexity_of
@@ -146,7 +146,7 @@ def draw(record: dict, path: Path) -> None:
             axes.plot(*zip(*points, strict=True), marker="o", label=name)
         axes.set(xscale="log", yscale=scale, xlabel="tokens read", ylabel=label)
         axes.legend()
-    write_picture(path, figure, record)
+    write_figure(path, figure, record)
 
 
 @command(resume="The same command goes on where it was stopped.")

@@ -42,7 +42,7 @@ from benchmarking.report import spread
 from tqdm import tqdm
 
 from hf_gpt.adapters import METHODS as ADAPTERS
-from hf_gpt.analysis.pictures import check_matplotlib, new_figure, write_picture
+from hf_gpt.analysis.figures import check_libraries, new_figure, write_figure
 from hf_gpt.commands import command, parse_arguments, perplexity
 from hf_gpt.files import check_settings, flag, read_json, write_json, write_text
 from hf_gpt.model.configuration_gpt import GPTConfig
@@ -378,7 +378,7 @@ def draw(results: dict[str, dict], study: str, path: Path) -> None:
             axes.minorticks_off()
             axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
             axes.legend()
-    write_picture(path, figure, results)
+    write_figure(path, figure, results)
 
 
 @command(resume="The same command goes on where it was stopped.")
@@ -387,7 +387,7 @@ def main() -> None:
     (args,) = parse_arguments((MeasureArguments,), description=__doc__)
     planned = list(jobs(args))
     if args.study in DRAWN:
-        check_matplotlib()
+        check_libraries()
     folder = Path(args.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     fixed = ("study", "model", "models", "learning_rates", "frozen_rates", "rows", "eval_rows", "max_length", "bf16")

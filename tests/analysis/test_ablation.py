@@ -27,7 +27,7 @@ from hf_gpt.trees.token_tree import TokenTree
 from ..support.browser import opened
 
 TEXTS = [[1, 2, 3, 4, 5, 6], [7, 8, 9], [3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8]]
-ALL = Mask(((0, 0), (0, 1), (1, 0), (1, 1)), tuple((layer, unit) for layer in (0, 1) for unit in range(16)))
+ALL = Mask(((1, 0), (1, 1), (2, 0), (2, 1)), tuple((layer, unit) for layer in (1, 2) for unit in range(16)))
 
 
 @pytest.fixture(params=[False, True], ids=["gpt", "gpt2"])
@@ -38,7 +38,7 @@ def model(request, tiny_model):
 @torch.no_grad()
 def built(model, heads=(), neurons=()):
     """The model with these heads and neurons alone: nothing reads any other."""
-    for layer, block in enumerate(model.transformer.h):
+    for layer, block in enumerate(model.transformer.h, 1):
         for head in {0, 1} - {head for place, head in heads if place == layer}:
             block.attn.c_proj.weight[:, 16 * head : 16 * (head + 1)] = 0
         off = [unit for unit in range(16) if (layer, unit) not in neurons]
@@ -47,20 +47,20 @@ def built(model, heads=(), neurons=()):
 
 
 def test_the_head_and_the_neuron_that_matter_are_found(model):
-    model = built(model, heads=[(1, 0)], neurons=[(0, 7), (1, 13)])
+    model = built(model, heads=[(2, 0)], neurons=[(1, 7), (2, 13)])
     measure = text_losses(model, TEXTS, batch_size=3)
     heads, neurons = units(model.config, "heads"), units(model.config, "neurons")
     found = effects(model, heads, measure)
-    assert np.flatnonzero(np.abs(found).max(1)).tolist() == [heads.index(Mask(heads=((1, 0),)))]
-    needed = [neurons.index(Mask(neurons=(part,))) for part in ((0, 7), (1, 13))]
+    assert np.flatnonzero(np.abs(found).max(1)).tolist() == [heads.index(Mask(heads=((2, 0),)))]
+    needed = [neurons.index(Mask(neurons=(part,))) for part in ((1, 7), (2, 13))]
     assert np.flatnonzero(np.abs(effects(model, neurons, measure)).max(1)).tolist() == needed
 
 
 def test_rankings_begin_with_what_is_needed_most():
-    masks = [Mask(heads=((0, 1),)), Mask(heads=((1, 0),))]
+    masks = [Mask(heads=((1, 1),)), Mask(heads=((2, 0),))]
     changes = np.array([[0.1, 0.2, 0.3], [1.0, 1.1, 0.9]])
     first, second = ranking(masks, mean_intervals(changes.T))
-    assert (first["name"], first["heads"], first["change"]) == ("layer 1 head 0", (1, 0), pytest.approx(1.0))
+    assert (first["name"], first["heads"], first["change"]) == ("layer 2 head 0", (2, 0), pytest.approx(1.0))
     assert second["low"] < second["change"] < second["high"]
 
 
@@ -92,7 +92,7 @@ def test_nothing_changes_nothing_and_nothing_is_left_behind(model):
 
 def test_definitions(model):
     row, transformer = torch.tensor(TEXTS[:1]), model.transformer
-    with removing(attach(model, Mask(layers=(0,)))):
+    with removing(attach(model, Mask(layers=(1,)))):
         without = model(row).logits
     blocks = transformer.h
     transformer.h = nn.ModuleList([blocks[1]])
@@ -119,7 +119,7 @@ def test_means_stand_in(model):
     for ids in TEXTS:
         model(torch.tensor([ids]))
     handle.remove()
-    assert torch.allclose(means["neurons.1"], torch.cat(states).mean(0), atol=1e-5)
+    assert torch.allclose(means["neurons.2"], torch.cat(states).mean(0), atol=1e-5)
 
 
 def test_words(model):
@@ -149,11 +149,16 @@ def test_pruning_curve_and_masks_that_a_model_loads(model, tmp_path):
     assert curve[0] == pytest.approx(measure().mean())
     with removing(attach(model, sum(heads, Mask()))):
         assert curve[4] == pytest.approx(measure().mean())
-    with pytest.raises(ValueError, match="of another model: of heads"):
-        attach(model, Mask(heads=((2, 0),)))
-    (tmp_path / "other.json").write_text('{"heads": [[0]]}')
-    with pytest.raises(ValueError, match=r"other\.json is no mask"):
-        Mask.load(tmp_path / "other.json")
+    with pytest.raises(ValueError, match="of another model: it has no layer 3 head 0"):
+        attach(model, Mask(heads=((3, 0),)))
+    for wrong in (
+        '{"heads": [[0]]}',
+        "[]",
+        json.dumps({**json.loads((tmp_path / "mask.json").read_text()), "first_layer": 0}),
+    ):
+        (tmp_path / "other.json").write_text(wrong)
+        with pytest.raises(ValueError, match=r"other\.json"):
+            Mask.load(tmp_path / "other.json")
 
 
 def test_errors_of_a_classifier(tiny_model):

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoTokenizer
 
 from hf_gpt import GPTForCausalLM
-from hf_gpt.analysis import redrawn
+from hf_gpt.analysis import with_random_weights
 from hf_gpt.analysis.agreement import (
     CONDITIONS,
     MinimalPair,
@@ -79,7 +79,7 @@ def test_numbers_are_those_of_each_sentence_alone(tiny_checkpoint):
     tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
     model = GPTForCausalLM.from_pretrained(tiny_checkpoint).eval()
     pairs = agreement_pairs(4)
-    scores = score_pairs(model, tokenizer, pairs, batch_size=7)
+    scores = score_pairs(model, tokenizer, pairs, batch_size=7, beginning="none")
     for pair, row in zip(pairs, scores, strict=True):
         for text, score in zip((pair.good, pair.bad), row, strict=True):
             ids = torch.tensor([tokenizer(text)["input_ids"]])
@@ -113,12 +113,12 @@ def test_sets_of_files_and_folders(tmp_path):
 
 def test_random_weights_are_a_model_of_the_same_shape(tiny_checkpoint):
     model = GPTForCausalLM.from_pretrained(tiny_checkpoint).eval()
-    control = redrawn(model, seed=1)
+    control = with_random_weights(model, seed=1)
     state, other = model.state_dict(), control.state_dict()
     assert {name: value.shape for name, value in state.items()} == {name: value.shape for name, value in other.items()}
     assert not torch.equal(state["transformer.embed_tokens.weight"], other["transformer.embed_tokens.weight"])
     assert not control.training
-    again = redrawn(model, seed=1).state_dict()
+    again = with_random_weights(model, seed=1).state_dict()
     assert all(torch.equal(value, again[name]) for name, value in other.items())
 
 
@@ -139,7 +139,7 @@ def test_agreement_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     for wrong, message in (
         (("--text", "a"), "there is no flag --text"),
         (("--max_pairs", 0), "--max_pairs 0"),
-        (("--file", tmp_path / "no.tsv"), "there is no such file"),
+        (("--file", tmp_path / "no.tsv"), "No such file"),
     ):
         status, _, errors = hf_gpt(*flags, tmp_path / "out", *wrong)
         assert status == 2

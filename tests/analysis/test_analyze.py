@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hf_gpt.analysis import SENTENCES, Example, mean_intervals, read_examples
+from hf_gpt.analysis.figures import guesses_figure, text_figure, write_figure
 from hf_gpt.analysis.pages import write_page
-from hf_gpt.analysis.pictures import guesses_picture, text_picture, write_picture
 from hf_gpt.commands.analyze import ANALYSES
 
 # What an analysis cannot do without, besides a model and a folder.
@@ -47,7 +47,7 @@ def test_every_analysis_explains_itself_and_refuses(what, hf_gpt, tmp_path):
 @pytest.mark.parametrize("what", sorted(ANALYSES.keys() - {"agreement", "probe"}))
 def test_texts_without_words_are_named(what, hf_gpt, tiny_checkpoint, tmp_path):
     """Agreement reads pairs, and probe texts with labels."""
-    needed = {"compare": ("--other", tiny_checkpoint), "neurons": ("--unit", 0, 0)}.get(what, ())
+    needed = {"compare": ("--other", tiny_checkpoint), "neurons": ("--unit", 1, 0)}.get(what, ())
     flags = ("--model_name_or_path", tiny_checkpoint, "--text", "She ran.", " ", "--output_dir", tmp_path / "out")
     status, _, errors = hf_gpt("analyze", what, *needed, *flags)
     assert (status, errors.count("\n"), "write" in errors) == (2, 1, True), errors
@@ -92,12 +92,12 @@ def test_pages_hold_their_data_as_text(tmp_path):
     assert json.loads(held) == {"paths": [{"name": evil, "tokens": [evil], "weights": [[[[None]]]]}]}
 
 
-def test_pictures_show_words_as_they_are(tmp_path):
+def test_figures_show_words_as_they_are(tmp_path):
     """Dollars are no formula, and what the font lacks is no error."""
     words = ["$$", "$x$", "\x08", "語"]
     text = {"words": words, "values": [1.0, -0.5, 0.0, 0.2]}
     shown = {"tokens": words, "guesses": [[[[word, 0.5]] for word in words]]}
-    for name, figure in (("text", text_picture([text], "a")), ("guesses", guesses_picture(shown, "a"))):
-        write_picture(tmp_path / f"{name}.png", figure, {name: words})
+    for name, figure in (("text", text_figure([text], "a")), ("guesses", guesses_figure(shown, "a"))):
+        write_figure(tmp_path / f"{name}.png", figure, {name: words})
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert json.loads((tmp_path / f"{name}.json").read_text()) == {name: words}

@@ -116,16 +116,16 @@ def test_heads_are_chosen_by_mouse_and_keyboard(page_of_item):
     data = json.loads(page_of_item.read_text().split('id="data">')[1].split("</script>")[0])
     with opened(page_of_item) as page:
         buttons, heading = page.locator("#grid button"), page.locator("#name")
-        assert (buttons.count(), heading.inner_text()) == (4, "Layer 0, head 0")
+        assert (buttons.count(), heading.inner_text()) == (4, "Layer 1, head 0")
         page.click('[data-layer="1"][data-head="0"]')
-        assert heading.inner_text() == "Layer 1, head 0"
+        assert heading.inner_text() == "Layer 2, head 0"
         assert page.locator('#grid [aria-pressed="true"]').count() == 1
         drawn = sum(weight >= 10 for row in data["paths"][0]["weights"][1][0] for weight in row)
         assert page.locator("#lines line").count() == drawn
         page.keyboard.press("ArrowRight")
-        assert heading.inner_text() == "Layer 1, head 1"
+        assert heading.inner_text() == "Layer 2, head 1"
         page.keyboard.press("ArrowUp")
-        assert heading.inner_text() == "Layer 0, head 1"
+        assert heading.inner_text() == "Layer 1, head 1"
         # From the grid, whose heads are one stop of the Tab key, to the first words.
         for _ in range(3):
             page.keyboard.press("Tab")

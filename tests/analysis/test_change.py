@@ -78,4 +78,4 @@ def test_compare_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     GPTForCausalLM(config).save_pretrained(tmp_path / "heads")
     AutoTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "heads")
     status, _, errors = hf_gpt(*flags, "--other", tmp_path / "heads", "--overwrite")
-    assert (status, "other layers and heads" in errors) == (2, True)
+    assert (status, "other layers, heads" in errors) == (2, True)

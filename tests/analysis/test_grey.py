@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
+from hf_gpt.analysis.figures import grid_figure, guesses_figure, heads_figure, text_figure
 from hf_gpt.analysis.pages import terminal_text, write_coloured, write_page
-from hf_gpt.analysis.pictures import grid_picture, guesses_picture, heads_picture, text_picture
 from hf_gpt.files import write_text
 from hf_gpt.generation.inspection import NextToken, Position, render_page
 
@@ -58,22 +58,22 @@ def css(text: str) -> np.ndarray:
     return np.array([red / 255, green / 255, blue / 255, *(alpha or [1.0])])
 
 
-def test_pictures_without_words_in_them():
+def test_figures_without_words_in_them():
     """A grid has its scale beside it, where more is lighter."""
     for figure, way in (
-        (grid_picture(LADDER[None], "a", "b", "c"), -1),
-        (heads_picture(LADDER[None, None, None], "a"), 1),
+        (grid_figure(LADDER[None], "a", "b", "c"), -1),
+        (heads_figure(LADDER[None, None, None], "a"), 1),
     ):
         image = figure.axes[0].images[0]
         check_darkening(image.to_rgba(LADDER)[::way])
 
 
-def test_pictures_of_words():
-    (image,) = guesses_picture(GUESSES, "a").axes[0].images
+def test_figures_of_words():
+    (image,) = guesses_figure(GUESSES, "a").axes[0].images
     check_darkening(np.asarray(image.get_array())[0])
     check_readable(BLACK, np.asarray(image.get_array()))
     for sign in (1, -1):
-        drawn = text_picture([{"words": WORDS, "values": sign * LADDER}], "a").axes[0].texts
+        drawn = text_figure([{"words": WORDS, "values": sign * LADDER}], "a").axes[0].texts
         grounds = [to_rgba(each.get_bbox_patch().get_facecolor()) for each in drawn]
         check_darkening(grounds)
         check_readable([to_rgba(each.get_color()) for each in drawn], grounds)

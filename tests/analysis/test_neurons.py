@@ -48,10 +48,10 @@ def test_the_neuron_that_knows_the_word_is_found(model):
     texts = [[*generator.integers(8, 20, 6), 7 if label else 6, *generator.integers(8, 20, 2)] for label in labels]
     values = np.stack([POOLINGS["max"](activations(model, ids)) for ids in texts])
     found = association(values, labels.astype(float))
-    assert best_units(found, 1) == [(0, 41)]
+    assert best_units(found, 1) == [(1, 41)]
     assert found[0, 41] > chance(values, labels.astype(float))
     information = association(values[:, :, 30:50], labels.astype(str), "mutual_information")
-    assert best_units(information, 1) == [(0, 41 - 30)]
+    assert best_units(information, 1) == [(1, 41 - 30)]
     expected = mutual_info_classif(values[:, 0, 41:42], labels, random_state=0)
     assert information[0, 11] == pytest.approx(expected[0], abs=1e-6)
 
@@ -90,10 +90,10 @@ def test_neurons_by_command_and_their_page(hf_gpt, tiny_checkpoint, tmp_path):
 @pytest.mark.parametrize(
     ("rows", "flags", "message"),
     [
-        ("text\nOne.\nTwo.\n", (), "a text has none"),
-        ("text,label\nOne.,a\nTwo.,a\n", (), "All texts have the label a"),
+        ("text\nOne.\nTwo.\n", (), "two labels or more"),
+        ("text,label\nOne.,a\nTwo.,a\n", (), "two labels or more"),
         ("text,label\nOne.,a\nTwo.,b\nSix.,c\n", (), "--measure mutual_information"),
-        ("text,label\nOne.,a\nTwo.,b\n", ("--unit", 2, 0), "2 layers of 128 units"),
+        ("text,label\nOne.,a\nTwo.,b\n", ("--unit", 0, 0), "there are layers 1 to 2 of 128 units"),
         ("text,label\nOne.,a\nTwo.,b\n", ("--unit", 2), "two numbers"),
     ],
 )

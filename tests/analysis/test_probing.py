@@ -13,7 +13,6 @@ from hf_gpt import GPTModel
 from hf_gpt.analysis.probing import (
     PROBES,
     ProbeTask,
-    Split,
     control_labels,
     label_task,
     probe,
@@ -21,6 +20,7 @@ from hf_gpt.analysis.probing import (
     probe_task,
     read_conllu,
     sentence_tasks,
+    split,
     states_of,
     static_model,
     word_tasks,
@@ -95,7 +95,7 @@ def test_what_is_learnt_by_heart_has_no_selectivity():
 
 def test_controls_hang_on_the_type_alone():
     task = made_task(np.arange(100) % 3, np.array([str(number % 7) for number in range(100)]))
-    classes = Split.of(task).classes
+    classes = np.arange(100) % 3
     labels = control_labels(task, classes)
     assert all(len(set(labels[task.types == name])) == 1 for name in set(task.types))
     assert (labels == control_labels(task, classes)).all()
@@ -104,17 +104,17 @@ def test_controls_hang_on_the_type_alone():
 def test_labels_that_are_all_the_same_are_told_without_fail():
     task = made_task(np.arange(100) % 2)
     one_class = np.zeros(100, dtype=int)
-    assert probe(np.random.default_rng(0).normal(size=(100, 3)), one_class, Split.of(task))["accuracy"] == 1
+    assert probe(np.random.default_rng(0).normal(size=(100, 3)), one_class, *split(task))["accuracy"] == 1
 
 
 def test_no_text_is_in_both_parts():
     texts = np.repeat(np.arange(40), 5)
     labels = np.array([str(number % 2) for number in range(200)])
-    split = Split.of(ProbeTask("made", texts, np.arange(200), labels, labels), most=150)
-    assert len(split.train) + len(split.test) == 150
-    assert not set(texts[split.train]) & set(texts[split.test])
+    train, test = split(ProbeTask("made", texts, np.arange(200), labels, labels), most=150)
+    assert len(train) + len(test) == 150
+    assert not set(texts[train]) & set(texts[test])
     with pytest.raises(ValueError, match="made has too few labelled texts"):
-        Split.of(made_task(np.zeros(10)))
+        split(made_task(np.zeros(10)))
 
 
 def test_properties_of_a_treebank(treebank):
@@ -149,10 +149,14 @@ def test_treebanks_as_they_are_published(treebank, tmp_path):
     treebank.rename(folder / "en-ud-train.conllu")
     assert len(read_conllu(folder)) == 4
     (folder / "en-ud-train.conllu").write_text("1\tThe\n")
-    with pytest.raises(ValueError, match=r"en-ud-train\.conllu, line 1: 2 columns where 10 were expected"):
+    with pytest.raises(ValueError, match=r"en-ud-train\.conllu, line 1: a word has 2 columns, not 10"):
         read_conllu(folder)
     (folder / "en-ud-train.conllu").write_text(TREE.replace("\t6\tnsubj", "\t16\tnsubj"))
     with pytest.raises(ValueError, match="there is no head '16' in the sentence"):
+        read_conllu(folder)
+    # Of a word that is not written alone.
+    (folder / "en-ud-train.conllu").write_text("\t".join(["1.1", *"_" * 9]))
+    with pytest.raises(ValueError, match=r"en-ud-train\.conllu, line 1: the sentence has no words"):
         read_conllu(folder)
     (tmp_path / "none").mkdir()
     with pytest.raises(ValueError, match="there is no sentence"):
@@ -200,10 +204,10 @@ def test_positions_are_in_the_states_and_not_in_static_embeddings(tiny_checkpoin
             )
         ),
     )
-    split = Split.of(task)
-    assert probe(states[0], split.classes, split)["accuracy"] > 0.9
-    assert probe(static[0], split.classes, split)["accuracy"] < 0.5
-    assert probe_mix(states, split)["accuracy"] > 0.9
+    parts, classes = split(task), np.array(places)
+    assert probe(states[0], classes, *parts)["accuracy"] > 0.9
+    assert probe(static[0], classes, *parts)["accuracy"] < 0.5
+    assert probe_mix(states, classes, *parts)["accuracy"] > 0.9
 
 
 def test_labels_of_texts():
@@ -233,8 +237,8 @@ def test_probes_by_command(hf_gpt, tiny_checkpoint, tmp_path):
         (("--text", "a"), "there is no flag --text"),
         (("--tasks", "tense"), "--tasks are those of a treebank"),
         (("--tasks", "magic"), "--tasks magic: choose from length"),
-        (("--max_units", 0), "--max_units 0"),
-        (("--file", tmp_path / "no.conllu"), "there is no such file"),
+        (("--max_units", 0), "too few labelled texts"),
+        (("--file", tmp_path / "no.conllu"), "No such file"),
     ):
         status, _, errors = hf_gpt(*flags, tmp_path / "wrong", *wrong)
         assert status == 2

@@ -26,7 +26,7 @@ def test_points_are_sklearns():
     centred = vectors - vectors.mean(0)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     np.testing.assert_allclose(np.abs(found), np.abs(left[:, :2] * sizes[:2]))
-    with pytest.raises(ValueError, match="2 vectors make no picture"):
+    with pytest.raises(ValueError, match="2 vectors make no map"):
         projected(vectors[:2])
 
 
@@ -127,7 +127,7 @@ def test_the_map_can_be_read_and_searched(hf_gpt, tiny_checkpoint, tmp_path):
         (("--words", "a"), "--words are words in context: add --unit word"),
         (("--analogy", "a", "b"), "--analogy takes three words, not 2"),
         (("--count", 0), "--count 0: the number must be at least 1"),
-        (("--text", "One.", "Two."), "2 vectors make no picture"),
+        (("--text", "One.", "Two."), "2 vectors make no map"),
         (("--layers", 9), "layers: there is no 9"),
     ],
 )

@@ -5,8 +5,8 @@ Look inside a model: what its parts attend to, hold, and are for. The first word
         --text "She opened the door and ran." --output_dir outputs/attention
     python scripts/analyze.py attention --help
 
-Most take texts by --text or --file, and without them a dozen carried sentences; agreement takes pairs of sentences,
-and probe texts with labels. The output folder holds pictures, each with its numbers as JSON beside it, and pages that
+Most take texts by --text or --file, and without them a dozen bundled sentences; agreement takes pairs of sentences,
+and probe texts with labels. The output folder holds figures, each with its numbers as JSON next to it, and pages that
 need nothing else.
 """
 

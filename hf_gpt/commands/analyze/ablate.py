@@ -9,12 +9,13 @@ Which heads, neurons, layers, dimensions or words a model needs: each is switche
         --text "She opened the door and ran." --output_dir outputs/words
 
 A head's output before the projection, a neuron's activation, a dimension of the embedding or a word's embedding
-becomes 0, or its mean over the texts; a layer is left out. The measure is the language model's loss in nats per token,
-or a fine-tuned classifier's loss or share of errors on texts with labels. effects.png and effects.json rank the parts
-by the change, with bootstrap intervals (95%) over texts; curve.png and curve.json show the measure as more and more
-are switched off, the least needed first, beside a random order; mask.json holds as many of them as cost no more than
---max_rise. `--mask mask.json` starts from a model without these parts (with the same --replacement); in Python they
-are switched off by `hf_gpt.analysis.ablation.attach(model, Mask.load(path))`.
+becomes 0, or its mean over the texts; a layer is left out. Block k, its heads and its neurons are those of layer k,
+from 1. The measure is the language model's loss in nats per token, or a fine-tuned classifier's loss or share of
+errors on texts with labels. effects.png and effects.json rank the parts by the change, with bootstrap intervals (95%)
+over texts; curve.png and curve.json show the measure as more and more are switched off, the least needed first, next
+to a random order; mask.json holds as many of them as cost no more than --max_rise. `--mask mask.json` starts from a
+model without these parts (with the same --replacement); in Python they are switched off by
+`hf_gpt.analysis.ablation.attach(model, Mask.load(path))`.
 """
 
 import sys
@@ -23,17 +24,16 @@ from pathlib import Path
 
 import numpy as np
 
-from ...analysis import AnalysisArguments, ablation, mean_intervals, words_of
+from ...analysis import AnalysisArguments, ablation, interval_text, mean_intervals, words_of
+from ...analysis.figures import curves_figure, grid_figure, intervals_figure
 from ...analysis.pages import terminal_text, write_coloured
-from ...analysis.pictures import curves_picture, grid_picture, intervals_picture, write_picture
 from ...files import flag
 from ...model.modeling_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTPreTrainedModel
 from ...model.tokenization_gpt import GPTTokenizer
-from ...tasks.spec import SINGLE_LABEL
 from ...trees.collators import TokenTreeCollator
 from ...trees.transforms import InputTransform, SpecialIds
 
-# Of the table that is printed and the picture, and of random orders beside the pruning curve.
+# Of the table that is printed and the figure, and of random orders next to the pruning curve.
 _SHOWN, _RANDOM = 20, 3
 
 
@@ -60,9 +60,9 @@ class Arguments(AnalysisArguments):
 
 def run(args: Arguments) -> None:
     """Switch off, measure, rank, prune."""
+    start = ablation.Mask.load(Path(args.mask)) if args.mask else ablation.Mask()
     model, tokenizer = args.load(GPTForCausalLM if args.metric == "lm_loss" else GPTForSequenceClassification)
     texts = args.token_ids(tokenizer, model.config.n_positions, fewest=2 if args.metric == "lm_loss" else 1)
-    start = ablation.Mask.load(Path(args.mask)) if args.mask else ablation.Mask()
     means = ablation.mean_activations(model, texts) if args.replacement == "mean" else None
     ablation.attach(model, start, means)
     if args.what == "words":
@@ -70,47 +70,44 @@ def run(args: Arguments) -> None:
         return
     measure = _measure(args, model, texts)
     masks = ablation.units(model.config, args.what)
-    folder, title = Path(args.output_dir), f"{args.name} without one of its {args.what}: {args.metric}"
+    title = f"{args.name} without one of its {args.what}: {args.metric}, change"
     whole = float(measure().mean())
     intervals = mean_intervals(ablation.effects(model, masks, measure, means).T, args.seed)  # (3, masks)
     rows = ablation.ranking(masks, intervals)
     print(f"{args.metric} of {len(texts)} texts: {whole:.4f}; without one of the {args.what}:")
     for row in rows[:_SHOWN]:
-        print(f"  {row['name']:16} {row['change']:+.4f} ({row['low']:+.4f} to {row['high']:+.4f})")
+        print(f"  {row['name']:16} {interval_text(row, 'change', '+.4f')}")
     if args.what == "heads":
-        grid = intervals[0].reshape(model.config.n_layer, -1)
-        figure = grid_picture(grid, f"{title}, change", "layer", "head")
+        layers = range(1, model.config.n_layer + 1)
+        figure = grid_figure(intervals[0].reshape(len(layers), -1), title, "layer", "head", layers)
     else:
-        figure = intervals_picture(rows[:_SHOWN], f"{title}, change")
-    write_picture(folder / "effects.png", figure, {"metric": args.metric, "whole": whole, "parts": rows})
+        figure = intervals_figure(rows[:_SHOWN], title)
+    args.save("effects", figure, {"metric": args.metric, "whole": whole, "parts": rows})
     order = [masks[number] for number in np.argsort(intervals[0], kind="stable")]
-    _prune(args, model, measure, means, order, start)
 
+    def curve(parts: list[ablation.Mask]) -> list[float]:
+        return ablation.pruning_curve(model, parts, measure, means)
 
-def _prune(
-    args: Arguments,
-    model: GPTPreTrainedModel,
-    measure: ablation.Measure,
-    means: ablation.Means | None,
-    order: list[ablation.Mask],
-    start: ablation.Mask,
-) -> None:
-    """The pruning curve and its mask."""
-    curve, folder = ablation.pruning_curve(model, order, measure, means), Path(args.output_dir)
-    curves = {"least needed first": curve}
+    curves = {"least needed first": curve(order)}
     if args.what in ("heads", "layers"):
-        generator = np.random.default_rng(args.seed)
-        orders = [generator.permutation(len(order)) for _ in range(_RANDOM)]
-        found = [ablation.pruning_curve(model, [order[number] for number in each], measure, means) for each in orders]
+        random = np.random.default_rng(args.seed)
+        found = [curve([order[number] for number in random.permutation(len(order))]) for _ in range(_RANDOM)]
         curves[f"random (mean of {_RANDOM})"] = np.mean(found, 0).tolist()
-    allowed = [count for count, value in enumerate(curve) if value <= curve[0] + args.max_rise]
-    mask = sum(order[: allowed[-1]], start)
-    mask.save(folder / "mask.json")
+    _save_curves(args, curves, order, start)
+
+
+def _save_curves(
+    args: Arguments, curves: dict[str, list[float]], order: list[ablation.Mask], start: ablation.Mask
+) -> None:
+    """The pruning curves, and the largest mask that is allowed."""
+    values = curves["least needed first"]
+    allowed = max(count for count, value in enumerate(values) if value <= values[0] + args.max_rise)
+    sum(order[:allowed], start).save(args.folder / "mask.json")
     title = f"{args.name}: {args.metric} as {args.what} are switched off"
-    figure = curves_picture(curves, title, f"{args.what} switched off", args.metric)
-    write_picture(folder / "curve.png", figure, {"metric": args.metric, "curves": curves})
-    rise = curve[allowed[-1]] - curve[0]
-    print(f"mask.json switches off {allowed[-1]} of {len(order)} {args.what}: {args.metric} changes by {rise:+.4f}.")
+    figure = curves_figure(curves, title, f"{args.what} switched off", args.metric)
+    args.save("curve", figure, {"metric": args.metric, "curves": curves})
+    rise = values[allowed] - values[0]
+    print(f"mask.json switches off {allowed} of {len(order)} {args.what}: {args.metric} changes by {rise:+.4f}.")
 
 
 def _run_words(args: Arguments, model: GPTForCausalLM, tokenizer: GPTTokenizer, texts: list[list[int]]) -> None:
@@ -120,15 +117,14 @@ def _run_words(args: Arguments, model: GPTForCausalLM, tokenizer: GPTTokenizer, 
         changes = ablation.word_effects(model, ids, args.replacement == "mean", args.batch_size)
         record.append({"words": words_of(tokenizer, ids), "values": changes.tolist()})
         print(terminal_text(**record[-1], colours=sys.stdout.isatty()))
-    title = f"{args.name}: nats that what follows loses without a word"
-    write_coloured(Path(args.output_dir) / "words", title, record)
+    write_coloured(args.folder / "words", f"{args.name}: nats that what follows loses without a word", record)
 
 
 def _measure(args: Arguments, model: GPTPreTrainedModel, texts: list[list[int]]) -> ablation.Measure:
     if args.metric == "lm_loss":
         return ablation.text_losses(model, texts, args.batch_size)
     config, examples = model.config, args.examples
-    if config.problem_type not in (None, SINGLE_LABEL):
+    if config.problem_type not in (None, "single_label_classification"):
         raise ValueError(f"--metric {args.metric} is of one class a text, {args.name} of {config.problem_type}.")
     if unknown := {str(example.label) for example in examples} - config.label2id.keys():
         known = ", ".join(config.label2id)

@@ -9,18 +9,18 @@ What every head of every block attends to, and where the heads look on average.
         --output_dir outputs/heads
 
 attention.html shows every head of the first text, or of each choice of an item, to be chosen by mouse or keyboard;
-attention.png the same heads as a grid. statistics.png and statistics.json tell of every head, as a mean over all texts
-with a bootstrap interval (95%): entropy in bits, distance in tokens, and the shares of its attention on the first
-token, the token before, and `_delimiter_`. The first token of a text, which sees itself alone, does not count.
+attention.png the same heads as a grid. statistics.png and statistics.json report of every head, as a mean over all
+texts with a bootstrap interval (95%): entropy in bits, distance in tokens, and the shares of its attention on the
+first token, the token before, and `_delimiter_`. The first token of a text, which sees itself alone, does not count.
+Heads of block k are those of layer k, from 1.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from ...analysis import AnalysisArguments, interval_record, words_of
 from ...analysis.attention import STATISTICS, attention_of, path_record, statistics_over
+from ...analysis.figures import heads_figure, statistics_figure
 from ...analysis.pages import write_page
-from ...analysis.pictures import heads_picture, statistics_picture, write_picture
 from ...files import flag
 from ...generation import encode
 from ...model.tokenization_gpt import GPTTokenizer
@@ -33,48 +33,41 @@ _LABELS = ("entropy, bits", "distance, tokens", "share: first", "share: previous
 class Arguments(AnalysisArguments):
     """Which model, which texts or choices, and where the result goes."""
 
-    choices: list[str] | None = flag(None, "Choices of an item behind the one --text, read as in fine-tuning.")
+    choices: list[str] | None = flag(None, "Choices of an item after the one --text, read as in fine-tuning.")
     task_template: bool = flag(False, "Read each text as in fine-tuning: between _start_ and _classify_.")
     max_tokens: int = flag(64, "Tokens of a text that are read and shown at most.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.choices and (self.text is None or len(self.text) != 1):
-            raise ValueError("--choices stand behind one --text: give one.")
-        if not all(map(str.strip, self.choices or ())):
-            raise ValueError("One of the --choices is empty: write something.")
+        if self.choices and (self.text is None or len(self.text) != 1 or not all(map(str.strip, self.choices))):
+            raise ValueError("--choices, none of them empty, belong to one --text: give one.")
 
 
 def run(args: Arguments) -> None:
     """Read, count, draw."""
-    trees, cut = [], 0
     model, tokenizer = args.load()
     limit = min(args.max_tokens, model.config.n_positions)
-    for paths in _paths(args, tokenizer):
-        cut += any(len(path) > limit for path in paths)
-        trees.append(TokenTree.from_paths([path[:limit] for path in paths]))
-    if cut:
-        print(f"Of {cut} of {len(trees)} texts only the first {limit} tokens are read (--max_tokens).")
-    read = [attention_of(model, tree) for tree in trees]
-    folder, first = Path(args.output_dir), read[0]
-    names = args.choices or [args.examples[0].text]
-    title = f"Attention of {args.name}"
-    paths = [path_record(name, path, tokenizer) for name, path in zip(names, first, strict=True)]
-    write_page(folder / "attention.html", title, {"paths": paths})
+    paths = _paths(args, tokenizer)
+    if longer := sum(any(len(path) > limit for path in each) for each in paths):
+        print(f"Of {longer} of {len(paths)} texts only the first {limit} tokens are read (--max_tokens).")
+    read = [attention_of(model, TokenTree.from_paths([path[:limit] for path in each])) for each in paths]
+    title, first, names = f"Attention of {args.name}", read[0], args.choices or [args.examples[0].text]
+    records = [path_record(name, path, tokenizer) for name, path in zip(names, first, strict=True)]
+    write_page(args.folder / "attention.html", title, {"paths": records})
     shown = {"tokens": words_of(tokenizer, first[0].ids), "weights": first[0].weights.tolist()}
-    write_picture(folder / "attention.png", heads_picture(first[0].weights.numpy(), title), shown)
-    values = statistics_over([path for paths in read for path in paths], tokenizer.sep_token_id, args.seed)
+    args.save("attention", heads_figure(first[0].weights.numpy(), title), shown)
+    values = statistics_over([path for of_text in read for path in of_text], tokenizer.sep_token_id, args.seed)
     record = {name: interval_record(each) for name, each in zip(STATISTICS, values, strict=True)}
-    write_picture(folder / "statistics.png", statistics_picture(values, _LABELS, title, "heads, by layer"), record)
-    for name, (mean, low, high) in zip(STATISTICS, values, strict=True):
-        if name in ("first", "previous"):
-            layer, head = divmod(int(mean.argmax()), mean.shape[1])
-            interval = f"{low[layer, head]:.2f} to {high[layer, head]:.2f}"
-            print(f"most on the {name} token: layer {layer}, head {head}: {mean[layer, head]:.2f} ({interval})")
+    args.save("statistics", statistics_figure(values, _LABELS, title, "heads, by layer"), record)
+    for name in ("first", "previous"):
+        mean, low, high = values[STATISTICS.index(name)]
+        block, head = divmod(int(mean.argmax()), mean.shape[1])
+        interval = f"{low[block, head]:.2f} to {high[block, head]:.2f}"
+        print(f"most on the {name} token: layer {block + 1}, head {head}: {mean[block, head]:.2f} ({interval})")
 
 
 def _paths(args: Arguments, tokenizer: GPTTokenizer) -> list[list[list[int]]]:
-    """Token ids of each text, or of each choice behind the one text."""
+    """Token ids of each text, or of each choice after the one text."""
     start, delimiter, classify = tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id
     texts = args.token_ids(tokenizer, fewest=1 if args.choices or args.task_template else 2)
     if args.choices:

@@ -21,12 +21,12 @@ put back, as a mean over texts.
 import sys
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...analysis import AnalysisArguments, Example
+from ...analysis import AnalysisArguments, Example, print_table
+from ...analysis.figures import curves_figure
 from ...analysis.importance import (
     METHODS,
     ClassScore,
@@ -39,7 +39,6 @@ from ...analysis.importance import (
     word_scores,
 )
 from ...analysis.pages import terminal_text, write_coloured
-from ...analysis.pictures import curves_picture, write_picture
 from ...files import flag, write_json
 from ...model.modeling_gpt import (
     GPTForCausalLM,
@@ -108,11 +107,10 @@ def run(args: Arguments) -> None:
         record, texts = _explain(args, score, target)
         records.append(record)
         shown += texts
-    folder = Path(args.output_dir)
     if shown:
-        write_coloured(folder / "importance", f"Words that mattered to {args.name}", shown)
-    write_json(folder / "details.json", records)
-    _compare(folder, records)
+        write_coloured(args.folder / "importance", f"Words that mattered to {args.name}", shown)
+    write_json(args.folder / "details.json", records)
+    _compare(args, records)
 
 
 def _explain(args: Arguments, score: Score, target: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -183,28 +181,29 @@ def _score(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer, 
     return score, f"for: {names[wanted]}"
 
 
-def _compare(folder: Path, records: list[dict[str, Any]]) -> None:
+def _compare(args: Arguments, records: list[dict[str, Any]]) -> None:
     """Curves as means over texts, their areas as a table, agreement, and how the perturbation converged."""
     methods = list(dict.fromkeys(method for record in records for method in record["curves"]))
-    of_method = {name: [each["curves"][name] for each in records if name in each["curves"]] for name in methods}
-    for way, words in (("deletion", "blanked out"), ("insertion", "put back")):
-        means = {name: np.mean([_at_shares(each[way]) for each in of_method[name]], 0).tolist() for name in methods}
+    rows = [{"area under the curves": name} for name in methods]
+    for way, words, good in (("deletion", "blanked out", "low"), ("insertion", "put back", "high")):
+        means = {}
+        for name, row in zip(methods, rows, strict=True):
+            own = [record["curves"][name] for record in records if name in record["curves"]]
+            means[name] = np.mean([_at_shares(each[way]) for each in own], 0).tolist()
+            row[f"{way} ({good} is good)"] = float(np.mean([each[f"{way}_area"] for each in own]))
         title = f"Score as words are {words}, most important first"
-        figure = curves_picture(means, title, "share of words", "score", at=_SHARES.tolist())
-        write_picture(folder / f"{way}.png", figure, {"shares": _SHARES.tolist(), "curves": means})
-    print(f"\n{'area under the curves':24}{'deletion (low is good)':>24}{'insertion (high is good)':>26}")
-    for name in methods:
-        areas = [np.mean([each[f"{way}_area"] for each in of_method[name]]) for way in ("deletion", "insertion")]
-        print(f"{name:24}{areas[0]:>24.3f}{areas[1]:>26.3f}")
+        figure = curves_figure(means, title, "share of words", "score", at=_SHARES.tolist())
+        args.save(way, figure, {"shares": _SHARES.tolist(), "curves": means})
+    print()
+    print_table(rows)
     for one, two in pairwise(name for name in methods if name != "random"):
         values = [record["agreement"].get(one, {}).get(two, np.nan) for record in records]
         if not np.isnan(values).all():
             print(f"rank correlation of {one} and {two}: {np.nanmean(values):.2f}")
-    noise = records[0]["methods"].get("perturbation")
-    if noise is not None:
+    if noise := records[0]["methods"].get("perturbation"):
         curves = {f"run {number}": losses for number, losses in enumerate(noise["losses"])}
-        figure = curves_picture(curves, "Perturbation: loss of each step, first text", "step", "loss")
-        write_picture(folder / "convergence.png", figure, curves)
+        figure = curves_figure(curves, "Perturbation: loss of each step, first text", "step", "loss")
+        args.save("convergence", figure, curves)
 
 
 def _at_shares(curve: list[float]) -> np.ndarray:

@@ -1,31 +1,30 @@
 r"""
-What each layer would predict next, and how soon it agrees with the whole model.
+What each layer would predict next (the logit lens), and how soon it agrees with the whole model.
 
     python scripts/analyze.py lens --model_name_or_path model_cards/gpt-mini --text "She opened the door and ran." \
         --output_dir outputs/lens
 
 The state after a layer goes through the output matrix as if it were the last: with post-norm blocks (GPT-1) as it is,
-with pre-norm blocks (GPT-2) through the final norm first. Layer 0 is the embedding, the last the model itself.
-lens.html and lens.png show the first guess of every layer behind every token of the first text, and on the page the
-next ones; layers.png and layers.json, as means over all texts with bootstrap intervals (95%), how much the next token
-surprises each layer in bits, how often its first guess is the model's, and the divergence of the model's prediction
-from its.
+with pre-norm blocks (GPT-2) through the final norm first. Layer 0 is the embeddings, the last the model itself.
+lens.html and lens.png show the first guess of every layer after every token of the first text, and on the page the
+next ones; layers.png and layers.json, as means over all texts with bootstrap intervals (95%), the surprisal of the
+next token at each layer in bits, how often its first guess is the model's, and the divergence of the model's
+prediction from its.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from ...analysis import AnalysisArguments, interval_record, mean_intervals, words_of
+from ...analysis import AnalysisArguments, interval_record, interval_text, mean_intervals, print_table, words_of
+from ...analysis.figures import guesses_figure, statistics_figure
 from ...analysis.lens import STATISTICS, lens, lens_statistics
 from ...analysis.pages import write_page
-from ...analysis.pictures import guesses_picture, statistics_picture, write_picture
 from ...files import flag
 from ...model.modeling_gpt import GPTForCausalLM
 from ...model.tokenization_gpt import GPTTokenizer
 
-_LABELS = ("surprise, bits", "share: the model's guess", "divergence, bits")
+_LABELS = ("surprisal, bits", "share: the model's guess", "divergence, bits")
 
 
 @dataclass(kw_only=True)
@@ -39,23 +38,20 @@ class Arguments(AnalysisArguments):
 def run(args: Arguments) -> None:
     """Read, guess, draw."""
     model, tokenizer = args.load()
-    texts = args.token_ids(tokenizer, model.config.n_positions)
-    folder, title = Path(args.output_dir), f"What the layers of {args.name} would predict"
+    texts, title = args.token_ids(tokenizer, model.config.n_positions), f"What the layers of {args.name} would predict"
     each = np.stack([lens_statistics(lens(model, ids), ids) for ids in texts])  # (texts, statistics, layers + 1)
     shown = _shown(model, texts[0][: args.max_tokens], tokenizer, args.top_tokens)
-    write_page(folder / "lens.html", title, shown)
-    write_picture(folder / "lens.png", guesses_picture(shown, title), shown)
+    write_page(args.folder / "lens.html", title, shown)
+    args.save("lens", guesses_figure(shown, title), shown)
     intervals = mean_intervals(each, args.seed).transpose(1, 0, 2)  # (statistics, 3, layers + 1)
     record = {name: interval_record(values) for name, values in zip(STATISTICS, intervals, strict=True)}
-    write_picture(folder / "layers.png", statistics_picture(intervals, _LABELS, title, "layer"), record)
-    print("layer  " + "  ".join(f"{label:>24}" for label in _LABELS))
-    for layer, row in enumerate(intervals.transpose(2, 0, 1)):
-        cells = (f"{mean:8.2f} ({low:.2f} to {high:.2f})" for mean, low, high in row)
-        print(f"{layer:5}  " + "  ".join(f"{cell:>24}" for cell in cells))
+    args.save("layers", statistics_figure(intervals, _LABELS, title, "layer"), record)
+    rows = [[interval_text(interval_record(values), form=".2f") for values in layer.T] for layer in intervals.T]
+    print_table([{"layer": n, **dict(zip(_LABELS, row, strict=True))} for n, row in enumerate(rows)])
 
 
 def _shown(model: GPTForCausalLM, ids: list[int], tokenizer: GPTTokenizer, count: int) -> dict:
-    """What page and picture show: tokens, the true next ones, and of each layer and token the likeliest."""
+    """What page and figure show: tokens, and of each layer and token the likeliest next ones."""
     top = lens(model, ids).topk(min(count, len(tokenizer)))
     guesses = [
         [

@@ -1,5 +1,5 @@
 r"""
-What single units respond to, as coloured text, and which of them tells the labels of texts apart.
+What single units respond to, as coloured text, and which of them separates the labels of texts.
 
     python scripts/analyze.py neurons --model_name_or_path model_cards/gpt-mini --file reviews.csv \
         --output_dir outputs/neurons
@@ -10,19 +10,19 @@ Units are the neurons of the feed-forward layers, or the dimensions of the state
 labels they are ranked by correlation (labels are numbers or two classes) or mutual information (any classes) with
 their mean, last or highest activation in a text; the printed threshold is what the best of all units reaches by chance
 in one of 20 shuffles of the labels. ranking.png and ranking.json hold the best; neurons.html, neurons.png and
-neurons.json the texts, coloured by the activation of the best units, or of --unit LAYER NUMBER, from 0.
+neurons.json the texts, coloured by the activation of the best units, or of --unit LAYER NUMBER: layers count from 1,
+the first block, units from 0.
 """
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from ...analysis import AnalysisArguments, words_of
+from ...analysis.figures import intervals_figure
 from ...analysis.neurons import POOLINGS, activations, association, best_units, chance
 from ...analysis.pages import terminal_text, write_coloured
-from ...analysis.pictures import intervals_picture, write_picture
 from ...files import flag
 
 # Units of the page, of the ranking, and texts that are shown.
@@ -33,7 +33,7 @@ _COLOURED, _RANKED, _TEXTS = 5, 20, 20
 class Arguments(AnalysisArguments):
     """Which model and texts, which units, and where the result goes."""
 
-    unit: list[int] | None = flag(None, "Layer and number of the one unit to show.")
+    unit: list[int] | None = flag(None, "Layer, from 1, and number of the one unit to show.")
     units: str = flag("neurons", "What a unit is.", ["neurons", "states"])
     measure: str = flag("correlation", "What units are ranked by.", ["correlation", "mutual_information"])
     pooling: str = flag("mean", "Which activation in a text counts.", POOLINGS)
@@ -56,15 +56,17 @@ def run(args: Arguments) -> None:
         pooled.append(POOLINGS[args.pooling](values))
         shown += [values] if len(shown) < _TEXTS else []
     layers, width = pooled[0].shape
-    if args.unit and not (0 <= args.unit[0] < layers and 0 <= args.unit[1] < width):
-        raise ValueError(f"--unit {args.unit[0]} {args.unit[1]}: there are {layers} layers of {width} units, from 0.")
+    if args.unit and not (1 <= args.unit[0] <= layers and 0 <= args.unit[1] < width):
+        raise ValueError(
+            f"--unit {args.unit[0]} {args.unit[1]}: there are layers 1 to {layers} of {width} units, from 0."
+        )
     units = [tuple(args.unit)] if args.unit else _rank(args, np.stack(pooled), labels)
     coloured = [
         {
             "view": f"layer {layer}, unit {unit}",
             "label": example.label,
             "words": words_of(tokenizer, ids),
-            "values": values[layer, unit].tolist(),
+            "values": values[layer - 1, unit].tolist(),
         }
         for layer, unit in units[:_COLOURED]
         for ids, values, example in zip(texts, shown, examples, strict=False)
@@ -73,16 +75,16 @@ def run(args: Arguments) -> None:
     for text in coloured[: len(shown)]:
         print(f"  {text['label'] or ''} {terminal_text(text['words'], text['values'], sys.stdout.isatty())}")
     title = f"Activation in {args.name}, {coloured[0]['view']}" if args.unit else f"Activation in {args.name}"
-    write_coloured(Path(args.output_dir) / "neurons", title, coloured)
+    write_coloured(args.folder / "neurons", title, coloured)
 
 
 def _labels(args: Arguments, labels: list[str | None]) -> np.ndarray:
     """Numbers, or two classes as 0 and 1; for mutual information classes as they are."""
-    if None in labels:
-        raise ValueError("Units are ranked by labels, and a text has none: give --file with labels, or --unit.")
-    names = sorted(set(labels))
-    if len(names) < 2:
-        raise ValueError(f"All texts have the label {names[0]}: give texts with two labels or more.")
+    names = sorted(set(map(str, labels)))
+    if None in labels or len(names) < 2:
+        raise ValueError(
+            "Units are ranked by two labels or more: give a --file with a label for each text, or --unit."
+        )
     try:
         return np.array(labels, dtype=np.float64)
     except ValueError:
@@ -94,10 +96,10 @@ def _labels(args: Arguments, labels: list[str | None]) -> np.ndarray:
 
 
 def _rank(args: Arguments, pooled: np.ndarray, labels: np.ndarray) -> list[tuple[int, int]]:
-    """Write and print the units that tell most about the labels."""
+    """Write and print the units that say most about the labels."""
     values = association(pooled, labels, args.measure, args.seed)
     units = best_units(values, _RANKED)
-    rows = [{"name": f"layer {layer} unit {unit}", "value": float(values[layer, unit])} for layer, unit in units]
+    rows = [{"name": f"layer {layer} unit {unit}", "value": float(values[layer - 1, unit])} for layer, unit in units]
     record = {"measure": args.measure, "texts": len(labels), "units": values.size, "best": rows}
     for row in rows[:_COLOURED]:
         print(f"  {row['name']:18} {row['value']:+.3f}")
@@ -107,5 +109,5 @@ def _rank(args: Arguments, pooled: np.ndarray, labels: np.ndarray) -> list[tuple
         print(f"By chance the best of {values.size:,} units reaches {record['chance']:.3f} with {len(labels)} texts.")
         title += f" (chance: {record['chance']:.2f})"
     bars = [row | dict.fromkeys(("change", "low", "high"), row["value"]) for row in rows]
-    write_picture(Path(args.output_dir) / "ranking.png", intervals_picture(bars, title), record)
+    args.save("ranking", intervals_figure(bars, title), record)
     return units

@@ -9,7 +9,7 @@ Tokens, words in context and sentences as points in a plane, layer by layer; whi
 
 Sentences have the colour of their label in the file, words that of the text, or with `--words` one of their own.
 projection.html is a map for each layer with a search, projection.png shows all layers, projection.json holds the
-points. `--nearest` tells the nearest static embeddings of a word and, where the texts hold it, the words in context
+points. `--nearest` prints the nearest static embeddings of a word and, where the texts hold it, the words in context
 that are nearest to each of its occurrences; `--analogy a b c` what is to c as b is to a (nearest.json). All vectors
 are taken less their mean.
 """
@@ -17,12 +17,11 @@ are taken less their mean.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from ...analysis import AnalysisArguments
+from ...analysis.figures import points_figure
 from ...analysis.pages import write_page
-from ...analysis.pictures import points_picture, write_picture
 from ...analysis.projection import (
     METHODS,
     UNITS,
@@ -38,7 +37,7 @@ from ...files import flag, write_json
 from ...model.modeling_gpt import GPTModel, GPTPreTrainedModel
 from ...model.tokenization_gpt import GPTTokenizer
 
-# Occurrences of a word whose neighbours are told.
+# Occurrences of a word whose neighbours are printed.
 _OCCURRENCES = 5
 
 
@@ -48,9 +47,9 @@ class Arguments(AnalysisArguments):
 
     unit: str = flag("sentence", "What a point is.", UNITS)
     method: str = flag("pca", "How vectors become points.", METHODS)
-    layers: list[str] = flag(["all"], "Layers, 0 the embedding, -1 the last one; or all.")
+    layers: list[str] = flag(["all"], "Layers, 0 the embeddings, -1 the last one; or all.")
     words: list[str] | None = flag(None, "With --unit word: only these, each a label.")
-    nearest: list[str] | None = flag(None, "Words whose neighbours are told.")
+    nearest: list[str] | None = flag(None, "Words whose neighbours are printed.")
     analogy: list[str] | None = flag(None, "Three words a b c: what is to c as b is to a?")
     count: int = flag(10, "Neighbours of each.")
     max_units: int = flag(1000, "Points at most, the first ones.")
@@ -61,8 +60,6 @@ class Arguments(AnalysisArguments):
             raise ValueError("--words are words in context: add --unit word.")
         if self.analogy is not None and len(self.analogy) != 3:
             raise ValueError(f"--analogy takes three words, not {len(self.analogy)}.")
-        if self.max_units < 3:
-            raise ValueError(f"--max_units {self.max_units}: the number must be at least 3.")
 
 
 def run(args: Arguments) -> None:
@@ -70,12 +67,12 @@ def run(args: Arguments) -> None:
     model, tokenizer = args.load(GPTModel)
     vectors, labels = _units(args, model, tokenizer)
     points = {layer: projected(values, args.method, args.seed).tolist() for layer, values in vectors.layers.items()}
-    folder, title = Path(args.output_dir), f"{args.unit.capitalize()}s of {args.name}, {args.method}"
+    title = f"{args.unit.capitalize()}s of {args.name}, {args.method}"
     data = {"unit": args.unit, "layers": points, "names": vectors.names, "labels": labels}
-    write_page(folder / "projection.html", title, {**data, "contexts": vectors.contexts})
-    write_picture(folder / "projection.png", points_picture(points, labels, title), data)
+    write_page(args.folder / "projection.html", title, {**data, "contexts": vectors.contexts})
+    args.save("projection", points_figure(points, labels, title), data)
     if args.nearest or args.analogy:
-        write_json(folder / "nearest.json", _neighbours(args, model, tokenizer))
+        write_json(args.folder / "nearest.json", _neighbours(args, model, tokenizer))
 
 
 def _units(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer) -> tuple[Vectors, list[str]]:
@@ -85,19 +82,16 @@ def _units(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer) 
     if args.unit == "token":
         tokens = list(dict.fromkeys(chain(*ids)))[: args.max_units]
         return token_vectors(model, tokenizer, tokens), [_place(*tokenizer.piece(token)) for token in tokens]
-    vectors = text_vectors(
-        model, tokenizer, [example.text for example in examples], args.layers, by_word=args.unit == "word"
-    )
+    texts = [example.text for example in examples]
+    vectors = text_vectors(model, tokenizer, texts, args.layers, by_word=args.unit == "word")
     wanted = {word.lower() for word in args.words or ()}
     kept = [row for row, name in enumerate(vectors.names) if not wanted or name.lower() in wanted][: args.max_units]
     if len(kept) < len(vectors.names):
         print(f"{len(kept):,} of {len(vectors.names):,} {args.unit}s are shown.")
-    names, numbers = [vectors.names[row] for row in kept], [vectors.texts[row] for row in kept]
-    labels = [
-        name.lower() if wanted else examples[number].label or "" for name, number in zip(names, numbers, strict=True)
-    ]
-    layers = {layer: values[kept] for layer, values in vectors.layers.items()}
-    return Vectors(layers, names, numbers, [vectors.contexts[row] for row in kept]), labels
+    vectors = vectors.of(kept)
+    if wanted:
+        return vectors, [name.lower() for name in vectors.names]
+    return vectors, [examples[number].label or "" for number in vectors.texts]
 
 
 def _place(text: str, ends_word: bool | None) -> str:
@@ -108,32 +102,29 @@ def _place(text: str, ends_word: bool | None) -> str:
 
 
 def _neighbours(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer) -> dict[str, Any]:
-    def rows_of(names: list[str], near: Iterable[tuple[int, float]]) -> list[dict[str, Any]]:
-        return [{"name": names[row], "cosine": cosine} for row, cosine in near]
+    """What is near to words, and analogies; printed, too."""
+
+    def rows_of(title: str, names: list[str], near: Iterable[tuple[int, float]]) -> list[dict[str, Any]]:
+        rows = [{"name": names[row], "cosine": cosine} for row, cosine in near]
+        print(f"{title}\n" + "\n".join(f"  {row['cosine']:.3f}  {row['name']}" for row in rows))
+        return rows
 
     static, found = token_vectors(model, tokenizer), {}
     table = static.layers[0]
     if args.analogy:
         rows = [token_row(tokenizer, static, word) for word in args.analogy]
-        first, second, third = args.analogy
-        name = f"{first} : {second} = {third} : ?"
-        found[name] = rows_of(static.names, analogy(table, *rows, args.count))
-        _tell(name, found[name])
+        name = "{} : {} = {} : ?".format(*args.analogy)
+        found[name] = rows_of(name, static.names, analogy(table, *rows, args.count))
     texts = [example.text for example in args.examples]
     context = text_vectors(model, tokenizer, texts, args.layers, by_word=True) if args.nearest else None
     for word in args.nearest or ():
         row = token_row(tokenizer, static, word)
-        found[word] = {"static": rows_of(static.names, nearest(table, table[row], args.count, [row]))}
-        _tell(f"{word}, static", found[word]["static"])
-        own = [row for row, name in enumerate(context.names) if name.lower() == word.lower()][:_OCCURRENCES]
+        near = rows_of(f"{word}, static", static.names, nearest(table, table[row], args.count, [row]))
+        found[word] = {"static": near, "in context": []}
         layer, values = list(context.layers.items())[-1]
-        found[word]["in context"] = []
+        own = [row for row, name in enumerate(context.names) if name.lower() == word.lower()][:_OCCURRENCES]
         for place in own:
-            rows = rows_of(context.contexts, nearest(values, values[place], args.count, [place]))
-            found[word]["in context"].append({"context": context.contexts[place], "layer": layer, "nearest": rows})
-            _tell(f"{context.contexts[place]}, layer {layer}", rows)
+            title, near = context.contexts[place], nearest(values, values[place], args.count, [place])
+            rows = rows_of(f"{title}, layer {layer}", context.contexts, near)
+            found[word]["in context"].append({"context": title, "layer": layer, "nearest": rows})
     return found
-
-
-def _tell(name: str, rows: list[dict[str, Any]]) -> None:
-    print(f"{name}\n" + "\n".join(f"  {row['cosine']:.3f}  {row['name']}" for row in rows))

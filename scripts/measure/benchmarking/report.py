@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from hf_gpt.analysis.pictures import new_figure
+from hf_gpt.analysis.figures import new_figure
 
 from .contenders import UNSHARED
 

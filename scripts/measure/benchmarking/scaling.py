@@ -9,7 +9,7 @@ import torch
 from tqdm import tqdm
 
 from hf_gpt import GPTConfig, GPTForMultipleChoice, GPTTokenizer
-from hf_gpt.analysis.pictures import new_figure
+from hf_gpt.analysis.figures import new_figure
 from hf_gpt.tasks import load_task
 from hf_gpt.tasks.encoding import encode_rows
 from hf_gpt.trees.collators import TokenTreeCollator, collate_trees
