@@ -10,16 +10,15 @@ Continue prompts by several decoding strategies side by side, and compare what t
 Greedy, beam search, and sampling from all tokens (divided by --temperature), the likeliest (--top_k), the nucleus
 (--top_p) and the typical ones (--typical_p); with the mean log-probability of a new token under the model, and the
 share of the new 4-grams that stood there before. --stream prints the text of one strategy as it is written. Where the
-context is full, the model goes on behind its last half.
+context is full, its last half becomes the prompt.
 
-With `--compare`, measures of all texts of a strategy beside those of passages of the human text, as many and as long,
-behind as many tokens of their own: perplexity, distinct-1 and -2, self-BLEU-4, Zipf's coefficient, and the share of
+With `--compare`, measures of all texts of a strategy next to those of passages of the human text, as many and as long,
+after as many tokens of their own: perplexity, distinct-1 and -2, self-BLEU-4, Zipf's coefficient, and the share of
 texts that end in a loop (Holtzman et al., 2020), all over tokens. Without prompts, each passage begins with its own.
 """
 
 import sys
 import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,27 +29,27 @@ from ..files import flag
 from ..generation import ReadingArguments, encode
 from ..generation.comparison import compare, passages
 from ..generation.scoring import perplexity, read_lines
-from ..generation.strategies import Continuation, Strategy, continue_prompts, mean_log_probability, strategies
+from ..generation.strategies import Continuation, continue_prompts, mean_log_probability, strategies
 from ..model.modeling_gpt import GPTForCausalLM
 from ..training.text_files import iter_texts
 from . import command, parse_arguments
 
 _WIDTH = 110
-# What the output file says of a continuation.
+# What the output file holds of a continuation.
 _WRITTEN = ("text", "generated", "new_tokens", "mean_log_probability", "repetition")
+Passages = list[tuple[list[int], list[int]]]
 
 
 @dataclass(kw_only=True)
 class GenerateArguments(ReadingArguments):
     """Which language model, its prompts (texts), and where the result goes."""
 
-    max_new_tokens: int = flag(40, "Tokens behind each prompt.")
+    max_new_tokens: int = flag(40, "Tokens after each prompt.")
     strategy: str | None = flag(None, "One strategy alone; by default all.", [each.flag for each in strategies()])
     stream: bool = flag(False, "Print the text of --strategy as it is written.")
     cache_implementation: str | None = flag(
         None,
-        "Cache of generate: static is as long as the text is to become from the beginning, dynamic grows (the "
-        "default).",
+        "Cache of generate: static has its full length from the beginning, dynamic grows (the default).",
         ["dynamic", "static"],
     )
     num_samples: int = flag(1, "Continuations of each prompt by strategies that draw.")
@@ -78,8 +77,8 @@ class GenerateArguments(ReadingArguments):
         self.chosen = [each for each in chosen if self.strategy in (None, each.flag)]
         writes_more = self.strategy in (None, "beam") or self.num_samples > 1 or self.compare or self.output_file
         if self.stream and writes_more:
-            remedy = "name a --strategy other than beam, and leave out --num_samples, --compare and --output_file"
-            raise ValueError(f"--stream prints one text as it is written: {remedy}.")
+            hint = "name a --strategy other than beam, and leave out --num_samples, --compare and --output_file"
+            raise ValueError(f"--stream prints one text as it is written: {hint}.")
 
     def check_inputs(self) -> None:
         """See `ReadingArguments`; human text to compare with has prompts of its own."""
@@ -95,18 +94,17 @@ def main() -> None:
     human_texts = [text for _, text in iter_texts(args.compare, args.text_column)] if args.compare else []
     model, tokenizer = args.load()
     context = model.config.n_positions
-    room = max(context - args.max_new_tokens, context // 2)
-    human_ids = [token for text in human_texts for token in encode(tokenizer, text)]
-    human, prompts = [], []
-    if texts is not None:
-        prompts = [_prompt(encode(tokenizer, text), text, room) for text in texts]
+    longest = max(context - args.max_new_tokens, context // 2)
+    prompts = [_prompt(encode(tokenizer, text), text, longest) for text in texts or []]
+    human: Passages = []
     if args.compare:
-        human = _human_passages(args, human_ids, prompts, room)
+        human_ids = [token for text in human_texts for token in encode(tokenizer, text)]
+        human = _human_passages(args, human_ids, prompts, longest)
         prompts = prompts or [given for given, _ in human]
     if max(map(len, prompts)) + args.max_new_tokens > context:
         print(
             f"WARNING: --max_new_tokens {args.max_new_tokens} goes beyond the context of {context:,} tokens: where it "
-            f"is full, the model goes on behind the last {context // 2:,}, and has forgotten what stood before.",
+            f"is full, the last {context // 2:,} become the prompt, and what stood before is forgotten.",
             file=sys.stderr,
         )
     names = ("repetition_penalty", "no_repeat_ngram_size", "cache_implementation")
@@ -119,41 +117,42 @@ def main() -> None:
             streamer = TextStreamer(tokenizer, skip_prompt=True)
             continue_prompts(model, tokenizer, [prompt], args.chosen, *counts, streamer=streamer, **settings)
         return
-    results = continue_prompts(model, tokenizer, prompts, args.chosen, *counts, **settings)
+    found = continue_prompts(model, tokenizer, prompts, args.chosen, *counts, **settings)
+    results = dict(zip(map(str, args.chosen), found, strict=True))
     record: dict[str, Any] = {"model": args.model_name_or_path, "seed": args.seed, **settings}
     if texts is not None:
-        _print_side_by_side([tokenizer.decode(prompt) for prompt in prompts], args.chosen, results)
+        _print_side_by_side([tokenizer.decode(prompt) for prompt in prompts], results)
     if args.compare:
-        record["comparison"] = _comparison(model, human, args.chosen, results)
+        record["comparison"] = _comparison(model, human, results)
         _print_comparison(record["comparison"])
     if args.output_file:
-        written = [[{name: getattr(each, name) for name in _WRITTEN} for each in found] for found in results]
-        both = zip(map(str, args.chosen), written, strict=True)
-        args.write(record | {"strategies": [{"strategy": name, "continuations": found} for name, found in both]})
+        written = [
+            {"strategy": name, "continuations": [{key: getattr(each, key) for key in _WRITTEN} for each in continued]}
+            for name, continued in results.items()
+        ]
+        args.write(record | {"strategies": written})
 
 
-def _prompt(ids: list[int], text: str, room: int) -> list[int]:
+def _prompt(ids: list[int], text: str, longest: int) -> list[int]:
     """A prompt that fits: of one that is too long the end."""
     if not ids:
         raise ValueError(f"The prompt {text!r} has no token: write something.")
-    if len(ids) > room:
+    if len(ids) > longest:
         print(
             f"WARNING: the prompt {textwrap.shorten(text, 40, placeholder='...')!r} has {len(ids):,} tokens; "
-            f"the model reads its last {room:,}, which leaves room for --max_new_tokens.",
+            f"the model reads its last {longest:,}, so that --max_new_tokens fit.",
             file=sys.stderr,
         )
-    return ids[-room:]
+    return ids[-longest:]
 
 
-def _human_passages(
-    args: GenerateArguments, ids: list[int], prompts: Sequence[Sequence[int]], room: int
-) -> list[tuple[list[int], list[int]]]:
-    """As many as each strategy that draws writes texts, and behind as many tokens as the longest prompt has."""
+def _human_passages(args: GenerateArguments, ids: list[int], prompts: list[list[int]], longest: int) -> Passages:
+    """As many as each strategy that draws writes texts, and after as many tokens as the longest prompt has."""
     count = len(prompts) * args.num_samples if prompts else args.passages
     given = max(map(len, prompts)) if prompts else args.prompt_tokens
     if count < 2:
         raise ValueError("--compare needs two texts or more: give more prompts, --num_samples or --passages.")
-    if given > room:
+    if given > longest:
         raise ValueError(f"--prompt_tokens {given} and --max_new_tokens are more than the context: lower one of them.")
     try:
         return passages(ids, count, given, args.max_new_tokens)
@@ -161,16 +160,10 @@ def _human_passages(
         raise ValueError(f"--compare {args.compare}: {error}") from error
 
 
-def _comparison(
-    model: GPTForCausalLM,
-    human: Sequence[tuple[list[int], list[int]]],
-    chosen: Sequence[Strategy],
-    results: Sequence[Sequence[Continuation]],
-) -> list[dict[str, Any]]:
+def _comparison(model: GPTForCausalLM, human: Passages, results: dict[str, list[Continuation]]) -> list[dict]:
     """A row of measures for the human text and for each strategy."""
     scored = {"Human text": [(new, mean_log_probability(model, given, new)) for given, new in human]}
-    for strategy, continuations in zip(chosen, results, strict=True):
-        scored[str(strategy)] = [(each.ids, each.mean_log_probability) for each in continuations]
+    scored |= {name: [(each.ids, each.mean_log_probability) for each in found] for name, found in results.items()}
     rows = []
     for name, texts in scored.items():
         total, tokens = sum(len(ids) * score for ids, score in texts), sum(len(ids) for ids, _ in texts)
@@ -179,15 +172,13 @@ def _comparison(
     return rows
 
 
-def _print_side_by_side(
-    prompts: Sequence[str], chosen: Sequence[Strategy], results: Sequence[Sequence[Continuation]]
-) -> None:
+def _print_side_by_side(prompts: list[str], results: dict[str, list[Continuation]]) -> None:
     for number, prompt in enumerate(prompts):
         print(f"{textwrap.fill(f'Prompt: {prompt}', _WIDTH)}\n")
-        for strategy, continuations in zip(chosen, results, strict=True):
-            copies = len(continuations) // len(prompts)
-            print(strategy)
-            for each in continuations[number * copies :][:copies]:
+        for name, found in results.items():
+            copies = len(found) // len(prompts)
+            print(name)
+            for each in found[number * copies :][:copies]:
                 text = [textwrap.fill(line, _WIDTH - 4) for line in each.generated.splitlines()]
                 print(textwrap.indent("\n".join(text), "    "))
                 print(
@@ -197,9 +188,8 @@ def _print_side_by_side(
         print()
 
 
-def _print_comparison(rows: Sequence[dict[str, Any]]) -> None:
-    columns = [name for name in rows[0] if name != "of"]
-    width = max(len(row["of"]) for row in rows)
+def _print_comparison(rows: list[dict[str, Any]]) -> None:
+    columns, width = [name for name in rows[0] if name != "of"], max(len(row["of"]) for row in rows)
     print(f"{'':{width}}  {'  '.join(f'{name:>11}' for name in columns)}")
     for row in rows:
         cells = (row[name] for name in columns)

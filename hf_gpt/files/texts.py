@@ -99,7 +99,7 @@ def decoded(
 
 def read_text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     """Numbered lines of a text file without their line ends; a byte order mark is dropped."""
-    remedy = "Save the file as UTF-8, or with --task custom name its encoding (--encoding)."
+    remedy = "Save the file as UTF-8; where a command has --encoding, it may name another."
     with open_bytes(path) as file:
         # Decoded line by line, so that an error can name the line: a text stream decodes in blocks.
         for number, line in enumerate(iter(lambda: file.readline(LARGEST_TEXT + 1), b""), 1):

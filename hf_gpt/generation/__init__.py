@@ -9,13 +9,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from transformers import GenerationConfig
+from transformers.utils import GENERATION_CONFIG_NAME
 
 from ..conversion.tokenizers import check_ids
-from ..files import flag, write_json, write_text
+from ..files import flag, read_json, reading, write_json, write_text
 from ..loading import NamesModel
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..training.arguments import check_ranges
+
+# Of a generation configuration, whose own check looks at their values only.
+_NUMBERS = {"max_length", "max_new_tokens", "min_length", "no_repeat_ngram_size", "num_beams", "num_return_sequences"}
+_NUMBERS |= {"length_penalty", "repetition_penalty", "temperature", "top_k", "top_p", "typical_p"}
 
 
 @dataclass
@@ -43,6 +49,14 @@ class LanguageModelArguments(NamesModel):
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"--device {self.device} cannot be used: {str(error).splitlines()[0]}") from error
+        settings = self.source.folder / GENERATION_CONFIG_NAME
+        if settings.is_file():  # which from_pretrained would pass over where it is damaged
+            with reading(settings):
+                values = read_json(settings)
+                GenerationConfig(**values).validate()
+                for name in _NUMBERS & values.keys():
+                    if not isinstance(values[name], int | float | None):
+                        raise ValueError(f"{name} is {values[name]!r}, not a number")
         tokenizer = self.tokenizer_source.tokenizer()
         model = self.source.model(model_class, n_head=self.n_head)
         check_ids(model.config, tokenizer, self.model_name_or_path)
@@ -98,8 +112,8 @@ def check_predicted(ids: Sequence[int], what: str = "A text", fewest: int = 2) -
 
 def check_one_of(**inputs: object) -> None:
     """Raise a `ValueError` unless exactly one of several flags was given."""
-    flags = [f"--{name}" for name in inputs]
     given = [f"--{name}" for name, value in inputs.items() if value is not None]
     if len(given) != 1:
-        wanted = f"{', '.join(flags[:-1])} or {flags[-1]}"
-        raise ValueError(f"Give {wanted}{', not ' + ' and '.join(given) + ' together' if given else ''}.")
+        *first, last = (f"--{name}" for name in inputs)
+        together = f", not {' and '.join(given)} together" if given else ""
+        raise ValueError(f"Give {', '.join(first)} or {last}{together}.")

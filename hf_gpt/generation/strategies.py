@@ -49,15 +49,17 @@ def strategies(
     `top_p` (nucleus), and those with probability `typical_p` whose surprisal is nearest to the entropy (Meister et
     al., 2023). A `ValueError` refuses settings that `generate` could do nothing with.
     """
-    if num_beams < 2 or top_k < 1 or not 0 < top_p <= 1 or not 0 < typical_p <= 1 or not 0 < temperature < 1e3:
+    likely = 2 <= num_beams <= 1000 and top_k >= 1 and 0 < top_p <= 1 and 0 < typical_p <= 1
+    # Logits divided by less are infinite, by more all alike.
+    if not (likely and 1e-3 <= temperature <= 1e3):
         raise ValueError(
             f"{num_beams} beams, top-k {top_k}, top-p {top_p}, typical-p {typical_p}, temperature {temperature}: give "
-            "2 beams or more, top-k from 1, top-p and typical-p above 0 and up to 1, and a temperature above 0."
+            "2 to 1,000 beams, top-k from 1, top-p and typical-p above 0 and up to 1, and a temperature of 0.001 to "
+            "1,000."
         )
 
     def sampling(name: str, **settings: float) -> Strategy:
-        everything = {"do_sample": True, "top_k": 0, "top_p": 1.0}
-        return Strategy(name, {**everything, **settings, "temperature": temperature})
+        return Strategy(name, {"do_sample": True, "top_k": 0, "top_p": 1.0, **settings, "temperature": temperature})
 
     return [
         Strategy("Greedy", {"do_sample": False}),
@@ -84,7 +86,7 @@ class Continuation:
 
     @property
     def new_tokens(self) -> int:
-        """Number of tokens behind the prompt."""
+        """Number of tokens after the prompt."""
         return len(self.ids)
 
     @property
@@ -127,50 +129,43 @@ def continue_prompts(
     batches = [
         same[start : start + batch_size] for same in by_length.values() for start in range(0, len(same), batch_size)
     ]
-    results = []
-    with tqdm(
-        total=len(chosen) * len(batches), desc="generating", unit="batch", disable="streamer" in settings
-    ) as bar:
+    results, quiet = [], "streamer" in settings
+    with tqdm(total=len(chosen) * len(batches), desc="generating", unit="batch", disable=quiet) as bar:
         for strategy in chosen:
             set_seed(seed)
             copies = num_samples if strategy.is_random else 1
             rows: dict[int, list[list[int]]] = {}
             for numbers in batches:
                 given = [[*prompts[number]] for number in numbers]
-                new = _written(model, given, copies, new_tokens, **{**strategy.settings, **settings})
+                new = _generated(model, given, copies, new_tokens, **{**strategy.settings, **settings})
                 rows |= {number: new[place * copies :][:copies] for place, number in enumerate(numbers)}
                 bar.update()
-            results.append(
-                [
-                    _continuation(model, tokenizer, strategy, prompts[number], new)
-                    for number in sorted(rows)
-                    for new in rows[number]
-                ]
-            )
+            pairs = [(prompts[number], new) for number in sorted(rows) for new in rows[number]]
+            results.append([_continuation(model, tokenizer, strategy, *pair) for pair in pairs])
     return results
 
 
-def _written(
+def _generated(
     model: GPTForCausalLM, prompts: list[list[int]], copies: int, new_tokens: int, **settings: Any
 ) -> list[list[int]]:
     """The new tokens of each copy of equally long prompts."""
     context, given = model.config.n_positions, len(prompts[0])
-    inputs, room = torch.tensor(prompts, device=model.device), context - given
+    inputs, free = torch.tensor(prompts, device=model.device), context - given
     output = model.generate(
         input_ids=inputs,
         attention_mask=torch.ones_like(inputs),
-        max_new_tokens=min(new_tokens, room),
+        max_new_tokens=min(new_tokens, free),
         num_return_sequences=copies,
         **settings,
     )
     ends = model.config.eos_token_ids  # what follows one is padding
     rows = [[*takewhile(lambda token: token not in ends, row)] for row in output[:, given:].tolist()]
-    # Those that have not ended slide on.
-    going = [number for number, row in enumerate(rows) if new_tokens > room == len(row)]
-    if going:
-        tails = [[*prompts[number // copies], *rows[number]][-(context // 2) :] for number in going]
-        for number, more in zip(going, _written(model, tails, 1, new_tokens - room, **settings), strict=True):
-            rows[number] += more
+    unfinished = [number for number, row in enumerate(rows) if new_tokens > free == len(row)]
+    if unfinished:
+        tails = [[*prompts[number // copies], *rows[number]][-(context // 2) :] for number in unfinished]
+        more = _generated(model, tails, 1, new_tokens - free, **settings)
+        for number, row in zip(unfinished, more, strict=True):
+            rows[number] += row
     return rows
 
 

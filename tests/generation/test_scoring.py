@@ -351,6 +351,14 @@ def test_a_masked_language_model_is_refused(hf_gpt, tiny_checkpoint, tmp_path):
         assert "is a masked language model" in errors.splitlines()[-1]
 
 
+@pytest.mark.parametrize("content", ["{", "[]", '{"num_beams": [1]}'])
+def test_a_damaged_generation_config_is_named(hf_gpt, tiny_checkpoint, tmp_path, content):
+    folder = shutil.copytree(tiny_checkpoint, tmp_path / "damaged")
+    (folder / "generation_config.json").write_text(content)
+    status, _, errors = hf_gpt("generate", "--model_name_or_path", folder, "--text", "She ran.")
+    assert (status, "generation_config.json" in errors.splitlines()[-1]) == (2, True), errors
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

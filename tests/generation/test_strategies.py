@@ -38,8 +38,15 @@ def test_strategies_say_what_they_are():
     assert str(strategies()[4]) == "Nucleus sampling (top_p=0.9, temperature=1.0)"
     assert str(strategies(typical_p=0.3)[5]) == "Typical sampling (typical_p=0.3, temperature=1.0)"
     assert str(Strategy("Greedy", {"do_sample": False})) == "Greedy"
-    for wrong in ({"num_beams": 1}, {"top_k": 0}, {"top_p": 0.0}, {"typical_p": 1.5}, {"temperature": 0.0}):
-        with pytest.raises(ValueError, match="give 2 beams or more"):
+    for wrong in (
+        {"num_beams": 1},
+        {"top_k": 0},
+        {"top_p": 0.0},
+        {"typical_p": 1.5},
+        {"temperature": 1e-45},
+        {"num_beams": 10**5},
+    ):
+        with pytest.raises(ValueError, match="give 2 to 1,000 beams"):
             strategies(**wrong)
 
 
@@ -147,7 +154,7 @@ def test_generation_by_command(hf_gpt, tiny_checkpoint, tmp_path, tokenizer):
     flags += ("--max_new_tokens", 9, "--num_samples", 2, "--output_file", tmp_path / "out.json")
     status, printed, errors = hf_gpt(*flags)
     assert status == 0, errors
-    assert "has 70 tokens; the model reads its last 55, which leaves room for --max_new_tokens" in errors
+    assert "has 70 tokens; the model reads its last 55, so that --max_new_tokens fit" in errors
     lines = printed.splitlines()
     assert lines[0] == "Prompt: she opened the door and"
     assert lines[2] == "Greedy"
