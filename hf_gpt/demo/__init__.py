@@ -1,25 +1,21 @@
 """
-What the demonstration shows, as functions of text: continuations by several strategies, next words, choices, classes,
-labels of words, hidden words, answers, and pages on what was expected, attended to, and mattered.
+What the demonstration shows, as functions of text: continuations by several strategies, next tokens, choices, classes,
+labels of words, masked words, answers, and pages on what was expected, attended to, and mattered.
 
 `hf_gpt.demo.page` puts a page in front of them. Everything that is wrong with a text (empty, longer than the context)
 or a model (of another kind) is a `ValueError` that says what to do about it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from datasets import Dataset
 from peft import PeftModel
-from transformers import BatchEncoding, FillMaskPipeline, PreTrainedModel
-from transformers.utils import ModelOutput
+from transformers import FillMaskPipeline, PreTrainedModel
 
-from ..adapters.virtual_tokens import virtual_tokens
 from ..analysis.attention import attention_of, path_record
 from ..analysis.importance import METHODS, next_word_score, shares, word_scores
 from ..analysis.pages import render_page
-from ..evaluation.zero_shot import ZeroShotScorer, ZeroShotTransform
 from ..generation.inspection import NextToken, inspect
 from ..generation.inspection import render_page as render_expectation
 from ..generation.strategies import Continuation, Strategy, continue_prompts, strategies
@@ -27,174 +23,29 @@ from ..loading import open_source
 from ..model import modeling_gpt
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
-from ..tasks.question_answering import best_answers
-from ..trees.collators import TokenTreeCollator
 from ..trees.token_tree import TokenTree
-from ..trees.transforms import InputTransform, SpecialIds
 
-# What a request may ask for: characters for each token of the context, and rows of work side by side.
+# What a request may ask for: characters for each token of the context, and rows of work in one batch.
 CHARACTERS_PER_TOKEN = 16
 MOST_CHOICES = 20
 MOST_BEAMS = 10
 MOST_SHOWN = 64
+# Tokens of an answer.
+_LONGEST_ANSWER = 30
 
 
 class Demo:
-    """A model with its tokenizer, and what is done with texts before the model reads them; base of all kinds."""
+    """A model with its tokenizer; base of all kinds."""
 
-    joined = InputTransform.joined
+    model_class: type[GPTPreTrainedModel]
+    script = "scripts/finetune.py"
 
     def __init__(self, model: PreTrainedModel | PeftModel, tokenizer: GPTTokenizer):
         self.model = model.eval()
         self.tokenizer = tokenizer
 
-    def check_length(self, text: str, what: str) -> None:
-        """Raise a `ValueError` for a text that cannot fit into the context, before anything is done with it."""
-        context = self.model.config.n_positions
-        if len(text) > CHARACTERS_PER_TOKEN * context:
-            raise ValueError(
-                f"The {what} has {len(text):,} characters; for a context of {context} tokens at most "
-                f"{CHARACTERS_PER_TOKEN * context:,} are taken: shorten it."
-            )
-
-    def _encoded(self, text: str, what: str, **settings: bool) -> BatchEncoding:
-        """A text without special tokens, of one token at least."""
-        self.check_length(text or "", what)
-        encoded = self.tokenizer(text if text and text.strip() else "", add_special_tokens=False, **settings)
-        if not encoded["input_ids"]:
-            raise ValueError(f"The {what} is empty: write something.")
-        return encoded
-
-    def _tokens(self, text: str, what: str) -> list[int]:
-        """Token ids without special tokens, at least one."""
-        return self._encoded(text, what)["input_ids"]
-
-    def _prompt_tokens(self, prompt: str, new: int = 0) -> list[int]:
-        """Token ids of a prompt that has room for `new` more in the context."""
-        ids, context = self._tokens(prompt, "prompt"), self.model.config.n_positions
-        if len(ids) + new > context:
-            more = f" and {new} new ones are asked for" if new else ""
-            raise ValueError(
-                f"The prompt has {len(ids)} tokens{more}, more than the context of {context}: shorten the prompt"
-                f"{' or ask for fewer new tokens' if new else ''}."
-            )
-        return ids
-
-    def _choice_row(self, context: str, question: str, choices: Sequence[str]) -> dict[str, Any]:
-        """The row of an item; of context and question one may be empty."""
-        if not 2 <= len(choices) <= MOST_CHOICES:
-            raise ValueError(f"Give at least two choices and at most {MOST_CHOICES}, each on a line of its own.")
-        self.check_length("".join((context, question, *choices)), "item")
-        if not context.strip() and not question.strip():
-            raise ValueError("Give a context, a question or both: choices are scored by what stands before them.")
-        return {
-            "context": self._tokens(context, "context") if context.strip() else [],
-            "question": self._tokens(f" {question}", "question") if question.strip() else [],
-            "choices": [
-                self._tokens(f" {choice}" if "choices" in self.joined else choice, f"choice number {n}")
-                for n, choice in enumerate(choices, start=1)
-            ],
-        }
-
-    def _batch(self, transform: InputTransform | ZeroShotTransform, row: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """A batch of one row, which is refused where the transform would cut it."""
-        tree, cut = transform.fit(row)
-        if cut:
-            context = self.model.config.n_positions
-            raise ValueError(f"The text is too long for the context of {context} tokens: shorten it by {cut}.")
-        batch = TokenTreeCollator(self.tokenizer.pad_token_id, self.model.config.is_causal)([vars(tree)])
-        device = next(self.model.parameters()).device
-        return {name: value.to(device) for name, value in batch.items()}
-
-
-class LanguageModelDemo(Demo):
-    """A language model; its tokenizer is used without special tokens."""
-
-    joined = ZeroShotTransform.joined
-
-    def __init__(self, model: GPTForCausalLM, tokenizer: GPTTokenizer):
-        super().__init__(model, tokenizer)
-        self.scorer = ZeroShotScorer(model, "choices").eval()
-
     @classmethod
-    def from_pretrained(cls, name: str) -> "LanguageModelDemo":
-        """Load a folder or Hub id."""
-        source = open_source(name)
-        if source.kind == "adapter":
-            raise ValueError(f"{name} is an adapter; the language model of the demonstration is a whole model.")
-        return cls(source.model(GPTForCausalLM), source.tokenizer())
-
-    def continuations(
-        self, prompt: str, new_tokens: int, chosen: Sequence[Strategy] | None = None, seed: int = 0
-    ) -> list[Continuation]:
-        """
-        A prompt continued by each strategy (by default all), side by side; the seed is set before each, so that their
-        order does not matter.
-        """
-        ids = self._prompt_tokens(prompt, new_tokens)
-        chosen = strategies() if chosen is None else chosen
-        results = continue_prompts(self.model, self.tokenizer, [ids], chosen, new_tokens, seed)
-        return [continuation for (continuation,) in results]
-
-    @torch.no_grad()
-    def next_tokens(self, prompt: str, count: int = 10) -> list[NextToken]:
-        """
-        The likeliest tokens behind a prompt, with their probabilities as `generate` has them: tokens that the model's
-        generation configuration suppresses (its special tokens) are left out.
-        """
-        ids = self._prompt_tokens(prompt)
-        logits = self.model(torch.tensor([ids], device=self.model.device), logits_to_keep=1).logits[0, -1].float()
-        logits[self.model.generation_config.suppress_tokens or []] = float("-inf")
-        top = logits.softmax(-1).topk(min(count, len(self.tokenizer)))
-        return [
-            NextToken.of(self.tokenizer, token_id, probability)
-            for token_id, probability in zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        ]
-
-    def expectation_page(self, text: str) -> str:
-        """What was expected at each position of a text, as a page of its own."""
-        ids = self._prompt_tokens(text)
-        positions = inspect(self.model, self.tokenizer, ids)
-        return render_expectation("the model", NextToken.of(self.tokenizer, ids[0], 1.0), positions)
-
-    def attention_page(self, text: str) -> str:
-        """What every head attends to, as a page of its own; of at most `MOST_SHOWN` tokens."""
-        ids = self._prompt_tokens(text)
-        if len(ids) > MOST_SHOWN:
-            raise ValueError(f"The text has {len(ids)} tokens, and at most {MOST_SHOWN} are shown: shorten it.")
-        (path,) = attention_of(self.model, TokenTree.from_paths([ids]))
-        return render_page("attention", "Attention", {"paths": [path_record(text, path, self.tokenizer)]})
-
-    def importance_page(self, text: str, next_word: str = "") -> str:
-        """Which words spoke for the next one (the likeliest, if none is given), as a page of its own."""
-        ids = self._prompt_tokens(text, len(self._tokens(next_word, "next word")) if next_word.strip() else 1)
-        if len(ids) > MOST_SHOWN:
-            raise ValueError(f"The text has {len(ids)} tokens, and at most {MOST_SHOWN} are explained: shorten it.")
-        score, target = next_word_score(self.model, self.tokenizer, text, next_word.strip() or None)
-        words = [word.text for word in score.passage.words]
-        texts = [
-            {"words": words, "values": shares(word_scores(score, method)[0], method), "label": f"{target}, {method}"}
-            for method in METHODS
-            if method != "perturbation"  # which takes a thousand steps
-        ]
-        return render_page("coloured", "Words that mattered", {"title": "Words that mattered", "texts": texts})
-
-    @torch.no_grad()
-    def score_choices(self, context: str, question: str, choices: Sequence[str]) -> list[float]:
-        """Mean log-probability of each choice's tokens behind context and question (zero-shot)."""
-        transform = ZeroShotTransform("choices", self.model.config.n_positions)
-        batch = self._batch(transform, self._choice_row(context, question, choices))
-        return self.scorer(**batch)["logits"][0].tolist()
-
-
-class HeadDemo(Demo):
-    """A fine-tuned or masked model; base of these kinds."""
-
-    model_class: type[GPTPreTrainedModel]
-    script = "scripts/finetune.py"
-
-    @classmethod
-    def from_pretrained(cls, name: str) -> "HeadDemo":
+    def from_pretrained(cls, name: str) -> "Demo":
         """Load a folder or Hub id of `scripts/finetune.py`; an adapter is loaded on the base model that it names."""
         source = open_source(name)
         config = source.config()
@@ -204,76 +55,178 @@ class HeadDemo(Demo):
         model = source.adapted() if source.kind == "adapter" else source.model(cls.model_class)
         return cls(model, source.tokenizer())
 
-    def _logits(self, family: str, row: Mapping[str, Any]) -> torch.Tensor:
-        return self._output(family, row).logits[0].float()
+    def check(self, new: int = 0, **texts: str) -> None:
+        """Raise a `ValueError` for a text that is empty, and for texts too long for one context with `new` tokens."""
+        context, names = self.model.config.n_positions, " and ".join(texts).replace("_", " ")
+        length = sum(map(len, texts.values()))
+        if length > CHARACTERS_PER_TOKEN * context:
+            most = f"for a context of {context} tokens at most {CHARACTERS_PER_TOKEN * context:,} are taken"
+            raise ValueError(f"Too long, {length:,} characters of {names}; {most}: shorten the text.")
+        for what, text in texts.items():
+            if not text.strip():
+                raise ValueError(f"The {what.replace('_', ' ')} is empty: write something.")
+        count = sum(len(self.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts.values())
+        if count + new > context:
+            more = f" and {new} more are needed" if new else ""
+            raise ValueError(
+                f"Too long, {count} tokens of {names}{more}, for a context of {context}: shorten the text."
+            )
 
     @torch.no_grad()
-    def _output(self, family: str, row: Mapping[str, Any]) -> ModelOutput:
-        config = self.model.config
-        special = SpecialIds(config.start_token_id, config.delimiter_token_id, config.classify_token_id)
-        transform = InputTransform(family, special, config.n_positions - virtual_tokens(self.model))
-        return self.model(**self._batch(transform, row))
+    def output(self, *texts: str | list[str], unsqueeze: bool = False) -> Any:
+        """The model's output for a text, a pair, or lists of these; `unsqueeze` makes all of them one item."""
+        inputs = self.tokenizer(*texts, padding=True, return_tensors="pt")
+        device = next(self.model.parameters()).device
+        return self.model(**{name: (ids[None] if unsqueeze else ids).to(device) for name, ids in inputs.items()})
 
 
-class MultipleChoiceDemo(HeadDemo):
+class LanguageModelDemo(Demo):
+    """A language model; its tokenizer is used without special tokens."""
+
+    model_class = GPTForCausalLM
+
+    @classmethod
+    def from_pretrained(cls, name: str) -> "LanguageModelDemo":
+        """Load a folder or Hub id."""
+        source = open_source(name)
+        if source.kind == "adapter":
+            raise ValueError(f"{name} is an adapter; the language model of the demonstration is a whole model.")
+        return cls(source.model(GPTForCausalLM), source.tokenizer())
+
+    def _ids(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def continuations(
+        self, prompt: str, new_tokens: int, chosen: Sequence[Strategy] | None = None, seed: int = 0
+    ) -> list[Continuation]:
+        """
+        A prompt continued by each strategy (by default all), one next to the other; the seed is set before each, so
+        that their order does not matter.
+        """
+        self.check(new_tokens, prompt=prompt)
+        chosen = strategies() if chosen is None else chosen
+        results = continue_prompts(self.model, self.tokenizer, [self._ids(prompt)], chosen, new_tokens, seed)
+        return [continuation for (continuation,) in results]
+
+    @torch.no_grad()
+    def next_tokens(self, prompt: str, count: int = 10) -> list[NextToken]:
+        """
+        The likeliest tokens behind a prompt, with their probabilities as `generate` has them: tokens that the model's
+        generation configuration suppresses (its special tokens) are left out.
+        """
+        self.check(prompt=prompt)
+        ids = torch.tensor([self._ids(prompt)], device=self.model.device)
+        logits = self.model(ids, logits_to_keep=1).logits[0, -1].float()
+        logits[self.model.generation_config.suppress_tokens or []] = float("-inf")
+        top = logits.softmax(-1).topk(min(count, len(self.tokenizer)))
+        return [
+            NextToken.of(self.tokenizer, token_id, probability)
+            for token_id, probability in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        ]
+
+    def expectation_page(self, text: str) -> str:
+        """What was expected at each position of a text, as a page of its own."""
+        self.check(text=text)
+        ids = self._ids(text)
+        positions = inspect(self.model, self.tokenizer, ids)
+        return render_expectation("the model", NextToken.of(self.tokenizer, ids[0], 1.0), positions)
+
+    def attention_page(self, text: str) -> str:
+        """What every head attends to, as a page of its own; of at most `MOST_SHOWN` tokens."""
+        self._check_shown(text)
+        (path,) = attention_of(self.model, TokenTree.from_paths([self._ids(text)]))
+        return render_page("attention", "Attention", {"paths": [path_record(text, path, self.tokenizer)]})
+
+    def importance_page(self, text: str, next_word: str = "") -> str:
+        """Which words spoke for the next one (the likeliest, if none is given), as a page of its own."""
+        self._check_shown(text, next_word)
+        score, target = next_word_score(self.model, self.tokenizer, text, next_word.strip() or None)
+        words = [word.text for word in score.passage.words]
+        texts = [
+            {"words": words, "values": shares(word_scores(score, method)[0], method), "label": f"{target}, {method}"}
+            for method in METHODS
+            if method != "perturbation"  # which takes a thousand steps
+        ]
+        return render_page("coloured", "Words that mattered", {"title": "Words that mattered", "texts": texts})
+
+    def _check_shown(self, text: str, next_word: str = "") -> None:
+        self.check(len(self._ids(next_word[:1000])), text=text)
+        if len(self._ids(text)) > MOST_SHOWN:
+            raise ValueError(f"The text has {len(self._ids(text))} tokens, and at most {MOST_SHOWN} are shown.")
+
+    @torch.no_grad()
+    def score_choices(self, context: str, question: str, choices: Sequence[str]) -> list[float]:
+        """Mean log-probability of each choice's tokens behind context and question (zero-shot)."""
+        given, scores = " ".join(filter(None, (context.strip(), question.strip()))), []
+        _check_choices(self, given, choices)
+        before = self._ids(given)
+        for choice in choices:
+            new = torch.tensor(self._ids(choice), device=self.model.device)
+            ids = torch.cat([torch.tensor(before, device=self.model.device), new])[None]
+            log_probabilities = self.model(ids).logits[0, len(before) - 1 : -1].float().log_softmax(-1)
+            scores.append(log_probabilities.gather(-1, new[:, None]).mean().item())
+        return scores
+
+
+def _check_choices(demo: Demo, given: str, choices: Sequence[str]) -> None:
+    if not 2 <= len(choices) <= MOST_CHOICES:
+        raise ValueError(f"Give at least two choices and at most {MOST_CHOICES}, each on a line of its own.")
+    if not given:
+        raise ValueError("Give a context, a question or both: choices are scored by what stands before them.")
+    for number, choice in enumerate(choices, start=1):
+        demo.check(context=given, **{f"choice_{number}": choice})
+
+
+class MultipleChoiceDemo(Demo):
     """A fine-tuned `GPTForMultipleChoice`."""
 
     model_class = modeling_gpt.GPTForMultipleChoice
 
     def score_choices(self, context: str, question: str, choices: Sequence[str]) -> list[float]:
         """The head's logit of each choice."""
-        return self._logits("multiple-choice", self._choice_row(context, question, choices)).tolist()
+        given = " ".join(filter(None, (context.strip(), question.strip())))
+        _check_choices(self, given, choices)
+        return self.output([given] * len(choices), [*choices], unsqueeze=True).logits[0].tolist()
 
 
-class ClassifierDemo(HeadDemo):
+class ClassifierDemo(Demo):
     """A fine-tuned `GPTForSequenceClassification`."""
 
     model_class = modeling_gpt.GPTForSequenceClassification
-
-    @property
-    def label_names(self) -> list[str]:
-        """The labels, in the order of the logits."""
-        return [self.model.config.id2label[index] for index in range(self.model.config.num_labels)]
 
     def classify(self, text: str, second: str = "", both_orders: bool = False) -> dict[str, float]:
         """
         The probability of every label for a text, or a pair of texts, with `both_orders` one without order
         (similarity); for regression and ordinal tasks, the score under the name `score`.
         """
-        first = self._tokens(text, "text")
-        if not second.strip():
-            if both_orders:
-                raise ValueError("Two orders need two texts: give the second one.")
-            logits = self._logits("classification", {"text": first})
-        else:
-            row = {"premise": first, "hypothesis": self._tokens(second, "second text")}
-            logits = self._logits("similarity" if both_orders else "entailment", row)
-        problem_type = self.model.config.problem_type
-        if problem_type == "ordinal":
+        texts = [text, *([second] if second.strip() else [])]
+        if both_orders and len(texts) < 2:
+            raise ValueError("Two orders need two texts: give the second one.")
+        self.check(len(texts) + 1, **dict(zip(("text", "second_text"), texts, strict=False)))
+        output = self.output(texts, texts[::-1], unsqueeze=True) if both_orders else self.output(*texts)
+        logits, config = output.logits[0].float(), self.model.config
+        if config.problem_type == "ordinal":
             return {"score": float(logits.softmax(-1) @ torch.arange(len(logits), dtype=torch.float))}
-        if problem_type == "regression" or len(logits) == 1:
+        if config.problem_type == "regression" or len(logits) == 1:
             return {"score": logits[0].item()}
-        is_multi_label = problem_type == "multi_label_classification"
+        is_multi_label = config.problem_type == "multi_label_classification"
         probabilities = logits.sigmoid() if is_multi_label else logits.softmax(-1)
-        return dict(zip(self.label_names, probabilities.tolist(), strict=True))
+        return {config.id2label[index]: value for index, value in enumerate(probabilities.tolist())}
 
 
-class TaggerDemo(HeadDemo):
+class TaggerDemo(Demo):
     """A fine-tuned `GPTForTokenClassification`."""
 
     model_class = modeling_gpt.GPTForTokenClassification
 
-    @torch.no_grad()
     def tag(self, text: str) -> list[tuple[str, str | None]]:
         """
         The text in parts, each word with its label, read at the word's last token; what is `O` or stands between words
         has none.
         """
-        count, room = len(self._tokens(text, "text")), self.model.config.n_positions - virtual_tokens(self.model) - 2
-        if count > room:
-            raise ValueError(f"The text has {count} tokens, and {room} fit into the context: shorten it.")
-        encoded = self.tokenizer(text, return_tensors="pt")
-        labels = self.model(encoded["input_ids"].to(self.model.device)).logits[0].argmax(-1).tolist()
+        self.check(2, text=text)
+        encoded = self.tokenizer(text)
+        labels = self.output(text).logits[0].argmax(-1).tolist()
         names, parts, end = self.model.config.id2label, [], 0
         # A later token of a word takes the place of those before it.
         last = {word: token for token, word in enumerate(encoded.word_ids()) if word is not None}
@@ -285,27 +238,25 @@ class TaggerDemo(HeadDemo):
         return [*parts, (text[end:], None)] if text[end:] else parts
 
 
-class QuestionAnsweringDemo(HeadDemo):
+class QuestionAnsweringDemo(Demo):
     """A fine-tuned `GPTForQuestionAnswering`."""
 
     model_class = modeling_gpt.GPTForQuestionAnswering
 
     def answer(self, question: str, passage: str) -> tuple[str, float]:
-        """
-        The likeliest span of the passage, which may be longer than the context, and its probability.
-
-        Raises:
-            ValueError: if a text is missing or too long.
-        """
-        ids, found = self._tokens(question, "question"), self._encoded(passage, "passage", return_offsets_mapping=True)
-        starts, ends = map(list, zip(*found["offset_mapping"], strict=True))
-        output = self._output("question-answering", {"question": ids, "passage": found["input_ids"]})
-        logits = torch.stack([output.start_logits, output.end_logits], dim=-1)  # (1, tokens, 2)
-        rows = Dataset.from_dict({"passage": [passage], "token_starts": [starts], "token_ends": [ends]})
-        return next(best_answers(rows, logits.float().cpu().numpy()))
+        """The likeliest span of a passage that fits into the context behind the question, and its probability."""
+        self.check(3, question=question, passage=passage)
+        encoded = self.tokenizer(question, passage)
+        output = self.output(question, passage)
+        tokens = [index for index, sequence in enumerate(encoded.sequence_ids()) if sequence == 1]  # of the passage
+        starts, ends = (side[0, tokens].softmax(-1) for side in (output.start_logits, output.end_logits))
+        spans = (starts[:, None] * ends).triu().tril(_LONGEST_ANSWER - 1)  # (first token, last token)
+        first, last = divmod(int(spans.argmax()), len(tokens))
+        start, stop = (encoded.token_to_chars(tokens[place]) for place in (first, last))
+        return passage[start.start : stop.end].strip(), spans.max().item()
 
 
-class FillMaskDemo(HeadDemo):
+class FillMaskDemo(Demo):
     """A `GPTForMaskedLM`."""
 
     model_class = modeling_gpt.GPTForMaskedLM
@@ -318,12 +269,12 @@ class FillMaskDemo(HeadDemo):
         mask = self.tokenizer.mask_token
         if text.count(mask) != 1:
             raise ValueError(f"Write {mask} once, in the place of the word that is to be guessed.")
-        self._prompt_tokens(text)
+        self.check(text=text)
         return FillMaskPipeline(model=self.model, tokenizer=self.tokenizer)(text, top_k=count)
 
 
 # The models with heads that a page may show, by the names of their flags.
-HEAD_DEMOS: dict[str, type[HeadDemo]] = {
+HEAD_DEMOS: dict[str, type[Demo]] = {
     "classifier": ClassifierDemo,
     "multiple_choice": MultipleChoiceDemo,
     "tagger": TaggerDemo,

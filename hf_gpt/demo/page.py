@@ -38,27 +38,19 @@ from . import (
 if TYPE_CHECKING:
     from gradio import Blocks
 
-_BAR = 20
+_PROMPT = "She opened the door and"
 _SENTENCE = "She opened the door and looked at the table."
 _FRAME = "width: 100%; height: 42em; border: 0; background: white;"
 _LONGEST_QUEUE = 32
-_EIGHTHS = ("", *"▏▎▍▌▋▊▉")
 _PACKAGE = Path(__file__).resolve().parents[1]
-
-_HOW_TO_GET_A_CLASSIFIER = """This page was started without a classifier. Fine-tune one and name its folder:
-
-```bash
-python scripts/finetune.py --config scripts/configs/questions.yaml --output_dir outputs/questions
-python scripts/demo.py --model_name_or_path {model} --classifier outputs/questions
-```"""
+_COMPARED = ["Strategy", "Text", "New tokens", "Mean log-probability", "Repeated 4-grams", "Depends on the seed"]
 
 
 @dataclass(frozen=True)
 class Demos:
     """
-    The models of a page: the language model, with its folder or Hub id as `name`, is for all tabs but classification;
-    `multiple_choice` scores choices instead of it, and `tagger`, `fill_mask` and `question_answering` have tabs of
-    their own.
+    The models of a page: the language model, with its folder or Hub id as `name`, is for all tabs but those of
+    fine-tuned models, each of which has a tab of its own; `multiple_choice` scores choices instead of it.
     """
 
     name: str
@@ -89,45 +81,33 @@ class Demos:
         top_p: float,
         typical_p: float,
         temperature: float,
-    ) -> list[Any]:
-        """The text of each strategy, then the rows of the table that compares them."""
+    ) -> list[list[Any]]:
+        """A row for each strategy, with its text and figures."""
         if num_beams > MOST_BEAMS:
             raise ValueError(f"{int(num_beams)} beams: at most {MOST_BEAMS} are searched here.")
         chosen = strategies(int(num_beams), int(top_k), float(top_p), float(typical_p), float(temperature))
-        results = self.language_model.continuations(prompt, int(new_tokens), chosen, int(seed or 0))
-        table = [
+        return [
             [
-                str(result.strategy),
-                result.new_tokens,
-                f"{result.mean_log_probability:.2f}",
-                f"{result.repetition:.0%}",
-                "yes" if result.strategy.is_random else "no",
+                *(str(result.strategy), result.text, result.new_tokens, f"{result.mean_log_probability:.2f}"),
+                *(f"{result.repetition:.0%}", "yes" if result.strategy.is_random else "no"),
             ]
-            for result in results
+            for result in self.language_model.continuations(prompt, int(new_tokens), chosen, int(seed or 0))
         ]
-        return [*(result.text for result in results), table]
 
     def next_tokens(self, prompt: str) -> list[list[Any]]:
-        """Rows of rank, token, probability, running sum, and a bar that is full for the first."""
+        """Rows of rank, token, probability and running sum."""
         rows, total = [], 0.0
-        tokens = self.language_model.next_tokens(prompt)
-        for rank, token in enumerate(tokens, start=1):
+        for rank, token in enumerate(self.language_model.next_tokens(prompt), start=1):
             total += token.probability
-            bar = _bar(token.probability / tokens[0].probability)
-            rows.append([rank, str(token), f"{token.probability:.2%}", f"{total:.2%}", bar])
+            rows.append([rank, str(token), f"{token.probability:.2%}", f"{total:.2%}"])
         return rows
 
-    def score_choices(self, context: str, question: str, choices: str) -> tuple[str, list[list[Any]]]:
-        """The best choice, and rows of choice, score, share and bar; `choices` has one on each line."""
-        self.language_model.check_length(choices, "text of the choices")
+    def score_choices(self, context: str, question: str, choices: str) -> list[list[Any]]:
+        """Rows of choice, score and share, the best first; `choices` has one on each line."""
         texts = [line.strip() for line in choices.splitlines() if line.strip()]
-        scorer = self.multiple_choice or self.language_model
-        scores = scorer.score_choices(context, question, texts)
-        rows = [
-            [text, f"{score:.3f}", f"{share:.1%}", _bar(share)]
-            for text, score, share in zip(texts, scores, softmax(scores).tolist(), strict=True)
-        ]
-        return texts[scores.index(max(scores))], rows
+        scores = (self.multiple_choice or self.language_model).score_choices(context, question, texts)
+        rows = zip(texts, scores, softmax(scores).tolist(), strict=True)
+        return [[text, f"{score:.3f}", f"{share:.1%}"] for text, score, share in sorted(rows, key=lambda row: -row[1])]
 
     def classify(self, text: str, second: str, both_orders: bool) -> dict[str, float] | str:
         """Probabilities by label, or the number of a regression."""
@@ -135,13 +115,9 @@ class Demos:
         return f"{result['score']:.3f}" if list(result) == ["score"] else result
 
     def guesses(self, text: str) -> list[list[Any]]:
-        """Rows of rank, token, probability and a bar that is full for the first."""
-        found = self.fill_mask.guesses(text)
-        largest = found[0]["score"]
-        return [
-            [rank, guess["token_str"], f"{guess['score']:.2%}", _bar(guess["score"] / largest)]
-            for rank, guess in enumerate(found, start=1)
-        ]
+        """Rows of rank, token and probability."""
+        found = enumerate(self.fill_mask.guesses(text), start=1)
+        return [[rank, guess["token_str"], f"{guess['score']:.2%}"] for rank, guess in found]
 
     def answer(self, question: str, passage: str) -> tuple[str, str]:
         """The answer, and its probability."""
@@ -152,157 +128,108 @@ class Demos:
 def build_app(demos: Demos) -> "Blocks":
     """The page, with a tab for everything that the models can do; a `ValueError` if gradio is not installed."""
     gr = import_gradio()
-    language_model = demos.language_model
-    config = language_model.model.config
-    with gr.Blocks(title="hf_gpt", analytics_enabled=False) as app:
-        gr.Markdown(
-            f"# The original GPT\n`{Path(demos.name).name}`: {config.n_layer} blocks of width {config.n_embd}, a "
-            f"context of {config.n_positions} tokens. It reads and writes lower case."
+    tabs = _language_model_tabs(gr, demos) | _head_tabs(gr, demos)
+    pages = [
+        gr.Interface(
+            _shown(gr, function), inputs, outputs, description=about, api_name=function.__name__, flagging_mode="never"
         )
-        tabs: dict[str, Callable] = {"Generation": _generation_tab, "Next token": _next_token_tab}
-        for name, (about, function, inputs) in _pages(language_model).items():
-            tabs[name] = functools.partial(_page_tab, about=about, function=function, inputs=inputs)
-        tabs |= {"Multiple choice": _choices_tab, "Classification": _classification_tab}
-        tabs |= {"Tagging": _tagging_tab} if demos.tagger else {}
-        tabs |= {"Masked word": _mask_tab} if demos.fill_mask else {}
-        tabs |= {"Questions": _questions_tab} if demos.question_answering else {}
-        for name, tab in tabs.items():
-            with gr.Tab(name):
-                tab(gr, demos)
-    # Who comes when so many wait is told so, instead of waiting behind them.
+        for about, function, inputs, outputs in tabs.values()
+    ]
+    app = gr.TabbedInterface(
+        pages, [*tabs], title=f"The original GPT: {Path(demos.name).name}", analytics_enabled=False
+    )
+    # Whoever comes when so many wait gets a message, instead of waiting behind them.
     return app.queue(max_size=_LONGEST_QUEUE)
 
 
-def _generation_tab(gr: Any, demos: Demos) -> None:
-    longest = min(200, demos.language_model.model.config.n_positions - 1)
-    prompt = gr.Textbox("She opened the door and", label="Prompt", lines=2)
-    with gr.Row():
-        settings = [
-            gr.Slider(1, longest, min(40, longest), step=1, label="New tokens"),
-            gr.Slider(2, MOST_BEAMS, 4, step=1, label="Beams"),
-            gr.Number(0, precision=0, label="Seed"),
-        ]
-    with gr.Row():
-        settings += [
-            gr.Slider(1, 200, 40, step=1, label="Top-k"),
-            gr.Slider(0.05, 1, 0.9, step=0.05, label="Top-p (nucleus)"),
-            gr.Slider(0.05, 1, 0.95, step=0.05, label="Typical probability"),
-            gr.Slider(0.1, 2, 1.0, step=0.1, label="Temperature"),
-        ]
-    button = gr.Button("Generate", variant="primary")
-    names = [strategy.name for strategy in strategies()]
-    texts = []
-    for pair in zip(names[::2], names[1::2], strict=True):
-        with gr.Row(equal_height=True):
-            texts += [gr.Textbox(label=name, lines=5, max_lines=12, interactive=False) for name in pair]
-    columns = {"New tokens": 15, "Mean log-probability": 15, "Repeated 4-grams": 15, "Depends on the seed": 15}
-    table = _table(gr, "Compared", {"Strategy": 40} | columns)
-    inputs = [prompt, *settings]
-    triggers = [button.click, prompt.submit]
-    gr.on(triggers, _shown(gr, demos.generate), inputs, [*texts, table], api_name="generate")
+# Of a tab: what it says, the function, and the components of its inputs and outputs.
+_Tab = tuple[str, Callable[..., Any], list[Any], list[Any]]
 
 
-def _next_token_tab(gr: Any, demos: Demos) -> None:
-    prompt = gr.Textbox("She opened the door and", label="Prompt", lines=2)
-    button = gr.Button("Show the next token", variant="primary")
-    columns = {"Rank": 10, "Token": 25, "Probability": 15, "Together": 15, "": 35}
-    table = _table(gr, "The ten likeliest tokens (… goes on within the word)", columns)
-    gr.on([button.click, prompt.submit], _shown(gr, demos.next_tokens), prompt, table, api_name="next_tokens")
-
-
-def _pages(model: LanguageModelDemo) -> dict[str, tuple[str, Callable[..., str], dict[str, str]]]:
-    """Of each tab that shows a page of its own: what it says, what makes it, and labels and values of the inputs."""
+def _language_model_tabs(gr: Any, demos: Demos) -> dict[str, _Tab]:
+    model = demos.language_model
+    longest = min(200, model.model.config.n_positions - 1)
+    settings = [
+        gr.Textbox(_PROMPT, label="Prompt", lines=2),
+        gr.Slider(1, longest, min(40, longest), step=1, label="New tokens"),
+        gr.Slider(2, MOST_BEAMS, 4, step=1, label="Beams"),
+        gr.Number(0, precision=0, label="Seed"),
+        gr.Slider(1, 200, 40, step=1, label="Top-k"),
+        gr.Slider(0.05, 1, 0.9, step=0.05, label="Top-p (nucleus)"),
+        gr.Slider(0.05, 1, 0.95, step=0.05, label="Typical probability"),
+        gr.Slider(0.1, 2, 1.0, step=0.1, label="Temperature"),
+    ]
+    likeliest = "The ten likeliest tokens behind the prompt; … continues within the word."
+    scored = (
+        "A fine-tuned head scores the choices."
+        if demos.multiple_choice
+        else (
+            "Zero-shot: the score of a choice is the mean log-probability of its tokens behind context and question."
+        )
+    )
+    choices = [
+        gr.Textbox("The rain fell all night. In the morning the streets were", label="Context", lines=3),
+        gr.Textbox("", label="Question (may stay empty)"),
+        gr.Textbox("wet.\nmade of cheese.", label="Choices, one a line", lines=4),
+    ]
+    prompt, next_word = gr.Textbox(_PROMPT, label="Text"), gr.Textbox("", label="Next word (by default the likeliest)")
     mattered = "Which words spoke for the next one, by four methods: red speaks for it, blue against."
-    next_word = {"Text": "She opened the door and", "Next word (by default the likeliest)": ""}
+    table = functools.partial(gr.Dataframe, interactive=False, wrap=True)
     return {
-        "Each position": ("What was expected at each position.", model.expectation_page, {"Text": _SENTENCE}),
-        "Attention": ("What every head of every block attends to.", model.attention_page, {"Text": _SENTENCE}),
-        "Importance": (mattered, model.importance_page, next_word),
+        "Generation": ("Decoding strategies side by side.", demos.generate, settings, [table(headers=_COMPARED)]),
+        "Next token": (
+            likeliest,
+            demos.next_tokens,
+            [gr.Textbox(_PROMPT, label="Prompt", lines=2)],
+            [table(headers=["Rank", "Token", "Probability", "Together"])],
+        ),
+        "Each position": _page(gr, "What was expected at each position.", model.expectation_page),
+        "Attention": _page(gr, "What every head of every block attends to.", model.attention_page),
+        "Importance": _page(gr, mattered, model.importance_page, [prompt, next_word]),
+        "Multiple choice": (
+            f"{scored} The share is a softmax over the scores.",
+            demos.score_choices,
+            choices,
+            [table(headers=["Choice", "Score", "Share"])],
+        ),
     }
 
 
-def _page_tab(gr: Any, demos: Demos, about: str, function: Callable[..., str], inputs: dict[str, str]) -> None:
-    gr.Markdown(about)
-    texts = [gr.Textbox(value, label=label, lines=1 + bool(value)) for label, value in inputs.items()]
-    button = gr.Button("Show", variant="primary")
-    page = gr.HTML()
+def _head_tabs(gr: Any, demos: Demos) -> dict[str, _Tab]:
+    tabs: dict[str, _Tab] = {}
+    if demos.classifier:
+        texts = [gr.Textbox("Who wrote the first novel?", label="Text", lines=3)]
+        texts += [gr.Textbox("", label="Second text, for models of pairs", lines=2)]
+        texts += [gr.Checkbox(False, label="The order does not matter (similarity)")]
+        about = f"Labels: {', '.join(demos.classifier.model.config.id2label.values())}."
+        tabs["Classification"] = (about, demos.classify, texts, [gr.Label(label="Probabilities, or the score")])
+    if demos.tagger:
+        parts = gr.HighlightedText(label="Words with their labels", show_legend=True)
+        about = "Every word has the colour of its label, which is read before the words behind it."
+        tabs["Tagging"] = (about, demos.tagger.tag, [gr.Textbox(_SENTENCE, label="Text", lines=3)], [parts])
+    if demos.fill_mask:
+        mask = demos.fill_mask.tokenizer.mask_token
+        text = gr.Textbox(f"She opened the {mask} and looked out.", label="Text", lines=2)
+        table = gr.Dataframe(headers=["Rank", "Token", "Probability"], interactive=False)
+        about = f"The likeliest words in the place of `{mask}`, by a model that reads from both sides."
+        tabs["Masked word"] = (about, demos.guesses, [text], [table])
+    if demos.question_answering:
+        texts = [gr.Textbox("Where does Mary live?", label="Question")]
+        texts += [gr.Textbox("Mary lives in the old house. John lives in the garden.", label="Passage", lines=5)]
+        about = "The words of the passage that answer the question, read from left to right behind it."
+        tabs["Questions"] = (about, demos.answer, texts, [gr.Textbox(label="Answer"), gr.Textbox(label="Probability")])
+    return tabs
+
+
+def _page(gr: Any, about: str, function: Callable[..., str], inputs: list[Any] | None = None) -> _Tab:
+    """A tab that shows a page of its own, whose style and script stay within a frame."""
 
     @functools.wraps(function)
     def framed(*values: str) -> str:
-        # Its style and script stay within the frame.
         document = html.escape(function(*values))
         return f'<iframe sandbox="allow-scripts" title="{about}" style="{_FRAME}" srcdoc="{document}"></iframe>'
 
-    triggers = [button.click, *(text.submit for text in texts)]
-    gr.on(triggers, _shown(gr, framed), texts, page, api_name=function.__name__)
-
-
-def _choices_tab(gr: Any, demos: Demos) -> None:
-    tuned = demos.multiple_choice is not None
-    gr.Markdown(
-        "A fine-tuned head scores the choices; the share is the softmax of its logits."
-        if tuned
-        else "Zero-shot: the score of a choice is the mean log-probability of its tokens behind context and question; "
-        "the share is a softmax over the scores. `--multiple_choice FOLDER` puts a fine-tuned model here."
-    )
-    context = gr.Textbox("The rain fell all night. In the morning the streets were", label="Context", lines=3)
-    question = gr.Textbox("", label="Question (may stay empty)")
-    choices = gr.Textbox("wet.\nmade of cheese.", label="Choices, one a line", lines=4)
-    button = gr.Button("Score", variant="primary")
-    best = gr.Textbox(label="Best choice", interactive=False)
-    columns = {"Choice": 40, "Logit" if tuned else "Mean log-probability": 20, "Share": 10, "": 30}
-    table = _table(gr, "Choices", columns)
-    inputs = [context, question, choices]
-    button.click(_shown(gr, demos.score_choices), inputs, [best, table], api_name="score_choices")
-
-
-def _classification_tab(gr: Any, demos: Demos) -> None:
-    if demos.classifier is None:
-        gr.Markdown(_HOW_TO_GET_A_CLASSIFIER.format(model=demos.name))
-        return
-    gr.Markdown(f"Labels: {', '.join(demos.classifier.label_names)}.")
-    text = gr.Textbox("Who wrote the first novel?", label="Text", lines=3)
-    with gr.Accordion("For models of pairs", open=False):
-        second = gr.Textbox("", label="Second text (hypothesis)", lines=2)
-        both_orders = gr.Checkbox(False, label="The order does not matter (similarity)")
-    button = gr.Button("Classify", variant="primary")
-    result = gr.Label(label="Probabilities, or the score")
-    inputs = [text, second, both_orders]
-    button.click(_shown(gr, demos.classify), inputs, result, api_name="classify")
-
-
-def _tagging_tab(gr: Any, demos: Demos) -> None:
-    gr.Markdown("Every word has the colour of its label, which is read before the words behind it.")
-    text = gr.Textbox(_SENTENCE, label="Text", lines=3)
-    button = gr.Button("Tag", variant="primary")
-    result = gr.HighlightedText(label="Words with their labels", show_legend=True)
-    gr.on([button.click, text.submit], _shown(gr, demos.tagger.tag), text, result, api_name="tag")
-
-
-def _mask_tab(gr: Any, demos: Demos) -> None:
-    mask = demos.fill_mask.tokenizer.mask_token
-    gr.Markdown(f"The likeliest words in the place of `{mask}`, by a model that reads from both sides.")
-    text = gr.Textbox(f"She opened the {mask} and looked out.", label="Text", lines=2)
-    button = gr.Button("Guess", variant="primary")
-    table = _table(gr, "The ten likeliest tokens", {"Rank": 10, "Token": 30, "Probability": 20, "": 40})
-    gr.on([button.click, text.submit], _shown(gr, demos.guesses), text, table, api_name="guesses")
-
-
-def _questions_tab(gr: Any, demos: Demos) -> None:
-    gr.Markdown("The words of the passage that answer the question, read from left to right behind it.")
-    passage = gr.Textbox("Mary lives in the old house. John lives in the garden.", label="Passage", lines=5)
-    question = gr.Textbox("Where does Mary live?", label="Question")
-    button = gr.Button("Answer", variant="primary")
-    answer = gr.Textbox(label="Answer", interactive=False)
-    probability = gr.Textbox(label="Probability", interactive=False)
-    triggers = [button.click, question.submit]
-    gr.on(triggers, _shown(gr, demos.answer), [question, passage], [answer, probability], api_name="answer")
-
-
-def _table(gr: Any, label: str, columns: dict[str, int]) -> Any:
-    """A table whose columns have these names and widths in percent."""
-    widths = [f"{width}%" for width in columns.values()]
-    return gr.Dataframe(headers=[*columns], label=label, interactive=False, wrap=True, column_widths=widths)
+    return about, framed, inputs or [gr.Textbox(_SENTENCE, label="Text", lines=2)], [gr.HTML()]
 
 
 def _shown(gr: Any, function: Callable) -> Callable:
@@ -324,12 +251,6 @@ def import_gradio() -> Any:
         return importlib.import_module("gradio")
     except ImportError as error:
         raise ValueError('The demonstration needs gradio: pip install -e ".[demo]"') from error
-
-
-def _bar(share: float) -> str:
-    """A bar of at most `_BAR` characters, in steps of an eighth of one."""
-    full, eighths = divmod(round(share * _BAR * 8), 8)
-    return "█" * full + _EIGHTHS[eighths]
 
 
 def export_space(folder: str | Path, model_name_or_path: str, **heads: str | None) -> list[Path]:

@@ -36,7 +36,7 @@ from hf_gpt.demo.page import Demos, build_app, export_space
 from hf_gpt.generation.strategies import strategies
 from hf_gpt.hub.code import add_code
 
-from ..support.runs import REPOSITORY, finetune
+from ..support.runs import REPOSITORY
 
 PROMPT = "She opened the door and"
 
@@ -47,7 +47,7 @@ def language_model(tiny_checkpoint) -> LanguageModelDemo:
 
 
 def save_head(folder: Path, target: Path, model_class: type, **settings) -> str:
-    """A new head on the tiny model, beside its tokenizer."""
+    """A new head on the tiny model, next to its tokenizer."""
     torch.manual_seed(0)
     model = model_class.from_pretrained(folder, **settings)
     torch.nn.init.normal_(model.score.weight)
@@ -139,43 +139,41 @@ def test_next_tokens_leave_out_what_generation_suppresses(tiny_checkpoint):
     suppressed = language_model.tokenizer.convert_tokens_to_ids(first[0].text + "</w>" * first[0].ends_word)
     settings = language_model.model.generation_config
     settings.suppress_tokens = [*settings.suppress_tokens, suppressed]
-    second = language_model.next_tokens(PROMPT, 2)
-    assert [token.text for token in second] == [token.text for token in first[1:]]
-    ratio = second[0].probability / first[1].probability
-    assert ratio == pytest.approx(1 / (1 - first[0].probability), rel=1e-4)
+    assert [token.text for token in language_model.next_tokens(PROMPT, 2)] == [token.text for token in first[1:]]
 
 
-def test_what_is_wrong_with_a_prompt(language_model):
-    for empty in ("", "  \n"):
-        with pytest.raises(ValueError, match="The prompt is empty"):
-            language_model.continuations(empty, 5)
-        with pytest.raises(ValueError, match="The prompt is empty"):
-            language_model.next_tokens(empty)
-    with pytest.raises(ValueError, match=r"60 tokens and 5 new ones.* context of 64: shorten .* or ask for fewer"):
-        language_model.continuations("yes " * 60, 5)
-    with pytest.raises(ValueError, match=r"65 tokens, more than the context of 64: shorten the prompt\.$"):
-        language_model.next_tokens("yes " * 65)
-    assert len(language_model.next_tokens("yes " * 64)) == 10
+# What is asked, and what is said.
+WRONG = {
+    "empty prompt": (lambda demos: demos.next_tokens("  \n"), "The prompt is empty"),
+    "room": (
+        lambda demos: demos.language_model.continuations("yes " * 60, 5),
+        "60 tokens of prompt and 5 more are needed",
+    ),
+    "long prompt": (lambda demos: demos.next_tokens("yes " * 65), "65 tokens of prompt, for a context of 64"),
+    "characters": (lambda demos: demos.next_tokens("(" * 5000), "at most 1,024 are taken"),
+    "many choices": (lambda demos: demos.score_choices("It rained.", "", "a\n" * 21), "at most 20"),
+    "long choices": (lambda demos: demos.score_choices("'" * 5000, "", "a\nb"), "at most 1,024 are taken"),
+    "one choice": (lambda demos: demos.score_choices("It rained.", "", "a"), "at least two choices"),
+    "no context": (lambda demos: demos.score_choices(" ", "", "a\nb"), "a context, a question or both"),
+    "beams": (lambda demos: demos.generate("yes", 5, 500, 0, 40, 0.9, 0.95, 1.0), "at most 10 are searched"),
+    "empty text": (lambda demos: demos.classify("", "", False), "The text is empty"),
+    "one of two": (lambda demos: demos.classify("a", "", True), "second one"),
+    "long text": (lambda demos: demos.classify("yes " * 63, "", False), "63 tokens of text and 2 more"),
+    "long pair": (lambda demos: demos.classify("yes " * 32, "no " * 30, False), "text and second text"),
+    "long tags": (lambda demos: demos.tagger.tag("yes " * 63), "63 tokens of text and 2 more"),
+    "no mask": (lambda demos: demos.guesses("No mask."), "Write <mask> once"),
+    "long passage": (lambda demos: demos.answer("Who?", "yes " * 70), "question and passage"),
+    "no question": (lambda demos: demos.answer("", "yes"), "The question is empty"),
+    "one token": (lambda demos: demos.language_model.expectation_page("yes"), "fewer than two tokens"),
+    "empty page": (lambda demos: demos.language_model.attention_page(" "), "text is empty"),
+}
 
 
-def test_requests_are_bounded_before_anything_is_tokenized(demos, language_model, monkeypatch):
-    def fail(*args, **kwargs):
-        raise AssertionError("it was tokenized")
-
-    monkeypatch.setattr(type(language_model.tokenizer), "__call__", fail)
-    for ask in (
-        lambda: language_model.continuations("(" * 5000, 5),
-        lambda: language_model.next_tokens("(" * 5000),
-        lambda: demos.score_choices("It rained.", "", "a\n" * 5000),
-        lambda: demos.score_choices("'" * 5000, "", "a\nb"),
-        lambda: demos.classify("'" * 5000, "", False),
-    ):
-        with pytest.raises(ValueError, match=r"characters; .* at most 1,024 are taken: shorten"):
-            ask()
-    with pytest.raises(ValueError, match="at least two choices and at most 20"):
-        demos.score_choices("It rained.", "", "a\n" * 21)
-    with pytest.raises(ValueError, match="at most 10 are searched"):
-        demos.generate("yes", 5, 500, 0, 40, 0.9, 0.95, 1.0)
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_with_a_request(demos, what):
+    ask, message = WRONG[what]
+    with pytest.raises(ValueError, match=message):
+        ask(demos)
 
 
 def test_choices_without_a_head(language_model):
@@ -187,14 +185,6 @@ def test_choices_without_a_head(language_model):
         log_probs = model(torch.tensor([[*given, *new]])).logits[0].log_softmax(-1)
         expected.append(log_probs[range(len(given) - 1, len(given) + len(new) - 1), new].mean().item())
     assert language_model.score_choices(context, "", choices) == pytest.approx(expected, abs=1e-5)
-    with pytest.raises(ValueError, match="at least two choices"):
-        language_model.score_choices(context, "", choices[:1])
-    with pytest.raises(ValueError, match="a context, a question or both"):
-        language_model.score_choices(" ", "", choices)
-    with pytest.raises(ValueError, match="choice number 2 is empty"):
-        language_model.score_choices(context, "", ["yes", " "])
-    with pytest.raises(ValueError, match=r"too long for the context of 64 tokens: shorten it by \d+"):
-        language_model.score_choices("yes " * 70, "", choices)
 
 
 def test_choices_with_a_head(choices_folder):
@@ -206,8 +196,6 @@ def test_choices_with_a_head(choices_folder):
     with torch.no_grad():
         expected = demo.model(**inputs).logits[0].tolist()
     assert demo.score_choices(context, "", choices) == pytest.approx(expected, abs=1e-5)
-    with pytest.raises(ValueError, match="too long for the context of 64 tokens"):
-        demo.score_choices("yes " * 70, "", choices)
 
 
 def test_classification(classifier_folder):
@@ -230,9 +218,6 @@ def test_classification(classifier_folder):
     assert demo.classify(texts[0])["score"] == pytest.approx(
         (one.softmax(-1) * torch.arange(3)).sum().item(), abs=1e-5
     )
-    for wrong, message in ((("",), "text is empty"), (("a", "", True), "second one"), (("yes " * 63,), "by 1")):
-        with pytest.raises(ValueError, match=message):
-            demo.classify(*wrong)
 
 
 def test_tags_of_words(tagger_folder):
@@ -253,10 +238,6 @@ def test_tags_of_words(tagger_folder):
         else:
             assert label is None
     assert any(label for _, label in parts)
-    with pytest.raises(ValueError, match="63 tokens, and 62 fit into the context"):
-        demo.tag("yes " * 63)
-    with pytest.raises(ValueError, match="text is empty"):
-        demo.tag(" ")
 
 
 def test_guesses_of_a_masked_word(masked_folder):
@@ -269,36 +250,23 @@ def test_guesses_of_a_masked_word(masked_folder):
     scores, tokens = logits.softmax(-1).topk(5)
     assert [guess["token"] for guess in found] == tokens.tolist()
     assert [guess["score"] for guess in found] == pytest.approx(scores.tolist(), rel=1e-4)
-    for wrong in ("No mask.", "<mask> <mask>"):
-        with pytest.raises(ValueError, match="Write <mask> once"):
-            demo.guesses(wrong)
-    with pytest.raises(ValueError, match="more than the context of 64"):
-        demo.guesses("yes " * 64 + "<mask>")
 
 
 def test_answers_are_spans_of_the_passage(answers_folder, demos):
-    """The likeliest pair of beginning and end among all that there are, also where the passage takes two windows."""
+    """The likeliest pair of beginning and end among all that there are."""
     demo = QuestionAnsweringDemo.from_pretrained(answers_folder)
-    question = "Who opened the door?"
-    for passage in ("Mary did. John looked out.", "Mary opened it, and John looked out of the old house. " * 6):
-        answer, probability = demo.answer(question, passage)
-        ids = demo.tokenizer(question, add_special_tokens=False)["input_ids"]
-        found = demo.tokenizer(passage, add_special_tokens=False, return_offsets_mapping=True)
-        output = demo._output("question-answering", {"question": ids, "passage": found["input_ids"]})
-        starts, ends, count = output.start_logits[0], output.end_logits[0], len(found["input_ids"])
-        assert len(starts) == count
-        pairs = starts.softmax(0)[:, None] * ends.softmax(0)
-        pairs *= torch.ones(count, count).triu() * torch.ones(count, count).tril(29)
-        first, last = divmod(int(pairs.argmax()), count)
-        places = found["offset_mapping"]
-        assert answer == passage[places[first][0] : places[last][1]].strip()
-        assert probability == pytest.approx(pairs.max().item(), rel=1e-4)
+    question, passage = "Who opened the door?", "Mary did, in the old house. John looked out."
+    answer, probability = demo.answer(question, passage)
+    encoded = demo.tokenizer(question, passage, return_offsets_mapping=True)
+    tokens = [index for index, part in enumerate(encoded.sequence_ids()) if part == 1]
+    output = demo.output(question, passage)
+    starts, ends = output.start_logits[0, tokens].softmax(0), output.end_logits[0, tokens].softmax(0)
+    pairs = {(i, j): starts[i] * ends[j] for i in range(len(tokens)) for j in range(i, min(len(tokens), i + 30))}
+    first, last = max(pairs, key=pairs.get)
+    places = [encoded["offset_mapping"][index] for index in tokens]
+    assert answer == passage[places[first][0] : places[last][1]].strip()
+    assert probability == pytest.approx(pairs[first, last].item(), rel=1e-4)
     assert demos.answer(question, passage) == (answer, f"{probability:.1%}")
-    for wrong, message in ((("", passage), "question is empty"), ((question, " "), "passage is empty")):
-        with pytest.raises(ValueError, match=message):
-            demo.answer(*wrong)
-    with pytest.raises(ValueError, match="too long for the context of 64"):
-        demo.answer("who " * 64, passage)
 
 
 def test_a_model_of_another_kind_is_refused(tiny_checkpoint, classifier_folder):
@@ -310,44 +278,19 @@ def test_a_model_of_another_kind_is_refused(tiny_checkpoint, classifier_folder):
         FillMaskDemo.from_pretrained(classifier_folder)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
-def test_an_adapter_is_loaded_on_its_base(tiny_checkpoint, tmp_path, own_datasets_cache):
-    flags = (
-        "--model_name_or_path",
-        tiny_checkpoint,
-        "--task",
-        "questions",
-        "--max_train_rows",
-        "32",
-        "--max_eval_rows",
-        "8",
-    )
-    finetune(*flags, "--adaptation", "lora", "--output_dir", tmp_path / "adapter")
-    demo = ClassifierDemo.from_pretrained(str(tmp_path / "adapter"))
-    found = demo.classify("Who wrote it?")
-    assert set(found) == {"ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"}
-    assert sum(found.values()) == pytest.approx(1, abs=1e-5)
-
-
 def test_rows_of_the_page(demos):
-    *texts, table = demos.generate(PROMPT, 5.0, 2.0, 0.0, 7.0, 0.5, 0.2, 1.0)
-    assert len(texts) == len(table) == 6
-    assert all(text.startswith("she opened the door and") for text in texts)
-    assert [row[4] for row in table] == ["no"] * 2 + ["yes"] * 4
+    table = demos.generate(PROMPT, 5.0, 2.0, 0.0, 7.0, 0.5, 0.2, 1.0)
+    assert all(row[1].startswith("she opened the door and") for row in table)
+    assert [row[5] for row in table] == ["no"] * 2 + ["yes"] * 4
     assert table[1][0] == "Beam search (num_beams=2, no_repeat_ngram_size=2)"
     rows = demos.next_tokens(PROMPT)
     assert [row[0] for row in rows] == list(range(1, 11))
     assert all("</w>" not in row[1] for row in rows)
-    assert float(rows[9][3].rstrip("%")) >= float(rows[0][2].rstrip("%"))
-    best, rows = demos.score_choices("It rained.", "", "It was wet.\n\n It was dry. \n")
-    assert [row[0] for row in rows] == ["It was wet.", "It was dry."]
-    assert best == max(rows, key=lambda row: float(row[1]))[0]
-    assert len(rows[0][3]) + len(rows[1][3]) >= 20
+    rows = demos.score_choices("It rained.", "", "It was wet.\n\n It was dry. \n")
+    assert {row[0] for row in rows} == {"It was wet.", "It was dry."}
+    assert float(rows[0][1]) >= float(rows[1][1])
     assert demos.classify("Who wrote it?", "", False).keys() == {"LOC", "NUM", "HUM"}
-    rows = demos.guesses("She opened the <mask>.")
-    assert [row[0] for row in rows] == list(range(1, 11))
-    assert rows[0][3] == "█" * 20
+    assert [row[0] for row in demos.guesses("She opened the <mask>.")] == list(range(1, 11))
 
 
 def test_the_page_has_a_tab_for_everything(demos, language_model):
@@ -358,7 +301,7 @@ def test_the_page_has_a_tab_for_everything(demos, language_model):
         *("Generation", "Next token", "Each position", "Attention", "Importance", "Multiple choice", "Classification"),
         *("Tagging", "Masked word", "Questions"),
     ]
-    assert {function.api_name for function in app.fns.values()} == {
+    assert {function.api_name for function in app.fns.values()} >= {
         "generate",
         "next_tokens",
         "expectation_page",
@@ -371,14 +314,11 @@ def test_the_page_has_a_tab_for_everything(demos, language_model):
         "answer",
     }
     without = build_app(Demos("model", language_model))
-    shown = [block.value for block in without.blocks.values() if isinstance(block, gradio.Markdown)]
-    assert any("scripts/finetune.py" in text and "--classifier" in text for text in shown)
-    assert any("Zero-shot" in text for text in shown)
-    assert {"tag", "guesses", "answer"}.isdisjoint(function.api_name for function in without.fns.values())
+    assert {"classify", "tag", "guesses", "answer"}.isdisjoint(function.api_name for function in without.fns.values())
 
 
 def test_pages_of_what_is_inside(language_model):
-    """Each stands alone; what cannot be shown is said."""
+    """Each stands alone."""
     model = language_model
     pages = [model.expectation_page(PROMPT), model.attention_page(PROMPT), model.importance_page(PROMPT, "ran")]
     for page in pages:
@@ -387,16 +327,9 @@ def test_pages_of_what_is_inside(language_model):
     assert "she" in pages[0]
     assert all(method in pages[2] for method in ("gradient", "integrated", "occlusion", "phrases", "next: ran"))
     assert "next: " in model.importance_page(PROMPT)
-    for ask, message in (
-        (lambda: model.expectation_page("yes"), "fewer than two tokens"),
-        (lambda: model.attention_page(" "), "prompt is empty"),
-        (lambda: model.importance_page("yes " * 64), "more than the context"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            ask()
 
 
-def test_without_gradio_there_is_a_remedy(demos, monkeypatch):
+def test_without_gradio_there_is_a_hint(demos, monkeypatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
     with pytest.raises(ValueError, match=r"pip install -e .*demo"):
         build_app(demos)
@@ -431,7 +364,7 @@ def test_a_space_wants_hub_ids(tmp_path, monkeypatch, name):
 
 @pytest.mark.slow
 def test_a_space_runs_on_its_own_copy(tiny_checkpoint, tmp_path):
-    """Its code is the copy beside it, not what a model's own repository carries; its models are those named."""
+    """Its code is the copy next to it, not what a model's own repository holds; its models are those named."""
     pytest.importorskip("gradio", reason='needs pip install -e ".[demo]"')
     space = tmp_path / "space"
     export_space(space, "user/model")
@@ -463,11 +396,10 @@ def test_the_command_answers_requests(tiny_checkpoint, classifier_folder, tmp_pa
         )
     try:
         client = connected(client_module, port, server, tmp_path / "log")
-        *texts, table = client.predict(PROMPT, 5, 2, 0, 10, 0.9, 0.95, 1.0, api_name="/generate")
-        assert len(texts) == len(table["data"]) == 6
+        assert len(client.predict(PROMPT, 5, 2, 0, 10, 0.9, 0.95, 1.0, api_name="/generate")["data"]) == 6
         assert len(client.predict(PROMPT, api_name="/next_tokens")["data"]) == 10
-        best, table = client.predict("It rained.", "", "It was wet.\nIt was dry.", api_name="/score_choices")
-        assert best in ("It was wet.", "It was dry.")
+        table = client.predict("It rained.", "", "It was wet.\nIt was dry.", api_name="/score_choices")
+        assert table["data"][0][0] in ("It was wet.", "It was dry.")
         found = client.predict("Who wrote it?", "", False, api_name="/classify")
         assert math.isclose(sum(entry["confidence"] for entry in found["confidences"]), 1, abs_tol=1e-4)
         with pytest.raises(Exception, match="The prompt is empty"):
