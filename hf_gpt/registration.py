@@ -130,9 +130,7 @@ def _load_pretrained_model(model: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _register_with_peft() -> None:
-    """Make peft know `HOULSBY`, `BITFIT`, the task type `GPT_TASK` and the modules of `hf_gpt` models."""
-    from peft import TaskType
-    from peft.auto import MODEL_TYPE_TO_PEFT_MODEL_MAPPING
+    """Make peft know `HOULSBY`, `BITFIT` and the modules of `hf_gpt` models."""
     from peft.utils import PeftType, constants, register_peft_method
 
     for method in ("Houlsby", "BitFit"):
@@ -142,8 +140,6 @@ def _register_with_peft() -> None:
             for part in ("Config", "Model")
         )
         register_peft_method(name=method.lower(), config_cls=config, model_cls=model)
-    _add_member(TaskType, "GPT_TASK")
-    MODEL_TYPE_TO_PEFT_MODEL_MAPPING["GPT_TASK"] = LazyClass("adapters.virtual_tokens", "PeftModelForGPTTask")
     # Our blocks have the module names of GPT-2's, so what peft adapts there by default it adapts here.
     for name, table in vars(constants).items():
         if name.startswith("TRANSFORMERS_MODELS_TO_") and isinstance(table, dict) and "gpt2" in table:
@@ -151,7 +147,7 @@ def _register_with_peft() -> None:
 
 
 def _add_member(enumeration: type[Enum], name: str) -> None:
-    """peft's lists of methods and of task types are enumerations, and `register_peft_method` takes members only."""
+    """peft's list of methods is an enumeration, and `register_peft_method` takes members only."""
     member = str.__new__(enumeration, name)
     member._name_ = member._value_ = name
     enumeration._member_names_.append(name)

@@ -5,8 +5,8 @@ Parameter-efficient fine-tuning through peft: settings of every method, loading 
     model = load_adapter("outputs/questions-lora")
     model = load_adapters({"questions": "outputs/questions-lora", "trec": "outputs/trec-lora"})
 
-peft knows `HOULSBY`, `BITFIT`, the task type `GPT_TASK` and the modules of `hf_gpt` models that its methods adapt by
-default from `hf_gpt.registration`.
+peft knows `HOULSBY`, `BITFIT` and the modules of `hf_gpt` models that its methods adapt by default from
+`hf_gpt.registration`.
 """
 
 import json
@@ -38,7 +38,6 @@ from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS
 from .methods import BitFitConfig, HoulsbyConfig
-from .virtual_tokens import GPT_TASK
 
 # The head of the task models: drawn anew for a task, so it is trained and saved whole.
 HEAD = "score"
@@ -64,6 +63,8 @@ METHODS = {
 # The methods that have a size, which is this by default.
 _SIZED = {"lora": 8, "prefix": 20, "prompt": 20, "houlsby": 32}
 _VIRTUAL = ("prefix", "prompt")
+# peft's task type of prefixes and prompts, whose model takes the inputs of any task head; and its name in hf_gpt 0.1.
+_TASK_TYPE, _TASK_TYPE_BEFORE = "SEQ_CLS", "GPT_TASK"
 _TRAINS_TOKEN_ROWS = ("lora", "houlsby", "bitfit")
 
 
@@ -83,7 +84,7 @@ def adapter_config(
     | `lora` | a product of two thin matrices for every matrix of the blocks | Hu et al. (2021) |
     | `ia3` | factors of query, key and value and of the inner feed-forward states | Liu et al. (2022) |
     | `prefix` | keys and values of virtual tokens in every block | Li and Liang (2021) |
-    | `prompt` | embeddings of virtual tokens | Lester et al. (2021) |
+    | `prompt` | embeddings of virtual tokens (without a language-model loss) | Lester et al. (2021) |
     | `houlsby` | two bottlenecks per block, and the layer norms | Houlsby et al. (2019) |
     | `bitfit` | the biases of the blocks | Ben Zaken et al. (2022) |
     | `ln` | the layer norms | Zhao et al. (2023) |
@@ -117,7 +118,7 @@ def adapter_config(
         raise ValueError(f"{size} virtual tokens leave no room in a context of {model_config.n_positions}.")
     head = [HEAD] if task_type is None else None
     if task_type is None and method in _VIRTUAL:
-        task_type = GPT_TASK
+        task_type, head = _TASK_TYPE, None  # peft adds the head
     config_class, settings = _defaults(method, model_config, size)
     settings |= {"task_type": task_type, "modules_to_save": head}
     if method == "houlsby":
@@ -158,6 +159,13 @@ def head_config(model: PeftModel) -> dict[str, Any]:
     return json.loads(base.config.to_json_string(use_diff=False)) | {"architectures": [type(base).__name__]}
 
 
+def virtual_tokens(model: nn.Module) -> int:
+    """How many positions of the context a model's adapter takes: 0 for all but prefix and prompt tuning."""
+    if not isinstance(model, PeftModel) or not model.active_peft_config.is_prompt_learning:
+        return 0
+    return model.active_peft_config.num_virtual_tokens
+
+
 def is_adapter(folder: str | os.PathLike) -> bool:
     """Whether a folder is an adapter's: it has an `adapter_config.json`."""
     return (Path(folder) / constants.CONFIG_NAME).is_file()
@@ -191,6 +199,9 @@ def _adapter_settings(folder: str | os.PathLike) -> PeftConfig:
     if not path.is_file():
         raise ValueError(f"{folder} has no {constants.CONFIG_NAME}: it is no adapter.")
     settings = read_json(path)
+    was_renamed = settings.get("task_type") == _TASK_TYPE_BEFORE
+    if was_renamed:
+        settings["task_type"] = _TASK_TYPE
     problems = adapter_problems(settings)
     if problems:
         raise ValueError(f"{path} is refused: {'; '.join(problems)}.")
@@ -206,7 +217,7 @@ def _adapter_settings(folder: str | os.PathLike) -> PeftConfig:
     given = {name: value for name, value in settings.items() if value is not None}
     check_types(path, given, get_type_hints(config_class))
     try:
-        return PeftConfig.from_pretrained(folder)
+        return PeftConfig.from_peft_type(**settings) if was_renamed else PeftConfig.from_pretrained(folder)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -296,7 +307,7 @@ def load_adapter(
         raise ValueError(f"{folder}: no base model {name} ({error}). Say where it is with base_model=.") from error
     model.name_or_path = model.config.name_or_path = name
     try:
-        adapted = PeftModel.from_pretrained(model, folder, adapter_name=adapter_name, is_trainable=is_trainable)
+        adapted = PeftModel.from_pretrained(model, folder, adapter_name, is_trainable, config=adapter)
     except Exception as error:  # of peft, which looks at nothing: KeyError, IndexError and others
         why = " ".join(str(error).split())
         raise ValueError(

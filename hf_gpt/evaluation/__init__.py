@@ -10,7 +10,7 @@ import numpy as np
 from peft import PeftModel
 from transformers import EvalPrediction
 
-from ..adapters.virtual_tokens import virtual_tokens
+from ..adapters import virtual_tokens
 from ..conversion.tokenizers import check_ids
 from ..files import METRICS, PREDICTIONS, check_empty, flag, in_output_folder, write_json
 from ..loading import load_tokenizer

@@ -18,8 +18,7 @@ from torch import nn
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from ..adapters import HEAD_CONFIG, head_config
-from ..adapters.virtual_tokens import virtual_tokens
+from ..adapters import HEAD_CONFIG, head_config, virtual_tokens
 from ..cards.base import Card
 from ..cards.callback import EMISSIONS, fill_in
 from ..cards.fine_tuned import FineTunedCard

@@ -12,7 +12,7 @@ import torch
 from huggingface_hub import ModelCard
 
 from hf_gpt import GPTTokenizer, load_adapter
-from hf_gpt.adapters import HEAD_CONFIG, METHODS, merge_adapter
+from hf_gpt.adapters import HEAD_CONFIG, METHODS, merge_adapter, virtual_tokens
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.tasks import get_task
 from hf_gpt.training.arguments import DataArguments, ModelArguments
@@ -227,11 +227,7 @@ def test_multiple_choice_with_virtual_tokens(tiny_checkpoint, tmp_path):
         finetune(*flags, "--output_dir", output, "--max_length", "35")
     record = finetune(*flags, "--output_dir", output)
     assert record["trained_parameters"] == 30 * 2 * 2 * 32 + 33
-    tokenizer = GPTTokenizer.from_pretrained(output)
-    inputs = tokenizer(["It rained."] * 2, ["She was wet.", "She was dry."], padding=True, return_tensors="pt")
-    with torch.no_grad():
-        logits = load_adapter(output)(**{name: value.unsqueeze(0) for name, value in inputs.items()}).logits
-    assert logits.shape == (1, 2)
+    assert virtual_tokens(load_adapter(output)) == 30
 
 
 def test_an_adapter_replaces_a_model(tmp_path):

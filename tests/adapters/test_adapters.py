@@ -33,9 +33,9 @@ from hf_gpt.adapters import (
     load_adapter,
     load_adapters,
     merge_adapter,
+    virtual_tokens,
 )
 from hf_gpt.adapters.methods import BitFitConfig, HoulsbyConfig
-from hf_gpt.adapters.virtual_tokens import GPT_TASK, virtual_tokens
 
 from ..support.adapters import (
     HEADS,
@@ -177,8 +177,9 @@ def test_switching_between_adapters(variant, head, base, tmp_path):
     model = others[0]
     without = load_base(head, base)
     without.score.load_state_dict(model.get_base_model().score.original_module.state_dict())
-    with model.disable_adapter():
-        assert_close(logits_of(model, batch), logits_of(without, batch))
+    if variant not in VIRTUAL:  # peft's own context manager wants a model that generates there
+        with model.disable_adapter():
+            assert_close(logits_of(model, batch), logits_of(without, batch))
     model.load_adapter(tmp_path, "second")
     assert torch.equal(logits_of(model, batch), expected[0])
     model.set_adapter("second")
@@ -280,7 +281,7 @@ def test_what_is_trained_gets_a_gradient(variant, head, base):
     model = adapted(variant, head, base, resid_pdrop=0.1).train()
     before = {name: value.clone() for name, value in model.get_base_model().state_dict().items()}
     outputs = model(**tree_batch(head), labels=LABELS)
-    assert outputs.lm_loss > 0
+    assert (outputs.lm_loss is None) == (variant == "prompt")
     outputs.loss.backward()
     for name, parameter in model.named_parameters():
         assert (parameter.grad is not None) == parameter.requires_grad, name
@@ -294,6 +295,8 @@ def test_what_is_trained_gets_a_gradient(variant, head, base):
 @every_variant
 @every_head
 def test_trees_and_padded_inputs_agree(variant, head, base):
+    if variant in VIRTUAL and head == "multiple-choice":
+        pytest.skip("peft puts virtual tokens before rows of two axes")
     model = adapted(variant, head, base).train()
     found = {}
     for kind, batch in (("tree", tree_batch(head)), ("padded", padded_batch(head))):
@@ -303,22 +306,10 @@ def test_trees_and_padded_inputs_agree(variant, head, base):
         gradients = {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
         found[kind] = outputs, gradients
     tree, padded = found["tree"], found["padded"]
-    for term in ("logits", "task_loss", "lm_loss", "loss"):
+    for term in ("logits", "task_loss", "loss") + (() if variant == "prompt" else ("lm_loss",)):
         assert_close(tree[0][term], padded[0][term])
     for name, gradient in tree[1].items():
         assert_close(gradient, padded[1][name], 1e-4)
-
-
-@pytest.mark.parametrize("variant", VIRTUAL)
-def test_left_padding_with_virtual_tokens(variant, base):
-    model = adapted(variant, "multiple-choice", base)
-    right = padded_batch("multiple-choice")
-    left = {"input_ids": torch.full_like(right["input_ids"], PAD)}
-    for row, item in enumerate(ITEMS):
-        for column, path in enumerate(item):
-            left["input_ids"][row, column, -len(path) :] = torch.tensor(path)
-    left["attention_mask"] = left["input_ids"].ne(PAD).long()
-    assert_close(logits_of(model, left), logits_of(model, right))
 
 
 def test_prefix_is_a_cache_of_keys_and_values(base):
@@ -455,46 +446,55 @@ def test_refusals(base):
         HoulsbyConfig(activation="step")
     with pytest.raises(ValueError, match="at least 1"):
         HoulsbyConfig(bottleneck_size=0)
-    with pytest.raises(TypeError, match="CAUSAL_LM"):
-        get_peft_model(
-            GPTForCausalLM.from_pretrained(base), PromptTuningConfig(task_type=GPT_TASK, num_virtual_tokens=2)
-        )
     assert set(METHODS) == {method for method, _ in VARIANTS.values()}
 
 
-def test_refusals_of_virtual_tokens(base):
+def test_virtual_tokens_take_positions(base):
     tree = tree_batch("multiple-choice")
     model = adapted("prefix", "multiple-choice", base)
     assert virtual_tokens(model) == 3
-    assert (
-        virtual_tokens(adapted("lora", "multiple-choice", base))
-        == virtual_tokens(load_base("classification", base))
-        == 0
-    )
-    with pytest.raises(ValueError, match="input_ids"):
-        model(inputs_embeds=torch.zeros(2, 4, 32), classify_index=tree["classify_index"])
-    with pytest.raises(ValueError, match="whole"):
-        model(**{name: value for name, value in tree.items() if name != "classify_index"})
-    with pytest.raises(ValueError, match="whole"):
-        model(**tree, attention_mask=torch.ones_like(tree["input_ids"]))
+    assert virtual_tokens(adapted("lora", "multiple-choice", base)) == virtual_tokens(model.get_base_model()) == 0
     with pytest.raises(ValueError, match="context of 32"):
         model(input_ids=torch.tensor([[*[1] * 29, CLASSIFY]]))
     model.get_base_model().activation_checkpointing_enable()
     with pytest.raises(ValueError, match="gradient checkpointing"):
         model.train()(**tree)
-    with pytest.raises(ValueError, match="release_quirks"):
-        adapted("prompt", "multiple-choice", base, release_quirks=True)(**tree)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [PrefixTuningConfig, PromptTuningConfig, PromptEncoderConfig],
-    ids=["prefix", "prompt", "p-tuning"],
-)
-def test_task_type_of_peft_says_what_to_take(base, config):
-    model = load_base("classification", base)
+@pytest.mark.parametrize("variant", VIRTUAL)
+@torch.no_grad()
+def test_trees_with_virtual_tokens(variant, base):
+    """Every choice of a tree has the logit of its path alone, and a prefix keeps the language-model loss."""
+    model, batch = adapted(variant, "multiple-choice", base), tree_batch("multiple-choice")
+    found = model(**batch, return_lm_loss=True)
+    assert (found.lm_loss is None) == (variant == "prompt")
+    for item, logits in zip(ITEMS, found.logits, strict=True):
+        for path, logit in zip(item, logits.tolist(), strict=False):
+            assert_close(model(input_ids=torch.tensor([path])).logits[0, 0], torch.tensor(logit))
+
+
+@pytest.mark.parametrize("config", [PrefixTuningConfig, PromptTuningConfig, PromptEncoderConfig])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_peft_settings_of_virtual_tokens(base, config, side):
+    """peft's own, on conventional inputs: the same with padding on either side as without."""
     settings = {"encoder_hidden_size": 8} if config is PromptEncoderConfig else {}
-    model = get_peft_model(model, config(task_type="SEQ_CLS", num_virtual_tokens=4, **settings))
-    batch = padded_batch("classification") | {"labels": LABELS}
-    with pytest.raises(ValueError, match=r"hf_gpt\.adapter_config"):
-        model(**batch)
+    model = load_base("classification", base)
+    model = get_peft_model(model, config(task_type="SEQ_CLS", num_virtual_tokens=4, **settings)).eval()
+    paths = [item[0] for item in ITEMS]
+    rows = [[PAD] * (8 - len(path)) + path if side == "left" else path + [PAD] * (8 - len(path)) for path in paths]
+    ids = torch.tensor(rows)
+    outputs = model(input_ids=ids, attention_mask=ids.ne(PAD).long(), labels=LABELS)
+    alone = torch.cat([model(input_ids=torch.tensor([path])).logits for path in paths])
+    assert_close(outputs.logits, alone)
+    outputs.loss.backward()
+    assert all(value.grad.any() for value in model.prompt_encoder.parameters() if value.requires_grad)
+
+
+def test_a_prefix_of_the_first_version(base, tmp_path):
+    """Its task type was one of its own."""
+    model, batch = adapted("prefix", "multiple-choice", base), tree_batch("multiple-choice")
+    save_adapter(model, tmp_path)
+    settings = json.loads((tmp_path / "adapter_config.json").read_text())
+    settings |= {"task_type": "GPT_TASK", "modules_to_save": ["score"], "base_model_name_or_path": str(base)}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(settings))
+    assert torch.equal(logits_of(load_adapter(tmp_path), batch), logits_of(model, batch))
