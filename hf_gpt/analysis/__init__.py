@@ -24,7 +24,7 @@ from ..generation.inspection import NextToken
 from ..generation.scoring import read_lines
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
-from ..tasks.readers import READERS_BY_SUFFIX, read_by_suffix
+from ..tasks.formats import READERS_BY_SUFFIX, read_by_suffix
 from .figures import check_libraries, write_figure
 
 if TYPE_CHECKING:

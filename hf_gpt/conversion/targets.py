@@ -13,7 +13,7 @@ from ..files import progress
 from ..hub.checks import TOKENIZER_FILES
 from ..model.configuration_gpt import default_generation_config
 from ..model.modeling_gpt import HEADS
-from ..tasks.families import CARRIED_DATA
+from ..tasks.catalogue import BUNDLED_DATA
 from .fast_tokenizer import disagreement, fast_tokenizer
 from .release import release_arrays, write_release
 from .sources import NEW_ROWS, TASK_HEADS, Checkpoint
@@ -146,7 +146,7 @@ def _export_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
     exported = fast_tokenizer(checkpoint.tokenizer)
     exported.save_pretrained(folder)
-    rows = (json.loads(line) for path in CARRIED_DATA.glob("*.jsonl") for line in path.open(encoding="utf-8"))
+    rows = (json.loads(line) for path in BUNDLED_DATA.glob("*.jsonl") for line in path.open(encoding="utf-8"))
     texts = [value for row in rows for value in row.values() if isinstance(value, str) and " " in value]
     checkpoint.notes.append(
         f"The tokenizer is a PreTrainedTokenizerFast: of {len(texts):,} texts that hf_gpt carries, "

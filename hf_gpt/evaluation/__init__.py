@@ -17,7 +17,7 @@ from ..loading import load_tokenizer
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData
-from ..tasks.encoding import describe_encoded
+from ..tasks.encode import describe_encoded
 from ..tasks.metrics import compute_metrics_for
 from ..tasks.report import write_predictions
 from ..tasks.spec import SPLITS, TaskSpec

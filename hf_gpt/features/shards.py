@@ -36,13 +36,13 @@ from ..files import (
     output_folder,
     read_json,
     read_text_lines,
+    reading,
     write_json,
     write_text,
 )
 from ..loading import NamesModel, Source, load_tokenizer
 from ..model.modeling_gpt import GPTModel
-from ..tasks.readers import Record, read_by_suffix
-from ..tasks.rows import field_of
+from ..tasks.formats import Record, field_of, read_by_suffix
 from ..training.arguments import check_ranges
 from . import (
     TOKEN_COLUMNS,
@@ -217,14 +217,15 @@ def read_rows(args: FeatureArguments) -> Dataset:
 def _records(file: Path, quoted: bool) -> Iterator[Record]:
     name = file.name.lower()
     if any(name.endswith(f".txt{compression}") for compression in COMPRESSIONS):
-        return (Record(str(file), number, {"text": line}) for number, line in read_text_lines(file))
+        return (Record(str(file), f"line {number}", {"text": line}) for number, line in read_text_lines(file))
     return read_by_suffix(file, quoted=quoted)
 
 
 def _checked_row(record: Record, texts: dict[str, str], kept: Sequence[str]) -> dict[str, Any]:
     row: dict[str, Any] = texts | {column: column for column in kept}
     for name, column in row.items():
-        row[name] = value = field_of(record, column)
+        with reading(record.path, record.place):
+            row[name] = value = field_of(record.fields, column)
         if name in texts and not isinstance(value, str):
             problem = f"column {column!r} holds {value!r}, a text was expected."
             raise input_error(record.where, problem, "Write a text there (it may be empty), or leave the row out.")

@@ -1,19 +1,69 @@
-"""The tasks by name, and the table of them."""
+"""The tasks by name, declared in `catalogue.yaml`, a paragraph a data set; and the table of them."""
 
 import difflib
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from .classification import CLASSIFICATION_TASKS
-from .custom import CUSTOM_ROW
-from .multiple_choice import MULTIPLE_CHOICE_TASKS
-from .pairs import PAIR_TASKS
-from .question_answering import ANSWERING_TASKS
-from .spec import TaskSpec
-from .tagging import TAGGING_TASKS
+import yaml
 
-TASKS: dict[str, TaskSpec] = {
-    spec.name: spec
-    for spec in (*CLASSIFICATION_TASKS, *PAIR_TASKS, *MULTIPLE_CHOICE_TASKS, *TAGGING_TASKS, *ANSWERING_TASKS)
-}
+from . import formats
+from .spec import SINGLE_LABEL, SPLITS, Cut, Hub, Layout, TaskSpec
+
+BUNDLED_DATA = Path(__file__).resolve().parent / "data"
+_COLUMNS = ("task", "family", "metrics", "paper", "licence", "files")
+_OWN_FILES = (
+    "your own: --train_file; --text_column, or --premise_column and --hypothesis_column, or --context_column and "
+    "--choice_columns, or --words_column; --label_column"
+)
+
+
+def _plain(value: Any) -> Any:
+    """Lists as tuples, which a declaration cannot change."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return tuple(map(_plain, value)) if isinstance(value, list) else value
+
+
+def _layout(entry: dict[str, Any]) -> Layout:
+    """A layout as the catalogue has it: readers and functions by name, a split's one file without a list."""
+    names = {split: entry[split] for split in SPLITS if split in entry}
+    names = {split: (name,) if isinstance(name, str) else name for split, name in names.items()}
+    if "read" in entry:
+        entry["read"] = getattr(formats, f"read_{entry['read']}")
+        if options := entry.pop("read_options", {}):
+            entry["read"] = partial(entry["read"], **options)
+    if "prepare" in entry:
+        entry["prepare"] = getattr(formats, entry["prepare"])
+    return Layout(**entry | names)
+
+
+def _hub(entry: dict[str, Any]) -> Hub:
+    """A place on the Hub, whose splits have the usual names unless the catalogue says otherwise."""
+    places = {name: entry.pop(name) for name in ("id", "config", "revision", "data_dir") if name in entry}
+    if not entry.keys() & set(SPLITS):
+        entry |= dict(zip(SPLITS, SPLITS, strict=True))
+    return Hub(layout=_layout(entry), **places)
+
+
+def _spec(name: str, entry: dict[str, Any]) -> TaskSpec:
+    if "label_names" in entry:
+        entry["problem_type"] = SINGLE_LABEL
+    for field, kind in (("layout", _layout), ("hub", _hub)):
+        if field in entry:
+            entry[field] = kind(entry[field])
+    entry |= {field: Cut(**entry[field]) for field in ("cut", "test_cut") if field in entry}
+    entry |= {"default_dir": BUNDLED_DATA} if entry.pop("bundled", False) else {}
+    return TaskSpec(name, **entry)
+
+
+def _read_catalogue() -> dict[str, TaskSpec]:
+    text = Path(__file__).with_name("catalogue.yaml").read_text(encoding="utf-8")
+    entries = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # the quicker of PyYAML's two
+    return {name: _spec(name, _plain(entry)) for name, entry in entries.items()}
+
+
+TASKS: dict[str, TaskSpec] = _read_catalogue()
 
 
 def get_task(name: str) -> TaskSpec:
@@ -31,19 +81,11 @@ def get_task(name: str) -> TaskSpec:
 
 
 def task_table() -> str:
-    """The tasks in the order of the registry, and `custom`, as a table of text."""
-    rows = [{name: name for name in CUSTOM_ROW}]
-    rows += [
-        {
-            "task": spec.name,
-            "family": spec.family,
-            "metrics": ", ".join(spec.metrics),
-            "paper": f"{spec.paper_score:.1f}" if spec.paper_score is not None else "-",
-            "licence": spec.licence,
-            "files": spec.how_to_get,
-        }
-        for spec in TASKS.values()
-    ]
-    rows.append(CUSTOM_ROW)
-    widths = {name: max(len(row[name]) for row in rows) for name in CUSTOM_ROW}
-    return "\n".join("  ".join(row[name].ljust(width) for name, width in widths.items()).rstrip() for row in rows)
+    """The tasks in the order of the catalogue, and `custom`, as a table of text."""
+    table: list[tuple[str, ...]] = [_COLUMNS]
+    for spec in TASKS.values():
+        score = f"{spec.paper_score:.1f}" if spec.paper_score is not None else "-"
+        table.append((spec.name, spec.family, ", ".join(spec.metrics), score, spec.licence, spec.how_to_get))
+    table.append(("custom", "any", "by the kind of label", "-", "yours", _OWN_FILES))
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)

@@ -1,7 +1,7 @@
 """The task of anybody's own files, with a column mapping."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from ..files import flag
 from ..model.configuration_gpt import GPTConfig
-from .readers import read_by_suffix
-from .spec import CHOICE_TEXT, LABEL_SEPARATOR, MULTI_LABEL, SINGLE_LABEL, TEXT_COLUMNS, Cut, Layout, TaskSpec
+from .formats import read_by_suffix
+from .spec import CHOICE_TEXT, MULTI_LABEL, SINGLE_LABEL, TEXT_COLUMNS, Cut, Layout, TaskSpec
 
 DEFAULT_METRICS = {
     None: ("accuracy",),
@@ -19,18 +19,8 @@ DEFAULT_METRICS = {
     "regression": ("pearsonr", "spearmanr"),
     "ordinal": ("pearsonr", "spearmanr"),
 }
-# The row of `task_table`.
-CUSTOM_ROW = {
-    "task": "custom",
-    "family": "any",
-    "metrics": "by the kind of label",
-    "paper": "-",
-    "licence": "yours",
-    "files": "your own: --train_file; --text_column, or --premise_column and --hypothesis_column, or --context_column "
-    "and --choice_columns, or --words_column; --label_column",
-}
-# As a command line can hardly hold it.
-_ESCAPES = {r"\t": "\t", "tab": "\t"}
+# The columns of `predictions.tsv` behind those that are kept.
+PREDICTION_COLUMNS = {"id", "label", "prediction", "number", "word", "score"}
 
 
 @dataclass(kw_only=True)
@@ -48,13 +38,13 @@ class CustomTask:
         "columns that are named (of pairs entailment).",
     )
     train_file: str | None = flag(None, "CSV, TSV, JSONL or Parquet file.")
-    validation_file: str | None = flag(None, "By default cut from the training rows.")
+    validation_file: str | None = flag(None, "By default rows are held out of the training file.")
     test_file: str | None = flag(None, "May lack labels.")
-    validation_size: float = flag(0.1, "Rows, or below 1 their share, that are cut from the training rows.")
+    validation_size: float = flag(0.1, "Rows, or below 1 their share, that are held out of the training file.")
     group_by: list[str] | None = flag(
         None,
-        "Rows that agree in these (text, premise, context, ...), but for case and white space, stay on one side of "
-        "the cut; by default in all texts, of multiple choice in context and question.",
+        "Rows that agree in these (text, premise, context, ...), but for case and white space, are held out "
+        "together; by default in all texts, of multiple choice in context and question.",
     )
     text_column: str | None = flag(None, "Text to classify.")
     premise_column: str | None = flag(None, "First text of a pair.")
@@ -64,7 +54,7 @@ class CustomTask:
     choices_column: str | None = flag(None, "Column that holds a list of choices.")
     choice_columns: list[str] | None = flag(None, "One column per choice.")
     words_column: str | None = flag(
-        None, "Column that holds a list of words, or words parted by spaces; so are their labels."
+        None, "Column that holds a list of words, or words separated by spaces; so are their labels."
     )
     label_column: str = flag("label", "Class, score, or index of the right choice.")
     label_separator: str | None = flag(None, "What stands between labels where a row may have several, such as ';'.")
@@ -83,7 +73,9 @@ class CustomTask:
         None, "With --problem_type ordinal: the lowest score, which is 0, and the highest."
     )
     metrics: list[str] | None = flag(
-        None, "What is measured, the main metric first; by default what goes with the kind of label."
+        None,
+        "What is measured, the main metric first: accuracy, f1_macro, ..., or any metric of the library evaluate by "
+        "its id or path, whose code is then run; by default what goes with the kind of label.",
     )
     first_choice: str = flag(
         "0", "How the file writes the first choice: 0, 1 or A; text if it has the right choice's text."
@@ -106,37 +98,35 @@ class CustomTask:
 
     def spec(self) -> TaskSpec:
         """The task as it is declared; a `ValueError` for arguments that do not fit the family or each other."""
-        if self.task_family == "question-answering":
-            raise ValueError("Questions of your own are SQuAD's: --task squad, with a folder of them as --data_dir.")
         columns = self._columns()
-        texts = [column for column in columns if column != "choices"]
         family = self.task_family or _family_of(columns)
         _check_columns(family, columns)
         several = MULTI_LABEL if self.label_columns or self.label_separator else None
         problem_type = self.problem_type or several or (SINGLE_LABEL if family != "multiple-choice" else None)
         self._check_labels(problem_type)
-        files = _given(train=self.train_file, validation=self.validation_file, test=self.test_file)
         renamed = isinstance(self.class_names, Mapping)
         names = self.class_names.values() if renamed else self.label_columns or self.class_names
-        label = tuple(self.label_columns) if self.label_columns else self.label_column
-        first_choice = str(self.first_choice)
+        labels = {"label": tuple(self.label_columns) if self.label_columns else self.label_column}
+        files = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
+        first, tab = str(self.first_choice), {r"\t": "\t"}  # as a command line can hardly hold it
+        delimiter = tab.get(self.delimiter, self.delimiter)
         layout = Layout(
-            columns | _given(label=label, id=self.id_column),
-            **{split: os.fspath(file) for split, file in files.items()},
-            read=_reader(self.delimiter, self.quoted, self.encoding),
+            columns | labels | ({"id": self.id_column} if self.id_column else {}),
+            **{split: (os.fspath(file),) if file is not None else () for split, file in files.items()},
+            read=partial(read_by_suffix, delimiter=delimiter, quoted=self.quoted, encoding=self.encoding),
             labels=tuple(map(str, self.class_names)) if renamed else None,
             skip_bad_rows=self.skip_bad_rows,
-            label_separator=_ESCAPES.get(self.label_separator, self.label_separator) or LABEL_SEPARATOR,
-            first_choice=int(first_choice) if first_choice.isdecimal() else first_choice,
+            label_separator=tab.get(self.label_separator, self.label_separator) or "|",
+            first_choice=int(first) if first.isdecimal() else first,
         )
-        held_out = Cut(self.validation_size, tuple(texts if self.group_by is None else self.group_by), folded=True)
-        metrics = () if family == "tagging" else DEFAULT_METRICS.get(problem_type, ())
+        texts = tuple(column for column in columns if column != "choices")
+        held_out = Cut(self.validation_size, texts if self.group_by is None else tuple(self.group_by), folded=True)
         return TaskSpec(
             "custom",
             family,
             "A data set of your own",
-            (layout,),
-            tuple(self.metrics or metrics),
+            layout,
+            tuple(self.metrics or (() if family == "tagging" else DEFAULT_METRICS.get(problem_type, ()))),
             problem_type,
             label_names=None if names is None else tuple(map(str, names)),
             score_range=tuple(self.score_range) if self.score_range else None,
@@ -151,8 +141,9 @@ class CustomTask:
         if self.choices_column and self.choice_columns:
             raise ValueError("Give --choices_column (a column with a list) or --choice_columns (one each), not both.")
         names = ("text", "premise", "hypothesis", "context", "question", "words")
-        choices = self.choices_column or (tuple(self.choice_columns) if self.choice_columns else None)
-        return _given(**{name: getattr(self, f"{name}_column") for name in names}, choices=choices)
+        columns: dict[str, Any] = {name: getattr(self, f"{name}_column") for name in names}
+        columns["choices"] = self.choices_column or (tuple(self.choice_columns) if self.choice_columns else None)
+        return {name: column for name, column in columns.items() if column is not None}
 
     def _check_labels(self, problem_type: str | None) -> None:
         if (self.label_columns or self.label_separator) and problem_type != MULTI_LABEL:
@@ -163,18 +154,14 @@ class CustomTask:
             names = getattr(self, name)
             if names is not None and (len(names) < 2 or len(set(map(str, names))) < len(names)):
                 raise ValueError(f"--{name} must name at least 2 different classes, not {', '.join(map(str, names))}.")
-        if problem_type == "ordinal" and self.score_range is None:
+        if problem_type == "ordinal" and len(self.score_range or ()) != 2:
             raise ValueError("An ordinal task needs --score_range, the lowest score (0) and the highest.")
-        if self.score_range is not None and len(self.score_range) != 2:
-            found = len(self.score_range)
-            raise ValueError(f"--score_range is two numbers, the lowest score and the highest, not {found}.")
-        taken = {"id", "label", "prediction", "number", "word", "score"}.intersection(self.keep_columns or ())
-        if taken:
-            named = ", ".join(sorted(taken))
-            raise ValueError(f"--keep_columns {named}: predictions.tsv has a column of that name (see --id_column).")
         first = str(self.first_choice)
         if len(first) != 1 and not first.isdecimal() and first != CHOICE_TEXT:
             raise ValueError(f"--first_choice is 0, 1, a letter or {CHOICE_TEXT}, not {first!r}.")
+        if taken := PREDICTION_COLUMNS.intersection(self.keep_columns or ()):
+            named = ", ".join(sorted(taken))
+            raise ValueError(f"--keep_columns {named}: predictions.tsv has a column of that name (see --id_column).")
 
 
 def custom_task(
@@ -189,10 +176,6 @@ def custom_task(
     return CustomTask(task_family=task_family, **files, **arguments).spec()
 
 
-def _given(**columns: Any) -> dict[str, Any]:
-    return {name: source for name, source in columns.items() if source is not None}
-
-
 def _family_of(columns: Mapping[str, Any]) -> str:
     """The family that takes columns of these names."""
     if "words" in columns:
@@ -203,6 +186,8 @@ def _family_of(columns: Mapping[str, Any]) -> str:
 
 
 def _check_columns(family: str, columns: Mapping[str, Any]) -> None:
+    if family == "question-answering":
+        raise ValueError("Questions of your own are SQuAD's: --task squad, with a folder of them as --data_dir.")
     wanted = TEXT_COLUMNS.get(family, ())
     flags = {"choices": "--choice_columns or --choices_column"}
     missing = [column for column in wanted if column not in columns and column != "question"]
@@ -212,18 +197,3 @@ def _check_columns(family: str, columns: Mapping[str, Any]) -> None:
         others = " Pairs have --premise_column and --hypothesis_column, choices --context_column and --choice_columns."
         what = f"{'needs' if missing else 'does not take'} {named}"
         raise ValueError(f"A custom {family} task {what}.{'' if columns else others}")
-
-
-def _reader(delimiter: str | None, quoted: bool, encoding: str) -> Callable:
-    """How the files are read, or a `ValueError` for a delimiter or an encoding that no file can have."""
-    delimiter = _ESCAPES.get(delimiter, delimiter)
-    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
-        raise ValueError(rf"--delimiter is one character, such as ';', or '\t' for a tab, not {delimiter!r}.")
-    try:
-        has_plain_lines = "\n".encode(encoding) == b"\n"
-    except (LookupError, ValueError):
-        has_plain_lines = False
-    if not has_plain_lines:
-        problem = "there is no such encoding, or its line ends are not those of ASCII (UTF-16)"
-        raise ValueError(f"--encoding {encoding}: {problem}. Save the file as UTF-8.")
-    return partial(read_by_suffix, delimiter=delimiter, quoted=quoted, encoding=encoding)

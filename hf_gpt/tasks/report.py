@@ -1,9 +1,9 @@
-"""What people are shown of a task: its data before training, chance level and predictions after it."""
+"""What people get to see of a task: its data before training, chance level, predictions and submissions after it."""
 
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,51 +15,53 @@ from ..files import atomic
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import IGNORED_LABEL
 from ..trees.token_tree import TokenTree
-from .encoding import EMPTY, describe_encoded
-from .loading import TaskData
+from .encode import EMPTY, best_answers, describe_encoded
+from .load import TaskData
 from .metrics import TRAINER_PADDING, predictions_from_logits
-from .question_answering import best_answers
 from .spec import MULTI_LABEL, TaskSpec
 
-# From this ratio of the most frequent class to the rarest on, the data's imbalance is called out.
-_IMBALANCE = 4
 # A model that has made fewer updates need not have learnt anything.
 _FEW_UPDATES = 30
+# The names under which GLUE and the Story Cloze test take predictions on test rows.
+STORY_CLOZE = "rocstories"
+SUBMISSION_FILES = {
+    "cola": "CoLA.tsv",
+    "sst2": "SST-2.tsv",
+    "mrpc": "MRPC.tsv",
+    "qqp": "QQP.tsv",
+    "stsb": "STS-B.tsv",
+    "mnli": "MNLI-m.tsv",
+    "mnli_mismatched": "MNLI-mm.tsv",
+    "qnli": "QNLI.tsv",
+    "rte": "RTE.tsv",
+    STORY_CLOZE: "story_cloze.csv",
+}
 
 
 def describe_task(task: TaskData, encoded: dict[str, Dataset], tokenizer: GPTTokenizer) -> str:
     """Splits, statistics, labels and the first training example decoded, for the eye before training starts."""
-    lines = [f"Task {task.spec.name} ({task.spec.family}), version {task.spec.version}"]
+    spec = task.spec
+    lines = [f"Task {spec.name} ({spec.family}), version {spec.version}"]
     for split, rows in encoded.items():
         lines.append(f"  {split}: {describe_encoded(rows)}")
-        if task.notes.get(split):
-            lines.append(f"    {task.notes[split]}")
+        lines += [f"    {task.notes[split]}"] if task.notes.get(split) else []
     lines += [f"  WARNING: {warning}" for warning in task.warnings]
-    train = encoded["train"]
-    if task.spec.label_names:
-        counts = Counter() if task.spec.problem_type == MULTI_LABEL else Counter(_flat(train["label"]))
-        names = [
-            f"{index} {name}" + (f" ({counts[index]:,})" if counts else "")
-            for index, name in enumerate(task.spec.label_names)
-        ]
-        lines.append(f"  labels: {', '.join(names)}")
-        if counts and max(counts.values()) >= _IMBALANCE * min(counts[index] for index in range(len(names))):
-            most = max(counts, key=counts.get)
-            lines.append(
-                f"  classes are uneven: {counts[most] / counts.total():.0%} of the training "
-                f"{'words' if task.spec.family == 'tagging' else 'rows'} are {task.spec.label_names[most]}"
-            )
-    first = train[0]
-    if task.spec.family == "tagging":
-        tags = (_written_label(label, task.spec) for label in first["label"])
+    first = encoded["train"][0]
+    if spec.label_names:
+        counts = Counter() if spec.problem_type == MULTI_LABEL else Counter(_flat(encoded["train"]["label"]))
+        names = (f"{number} {name}" for number, name in enumerate(spec.label_names))
+        shown = (f"{name} ({counts[number]:,})" if counts else name for number, name in enumerate(names))
+        lines.append(f"  labels: {', '.join(shown)}")
+    if spec.family == "tagging":
+        tags = (written_label(label, spec) for label in first["label"])
         lines.append(f"First training example ({first['id']}), words with their labels:")
         lines.append("  " + " ".join(map("/".join, zip(first["words"], tags, strict=True))))
         return "\n".join([*lines, "  as the model reads it:", "  " + tokenizer.decode(first["input_ids"])])
-    if task.spec.family == "question-answering":
+    if spec.family == "question-answering":
         lines.append(f"First training example ({first['id']}), answer {first['answers'][0]!r}:")
         return "\n".join([*lines, "  " + tokenizer.decode(first["input_ids"])])
-    label = f"label {_written_label(first['label'], task.spec)}"
-    if task.spec.family == "multiple-choice":
+    label = f"label {written_label(first['label'], spec)}"
+    if spec.family == "multiple-choice":
         label = f"right choice {first['label'] + 1} of {len(first['path_ends'])}"
     lines.append(f"First training example ({first['id']}), {label}:")
     tree = TokenTree.from_row(first)
@@ -147,51 +149,83 @@ def _table_of_answers(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> I
     yield ["id", "label", "prediction", "probability"]
     found = best_answers(encoded, logits)
     for row, (text, probability) in zip(encoded.select_columns(["id", "answers"]), found, strict=True):
-        texts = (next(iter(row["answers"]), ""), text)
-        yield [row["id"], *(" ".join(text.split()) for text in texts), f"{probability:.6g}"]
+        yield [row["id"], next(iter(row["answers"]), ""), text, f"{probability:.6g}"]
 
 
 def _table_of_labels(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> Iterator[list[str]]:
+    names = ("id", "kept", "label", EMPTY, *(["words"] if spec.family == "tagging" else []))
+    rows: Iterable[dict[str, Any]] = encoded.select_columns([name for name in names if name in encoded.column_names])
     columns = []
     if spec.family == "tagging":
-        columns, rows = ["number", "word"], list(_word_rows(encoded))
-        logits = np.concatenate([found[: len(row["words"])] for found, row in zip(logits, encoded, strict=True)])
-    else:
-        rows = encoded.select_columns(
-            [name for name in ("id", "label", "kept", EMPTY) if name in encoded.column_names]
+        columns = ["number", "word"]
+        logits = np.concatenate([found[: len(row["words"])] for found, row in zip(logits, rows, strict=True)])
+        rows = (
+            {**row, "number": number, "word": word, "label": label}
+            for row in rows
+            for number, (word, label) in enumerate(zip(row["words"], row["label"], strict=True), 1)
         )
     logits = np.where(logits == TRAINER_PADDING, -np.inf, logits) if spec.family == "multiple-choice" else logits
     predictions = predictions_from_logits(logits, spec)
     names = [f"p({label})" for label in spec.label_names or range(logits.shape[-1])]
     if spec.problem_type == "regression":
         values, names = logits.reshape(len(logits), 1), ["score"]
-    elif spec.problem_type == MULTI_LABEL:
-        values = expit(logits)
     else:
-        values = softmax(logits, axis=-1)
+        values = expit(logits) if spec.problem_type == MULTI_LABEL else softmax(logits, axis=-1)
     yield ["id", *spec.keep_columns, *columns, "label", "prediction", *names]
     for row, prediction, numbers in zip(rows, predictions, values, strict=True):
         cells = [row["id"], *row.get("kept", ()), *(row[name] for name in columns)]
         if row[EMPTY]:
             yield [*cells, "", "", *[""] * len(names)]
             continue
-        label = _written_label(row["label"], spec)
-        written = f"{prediction:.6g}" if spec.has_scores else _written_label(prediction.tolist(), spec)
-        yield [*cells, label, written, *(f"{number:.6g}" for number in numbers)]
+        written = f"{prediction:.6g}" if spec.has_scores else written_label(prediction.tolist(), spec)
+        yield [*cells, written_label(row["label"], spec), written, *(f"{number:.6g}" for number in numbers)]
 
 
-def _word_rows(encoded: Dataset) -> Iterator[dict[str, Any]]:
-    names = [name for name in ("id", "words", "label", "kept", EMPTY) if name in encoded.column_names]
-    for row in encoded.select_columns(names):
-        for number, (word, label) in enumerate(zip(row["words"], row["label"], strict=True), 1):
-            yield {**row, "number": number, "word": word, "label": label}
-
-
-def _written_label(label: Any, spec: TaskSpec) -> str:
+def written_label(label: Any, spec: TaskSpec) -> str:
+    """A label as people read it: its name, the names of several, a choice's number, a score; empty for none."""
     if isinstance(label, list):
         return "|".join(name for name, chosen in zip(spec.label_names, label, strict=True) if chosen > 0)
     if label != label or (label == IGNORED_LABEL and not spec.has_scores):
         return ""
-    if spec.has_scores:  # as short as it can be told from its neighbours, which is how the file had it
+    if spec.has_scores:  # as short as it differs from its neighbours, which is how the file had it
         return np.format_float_positional(np.float32(label), trim="-")
     return spec.label_names[label] if spec.label_names else str(label)
+
+
+def write_submission(folder: Path, encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> Path | None:
+    """
+    Writes the file that GLUE or the Story Cloze test takes into `folder`, atomically: for GLUE lines of index, tab and
+    prediction, by index; for Story Cloze rows of story id, comma and the right ending, counted from 1. None where a
+    task has no judges, or GLUE's ids are not the index that its own test file gives each row.
+    """
+    if spec.name not in SUBMISSION_FILES:
+        return None
+    table = submission_rows(spec, encoded["id"][:], predictions_from_logits(logits, spec))
+    if table is None:
+        return None
+    path = folder / SUBMISSION_FILES[spec.name]
+    with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter="," if path.suffix == ".csv" else "\t", lineterminator="\n").writerows(table)
+    return path
+
+
+def submission_rows(spec: TaskSpec, ids: Sequence[str], predictions: Sequence[float]) -> list[tuple] | None:
+    """
+    The rows of a submission, its header first; see `write_submission`. Predictions are, for each row, the index of a
+    class or choice, or a score.
+    """
+    if spec.name == STORY_CLOZE:
+        answers = zip(ids, predictions, strict=True)
+        return [("InputStoryid", "AnswerRightEnding"), *((story, choice + 1) for story, choice in answers)]
+    by_id = dict(zip(ids, predictions, strict=True))
+    numbers = [str(number) for number in range(len(ids))]
+    if by_id.keys() != set(numbers):
+        return None
+    return [("index", "prediction"), *((number, _glue_prediction(spec, by_id[number])) for number in numbers)]
+
+
+def _glue_prediction(spec: TaskSpec, prediction: float) -> str:
+    """Labels of inference by name, other classes by index, and scores as they are."""
+    if spec.has_scores:
+        return f"{np.clip(prediction, *spec.score_range):.3f}"
+    return spec.label_names[prediction] if spec.family == "entailment" else str(prediction)

@@ -1,4 +1,4 @@
-"""What a task is, declared: `TaskSpec`, and where its rows lie (`Layout`, `Hub`).
+"""What a task is, declared: `TaskSpec`, where its rows lie (`Layout`, `Hub`), and what is held out (`Cut`).
 
 The normalised rows of the families are
 
@@ -11,10 +11,9 @@ The normalised rows of the families are
 
 `label` is an `int`; a `float` for regression and ordinal scores; a list of 0.0 and 1.0, one per label name, for
 multi-label classification; a list of `int`, one per word, for tagging; where the first of the `answers` begins and
-ends in the passage, in characters, for question answering. A test row without a gold label has the label -1 (NaN where
-the label is a score, as -1 can be a score), one without answers [-1, -1]. `question` is empty where an item with a
-context has none; an item that is a bare question has it as its context.
-The rows of one data set may have different numbers of choices.
+ends in the passage, in characters, for question answering. A test row without a gold label has -100 there, which no
+loss reads (NaN where the label is a score). `question` is empty where an item with a context has none; an item that is
+a bare question has it as its context. The rows of one data set may have different numbers of choices.
 """
 
 import math
@@ -25,6 +24,8 @@ from typing import Any
 
 from datasets import Features, List, Value
 
+from ..trees.collators import IGNORED_LABEL
+
 SPLITS = ("train", "validation", "test")
 TEXT_COLUMNS = {
     "classification": ("text",),
@@ -34,15 +35,11 @@ TEXT_COLUMNS = {
     "tagging": ("words",),
     "question-answering": ("question", "passage"),
 }
-PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression", "ordinal")
-UNLABELLED = -1
-LABEL_SEPARATOR = "|"
-# What else people write between the labels of a row, the likeliest first.
-LABEL_SEPARATORS = (";", "|", ",", "/", "+", "&", "\t")
-# `Layout.first_choice` where the file writes the right choice's text.
-CHOICE_TEXT = "text"
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
+PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, "regression", "ordinal")
+# `Layout.first_choice` where the file writes the right choice's text.
+CHOICE_TEXT = "text"
 # Of tags that are O, or B- (a first word) or I- (a further one) and the kind of an entity.
 ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
 
@@ -50,10 +47,10 @@ ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
 @dataclass(frozen=True)
 class Cut:
     """
-    How a part that is not published, or not at hand, is cut from the training part: `size` rows, or below 1 their
+    How a split that is not published, or not at hand, is held out of the training rows: `size` rows, or below 1 their
     share. Rows that agree in the normalised columns `group_by` stay on one side; with `folded` texts that differ in
     case and white space alone agree, as the tokenizer reads them alike (the declared data sets compare texts as they
-    are, which keeps their parts). The seed is used unless the caller gives one.
+    are, which keeps their splits). The seed is used unless the caller gives one.
     """
 
     size: float
@@ -65,19 +62,17 @@ class Cut:
 @dataclass(frozen=True)
 class Layout:
     """
-    One way in which a data set's files are published.
+    How a data set's files are published.
 
     Args:
-        columns (mapping of `str` to `str` or tuple of `str`): the file's field for each normalised column. A tuple
-            joins fields by a space for a text, and lists them for `choices`, where empty fields at the end mean that
-            the row has fewer choices; for `label` it names one column of 0 and 1 for each label of a multi-label task.
-            Without `id`, rows are numbered; without `question`, it is empty.
-        train, validation, test (`str`, *optional*): file name or glob pattern below the data folder, which with `many`
-            may stand for several files, read in order.
-        read (reader, *optional*): how a file becomes records; chosen by the file's name when left out.
+        columns (mapping): for each column of the normalised rows the file's field, or a tuple of fields: texts are
+            joined by spaces, choices have a column each, of ids the first that is there counts, of several labels each
+            has a column of 0 and 1.
+        train, validation, test (tuple of `str`): file names or glob patterns, of which the first that is there is
+            read; on the Hub the names of its splits.
+        read (function, *optional*): from a path to its records; chosen by the file's name when left out.
         prepare (function, *optional*): from one record's fields to the fields of one or more items.
-        labels (tuple of `str`, *optional*): how the file writes the task's `label_names`, in their order, if
-            otherwise.
+        labels (tuple of `str`, *optional*): how the file writes the task's `label_names`, if otherwise.
         skip_labels (tuple of `str`): rows with these labels are left out and counted; `""` stands for no label.
         skip_empty (`bool`, defaults to `False`): whether rows with an empty text are left out and counted, for data
             sets that were published with some. Test rows are kept as they are: scores are over all of them.
@@ -86,19 +81,20 @@ class Layout:
         first_choice (`int` or `str`, defaults to 0): how the file writes the first choice's index: 0, 1 or "A"; "text"
             where it writes the right choice's text instead of an index.
         split_field (`str`, *optional*): the field that names a row's split, where one file holds all splits.
+        many (`bool`, defaults to `False`): whether a pattern stands for many files.
     """
 
     columns: Mapping[str, str | tuple[str, ...]]
-    train: str | None = None
-    validation: str | None = None
-    test: str | None = None
-    read: Callable[..., Iterator] | None = None
+    train: tuple[str, ...] = ()
+    validation: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    read: Callable[[Path], Iterator] | None = None
     prepare: Callable[[dict[str, Any]], Iterable[dict[str, Any]]] | None = None
     labels: tuple[str, ...] | None = None
     skip_labels: tuple[str, ...] = ()
     skip_empty: bool = False
     skip_bad_rows: bool = False
-    label_separator: str = LABEL_SEPARATOR
+    label_separator: str = "|"
     first_choice: int | str = 0
     split_field: str | None = None
     many: bool = False
@@ -121,23 +117,23 @@ class TaskSpec:
     One data set, declared: what `--task` calls it, its family, and one line on what is asked.
 
     Args:
-        layouts (tuple of `Layout`): the forms in which its files are read; the first that matches is used.
-        metrics (tuple of `str`, defaults to `("accuracy",)`): names known to `hf_gpt.tasks.metrics`, the main one
-            first; of tagging, none stand for those that go with its labels.
+        layout (`Layout`): how its files are read.
+        metrics (tuple of `str`, defaults to `("accuracy",)`): see `hf_gpt.tasks.metrics`, the main one first; of
+            tagging, none stand for those that go with its labels.
         problem_type (`str`, *optional*): one of `PROBLEM_TYPES`; None for multiple choice and question answering.
         label_names (tuple of `str`, *optional*): the labels in the order of their indices.
         score_range (pair of `float`, *optional*): lowest and highest score of a regression or ordinal task.
         version (`int`, defaults to 1): raised when the same files are read into other rows.
         default_dir (`Path`, *optional*): where its files lie when no data folder is named.
         keep_columns (tuple of `str`): columns of the file that predictions have as well, as the list `kept` of a row.
-        cut, test_cut (`Cut`, *optional*): the rules for a validation and a test part whose file is not there.
+        cut, test_cut (`Cut`, *optional*): the rules for a validation and a test split whose file is not there.
         paper_score (`float`, *optional*): what the GPT paper reports, in percent of the main metric, on test.
     """
 
     name: str
     family: str
     description: str
-    layouts: tuple[Layout, ...] = field(repr=False)
+    layout: Layout = field(repr=False)
     metrics: tuple[str, ...] = ("accuracy",)
     problem_type: str | None = None
     label_names: tuple[str, ...] | None = None
@@ -155,13 +151,13 @@ class TaskSpec:
     def __post_init__(self) -> None:
         if self.family not in TEXT_COLUMNS:
             raise ValueError(f"Unknown task family {self.family!r}; it must be one of {', '.join(TEXT_COLUMNS)}.")
-        if self.family in ("multiple-choice", "question-answering"):
-            if self.problem_type is not None or self.label_names is not None:
-                raise ValueError(
-                    f"A {self.family} task has no problem_type and no label_names: leave them out (as flags "
-                    "--problem_type, --class_names, --label_columns and --label_separator)."
-                )
-        elif self.problem_type not in PROBLEM_TYPES:
+        has_classes = self.family not in ("multiple-choice", "question-answering")
+        if not has_classes and (self.problem_type or self.label_names):
+            raise ValueError(
+                f"A {self.family} task has no problem_type and no label_names: leave them out (as flags "
+                "--problem_type, --class_names, --label_columns and --label_separator)."
+            )
+        if has_classes and self.problem_type not in PROBLEM_TYPES:
             known = ", ".join(PROBLEM_TYPES)
             raise ValueError(f"A {self.family} task needs a problem_type out of {known}, not {self.problem_type!r}.")
         if self.family == "tagging":
@@ -174,9 +170,8 @@ class TaskSpec:
             low, high = self.score_range or (None, None)
             if low != 0 or not float(high).is_integer() or high < 1:
                 raise ValueError(
-                    "An ordinal task has a bin for each whole score from 0 up, which is not so for "
-                    f"score_range={self.score_range}. Shift the scores so that the lowest is 0, or use "
-                    "--problem_type regression."
+                    f"An ordinal task has a bin for each whole score from 0 up, which score_range={self.score_range} "
+                    "does not: shift the scores so that the lowest is 0, or use --problem_type regression."
                 )
 
     @property
@@ -210,10 +205,8 @@ class TaskSpec:
     def how_to_get(self) -> str:
         """Where a user finds the files, and their names in the publisher's own form, for the table of tasks."""
         if self.default_dir is not None:
-            return "carried in the package"
-        first = self.layouts[0]
-        # GLUE publishes its test part in a form of its own.
-        names = dict.fromkeys(filter(None, (first.train, first.validation, *self.files["test"][:1])))
+            return "bundled"
+        names = dict.fromkeys(name for names in self.files.values() for name in names[:1])
         text = f"{', '.join(names)} from {self.source}"
         if self.hub:
             text += f"; Hub: {self.hub.id}" + (f" ({part})" if (part := self.hub.config or self.hub.data_dir) else "")
@@ -227,25 +220,25 @@ class TaskSpec:
     @property
     def files(self) -> dict[str, tuple[str, ...]]:
         """The file names or patterns expected in the data folder, per split, best first."""
-        named = {split: [getattr(layout, split) for layout in self.layouts] for split in SPLITS}
-        return {split: tuple(dict.fromkeys(filter(None, names))) for split, names in named.items()}
+        return {split: getattr(self.layout, split) for split in SPLITS}
 
     @property
     def features(self) -> Features:
         """The declared columns of the normalised rows."""
-        names = ("id", *self.text_columns, *(["answers"] if self.family == "question-answering" else []))
-        names = (*names, *(["kept"] if self.keep_columns else []))
-        lists = {name: List(Value("string")) for name in names if name in ("choices", "words", "answers", "kept")}
+        names = ["id", *self.text_columns]
+        names += ["answers"] * (self.family == "question-answering") + ["kept"] * bool(self.keep_columns)
+        lists = ("choices", "words", "answers", "kept")
         label = Value("float32" if self.has_scores or self.problem_type == MULTI_LABEL else "int64")
         if self.problem_type == MULTI_LABEL or self.family in ("tagging", "question-answering"):
             label = List(label)
-        return Features({name: lists.get(name, Value("string")) for name in names} | {"label": label})
+        texts = {name: List(Value("string")) if name in lists else Value("string") for name in names}
+        return Features(texts | {"label": label})
 
     @property
     def unlabelled(self) -> int | float | list[float] | list[int]:
         """The label of a row that has none."""
         if self.problem_type == MULTI_LABEL:
-            return [float(UNLABELLED)] * len(self.label_names or ())
+            return [float(IGNORED_LABEL)] * len(self.label_names or ())
         if self.family == "question-answering":
-            return [UNLABELLED] * 2
-        return math.nan if self.has_scores else UNLABELLED
+            return [IGNORED_LABEL] * 2
+        return math.nan if self.has_scores else IGNORED_LABEL

@@ -41,8 +41,14 @@ from ..model.modeling_gpt import GPTTaskModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData, TaskSpec
 from ..tasks.metrics import compute_metrics_for, logits_of
-from ..tasks.report import chance_level, chance_warning, describe_task, write_predictions
-from ..tasks.submissions import SUBMISSION_FILES, write_submission
+from ..tasks.report import (
+    SUBMISSION_FILES,
+    chance_level,
+    chance_warning,
+    describe_task,
+    write_predictions,
+    write_submission,
+)
 from ..trees.collators import IGNORED_LABEL, TokenTreeCollator
 from ..trees.mixture import MultiTaskCollator, MultiTaskRows
 from ..trees.transforms import InputTransform
@@ -318,7 +324,7 @@ def lacks_label(rows: Dataset) -> np.ndarray:
         labels = np.concatenate(labels)
     if labels.ndim == 1 and np.issubdtype(labels.dtype, np.floating):  # scores, of which -1 may be one
         return np.isnan(labels)
-    return (labels == IGNORED_LABEL) | (labels == -1)
+    return labels == IGNORED_LABEL
 
 
 def record_of(

@@ -29,7 +29,7 @@ from transformers import TrainingArguments
 from ..files import write_json
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTTaskModel, GPTTaskOutput
-from ..tasks.encoding import EMPTY, KEPT_COLUMNS, PLACES, TREE_FEATURES
+from ..tasks.encode import EMPTY, KEPT_COLUMNS, PLACES, TREE_FEATURES
 from ..trees.collators import collate_labels, length_sorted_batches
 from .trainer import HEAD_LAYERS, GPTTrainer
 
@@ -185,7 +185,7 @@ def cache_features(
     args: TrainingArguments,
 ) -> dict[str, Dataset]:
     """
-    Run the model once over all rows, by split those of `hf_gpt.tasks.encoding.encode_split`, of which the collator
+    Run the model once over all rows, by split those of `hf_gpt.tasks.encode.encode_split`, of which the collator
     makes batches. Each process computes its share of a split; a run that was stopped finds the shares that were
     finished in the folder `features` of `args.output_dir`, if model and rows are the same.
 

@@ -8,8 +8,9 @@ from datasets import Dataset
 from ..model.configuration_gpt import GPTConfig
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData, TaskSpec, load_task
-from ..tasks.encoding import encode_split
+from ..tasks.encode import encode_split
 from ..tasks.spec import TEXT_COLUMNS
+from ..trees.collators import IGNORED_LABEL
 from ..trees.transforms import InputTransform, SpecialIds
 from .arguments import DataArguments
 
@@ -94,7 +95,7 @@ def token_trees(
     families |= {"words": "tagging", "text": "classification"}
     family = family or next((name for column, name in families.items() if column in rows.column_names), None)
     needed = TEXT_COLUMNS.get(family, ())
-    defaults = {"context": "", "question": "", "label": -1}
+    defaults = {"context": "", "question": "", "label": IGNORED_LABEL}
     missing = [name for name in needed if name not in rows.column_names and name not in defaults]
     if family is None or missing:
         raise ValueError(
@@ -104,9 +105,9 @@ def token_trees(
     has_labels = "label" in rows.column_names
     added = {name: [defaults[name]] * len(rows) for name in (*needed, "label") if name not in rows.column_names}
     if family == "tagging" and not has_labels:
-        added["label"] = [[-1] * len(words) for words in rows["words"]]
+        added["label"] = [[IGNORED_LABEL] * len(words) for words in rows["words"]]
     if family == "question-answering" and not has_labels:
-        added["label"] = [[-1, -1]] * len(rows)
+        added["label"] = [[IGNORED_LABEL] * 2] * len(rows)
     if "id" not in rows.column_names:
         added["id"] = [str(number) for number in range(len(rows))]
     for name, values in added.items():

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..files import ARCHIVES, COMPRESSIONS, decoded, input_error, open_bytes, read_archive, read_bytes
-from ..tasks.readers import read_by_suffix
+from ..tasks.formats import read_by_suffix
 
 # Every row of such a file is a text.
 ROWS = (".parquet", *(f"{kind}{how}" for kind in (".jsonl", ".ndjson") for how in COMPRESSIONS))

@@ -46,7 +46,7 @@ from hf_gpt.analysis.figures import check_libraries, new_figure, write_figure
 from hf_gpt.commands import command, parse_arguments, perplexity
 from hf_gpt.files import check_settings, flag, read_json, write_json, write_text
 from hf_gpt.model.configuration_gpt import GPTConfig
-from hf_gpt.tasks.families import CARRIED_DATA
+from hf_gpt.tasks.catalogue import BUNDLED_DATA
 from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
 from hf_gpt.training.finetune import run
 from hf_gpt.training.rows import load_task_data
@@ -171,7 +171,7 @@ def lines(args: MeasureArguments) -> list[Line]:
 
 def endings_only(folder: Path) -> list[str]:
     """Flags of a custom task whose context says nothing: the two endings of each story stand alone."""
-    rows = [json.loads(line) for line in (CARRIED_DATA / "stories.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in (BUNDLED_DATA / "stories.jsonl").read_text(encoding="utf-8").splitlines()]
     flags = ["--task", "custom", "--task_family", "multiple-choice", "--context_column", "context"]
     flags += ["--choice_columns", "ending1", "ending2"]
     for split in ("train", "validation", "test"):

@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import GPT2LMHeadModel, GPT2Tokenizer, OpenAIGPTTokenizer, PreTrainedModel
 
-from hf_gpt.tasks.families import CARRIED_DATA
+from hf_gpt.tasks.catalogue import BUNDLED_DATA
 
 WIDTH, POSITIONS = 32, 24
 MERGES = [("t", "h"), ("th", "e</w>"), ("p", "a"), ("th", "e"), ("pa", "th</w>"), ("t", "h</w>")]
@@ -58,7 +58,7 @@ def write_vocabulary(folder, vocab_file="vocab.json", merges_file="merges.txt", 
 
 def carried_texts() -> list[str]:
     """The texts of the carried questions."""
-    return [json.loads(line)["text"] for line in (CARRIED_DATA / "questions.jsonl").open(encoding="utf-8")]
+    return [json.loads(line)["text"] for line in (BUNDLED_DATA / "questions.jsonl").open(encoding="utf-8")]
 
 
 def gpt2_tokenizer(texts: Iterable[str] = (), size: int = 400, **settings) -> GPT2Tokenizer:

@@ -7,7 +7,7 @@ from transformers import AutoTokenizer
 import hf_gpt  # noqa: F401 registers the tokenizer
 from hf_gpt.tasks import load_task
 from hf_gpt.tasks.custom import custom_task
-from hf_gpt.tasks.encoding import describe_encoded, encode_rows, encode_split
+from hf_gpt.tasks.encode import describe_encoded, encode_rows, encode_split
 from hf_gpt.trees.transforms import InputTransform, SpecialIds
 
 from ..support.formats import FORMATS
@@ -98,7 +98,7 @@ def test_question_stands_behind_the_context_and_both_orders_of_a_pair_are_read(t
     assert [word for word in text.split() if word in ("rain", "snow")] == ["rain", "snow", "snow", "rain"]
 
 
-def test_a_score_of_minus_one_is_a_score_and_a_class_of_minus_one_is_not_told(tokenizer, tmp_path):
+def test_a_score_of_minus_one_is_a_score(tokenizer, tmp_path):
     write(tmp_path, {"own.csv": "a,b,label\nx,y,-1\nz,w,2.5\n", "test.csv": "a,b\nx,y\n"})
     columns = {"premise_column": "a", "hypothesis_column": "b", "problem_type": "regression"}
     data = load_task(custom_task("similarity", "own.csv", "own.csv", "test.csv", **columns), tmp_path)
@@ -109,5 +109,3 @@ def test_a_score_of_minus_one_is_a_score_and_a_class_of_minus_one_is_not_told(to
     }
     assert labels["train"] == [-1.0, 2.5]
     assert np.isnan(labels["test"]).all()
-    unknown = {"text": ["x"], "label": [-1]}
-    assert encode_rows(unknown, ("text",), tokenizer, transform("classification", tokenizer))["label"] == [-100]

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from transformers import EvalPrediction
 
+from hf_gpt.tasks import get_task
 from hf_gpt.tasks.metrics import (
     METRICS,
     compute_metrics_for,
-    load_metric,
+    metric_function,
     predictions_from_logits,
 )
 from hf_gpt.tasks.spec import Layout, TaskSpec
@@ -30,7 +31,7 @@ def spec(*metrics, problem_type="single_label_classification", family="classific
         family=family,
         description="",
         metrics=metrics,
-        layouts=(Layout({}),),
+        layout=Layout({}),
         problem_type=problem_type,
         **kwargs,
     )
@@ -40,15 +41,34 @@ def measure(task, logits, labels):
     return compute_metrics_for(task)(EvalPrediction(predictions=logits, label_ids=np.asarray(labels)))
 
 
-@pytest.mark.parametrize("name", sorted({module for module, _ in METRICS.values()}))
-def test_module_loads_by_path_and_perfect_predictions_score_one(name):
-    given, options = [0, 1, 1], {}
-    if name == "seqeval":
-        given, options = [["B-X", "I-X"], ["O"]], {"score": "f1"}
-    gold = given
-    if name == "squad":
-        given, gold, options = ["to school"], [["home", "School, to"]], {"score": "f1"}
-    assert load_metric(name).compute(predictions=given, references=gold, **options) == {name: pytest.approx(1.0)}
+@pytest.mark.parametrize("name", METRICS)
+def test_perfect_predictions_score_one(name):
+    gold = given = np.array([0, 1, 1])
+    if name.startswith("entity"):
+        gold = given = [["B-X", "I-X"], ["O"]]
+    elif METRICS[name][0] == "squad":
+        gold, given = [["home", "School, too"]], ["school too"]
+    assert metric_function(name)(gold, given) == pytest.approx(1.0)
+
+
+MODULE = """
+import datasets
+import evaluate
+
+class Wrong(evaluate.Metric):
+    def _info(self):
+        features = datasets.Features({"predictions": datasets.Value("int64"), "references": datasets.Value("int64")})
+        return evaluate.MetricInfo(description="", citation="", inputs_description="", features=features)
+
+    def _compute(self, predictions, references):
+        return {"wrong": sum(p != r for p, r in zip(predictions, references))}
+"""
+
+
+def test_any_metric_of_evaluate_by_its_path(tmp_path):
+    (tmp_path / "wrong.py").write_text(MODULE, encoding="utf-8")
+    path = str(tmp_path / "wrong.py")
+    assert measure(spec("accuracy", path), CLASS_LOGITS, CLASS_LABELS) == {"accuracy": 3 / 4, path: 1}
 
 
 @pytest.mark.parametrize(
@@ -93,7 +113,7 @@ def test_ordinal_score_is_the_mean_of_the_bins():
 def test_multi_label_thresholds_each_label():
     task = spec("f1_micro", "accuracy", problem_type="multi_label_classification", label_names=("a", "b"))
     logits = np.array([[2.0, -1.0], [0.5, 0.5], [-3.0, -3.0]])
-    scores = measure(task, logits, [[1.0, 0.0], [1.0, 0.0], [-1.0, -1.0]])
+    scores = measure(task, logits, [[1.0, 0.0], [1.0, 0.0], [-100.0, -100.0]])
     assert scores == {"f1_micro": pytest.approx(4 / 5), "accuracy": pytest.approx(1 / 2)}
 
 
@@ -105,8 +125,7 @@ def test_missing_choices_are_never_chosen(padding):
 
 
 def test_rows_without_gold_label_are_left_out():
-    assert measure(spec("accuracy"), CLASS_LOGITS, [0, 1, -1, -1]) == {"accuracy": 1}
-    assert measure(spec("accuracy"), CLASS_LOGITS, [0, 1, -100, -100]) == {"accuracy": 1}  # as encoded rows have it
+    assert measure(spec("accuracy"), CLASS_LOGITS, [0, 1, -100, -100]) == {"accuracy": 1}
     regression = spec("pearsonr", problem_type="regression")
     assert measure(regression, np.array([[-1.0], [0.0], [7.0]]), [-1.0, 0.0, math.nan]) == {
         "pearsonr": pytest.approx(1)
@@ -114,7 +133,7 @@ def test_rows_without_gold_label_are_left_out():
 
 
 def test_no_gold_label_at_all_gives_no_metric():
-    assert measure(spec("accuracy"), CLASS_LOGITS, [-1] * 4) == {}
+    assert measure(spec("accuracy"), CLASS_LOGITS, [-100] * 4) == {}
 
 
 def test_logits_come_first_in_a_tuple():
@@ -147,5 +166,22 @@ def test_ordinal_predictions_are_scores():
 
 @pytest.mark.parametrize("score_range", [None, (1, 5), (0, 4.5)])
 def test_ordinal_scores_count_from_zero(score_range):
-    with pytest.raises(ValueError, match=r"whole score from 0 up.*Shift the scores"):
+    with pytest.raises(ValueError, match=r"whole score from 0 up.*shift the scores"):
         spec("pearsonr", problem_type="ordinal", score_range=score_range)
+
+
+def test_metrics_of_words_and_entities():
+    """Padding has no label; an entity counts as a whole, and `conlleval` counts no B- that an I- lacks."""
+    task = get_task("conll2003")
+    names = ("O", "B-PER", "I-PER", "B-LOC")
+    gold = [["B-PER", "I-PER", "O"], ["B-LOC"]]
+    found = [["B-PER", "O", "B-LOC"], ["B-LOC"]]
+    index = {name: task.label_names.index(name) for name in names}
+    labels, logits = np.full((2, 3), -100), np.full((2, 3, 9), -100.0)
+    for row, (gold_tags, found_tags) in enumerate(zip(gold, found, strict=True)):
+        labels[row, : len(gold_tags)] = [index[tag] for tag in gold_tags]
+        logits[row, : len(found_tags)] = np.eye(9)[[index[tag] for tag in found_tags]]
+    scores = compute_metrics_for(task)(EvalPrediction((logits, None), labels))
+    expected = {"entity_f1": 2 / 5, "entity_precision": 1 / 3, "entity_recall": 1 / 2, "accuracy": 2 / 4}
+    assert scores == {name: pytest.approx(value) for name, value in expected.items()}
+    assert compute_metrics_for(task)(EvalPrediction(logits, np.full((2, 3), -100))) == {}

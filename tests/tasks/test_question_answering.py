@@ -1,6 +1,5 @@
 """Questions and passages: files, what is wrong with them, spans from characters to tokens and back, metrics."""
 
-import json
 import re
 
 import numpy as np
@@ -8,14 +7,12 @@ import pytest
 from transformers import AutoTokenizer, EvalPrediction
 
 from hf_gpt.loading import open_source
-from hf_gpt.tasks import custom_task, get_task, load_task
-from hf_gpt.tasks.encoding import encode_split
-from hf_gpt.tasks.metric_module import FUNCTIONS
-from hf_gpt.tasks.metrics import compute_metrics_for, logits_of
-from hf_gpt.tasks.question_answering import LONGEST_ANSWER, best_answers
+from hf_gpt.tasks import get_task, load_task
+from hf_gpt.tasks.encode import LONGEST_ANSWER, best_answers, encode_split
+from hf_gpt.tasks.metrics import compute_metrics_for, logits_of, metric_function
 from hf_gpt.trees.transforms import InputTransform, SpecialIds
 
-from ..support.formats.question_answering import BALL, COUPLE, FORMATS, NEWS, QUESTIONS, answer_in, squad
+from ..support.formats.question_answering import BALL, COUPLE, FORMATS, NEWS, QUESTIONS, squad
 from ..support.runs import REPOSITORY
 from ..support.stock_models import save_gpt2
 from ..support.task_files import rows_of, write
@@ -57,44 +54,6 @@ def test_rows(tmp_path):
         assert row["passage"][begin:end] == row["answers"][0]
     assert COUPLE.strip() in data.splits["train"]["passage"]
     assert data.splits["validation"][3]["answers"] == ["Mr. Darcy", "his own"]
-    # Questions of one's own need no answers.
-    write(tmp_path, {"test-v1.1.json": squad({BALL: {}}, new=[])})
-    (row,) = rows_of(load_task("squad", tmp_path, splits=["test"]), "test")
-    assert (row["answers"], row["label"]) == ([], [-1, -1])
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            squad(
-                {BALL: {}}, a=[{"text": "Mr. Darcy", "answer_start": 0}], b=[{"text": "Mrs. Hurst", "answer_start": 9}]
-            ),
-            r"question 2: the answer 'Mrs. Hurst' to question b is not at its answer_start 9. It begins at 32\.",
-        ),
-        (squad({BALL: {}}, a=[{"text": "Elizabeth", "answer_start": 9}]), "is not in the passage: take what is there"),
-        (squad({BALL: {}}, a=[{"text": " ", "answer_start": 3}]), "A text and the number of its first character"),
-        (
-            squad({BALL: {}}, a=[answer_in(BALL, "Darcy")], b=[], c=[], d=[], e=[], f=[]),
-            r"question b has no answer\..*SQuAD 2\.0.* 5 of the 6 rows are wrong, the next: question 3: .*; and so on",
-        ),
-        ("{", "dev-v1.1.json: this is not valid JSON"),
-        ('{"data": [{"title": "x"}]}', r"behind question 0 it is not laid out as SQuAD \(KeyError: 'paragraphs'\)"),
-        ("[]", "TypeError: .*SQuAD's layout is "),
-        (squad({" ": {}}, a=[]), "the text of 'context' is empty|has no answer"),
-    ],
-    ids=["offset", "elsewhere", "blank", "none", "json", "layout", "list", "empty"],
-)
-def test_wrong_files(content, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        load_task("squad", write(tmp_path, {"dev-v1.1.json": content}), splits=["validation"])
-
-
-def test_own_questions_are_read_as_these(tmp_path):
-    with pytest.raises(ValueError, match="--task squad, with a folder of them"):
-        custom_task("question-answering", "own.jsonl")
-    with pytest.raises(FileNotFoundError, match=r"the train file is missing: there is no train-v1\.1\.json in"):
-        load_task("squad", tmp_path)
 
 
 def test_no_answer_is_lost(tokenizer, tmp_path):
@@ -167,8 +126,12 @@ def test_the_best_span(tokenizer, tmp_path):
 def test_metrics_are_the_official_ones(prediction, answers, exact, f1):
     """By the rules of SQuAD 1.1's own script: lower case, no punctuation, no articles, the best of the answers."""
     for score, expected in (("exact_match", exact), ("f1", f1)):
-        assert FUNCTIONS["squad"]([answers], [prediction], score) == pytest.approx(expected)
-        assert FUNCTIONS["squad"]([answers, ["x"]], [prediction, "x"], score) == pytest.approx((expected + 1) / 2)
+        assert metric_function({"exact_match": "exact_match", "f1": "answer_f1"}[score])(
+            [answers], [prediction]
+        ) == pytest.approx(expected)
+        assert metric_function({"exact_match": "exact_match", "f1": "answer_f1"}[score])(
+            [answers, ["x"]], [prediction, "x"]
+        ) == pytest.approx((expected + 1) / 2)
 
 
 def test_metrics_of_unanswered_questions_and_of_no_numbers(tokenizer, tmp_path):
@@ -183,12 +146,3 @@ def test_metrics_of_unanswered_questions_and_of_no_numbers(tokenizer, tmp_path):
     assert compute(EvalPrediction(logits, np.full((2, 2), -100))) == {}
     with pytest.raises(ValueError, match="training has diverged"):
         logits_of((logits[..., 0] * np.nan, logits[..., 1]), spec)
-
-
-def test_layout_of_the_file():
-    """The fixture is what SQuAD's readers take."""
-    (article,) = json.loads(FORMATS["squad"][0]["train-v1.1.json"])["data"]
-    for paragraph in article["paragraphs"]:
-        for item in paragraph["qas"]:
-            (answer,) = item["answers"]
-            assert paragraph["context"][answer["answer_start"] :].startswith(answer["text"])

@@ -15,7 +15,7 @@ from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassif
 
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
-from hf_gpt.tasks.encoding import TREE_FEATURES
+from hf_gpt.tasks.encode import TREE_FEATURES
 from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
 from hf_gpt.training.finetune import FEATURES
 from hf_gpt.training.frozen import FeatureCollator, FrozenFeatureHead, cache_features

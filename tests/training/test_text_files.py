@@ -86,7 +86,7 @@ def test_rows_of_jsonl_and_parquet(tmp_path):
         ('{"body": "x"}', r"a\.jsonl, line 2: there is no column 'text' \(there are body\)\. Name .* --text_column"),
         ('{"text": 3}', "a.jsonl, line 2: the column 'text' holds int, not a text"),
         ('{"text": null}', "a.jsonl, line 2: the column 'text' holds null, not a text"),
-        ("text", "a.jsonl, line 2: this is not valid JSON"),
+        ("text", "a.jsonl, line 2: Expecting value"),
     ],
 )
 def test_rows_without_a_text(tmp_path, row, message):

@@ -10,7 +10,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from hf_gpt.tasks import TaskData
-from hf_gpt.tasks.metrics import METRICS, load_metric
+from hf_gpt.tasks.metrics import metric_function
 from hf_gpt.tasks.spec import TaskSpec
 from hf_gpt.training.finetune import is_unlabelled
 from hf_gpt.training.rows import subsample
@@ -64,12 +64,11 @@ def bag_of_words(splits: Splits, spec: TaskSpec, measured: str) -> float:
         Ridge(alpha=1 / strength) if spec.has_scores else LogisticRegression(C=strength, max_iter=1000)
         for strength in STRENGTHS
     ]
-    key, options = METRICS[spec.main_metric]
-    metric = load_metric(key)
+    metric = metric_function(spec.main_metric)
 
     def value(model: Ridge | LogisticRegression, split: str) -> float:
         found = answers(model, inputs[split], splits[split], spec)
-        return float(metric.compute(predictions=found, references=splits[split]["label"], **options)[key])
+        return float(metric(splits[split]["label"][:], found))
 
     best = max((model.fit(inputs["train"], labels) for model in models), key=lambda model: value(model, "validation"))
     return value(best, measured)

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from hf_gpt import GPTConfig, GPTForMultipleChoice, GPTTokenizer
 from hf_gpt.analysis.figures import new_figure
 from hf_gpt.tasks import load_task
-from hf_gpt.tasks.encoding import encode_rows
+from hf_gpt.tasks.encode import encode_rows
 from hf_gpt.trees.collators import TokenTreeCollator, collate_trees
 from hf_gpt.trees.token_tree import TokenTree
 from hf_gpt.trees.transforms import InputTransform, SpecialIds

@@ -9,7 +9,7 @@ import torch
 
 from hf_gpt import GPTTokenizer
 from hf_gpt.tasks import load_task
-from hf_gpt.tasks.encoding import encode_rows
+from hf_gpt.tasks.encode import encode_rows
 from hf_gpt.trees.collators import LengthGroupedSampler
 from hf_gpt.trees.token_tree import TokenTree
 from hf_gpt.trees.transforms import InputTransform, SpecialIds

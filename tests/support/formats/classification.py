@@ -1,6 +1,6 @@
 """A few lines of tasks of one text, as their publishers write them: files, first row, rows of each split."""
 
-from ..task_files import tar, tsv
+from ..task_files import tsv
 
 REVIEWS = {
     f"aclImdb/{split}/{label}/{number}_{rating}.txt": f"A {label} film, seen {number} times.<br />Really."
@@ -24,7 +24,7 @@ FORMATS = {
         {"train": 20, "validation": 20, "test": 1},
     ),
     "imdb": (
-        {"aclImdb_v1.tar.gz": tar({**NO_REVIEWS, **REVIEWS})},
+        {**NO_REVIEWS, **REVIEWS},
         {"id": "train/neg/0_2", "text": "A neg film, seen 0 times.\nReally.", "label": 0},
         {"train": 18, "validation": 2, "test": 20},
     ),

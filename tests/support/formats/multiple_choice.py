@@ -2,7 +2,7 @@
 
 import json
 
-from ..task_files import jsonl, tar, tsv
+from ..task_files import jsonl, tsv
 
 
 def passage(key, *answers):
@@ -73,9 +73,9 @@ HELLASWAG_ROW = {
 }
 CODAH = tsv(("i", "He", 'says "no".', "flies.", "eats.", "sits.", 2), ("o", "She", "a.", "b.", "c.", "d.", 0))
 FORMATS = {
-    "race": ({"RACE.tar.gz": tar(RACE)}, RACE_ROW, {"train": 4, "validation": 4, "test": 4}),
-    "race_middle": ({"RACE.tar.gz": tar(RACE)}, RACE_ROW, {"train": 3, "validation": 3, "test": 3}),
-    "race_high": ({"RACE.tar.gz": tar(RACE)}, None, {"train": 1, "validation": 1, "test": 1}),
+    "race": (RACE, None, {"train": 4, "validation": 4, "test": 4}),
+    "race_middle": (RACE, RACE_ROW, {"train": 3, "validation": 3, "test": 3}),
+    "race_high": (RACE, None, {"train": 1, "validation": 1, "test": 1}),
     "arc_easy": (arc("ARC-Easy"), ARC_ROW, {"train": 2, "validation": 2, "test": 2}),
     "arc_challenge": (arc("ARC-Challenge"), ARC_ROW, {"train": 2, "validation": 2, "test": 2}),
     "commonsenseqa": (

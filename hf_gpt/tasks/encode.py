@@ -1,19 +1,20 @@
-"""Rows of a task -> rows of token trees, tokenized once and kept in the cache of `datasets`."""
+"""Rows of a task -> rows of token trees, cached; spans of a passage, from characters to tokens and back."""
 
 import itertools
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import Any
 
+import numpy as np
 from datasets import Dataset, Features, List, Value
+from scipy.special import log_softmax
 
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import IGNORED_LABEL
 from ..trees.token_tree import TokenTree
 from ..trees.transforms import WINDOWED, InputTransform
-from .question_answering import token_span
-from .spec import UNLABELLED
 
 TREE_FEATURES = {
     field.name: List(Value("float32" if field.name == "lm_weights" else "int32")) for field in fields(TokenTree)
@@ -23,8 +24,10 @@ _COUNTS = ("length", "unshared_length", "cut_tokens")
 EMPTY = "is_empty"
 # Where in the passage each of its tokens begins and ends, in characters.
 PLACES = ("token_starts", "token_ends")
-# Columns that stay beside the trees.
+# Columns that stay next to the trees.
 KEPT_COLUMNS = ("id", "words", "passage", "answers", "kept")
+# Tokens of the longest answer that is given, as in transformers' and BERT's own scripts.
+LONGEST_ANSWER = 30
 
 
 def encode_rows(
@@ -36,8 +39,7 @@ def encode_rows(
 
     Returns:
         `dict[str, list]`: the columns of `TREE_FEATURES`, `length`, `unshared_length`, `cut_tokens`, `is_empty`, and
-            `label` with -100 for rows without a gold class or choice; of a `passage` also `PLACES`, and the label is
-            the first and the last token of its answer.
+            `label`; of a `passage` also `PLACES`, and the label is the first and the last token of its answer.
     """
     if "words" in columns:  # behind each other
         rows = {**rows, "words": [[*words[:1], *_spaced(words[1:])] for words in rows["words"]]}
@@ -47,22 +49,21 @@ def encode_rows(
         for name in columns
         if name != "passage"
     }
+    encoded: dict[str, list[Any]] = {"label": rows["label"]}
     if "passage" in columns:
         ids["passage"], places = _tokenized_passages(rows["passage"], tokenizer)
-    encoded: dict[str, list[Any]] = {name: [] for name in (*TREE_FEATURES, *_COUNTS, EMPTY)}
+        encoded = {name: [row[side] for row in places] for side, name in enumerate(PLACES)}
+        encoded["label"] = [token_span(label, *row) for label, row in zip(rows["label"], places, strict=True)]
+    encoded |= {name: [] for name in (*TREE_FEATURES, *_COUNTS, EMPTY)}
     for index in range(len(rows[columns[0]])):
         row_ids = {name: values[index] for name, values in ids.items()}
-        tree, cut = transform.fit(row_ids)
+        tree, cut_tokens = transform.fit(row_ids)
         is_windowed = getattr(transform, "family", None) in WINDOWED
         unshared = len(tree) if is_windowed else sum(tree.position_ids[end] + 1 for end in tree.path_ends)
-        counts = dict(zip(_COUNTS, (len(tree), unshared, cut), strict=True))
+        counts = dict(zip(_COUNTS, (len(tree), unshared, cut_tokens), strict=True))
         counts[EMPTY] = not any(part != [] for texts in row_ids.values() for part in texts)
-        for name, values in encoded.items():
-            values.append(counts[name] if name in counts else getattr(tree, name))
-    encoded["label"] = [_read_label(label) for label in rows["label"]]
-    if "passage" in columns:
-        encoded |= {name: [row[side] for row in places] for side, name in enumerate(PLACES)}
-        encoded["label"] = [token_span(*row) for row in zip(encoded["label"], *map(encoded.get, PLACES), strict=True)]
+        for name in (*TREE_FEATURES, *counts):
+            encoded[name].append(counts[name] if name in counts else getattr(tree, name))
     return encoded
 
 
@@ -80,13 +81,6 @@ def _tokenized_passages(
 def _spaced(texts: list[str] | list[list[str]]) -> list[Any]:
     """Texts with a space before them, which GPT-2's tokens hold."""
     return [_spaced(text) if isinstance(text, list) else f" {text}" if text else text for text in texts]
-
-
-def _read_label(label: Any) -> Any:
-    if isinstance(label, list):
-        return [_read_label(part) for part in label]
-    # A score may be -1; one that is not known is NaN.
-    return IGNORED_LABEL if label == UNLABELLED and isinstance(label, int) else label
 
 
 def _tokenized(texts: list[str] | list[list[str]], tokenizer: GPTTokenizer) -> list[Any]:
@@ -108,14 +102,13 @@ def encode_split(
 ) -> Dataset:
     """Token trees of a split's normalised rows (see `hf_gpt.tasks.spec`), with their `KEPT_COLUMNS`."""
     kept = {name: dataset.features[name] for name in KEPT_COLUMNS if name in dataset.column_names}
-    places = PLACES if "passage" in columns else ()
-    features = kept | TREE_FEATURES | dict.fromkeys(_COUNTS, Value("int32"))
-    features |= dict.fromkeys(places, List(Value("int32"))) | {"label": dataset.features["label"]}
+    features = kept | TREE_FEATURES | dict.fromkeys(_COUNTS, Value("int32")) | {EMPTY: Value("bool")}
+    features |= dict.fromkeys(PLACES if "passage" in columns else (), List(Value("int32")))
     return dataset.map(
         partial(encode_rows, columns=tuple(columns), tokenizer=tokenizer, transform=transform),
         batched=True,
         remove_columns=[name for name in dataset.column_names if name not in kept],
-        features=Features(features | {EMPTY: Value("bool")}),
+        features=Features(features | {"label": dataset.features["label"]}),
         num_proc=num_proc,
         desc=desc,
     )
@@ -131,3 +124,28 @@ def describe_encoded(encoded: Dataset) -> str:
     if cut.any():
         text += f"; {(cut > 0).sum():,} rows were truncated by {cut.sum():,} tokens in all"
     return text
+
+
+def token_span(label: Sequence[int], token_starts: Sequence[int], token_ends: Sequence[int]) -> list[int]:
+    """First and last token of the characters from `label[0]` to `label[1]`; -100 twice where there is no answer."""
+    begin, end = label
+    if begin < 0:
+        return [IGNORED_LABEL] * 2
+    first = bisect_right(token_ends, begin)
+    return [first, max(first, bisect_left(token_starts, end) - 1)]
+
+
+def best_answers(rows: Dataset, logits: np.ndarray) -> Iterator[tuple[str, float]]:
+    """
+    By row, the likeliest span of its passage, of `LONGEST_ANSWER` tokens at most, and its probability: that of the
+    beginning times that of the end, over all windows of the passage together. `logits`, of beginnings and ends, have
+    the shape `(rows, tokens, 2)`; tokens beyond those of an encoded row do not count.
+    """
+    for row, scores in zip(rows.select_columns(["passage", *PLACES]), logits, strict=True):
+        count = len(row["token_starts"])
+        starts, ends = log_softmax(scores[:count].astype(np.float64), axis=0).T
+        spans = [starts[: count - more] + ends[more:] for more in range(min(LONGEST_ANSWER, count))]
+        more = max(range(len(spans)), key=lambda length: spans[length].max())
+        first = int(spans[more].argmax())
+        text = row["passage"][row["token_starts"][first] : row["token_ends"][first + more]]
+        yield text.strip(), float(np.exp(spans[more][first]))

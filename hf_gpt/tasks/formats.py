@@ -1,0 +1,324 @@
+"""Readers of files (`read_...`), and what makes items of a publisher's records.
+
+A reader gives a file's records one at a time, each with its place; plain, `.gz` and `.xz` files read the same. It
+knows a format (delimited text, JSON lines, XML, Parquet, ...), not a task. Whatever is wrong with a file is a
+`ValueError` that names the file and the place. `catalogue.yaml` names readers (without `read_`) and the functions of
+records.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+from ..files import COMPRESSIONS, open_bytes, read_bytes, read_text_lines, reading
+
+TREEBANK_COLUMNS = ("index", "form", "lemma", "upos", "xpos", "features", "head", "relation", "enhanced", "other")
+
+
+class Record(NamedTuple):
+    """One item of a file: its fields by name, and where it stands."""
+
+    path: str
+    place: str
+    fields: dict[str, Any]
+
+    @property
+    def where(self) -> str:
+        return f"{self.path}, {self.place}"
+
+
+def field_of(fields: dict[str, Any], column: str) -> Any:
+    """A field of a record; a `ValueError` with the columns there are, if this is none."""
+    if column not in fields:
+        raise ValueError(f"there is no column {column!r}; the columns are {', '.join(map(str, fields))}")
+    return fields[column]
+
+
+def read_table(
+    path: Path,
+    delimiter: str = ",",
+    names: Sequence[str] | None = None,
+    quoted: bool = True,
+    ragged: bool = False,
+    encoding: str = "utf-8",
+) -> Iterator[Record]:
+    """
+    Rows of a CSV or TSV file.
+
+    Args:
+        names (sequence of `str`, *optional*): the columns of a file whose first line names none of them.
+        quoted (`bool`, defaults to `True`): whether double quotes enclose fields; `False` for files such as GLUE's,
+            where a quote is a character like any other.
+        ragged (`bool`, defaults to `False`): whether rows may be longer than the columns, or shorter (None).
+    """
+    columns, number = None, 0
+    lines = read_text_lines(path, encoding)
+    with reading(path):
+        if quoted:
+            csv.field_size_limit(2**27)  # its own limit is shorter than some documents
+            table = csv.reader((f"{line}\n" for _, line in lines), delimiter=delimiter, strict=True)
+            rows = ((table.line_num, row) for row in table)
+        else:
+            rows = ((number, line.split(delimiter)) for number, line in lines)
+        try:
+            for number, row in rows:
+                if len(row) < 2 and not "".join(row).strip():
+                    continue
+                if columns is None:
+                    columns = [name.strip() for name in row]
+                    if names is None and len(set(columns)) < len(columns):
+                        raise ValueError(f"the header names a column twice ({', '.join(columns)})")
+                    if names is None or set(columns) & set(names):
+                        continue
+                    columns = list(names)
+                if len(row) != len(columns) and not ragged:
+                    raise ValueError(f"{len(row)} fields where {len(columns)} were expected ({', '.join(columns)})")
+                row += [None] * (len(columns) - len(row))
+                yield Record(str(path), f"line {number}", dict(zip(columns, row, strict=False)))
+        except (csv.Error, ValueError) as error:
+            with reading(path, f"line {table.line_num if quoted else number}"):
+                raise error
+
+
+def read_jsonl(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
+    """Objects of a JSON lines file, one per line; blank lines are passed over."""
+    for number, line in read_text_lines(path, encoding):
+        if line.strip():
+            with reading(path, f"line {number}"):
+                fields = json.loads(line)
+                if not isinstance(fields, dict):
+                    raise ValueError(f"a JSON object was expected, a {type(fields).__name__} was found")
+            yield Record(str(path), f"line {number}", fields)
+
+
+def read_text(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
+    """Lines of a text file, each a record with the field `text`; blank ones are passed over."""
+    for number, line in read_text_lines(path, encoding):
+        if line.strip():
+            yield Record(str(path), f"line {number}", {"text": line})
+
+
+def read_document(path: Path) -> Iterator[Record]:
+    """A whole text file as one record with the fields `path` and `text`."""
+    text = "\n".join(line for _, line in read_text_lines(path))
+    yield Record(str(path), "item 1", {"path": path.as_posix(), "text": text})
+
+
+def read_sentences(path: Path, names: Sequence[str], delimiter: str | None = None) -> Iterator[Record]:
+    """
+    Sentences of a file with a word on each line and a blank line between sentences (CoNLL); the fields of a sentence,
+    which `names` calls, are lists. Columns are separated by white space, or by a tab (CoNLL-U): then lines that begin
+    with `#` are comments, of which `# name = value` is a field of the sentence.
+    """
+    fields: dict[str, Any] = {}
+    number, first = 0, 0
+    for number, line in read_text_lines(path):
+        if not line.strip():
+            if first:
+                yield Record(str(path), f"line {first}", fields)
+            fields, first = {}, 0
+        elif delimiter == "\t" and line.startswith("#"):
+            name, equals, value = line[1:].partition("=")
+            fields |= {name.strip(): value.strip()} if equals else {}
+        else:
+            first, cells = first or number, line.split(delimiter)
+            if len(cells) != len(names):
+                raise ValueError(f"{path}, line {number}: {len(cells)} columns where {len(names)} were expected.")
+            for name, cell in zip(names, cells, strict=True):
+                fields.setdefault(name, []).append(cell)
+    if first:
+        yield Record(str(path), f"line {first}", fields)
+
+
+def treebank_words(fields: dict[str, Any]) -> dict[str, list[str]]:
+    """Columns without the ranges (2-3), which are several words as they are written, and words not written (2.1)."""
+    kept = [number for number, index in enumerate(fields["index"]) if index.isdecimal()]
+    return {name: [fields[name][number] for number in kept] for name in TREEBANK_COLUMNS}
+
+
+def read_parquet(path: Path) -> Iterator[Record]:
+    """Rows of a Parquet file, read in batches."""
+    from pyarrow import parquet
+
+    number = 0
+    with reading(path), parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=1024):
+            for fields in batch.to_pylist():
+                number += 1
+                yield Record(str(path), f"row {number}", fields)
+
+
+def read_xml(path: Path, item: str) -> Iterator[Record]:
+    """Elements named `item` of an XML file: their attributes and the text of their children, as fields."""
+    with reading(path), open_bytes(path) as file:
+        elements = [*ElementTree.fromstring(read_bytes(file, path)).iter(item)]
+    for number, element in enumerate(elements, 1):
+        fields = {**element.attrib, **{child.tag: child.text for child in element}}
+        yield Record(str(path), f"{item} {number}", fields)
+
+
+def read_squad(path: Path) -> Iterator[Record]:
+    """
+    Questions of a JSON file as SQuAD 1.1 nests them, articles of paragraphs of questions, with the fields of the Hub's
+    copy: `id`, `question`, `context`, and `answers` as lists `text` and `answer_start`.
+    """
+    number = 0
+    with reading(path):
+        articles = json.loads("\n".join(line for _, line in read_text_lines(path)))["data"]
+        for paragraph in (paragraph for article in articles for paragraph in article["paragraphs"]):
+            for item in paragraph["qas"]:
+                number += 1
+                answers = item.get("answers") or ()
+                lists = {name: [answer[name] for answer in answers] for name in ("text", "answer_start")}
+                fields = {"id": item["id"], "question": item["question"], "context": paragraph["context"]}
+                yield Record(str(path), f"question {number}", {**fields, "answers": lists})
+
+
+read_tsv = partial(read_table, delimiter="\t")
+"""Tab-separated with quotes, as pandas writes it."""
+read_plain_tsv = partial(read_table, delimiter="\t", quoted=False)
+"""Tab-separated where a quote is a character like any other, as in GLUE."""
+read_treebank = partial(read_sentences, names=TREEBANK_COLUMNS, delimiter="\t")
+"""Sentences of a treebank of Universal Dependencies (CoNLL-U)."""
+
+READERS_BY_SUFFIX: dict[str, Callable[..., Iterator[Record]]] = {
+    ".csv": read_table,
+    ".tsv": read_tsv,
+    ".jsonl": read_jsonl,
+    ".ndjson": read_jsonl,
+    ".json": read_jsonl,
+    ".parquet": read_parquet,
+}
+
+
+def read_by_suffix(
+    path: Path, delimiter: str | None = None, quoted: bool = True, encoding: str = "utf-8"
+) -> Iterator[Record]:
+    """
+    The records of a file in the format that its name tells, whatever it is compressed with; `delimiter` and `quoted`
+    are for delimited files.
+    """
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in COMPRESSIONS]
+    reader = READERS_BY_SUFFIX.get(suffixes[-1]) if suffixes else None
+    if reader is None:
+        known = ", ".join(READERS_BY_SUFFIX)
+        raise ValueError(f"{path}: the name must end in one of {known} (.gz or .xz after it is fine).")
+    if reader is read_parquet:
+        return reader(path)
+    if reader is read_jsonl:
+        return reader(path, encoding=encoding)
+    return reader(path, quoted=quoted, encoding=encoding, **({"delimiter": delimiter} if delimiter else {}))
+
+
+# From a publisher's record to the fields of one or more items, which `columns` in the catalogue name.
+
+Fields = dict[str, Any]
+
+
+def fine_question(fields: Fields) -> Iterator[Fields]:
+    """A line of TREC: class and subclass, a space, the question."""
+    label, _, text = fields["text"].partition(" ")
+    yield {"label": label, "text": text}
+
+
+def coarse_question(fields: Fields) -> Iterator[Fields]:
+    """A line of TREC with its class alone."""
+    for item in fine_question(fields):
+        yield item | {"label": item["label"].partition(":")[0]}
+
+
+def sentence_of_tree(fields: Fields) -> Iterator[Fields]:
+    """A line such as `(3 (2 It) (4 works))`: the score of the whole and the words; all parts have scores."""
+    tree = fields["text"].strip()
+    if not re.fullmatch(r"\([0-4] .*\)", tree) or tree.count("(") != tree.count(")"):
+        raise ValueError(f"{tree[:40]!r} is no tree in brackets with a score from 0 to 4")
+    text = " ".join(re.findall(r"\([0-4] ([^\s()]+)\)", tree))
+    for written, meant in {"-LRB-": "(", "-RRB-": ")", "\\/": "/", "\\*": "*"}.items():
+        text = text.replace(written, meant)
+    yield {"label": tree[1], "text": text}
+
+
+def review(fields: Fields) -> Iterator[Fields]:
+    """A file of aclImdb: its folders are the split and the label."""
+    split, label, name = PurePosixPath(fields["path"]).parts[-3:]
+    yield from web_text({"id": f"{split}/{label}/{PurePosixPath(name).stem}", "label": label, "text": fields["text"]})
+
+
+def web_text(fields: Fields) -> Iterator[Fields]:
+    yield {**fields, "text": fields["text"].replace("<br />", "\n")}
+
+
+def news(fields: Fields) -> Iterator[Fields]:
+    text = fields["text"] if "text" in fields else f"{fields['title']} {fields['description']}"
+    # The set's makers wrote line ends as backslashes.
+    yield {**fields, "text": text.replace("\\", " ")}
+
+
+def copa_item(fields: Fields) -> Iterator[Fields]:
+    # The question as the authors put it to people (Roemmele et al., 2011).
+    questions = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
+    yield {**fields, "question": questions[fields["asks-for"] if "asks-for" in fields else fields["question"]]}
+
+
+def lettered_question(fields: Fields) -> Iterator[Fields]:
+    """The publication form of OpenBookQA, CommonsenseQA and ARC: a stem and choices labelled by letters."""
+    choices = sorted(fields["question"]["choices"], key=lambda choice: choice["label"])
+    texts = [choice["text"] for choice in choices]
+    answer = _letter(fields.get("answerKey"))
+    yield {"id": fields["id"], "stem": fields["question"]["stem"], "choices": texts, "answer": answer}
+
+
+def _letter(answer: str | None) -> str | None:
+    # Some exams of ARC number their choices.
+    return "ABCDEFGHI"[int(answer) - 1] if answer and answer in "123456789" else answer
+
+
+def hub_choices(fields: Fields) -> Iterator[Fields]:
+    yield {**fields, "choices": fields["choices"]["text"], "answerKey": _letter(fields["answerKey"])}
+
+
+def passage(fields: Fields) -> Iterator[Fields]:
+    """A file of RACE: a passage with several questions."""
+    passage = json.loads(fields["text"])
+    items = zip(passage["questions"], passage["options"], passage["answers"], strict=True)
+    for number, (question, options, answer) in enumerate(items):
+        item = {"article": passage["article"], "question": question, "options": options, "answer": answer}
+        yield {"id": f"{passage['id']}-{number}", **item}
+
+
+def activity(fields: Fields) -> Iterator[Fields]:
+    """HellaSwag's context behind the name of its activity; WikiHow's mark-up is no text."""
+    clean = re.sub(r"\s*\[title\]\s*", ". ", f"{fields['activity_label']}: {fields['ctx']}")
+    yield {**fields, "context": _without_marks(clean), "endings": list(map(_without_marks, fields["endings"]))}
+
+
+def _without_marks(text: str) -> str:
+    return re.sub(r"\s*\[(?:header|title|step|substeps)\]\s*", " ", text).strip()
+
+
+def words_of_treebank(fields: Fields) -> Iterator[Fields]:
+    columns = treebank_words(fields)
+    yield {**fields, "words": columns["form"], "tags": columns["upos"]}
+
+
+def tagged_words(fields: Fields) -> Iterator[Fields]:
+    """The Hub's copy, where ranges have the tag _."""
+    pairs = [pair for pair in zip(fields["tokens"], fields["upos"], strict=True) if pair[1] != "_"]
+    yield {**fields, "tokens": [word for word, _ in pairs], "upos": [tag for _, tag in pairs]}
+
+
+def entities(fields: Fields) -> Iterator[Fields]:
+    """A sentence with B- before every entity; the publisher has it only where two of a kind meet."""
+    if fields["word"] == ["-DOCSTART-"]:
+        return
+    tags, before = [], "O"
+    for tag in fields["entity"]:
+        begins = tag.startswith("I-") and before[1:] != tag[1:]
+        tags.append(f"B-{tag[2:]}" if begins else tag)
+        before = tag
+    yield {**fields, "entity": tags}
