@@ -45,7 +45,7 @@ def main() -> None:
     """Check everything, convert, write."""
     positional = {"source": "File, folder or Hub id to read.", "output": "Folder to write."}
     args, places = parse_arguments((ConversionArguments,), description=__doc__, positional=positional)
-    with output_folder(Path(places.output), beside=True):
+    with output_folder(Path(places.output), whole=True):
         convert(places.source, Path(places.output), args)
 
 

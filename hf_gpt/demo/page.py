@@ -261,7 +261,7 @@ def export_space(folder: str | Path, model_name_or_path: str, **heads: str | Non
     `Demos.from_pretrained`), a folder that is not empty, or gradio not installed, which tells the version.
     """
     folder = Path(folder)
-    check_empty(folder, remedy="Name an empty folder, or one that does not exist.")
+    check_empty(folder, hint="Name an empty folder, or one that does not exist.")
     names = {"model_name_or_path": model_name_or_path}
     names |= {argument: name for argument, name in heads.items() if name is not None}
     for argument, name in names.items():

@@ -298,7 +298,7 @@ def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> N
         for shard in (output / DATA).glob("features-*-of-*"):
             shard.unlink()
     else:
-        check_empty(output, remedy="It holds something else than features: name another --output_dir.")
+        check_empty(output, hint="It holds something else than features: name another --output_dir.")
     write_json(file, settings)
 
 
