@@ -10,18 +10,14 @@ processor time, all threads together (`OMP_NUM_THREADS=1` for one). Peers are
 transformers' own `openai-gpt` and `gpt2` at the same size, on random batches padded to the longest sequence; ours are
 batches of rows of like length, as in fine-tuning; one more contender is our model with every sequence laid out on its
 own. Training is forward and backward of the joint loss with dropout, in float32 on a CPU and bfloat16 autocast on a
-GPU, or as `--dtype` says; `generate` and `extraction` stay in float32.
-Writes `results.json`, `results.md` and pictures of the suites `choices`, `context` and `scaling`; a run that was
-stopped goes on where it was.
+GPU, or as `--dtype` says; `generate` stays in float32.
+Writes `results.json`, `results.md` and pictures of the suites `choices` and `context`; a run that was stopped is
+resumed by the same command.
 
 `--data_dir` holds the published files (`openbookqa/`, `commonsenseqa/`, `hellaswag/`, `trec6/`, `snli/`, `imdb/`), the
-release's vocabulary (`gpt_bpe/`); only the suites that read files need it. `extraction` embeds sentences of SNLI with
-this project, transformers' pipeline and sentence-transformers; `growth` is our model alone at 1 to 8 choices,
-`scaling` its time and memory against rows, length, choices, vocabulary and layers; `decoding` counts what of it are
-products; `data` reads, tokenizes and pads; `profile` says which operators a RACE-shaped step spends its time in.
+release's vocabulary (`gpt_bpe/`); only the suites that read files need it. `decoding` counts what of it are products.
 """
 
-import importlib.util
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,12 +25,8 @@ from pathlib import Path
 import torch
 import transformers
 from benchmarking.decoding import decoding, decoding_table
-from benchmarking.extraction import extraction, extraction_table
-from benchmarking.growth import growth, growth_table
 from benchmarking.measure import SIZES, measure
 from benchmarking.report import SWEEPS, padding_table, plot_sweeps, sweep_growth, table
-from benchmarking.scaling import data_side, data_table, plot_scaling, scaling, scaling_table
-from benchmarking.step_profile import profile_table, step_profile
 from benchmarking.workloads import PADDING, SUITES, Files, epoch_padding, make_workload
 
 from hf_gpt.analysis.figures import check_libraries
@@ -45,23 +37,9 @@ from hf_gpt.files import check_settings, flag, read_json, write_json, write_text
 # Suites that are not shapes and files: what they need of --data_dir.
 OTHER_SUITES = {
     "padding": [source.folder for source in PADDING.values()],
-    "extraction": ["snli"],
-    "growth": [],
-    "profile": [],
     "decoding": [],
-    "scaling": [],
-    "data": ["snli"],
 }
-PROFILED = "RACE-shaped"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-TABLES = {
-    "extraction": extraction_table,
-    "growth": growth_table,
-    "profile": profile_table,
-    "decoding": decoding_table,
-    "scaling": scaling_table,
-    "data": data_table,
-}
 
 
 @dataclass
@@ -92,11 +70,9 @@ def check(args: BenchmarkArguments) -> None:
         raise ValueError(f"unknown suite {unknown[0]}; choose of {', '.join(known)}.")
     if args.rounds < 1:
         raise ValueError(f"--rounds must be at least 1, not {args.rounds}.")
-    if "extraction" in args.suites and importlib.util.find_spec("sentence_transformers") is None:
-        raise ValueError("the suite extraction times sentence-transformers too: pip install sentence-transformers.")
     if args.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda, but torch sees no GPU.")
-    if {*SWEEPS, "scaling"} & set(args.suites):
+    if {*SWEEPS} & set(args.suites):
         check_libraries()
     sources = [source for suite in args.suites for source in SUITES.get(suite, {}).values()]
     folders = [source.folder for source in sources if isinstance(source, Files)]
@@ -136,8 +112,8 @@ def earlier_results(path: Path, record: dict) -> dict:
 
 def tables(results: dict) -> list[str]:
     """The Markdown tables of what was measured."""
-    own = [show(results[suite]) for suite, show in TABLES.items() if suite in results]
-    return [text for text in (table(results), padding_table(results), *own) if text]
+    decoded = decoding_table(results["decoding"]) if "decoding" in results else ""
+    return [text for text in (table(results), padding_table(results), decoded) if text]
 
 
 def write(folder: Path, record: dict, results: dict) -> None:
@@ -146,7 +122,7 @@ def write(folder: Path, record: dict, results: dict) -> None:
     write_text(folder / "results.md", "\n\n".join(tables(results)) + "\n")
 
 
-@command(resume="The same command goes on where it was stopped.")
+@command(resume="The same command resumes it.")
 def main() -> None:
     """Run the suites, writing after each workload."""
     (args,) = parse_arguments((BenchmarkArguments,), description=__doc__)
@@ -160,19 +136,9 @@ def main() -> None:
         data_dir = Path(args.data_dir)
         tokenizer = release_tokenizer(data_dir / "gpt_bpe")
     device, size = torch.device(args.device), SIZES[args.size]
-    others = {
-        "extraction": lambda: extraction(data_dir, tokenizer, size, args.rounds, args.seed, device),
-        "growth": lambda: growth(size, args.rounds, args.seed, device),
-        "decoding": lambda: decoding(size, args.rounds, args.seed, device),
-        "scaling": lambda: scaling(size, args.rounds, args.seed, device),
-        "data": lambda: data_side(data_dir, tokenizer, args.seed, folder / "cache"),
-        "profile": lambda: step_profile(
-            replace(make_workload(PROFILED, "multiple-choice", args.seed), dtype=DTYPES[args.dtype]), size, device
-        ),
-    }
     for suite in args.suites:
-        if suite in others and suite not in results:
-            results[suite] = others[suite]()
+        if suite == "decoding" and suite not in results:
+            results[suite] = decoding(size, args.rounds, args.seed, device)
             write(folder, record, results)
         for name, source in PADDING.items() if suite == "padding" else ():
             key = f"{name}, padding"
@@ -191,8 +157,6 @@ def main() -> None:
         print(f"\nCost of a step against that of the line before, {suite}:\n{lines}")
     if swept:
         plot_sweeps(results, folder / "sweeps.png")
-    if "scaling" in results:
-        plot_scaling(results["scaling"], folder / "scaling.png")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer
 
 SCRIPTS = Path(__file__).parents[2] / "scripts" / "measure"
 CPU = torch.device("cpu")
@@ -124,77 +123,13 @@ def test_batches_lie_evenly_over_the_lengths():
     assert 5 * source.batches <= POOL
 
 
-def test_growth_counts_distinct_tokens():
-    from benchmarking.growth import growth, growth_table
-    from benchmarking.measure import SIZES
-
-    result = growth(SIZES["tiny"], 1, 0, CPU)
-    # The start, 335 tokens in common, and for each choice a delimiter, 8 tokens and the classify token.
-    assert result["tokens"] == {f"{number} choices": 1 + 335 + 10 * number - (number - 1) for number in (1, 2, 4, 8)}
-    result["median_seconds"] = {"1 choices": 1.0, "2 choices": 1.05}
-    assert growth_table(result).splitlines()[2:] == [
-        "| 1 choices | 346 | 1.00 s | - |",
-        "| 2 choices | 355 | 1.05 s | +5.0% |",
-    ]
-
-
-def test_scaling_fits_exponents_and_draws_them(tmp_path):
-    from benchmarking.measure import in_own_process
-    from benchmarking.scaling import BASE, exponent, plot_scaling, points, scaling_table, step_memory, training_step
-
-    named = points()
-    assert set(named) >= {"rows 2", "rows 8", "layers 8"}
-    assert named["vocabulary 40000"] == {**BASE, "vocabulary": 40_000}
-    squares = {name: setting[name.split()[0]] ** 2 / 1e6 for name, setting in named.items()}
-    assert exponent("length", squares) == pytest.approx(2)
-    exponents = {axis: {"time": 2.0, "memory": 1.0} for axis in BASE}
-    memory = {name: 1_000_000 * setting[name.split()[0]] for name, setting in named.items()}
-    result = {"median_seconds": squares, "peak_memory": memory, "exponents": exponents}
-    line = scaling_table(result).splitlines()[3]
-    assert line == "| length 100 to 400 | 0.01 to 0.16 s | 2.00 | 100 to 400 MB | 1.00 |"
-    plot_scaling(result, tmp_path / "scaling.png")
-    assert (tmp_path / "scaling.png").stat().st_size > 1000
-    size, setting = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 512}, {**BASE, "vocabulary": 500}
-    training_step(size, setting, 0, CPU)()
-    assert in_own_process(step_memory, size, setting, 0, CPU) > 0
-
-
-def test_decoding_and_data_tables():
+def test_decoding_table():
     from benchmarking.decoding import CASES, decoding_table
-    from benchmarking.scaling import data_table
 
     assert CASES["batch 16, 4 beams"] == (16, 4)
     medians = {"batch 16, greedy": {"hf_gpt": 2.0, "hf_gpt, bfloat16 weights": 1.0, "gpt2": 3.0, "products": 1.5}}
     lines = decoding_table({"new_tokens": 32, "median_seconds": medians}).splitlines()
     assert lines[2:] == ["| batch 16, greedy | 256.0 | 1.50 x | 0.50 x | 75% |"]
-    assert data_table({"rows_per_second": {"reading": 1234.5}}).splitlines()[2:] == ["| reading | 1,234 |"]
-
-
-def test_profile_adds_up(workload):
-    from benchmarking.measure import SIZES
-    from benchmarking.step_profile import profile_table, step_profile
-
-    result = step_profile(workload, SIZES["tiny"], CPU)
-    assert sum(result["shares"].values()) == pytest.approx(1)
-    assert result["shares"]["matrix products"] > 0
-    lines = profile_table({**result, "shares": {"GELU": 0.75, "copies": 0.245, "sums": 0.005}})
-    assert lines.splitlines()[2:] == ["| GELU | 75.0% |", "| copies | 24.5% |", "| all else | 0.5% |"]
-
-
-def test_all_ways_to_embed_agree(tmp_path):
-    pytest.importorskip("sentence_transformers", reason="needs pip install sentence-transformers")
-    from benchmarking.extraction import OURS, embedders, extraction_table
-
-    size = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64}
-    texts = ["She didn't open the door.", "Yes", "The rain fell all night upon the roofs of the town."]
-    tokenizer = AutoTokenizer.from_pretrained(SCRIPTS.parents[1] / "model_cards" / "gpt-mini")
-    ways = embedders(size, tokenizer, tmp_path, CPU)
-    vectors = {name: embed(texts) for name, embed in ways.items()}
-    assert len(vectors) == 4
-    for name, value in vectors.items():
-        np.testing.assert_allclose(value, vectors[OURS], atol=1e-6, err_msg=name)
-    result = {"sentences": 10, "median_seconds": {OURS: 2.0}, "ratio": {OURS: 1.0}, "vectors_differ": {OURS: 0.0}}
-    assert extraction_table(result).splitlines()[2] == "| hf_gpt | 5 | 1.00 x | 0e+00 |"
 
 
 def run_benchmark(*arguments):
