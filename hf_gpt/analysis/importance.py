@@ -274,7 +274,7 @@ def perturbation(
     rate: float = 0.1,
     steps: int = 500,
     learning_rate: float = 0.03,
-    draws: int = 8,
+    draws: int = 32,
     seed: int = 0,
 ) -> Perturbation:
     """
@@ -292,7 +292,7 @@ def perturbation(
         variance (`float`): of phi over sampled inputs (of a vector the sum over its numbers); a `ValueError` if it is
             0.
         scale (`float`): the largest sigma.
-        draws (`int`, *optional*, defaults to 8): of noise in a step.
+        draws (`int`, *optional*, defaults to 32): of noise in a step.
     """
     if not variance > 0:
         raise ValueError("The score is the same for all sampled inputs: no word can matter for it.")

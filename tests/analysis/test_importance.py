@@ -110,7 +110,7 @@ def test_seeds_agree():
 
 @pytest.mark.slow
 def test_seeds_agree_at_the_defaults():
-    """A quarter of a minute a run."""
+    """Half a minute a run on one core."""
     bundled = (REPOSITORY / "hf_gpt/analysis/data/sentences.jsonl").read_text().splitlines()[:10]
     for text in ["I disapprove of what you say, but", *(json.loads(line)["text"] for line in bundled)]:
         assert agreement_of_seeds(text, 500) >= 0.8, text

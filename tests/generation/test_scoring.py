@@ -1,4 +1,4 @@
-"""Log-probabilities and perplexity of texts against plain loops, and what the commands print and write."""
+"""Log-probabilities of tokens against plain loops and the model's own logits; what the commands print and write."""
 
 import csv
 import json
@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification
 from hf_gpt.generation import encode
+from hf_gpt.generation.inspection import NextToken, Position, inspect, render_page
 from hf_gpt.generation.scoring import (
     BEGINNINGS,
     beginning_ids,
@@ -26,6 +27,7 @@ from hf_gpt.loading import open_source
 from ..support.runs import REPOSITORY
 
 CONTEXT = 24
+TEXT = "She opened the door and ran.\nHe slept."
 
 
 @pytest.fixture(scope="module")
@@ -37,38 +39,36 @@ def random_ids(length: int, seed: int = 0) -> list[int]:
     return torch.randint(16, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-def plain_sliding_window(model, ids: list[int], context: int, stride: int) -> tuple[float, int]:
-    """Negative log-likelihood and predicted tokens, by the loop of transformers' documentation."""
-    total, counted, previous = 0.0, 0, 0
-    for begin in range(0, len(ids), stride):
-        end = min(begin + context, len(ids))
-        row = torch.tensor([ids[begin:end]])
-        labels = row.clone()
-        labels[:, : len(ids[begin:end]) - (end - previous)] = -100
-        predicted = int((labels[:, 1:] != -100).sum())
-        if predicted:
-            with torch.no_grad():
-                total += model(row, labels=labels).loss.item() * predicted
-        counted += predicted
-        previous = end
-        if end == len(ids):
-            break
-    return total, counted
+@torch.no_grad()
+def plain(model, ids: list[int], context: int, stride: int) -> list[float]:
+    """Log-probability of each token but the first, by the loop of transformers' documentation."""
+    found, begin = [], 0
+    while len(found) < len(ids) - 1:
+        row = torch.tensor(ids[begin : begin + context])
+        log_probs = model(row[None]).logits[0, :-1].log_softmax(-1).gather(1, row[1:, None])[:, 0].tolist()
+        found += log_probs[len(found) - begin :]
+        begin += stride
+    return found
 
 
 @pytest.mark.parametrize("stride", [1, 5, CONTEXT // 2])
-@pytest.mark.parametrize("length", [2, CONTEXT - 1, CONTEXT, CONTEXT + 1, 3 * CONTEXT - 2, 100])
-def test_perplexity_is_that_of_a_plain_loop(model, length, stride):
+@pytest.mark.parametrize("length", [4, CONTEXT, CONTEXT + 1, 3 * CONTEXT - 2, 100])
+@pytest.mark.parametrize("given", [0, 1, 3])
+def test_tokens_are_those_of_a_plain_loop(model, length, stride, given):
     ids = random_ids(length)
-    total, counted = plain_sliding_window(model, ids, CONTEXT, stride)
-    assert counted == length - 1
-    (score,) = score_texts(model, [ids], stride, batch_size=3)
-    assert score.perplexity == pytest.approx(math.exp(total / counted), rel=1e-6)
+    expected = plain(model, ids, CONTEXT, stride)
+    (score,) = score_texts(model, [ids[given:]], stride, batch_size=3, given=[ids[:given]], likeliest=1)
+    counted = expected[max(given - 1, 0) :]
+    assert score.log_probs.tolist() == pytest.approx(counted, abs=1e-5)
+    assert score.tokens == length - given
+    assert score.perplexity == pytest.approx(perplexity(sum(counted), len(counted)), rel=1e-5)
+    is_best = score.likeliest_log_probs[:, 0] == score.log_probs
+    assert (is_best == (score.ranks == 1)).all()
 
 
 @pytest.mark.parametrize("stride", [1, 3, 4])
-@pytest.mark.parametrize("length", range(12, 40))
-def test_every_token_counts_once_behind_enough_context(length, stride):
+@pytest.mark.parametrize("length", range(12, 40, 3))
+def test_every_token_counts_once_after_enough_context(length, stride):
     counted = [
         (place, place - begin) for begin, end, first in windows(length, 12, stride) for place in range(first, end)
     ]
@@ -77,50 +77,32 @@ def test_every_token_counts_once_behind_enough_context(length, stride):
     assert all(end - begin <= 12 for begin, end, _ in windows(length, 12, stride))
 
 
-def test_scores_are_the_models_own_losses(model):
-    texts = [random_ids(length, seed) for seed, length in enumerate((7, 2, 20, 13, 1, 7))]
-    scores = score_texts(model, texts, batch_size=2)
-    for ids, score in zip(texts, scores, strict=True):
-        assert score.tokens == len(ids)
-        if len(ids) == 1:
-            assert (score.log_probability, score.perplexity) == (0, None)
-            continue
-        row = torch.tensor([ids])
-        with torch.no_grad():
-            loss = model(row, labels=row).loss.item()
-        assert score.log_probability == pytest.approx(-loss * (len(ids) - 1), abs=1e-5)
-        assert score.perplexity == pytest.approx(math.exp(loss), rel=1e-5)
-
-
 @pytest.mark.parametrize("batch_size", [1, 3, 50])
-def test_what_texts_share_is_read_once_for_the_same_numbers(model, batch_size, monkeypatch):
+@pytest.mark.parametrize("given", [None, (3, 5)])
+def test_what_texts_share_is_read_once_for_the_same_numbers(model, batch_size, given, monkeypatch):
     """Of neighbours, equals, beginnings of one another, texts of one token, and texts longer than the context."""
     begin = random_ids(9)
     texts = [
         [*begin[:shared], *random_ids(length, seed)] for seed, (shared, length) in enumerate([(9, 4), (5, 5)] * 4)
     ]
     texts += [begin, begin, begin[:4], begin[:1], [3, 4], [*begin, *random_ids(60)], [*begin, *random_ids(60)]]
-    read = []
-    forward = model.transformer.forward
+    read, forward = [], model.transformer.forward
     monkeypatch.setattr(
         model.transformer,
         "forward",
         lambda input_ids, **rest: read.append(input_ids.numel()) or forward(input_ids, **rest),
     )
-    shared = score_texts(model, texts, batch_size=batch_size)
+    settings = {"batch_size": batch_size, "given": given and [given] * len(texts)}
+    shared = score_texts(model, texts, **settings)
     tokens = sum(read)
-    alone = score_texts(model, texts, batch_size=batch_size, share_prefix=False)
-    assert [score.log_probability for score in shared] == pytest.approx(
-        [score.log_probability for score in alone], abs=1e-4
-    )
-    assert tokens <= sum(read) - tokens
-    if batch_size > 1:
-        assert tokens < 0.9 * (sum(read) - tokens)
+    alone = score_texts(model, texts, share_prefix=False, **settings)
+    for one, other in zip(shared, alone, strict=True):
+        torch.testing.assert_close(one.log_probs, other.log_probs, atol=1e-4, rtol=0)
+    assert tokens <= (1.0 if batch_size == 1 else 0.9) * (sum(read) - tokens)
 
 
 def test_untrained_tokens_have_no_probability(tiny_model):
-    model = tiny_model(GPTForCausalLM)
-    ids = random_ids(10)
+    model, ids = tiny_model(GPTForCausalLM), random_ids(10)
     before = score_texts(model, [ids])[0].log_probability
     model.config.untrained_token_ids = sorted(set(range(16)) - set(ids))
     with torch.no_grad():
@@ -132,42 +114,68 @@ def test_untrained_tokens_have_no_probability(tiny_model):
     assert after > before
 
 
-@pytest.mark.parametrize("stride", [0, 13])
-def test_strides_that_leave_too_little_context_are_refused(model, stride):
-    with pytest.raises(ValueError, match=r"--stride \d+: at least 1 and at most 12, half the context"):
-        score_texts(model, [random_ids(30)], stride)
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_the_first_token_counts_after_the_end_of_a_paragraph(beginning):
+    source = open_source(str(REPOSITORY / "model_cards/gpt-mini"))
+    model, tokenizer = source.model(GPTForCausalLM), source.tokenizer()
+    given = beginning_ids(tokenizer, beginning)
+    assert given == ([] if beginning == "none" else tokenizer.convert_tokens_to_ids([".</w>", "\n</w>"]))
+    texts = [encode(tokenizer, text) for text in ("I eat hamburger .", "Jump hamburger I .")]
+    good, bad = score_texts(model, texts, given=[given] * 2)
+    assert len(good.log_probs) == good.tokens - (not given)
+    if given:
+        assert good.log_probability > bad.log_probability
 
 
-def test_perplexity_of_little_and_of_much():
-    assert perplexity(-5.0, 0) is None
-    assert perplexity(-1e9, 1) == math.inf
-    assert perplexity(-2 * math.log(7), 2) == pytest.approx(7)
+def test_surprisal_by_command(hf_gpt, tiny_checkpoint, tmp_path):
+    model, tokenizer = (auto.from_pretrained(tiny_checkpoint) for auto in (AutoModelForCausalLM, AutoTokenizer))
+    positions = inspect(model.eval(), tokenizer, tokenizer(TEXT)["input_ids"], count=2)
+    flags = ("inspect", "--model_name_or_path", tiny_checkpoint, "--top_tokens", 2)
+    score = hf_gpt("score", "--model_name_or_path", tiny_checkpoint, "--text", "She ran.")[1].split()[-1]
+    assert f"(perplexity {float(score):.2f})" in hf_gpt(*flags, "--text", "She ran.")[1]
+    flags += ("--beginning", "none")
+    status, printed, errors = hf_gpt(*flags, "--text", TEXT)
+    assert status == 0, errors
+    lines, first = printed.splitlines(), positions[0]
+    assert lines[1].split() == ["1", "she"]
+    shown = ["2", "opened", f"{first.token.probability:.4f}", str(first.rank), f"{first.surprisal:.2f}"]
+    assert lines[2].split()[:5] == shown
+    (tmp_path / "text.txt").write_text(TEXT)
+    for name in ("out.json", "out.html"):
+        status, printed, errors = hf_gpt(*flags, "--file", tmp_path / "text.txt", "--output_file", tmp_path / name)
+        assert status == 0, errors
+    record = json.loads((tmp_path / "out.json").read_text())
+    assert record["first"] == "she"
+    assert [each["rank"] for each in record["positions"]] == [position.rank for position in positions]
+    found = [token["text"] + "</w>" * token["ends_word"] for token in record["positions"][3]["likeliest"]]
+    with torch.no_grad():
+        logits = model(**tokenizer(TEXT, return_tensors="pt")).logits[0, 3]
+    assert found == tokenizer.convert_ids_to_tokens(logits.topk(2).indices.tolist())
+    assert "predicted" in (tmp_path / "out.html").read_text()
+
+
+def test_the_page_escapes_everything():
+    evil = '"><script src="http://x.y/z">&'
+    token = NextToken(evil, True, 0.5)
+    for first in (token, None):
+        page = render_page(evil, first, [Position(token, 3, 1.0, (token,))])
+        assert "<script" not in page
+        assert page.count("&lt;script") == (7 if first else 6)
 
 
 PAIRS = [("She was here.", "She were here."), ("They were.", "They was.")]
 JSON_PAIRS = [{"sentence_good": good, "sentence_bad": bad, "UID": "x"} for good, bad in PAIRS]
+LINES = "".join(f"{good}\t{bad}\n" for good, bad in PAIRS)
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "text", "expected"),
     [
-        ("a.tsv", "".join(f"{good}\t{bad}\n" for good, bad in PAIRS)),
-        ("a.tsv", "".join(f"{good}\t{bad}\r\n" for good, bad in [("good", "bad"), *PAIRS])),
-        ("a.txt", "".join(f"{good}\t{bad}\n" for good, bad in [("sentence_good", "sentence_bad"), *PAIRS])),
-        ("a.jsonl", "".join(f"{json.dumps(row)}\n" for row in JSON_PAIRS)),
-    ],
-    ids=["plain", "heading", "BLiMP's heading", "BLiMP"],
-)
-def test_minimal_pairs_are_read(tmp_path, name, text):
-    (tmp_path / name).write_bytes(text.encode())
-    assert read_pairs(tmp_path / name) == PAIRS
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
+        ("a.tsv", LINES, PAIRS),
+        ("a.tsv", "good\tbad\r\n" + LINES, PAIRS),
+        ("a.txt", "sentence_good\tsentence_bad\n" + LINES, PAIRS),
+        ("a.jsonl", "".join(f"{json.dumps(row)}\n" for row in JSON_PAIRS), PAIRS),
         ("a.tsv", "a\tb\nonly one\n", "line 2: a good sentence and a bad one were expected"),
-        ("a.tsv", "a\tb\tc\n", "line 1"),
         ("a.tsv", "a\t \n", "line 1"),
         ("a.tsv", "good\tbad\n", "holds no pair"),
         ("a.jsonl", '{"sentence_good": "a"}\n', "line 1: there is no 'sentence_bad'"),
@@ -175,24 +183,26 @@ def test_minimal_pairs_are_read(tmp_path, name, text):
         ("a.jsonl", "{\n", "line 1"),
     ],
 )
-def test_what_is_no_pair_is_named(tmp_path, name, text, message):
-    (tmp_path / name).write_text(text)
+def test_minimal_pairs(tmp_path, name, text, expected):
+    (tmp_path / name).write_bytes(text.encode())
+    if isinstance(expected, list):
+        assert read_pairs(tmp_path / name) == expected
+    else:
+        with pytest.raises(ValueError, match=expected):
+            read_pairs(tmp_path / name)
+
+
+@pytest.mark.parametrize(("text", "message"), [("", "the file is empty"), ("One.\n\n", "line 2: the line is empty")])
+def test_texts_one_a_line(tmp_path, text, message):
+    (tmp_path / "a.txt").write_text("One.\nTwo.")
+    assert read_lines(tmp_path / "a.txt") == ["One.", "Two."]
+    (tmp_path / "a.txt").write_text(text)
     with pytest.raises(ValueError, match=message):
-        read_pairs(tmp_path / name)
-
-
-def test_empty_lines_are_named(tmp_path):
-    (tmp_path / "a.txt").write_text("one\n\ntwo\n")
-    with pytest.raises(ValueError, match="line 2: the line is empty"):
-        read_lines(tmp_path / "a.txt")
-    (tmp_path / "a.txt").write_text("")
-    with pytest.raises(ValueError, match="the file is empty"):
         read_lines(tmp_path / "a.txt")
 
 
 def test_perplexity_by_command(hf_gpt, tiny_checkpoint, tmp_path):
-    """Per token and per word, of several texts together; a text longer than the context by a plain loop."""
-    texts = {"a.txt": "The door was open.\nShe ran. " * 20, "b.txt": "He   slept."}
+    texts = {"a.txt": "She opened the door and ran. " * 20, "b.txt": "He slept."}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     output = tmp_path / "out" / "perplexity.json"
@@ -200,20 +210,18 @@ def test_perplexity_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     status, printed, errors = hf_gpt("perplexity", *flags)
     assert status == 0, errors
     record = json.loads(output.read_text())
-    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
-    model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint).eval()
-    parts = [plain_sliding_window(model, tokenizer(text)["input_ids"], 64, 20) for text in texts.values()]
-    total, tokens = (sum(column) for column in zip(*parts, strict=True))
+    model, tokenizer = (auto.from_pretrained(tiny_checkpoint) for auto in (AutoModelForCausalLM, AutoTokenizer))
+    parts = [plain(model.eval(), tokenizer(text)["input_ids"], 64, 20) for text in texts.values()]
+    total, tokens = sum(map(sum, parts)), sum(map(len, parts))
     assert (record["predicted_tokens"], record["words"], record["stride"]) == (tokens, 122, 20)
-    assert record["perplexity_per_token"] == pytest.approx(math.exp(total / tokens), rel=1e-6)
-    assert record["perplexity_per_word"] == pytest.approx(math.exp(total / 122), rel=1e-5)
+    assert record["perplexity_per_token"] == pytest.approx(math.exp(-total / tokens), rel=1e-5)
+    assert record["perplexity_per_word"] == pytest.approx(math.exp(-total / 122), rel=1e-5)
     assert f"perplexity per token: {record['perplexity_per_token']:.4f}" in printed
     assert [each["words"] for each in record["texts"]] == [120, 2]
-    assert record["texts"][1]["perplexity_per_token"] == pytest.approx(math.exp(parts[1][0] / parts[1][1]), rel=1e-6)
     status, _, errors = hf_gpt("perplexity", *flags)
-    assert status == 2
-    assert "already exists" in errors
-    assert hf_gpt("perplexity", *flags, "--overwrite")[0] == 0
+    assert (status, "already exists" in errors) == (2, True)
+    assert hf_gpt("perplexity", *flags, "--overwrite", "--beginning", "paragraph")[0] == 0
+    assert json.loads(output.read_text())["predicted_tokens"] == tokens + 2
 
 
 def test_last_words(hf_gpt, tiny_checkpoint, tmp_path):
@@ -226,27 +234,24 @@ def test_last_words(hf_gpt, tiny_checkpoint, tmp_path):
     for text in passages:
         ids = tokenizer(text.replace("\n", " "))["input_ids"][-model.config.n_positions :]
         new = tokenizer(text.split()[-1])["input_ids"]
-        assert ids[-len(new) :] == new
         with torch.no_grad():
             scores = model(torch.tensor([ids])).logits[0, -len(new) - 1 : -1].log_softmax(-1)
         wanted.append((scores[range(len(new)), new].sum().item(), scores.argmax(-1).tolist() == new))
     flags = ["--model_name_or_path", tiny_checkpoint, "--file", tmp_path / "one.jsonl", tmp_path / "two.txt"]
     flags += ["--text_column", "passage", "--last_word", "--batch_size", 2, "--output_file", tmp_path / "o.json"]
-    status, printed, errors = hf_gpt("perplexity", *flags)
+    status, _, errors = hf_gpt("perplexity", *flags)
     assert status == 0, errors
     record = json.loads((tmp_path / "o.json").read_text())
     assert [text["word"] for text in record["texts"]] == ["ran.", "extemporize", "three"]
     assert [text["log_probability"] for text in record["texts"]] == pytest.approx(
-        [total for total, _ in wanted], rel=1e-5
+        [each for each, _ in wanted], rel=1e-5
     )
     assert record["accuracy"] == sum(right for _, right in wanted) / 3
     mean = sum(total for total, _ in wanted) / 3
     assert record["perplexity_per_word"] == pytest.approx(math.exp(-mean), rel=1e-5)
-    assert "accuracy of the last word: " in printed
     (tmp_path / "two.txt").write_text("a b\nalone\n")
     status, _, errors = hf_gpt("perplexity", *flags, "--overwrite")
-    assert status == 2
-    assert "two.txt, line 2: there is no last word after others" in errors
+    assert (status, "two.txt, line 2: there is no last word after others" in errors) == (2, True)
 
 
 def test_the_likeliest_last_word_is_right(tiny_model):
@@ -265,11 +270,8 @@ def test_the_likeliest_last_word_is_right(tiny_model):
 
 
 def test_scores_by_command(hf_gpt, tiny_checkpoint, tmp_path):
-    sentences = ["The door\twas open.", "She ran."]
-    model = ("--model_name_or_path", tiny_checkpoint)
-    status, printed, errors = hf_gpt("score", *model, "--text", *sentences)
-    assert status == 0, errors
-    rows = list(csv.DictReader(printed.splitlines(), delimiter="\t"))
+    sentences, model = ["The door\twas open.", "She ran."], ("--model_name_or_path", tiny_checkpoint)
+    rows = list(csv.DictReader(hf_gpt("score", *model, "--text", *sentences)[1].splitlines(), delimiter="\t"))
     assert [row["text"] for row in rows] == sentences
     (tmp_path / "sentences.txt").write_text("\n".join(sentences))
     for name in ("scores.jsonl", "scores.tsv"):
@@ -279,42 +281,16 @@ def test_scores_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     assert [{name: str(value) for name, value in row.items()} for row in read] == rows
     assert list(csv.DictReader((tmp_path / "scores.tsv").open(), delimiter="\t")) == rows
     assert read[1]["perplexity"] == pytest.approx(math.exp(-read[1]["log_probability"] / read[1]["tokens"]))
-    without = hf_gpt("score", *model, "--text", *sentences, "--beginning", "none")[1]
-    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
-    ids = [tokenizer(text)["input_ids"] for text in sentences]
-    scores = score_texts(AutoModelForCausalLM.from_pretrained(tiny_checkpoint).eval(), ids)
-    for row, score in zip(csv.DictReader(without.splitlines(), delimiter="\t"), scores, strict=True):
-        assert float(row["log_probability"]) == pytest.approx(score.log_probability, rel=1e-5)
-
-
-@pytest.mark.parametrize("beginning", BEGINNINGS)
-def test_the_first_token_counts_after_the_end_of_a_paragraph(beginning):
-    """Scores tell these apart by their first words; windows of a long text are as without a beginning."""
-    source = open_source(str(REPOSITORY / "model_cards/gpt-mini"))
-    model, tokenizer = source.model(GPTForCausalLM), source.tokenizer()
-    given = beginning_ids(tokenizer, beginning)
-    assert given == ([] if beginning == "none" else tokenizer.convert_tokens_to_ids([".</w>", "\n</w>"]))
-    texts = [encode(tokenizer, text) for text in ("I eat hamburger .", "Jump hamburger I .", "I eat . " * 200)]
-    good, bad, long = score_texts(model, texts, given=[given] * 3, batch_size=2)
-    assert len(good.log_probs) == good.tokens - (not given)
-    if given:
-        assert good.log_probability > bad.log_probability
-    with torch.no_grad():
-        for ids, score in zip(texts, (good, bad, long), strict=True):
-            row = torch.tensor([[*given, *ids][:512]])
-            log_probs = model(row).logits[0, :-1].log_softmax(-1).gather(1, row[0, 1:, None])[:, 0]
-            expected = log_probs[max(len(given) - 1, 0) :]
-            torch.testing.assert_close(score.log_probs[: len(expected)], expected, atol=1e-4, rtol=1e-4)
 
 
 def test_accuracy_of_minimal_pairs_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     """What is right in one order is wrong in the other, and a pair of equals is a tie."""
     good, bad = "She was here.", "She were here."
-    model = ("--model_name_or_path", tiny_checkpoint)
     (tmp_path / "one.tsv").write_text(f"{good}\t{bad}\n{bad}\t{good}\n{good}\t{good}\n")
     (tmp_path / "two.jsonl").write_text(json.dumps({"sentence_good": good, "sentence_bad": good}))
     files = (tmp_path / "one.tsv", tmp_path / "two.jsonl")
-    status, printed, errors = hf_gpt("score", *model, "--pairs", *files, "--output_file", tmp_path / "out.jsonl")
+    model = ("--model_name_or_path", tiny_checkpoint, "--output_file", tmp_path / "out.jsonl")
+    status, printed, errors = hf_gpt("score", *model, "--pairs", *files)
     assert status == 0, errors
     assert printed.splitlines()[:3] == [
         f"accuracy: 0.3333 (3 pairs, 1 ties, {files[0]})",
@@ -327,7 +303,7 @@ def test_accuracy_of_minimal_pairs_by_command(hf_gpt, tiny_checkpoint, tmp_path)
 
 
 def test_other_forms_of_a_model_give_its_scores(hf_gpt, tiny_checkpoint, tmp_path):
-    """Stock openai-gpt, and a classifier, whose transformer is the language model's."""
+    """transformers' own openai-gpt, and a classifier, whose transformer is the language model's."""
     assert hf_gpt("convert", tiny_checkpoint, tmp_path / "stock", "--to", "openai-gpt")[0] == 0
     GPTForSequenceClassification.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "classifier")
     AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True).save_pretrained(tmp_path / "classifier")
@@ -340,23 +316,22 @@ def test_other_forms_of_a_model_give_its_scores(hf_gpt, tiny_checkpoint, tmp_pat
     assert found == [(5, pytest.approx(found[0][1], abs=1e-5))] * 3
 
 
-def test_a_masked_language_model_is_refused(hf_gpt, tiny_checkpoint, tmp_path):
-    """It would be given the answers."""
-    folder = shutil.copytree(tiny_checkpoint, tmp_path / "masked")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"is_causal": False}))
-    for name in ("score", "perplexity", "inspect", "generate"):
-        status, _, errors = hf_gpt(name, "--model_name_or_path", folder, "--text", "She ran.")
-        assert status == 2
-        assert "is a masked language model" in errors.splitlines()[-1]
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"num_beams": [1]}'])
-def test_a_damaged_generation_config_is_named(hf_gpt, tiny_checkpoint, tmp_path, content):
-    folder = shutil.copytree(tiny_checkpoint, tmp_path / "damaged")
-    (folder / "generation_config.json").write_text(content)
-    status, _, errors = hf_gpt("generate", "--model_name_or_path", folder, "--text", "She ran.")
-    assert (status, "generation_config.json" in errors.splitlines()[-1]) == (2, True), errors
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", None, "is a masked language model"),  # which would be given the answers
+        ("generation_config.json", "{", "generation_config.json"),
+        ("generation_config.json", "[]", "generation_config.json"),
+        ("generation_config.json", '{"num_beams": [1]}', "num_beams is [1], not a number"),
+    ],
+)
+def test_models_that_are_refused(hf_gpt, tiny_checkpoint, tmp_path, name, content, message):
+    folder = shutil.copytree(tiny_checkpoint, tmp_path / "model")
+    masked = json.dumps(json.loads((folder / "config.json").read_text()) | {"is_causal": False})
+    (folder / name).write_text(content or masked)
+    for command in ("score", "perplexity", "inspect", "generate"):
+        status, _, errors = hf_gpt(command, "--model_name_or_path", folder, "--text", "She ran.")
+        assert (status, message in errors.splitlines()[-1]) == (2, True), errors
 
 
 @pytest.mark.parametrize(
@@ -371,8 +346,9 @@ def test_a_damaged_generation_config_is_named(hf_gpt, tiny_checkpoint, tmp_path,
         (("score", "--text", "a", "--batch_size", "0"), "--batch_size 0: the number must be at least 1"),
         (("perplexity", "--text", "a", "--stride", "33"), "--stride 33: at least 1 and at most 32"),
         (("perplexity", "--text", "she", "he"), "fewer than two tokens each"),
-        (("perplexity", "--file", "no.txt"), "no.txt: no such file"),
+        (("perplexity", "--file", "no.txt"), "no.txt"),
         (("perplexity", "--text", "a", "--output_file", "a.txt"), "name a file that ends in .json"),
+        (("inspect", "--text", "She", "--beginning", "none"), "fewer than two tokens"),
     ],
 )
 def test_mistakes_are_named(hf_gpt, tiny_checkpoint, flags, message):

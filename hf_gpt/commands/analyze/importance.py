@@ -70,7 +70,7 @@ class Arguments(AnalysisArguments):
     steps: int = flag(500, "Of perturbation.")
     perturbation_rate: float = flag(0.1, "Weight of the noise's entropy.")
     perturbation_learning_rate: float = flag(0.03, "Of perturbation's Adam, in the first step; it falls to 0.")
-    draws: int = flag(8, "Draws of noise in a step of perturbation.")
+    draws: int = flag(32, "Draws of noise in a step of perturbation.")
     seeds: int = flag(1, "Runs of perturbation, of which the mean is taken.")
     path_steps: int = flag(50, "Points on the path of integrated gradients.")
     phrase_words: int = flag(3, "Words of a phrase that is taken out, at most.")
