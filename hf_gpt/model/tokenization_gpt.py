@@ -295,6 +295,14 @@ class LazyBatchEncoding(BatchEncoding):
 
     _move: Callable[[list[Encoding]], list[Encoding]] | None = None
     _moved: list[Encoding] | None = None
+    _ends_with_a_word = False
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        # transformers' text generation pipeline keeps the prompt here, and puts what is generated right after it. A
+        # prompt ends with a word, and the space between two words is in the tokens of neither.
+        if name == "prompt_text" and self._ends_with_a_word and value and not value[-1:].isspace():
+            value += " "
+        super().__setitem__(name, value)
 
     @property
     def _encodings(self) -> list[Encoding] | None:
@@ -584,6 +592,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         prepared = (self._prepared(given, is_split_into_words) for given in (text, text_pair))
         encoded = super()._encode_plus(*prepared, is_split_into_words=is_split_into_words, **kwargs)
         found = LazyBatchEncoding(encoded.data, encoded.encodings, n_sequences=encoded.n_sequences)
+        found._ends_with_a_word = alone and not self.byte_level and not is_split_into_words
         if is_split_into_words or not self.byte_level:
             samples = encoded.get("overflow_to_sample_mapping", range(len(text)))
             pairs = text_pair or [None] * len(text)
@@ -723,3 +732,7 @@ def _sequences_of(text: Any, text_pair: Any, is_split_into_words: bool) -> Seque
     if is_split_into_words:
         return text if text and isinstance(text[0], (list, tuple)) else [text]
     return [text] if isinstance(text, str) else text
+
+
+# So that `save_pretrained` writes this file and its place in `auto_map`, too.
+GPTTokenizer.register_for_auto_class()

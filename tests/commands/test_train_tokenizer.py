@@ -55,6 +55,7 @@ def test_output_directory_in_use(tmp_path):
     run(tmp_path, "--overwrite_output_dir", vocab_size=150)
     assert sorted(path.name for path in output.iterdir()) == [
         "encoder_bpe_150.json",
+        "tokenization_gpt.py",
         "tokenizer.json",
         "tokenizer_config.json",
         "vocab_150.bpe",

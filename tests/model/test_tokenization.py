@@ -10,12 +10,13 @@ from pathlib import Path
 import datasets
 import ftfy
 import pytest
+import torch
 from datasets import Dataset
 from datasets.fingerprint import Hasher
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, TextIteratorStreamer, TextStreamer, pipeline
 
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.model.tokenization_gpt import GPTTokenizer, english_rules, word_splitter
@@ -379,6 +380,37 @@ def test_tokens_around_each_text_as_transformers_asks_for_them(tokenizer):
     tokenizer.update_post_processor()
     assert not tokenizer.add_eos_token
     assert tokenizer("the cat")["input_ids"] == [bos, *one]
+
+
+class TestGeneratedText:
+    PROMPT = "She opened the door and"
+
+    @pytest.fixture(scope="class")
+    def generate(self, tiny_checkpoint):
+        return pipeline("text-generation", model=str(tiny_checkpoint), max_new_tokens=12, do_sample=False)
+
+    @pytest.mark.parametrize("prompt", [PROMPT, PROMPT + " ", PROMPT + "\n", PROMPT.replace("and", "an' ")])
+    def test_pipeline_joins_words(self, generate, prompt):
+        new = generate(prompt, return_full_text=False)[0]["generated_text"]
+        assert new
+        space = "" if prompt[-1].isspace() else " "
+        assert generate([prompt, "It"])[0][0]["generated_text"] == prompt + space + new
+        tokens = generate(prompt, return_tensors=True)[0]["generated_token_ids"]
+        assert tokens[: -len(generate.tokenizer(new)["input_ids"])] == generate.tokenizer(prompt)["input_ids"]
+
+    @pytest.mark.parametrize("skip_prompt", [False, True], ids=["whole", "new"])
+    @pytest.mark.parametrize("streamer_class", [TextStreamer, TextIteratorStreamer])
+    def test_streams_are_what_is_decoded(self, generate, streamer_class, skip_prompt, capsys):
+        tokenizer = generate.tokenizer
+        written = tokenizer("The cat sat.\nDogs didn't, and\n\nit rained")["input_ids"]
+        prompt, new = torch.tensor([written[:4]]), written[4:]
+        streamer = streamer_class(tokenizer, skip_prompt=skip_prompt)
+        streamer.put(prompt)
+        for token in new:
+            streamer.put(torch.tensor([token]))
+        streamer.end()
+        shown = "".join(streamer) if streamer_class is TextIteratorStreamer else capsys.readouterr().out.rstrip("\n")
+        assert shown == tokenizer.decode(new if skip_prompt else written)
 
 
 class TestLazyPositions:
