@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from importlib import import_module
 from importlib.abc import MetaPathFinder
+from pathlib import Path
 from typing import Any
 
 PACKAGE = __name__.rpartition(".")[0]
@@ -120,6 +121,7 @@ def _register_model_code() -> None:
     """The classes themselves in the place of their stand-ins."""
     code = sys.modules[MODEL_CODE]
     code.GPTPreTrainedModel._load_pretrained_model = staticmethod(_load_pretrained_model)
+    code.GPTPreTrainedModel.from_pretrained = classmethod(_from_pretrained)
     _register_models(lambda name: getattr(code, name))
 
 
@@ -127,6 +129,50 @@ def _load_pretrained_model(model: Any, *args: Any, **kwargs: Any) -> Any:
     """The same for weights."""
     import_module(f"{PACKAGE}.conversion.stock").install()
     return model._load_pretrained_model(model, *args, **kwargs)
+
+
+def _from_pretrained(cls: type, name: Any, *args: Any, adapter_kwargs: Any = None, **kwargs: Any) -> Any:
+    """As in transformers, whose own loader of adapters knows neither their heads and labels nor all methods."""
+    from transformers import PreTrainedModel
+
+    folder = (adapter_kwargs or {}).get("_adapter_model_path")
+    if folder and _head_of(folder, adapter_kwargs.get("revision")) == cls.__name__:
+        asked = {key: kwargs[key] for key in ("attn_implementation", "device_map", "dtype") if key in kwargs}
+        adapted = import_module(f"{PACKAGE}.adapters").load_adapter(folder, name, **asked)
+        if adapted.active_peft_config.is_prompt_learning:
+            raise ValueError(f"{folder} has virtual tokens, which are no part of a model: use hf_gpt.load_adapter.")
+        model = adapted.get_base_model()
+        model._hf_peft_config_loaded = True
+        return model
+    return PreTrainedModel.from_pretrained.__func__(cls, name, *args, adapter_kwargs=adapter_kwargs, **kwargs)
+
+
+def _head_of(folder: Any, revision: Any) -> str | None:
+    """The class whose head an adapter has; `None` if it has no `head_config.json`, as ours have."""
+    from transformers.utils import cached_file
+
+    from .files import read_json
+    from .hub.checks import HEAD_CONFIG
+
+    path = cached_file(folder, HEAD_CONFIG, revision=revision, _raise_exceptions_for_missing_entries=False)
+    return path and next(iter(read_json(Path(path)).get("architectures") or [None]))
+
+
+def _register_with_peft_auto() -> None:
+    """Let the Auto classes of peft load an adapter of ours with its head and labels, as `load_adapter` does."""
+    from peft import auto
+
+    from_pretrained = auto.AutoPeftModel.from_pretrained.__func__
+
+    def load(cls: type, folder: Any, adapter_name: str = "default", is_trainable: bool = False, **kwargs: Any) -> Any:
+        """As in peft."""
+        if kwargs.get("config") is not None or not _head_of(folder, kwargs.get("revision")):
+            return from_pretrained(cls, folder, adapter_name, is_trainable, **kwargs)
+        load_adapter = import_module(f"{PACKAGE}.adapters").load_adapter
+        return load_adapter(folder, is_trainable=is_trainable, adapter_name=adapter_name, **kwargs)
+
+    for name in ("", "ForCausalLM", "ForQuestionAnswering", "ForSequenceClassification", "ForTokenClassification"):
+        getattr(auto, f"AutoPeftModel{name}").from_pretrained = classmethod(load)
 
 
 def _register_with_peft() -> None:
@@ -160,4 +206,5 @@ def register() -> None:
     """See the module; `import hf_gpt` calls it once."""
     after_import("transformers", _register_with_transformers)
     after_import("peft", _register_with_peft)
+    after_import("peft.auto", _register_with_peft_auto)
     after_import(MODEL_CODE, _register_model_code)

@@ -495,6 +495,14 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         self._tokenizer.encode_special_tokens = True
 
     @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> "GPTTokenizer":
+        """As in transformers, with the task template for a pipeline that classifies texts."""
+        if kwargs.get("_from_pipeline") in ("text-classification", "zero-shot-classification"):
+            # The head needs its tokens, and of an adapter the pipeline takes the tokenizer of the base model.
+            kwargs.setdefault("task_template", True)
+        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+
+    @classmethod
     def convert_to_native_format(cls, trust_remote_code: bool = False, **kwargs) -> dict[str, Any]:
         # The base class would take tokenizer.json apart; `__init__` reads it as a whole.
         return kwargs

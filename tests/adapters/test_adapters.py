@@ -10,6 +10,9 @@ import peft
 import pytest
 import torch
 from peft import (
+    AutoPeftModel,
+    AutoPeftModelForCausalLM,
+    AutoPeftModelForSequenceClassification,
     IA3Config,
     LNTuningConfig,
     LoraConfig,
@@ -21,7 +24,13 @@ from peft import (
 )
 from safetensors.torch import load_file
 from torch import nn
-from transformers import DynamicCache
+from transformers import (
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DynamicCache,
+    pipeline,
+)
 
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification
 from hf_gpt.adapters import (
@@ -79,6 +88,49 @@ def trained_parameters(variant: str, head: str) -> int:
         "ln": norms,
     }
     return beside_head[variant] + outputs * (width + 1)
+
+
+AUTO_CLASSES = {
+    "multiple-choice": (AutoModelForMultipleChoice, AutoPeftModel),
+    "classification": (AutoModelForSequenceClassification, AutoPeftModelForSequenceClassification),
+}
+
+
+@every_head
+@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant not in VIRTUAL])
+def test_auto_classes_know_head_and_labels(variant, head, base, saved_adapters, tmp_path):
+    folder = Path(shutil.copytree(saved_adapters[variant, head], tmp_path / "adapter"))
+    settings = json.loads((folder / HEAD_CONFIG).read_text())
+    if head == "classification":
+        settings["id2label"] = {"0": "quiet", "1": "loud", "2": "neither"}
+        settings["label2id"] = {"quiet": 0, "loud": 1, "neither": 2}
+        (folder / HEAD_CONFIG).write_text(json.dumps(settings))
+    batch = tree_batch(head)
+    expected = load_file(folder / "batch.safetensors")["expected"]
+    for auto_class in AUTO_CLASSES[head]:
+        model = auto_class.from_pretrained(folder)
+        assert torch.equal(logits_of(model, batch), expected), auto_class
+        assert model.config.id2label == adapted_config(folder).id2label
+
+
+def test_pipeline_of_an_adapter(tiny_checkpoint, tmp_path):
+    labels = {0: "quiet", 1: "loud", 2: "neither"}
+    model = GPTForSequenceClassification.from_pretrained(tiny_checkpoint, id2label=labels)
+    save_adapter(get_peft_model(model, adapter_config("lora", model.config)), tmp_path)
+    AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True).save_pretrained(tmp_path)
+    pipe = pipeline("text-classification", model=str(tmp_path))
+    answers = {answer["label"]: answer["score"] for answer in pipe("She laughed.", top_k=None)}
+    wanted = load_adapter(tmp_path)(**pipe.tokenizer("She laughed.", return_tensors="pt")).logits.softmax(-1)[0]
+    assert answers == pytest.approx(dict(zip(labels.values(), wanted.tolist(), strict=True)))
+
+
+def test_language_models_adapter_by_pefts_auto_class(base, tmp_path):
+    model = GPTForCausalLM.from_pretrained(base)
+    get_peft_model(model, adapter_config("lora", model.config, size=4, task_type="CAUSAL_LM")).save_pretrained(
+        tmp_path
+    )
+    loaded = AutoPeftModelForCausalLM.from_pretrained(tmp_path)
+    assert loaded.generate(torch.tensor([[1, 2]]), max_new_tokens=2).shape == (1, 4)
 
 
 @every_head
