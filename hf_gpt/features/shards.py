@@ -1,11 +1,9 @@
 """Features of files, written in shards by one process or several; resumable after a kill."""
 
 import dataclasses
-import hashlib
-import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +15,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset, Features, List, Value
-from datasets.exceptions import DatasetGenerationError
+from datasets.fingerprint import Hasher
 from pyarrow import parquet
 from safetensors.torch import save_file
 from tqdm.auto import tqdm
@@ -26,23 +24,22 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from ..cards.features import card_text, describe_rows
 from ..conversion.tokenizers import check_ids
 from ..files import (
-    COMPRESSIONS,
     OVERWRITE,
     UNFINISHED,
+    atomic,
     check_empty,
     check_settings,
     flag,
-    input_error,
     output_folder,
     read_json,
-    read_text_lines,
     reading,
     write_json,
     write_text,
 )
 from ..loading import NamesModel, Source, load_tokenizer
 from ..model.modeling_gpt import GPTModel
-from ..tasks.formats import Record, field_of, read_by_suffix
+from ..tasks.formats import field_of, read_by_suffix, read_text
+from ..tasks.load import cached_rows
 from ..training.arguments import check_ranges
 from . import (
     TOKEN_COLUMNS,
@@ -132,46 +129,42 @@ class FeatureArguments(NamesModel):
 def extract(args: FeatureArguments) -> dict[str, Any]:
     """
     Extract the features of files into `args.output_dir`: shards in `data`, a card (README.md) and `features.json`,
-    whose content is returned (in other processes than the first, the settings alone). The same call goes on where an
+    whose content is returned (in other processes than the first, the settings alone). The same call resumes where an
     earlier one was stopped, with any number of processes. Input that is wrong, or a folder that holds something else,
     is a `ValueError` or `OSError` before a file is written.
     """
     state = PartialState(cpu=args.use_cpu or not torch.accelerator.is_available(), timeout=_PATIENCE)
-    # Two commands may share the work; none may throw away what another is writing.
+    # Two commands may share the work; none may delete what another is writing.
     is_shared = not args.overwrite_output_dir
     with output_folder(Path(args.output_dir), state.process_index, state.num_processes, shared=is_shared):
         return _extract(args, state)
 
 
 def _extract(args: FeatureArguments, state: PartialState) -> dict[str, Any]:
-    output = Path(args.output_dir)
+    output, started = Path(args.output_dir), time.monotonic()
     with state.main_process_first():
         rows = read_rows(args)
         extractor = load_extractor(args, state.device)
         settings = _settings(args, rows, extractor)
         if state.is_main_process:
             prepare_folder(output, settings, args.overwrite_output_dir)
-    shards = Shards(output, args.format, len(rows), args.shard_size)
+    shards = -(-len(rows) // args.shard_size)
     # The first process decides for all: another one might look when shards are being written already.
-    plan = [shards.unfinished() if state.is_main_process else None]
+    missing = [index for index in range(shards) if not _record_of(output, index).is_file()]
+    plan = [missing * (not (output / RESULT).is_file())]
     broadcast_object_list(plan)
     if state.is_main_process:
         by = f" by {state.num_processes} processes" if state.num_processes > 1 else ""
-        print(f"{len(rows):,} rows; {len(plan[0])} of {shards.count} shards are to be made{by}", flush=True)
-    tables, started = rows.with_format("arrow"), time.monotonic()
+        print(f"{len(rows):,} rows; {len(plan[0])} of {shards} shards are to be made{by}", flush=True)
     own = plan[0][state.process_index :: state.num_processes]
-    total = sum(len(shards.rows_of(index)) for index in own)
-    desc = "extracting" if state.num_processes == 1 else f"extracting, process 1 of {state.num_processes}"
-    with tqdm(total=total, desc=desc, unit="row", disable=not state.is_main_process) as bar:
+    with tqdm(total=len(own), desc="extracting", unit="shard", disable=not state.is_main_process) as bar:
         for index in own:
-            part = tables[shards.rows_of(index)]
-            pairs = part[PAIR].to_pylist() if args.pair_column else None
-            features = extractor(part[TEXT].to_pylist(), pairs, progress=bar.update)
-            shards.write(index, features, part.select(args.keep_columns or []))
+            _make_shard(args, rows, extractor, index, shards)
+            bar.update()
     state.wait_for_everyone()
     if not state.is_main_process:
         return settings
-    record = shards.finish(settings)
+    record = _finish(output, settings, shards)
     print(describe_rows(record), flush=True)
     if plan[0]:
         print(f"this run took {time.monotonic() - started:.1f} s", flush=True)
@@ -185,57 +178,36 @@ def read_rows(args: FeatureArguments) -> Dataset:
     and the kept ones. A file that does not exist or cannot be read, a column that is missing or holds something else
     than texts, and files without any row are a `FileNotFoundError` or `ValueError` that names file and row.
     """
-    files = [Path(file) for file in args.input_files]
-    for file in files:
-        if not file.is_file():
-            raise FileNotFoundError(f"{file} does not exist: name text, CSV, TSV, JSONL or Parquet files.")
+    files, kept = [Path(file) for file in args.input_files], list(args.keep_columns or ())
     texts = {TEXT: args.text_column} | ({PAIR: args.pair_column} if args.pair_column else {})
-    kept = list(args.keep_columns or ())
 
     def generate() -> Iterator[dict[str, Any]]:
-        found = False
+        count = 0
         for file in files:
-            for record in _records(file, args.quoted):
-                found = True
-                yield _checked_row(record, texts, kept)
-        if not found:
+            names = {suffix.lower() for suffix in file.suffixes}
+            is_text = ".txt" in names
+            records = read_text(file, keep_blank=True) if is_text else read_by_suffix(file, quoted=args.quoted)
+            for record in records:
+                count += 1
+                with reading(record.path, record.place):
+                    row = {name: field_of(record.fields, column) for name, column in texts.items()}
+                    row |= {name: field_of(record.fields, name) for name in kept}
+                    for name, column in texts.items():
+                        if not isinstance(row[name], str):
+                            raise ValueError(f"column {column!r} holds {row[name]!r}, a text was expected")
+                yield row
+        if not count:
             raise ValueError(f"{', '.join(map(str, files))}: there is no row.")
 
-    # Our own key: hashing the generator would hash code.
-    identity = json.dumps(["features 1", [_stamp(file.resolve()) for file in files], texts, kept, args.quoted])
-    try:
-        return Dataset.from_generator(
-            generate,
-            features=None if kept else Features({name: Value("string") for name in texts}),
-            fingerprint=hashlib.sha256(identity.encode()).hexdigest()[:32],
-        )
-    except DatasetGenerationError as error:
-        # The reader's own error names file and row.
-        raise ValueError(str(error.__cause__ or error)) from error
-
-
-def _records(file: Path, quoted: bool) -> Iterator[Record]:
-    name = file.name.lower()
-    if any(name.endswith(f".txt{compression}") for compression in COMPRESSIONS):
-        return (Record(str(file), f"line {number}", {"text": line}) for number, line in read_text_lines(file))
-    return read_by_suffix(file, quoted=quoted)
-
-
-def _checked_row(record: Record, texts: dict[str, str], kept: Sequence[str]) -> dict[str, Any]:
-    row: dict[str, Any] = texts | {column: column for column in kept}
-    for name, column in row.items():
-        with reading(record.path, record.place):
-            row[name] = value = field_of(record.fields, column)
-        if name in texts and not isinstance(value, str):
-            problem = f"column {column!r} holds {value!r}, a text was expected."
-            raise input_error(record.where, problem, "Write a text there (it may be empty), or leave the row out.")
-    return row
+    features = None if kept else Features({name: Value("string") for name in texts})
+    fingerprint = Hasher.hash(("features 2", [*map(_stamp, files)], texts, kept, args.quoted))
+    return cached_rows(generate, fingerprint, features=features)
 
 
 def _stamp(file: Path) -> list[Any]:
     """What tells a file from a changed one: path, size and time of change."""
     stat = file.stat()
-    return [str(file), stat.st_size, stat.st_mtime_ns]
+    return [str(file.resolve()), stat.st_size, stat.st_mtime_ns]
 
 
 def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtractor:
@@ -287,92 +259,72 @@ def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> N
     other settings, and whatever else is there is never touched.
     """
     file = output / SETTINGS
+    if file.is_file() and not overwrite:
+        check_settings(output, read_json(file), settings, OVERWRITE)
+        return
     if file.is_file():
-        if not overwrite:
-            check_settings(output, read_json(file), settings, OVERWRITE)
-            return
         for name in (RESULT, CARD):
             (output / name).unlink(missing_ok=True)
         # Records first: without them no shard is whole, however far the deletion comes.
-        shutil.rmtree(output / UNFINISHED, ignore_errors=True)
-        for shard in (output / DATA).glob("features-*-of-*"):
-            shard.unlink()
+        for folder in (UNFINISHED, DATA):
+            shutil.rmtree(output / folder, ignore_errors=True)
     else:
         check_empty(output, hint="It holds something else than features: name another --output_dir.")
     write_json(file, settings)
 
 
-@dataclass(frozen=True)
-class Shards:
-    """
-    The files of an extraction: contiguous `rows`, `size` of them each, whatever the number of processes. A shard is
-    written under `unfinished`, renamed into `data`, and then recorded; it is whole where its record is.
-    """
+def _record_of(output: Path, index: int) -> Path:
+    """The record of a whole shard, written behind it; all are gone when the extraction is finished."""
+    return output / UNFINISHED / f"{index:05d}.json"
 
-    output: Path
-    format: str
-    rows: int
-    size: int
 
-    @property
-    def count(self) -> int:
-        """`int`: number of shards."""
-        return -(-self.rows // self.size)
-
-    def rows_of(self, index: int) -> range:
-        """The rows of a shard."""
-        return range(index * self.size, min(self.rows, (index + 1) * self.size))
-
-    def names(self, index: int) -> list[str]:
-        """The file names of a shard."""
-        stem = f"features-{index:05d}-of-{self.count:05d}"
-        return [f"{stem}.npy", f"{stem}.rows.npy"] if self.format == "npy" else [f"{stem}.{self.format}"]
-
-    def _record(self, index: int) -> Path:
-        return self.output / UNFINISHED / f"{index:05d}.json"
-
-    def unfinished(self) -> list[int]:
-        """The shards that are not there; a `ValueError` if the extraction was finished and has lost a file since."""
-        names = {index: self.names(index) for index in range(self.count)}
-        missing = [index for index in names if not all((self.output / DATA / name).is_file() for name in names[index])]
-        if not (self.output / RESULT).is_file():
-            return sorted({*missing, *(index for index in names if not self._record(index).is_file())})
-        if missing:
-            lost = names[missing[0]][0]
-            raise ValueError(f"{self.output} was finished and has lost {lost}: start anew (--overwrite_output_dir).")
-        return []
-
-    def write(self, index: int, features: TextFeatures, kept: pa.Table) -> None:
-        """Write a shard atomically; `kept` are columns to write beside the features."""
-        rows = self.rows_of(index)
-        for folder in (DATA, UNFINISHED):
-            (self.output / folder).mkdir(exist_ok=True)
-        paths = [self.output / UNFINISHED / name for name in self.names(index)]
-        write_shard(self.format, paths, np.arange(rows.start, rows.stop), features, kept)
-        for path in paths:
-            path.replace(self.output / DATA / path.name)
-        counts = {
-            "tokens": int(features.tokens.sum()),
-            "states": int(features.offsets[-1]),
-            "truncated_rows": int((features.cut_tokens > 0).sum()),
-            "truncated_tokens": int(features.cut_tokens.sum()),
-            "empty_rows": int((features.tokens == 0).sum()),
-        }
-        write_json(self._record(index), counts)
-
-    def finish(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Add the shards up and write card and result; what `features.json` holds."""
-        result = self.output / RESULT
-        if result.is_file():
-            record = read_json(result)
+def _make_shard(args: FeatureArguments, rows: Dataset, extractor: FeatureExtractor, index: int, count: int) -> None:
+    """Write the file of a shard, of `npy` that of the states and that of the numbers of the rows; each atomically."""
+    numbers = np.arange(index * args.shard_size, min(len(rows), (index + 1) * args.shard_size))
+    part = rows.with_format("arrow")[numbers[0] : numbers[-1] + 1]
+    features = extractor(part[TEXT].to_pylist(), part[PAIR].to_pylist() if args.pair_column else None)
+    file = Path(args.output_dir) / DATA / f"features-{index:05d}-of-{count:05d}.{args.format}"
+    with atomic(file) as temporary:
+        if args.format == "npy":
+            states = torch.stack([*features.states.values()], dim=1).float().numpy()
+            with temporary.open("wb") as stream:
+                np.save(stream, states, allow_pickle=False)
+        elif args.format == "safetensors":
+            arrays = {"row": numbers, "tokens": features.tokens, "truncated": features.cut_tokens > 0}
+            arrays |= features.columns | ({"offsets": features.offsets} if features.columns else {})
+            tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
+            save_file(tensors | {f"layer_{layer}": states for layer, states in features.states.items()}, temporary)
         else:
-            records = [read_json(self._record(index)) for index in range(self.count)]
-            totals = {name: sum(record[name] for record in records) for name in records[0]}
-            record = settings | {"shards": self.count} | totals
-            write_text(self.output / CARD, card_text(record))
-            write_json(result, record)
-        shutil.rmtree(self.output / UNFINISHED, ignore_errors=True)
-        return record
+            table = features_table(numbers, features, part.select(args.keep_columns or []))
+            if args.format == "parquet":
+                parquet.write_table(table, temporary)
+            else:
+                with pa.OSFile(str(temporary), "wb") as stream, pa.ipc.new_stream(stream, table.schema) as writer:
+                    writer.write_table(table, max_chunksize=1000)
+    if args.format == "npy":
+        with atomic(file.with_suffix(".rows.npy")) as temporary, temporary.open("wb") as stream:
+            np.save(stream, numbers, allow_pickle=False)
+    counts = {
+        "tokens": int(features.tokens.sum()),
+        "states": int(features.offsets[-1]),
+        "truncated_rows": int((features.cut_tokens > 0).sum()),
+        "truncated_tokens": int(features.cut_tokens.sum()),
+        "empty_rows": int((features.tokens == 0).sum()),
+    }
+    write_json(_record_of(Path(args.output_dir), index), counts)
+
+
+def _finish(output: Path, settings: dict[str, Any], shards: int) -> dict[str, Any]:
+    """Add the shards up and write card and result; what `features.json` holds."""
+    if (output / RESULT).is_file():
+        return read_json(output / RESULT)
+    records = [read_json(_record_of(output, index)) for index in range(shards)]
+    totals = {name: sum(record[name] for record in records) for name in records[0]}
+    record = settings | {"shards": shards} | totals
+    write_text(output / CARD, card_text(record))
+    write_json(output / RESULT, record)
+    shutil.rmtree(output / UNFINISHED, ignore_errors=True)
+    return record
 
 
 def features_table(rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> pa.Table:
@@ -395,25 +347,3 @@ def features_table(rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> 
         columns[f"layer_{layer}"] = (vector, values)
     schema = Features({name: feature for name, (feature, _) in columns.items()}).arrow_schema
     return pa.table([values for _, values in columns.values()], schema=schema)
-
-
-def write_shard(kind: str, paths: Sequence[Path], rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> None:
-    """
-    Write the file of a shard, of `npy` that of the states and that of the numbers of the rows; `kept` are columns to
-    write beside the features.
-    """
-    if kind == "parquet":
-        parquet.write_table(features_table(rows, features, kept), paths[0])
-    elif kind == "arrow":
-        table = features_table(rows, features, kept)
-        with pa.OSFile(str(paths[0]), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
-            writer.write_table(table, max_chunksize=1000)
-    elif kind == "npy":
-        np.save(paths[0], torch.stack([*features.states.values()], dim=1).float().numpy(), allow_pickle=False)
-        np.save(paths[1], rows, allow_pickle=False)
-    else:
-        arrays = {"row": rows, "tokens": features.tokens, "truncated": features.cut_tokens > 0, **features.columns}
-        if features.columns:
-            arrays["offsets"] = features.offsets
-        tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
-        save_file(tensors | {f"layer_{layer}": states for layer, states in features.states.items()}, paths[0])

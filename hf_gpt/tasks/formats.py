@@ -96,10 +96,10 @@ def read_jsonl(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
             yield Record(str(path), f"line {number}", fields)
 
 
-def read_text(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
-    """Lines of a text file, each a record with the field `text`; blank ones are passed over."""
+def read_text(path: Path, encoding: str = "utf-8", keep_blank: bool = False) -> Iterator[Record]:
+    """Lines of a text file, each a record with the field `text`; blank ones are passed over unless they are kept."""
     for number, line in read_text_lines(path, encoding):
-        if line.strip():
+        if keep_blank or line.strip():
             yield Record(str(path), f"line {number}", {"text": line})
 
 

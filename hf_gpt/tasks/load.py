@@ -208,7 +208,7 @@ def _class_name(value: Any, feature: datasets.ClassLabel) -> Any:
 
 def _read_split(spec: TaskSpec, source: Source, split: str, cache: Path) -> tuple[datasets.Dataset, str]:
     """The rows of a split, read or from the cache, and a note on them."""
-    fingerprint = _fingerprint(spec, source, split)
+    fingerprint = _fingerprint(ROW_FORMAT, spec, source.layout, split, source.stamp)
     note_file = cache / "hf_gpt_tasks" / f"{fingerprint}.txt"
 
     def generate() -> Iterator[dict[str, Any]]:
@@ -223,21 +223,30 @@ def _read_split(spec: TaskSpec, source: Source, split: str, cache: Path) -> tupl
             )
         write_text(note_file, "".join(f", {number:,} {what}" for what, number in left_out.items()))
 
-    try:
-        # Our own fingerprint: hashing the generator would hash code.
-        settings = {"cache_dir": str(cache), "split": datasets.NamedSplit(split), "fingerprint": fingerprint}
-        rows = datasets.Dataset.from_generator(generate, features=spec.features, **settings)
-    except DatasetGenerationError as error:
-        if isinstance(error.__cause__, ValueError | OSError):
-            raise error.__cause__ from None
-        raise
+    settings = {"cache_dir": str(cache), "split": datasets.NamedSplit(split)}
+    rows = cached_rows(generate, fingerprint, features=spec.features, **settings)
     more = note_file.read_text(encoding="utf-8") if note_file.is_file() else ""
     return rows, f"{source.name}: {rows.num_rows:,} rows{more}"
 
 
-def _fingerprint(spec: TaskSpec, source: Source, split: str) -> str:
-    """A cache key that changes with the files (path, size, time of change), the task, and how it is read."""
-    return Hasher.hash((ROW_FORMAT, spec, source.layout, split, source.stamp))
+def _fingerprint(*facts: Any) -> str:
+    """A cache key of all that rows depend on: the files (path, size, time of change), the task, how they are read."""
+    return Hasher.hash(facts)
+
+
+def cached_rows(
+    generate: Callable[[], Iterator[dict[str, Any]]], fingerprint: str, **settings: Any
+) -> datasets.Dataset:
+    """
+    The rows of a generator, in the cache of `datasets` under a key of our own (hashing the generator would hash code);
+    errors of the generator stay what they are. For `settings` see `Dataset.from_generator`.
+    """
+    try:
+        return datasets.Dataset.from_generator(generate, fingerprint=fingerprint, **settings)
+    except DatasetGenerationError as error:
+        if isinstance(error.__cause__, ValueError | OSError):
+            raise error.__cause__ from None
+        raise
 
 
 def _rows(spec: TaskSpec, source: Source, split: str, left_out: Counter[str]) -> Iterator[dict[str, Any]]:

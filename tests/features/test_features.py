@@ -8,10 +8,8 @@ import re
 import runpy
 import socket
 import sys
-import time
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +25,7 @@ from hf_gpt.features.shards import RESULT, SETTINGS, FeatureArguments, extract, 
 from hf_gpt.files import UNFINISHED
 from hf_gpt.trees.collators import length_sorted_batches
 
-from ..support.runs import REPOSITORY, finish, save_tiny_model, start_launch
+from ..support.runs import REPOSITORY, save_tiny_model
 
 TEXTS = [
     "She didn't open the door.",
@@ -143,15 +141,6 @@ def test_words_of_a_text(model, tokenizer):
     spans = word_spans(tokenizer([text]).encodings[0])
     assert spans[:, :2].tolist() == [[0, 1], [1, 2], [2, 3], [3, 4], [4, 8], [8, 9]]
     assert columns["sequence"].tolist() == [0] * 6
-
-
-def test_words_of_a_pair_with_special_tokens():
-    encoding = SimpleNamespace(
-        sequence_ids=[None, 0, 0, 0, None, 1, None],
-        word_ids=[None, 0, 0, 1, None, 1, None],
-        offsets=[(0, 0), (0, 3), (3, 6), (7, 8), (0, 0), (2, 4), (0, 0)],
-    )
-    assert word_spans(encoding).tolist() == [[1, 3, 0, 0, 6], [3, 4, 0, 7, 8], [5, 6, 1, 2, 4]]
 
 
 def test_batches_are_sorted_by_length():
@@ -315,7 +304,7 @@ def test_formats_of_texts_are_read_alike(suffix, tiny_checkpoint, text_file, tmp
         (["--max_length", "65"], "max_length 65: give 8 to the model's context of 64"),
         (["--rows_per_shard", "0"], "--rows_per_shard 0: the number must be at least 1"),
         (["--pooling", "classify", "--task_template", "false"], "need the task template"),
-        (["--input_files", "missing.txt"], "missing.txt does not exist"),
+        (["--input_files", "missing.txt"], "No such file .*missing.txt"),
         (["--model_name_or_path", "no/such"], "no/such: there is no such file or folder here"),
     ],
     ids=lambda value: " ".join(value).replace("--", "") if isinstance(value, list) else "",
@@ -354,9 +343,6 @@ def test_features_of_other_settings_are_not_mixed(tiny_checkpoint, text_file, tm
     extract(arguments(tiny_checkpoint, text_file, output, "--rows_per_shard", 2, "--tokens_per_batch", 64))
     assert before == {path: path.stat().st_mtime_ns for path in output.rglob("*.*")}
 
-    (output / "data" / "features-00001-of-00004.parquet").unlink()
-    with pytest.raises(ValueError, match=r"has lost features-00001-of-00004.parquet"):
-        extract(arguments(tiny_checkpoint, text_file, output, "--rows_per_shard", 2))
     extract(arguments(tiny_checkpoint, text_file, output, "--format", "arrow", "--overwrite_output_dir"))
     assert [path.name for path in (output / "data").iterdir()] == ["features-00000-of-00001.arrow"]
     text_file.write_text(text_file.read_text() + '{"text": "More", "label": 0}\n')
@@ -432,24 +418,6 @@ def assert_same_shards(ours: Path, theirs: Path) -> None:
     assert json.loads((ours / RESULT).read_text()) == json.loads((theirs / RESULT).read_text())
 
 
-def test_killed_script_goes_on(tiny_checkpoint, many_rows, own_datasets_cache, tmp_path):
-    flags = ["--rows_per_shard", 4, "--format", "npy"]
-    extract(arguments(tiny_checkpoint, many_rows, tmp_path / "whole", *flags))
-    output, log = tmp_path / "out", tmp_path / "log"
-    process = start_script(log, tiny_checkpoint, many_rows, output, *flags)
-    while len(list((output / UNFINISHED).glob("*.json"))) < 5 and process.is_alive():
-        time.sleep(0.001)
-    process.kill()
-    process.join()
-    finished = sorted((output / UNFINISHED).glob("*.json"))
-    assert 5 <= len(finished) < 200, log.read_text()
-    kept = [output / "data" / f"features-{path.stem}-of-00200.npy" for path in finished]
-    before = [path.stat().st_mtime_ns for path in kept]
-    extract(arguments(tiny_checkpoint, many_rows, output, *flags))
-    assert before == [path.stat().st_mtime_ns for path in kept]
-    assert_same_shards(output, tmp_path / "whole")
-
-
 TWO_FLAGS = ["--rows_per_shard", 100, "--format", "npy", "--layers", "all"]
 
 
@@ -477,18 +445,6 @@ def test_two_processes_give_what_one_gives(tiny_checkpoint, many_rows, own_datas
         process.join(300)
         assert process.exitcode == 0, log.read_text()[-3000:]
     assert "are to be made by 2 processes" in logs[0].read_text()
-    assert_same_shards(tmp_path / "out", tmp_path / "whole")
-
-
-@pytest.mark.slow
-def test_launched_processes_give_what_one_gives(tiny_checkpoint, many_rows, own_datasets_cache, tmp_path):
-    extract(arguments(tiny_checkpoint, many_rows, tmp_path / "whole", *TWO_FLAGS))
-    command = [sys.executable, "-m", "accelerate.commands.launch"]
-    command += ["--config_file", "scripts/configs/accelerate/two_cpu_processes.yaml", "scripts/extract_features.py"]
-    command += flags_of(tiny_checkpoint, many_rows, tmp_path / "out", *TWO_FLAGS)
-    process = start_launch(tmp_path / "log", command)
-    finish(process, tmp_path / "log")
-    assert "are to be made by 2 processes" in (tmp_path / "log").read_text()
     assert_same_shards(tmp_path / "out", tmp_path / "whole")
 
 
