@@ -9,7 +9,7 @@ Pretrain a GPT language model on texts, from random weights or going on with a g
 Texts are tokenized and packed into rows as long as the context once; later runs find them in the cache of
 `datasets`. About one document in `--hold_out_every` is held out, chosen by its text, or of a few documents the middle
 of each; or `--validation_files` are measured. `--config` gives defaults that flags override. A run that was stopped
-goes on with `--resume_from_checkpoint last`. The final folder holds the model, its tokenizer and `pretraining.json`:
+resumes with `--resume_from_checkpoint last`. The final folder holds the model, its tokenizer and `pretraining.json`:
 where it started, tokens seen, time and the perplexity on the held-out rows, per token and per word of the texts as
 given, of a given model also before training. The card (`README.md`) says the same.
 """

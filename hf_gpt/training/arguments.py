@@ -88,13 +88,13 @@ class ModelArguments(NamesModel):
 
     model_name_or_path: str | None = flag(
         None,
-        "Model to start from: an hf_gpt folder or Hub id (fine-tuned ones and adapters too: their head is drawn "
-        "anew), or the folder of the OpenAI release.",
+        "Model to start from: an hf_gpt folder or Hub id (fine-tuned ones and adapters too: their head is "
+        "newly initialized), or the folder of the OpenAI release.",
     )
-    keep_head: bool = flag(False, "Go on with the head of a fine-tuned model, whose labels must be the task's.")
-    random_weights: bool = flag(False, "Keep the model's shape but draw its weights anew: no pretraining.")
+    keep_head: bool = flag(False, "Keep the head of a fine-tuned model, whose labels must be the task's.")
+    random_weights: bool = flag(False, "Keep the model's shape but initialize its weights randomly: no pretraining.")
     transfer_layers: int | None = flag(
-        None, "Keep the embeddings and the lowest so many layers of the model; draw the others anew."
+        None, "Keep the embeddings and the lowest so many layers of the model; initialize the others randomly."
     )
     lm_coef: float = flag(0.5, "Weight of the language-model loss; 0 leaves it out.")
     dropout: float | None = flag(None, "All four dropout rates; by default those of the model's configuration.")
@@ -138,7 +138,7 @@ class DataArguments(CustomTask):
     )
     data_dirs: list[str] | None = flag(None, "With --tasks: folders of published files, as trec=FOLDER sst2=FOLDER.")
     task_rows_cap: int | None = flag(
-        None, "With --tasks: so many rows of each an epoch at most; the next epochs go on with others."
+        None, "With --tasks: so many rows of each an epoch at most; the next epochs take others."
     )
     max_length: int | None = flag(None, "Longest sequence in tokens; by default the model's context.")
     truncation: str = flag(
@@ -195,7 +195,7 @@ class LauncherArguments(TrainingArguments):
     """The Trainer's own arguments; processes that a launcher starts where there is no accelerator stay on the CPU."""
 
     output_dir: str | None = flag(None, "Folder of the results (required).")
-    resume_from_checkpoint: str | None = flag(None, "Go on after a stop: last, or the folder of a checkpoint.")
+    resume_from_checkpoint: str | None = flag(None, "Resume after a stop: last, or the folder of a checkpoint.")
 
     logging_nan_inf_filter: bool = flag(
         False, "Leave losses that are not finite out of the log, which would end the run."
@@ -290,7 +290,7 @@ class FineTuningArguments(LauncherArguments):
     )
     eval_strategy: str = flag("epoch", "When to evaluate.")
     save_strategy: str = flag("epoch", "When to save a checkpoint.")
-    save_total_limit: int | None = flag(1, "Checkpoints kept beside the best.")
+    save_total_limit: int | None = flag(1, "Checkpoints kept next to the best.")
     load_best_model_at_end: bool = flag(True, "Keep the best checkpoint's weights.")
     logging_steps: float = flag(10, "Steps between log lines.")
     ddp_find_unused_parameters: bool | None = flag(

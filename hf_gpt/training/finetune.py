@@ -256,10 +256,8 @@ def make_trainer(
             lines.append(f"Trained are\n{plan}")
             more["unfreezing"] = plan
         if model_args.adaptation == "frozen":
-            reads = layers_read(model.config)
-            lines.append(
-                f"Frozen features: {part.trained_parameters():,} parameters of the head, which reads {reads}."
-            )
+            trained, reads = part.trained_parameters(), layers_read(model.config)
+            lines.append(f"Frozen features: {trained:,} parameters of the head are trained, which reads {reads}.")
             if model_args.lm_coef > 0 and model.config.is_causal:
                 lines.append(
                     f"The language-model loss is left out (lm_coef 0, not {model_args.lm_coef:g}): it would change "

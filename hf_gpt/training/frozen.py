@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import PartialState
-from datasets import Dataset, Features, Value, concatenate_datasets
+from datasets import Dataset, Features, Value
 from datasets import Sequence as Array
 from datasets.fingerprint import Hasher
 from torch import nn
@@ -36,7 +35,7 @@ from .trainer import HEAD_LAYERS, GPTTrainer
 # Folder of an output folder with cached features while a head is trained on them.
 FEATURES = "features"
 _TOKENS_PER_BATCH = 4096
-# Columns of the rows that stay beside their features.
+# Columns of the rows that stay next to their features.
 _KEPT = (*KEPT_COLUMNS, *PLACES, "label", "length", "path_ends", EMPTY)
 
 
@@ -186,8 +185,8 @@ def cache_features(
 ) -> dict[str, Dataset]:
     """
     Run the model once over all rows, by split those of `hf_gpt.tasks.encode.encode_split`, of which the collator
-    makes batches. Each process computes its share of a split; a run that was stopped finds the shares that were
-    finished in the folder `features` of `args.output_dir`, if model and rows are the same.
+    makes batches. A run that was stopped finds the splits that were finished in the folder `features` of
+    `args.output_dir`, if model and rows are the same.
 
     Returns:
         `dict[str, datasets.Dataset]`: by split `id`, `label`, `length`, `path_ends`, and `features`: the float32
@@ -198,30 +197,22 @@ def cache_features(
     folder.mkdir(parents=True, exist_ok=True)
     parameters = [value.detach().cpu().numpy() for value in head.whole_model.base_model.parameters()]
     settings = [head.config.layers_of_head, head.config.n_head, _TOKENS_PER_BATCH, torch.__version__]
-    digest = Hasher.hash([settings, parameters])
-
-    def share(split: str, rank: int) -> Dataset:
-        rows = encoded[split].shard(shares[split], rank, contiguous=True)
+    digest, found = Hasher.hash([settings, parameters]), {}
+    for split, rows in encoded.items():
         kept = {name: rows.features[name] for name in _KEPT if name in rows.column_names}
         fingerprint = Hasher.hash([digest, rows._fingerprint])
-        return rows.map(
-            lambda batch: {"features": _features_of(batch, head, collator, args.device)},
-            batched=True,
-            remove_columns=[name for name in rows.column_names if name not in kept],
-            features=Features(kept | {"features": Array(Value("float32"))}),
-            new_fingerprint=fingerprint,
-            cache_file_name=str(folder / f"{split}-{rank}-{fingerprint}.arrow"),
-            desc=f"features of {split}",
-        ).with_format("numpy", columns=["features"], output_all_columns=True)
-
-    shares = {split: min(args.world_size, len(rows)) for split, rows in encoded.items()}
-    for split in [split for split, count in shares.items() if args.process_index < count]:
-        share(split, args.process_index)
-    PartialState().wait_for_everyone()
-    # Where processes have no common file system, each computes the shares of the others now.
-    return {
-        split: concatenate_datasets([share(split, rank) for rank in range(count)]) for split, count in shares.items()
-    }
+        # The first process computes, and the others read its file (or compute, where they do not see it).
+        with args.main_process_first(desc=f"features of {split}"):
+            found[split] = rows.map(
+                lambda batch: {"features": _features_of(batch, head, collator, args.device)},
+                batched=True,
+                remove_columns=[name for name in rows.column_names if name not in kept],
+                features=Features(kept | {"features": Array(Value("float32"))}),
+                new_fingerprint=fingerprint,
+                cache_file_name=str(folder / f"{split}-{fingerprint}.arrow"),
+                desc=f"features of {split}",
+            ).with_format("numpy", columns=["features"], output_all_columns=True)
+    return found
 
 
 def _features_of(

@@ -17,7 +17,7 @@ from ..trees.collators import IGNORED_LABEL, MaskedRows, PackedRowCollator
 from .optimization import MuonAndAdamW
 from .trainer import SetEpoch, WholeCheckpointTrainer, own_random_state
 
-# Of a sample: tokens that are given, and tokens that the model goes on with.
+# Of a sample: tokens that are given, and tokens that the model adds.
 _PROMPT, _SAMPLE = 8, 24
 # Tokens of a sample of a masked language model.
 _FILLED = 32
@@ -125,7 +125,7 @@ def samples(
     model: PreTrainedModel, tokenizer: GPTTokenizer, rows: Dataset, count: int = 3, seed: int = 0
 ) -> list[str]:
     """
-    What a language model goes on with behind the beginnings of some packed rows, drawn from its 40 likeliest tokens:
+    How a language model continues the beginnings of some packed rows, drawn from its 40 likeliest tokens:
     a line each, ` | ` between what was given and what was drawn. Model and random state stay as they are.
     """
     context = model.config.n_positions

@@ -37,7 +37,7 @@ def load_model(
 ) -> GPTPreTrainedModel | PeftModel:
     """
     The model with the head of a task, in float32; with `args.adaptation`, with a new adapter, or with only its head to
-    be trained. `seed` is that of newly drawn weights; `keep_head` goes before `args.keep_head`. A `ValueError` or
+    be trained. `seed` is that of new weights; `keep_head` goes before `args.keep_head`. A `ValueError` or
     `FileNotFoundError` for a model that is none of ours, or that tokenizer, head, layers or adapter do not fit.
     """
     _check_adaptation(args)
@@ -104,14 +104,14 @@ def _settings(args: ModelArguments, spec: TaskSpec, keep_head: bool) -> dict[str
 
 
 def describe_start(args: ModelArguments) -> str:
-    """What a run starts from, and what is drawn anew, for people."""
+    """What a run starts from, and what is newly initialized, for people."""
     if args.random_weights:
         return "random weights"
     found = "the release" if args.source.kind == "tf-release" else described_head(args.source.config())
     if args.source.kind == "adapter":
         found += ", an adapter merged into its base model"
     found += args.source.new_rows
-    return f"{found}; its head is kept" if args.keep_head else f"{found}; the head is drawn anew"
+    return f"{found}; its head is kept" if args.keep_head else f"{found}; the head is newly initialized"
 
 
 def described_head(config: GPTConfig) -> str:
@@ -160,7 +160,7 @@ def _check_kept_head(args: ModelArguments, spec: TaskSpec) -> None:
         raise ValueError("--keep_head keeps the head of a fine-tuned model: leave it out, or name such a model.")
     problem = other_head(args.source, spec)
     if problem is not None:
-        raise ValueError(f"--keep_head: {problem}. Leave it out, and the head is drawn anew.")
+        raise ValueError(f"--keep_head: {problem}. Leave it out, and the head is newly initialized.")
 
 
 def _check_adaptation(args: ModelArguments) -> None:
@@ -187,17 +187,17 @@ def _head_layers(args: ModelArguments) -> int | str | None:
 def _check_base_of_adapter(args: ModelArguments) -> None:
     """An adapter is saved without its base model, which must be there as it was whenever the adapter is loaded."""
     name = args.model_name_or_path
-    remedies = {
+    hints = {
         "tf-release": "Convert the release with scripts/convert.py and name the result.",
         "adapter": f"Merge it first (scripts/convert.py {name} MERGED) and name the result.",
     }
-    if args.source.kind in remedies:
+    if args.source.kind in hints:
         problem = f"an adapter needs a base model that loads by itself, which {name} does not"
-        raise ValueError(f"--adaptation {args.adaptation}: {problem}. {remedies[args.source.kind]}")
+        raise ValueError(f"--adaptation {args.adaptation}: {problem}. {hints[args.source.kind]}")
     if args.random_weights or args.transfer_layers is not None:
         problem = "an adapter is saved without its base model, and its new weights would be lost"
-        remedy = "those of --random_weights and --transfer_layers: leave these out"
-        raise ValueError(f"--adaptation {args.adaptation}: {problem}, {remedy}.")
+        hint = "those of --random_weights and --transfer_layers: leave these out"
+        raise ValueError(f"--adaptation {args.adaptation}: {problem}, {hint}.")
 
 
 def _with_adapter(model: GPTPreTrainedModel, args: ModelArguments) -> PeftModel:
@@ -210,7 +210,7 @@ def _with_adapter(model: GPTPreTrainedModel, args: ModelArguments) -> PeftModel:
 
 
 def _draw_upper_layers(model: GPTPreTrainedModel, args: ModelArguments, seed: int) -> None:
-    """Keep the embeddings and the lowest `args.transfer_layers` blocks; draw what is above them anew."""
+    """Keep the embeddings and the lowest `args.transfer_layers` blocks; initialize what is above them randomly."""
     count, blocks = args.transfer_layers, model.transformer.h
     if args.random_weights:
         raise ValueError("--transfer_layers says what to keep, --random_weights to keep nothing: leave one out.")

@@ -186,8 +186,8 @@ def tasks_of(model_args: ModelArguments, data: DataArguments, args: FineTuningAr
     if len(tasks) < 2:
         raise ValueError(f"--tasks trains several tasks together: name at least two, or use --task {' '.join(tasks)}.")
     if data.task is not None or data.data_dir is not None:
-        remedy = "With --tasks the folders of data sets are named by --data_dirs trec=FOLDER sst2=FOLDER."
-        raise ValueError(f"--task and --data_dir are of a single task: leave them out, or --tasks. {remedy}")
+        hint = "With --tasks the folders of data sets are named by --data_dirs trec=FOLDER sst2=FOLDER."
+        raise ValueError(f"--task and --data_dir are of a single task: leave them out, or --tasks. {hint}")
     if model_args.adaptation != "full":
         problem = f"--adaptation {model_args.adaptation}: several tasks share a transformer that is trained as a whole"
         raise ValueError(f"{problem}. Leave it out, or train an adapter for each task with --task.")

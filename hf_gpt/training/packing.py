@@ -28,7 +28,7 @@ ROW_FEATURES = Features(
 )
 # Characters that one call of the tokenizer gets: long enough to batch, short enough for progress to show.
 _CALL_CHARACTERS = 200_000
-# How far behind its place a cut may go, so as to fall between paragraphs, lines or words.
+# How far behind its place a split may go, so as to fall between paragraphs, lines or words.
 _CUT_CHARACTERS = 2_000
 # Of a stream, rows that are shuffled at a time.
 _SHUFFLED_ROWS = 1_000
@@ -129,7 +129,7 @@ def pack_documents(
 ) -> Iterator[dict[str, list[int] | float]]:
     """
     Cut a stream of documents, token ids and number of words of each, into rows of one length without padding; a row
-    takes up where the row before stopped. Where a document begins, or goes on in the next row, a new piece starts: its
+    takes up where the row before stopped. Where a document begins, or continues in a row, a new piece starts: its
     tokens see only their own piece. The incomplete last row is left out.
 
     Yields:
@@ -152,7 +152,7 @@ def pack_documents(
 
 def encode_document(text: str, tokenizer: GPTTokenizer, unknown: str | None = None) -> list[int]:
     """
-    Token ids of a long text, in calls of many paragraphs; paragraphs are parted by the newline token. What is written
+    Token ids of a long text, in calls of many paragraphs; the newline token separates paragraphs. What is written
     for an unknown word (`unknown`) is the tokenizer's unknown token.
     """
     newline = tokenizer.newline_id
@@ -284,15 +284,17 @@ def packed_dataset(
     divide the files among them; with `streaming` rows are packed as they are wanted, and nothing is cached. Files that
     are missing, unreadable or without enough text for one row are a `FileNotFoundError` or `ValueError`.
     """
-    _check_files(files)
+    for file in files:
+        if not isinstance(file, HubTexts) and not Path(file).exists():
+            raise FileNotFoundError(f"{file} does not exist: name text files, folders of them, or archives.")
     arguments = {"files": list(files), "tokenizer": tokenizer, "row_length": row_length, **how}
     arguments["stamps"] = [_stamps(str(file)) for file in files]
     if next(packed_rows(**arguments), None) is None:
-        part, remedy = "text", "give more text, or make rows shorter (--row_length)"
+        part, hint = "text", "give more text, or make rows shorter (--row_length)"
         if (held_out := how.get("held_out")) is not None:
             part = "held-out text" if how.get("validation") else "training text"
-            remedy += f", change --hold_out_every ({held_out.every}), or hold out nothing with --hold_out_every 0"
-        raise ValueError(f"{', '.join(map(str, files))}: less {part} than one row of {row_length} tokens; {remedy}.")
+            hint += f", change --hold_out_every ({held_out.every}), or hold out nothing with --hold_out_every 0"
+        raise ValueError(f"{', '.join(map(str, files))}: less {part} than one row of {row_length} tokens; {hint}.")
     if streaming:
         return IterableDataset.from_generator(packed_rows, features=ROW_FEATURES, gen_kwargs=arguments)
     processes = min(num_proc, len(files)) if num_proc and len(files) > 1 else None
@@ -310,18 +312,11 @@ def _stamps(place: str) -> tuple[tuple[int, int], ...]:
     return tuple((path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
 
 
-def _check_files(files: Sequence[str | HubTexts]) -> None:
-    for file in files:
-        if not isinstance(file, HubTexts) and not Path(file).exists():
-            raise FileNotFoundError(f"{file} does not exist: name text files, folders of them, or archives.")
-
-
 def packed_parts(
     texts: TextArguments, tokenizer: GPTTokenizer, row_length: int, seed: int = 0
 ) -> tuple[Dataset | IterableDataset, Dataset | None, str | None]:
     """Training rows (with `texts.streaming` shuffled by the seed), held-out ones that are measured, what these are."""
     validation_files, every, held_out = texts.validation_files or [], texts.hold_out_every, None
-    _check_files([*texts.sources, *validation_files])
     settings = {"unwrap": texts.unwrap, "text_column": texts.text_column, "wikitext": texts.wikitext}
     arguments = (texts.sources, tokenizer, row_length)
     how = settings | {"num_proc": texts.num_proc, "streaming": texts.streaming}
@@ -330,11 +325,11 @@ def packed_parts(
         held_out = HeldOut.uncounted(every) if texts.streaming else HeldOut.of(found, every)
     train = packed_dataset(*arguments, held_out=held_out, **how)
     if texts.streaming:
-        # Without an end: of a stream that has one, nobody knows which pass a run goes on in.
+        # Without an end: of a stream that has one, nobody knows in which pass a run resumes.
         train = train.repeat(None).shuffle(seed=seed, buffer_size=_SHUFFLED_ROWS)
     if validation_files:
         rows = packed_dataset(validation_files, tokenizer, row_length, **settings)
-        described = _described_files(texts, validation_files)
+        described = ", ".join(validation_files)
     elif held_out is None:
         return train, None, None
     else:
@@ -344,16 +339,3 @@ def packed_parts(
     step = max(1.0, len(rows) / texts.validation_rows)
     chosen = [int(number * step) for number in range(min(len(rows), texts.validation_rows))]
     return train, rows.select(chosen), described
-
-
-def _described_files(texts: TextArguments, validation_files: list[str]) -> str:
-    """The validation files, and how many of their texts stand in the training files, too (if these are stored)."""
-    if texts.streaming:
-        return ", ".join(validation_files)
-    sums = [
-        {_checksum(text) for text in documents_of(files, texts.text_column, texts.wikitext)}
-        for files in (texts.sources, validation_files)
-    ]
-    shared = len(sums[0] & sums[1])
-    described = f"{', '.join(validation_files)}, {len(sums[1]):,} documents"
-    return described + (f", {shared:,} of which are trained on as well" if shared else "")

@@ -35,7 +35,7 @@ GIVEN_MODEL = {"learning_rate": 6.25e-5, "warmup_steps": 0.1}
 # Of a masked language model whose tokenizer has none.
 MASK = "<mask>"
 # What the columns of samples are, of a causal and of a masked model.
-_SHOWN = ("what the model goes on with", "what the model fills in | what stood there")
+_SHOWN = ("how the model continues", "what the model fills in | what stood there")
 
 
 @dataclass
@@ -44,14 +44,14 @@ class ShapeArguments:
 
     model_name_or_path: str | None = flag(
         None,
-        "Language model to go on with: an hf_gpt folder or Hub id (of a fine-tuned one the head is left out, an "
-        "adapter is merged), the folder of the OpenAI release, or a stock openai-gpt. If none, a new one.",
+        "Pretrained checkpoint to start from: an hf_gpt folder or Hub id (of a fine-tuned one the head is left out, "
+        "an adapter is merged), the folder of the OpenAI release, or a stock openai-gpt. If none, a new one.",
     )
     revision: str = flag("main", "Branch, tag or commit of a model on the Hub.")
     masked: bool = flag(
         False,
         "Train a masked language model, which reads from both sides and guesses hidden words, 15 percent of the "
-        "tokens. A given model may be a causal one.",
+        "tokens. A pretrained checkpoint may be a causal one.",
     )
     n_layer: int | None = flag(None, "Blocks of a new model (default: 5).")
     n_embd: int | None = flag(None, "Width of a new model (default: 192).")
@@ -66,7 +66,9 @@ class ShapeArguments:
     norm_first: bool = flag(
         False, "Give a new model GPT-2's blocks, with the norms before each layer and one at the end."
     )
-    dropout: float | None = flag(None, "All dropout rates; by default a new model's are 0 and a given one's its own.")
+    dropout: float | None = flag(
+        None, "All dropout rates; by default a new model's are 0 and a pretrained one's its own."
+    )
     attn_implementation: str | None = flag(None, "sdpa, eager or flex_attention.")
 
     def __post_init__(self) -> None:
@@ -100,7 +102,7 @@ class PretrainingArguments(LauncherArguments):
 
     learning_rate: float | None = flag(
         None,
-        f"Highest learning rate (default: {NEW_MODEL['learning_rate']:g}, for a given model "
+        f"Highest learning rate (default: {NEW_MODEL['learning_rate']:g}, for a pretrained one "
         f"{GIVEN_MODEL['learning_rate']:g}).",
     )
     lr_scheduler_type: str = flag("cosine", "Shape of the schedule.")
@@ -109,7 +111,7 @@ class PretrainingArguments(LauncherArguments):
     )
     warmup_steps: float | None = flag(
         None,
-        f"Steps of warm-up, or a share below 1 (default: {NEW_MODEL['warmup_steps']:g}, for a given model "
+        f"Steps of warm-up, or a share below 1 (default: {NEW_MODEL['warmup_steps']:g}, for a pretrained one "
         f"{GIVEN_MODEL['warmup_steps']:g}).",
     )
     weight_decay: float = flag(0.01, "Decay of matrices; with Muon of all but norms.")
@@ -146,14 +148,14 @@ class PretrainingArguments(LauncherArguments):
 @in_output_folder
 def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArguments) -> dict[str, Any]:
     """
-    Pack the texts, train a new model or go on with a given one, measure, and write model, tokenizer, card, and, last,
+    Pack the texts, train a new model or a pretrained one, measure, and write model, tokenizer, card, and, last,
     `pretraining.json` into `args.output_dir`; return what that holds. Input that is wrong is a `ValueError` or
     `FileNotFoundError` before training starts or a file is overwritten, training that diverges a `ValueError`.
     """
     checkpoint = check_output_dir(args)
     is_main, output = args.process_index == 0, Path(args.output_dir)
     if texts.streaming and (args.max_steps <= 0 or shape.masked):
-        raise ValueError("--streaming goes on until --max_steps, which it needs, and knows no --masked.")
+        raise ValueError("--streaming ends with --max_steps, which it needs, and knows no --masked.")
     if not (texts.hold_out_every or texts.validation_files):
         args.eval_strategy = IntervalStrategy.NO
     set_seed(args.seed)
@@ -224,7 +226,7 @@ def _show(trainer: LanguageModelTrainer, model: GPTLanguageModel, record: dict[s
 def _train_and_measure(
     trainer: LanguageModelTrainer, checkpoint: str | None, is_given: bool, row_length: int
 ) -> dict[str, Any]:
-    """Train and measure, a given model before as well; what `pretraining.json` says of that."""
+    """Train and measure, a pretrained model before as well; what `pretraining.json` says of that."""
     args, train, validation = trainer.args, trainer.train_dataset, trainer.eval_dataset
     record: dict[str, Any] = {}
     # Shards are made where training begins.
@@ -283,7 +285,7 @@ def _config_and_tokenizer(texts: TextArguments, shape: ShapeArguments) -> tuple[
     """The configuration of the model that is trained, and a tokenizer that fits it."""
     source = shape.source
     if texts.tokenizer is None and source is None:
-        raise ValueError("A new model needs --tokenizer; or name a model to go on with by --model_name_or_path.")
+        raise ValueError("A new model needs --tokenizer; or name a pretrained one with --model_name_or_path.")
     if source is not None and shape.n_head is not None and source.kind != "tf-release":
         raise ValueError(f"--n_head {shape.n_head}: {source.name} says itself how many heads it has. Leave it out.")
     config = None if source is None else source.config(n_head=shape.n_head, **shape.dropouts())
@@ -304,7 +306,7 @@ def _config_and_tokenizer(texts: TextArguments, shape: ShapeArguments) -> tuple[
 
 
 def _given_model(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTLanguageModel:
-    """The model to go on with, as a language model alone."""
+    """The pretrained model, as a language model alone."""
     settings = {"n_head": shape.n_head, "attn_implementation": shape.attn_implementation} | shape.dropouts()
     if shape.masked:
         settings["is_causal"] = False
@@ -317,7 +319,7 @@ def _given_model(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTLanguageM
 
 
 def describe_source(source: Source, config: GPTConfig, masked: bool = False) -> str:
-    """What a language model goes on from, and what of it is left out, for people."""
+    """What a language model starts from, and what of it is left out, for people."""
     found = f"{source.name}, {KINDS[source.kind]}" + (f", commit {source.commit}" if source.commit else "")
     if source.kind == "adapter":
         found += ", merged into its base model"
@@ -349,7 +351,7 @@ def _card(texts: TextArguments, shape: ShapeArguments, start: str, output: Path)
 
 
 def _settle_dropouts(config: GPTConfig, shape: ShapeArguments) -> None:
-    """Task heads that start from a new model train with the paper's dropout, from a given one with that one's own."""
+    """Task heads that start from a new model train with the paper's dropout, from a pretrained one with its own."""
     own = GPTConfig() if shape.source is None else shape.source.config(n_head=shape.n_head)
     for name in DROPOUTS:
         setattr(config, name, getattr(own, name))

@@ -59,7 +59,7 @@ def encode_task(
     transform: InputTransform,
     splits: Sequence[str] | None = None,
 ) -> dict[str, Dataset]:
-    """Encoded splits, all or these; cut to `--max_train_rows` and `--max_eval_rows`."""
+    """Encoded splits, all or these; subsampled to `--max_train_rows` and `--max_eval_rows`."""
     encoded = {}
     for split in splits or task.splits:
         rows = subsample(task.splits[split], data.max_train_rows if split == "train" else data.max_eval_rows)

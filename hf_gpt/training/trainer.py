@@ -308,7 +308,7 @@ _PREDICTION_PARTS = ("predictions", "label_ids", "inputs", "losses")
 class SetEpoch(TrainerCallback):
     """
     Tells a sampler or a data set which epoch it is. accelerate does so too, but not through the two wrappers that
-    stand around the sampler when a run of several processes goes on in the middle of an epoch.
+    stand around the sampler when a run of several processes resumes in the middle of an epoch.
     """
 
     def __init__(self, follower: LengthGroupedSampler | MaskedRows):
@@ -454,7 +454,7 @@ class GPTTrainer(WholeCheckpointTrainer):
         return np.zeros(len(rows), dtype=np.int64)
 
     def follow_epochs(self, sampler: Sampler) -> Sampler:
-        """The sampler, which is told from now on which epoch it is."""
+        """The sampler, which learns of every epoch from now on."""
         self.remove_callback(SetEpoch)
         self.add_callback(SetEpoch(sampler))
         return sampler

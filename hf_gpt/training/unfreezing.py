@@ -52,7 +52,7 @@ def unfreezing_stages(kind: str, n_layer: int) -> list[frozenset[int]]:
 @dataclass(frozen=True)
 class UnfreezingPlan:
     """
-    What is trained in which update: levels stage after stage, each for so many `steps`, but the last, which goes on to
+    What is trained in which update: levels stage after stage, each for so many `steps`, but the last, which lasts to
     the end of the training.
     """
 
@@ -117,8 +117,8 @@ def unfreezing_plan(
         steps = max(1, round(length * updates)) if length < 1 else int(length)
     if steps >= updates:
         problem = f"a stage is {steps:,} updates of {updates:,}, so nothing but the head would be trained"
-        remedy = "Train longer, make --unfreeze_every smaller, or take --adaptation frozen."
-        raise ValueError(f"--unfreeze {kind}: {problem}. {remedy}")
+        hint = "Train longer, make --unfreeze_every smaller, or take --adaptation frozen."
+        raise ValueError(f"--unfreeze {kind}: {problem}. {hint}")
     return UnfreezingPlan(tuple(stages), steps, n_layer, updates)
 
 

@@ -93,16 +93,6 @@ def test_a_run_that_was_killed_gives_the_bits_of_the_whole_run(tiny_checkpoint, 
     assert_same_result(tmp_path / "out", whole_run)
 
 
-@pytest.mark.slow
-def test_a_run_that_was_killed_twenty_times_gives_the_bits_of_the_whole_run(tiny_checkpoint, whole_run, tmp_path):
-    kills, round_ = 0, 0
-    while kills < 20:
-        moments = random.Random(round_).choices(["any", "saving", "saved"], k=7)
-        kills += kill_and_resume(tiny_checkpoint, tmp_path / f"out{round_}", moments, seed=round_)
-        assert_same_result(tmp_path / f"out{round_}", whole_run)
-        round_ += 1
-
-
 def test_a_finished_run_stays_as_it_is(whole_run, tiny_checkpoint, tmp_path, capsys):
     """`last` says so; other steps are trained, or refused where there are fewer of them."""
     output = tmp_path / "out"

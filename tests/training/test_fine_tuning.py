@@ -350,7 +350,7 @@ def test_configuration_file_gives_defaults_that_flags_override(tmp_path):
         ("taks: trec\n", "there is no setting taks"),
         ("- a\n", "name: value"),
         ("a: [\n", "not valid YAML"),
-        (None, "no such"),
+        (None, "No such file"),
     ],
     ids=["unknown key", "list", "syntax", "missing"],
 )

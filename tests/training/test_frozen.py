@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from hf_gpt.training.frozen import FeatureCollator, FrozenFeatureHead, cache_fea
 from hf_gpt.trees.collators import TokenTreeCollator
 from hf_gpt.trees.token_tree import TokenTree
 
-from ..support.runs import assert_same, finetune, finish, launch_command, start_launch
+from ..support.runs import finetune
 from ..support.tiny import CLASSIFY, DELIMITER, PAD, START
 
 # 7 updates an epoch.
@@ -141,12 +140,6 @@ def test_a_new_mix_is_the_mean_and_a_saved_one_is_kept(tiny_model, tmp_path):
     assert torch.equal(again.head_mix.scalars, model.head_mix.scalars)
 
 
-@pytest.mark.parametrize("layers", [-1, 3, "all"])
-def test_layers_that_there_are_not(layers, tiny_config):
-    with pytest.raises(Exception, match="head_layers"):
-        tiny_config(head_layers=layers)
-
-
 @pytest.mark.parametrize("head", HEADS)
 def test_cached_features_are_those_of_the_whole_model(head, tiny_model, tmp_path):
     """Rows of one, two and three paths, and a filler, in a batch of another order."""
@@ -237,41 +230,8 @@ def test_card_and_messages(tiny_checkpoint, tmp_path, capsys):
     assert card.data.library_name == "transformers"
 
 
-def test_resuming_gives_the_same_bits(tiny_checkpoint, tmp_path):
-    flags = [
-        "--model_name_or_path",
-        tiny_checkpoint,
-        "--task",
-        "questions",
-        *FLAGS,
-        "--layers",
-        "mix",
-        "--save_strategy",
-        "steps",
-    ]
-    flags += ["--save_steps", "5", "--save_total_limit", "9", "--load_best_model_at_end", "false"]
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    finetune(*flags, "--output_dir", whole)
-    shutil.copytree(whole / "checkpoint-5", resumed / "checkpoint-5")
-    record = finetune(*flags, "--output_dir", resumed, "--resume_from_checkpoint", "last")
-    assert record["resumed"]
-    assert_same(resumed / "model.safetensors", whole / "model.safetensors", torch.equal)
-    assert log_lines(resumed, 14) == log_lines(whole, 14)
-
-
-def test_fine_tuning_goes_on_from_a_frozen_model(frozen_run, tmp_path):
-    """First the head, then everything (the mix is trained, too): Kumar et al. (2022)."""
-    output, _ = frozen_run("stories, mix")
-    flags = ["--task", "stories", "--max_train_rows", 16, "--max_eval_rows", 8, "--learning_rate", 1e-3]
-    flags += ["--per_device_train_batch_size", 8, "--keep_head", "true"]
-    finetune("--model_name_or_path", output, "--output_dir", tmp_path / "out", *flags)
-    before, after = (load_file(folder / "model.safetensors") for folder in (output, tmp_path / "out"))
-    assert before.keys() == after.keys()
-    assert not torch.equal(before["head_mix.scalars"], after["head_mix.scalars"])
-
-
 def test_features_are_computed_once_for_a_model_and_its_rows(tiny_model, tmp_path, monkeypatch):
-    """A run that was stopped between two splits goes on with the second one; other models and rows are told apart."""
+    """A run that was stopped between two splits resumes with the second; other models and rows have their own."""
     calls = []
     original = FrozenFeatureHead.features
 
@@ -302,20 +262,6 @@ def test_features_are_computed_once_for_a_model_and_its_rows(tiny_model, tmp_pat
     assert len(calls) == 2
     computed(1, {"train": rows["train"], "test": encoded_rows([2, 1], seed=2)})
     assert len(calls) == 1
-
-
-def test_what_a_stopped_run_left_is_in_nobodys_way(frozen_run, tiny_checkpoint, tmp_path):
-    """Before its first checkpoint; the features go with the run that ends."""
-    expected, record = frozen_run("stories, mix")
-    flags = ["--model_name_or_path", tiny_checkpoint, "--task", "stories", *FLAGS, "--layers", "mix"]
-    (tmp_path / FEATURES).mkdir()
-    (tmp_path / FEATURES / "train-0-0123456789abcdef.arrow").write_bytes(b"cut short")
-    again = finetune(*flags, "--output_dir", tmp_path, "--resume_from_checkpoint", "last")
-    assert again["metrics"] == record["metrics"]
-    assert_same(tmp_path / "model.safetensors", expected / "model.safetensors", torch.equal)
-    assert not (tmp_path / FEATURES).exists()
-    assert finetune(*flags, "--output_dir", tmp_path, "--resume_from_checkpoint", "last") == again
-    assert not (tmp_path / FEATURES).exists()
 
 
 REFUSALS = {
@@ -359,27 +305,3 @@ def test_a_head_on_a_lower_layer_is_not_fine_tuned_without_the_language_model(fr
             *("--model_name_or_path", output, "--task", "questions", "--output_dir", tmp_path / "out"),
             *("--lm_coef", 0, "--keep_head", "true"),
         )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layers", ["last", "mix"])
-def test_two_processes_give_the_numbers_of_one(layers, tiny_checkpoint, tmp_path):
-    flags = [
-        "--model_name_or_path",
-        tiny_checkpoint,
-        "--task",
-        "stories",
-        *FLAGS,
-        "--dropout",
-        "0",
-        "--layers",
-        layers,
-    ]
-    flags += ["--disable_tqdm", "true", "--logging_steps", "1"]
-    finetune(*flags, "--output_dir", tmp_path / "one")
-    command = launch_command(
-        "two_cpu_processes", *flags, "--per_device_train_batch_size", 4, "--output_dir", tmp_path / "two"
-    )
-    finish(start_launch(tmp_path / "log", command), tmp_path / "log")
-    np.testing.assert_allclose(log_lines(tmp_path / "two", 14), log_lines(tmp_path / "one", 14), rtol=0, atol=1e-5)
-    torch.testing.assert_close(predictions(tmp_path / "two"), predictions(tmp_path / "one"), rtol=0, atol=1e-5)

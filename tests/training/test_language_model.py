@@ -99,7 +99,7 @@ def test_training_lowers_the_perplexity(tiny_checkpoint, files, tmp_path, capsys
     record = run(*files, *flags, "--learning_rate", 1e-2, "--output_dir", tmp_path / "o")
     for name in ("perplexity", "word_perplexity"):
         assert record[f"validation_{name}"] < record[f"validation_{name}_before"]
-    assert "Samples: held-out text | what the model goes on with\n" in capsys.readouterr().out
+    assert "Samples: held-out text | how the model continues\n" in capsys.readouterr().out
 
 
 def test_perplexities_are_those_of_the_rows(tiny_checkpoint, files, stories, tmp_path):
@@ -126,7 +126,7 @@ def test_perplexities_are_those_of_the_rows(tiny_checkpoint, files, stories, tmp
     assert record["validation_perplexity"] == pytest.approx(math.exp(total / rows[:, 1:].numel()), rel=1e-4)
     assert record["validation_word_perplexity"] == pytest.approx(math.exp(total / words), rel=1e-4)
     assert record["validation_words"] == round(words)
-    assert record["held_out"].endswith("valid.jsonl, 1 documents")
+    assert record["held_out"].endswith("valid.jsonl")
 
 
 def test_default_rate_is_lower_and_said(tiny_checkpoint, files, tmp_path, capsys):
@@ -193,12 +193,12 @@ def test_a_stream_goes_on_where_it_stopped(data_set, tmp_path):
     first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("straight", "resumed"))
     assert first == second
     for wrong in (["--max_steps", -1], ["--masked"]):
-        with pytest.raises(ValueError, match=r"^--streaming goes on until --max_steps"):
+        with pytest.raises(ValueError, match=r"^--streaming ends with --max_steps"):
             run(*flags, tmp_path / "o", *wrong)
 
 
 def test_muon_for_the_matrices_of_the_blocks(tiny_checkpoint, files, tmp_path):
-    """All but norms decay; a run that was stopped goes on with the same bits."""
+    """All but norms decay; a run that was stopped resumes to the same bits."""
     flags = [*files, "--model_name_or_path", tiny_checkpoint, "--optimizer", "muon", "--learning_rate", 1e-3]
     flags += ["--max_steps", 4, "--save_strategy", "steps", "--save_steps", 2, "--output_dir"]
     record = run(*flags, tmp_path / "straight", "--eval_strategy", "steps")
@@ -213,14 +213,6 @@ def test_muon_for_the_matrices_of_the_blocks(tiny_checkpoint, files, tmp_path):
     run(*flags, tmp_path / "resumed", "--resume_from_checkpoint", "last")
     first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("straight", "resumed"))
     assert first == second
-
-
-def test_texts_on_both_sides_are_told(files, stories, tiny_checkpoint, tmp_path):
-    rows = [*stories[:3], "\n\n".join(stories[40:])]
-    (tmp_path / "valid.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in rows))
-    flags = [*files, "--validation_files", tmp_path / "valid.jsonl", "--model_name_or_path", tiny_checkpoint]
-    record = run(*flags, "--output_dir", tmp_path / "o")
-    assert record["held_out"].endswith("valid.jsonl, 4 documents, 3 of which are trained on as well")
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,7 @@ from hf_gpt.training.optimization import ReleaseAdam
 from hf_gpt.trees.collators import collate_trees
 from hf_gpt.trees.token_tree import TokenTree
 
-from ..support.runs import (
-    REPOSITORY,
-    assert_same,
-    finetune,
-    finish,
-    launch_command,
-    start_launch,
-    training_lines,
-)
+from ..support.runs import REPOSITORY, assert_same, finetune, finish, launch_command, start_launch, training_lines
 from ..support.tiny import CLASSIFY, DELIMITER, PAD, START, build_model
 
 CONFIGURATIONS = REPOSITORY / "scripts/configs/accelerate"

@@ -20,12 +20,11 @@ from hf_gpt.cards import Card
 from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.training.arguments import DataArguments, ModelArguments
-from hf_gpt.training.finetune import run
 from hf_gpt.training.language_model import masked_word_accuracy
 from hf_gpt.training.packing import packed_dataset
 from hf_gpt.trees.collators import MaskedRows
 
-from ..support.runs import ARGUMENTS, REPOSITORY, finetune, pretraining
+from ..support.runs import REPOSITORY, finetune, pretraining
 from ..support.stock_models import save_gpt2
 
 pytestmark = pytest.mark.whole
@@ -189,7 +188,7 @@ def test_fine_tuned_numbers_are_those_of_each_sequence_alone(task, flags, pretra
     record = finetuned(pretrained, task, tmp_path / "o", *flags)
     printed = capsys.readouterr().out
     assert "The model reads from both sides: the language-model loss is left out (lm_coef 0)" in printed
-    assert record["starts_from"] == "GPTForMaskedLM; the head is drawn anew"
+    assert record["starts_from"] == "GPTForMaskedLM; the head is newly initialized"
     auto = AutoModelForMultipleChoice if task == "stories" else AutoModelForSequenceClassification
     model = auto.from_pretrained(tmp_path / "o")
     assert (model.config.is_causal, model.config.lm_coef) == (False, 0)
@@ -206,27 +205,8 @@ def test_fine_tuned_numbers_are_those_of_each_sequence_alone(task, flags, pretra
         logits = torch.cat([model(ids[None] if task == "stories" else ids).logits for ids in alone], dim=-1)
         assert values == pytest.approx(logits.softmax(-1)[0].tolist(), abs=1e-4)
     card = (tmp_path / "o/README.md").read_text()
-    assert "GPTForMaskedLM; the head is drawn anew" in card
+    assert "GPTForMaskedLM; the head is newly initialized" in card
     # Measured again, it is what it was.
     flags = ["--model_name_or_path", tmp_path / "o", "--task", task, "--max_eval_rows", 12]
     again = evaluation(*flags, "--output_dir", tmp_path / "e")
     assert again["metrics"] == pytest.approx(record["metrics"]["test"])
-
-
-def test_virtual_tokens_are_refused(pretrained, tmp_path):
-    with pytest.raises(ValueError, match="--adaptation prefix: virtual tokens need a causal model"):
-        finetuned(pretrained, "questions", tmp_path / "o", "--adaptation", "prefix")
-    assert not (tmp_path / "o").exists()
-
-
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
-def test_several_tasks_and_an_adapter(pretrained, tmp_path, convert):
-    record = finetuned(pretrained, "questions", tmp_path / "lora", "--adaptation", "lora")
-    assert record["adaptation"] == "lora"
-    flags = ["--max_train_rows", 16, "--max_eval_rows", 8, "--output_dir", tmp_path / "tasks"]
-    flags += ["--tasks", "questions", "stories", "--model_name_or_path", pretrained[0], "--use_cpu", "true"]
-    arguments = parse_arguments(ARGUMENTS, [str(flag) for flag in [*flags, "--num_train_epochs", 1]])
-    assert run(*arguments)["tasks"].keys() == {"questions", "stories"}
-    # The language model back from it.
-    convert(tmp_path / "tasks/stories", tmp_path / "back", "--head", "language-model")
-    assert type(AutoModelForMaskedLM.from_pretrained(tmp_path / "back")) is GPTForMaskedLM

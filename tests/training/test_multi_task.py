@@ -1,14 +1,10 @@
 """Several tasks on one transformer: which rows meet in a step, what the heads do, and what a run leaves behind."""
 
-import contextlib
 import copy
 import json
-import multiprocessing
-import random
 import shutil
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,18 +24,7 @@ from hf_gpt.trees.collators import IGNORED_LABEL, LengthGroupedSampler, collate_
 from hf_gpt.trees.mixture import MultiTaskCollator, MultiTaskRows, MultiTaskSampler
 from hf_gpt.trees.token_tree import TokenTree
 
-from ..support.runs import (
-    ARGUMENTS,
-    REPOSITORY,
-    assert_same,
-    finetune,
-    finish,
-    kill_launch,
-    launch_command,
-    start_launch,
-    training_lines,
-    wait_for_moment,
-)
+from ..support.runs import ARGUMENTS, assert_same, finetune, finish, launch_command, start_launch, training_lines
 from ..support.tiny import CLASSIFY, DELIMITER, PAD, START, build_model
 
 # Lengths of the rows of two tasks: 13 and 6 rows make 4 and 2 global batches of 4.
@@ -414,58 +399,6 @@ def test_two_processes_give_the_numbers_of_one(without_dropout, tmp_path):
         assert (tmp_path / "out" / name / "model.safetensors").is_file()
 
 
-def finetune_tasks_logged(log: Path, flags: list) -> None:
-    """One run whose output goes to a file."""
-    torch.set_num_threads(1)
-    with log.open("w") as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
-        finetune_tasks(*flags)
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_gives_the_bits_of_the_whole_run(tasks_run, tiny_checkpoint, tmp_path):
-    output, chance = tmp_path / "out", random.Random(0)
-    flags = [
-        "--model_name_or_path",
-        tiny_checkpoint,
-        *TASKS,
-        "--per_device_train_batch_size",
-        16,
-        "--output_dir",
-        output,
-    ]
-    context = multiprocessing.get_context("forkserver")
-    for number, moment in enumerate(["saving", "saved", "saving", None]):
-        log = tmp_path / f"{number}.log"
-        arguments = (log, [*flags, "--resume_from_checkpoint", "last"])
-        process = context.Process(target=finetune_tasks_logged, args=arguments)
-        process.start()
-        if moment is None:
-            process.join(300)
-            assert process.exitcode == 0, log.read_text()[-3000:]
-        else:
-            assert wait_for_moment(moment, output, process.is_alive, chance), log.read_text()[-3000:]
-            process.kill()
-            process.join()
-    assert_same_result(output, tasks_run[0])
-
-
-@pytest.mark.slow
-def test_two_processes_that_were_killed_give_the_bits_of_two_that_were_not(tiny_checkpoint, tmp_path):
-    flags = ["--model_name_or_path", tiny_checkpoint, *TASKS, "--per_device_train_batch_size", 8]
-    for name, moments in (("whole", [None]), ("killed", ["saved", None])):
-        for number, moment in enumerate(moments):
-            log = tmp_path / f"{name}.{number}.log"
-            resume = ["--output_dir", tmp_path / name, "--resume_from_checkpoint", "last"]
-            process = start_launch(log, launch_command("two_cpu_processes", *flags, *resume))
-            if moment is None:
-                finish(process, log)
-            else:
-                alive = partial(lambda process: process.poll() is None, process)
-                assert wait_for_moment(moment, tmp_path / name, alive, random.Random(0))
-                kill_launch(process)
-    assert_same_result(tmp_path / "killed", tmp_path / "whole")
-
-
 # --- what is refused ---
 
 REFUSALS = {
@@ -507,24 +440,3 @@ def test_flags_of_several_tasks_are_refused_for_one(flags, tiny_checkpoint, tmp_
         finetune(
             "--output_dir", tmp_path / "out", "--model_name_or_path", tiny_checkpoint, "--task", "questions", *flags
         )
-
-
-def test_output_folder_is_replaced_when_asked(tasks_run, tiny_checkpoint, tmp_path):
-    flags = ["--model_name_or_path", tiny_checkpoint, *TASKS, "--max_train_rows", 8, "--num_train_epochs", 1]
-    flags += ["--max_eval_rows", 8, "--per_device_train_batch_size", 4, "--output_dir", tmp_path / "out"]
-    (tmp_path / "out" / "questions").mkdir(parents=True)
-    for name in ("metrics.json", "questions/metrics.json", "questions/notes.txt"):
-        (tmp_path / "out" / name).touch()
-    with pytest.raises(ValueError, match="--overwrite_output_dir"):
-        finetune_tasks(*flags)
-    finetune_tasks(*flags, "--overwrite_output_dir", "true", "--task_rows_cap", 5)
-    assert (tmp_path / "out" / "questions" / "notes.txt").is_file()
-    assert json.loads((tmp_path / "out" / "questions" / "metrics.json").read_text())["task_rows_cap"] == 5
-
-
-def test_configuration_of_the_experiment(tmp_path):
-    path = REPOSITORY / "scripts/configs/experiments/multi_task.yaml"
-    flags = ["--config", str(path), "--output_dir", str(tmp_path), "--use_cpu", "true"]
-    model_args, data, args = parse_arguments(ARGUMENTS, flags)
-    parts = fine_tuning.tasks_of(model_args, data, args)
-    assert {task: part.task for task, part in parts.items()} == {"questions": "questions", "stories": "stories"}

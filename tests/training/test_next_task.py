@@ -135,7 +135,9 @@ def test_keep_head(starts, name, spec):
     ids=["other labels", "other count", "other kind", "no head"],
 )
 def test_keep_head_demands_the_same_labels(starts, name, spec, message):
-    with pytest.raises(ValueError, match=rf"--keep_head: .*{message}\. Leave it out, and the head is drawn anew\.$"):
+    with pytest.raises(
+        ValueError, match=rf"--keep_head: .*{message}\. Leave it out, and the head is newly initialized\.$"
+    ):
         start(starts[name], spec, keep_head=True)
 
 
@@ -172,8 +174,8 @@ def test_what_a_start_is_called(starts):
     def described(name: str, **options) -> str:
         return describe_start(ModelArguments(str(starts[name]), **options))
 
-    assert described("language model") == "GPTForCausalLM; the head is drawn anew"
-    assert described("mnli") == "GPTForSequenceClassification with 3 labels; the head is drawn anew"
+    assert described("language model") == "GPTForCausalLM; the head is newly initialized"
+    assert described("mnli") == "GPTForSequenceClassification with 3 labels; the head is newly initialized"
     assert described("rte", keep_head=True) == "GPTForSequenceClassification with 2 labels; its head is kept"
     assert described("lora").startswith("GPTForSequenceClassification with 3 labels, an adapter merged into its base")
 
@@ -184,7 +186,7 @@ SHORT = ("--max_train_rows", 16, "--max_eval_rows", 8, "--max_steps", 1)
 def test_the_record_and_the_card_say_what_was_drawn(starts, tmp_path, capsys):
     flags = ("--task", "questions", "--output_dir", tmp_path / "out", *SHORT)
     record = finetune("--model_name_or_path", starts["stories"], *flags)
-    said = "GPTForMultipleChoice; the head is drawn anew"
+    said = "GPTForMultipleChoice; the head is newly initialized"
     assert record["starts_from"] == said
     assert f"Starts from {said}.\n" in capsys.readouterr().out
     facts = yaml.safe_load((tmp_path / "out" / "card.yaml").read_text())
@@ -196,5 +198,5 @@ def test_several_tasks_start_from_a_fine_tuned_model(starts, tmp_path):
     flags = ("--tasks", "questions", "stories", "--output_dir", tmp_path / "out", *SHORT, "--use_cpu", "true")
     flags = map(str, ("--model_name_or_path", starts["mnli"], "--disable_tqdm", "true", *flags))
     record = run(*parse_arguments(ARGUMENTS, list(flags)))
-    assert record["starts_from"] == "GPTForSequenceClassification with 3 labels; the head is drawn anew"
+    assert record["starts_from"] == "GPTForSequenceClassification with 3 labels; the head is newly initialized"
     assert GPTForMultipleChoice.from_pretrained(tmp_path / "out" / "stories").score.out_features == 1

@@ -7,13 +7,7 @@ import pytest
 import torch
 
 from hf_gpt.training import optimization
-from hf_gpt.training.optimization import (
-    SCHEDULES,
-    MuonAndAdamW,
-    ReleaseAdam,
-    decay_groups,
-    get_release_schedule,
-)
+from hf_gpt.training.optimization import SCHEDULES, MuonAndAdamW, ReleaseAdam, decay_groups, get_release_schedule
 
 from ..support.golden import (
     arrays,

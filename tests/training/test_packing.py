@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_gpt import GPTTokenizer
-from hf_gpt.training import packing
 from hf_gpt.training.language_model import perplexity
 from hf_gpt.training.packing import HeldOut, encode_document, pack_documents, packed_dataset
 from hf_gpt.training.text_files import iter_texts
@@ -94,20 +93,6 @@ def test_paragraphs_are_parted_by_newlines(tokenizer):
     assert encode_document(" \n ", tokenizer) == []
 
 
-@pytest.mark.parametrize("characters", [1, 5, 12, 1000])
-def test_size_of_calls_changes_nothing(tokenizer, monkeypatch, characters):
-    text = "\n".join(["one", "two three", "four", "five six seven", "eight"])
-    expected = encode_document(text, tokenizer)
-    assert expected.count(NEWLINE) == 4
-    monkeypatch.setattr(packing, "_CALL_CHARACTERS", characters)
-    assert encode_document(text, tokenizer) == expected
-
-
-def test_task_template_adds_nothing_to_documents(tokenizer):
-    with_template = GPTTokenizer(vocab=VOCAB, merges=[], task_template=True)
-    assert encode_document("a b\nc", with_template) == encode_document("a b\nc", tokenizer)
-
-
 def test_articles_of_wikitext(tokenizer, tmp_path):
     """Each is a document, of whose words all are counted, and its unknown words are one token."""
     first = "= A <unk> = \n \n a @-@ b <unk>c . \n \n = = d = = \n \n e \n = f = \n "
@@ -162,12 +147,6 @@ def test_rows_of_files(books, tokenizer, tmp_path):
     assert found.column_names == ["input_ids", "starts", "words"]
 
 
-def test_lines_are_kept_if_asked_for(books, tokenizer, tmp_path):
-    found = read(books, tokenizer, tmp_path, unwrap=False)
-    texts = [([*word(x * 4), NEWLINE, *word(x * 4), NEWLINE, *word(x * 3)], 3) for x in LETTERS[:6]]
-    assert list(found) == list(pack_documents(texts, 5))
-
-
 def test_held_out_files(books, tokenizer, tmp_path):
     def letters(folder):
         held_out = HeldOut.of((text for _, text in iter_texts(folder)), 3)
@@ -213,13 +192,6 @@ def test_rows_are_cached_until_a_file_changes(books, tokenizer, tmp_path):
     assert changed[0]["input_ids"] == [*word("zzzz"), VOCAB["z"]]
 
 
-def test_rows_are_cached_until_a_file_of_a_folder_changes(books, tokenizer, tmp_path):
-    first = read(books, tokenizer, tmp_path)
-    assert read(books, tokenizer, tmp_path).cache_files == first.cache_files
-    (books / "0.txt").write_text("zzzz zzzz zzzz\n")
-    assert read(books, tokenizer, tmp_path)[0]["input_ids"] == [*word("zzzz"), VOCAB["z"]]
-
-
 def test_missing_file(books, tokenizer, tmp_path):
     missing = tmp_path / "nothing.txt"
     with pytest.raises(FileNotFoundError, match=r"nothing\.txt does not exist"):
@@ -263,18 +235,3 @@ def test_unusable_files(books, tokenizer, tmp_path, damage):
     message = damage(books)
     with pytest.raises(ValueError, match=message):
         read(books, tokenizer, tmp_path, row_length=50)
-
-
-def test_nothing_held_out(books, tokenizer, tmp_path):
-    with pytest.raises(ValueError, match=r"less held-out text than one row of 5 tokens.*--hold_out_every \(50\)"):
-        read(books, tokenizer, tmp_path, held_out=HeldOut(50, 6), validation=True)
-
-
-def test_two_processes(books, tokenizer, tmp_path):
-    files = [str(books / "0.txt"), str(books / "1.txt")]
-    alone = [row for file in files for row in packed_dataset([file], tokenizer, 5, cache_dir=str(tmp_path / "one"))]
-    together = packed_dataset(files, tokenizer, 5, cache_dir=str(tmp_path / "two"), num_proc=2)
-    assert list(together) == alone
-    (books / "1.txt").write_bytes(b"\xff")
-    with pytest.raises(ValueError, match=r"1\.txt: byte .* is not valid utf-8"):
-        packed_dataset(files, tokenizer, 5, cache_dir=str(tmp_path / "two"), num_proc=2)

@@ -7,15 +7,14 @@ import torch
 from huggingface_hub import ModelCard
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-from hf_gpt import TokenTreeCollator, load_adapter, token_trees
+from hf_gpt import TokenTreeCollator, token_trees
 from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.tasks import load_task
 from hf_gpt.training.arguments import DataArguments, ModelArguments
-from hf_gpt.training.finetune import run
 
 from ..support.formats.question_answering import QUESTIONS, squad
-from ..support.runs import ARGUMENTS, assert_resumption, finetune, predictions, training_lines
+from ..support.runs import finetune, predictions
 from ..support.task_files import write
 
 pytestmark = pytest.mark.whole
@@ -124,55 +123,3 @@ def test_finished_models_are_measured_and_predict(learnt, files, tmp_path):
     ]
     with pytest.raises(ValueError, match="no zero-shot rule for squad"):
         measured(files, "zero", "--zero_shot", "true")
-
-
-def test_parts_of_a_batch_give_the_losses_of_the_whole(tiny_checkpoint, files, tmp_path):
-    """Seven rows do not fill the last step."""
-    flags = ["--num_train_epochs", 1, "--train_sampling_strategy", "random", "--eval_strategy", "no"]
-    flags += ["--save_strategy", "steps", "--save_steps", 3, "--load_best_model_at_end", "false"]
-    lines = []
-    for size, parts in ((7, 1), (1, 7)):
-        output = tmp_path / str(size)
-        sizes = ["--per_device_train_batch_size", size, "--gradient_accumulation_steps", parts]
-        finetune(*flags_of(tiny_checkpoint, files, output), *flags, *sizes)
-        lines.append(training_lines(output / "checkpoint-3"))
-    assert lines[0] == [pytest.approx(line, rel=1e-3) for line in lines[1]]
-    assert all(line[0] == pytest.approx(line[1] + 0.5 * line[2], abs=1e-4) for line in lines[0])
-
-
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
-@pytest.mark.parametrize("adaptation", ["lora", "prefix", "frozen"])
-def test_adaptations(adaptation, tiny_checkpoint, files, tmp_path):
-    output = tmp_path / "out"
-    flags = ["--adaptation", adaptation, "--num_train_epochs", 1]
-    record = finetune(*flags_of(tiny_checkpoint, files, output), *flags)
-    lines = predictions(output)
-    right = sum(line["label"] == line["prediction"] for line in lines) / len(lines)
-    assert right == pytest.approx(record["metrics"]["test"]["exact_match"])
-    if adaptation != "frozen":
-        model, tokenizer = load_adapter(output), AutoTokenizer.from_pretrained(output)
-        with torch.no_grad():
-            output = model.eval()(**tokenizer("Who?", "Mr. Darcy danced.", return_tensors="pt"))
-        assert torch.isfinite(output.start_logits).all()
-
-
-def test_what_is_shown_before_training(tiny_checkpoint, files, tmp_path, capsys):
-    finetune(*flags_of(tiny_checkpoint, files, tmp_path / "out"), "--max_steps", 1)
-    shown = capsys.readouterr().out
-    assert "First training example (q1.1), answer 'Mrs. Long':" in shown
-    assert "_start_ who told of the new neighbour ? _delimiter_ “ why" in shown.replace('"', "“")
-    assert "truncated" not in shown
-
-
-def test_a_resumed_run_has_the_same_bits(tiny_checkpoint, files, tmp_path):
-    assert_resumption(lambda output: flags_of(tiny_checkpoint, files, output), tmp_path)
-
-
-def test_questions_beside_another_task(tiny_checkpoint, files, tmp_path):
-    flags = [flag for flag in flags_of(tiny_checkpoint, files, tmp_path / "out") if flag not in ("--task", "squad")]
-    del flags[flags.index("--data_dir") : flags.index("--data_dir") + 2]
-    flags += ["--tasks", "questions", "squad", "--data_dirs", f"squad={files}", "--num_train_epochs", 1]
-    flags += ["--max_train_rows", 20, "--max_eval_rows", 20]
-    record = run(*parse_arguments(ARGUMENTS, [*map(str, flags), "--use_cpu", "true"]))
-    assert record["tasks"]["squad"]["main_metric"] == "exact_match"
-    assert len(predictions(tmp_path / "out" / "squad")) == 20

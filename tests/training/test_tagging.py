@@ -1,19 +1,16 @@
 """Fine-tuning on the labels of words, from rows to predictions, in every way in which a model is trained."""
 
-import json
-
 import pytest
 import torch
 from huggingface_hub import ModelCard
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
-from hf_gpt import GPTForMaskedLM, load_adapter
+from hf_gpt import GPTForMaskedLM
 from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.training.arguments import DataArguments, ModelArguments
-from hf_gpt.training.finetune import run
 
-from ..support.runs import ARGUMENTS, assert_resumption, finetune, predictions, training_lines
+from ..support.runs import finetune, predictions, training_lines
 from ..support.stock_models import save_gpt2
 from ..support.task_files import jsonl
 
@@ -119,39 +116,6 @@ def test_finished_models_are_measured_and_predict(tagged_run, files, tmp_path):
     assert not any(line["label"] for line in found)
 
 
-def test_accumulation_gives_the_losses_of_the_whole_batch(tiny_checkpoint, files, tmp_path):
-    flags = ["--num_train_epochs", 1, "--train_sampling_strategy", "random", "--eval_strategy", "no"]
-    flags += ["--save_strategy", "steps", "--save_steps", 3, "--load_best_model_at_end", "false"]
-    lines = []
-    for size, parts in ((6, 1), (2, 3)):
-        output = tmp_path / str(size)
-        sizes = ["--per_device_train_batch_size", size, "--gradient_accumulation_steps", parts]
-        finetune(*flags_of(tiny_checkpoint, files, output), *flags, *sizes)
-        lines.append(training_lines(output / "checkpoint-3"))
-    assert lines[0] == [pytest.approx(line, rel=1e-3) for line in lines[1]]
-
-
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
-@pytest.mark.parametrize("adaptation", ["lora", "prefix", "frozen"])
-def test_adaptations(adaptation, tiny_checkpoint, files, tmp_path):
-    output = tmp_path / "out"
-    record = finetune(*flags_of(tiny_checkpoint, files, output), "--adaptation", adaptation, "--num_train_epochs", 1)
-    lines = predictions(output)
-    assert len(lines) == sum(len(row["words"]) for row in ROWS)
-    right = sum(line["label"] == line["prediction"] for line in lines) / len(lines)
-    assert right == pytest.approx(record["metrics"]["test"]["accuracy"])
-    if adaptation == "frozen":
-        return
-    model, tokenizer = load_adapter(output), AutoTokenizer.from_pretrained(output)
-    inputs = tokenizer(ROWS[0]["words"], is_split_into_words=True, return_tensors="pt")
-    with torch.no_grad():
-        labels = model.eval()(**inputs).logits[0].argmax(-1).tolist()
-    last = dict(zip(inputs.word_ids(), labels, strict=True))
-    names = model.config.id2label if adaptation == "lora" else model.get_base_model().config.id2label
-    found = [names[last[number]] for number in range(len(ROWS[0]["words"]))]
-    assert found == [line["prediction"] for line in lines[: len(found)]]
-
-
 def test_a_head_of_other_labels_is_refused(tagged_run, files, tmp_path):
     other = tmp_path / "other.jsonl"
     other.write_text(jsonl({"words": ["a"], "tags": ["X"]}, {"words": ["b"], "tags": ["Y"]}))
@@ -160,29 +124,6 @@ def test_a_head_of_other_labels_is_refused(tagged_run, files, tmp_path):
         flags += [f"--{split}_file", other]
     with pytest.raises(ValueError, match="knows the labels B-LOC, B-PER, I-PER, O, custom has X, Y"):
         finetune(*flags)
-
-
-def test_what_is_shown_before_training(tiny_checkpoint, files, tmp_path, capsys):
-    finetune(*flags_of(tiny_checkpoint, files, tmp_path / "out"), "--max_steps", 1)
-    shown = capsys.readouterr().out
-    assert "17 rows, " in shown
-    assert "truncated" not in shown
-    assert "Ada/B-PER Lovelace/I-PER met/O Bob/B-PER ./O" in shown
-    assert "_start_ ada lovelace met bob" in shown
-    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["chance"] == 0
-
-
-def test_a_resumed_run_has_the_same_bits(tiny_checkpoint, files, tmp_path):
-    assert_resumption(lambda output: flags_of(tiny_checkpoint, files, output), tmp_path)
-
-
-def test_words_beside_another_task(tiny_checkpoint, files, tmp_path):
-    flags = [flag for flag in flags_of(tiny_checkpoint, files, tmp_path / "out") if flag not in ("--task", "custom")]
-    flags += ["--tasks", "questions", "custom", "--num_train_epochs", 1, "--max_train_rows", 48, "--max_eval_rows", 40]
-    record = run(*parse_arguments(ARGUMENTS, [*map(str, flags), "--use_cpu", "true"]))
-    assert set(record["tasks"]) == {"custom", "questions"}
-    assert record["tasks"]["custom"]["main_metric"] == "entity_f1"
-    assert len(predictions(tmp_path / "out" / "custom")) == sum(len(row["words"]) for row in ROWS)
 
 
 def test_a_model_that_reads_both_sides(tiny_checkpoint, files, tmp_path):

@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,19 +9,12 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from hf_gpt.model.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification
-from hf_gpt.training.arguments import FineTuningArguments, ModelArguments, check_adaptation
+from hf_gpt.training.arguments import FineTuningArguments
 from hf_gpt.training.optimization import ReleaseAdam
 from hf_gpt.training.trainer import GPTTrainer
 from hf_gpt.training.unfreezing import level_of, planned_updates, scale_by_level, unfreezing_plan, unfreezing_stages
 
-from ..support.runs import (
-    assert_same,
-    finetune,
-    finish,
-    launch_command,
-    start_launch,
-    training_lines,
-)
+from ..support.runs import assert_same, finetune, finish, launch_command, start_launch, training_lines
 
 # 7 updates an epoch, 14 in all; every update moves what it trains: the rate is constant.
 FLAGS = ["--task", "questions", "--max_train_rows", "52", "--max_eval_rows", "12", "--learning_rate", "1e-3"]
@@ -224,26 +216,6 @@ def test_the_norm_is_that_of_what_is_trained(tiny_checkpoint, tmp_path, monkeypa
     assert [norm for _, norm in _Gradients.seen] == pytest.approx([1e-4] * 4, rel=1e-2)
 
 
-def test_cutting_the_backward_pass_short_changes_nothing(tiny_checkpoint, tmp_path):
-    """With gradient checkpointing all gradients are computed, as in DDP, and those of frozen parameters dropped."""
-    flags = [
-        "--model_name_or_path",
-        tiny_checkpoint,
-        *FLAGS,
-        "--save_strategy",
-        "no",
-        "--dropout",
-        "0",
-        "--unfreeze",
-        "gradual",
-    ]
-    finetune(*flags, "--output_dir", tmp_path / "short")
-    finetune(*flags, "--output_dir", tmp_path / "whole", "--activation_checkpointing", "true")
-    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("short", "whole"))
-    for name, value in first.items():
-        torch.testing.assert_close(value, second[name], rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize("optimizer_class", [ReleaseAdam, torch.optim.AdamW])
 def test_rates_fall_from_layer_to_layer(optimizer_class, tiny_model):
     model = tiny_model(GPTForSequenceClassification, final_norm=True)
@@ -315,16 +287,6 @@ def test_sharded_models_are_refused(tiny_checkpoint, tmp_path, monkeypatch):
         finetune(
             "--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *FLAGS, "--unfreeze", "gradual"
         )
-
-
-@pytest.mark.parametrize("flags", [{"unfreeze": "gradual"}, {"adaptation": "frozen"}], ids=["unfreeze", "frozen"])
-def test_deepspeed_is_refused(flags, tmp_path):
-    args = FineTuningArguments(str(tmp_path), use_cpu=True, unfreeze=flags.get("unfreeze", "none"))
-    model = ModelArguments(adaptation=flags.get("adaptation", "full"))
-    check_adaptation(model, args)
-    args.deepspeed_plugin = SimpleNamespace(zero_stage=2)
-    with pytest.raises(ValueError, match="not with sharded ones"):
-        check_adaptation(model, args)
 
 
 @pytest.mark.slow
