@@ -17,7 +17,7 @@ from transformers.utils import (
 )
 
 from ..files import check_types
-from ..model.configuration_gpt import GPTConfig
+from ..model.configuration_gpt import LARGEST_SIZES, GPTConfig
 
 # Next to peft's own files in an adapter's folder: the configuration of the base model with the head of the task.
 HEAD_CONFIG = "head_config.json"
@@ -68,16 +68,6 @@ CONFIG_TYPES: dict[str, Any] = {
     "num_labels": int | None,
     "output_attentions": bool | None,
 }
-# Far above what there are models of, and below what could not be built.
-_LARGEST_SIZES = {
-    "vocab_size": 1 << 24,
-    "n_positions": 1 << 20,
-    "n_embd": 1 << 16,
-    "n_layer": 1000,
-    "n_head": 1 << 16,
-    "n_inner": 1 << 18,
-    "num_labels": 100_000,
-}
 # transformers' own models that hf_gpt reads -> how the names of their classes begin.
 _STOCK_CLASSES = {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2"}
 
@@ -115,7 +105,7 @@ def check_config(settings: dict[str, Any], where: str | Path) -> None:
     if quantization is not None:
         check_types(where, quantization, {"quant_method": str}, ["quant_method"], within="quantization_config")
     for name, found in settings.items():
-        most = _LARGEST_SIZES.get(GPTConfig.attribute_map.get(name, name))
+        most = LARGEST_SIZES.get(GPTConfig.attribute_map.get(name, name))
         if most is not None and isinstance(found, int) and found > most:
             raise ValueError(f"{where}: {name} must be at most {most:,}, not {found}.")
         if name.endswith("attn_implementation") and "/" in str(found):

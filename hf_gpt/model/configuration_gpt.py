@@ -25,9 +25,10 @@ AUTO_MAP = {
 # Far above the models there are, and below what takes memory or time to refuse.
 LARGEST_SIZES = {"vocab_size": 1 << 24, "n_positions": 1 << 20, "n_embd": 1 << 16, "n_layer": 1000, "n_head": 1 << 16}
 LARGEST_SIZES |= {"n_inner": 1 << 18, "num_labels": 100_000}
-# Settings of transformers that are no fields, whose types it does not check.
-_SETTINGS = {"attn_implementation": (str, dict), "auto_map": dict, "quantization_config": dict, "num_labels": int}
-_SETTINGS |= {"_attn_implementation": (str, dict), "torch_dtype": str, "output_attentions": bool}
+# Settings of transformers that are no fields here: their types, which it does not check.
+_SETTINGS = {"num_labels": int, "auto_map": dict, "quantization_config": dict, "output_attentions": bool}
+_SETTINGS |= dict.fromkeys(("attn_implementation", "_attn_implementation", "experts_implementation"), (str, dict))
+_SETTINGS |= {**dict.fromkeys(("torch_dtype", "model_type", "transformers_weights"), str), "name_or_path": object}
 DROPOUTS = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop")
 SPECIAL_IDS = ("pad_token_id", "bos_token_id", "start_token_id", "delimiter_token_id", "classify_token_id")
 SPECIAL_IDS += ("mask_token_id",)
@@ -136,8 +137,10 @@ class GPTConfig(PreTrainedConfig):
         for name, value in kwargs.items():
             if value is not None and not isinstance(value, _SETTINGS.get(name, object)):
                 raise ValueError(f"{name} is {value!r}, which is of the wrong type.")
-            if callable(getattr(type(self), name, None)):
-                raise ValueError(f"{name} is no setting, but a method of the configuration.")
+            if name not in _SETTINGS and hasattr(type(self), name):  # which it would hide
+                raise ValueError(f"A configuration has no field {name}: leave it out.")
+        if isinstance(self.dtype, bool | int | float | list | dict):
+            raise ValueError(f"dtype is {self.dtype!r}, which is of the wrong type.")
         self._check_values(kwargs.get("num_labels"))
         super().__post_init__(**kwargs)
         # TRL reads it of every class that is not in transformers.
