@@ -115,7 +115,7 @@ def _prepare(
         for warning in task.warnings:
             print(f"WARNING: {warning}", file=sys.stderr)
         for split, rows in encoded.items():
-            print(f"{spec.name} {split}: {describe_encoded(rows)}", flush=True)
+            print(f"{spec.name} {split}: {describe_encoded(rows)}\n  {task.notes[split]}", flush=True)
     collator = TokenTreeCollator(tokenizer.pad_token_id, rule is not None or model.config.is_causal)
     return Part(task, encoded, model, transform, Path(args.output_dir)), rule, collator
 

@@ -102,7 +102,7 @@ class ZeroShotTransform:
     def _parts(self, row: Mapping[str, Any]) -> tuple[list[int], list[Ids], int]:
         """The tokens that all candidates follow, those of the candidates, and how many did not fit."""
         if self.kind == "choices":
-            # The rules leave room for three special tokens, of which there are none.
+            # The rules leave three positions to special tokens, of which there are none.
             first, seconds = TRUNCATION_RULES[self.rule](
                 row["context"], row["choices"], row["question"], self.max_length + 3
             )
@@ -118,7 +118,7 @@ class ZeroShotTransform:
 def zero_shot_transform(
     rule: ZeroShotRule, tokenizer: GPTTokenizer, max_length: int, truncation: str, share_prefix: bool
 ) -> ZeroShotTransform:
-    """The layout of a rule for a tokenizer; a `ValueError` if prompt and words do not leave room for a text."""
+    """The layout of a rule for a tokenizer; a `ValueError` if prompt and words leave no position to a text."""
 
     def ids(text: str) -> tuple[int, ...]:
         # Behind a space, which GPT-2's tokens hold.

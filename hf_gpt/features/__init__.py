@@ -17,7 +17,7 @@ UNITS = ("token", "word")
 WORD_POOLINGS = ("mean", "last")
 # Small batches hold texts of more nearly the same length; beyond these a CPU's products get no faster.
 _CPU_TOKENS, _ACCELERATOR_TOKENS = 512, 8192
-# Beside the states: of each token its id; of each word the text of a pair that it is in, and its characters there.
+# Next to the states: of each token its id; of each word the text of a pair that it is in, and its characters there.
 TOKEN_COLUMNS = ("input_ids",)
 WORD_COLUMNS = ("sequence", "word_start", "word_end")
 
@@ -45,7 +45,7 @@ class TextFeatures:
             token or a word. NaN for a text without any token.
         offsets (`np.ndarray` of shape `(texts + 1,)`): the units of text i are `offsets[i]` to `offsets[i + 1]`.
         tokens (`np.ndarray` of shape `(texts,)`): how many tokens the model read.
-        cut_tokens (`np.ndarray` of shape `(texts,)`): how many were cut off before.
+        cut_tokens (`np.ndarray` of shape `(texts,)`): how many were truncated before.
         columns (`dict[str, np.ndarray]`): arrays of shape `(units,)`. Per token `input_ids`. Per word `sequence` (0,
             or 1 for the second text of a pair) and `word_start`, `word_end`: its characters in the text as given.
     """
@@ -168,7 +168,7 @@ class FeatureExtractor:
         return TextFeatures(states, offsets, lengths, cut_tokens, columns)
 
     def _encode(self, texts: list[str], pairs: list[str] | None) -> tuple[list[list[int]], np.ndarray, Any]:
-        """Token ids, how many tokens were cut off, and, where words are wanted, the library's encodings."""
+        """Token ids, how many tokens were truncated, and, where words are wanted, the library's encodings."""
         settings = {"return_attention_mask": False, "verbose": False}
         encoded = self.tokenizer(texts, pairs, **settings)
         input_ids = encoded["input_ids"]

@@ -73,10 +73,10 @@ class FeatureArguments(NamesModel):
     input_files: list[str] = flag(
         help="Text files (.txt, one text a line), CSV, TSV, JSONL or Parquet; .gz and .xz are fine."
     )
-    output_dir: str = flag(help="Folder for the features; a run that was stopped goes on there.")
+    output_dir: str = flag(help="Folder for the features; a run that was stopped resumes there.")
     text_column: str = flag("text", "Column of the text (not for text files).")
     pair_column: str | None = flag(None, "Column of a second text.")
-    keep_columns: list[str] | None = flag(None, "Columns to copy beside the features (parquet and arrow).")
+    keep_columns: list[str] | None = flag(None, "Columns to copy next to the features (parquet and arrow).")
     quoted: bool = flag(True, "CSV and TSV: false where a double quote is a character like any other.")
     layers: list[str] = flag(
         ["-1"], "Layers: 0 is the embedding's output, 1 the first block's, -1 the last block's; or all."
@@ -205,7 +205,7 @@ def read_rows(args: FeatureArguments) -> Dataset:
 
 
 def _stamp(file: Path) -> list[Any]:
-    """What tells a file from a changed one: path, size and time of change."""
+    """What distinguishes a file from a changed one: path, size and time of change."""
     stat = file.stat()
     return [str(file.resolve()), stat.st_size, stat.st_mtime_ns]
 

@@ -518,7 +518,7 @@ def _hold_out(
     seed: int | None,
     spec: TaskSpec,
 ) -> None:
-    """Moves the rows that a rule picks from `train` to another split, and says so in the notes."""
+    """Moves the rows that a rule picks from `train` to another split, and notes that."""
     train, seed = parts["train"], cut.seed if seed is None else seed
     rows, size = train.num_rows, 0
     if 0 < cut.size < math.inf:

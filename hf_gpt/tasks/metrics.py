@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import EvalPrediction
 
-# What a task calls a metric -> its name on the Hub, and what it is told there.
+# What a task calls a metric -> its name on the Hub, and the options there.
 METRICS: dict[str, tuple[str, dict[str, Any]]] = {
     "accuracy": ("accuracy", {}),
     "f1": ("f1", {"average": "binary"}),

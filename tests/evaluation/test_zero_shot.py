@@ -212,7 +212,7 @@ NEW_ROWS = {
 
 @pytest.mark.parametrize("name", NEW_ROWS)
 def test_new_rows_without_labels_and_training_file_are_predicted(name, tiny_checkpoint, tmp_path):
-    flags, header, row, told = NEW_ROWS[name]
+    flags, header, row, column = NEW_ROWS[name]
     train, new = tmp_path / "train.csv", tmp_path / "new.csv"
     train.write_text("\n".join([header, *map(row, range(20))]) + "\n", encoding="utf-8")
     lines = [line.rpartition(",")[0] for line in (header, *map(row, range(30, 36)))]
@@ -227,7 +227,7 @@ def test_new_rows_without_labels_and_training_file_are_predicted(name, tiny_chec
     table = [line.split("\t") for line in (tmp_path / "out" / "predictions.tsv").read_text().splitlines()]
     assert [line[0] for line in table[1:]] == [str(number) for number in range(6)]
     assert all(line[1] == "" and line[2] is not None for line in table[1:])
-    assert told in " ".join(table[0])
+    assert column in " ".join(table[0])
     # Of rows of which some have labels, these are measured.
     if name == next(iter(NEW_ROWS)):
         empty = "," * header.count(",")
@@ -244,7 +244,7 @@ def test_new_rows_without_labels_and_training_file_are_predicted(name, tiny_chec
 def test_a_language_model_has_no_head_to_measure(tiny_checkpoint, tmp_path):
     with pytest.raises(ValueError, match=r"holds GPTForCausalLM.*--zero_shot"):
         run_evaluation(tiny_checkpoint, tmp_path / "out", "--task", "questions")
-    # It is told before classes are missed, which only such a head would know.
+    # It is reported before classes are missed, which only such a head would know.
     (tmp_path / "new.csv").write_text("text\nsome words\n")
     flags = ["--task", "custom", "--text_column", "text", "--test_file", tmp_path / "new.csv"]
     with pytest.raises(ValueError, match=r"holds GPTForCausalLM; custom needs a GPTForSequenceClassification"):

@@ -189,7 +189,6 @@ def choice(context, *choices, label, question=""):
     return {"context": context, "question": question, "choices": list(choices), "label": label}
 
 
-# Task: its columns on the Hub, one row of them, the row that comes of it, and a label that is not told (if any is).
 LETTERED = {"id": TEXT, "question": TEXT, "choices": CHOICES, "answerKey": TEXT}
 LETTERED_ROW = {"id": "q1", "question": "Ice is", "choices": {"text": ["hot", "cold"], "label": ["A", "B"]}}
 RACE = {"example_id": TEXT, "article": TEXT, "answer": TEXT, "question": TEXT, "options": List(TEXT)}
