@@ -1,6 +1,6 @@
 """
-The one door to models: what a name stands for (a folder, a Hub id, OpenAI's release, a stock checkpoint, an adapter)
-is decided here once, checked once, and loaded from exactly the files that were checked.
+The one function that opens models: what a name stands for (a folder, a Hub id, OpenAI's release, a stock checkpoint,
+an adapter) is decided here once, and all of it is loaded from the same files.
 
     source = open_source("user/questions")
     tokenizer, model = source.tokenizer(), source.model(GPTForSequenceClassification)
@@ -116,7 +116,7 @@ class Source:
         Args:
             model_class (`type`): with the head that is wanted.
             new_head (`bool`, *optional*, defaults to `False`): the source may lack the head, or have one for other
-                labels; it is drawn anew then.
+                labels; it is newly initialized then.
             n_head, seed (*optional*): see `hf_gpt.conversion.release.load_release`.
             dtype (`torch.dtype`, *optional*, defaults to `torch.float32`): of the weights.
             attn_implementation (`str`, *optional*): see `GPTConfig`.

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, get_type_hints
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
-from ..files import CARD, FACTS, check_types, read_yaml, write_text
+from ..files import CARD, FACTS, check_types, read_yaml, reading, write_text
 from ..files.templates import render_template
 from ..hub.card import name_repository
 
@@ -37,9 +37,6 @@ class Card:
         """What the template is filled in with."""
         return {"card": self}
 
-    def check_parts(self, path: Path) -> None:
-        """Raise a `ValueError` that names `path` if what stands within a fact cannot be rendered."""
-
     def save(self, folder: str | os.PathLike) -> None:
         """Write `card.yaml` and `README.md` into a folder, each atomically."""
         own = {
@@ -63,19 +60,15 @@ class Card:
         path = Path(folder) / FACTS
         if not path.is_file():
             raise ValueError(f"{folder} has no {FACTS}: there is nothing to render a card from.")
-        facts = read_yaml(path)
-        name, kinds = facts.pop("kind", None), {kind.kind: kind for kind in Card.__subclasses__()}
-        kind = kinds.get(name) if isinstance(name, str) else None
-        if kind is None:
-            raise ValueError(f"{path} must hold `name: value` lines, with kind one of {', '.join(sorted(kinds))}.")
-        known = {item.name: item for item in dataclasses.fields(kind)}
-        unknown = sorted(str(name) for name in facts.keys() - known.keys())
-        if unknown:
-            raise ValueError(f"{path}: unknown {', '.join(unknown)}. Known are {', '.join(known)}.")
-        required = [name for name, item in known.items() if _default(item) is dataclasses.MISSING]
-        check_types(path, facts, get_type_hints(kind), required)
-        card = kind(**facts)
-        card.check_parts(path)
+        kinds = {kind.kind: kind for kind in Card.__subclasses__()}
+        with reading(path):
+            facts = read_yaml(path)
+            kind = kinds.get(facts.pop("kind", None))
+            if kind is None:
+                raise ValueError(f"kind must be one of {', '.join(sorted(kinds))}")
+            check_types(path, facts, get_type_hints(kind))
+            card = kind(**facts)
+            card.render()  # which finds what is wrong within a fact
         return card
 
 

@@ -37,7 +37,7 @@ class ModelCardCallback(TrainerCallback):
     `GPTTrainer` does), metrics, rows, duration, hardware, and emissions where codecarbon recorded them.
 
     Every checkpoint gets the card of its step; the output folder gets one at the end of training, and again after
-    each later `evaluate` and `predict`. An adapter gets the file beside it that `hf_gpt.load_adapter` needs.
+    each later `evaluate` and `predict`. An adapter gets, next to it, the file that `hf_gpt.load_adapter` needs.
 
     The Trainer's own `push_to_hub` writes another card over this one, and peft's `save_pretrained` edits it:
     `callback.card.save(args.output_dir)` puts it back, and `scripts/push_to_hub.py` renders it again from `card.yaml`.

@@ -1,4 +1,4 @@
-"""The card of extracted features: what they are, what was cut, and how to read them."""
+"""The card of extracted features: what they are, what was truncated, and how to read them."""
 
 from pathlib import Path
 from typing import Any

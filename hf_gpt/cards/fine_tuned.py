@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from ..files import CARD, check_types, write_text
+from ..files import CARD, write_text
 from ..hub.card import PIPELINE_TAGS, THIS_REPOSITORY
 from ..hub.downloads import is_hub_id
 from ..tasks.metrics import METRICS
@@ -45,7 +45,7 @@ class FineTunedCard(Card):
             `language-model` or `masked-language-model`.
         base_model (`str`): folder or Hub id of the model that training started from; empty for a new one.
         name (`str`, *optional*): title; by default base model and task.
-        random_weights (`bool`, *optional*, defaults to `False`): whether the base model's weights were drawn anew.
+        random_weights (`bool`, *optional*, defaults to `False`): whether the base model's weights were new.
         base_on_hub (`bool`, *optional*): whether `base_model` is a Hub id; by default, if there is no such folder.
         data_licence, data_source (`str`, *optional*): what the publisher says of the data, and where it is.
         dataset_id, dataset_config, dataset_revision (`str`, *optional*): its place on the Hub.
@@ -55,7 +55,7 @@ class FineTunedCard(Card):
             the texts.
         losses (`list[dict]`): `part` (what was measured), and of `loss`, `task_loss` and `lm_loss` those known.
         seeds (`dict`, *optional*): the same run with other seeds, as `hf_gpt.training.finetune.summarise` returns it.
-        seconds, resumed (*optional*): duration of training, and whether it counts from where a run went on.
+        seconds, resumed (*optional*): duration of training, and whether it counts from where a run was resumed.
         kept_step, chosen_by (*optional*): the step that the weights are of, and the metric that chose it.
         emissions (`dict`, *optional*): `grams` of CO2 equivalents, `seconds` and `place`, as codecarbon recorded them.
         max_length (`int`, *optional*): longest sequence in tokens.
@@ -63,7 +63,7 @@ class FineTunedCard(Card):
             an adapter, which is saved without its base model.
         repo_id, licence (`str`, *optional*): where the model is published (the code then loads it from there), and its
             licence as the Hub writes it.
-        limits (`list[str]`): known limits beside those that follow from the facts.
+        limits (`list[str]`): known limits besides those that follow from the facts.
         tags (`list[str]`): for the Hub's search.
     """
 
@@ -110,7 +110,7 @@ class FineTunedCard(Card):
     def __post_init__(self) -> None:
         self.name = self.name or f"{self.base_name}-{self.task}"
         if self.base_on_hub is None:
-            # Told now: the folder may be gone, or be another machine's, when the card is rendered again.
+            # Decided now: the folder may be gone, or be another machine's, when the card is rendered again.
             self.base_on_hub = is_hub_id(self.base_model)
 
     @classmethod
@@ -143,18 +143,6 @@ class FineTunedCard(Card):
     def auto_class(self) -> str:
         """`str`: the class of transformers that loads the model."""
         return _CLASSES.get(self.family, "AutoModelForSequenceClassification")
-
-    def check_parts(self, path: Path) -> None:
-        for line in self.losses:
-            check_types(path, line, {"part": str} | dict.fromkeys(LOSSES, float), ("part",), "losses")
-        if self.emissions is not None:
-            types = {"grams": float, "seconds": float, "place": str | None}
-            check_types(path, self.emissions, types, ("grams", "seconds"), "emissions")
-        if self.seeds is not None:
-            types = {"seeds": list[int], "metrics": dict[str, dict[str, dict[str, float | list[float]]]]}
-            check_types(path, self.seeds, types, types, "seeds")
-            for spread in (spread for metrics in self.seeds["metrics"].values() for spread in metrics.values()):
-                check_types(path, spread, dict.fromkeys(_SPREAD, float), _SPREAD, "seeds, metrics")
 
     def metadata(self) -> ModelCardData:
         results = self.eval_results()

@@ -1,14 +1,11 @@
 """Cards of language models that are written and reviewed by hand, with their figures as data."""
 
-import inspect
 import statistics
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from ..files import check_types
 from .base import Card
 
 _EVALUATION = get_type_hints(EvalResult)
@@ -58,19 +55,6 @@ class PretrainedCard(Card):
     folder: str = ""
     repo_id: str | None = None
     tags: list[str] = field(default_factory=lambda: ["gpt", "hf_gpt"])
-
-    def check_parts(self, path: Path) -> None:
-        types, known = {"task": str, "weights": str, "scores": list[float]}, inspect.signature(EvalResult).parameters
-        for line in self.results:
-            check_types(path, line, types, types, "results")
-            if not line["scores"]:
-                raise ValueError(f"{path}: results, scores must not be empty.")
-        required = [name for name, item in known.items() if item.default is item.empty and name != "task_type"]
-        for line in self.evaluation:
-            check_types(path, line, _EVALUATION, required, "evaluation")
-            unknown = sorted(line.keys() - known.keys() | line.keys() & {"task_type"})
-            if unknown:
-                raise ValueError(f"{path}: evaluation, unknown {', '.join(unknown)}. Known are {', '.join(known)}.")
 
     def metadata(self) -> ModelCardData:
         return ModelCardData(

@@ -127,9 +127,10 @@ def recognise(path: Path) -> str:
 
 
 def _kind_of_config(path: Path) -> str:
-    config = read_json(path)
-    check_config(config, path)
-    kind = stock_type(config) or config.get("model_type")
+    with reading(path):
+        config = read_json(path)
+        check_config(config, path)
+        kind = stock_type(config) or config.get("model_type")
     if kind not in KINDS:
         raise ValueError(f"{path} is of a model of the type {kind!r}; hf_gpt, openai-gpt and gpt2 are known here.")
     return kind

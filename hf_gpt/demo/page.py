@@ -258,7 +258,7 @@ def export_space(folder: str | Path, model_name_or_path: str, **heads: str | Non
     Write the folder of a Space, empty or not there before: `app.py`, `requirements.txt`, `README.md` with the Space's
     metadata, and a copy of hf_gpt; the paths of what was written. Nothing is downloaded or sent (`hf upload USER/SPACE
     FOLDER --repo-type space` does). A `ValueError` for a model that is not named by its Hub id (see
-    `Demos.from_pretrained`), a folder that is not empty, or gradio not installed, which tells the version.
+    `Demos.from_pretrained`), a folder that is not empty, or gradio not installed, which gives the version.
     """
     folder = Path(folder)
     check_empty(folder, hint="Name an empty folder, or one that does not exist.")

@@ -1,4 +1,4 @@
-"""Texts and pages from Jinja templates that the package carries."""
+"""Texts and pages from Jinja templates of the package."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ COLOURS = {"more": (232, 112, 78), "less": (88, 150, 222)}
 
 def render_template(path: Path, **values: Any) -> str:
     """
-    The text of a template, which may import macros from others beside it, filled in with `values`; a name that is not
+    The text of a template, which may import macros from others next to it, filled in with `values`; a name that is not
     given is an error. `cell` makes a value fit into a cell of a table. In templates of pages (`.html.jinja`) values
     are escaped.
     """

@@ -34,9 +34,9 @@ def listing(folder: Path, most: int = 8) -> str:
     return ", ".join(names[:most]) + more if names else "nothing"
 
 
-def input_error(where: Path | str, problem: str, remedy: str) -> ValueError:
+def input_error(where: Path | str, problem: str, hint: str) -> ValueError:
     """The error for wrong input: where it is, what is wrong (and was expected), what to do."""
-    return ValueError(f"{where}: {problem} {remedy}")
+    return ValueError(f"{where}: {problem} {hint}")
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
         if isinstance(error, OSError) and error.filename is not None:  # the file system's, which names the file itself
             raise
         raise input_error(
-            path, f"the compressed file is damaged or cut short ({error}).", "Download or copy it again."
+            path, f"the compressed file is damaged or truncated ({error}).", "Download or copy it again."
         ) from error
 
 
@@ -85,21 +85,19 @@ def read_archive(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[st
         raise input_error(path, f"this is not a readable archive ({error}).", "Download or pack it again.") from error
 
 
-def decoded(
-    content: bytes, where: Path | str, encoding: str = "utf-8", remedy: str = "Save the file as UTF-8."
-) -> str:
-    """Bytes as text; `where` and `remedy` are for the error."""
+def decoded(content: bytes, where: Path | str, encoding: str = "utf-8", hint: str = "Save the file as UTF-8.") -> str:
+    """Bytes as text; `where` and `hint` are for the error."""
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
         raise input_error(
-            where, f"byte {content[error.start]:#04x} at offset {error.start} is not valid {encoding}.", remedy
+            where, f"byte {content[error.start]:#04x} at offset {error.start} is not valid {encoding}.", hint
         ) from error
 
 
 def read_text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     """Numbered lines of a text file without their line ends; a byte order mark is dropped."""
-    remedy = "Save the file as UTF-8; where a command has --encoding, it may name another."
+    hint = "Save the file as UTF-8; where a command has --encoding, it may name another."
     with open_bytes(path) as file:
         # Decoded line by line, so that an error can name the line: a text stream decodes in blocks.
         for number, line in enumerate(iter(lambda: file.readline(LARGEST_TEXT + 1), b""), 1):
@@ -109,4 +107,4 @@ def read_text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, 
                 if line.startswith(_UTF16_MARKS):
                     raise input_error(path, f"the file is UTF-16, {encoding} was expected.", "Save it as UTF-8.")
                 line = line.removeprefix(_UTF8_MARK)
-            yield number, decoded(line, place(path, number), encoding, remedy).rstrip("\r\n")
+            yield number, decoded(line, place(path, number), encoding, hint).rstrip("\r\n")

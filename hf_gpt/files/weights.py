@@ -56,7 +56,7 @@ def load_weights(
         folder (`str` or `PathLike`, *optional*): the checkpoint; `None` with a `state_dict`.
         config (`PreTrainedConfig`): of the model.
         new_head (`bool`, *optional*, defaults to `False`): the head of the model need not be in the checkpoint, and
-            may have another shape there; it is drawn anew then.
+            may have another shape there; it is newly initialized then.
         kwargs: further arguments of `from_pretrained`.
 
     Raises:
@@ -114,9 +114,9 @@ def head_parameters(model: PreTrainedModel) -> dict[str, torch.nn.Parameter]:
 
 
 def draw_head(model: PreTrainedModel) -> None:
-    """Draw the head of a model anew, in place."""
+    """Initialize the head of a model newly, in place."""
     for parameter in head_parameters(model).values():
-        # What transformers tells loaded weights by, and leaves alone.
+        # By which transformers knows loaded weights, which it leaves alone.
         parameter._is_hf_initialized = False
     for child in model.children():
         if child is not model.base_model:

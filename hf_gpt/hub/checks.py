@@ -1,6 +1,5 @@
 """The names of the files that are uploaded and fetched, and what configurations may say."""
 
-import dataclasses
 import fnmatch
 import re
 from pathlib import Path
@@ -17,7 +16,6 @@ from transformers.utils import (
 )
 
 from ..files import check_types
-from ..model.configuration_gpt import LARGEST_SIZES, GPTConfig
 
 # Next to peft's own files in an adapter's folder: the configuration of the base model with the head of the task.
 HEAD_CONFIG = "head_config.json"
@@ -55,19 +53,6 @@ _BY_MODULE = ("rank_pattern", "alpha_pattern", "trainable_token_indices")
 # Ways to initialize the weights of a new adapter that compute nothing and read nothing.
 _INITIALIZATIONS = ("gaussian", "orthogonal", "zero")
 _LARGEST = 1 << 20
-# What transformers takes in a `config.json` besides the fields of `GPTConfig`, or has of other types than it can use.
-_IMPLEMENTATION = str | dict | None
-CONFIG_TYPES: dict[str, Any] = {
-    **dict.fromkeys(("attn_implementation", "_attn_implementation"), _IMPLEMENTATION),
-    **dict.fromkeys(("experts_implementation", "_experts_implementation"), _IMPLEMENTATION),
-    **dict.fromkeys(("dtype", "torch_dtype", "model_type"), str | None),
-    "architectures": list[str] | None,
-    "auto_map": dict | None,
-    "quantization_config": dict | None,
-    "name_or_path": Any,
-    "num_labels": int | None,
-    "output_attentions": bool | None,
-}
 # transformers' own models that hf_gpt reads -> how the names of their classes begin.
 _STOCK_CLASSES = {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2"}
 
@@ -91,23 +76,8 @@ def stock_type(config: dict[str, Any]) -> str | None:
 
 
 def check_config(settings: dict[str, Any], where: str | Path) -> None:
-    """
-    Raise a `ValueError` for what a `config.json` must not say: names of methods, values of other types or sizes than
-    models have, and code or weights from elsewhere, which transformers would fetch (`RepositoryError`).
-    """
-    fields = {field.name for field in dataclasses.fields(GPTConfig)}
-    # What is neither a field nor a setting of transformers would hide a method or property of the class.
-    for name in sorted(settings.keys() - fields - CONFIG_TYPES.keys() - GPTConfig.attribute_map.keys()):
-        if hasattr(GPTConfig, name):
-            raise ValueError(f"{where}: a configuration has no field {name}: leave it out.")
-    check_types(where, settings, CONFIG_TYPES)
-    quantization = settings.get("quantization_config")
-    if quantization is not None:
-        check_types(where, quantization, {"quant_method": str}, ["quant_method"], within="quantization_config")
+    """Raise a `RepositoryError` for a `config.json` that names code or weights elsewhere, which would be fetched."""
     for name, found in settings.items():
-        most = LARGEST_SIZES.get(GPTConfig.attribute_map.get(name, name))
-        if most is not None and isinstance(found, int) and found > most:
-            raise ValueError(f"{where}: {name} must be at most {most:,}, not {found}.")
         if name.endswith("attn_implementation") and "/" in str(found):
             raise RepositoryError(f"{where}: {name} names a kernel of the Hub, {found}, whose code would be run.")
         if name == "transformers_weights" and found not in (None, *WEIGHTS):
@@ -125,7 +95,7 @@ def adapter_problems(settings: dict[str, Any]) -> list[str]:
         if name in _FREE_TEXTS:
             continue
         if isinstance(value, dict):
-            # Of the methods that compute weights anew, and of the library that trains in parallel.
+            # Of the methods that compute new weights, and of the library that trains in parallel.
             plain = not value or (name in _BY_MODULE and all(map(_is_plain, (*value, *value.values()))))
         elif name.startswith("init_") and isinstance(value, str):
             plain = value in _INITIALIZATIONS

@@ -1,4 +1,4 @@
-"""The code that a repository on the Hub carries, so that its model loads where hf_gpt is not installed."""
+"""The code in a repository on the Hub, so that its model loads where hf_gpt is not installed."""
 
 import shutil
 import sys
@@ -6,7 +6,6 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 from transformers.dynamic_module_utils import get_relative_import_files
-from transformers.models import auto
 from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
 from transformers.utils import CONFIG_NAME
 
@@ -41,6 +40,10 @@ def add_code(folder: Path) -> None:
     tokenizer = folder / TOKENIZER_CONFIG_FILE
     if tokenizer.is_file() and read_json(tokenizer).get("tokenizer_class") == GPTTokenizer.__name__:
         maps[TOKENIZER_CONFIG_FILE] = TOKENIZER_AUTO_MAP
+        rules = Path(sys.modules[GPTTokenizer.__module__].__file__).with_name("words_en.json")
+        # Of tokenizers that were saved before their rules were.
+        if not (folder / "words.json").exists() and read_json(tokenizer).get("language", "en") == "en":
+            shutil.copyfile(rules, folder / "words.json")
         owners.append(GPTTokenizer)
         words = folder / GPTTokenizer.vocab_files_names["words_file"]
         if not words.exists() and not AutoTokenizer.from_pretrained(folder).byte_level:
@@ -59,10 +62,7 @@ def add_code(folder: Path) -> None:
 
 def register_for_hub() -> None:
     """
-    From here on, `save_pretrained` and `push_to_hub` of our models, configurations and tokenizers write their code and
-    a complete `auto_map`, too (`register_for_auto_class` of transformers, for all classes at once).
+    From here on, `save_pretrained` and `push_to_hub` of our tokenizers write their code, too, as those of our models
+    and configurations always do (`register_for_auto_class` of transformers).
     """
-    GPTConfig.register_for_auto_class()
     GPTTokenizer.register_for_auto_class()
-    for name in AUTO_MAP.keys() - {"AutoConfig"}:
-        getattr(auto, name)._model_mapping[GPTConfig].register_for_auto_class(name)

@@ -19,7 +19,7 @@ from .checks import FEATURE_DATA, FEATURES, HEAD_CONFIG, NO_SETTINGS, Repository
 from .code import add_code, code_files
 from .downloads import is_hub_id
 
-# Whose presence tells what a folder holds, in the order of looking.
+# Whose presence says what a folder holds, in the order of looking.
 CONFIGURATIONS = {
     "adapter": ADAPTER_CONFIG_NAME,
     "model": CONFIG_NAME,

@@ -1,6 +1,5 @@
 """What is pushed: the right files, clean and whole; wrong folders and names are refused before anything is sent."""
 
-import importlib.util
 import json
 import os
 import re
@@ -267,20 +266,10 @@ def test_without_a_token_or_with_a_wrong_one_or_for_somebody_elses_repository(hu
     assert hub.repositories == {}
 
 
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("push_to_hub", REPOSITORY / "scripts" / "push_to_hub.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_dry_run_shows_all_and_needs_no_network(folder, script, monkeypatch, capsys):
+def test_dry_run_shows_all_and_needs_no_network(folder, hf_gpt, monkeypatch):
     monkeypatch.delenv("HF_TOKEN", raising=False)
     (folder / "optimizer.pt").write_text("x")
-    monkeypatch.setattr(sys, "argv", ["push_to_hub.py", str(folder), "--repo_id", "alice/tiny", "--dry_run"])
-    script.main()
-    printed = capsys.readouterr().out
+    _, printed, _ = hf_gpt("push-to-hub", folder, "--repo_id", "alice/tiny", "--dry_run")
     sizes = dict(re.findall(r"^  (\S+) +([\d.]+\w+)$", printed, flags=re.MULTILINE))
     assert sizes.keys() == MODEL_FILES | CODE
     assert sizes["model.safetensors"] == f"{tqdm.format_sizeof((folder / 'model.safetensors').stat().st_size)}B"
@@ -290,16 +279,13 @@ def test_dry_run_shows_all_and_needs_no_network(folder, script, monkeypatch, cap
     assert printed.endswith("Nothing was sent (dry run).\n")
 
 
-def test_the_script_pushes_and_ends_with_one_line(hub, folder, script, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["push_to_hub.py", str(folder), "--repo_id", "alice/tiny", "--tag", "v1"])
-    script.main()
-    assert capsys.readouterr().out.splitlines()[-1].startswith(f"Pushed: {hub.endpoint}/alice/tiny/commit/")
-    with pytest.raises(SystemExit) as stop:
-        script.main()
-    assert stop.value.code == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("push_to_hub.py: alice/tiny has a tag v1 already")
+def test_the_command_pushes_and_ends_with_one_line(hub, folder, hf_gpt):
+    flags = ("push-to-hub", folder, "--repo_id", "alice/tiny", "--tag", "v1")
+    assert hf_gpt(*flags)[1].splitlines()[-1].startswith(f"Pushed: {hub.endpoint}/alice/tiny/commit/")
+    status, _, errors = hf_gpt(*flags)
+    assert status == 2
+    (line,) = errors.splitlines()
+    assert line.startswith("hf-gpt push-to-hub: alice/tiny has a tag v1 already")
 
 
 class Rows(torch.utils.data.Dataset):
