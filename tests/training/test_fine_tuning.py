@@ -172,22 +172,6 @@ def test_tensorboard(tiny_checkpoint, tmp_path):
     assert len(events.Scalars("train/lm_loss")) == 2
 
 
-def test_trackio(tiny_checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
-    finetune(
-        *("--model_name_or_path", tiny_checkpoint, "--task", "questions", "--output_dir", tmp_path / "out"),
-        *("--max_train_rows", 16, "--max_eval_rows", 8, "--per_device_train_batch_size", 8),
-        *("--report_to", "trackio", "--project", "questions", "--run_name", "first"),
-    )
-    assert storage.get_runs("questions") == ["first"]
-    lines = storage.get_logs("questions", "first")
-    assert {"train/loss", "train/task_loss", "train/lm_loss", "eval/accuracy"} <= {
-        name for line in lines for name in line
-    }
-    assert sum("train/lm_loss" in line for line in lines) == 2
-
-
 def test_custom_file_truncation_and_random_weights(tiny_checkpoint, tmp_path, capsys):
     file = write_csv(tmp_path / "train.csv")
     with file.open("a", encoding="utf-8") as stream:
@@ -224,16 +208,6 @@ def test_what_is_wrong_with_the_data_is_said_and_recorded(tiny_checkpoint, tmp_p
     assert warning in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_a_score_is_printed_as_the_file_has_it(tiny_checkpoint, tmp_path, capsys):
-    file = tmp_path / "train.csv"
-    file.write_text("text,label\n" + "".join(f"text {n},2.068\n" for n in range(12)), encoding="utf-8")
-    finetune(
-        *("--model_name_or_path", tiny_checkpoint, "--task", "custom", "--train_file", file, "--text_column", "text"),
-        *("--output_dir", tmp_path / "out", "--max_steps", 1, "--problem_type", "regression"),
-    )
-    assert re.search(r"First training example \(\d+\), label 2\.068:", capsys.readouterr().out)
-
-
 REFUSALS = {
     "unknown task": (["--task", "trek"], "trec"),
     "no task": ([], "--list_tasks"),
@@ -251,27 +225,6 @@ def test_refusals_before_training(name, tiny_checkpoint, tmp_path):
     flags, message = REFUSALS[name]
     with pytest.raises((ValueError, FileNotFoundError, OSError), match=message):
         finetune("--output_dir", tmp_path / "out", "--model_name_or_path", tiny_checkpoint, *flags)
-    assert not (tmp_path / "out").exists()
-
-
-BROKEN_FILES = {
-    "missing column": ("question,label\na b,LOC\n", "there is no column 'text'"),
-    "empty file": ("", "empty"),
-    "empty text": ("text,label\na b,LOC\n ,NUM\n", r"train.csv.*3"),
-    "label outside": ("text,label\na b,LOC\nc d,FOO\n", "'FOO' is not one of"),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN_FILES)
-def test_broken_files_are_named(name, tiny_checkpoint, tmp_path):
-    content, message = BROKEN_FILES[name]
-    (tmp_path / "train.csv").write_text(content, encoding="utf-8")
-    with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
-        finetune(
-            *("--output_dir", tmp_path / "out", "--model_name_or_path", tiny_checkpoint, "--task", "custom"),
-            *("--train_file", tmp_path / "train.csv", "--text_column", "text", "--class_names", "LOC", "NUM"),
-        )
-    assert "train.csv" in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
@@ -331,34 +284,6 @@ def test_tokenizer_of_another_model_is_refused(tiny_checkpoint, tmp_path):
     (other / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match="_classify_ is 5 in the model"):
         finetune("--model_name_or_path", other, "--task", "questions", "--output_dir", tmp_path / "out")
-
-
-def test_configuration_file_gives_defaults_that_flags_override(tmp_path):
-    file = tmp_path / "task.yaml"
-    file.write_text("task: trec\nlearning_rate: 1.0e-3\nclass_names: [a, b]\nrandom_weights: true\nwarmup: null\n")
-    model, data, training = parse_arguments(
-        ARGUMENTS, ["--config", str(file), "--task", "sst2", "--output_dir", str(tmp_path), "--use_cpu", "true"]
-    )
-    assert (data.task, training.learning_rate, data.class_names) == ("sst2", 1e-3, ["a", "b"])
-    assert model.random_weights
-    assert training.warmup == 0.002
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("taks: trec\n", "there is no setting taks"),
-        ("- a\n", "name: value"),
-        ("a: [\n", "not valid YAML"),
-        (None, "No such file"),
-    ],
-    ids=["unknown key", "list", "syntax", "missing"],
-)
-def test_wrong_configuration_files(content, message, tmp_path):
-    if content is not None:
-        (tmp_path / "task.yaml").write_text(content)
-    with pytest.raises(ValueError, match=message):
-        parse_arguments(ARGUMENTS, [f"--config={tmp_path / 'task.yaml'}"])
 
 
 def test_chance_is_called_out():

@@ -78,18 +78,6 @@ def test_every_row_comes_once_an_epoch_in_batches_of_one_task():
     assert (orders[0] != orders[1]).any()
 
 
-def test_the_order_of_tasks_is_random():
-    sampler = MultiTaskSampler([np.zeros(40), np.zeros(40)], batch_size=4)
-    orders = set()
-    for epoch in range(20):
-        sampler.set_epoch(epoch)
-        orders.add(tuple((batches(sampler)[:, 0] >= 41).tolist()))
-    assert len(orders) == 20
-    # In each place about half of the epochs have the first task.
-    shares = np.mean(np.array(list(orders)), axis=0)
-    assert ((shares > 0.15) & (shares < 0.85)).all()
-
-
 def test_batches_of_a_task_are_those_of_training_it_alone():
     alone = LengthGroupedSampler(LENGTHS[0], batch_size=4, seed=3, fillers=3)
     mixed = MultiTaskSampler(LENGTHS, batch_size=4, seed=3)

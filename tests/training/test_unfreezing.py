@@ -9,10 +9,9 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from hf_gpt.model.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification
-from hf_gpt.training.arguments import FineTuningArguments
 from hf_gpt.training.optimization import ReleaseAdam
 from hf_gpt.training.trainer import GPTTrainer
-from hf_gpt.training.unfreezing import level_of, planned_updates, scale_by_level, unfreezing_plan, unfreezing_stages
+from hf_gpt.training.unfreezing import level_of, scale_by_level, unfreezing_plan, unfreezing_stages
 
 from ..support.runs import assert_same, finetune, finish, launch_command, start_launch, training_lines
 
@@ -102,29 +101,6 @@ def test_a_plan_in_words():
     ]
     lines = str(unfreezing_plan("gradual", None, n_layer=2, updates=100, updates_per_epoch=10)).splitlines()
     assert lines[2:] == ["  updates 51 to 75: blocks 0 to 1 and the head", "  updates 76 to 100: everything"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "planned"),
-    [([], (11, 4)), (["--max_steps", "5"], (5, 4)), (["--gradient_accumulation_steps", "3"], (6, 2))],
-    ids=["epochs", "steps", "accumulation"],
-)
-def test_planned_updates_are_the_trainers(flags, planned, tiny_checkpoint, tmp_path):
-    flags = ["--task", "questions", "--max_train_rows", "30", "--max_eval_rows", "6", *flags]
-    flags += ["--per_device_train_batch_size", "8", "--num_train_epochs", "2.75", "--save_strategy", "no"]
-    flags += ["--load_best_model_at_end", "false"]
-    record = finetune("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *flags)
-    accumulation = 3 if "--gradient_accumulation_steps" in flags else 1
-    args = FineTuningArguments(
-        output_dir=str(tmp_path),
-        use_cpu=True,
-        per_device_train_batch_size=8,
-        num_train_epochs=2.75,
-        max_steps=5 if "--max_steps" in flags else -1,
-        gradient_accumulation_steps=accumulation,
-    )
-    assert planned_updates(30, args) == planned
-    assert record["steps"] == planned[0]
 
 
 def test_gradual_unfreezing_moves_what_it_should(gradual_run):
