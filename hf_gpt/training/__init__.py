@@ -1,6 +1,6 @@
 """
-Training: arguments, optimizer and schedules, the Trainers and their atomic checkpoints.
+Training: arguments, optimizer and schedules, the Trainers and the checkpoints that they resume from to the same bits.
 
-A run is prepared (`fine_tuning` on one task, `multi_task` on several, `frozen` on cached features), fitted, measured
-and written (`stages`); `pretraining` reads plain text, `rows` makes token trees of rows of your own.
+`finetune` goes from arguments to results (`frozen` and `multi_task` are what it trains besides a whole model);
+`pretraining` reads plain text, `rows` makes token trees of rows of your own.
 """
