@@ -15,7 +15,6 @@ PACKAGE = Path(hf_gpt.__file__).parent
 
 # Private attributes of others that are read or called.
 READ = {
-    "pickle._Unpickler": "joblib's unpickler stands on it; ours takes its two methods that find classes and load",
     "os._exit": "a process ends at once where a second signal comes",
     "peft.tuners.tuners_utils.BaseTunerLayer._cast_input_dtype": "mixed precision as in peft's own layers",
     "peft.tuners.tuners_utils.BaseTunerLayer._move_adapter_to_device_of_base_layer": "the same for devices",

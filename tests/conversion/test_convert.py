@@ -5,6 +5,7 @@ import pickle
 import re
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -490,7 +491,6 @@ def test_adapter_on_a_stock_model(tmp_path, converted):
 @pytest.mark.parametrize("model", models())
 @torch.no_grad()
 def test_fine_tuned_parameters_give_the_recorded_scores(model, tmp_path, converted):
-    joblib = pytest.importorskip("joblib")
     recorded, variables = golden_config(model)["config"], arrays(model, "params")
     path = tmp_path / "best_params.jl"
     joblib.dump([variables[name] for name in variables["order"]], path)
@@ -507,7 +507,6 @@ def test_fine_tuned_parameters_give_the_recorded_scores(model, tmp_path, convert
 
 
 def test_six_classes_and_a_vocabulary(tmp_path, converted):
-    joblib = pytest.importorskip("joblib")
     source = own_model(GPTForSequenceClassification, num_labels=6)
     state = {name.removeprefix("transformer."): value for name, value in source.state_dict().items()}
     blocks = list(release_arrays(state, 2).values())[2:]
@@ -533,7 +532,6 @@ def test_six_classes_and_a_vocabulary(tmp_path, converted):
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_arrays_of_joblib(protocol, tmp_path):
-    joblib = pytest.importorskip("joblib")
     generator = np.random.default_rng(0)
     given = [
         generator.standard_normal((3, 4)).astype(np.float32),
@@ -552,7 +550,7 @@ def test_arrays_of_joblib(protocol, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def broken_joblib(joblib, folder):
+def broken_joblib(folder):
     good = [np.ones(5, np.float32)]
     joblib.dump(good, folder / "good")
     whole = (folder / "good").read_bytes()
@@ -560,32 +558,30 @@ def broken_joblib(joblib, folder):
     yield "code", pickle.dumps([trap]), r"names .*open, and only arrays of numbers"
     joblib.dump([np.array([trap], dtype=object)], folder / "objects")
     yield "array of objects", (folder / "objects").read_bytes(), "no numbers"
-    yield "truncated in an array", whole[:-8], "truncated"
-    yield "truncated in between", whole[:20], "truncated"
-    yield "empty", b"", "truncated"
+    yield "truncated in an array", whole[:-8], "ends within an array"
+    yield "truncated in between", whole[:20], "read as arrays"
+    yield "empty", b"", "read as arrays"
     joblib.dump(good, folder / "compressed", compress=3)
-    yield "compressed", (folder / "compressed").read_bytes(), "compress=0"
-    yield "text", b"404: Not Found", "not a file of arrays that joblib wrote"
+    yield "compressed", (folder / "compressed").read_bytes(), "without compression"
+    yield "text", b"404: Not Found", "read as arrays"
     yield "no list", pickle.dumps({"a": 1}), "something else than a list"
     yield "numbers alone", pickle.dumps([1, 2]), "something else than a list"
     yield "numpy function", pickle.dumps([np.float32(1)]), "names numpy"
 
 
 def test_files_that_are_no_arrays_of_joblib(tmp_path):
-    joblib = pytest.importorskip("joblib")
-    for name, content, message in broken_joblib(joblib, tmp_path):
+    for name, content, message in broken_joblib(tmp_path):
         path = tmp_path / "broken.jl"
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message) as caught:
             read_arrays(path)
         assert str(path) in str(caught.value), name
         assert not (tmp_path / "sprung").exists(), name
-    with pytest.raises(FileNotFoundError, match="no such file"):
+    with pytest.raises(FileNotFoundError, match="No such file"):
         read_arrays(tmp_path / "nothing.jl")
 
 
 def test_fine_tuned_parameters_that_do_not_fit(tmp_path, convert):
-    joblib = pytest.importorskip("joblib")
     variables = arrays("tiny_seed0", "params")
     given = [variables[name] for name in variables["order"]]
     path = tmp_path / "best_params.jl"

@@ -1,62 +1,13 @@
-"""OpenAI's TensorFlow files of GPT-2, written as TensorFlow's `BundleWriter` does."""
+"""OpenAI's TensorFlow files of GPT-2."""
 
 import json
-import struct
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 from transformers import GPT2LMHeadModel, GPT2Tokenizer
 
-from hf_gpt.conversion.checksums import masked_checksum
-from hf_gpt.conversion.tensorflow_bundle import DATA, INDEX, SIZES
-
-
-def varint(value: int) -> bytes:
-    content = b""
-    while value > 127:
-        content += bytes([value & 127 | 128])
-        value >>= 7
-    return content + bytes([value])
-
-
-def checksum_of(content: bytes) -> bytes:
-    return struct.pack("<I", masked_checksum(np.frombuffer(content, np.uint8)))
-
-
-def block(rows: Iterable[tuple[bytes, bytes]], kind: bytes = b"\0") -> bytes:
-    """A block of LevelDB's table; every name begins as the one before it does, as far as that goes."""
-    content, before = b"", b""
-    for key, value in rows:
-        shared = next(
-            (i for i, (a, b) in enumerate(zip(key, before, strict=False)) if a != b), min(len(key), len(before))
-        )
-        content += varint(shared) + varint(len(key) - shared) + varint(len(value)) + key[shared:] + value
-        before = key
-    content += struct.pack("<II", 0, 1) + kind
-    return content + checksum_of(content)
-
-
-def entry(shape: Sequence[int], offset: int, content: bytes, dtype: int = 1) -> bytes:
-    """A `BundleEntryProto`."""
-    sizes = b"".join(b"\x12" + varint(len(size)) + size for size in (b"\x08" + varint(length) for length in shape))
-    message = b"\x08" + varint(dtype) + b"\x12" + varint(len(sizes)) + sizes
-    message += b"\x20" + varint(offset) + b"\x28" + varint(len(content))
-    return message + b"\x35" + checksum_of(content)
-
-
-def table(rows: Sequence[tuple[bytes, bytes]], kind: bytes = b"\0", per_block: int = 5) -> bytes:
-    """A table of LevelDB."""
-    content, handles = b"", []
-    for start in range(0, len(rows), per_block):
-        written = block(rows[start : start + per_block], kind)
-        handles.append((rows[start : start + per_block][-1][0], varint(len(content)) + varint(len(written) - 5)))
-        content += written
-    footer = b""
-    for written in (block([]), block(handles)):
-        footer += varint(len(content)) + varint(len(written) - 5)
-        content += written
-    return content + footer.ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
+from hf_gpt.conversion.tensorflow_bundle import PREFIX, SIZES
 
 
 def their_arrays(model: GPT2LMHeadModel) -> dict[str, np.ndarray]:
@@ -82,15 +33,12 @@ def save_sizes(model: GPT2LMHeadModel, tokenizer: GPT2Tokenizer, folder: Path) -
     (folder / "vocab.bpe").write_text("\n".join(lines), encoding="utf-8")
 
 
-def save_bundle(model: GPT2LMHeadModel, tokenizer: GPT2Tokenizer, folder: Path) -> dict[str, tuple[bytes, bytes]]:
-    """The files of OpenAI's GPT-2; returns the rows of its index."""
+def save_bundle(model: GPT2LMHeadModel, tokenizer: GPT2Tokenizer, folder: Path) -> None:
+    """The files of OpenAI's GPT-2, written by TensorFlow."""
+    tensorflow = pytest.importorskip("tensorflow", reason="needs TensorFlow: pip install 'hf-gpt[tensorflow]'")
     folder.mkdir()
     save_sizes(model, tokenizer, folder)
-    rows, data = [(b"", b"\x08\x01\x1a\x02\x08\x01")], b""
-    for name, array in sorted(their_arrays(model).items()):
-        content = array.astype("<f4").tobytes()
-        rows.append((name.encode(), entry(array.shape, len(data), content)))
-        data += content
-    (folder / DATA).write_bytes(data)
-    (folder / INDEX).write_bytes(table(rows))
-    return dict(rows)
+    names, values = zip(*sorted(their_arrays(model).items()), strict=True)
+    tensorflow.raw_ops.SaveV2(
+        prefix=str(folder / PREFIX), tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
+    )
