@@ -8,12 +8,14 @@ import shutil
 import tarfile
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import joblib
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from peft import get_peft_model
@@ -29,8 +31,10 @@ from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.files import read_archive, read_json, read_npy, read_tensor_file, read_tensors, read_text_lines, read_yaml
 from hf_gpt.generation.scoring import read_pairs
 from hf_gpt.loading import open_source
+from hf_gpt.tasks import formats
 from hf_gpt.training.text_files import iter_texts
 
+from ..support.formats import FORMATS
 from ..support.golden import CARRIED
 from ..support.stock_models import write_vocabulary
 from ..support.tiny import build_model
@@ -165,6 +169,27 @@ def convert(folder: Path):
     return read_checkpoint(str(folder), SourceOptions(no_tokenizer=True))
 
 
+# Files of data, as their publishers write them, and what reads them.
+DATA_FILES = {
+    "x.csv": (formats.read_table, FORMATS["swag"][0]["train.csv"]),
+    "x.tsv": (formats.read_plain_tsv, FORMATS["qnli"][0]["train.tsv"]),
+    "x.jsonl": (formats.read_jsonl, FORMATS["questions"][0]["questions.jsonl"]),
+    "x.conllu": (formats.read_treebank, FORMATS["ud_pos"][0]["en_ewt-ud-dev.conllu"]),
+    "x.xml": (partial(formats.read_xml, item="item"), FORMATS["copa"][0]["copa-test.xml"]),
+    "x.json": (formats.read_squad, FORMATS["squad"][0]["train-v1.1.json"]),
+    "x.parquet": (formats.read_parquet, None),
+}
+
+
+def data_files(folder: Path) -> None:
+    for name, (_, text) in DATA_FILES.items():
+        if text is not None:
+            (folder / name).write_text(text, encoding="utf-8")
+    Dataset.from_dict({"text": [f"text {n} é" for n in range(50)], "label": [0, 1] * 25}).to_parquet(
+        folder / "x.parquet"
+    )
+
+
 # Of each file: what makes its folder, what reads the folder, and how many inputs the quick tests give it.
 READERS: dict[str, tuple[Callable, Callable[[Path], object], int]] = {
     "params_shapes.json": (lambda folder: shutil.copytree(RELEASE, folder, dirs_exist_ok=True), read_release, 150),
@@ -197,6 +222,10 @@ READERS: dict[str, tuple[Callable, Callable[[Path], object], int]] = {
     },
     "pairs.tsv": (archives, lambda folder: read_pairs(folder / "pairs.tsv"), 60),
     "pairs.jsonl": (archives, lambda folder: read_pairs(folder / "pairs.jsonl"), 60),
+    **{
+        name: (data_files, lambda folder, name=name, read=read: list(read(folder / name)), 60)
+        for name, (read, _) in DATA_FILES.items()
+    },
     "config.yaml": (settings_files, lambda folder: read_yaml(folder / "config.yaml"), 100),
     FACTS: (settings_files, lambda folder: Card.load(folder).render(), 40),
 }
