@@ -54,6 +54,50 @@ def test_texts_without_words_are_named(what, hf_gpt, tiny_checkpoint, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+ROWS = "text,label\nOne.,a\nTwo.,b\n"
+
+
+@pytest.mark.parametrize(
+    ("what", "flags", "message"),
+    [
+        ("importance", ("--choices", "a", "b", "--text", "c"), "--choices does not go with"),
+        ("importance", ("--class_name", "a"), "--class_name does not go with"),
+        ("importance", ("--methods", "magic"), "--methods magic: choose from perturbation"),
+        ("importance", ("--steps", 0), "--steps 0: the number must be at least 1"),
+        ("importance", ("--next_word", " "), "has no token"),
+        ("importance", ("--choices", "a"), "--choices takes two or more, and one --text"),
+        ("project", ("--words", "a"), "--words are words in context: add --unit word"),
+        ("project", ("--analogy", "a", "b"), "--analogy takes three words, not 2"),
+        ("project", ("--text", "One.", "Two."), "2 vectors make no map"),
+        ("project", ("--layers", 9), "layers: there is no 9"),
+        ("probe", ("--text", "a"), "there is no flag --text"),
+        ("probe", ("--tasks", "tense"), "--tasks are those of a treebank"),
+        ("probe", ("--tasks", "magic"), "--tasks magic: choose from length"),
+        ("probe", ("--file", "no.conllu"), "No such file"),
+        ("probe", ("--file", "rows.txt"), "no text has a label"),
+        ("agreement", ("--text", "a"), "there is no flag --text"),
+        ("agreement", ("--max_pairs", 0), "--max_pairs 0"),
+        ("agreement", ("--file", "no.tsv"), "No such file"),
+        ("neurons", ("--file", "rows.txt"), "two labels or more"),
+        ("neurons", ("--file", "three.csv"), "--measure mutual_information"),
+        ("neurons", ("--file", "rows.csv", "--unit", 3, 0), "there are layers 1 to 2 of 128 units"),
+        ("neurons", ("--file", "rows.csv", "--unit", 2), "two numbers"),
+        ("ablate", ("--what", "words", "--metric", "error"), "--what words measures --metric lm_loss"),
+        ("ablate", ("--mask", "rows.csv"), "rows.csv"),
+        ("attention", ("--choices", "a"), "give one"),
+    ],
+)
+def test_wrong_flags(what, flags, message, hf_gpt, tiny_checkpoint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.txt").write_text("One.\nTwo.\n")
+    (tmp_path / "rows.csv").write_text(ROWS)
+    (tmp_path / "three.csv").write_text(f"{ROWS}Six.,c\n")
+    model = ("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out")
+    status, _, errors = hf_gpt("analyze", what, *model, *flags)
+    assert (status, message in errors.splitlines()[-1]) == (2, True), errors
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_is_not_read_of_a_text_is_said(hf_gpt, tiny_checkpoint, tmp_path):
     flags = ("--model_name_or_path", tiny_checkpoint, "--text", "She ran.", "the door " * 200)
     status, printed, errors = hf_gpt("analyze", "lens", *flags, "--output_dir", tmp_path / "out")

@@ -85,21 +85,3 @@ def test_neurons_by_command_and_their_page(hf_gpt, tiny_checkpoint, tmp_path):
     one = ("--unit", 1, 5, "--text", "She ran.", "--units", "states", "--overwrite")
     status, printed, errors = hf_gpt(*flags, *one)
     assert (status, printed.splitlines()[0]) == (0, "layer 1, unit 5:"), errors
-
-
-@pytest.mark.parametrize(
-    ("rows", "flags", "message"),
-    [
-        ("text\nOne.\nTwo.\n", (), "two labels or more"),
-        ("text,label\nOne.,a\nTwo.,a\n", (), "two labels or more"),
-        ("text,label\nOne.,a\nTwo.,b\nSix.,c\n", (), "--measure mutual_information"),
-        ("text,label\nOne.,a\nTwo.,b\n", ("--unit", 0, 0), "there are layers 1 to 2 of 128 units"),
-        ("text,label\nOne.,a\nTwo.,b\n", ("--unit", 2), "two numbers"),
-    ],
-)
-def test_neurons_refuse(rows, flags, message, hf_gpt, tiny_checkpoint, tmp_path):
-    (tmp_path / "rows.csv").write_text(rows)
-    more = ("--file", tmp_path / "rows.csv", "--output_dir", tmp_path / "out", *flags)
-    status, _, errors = hf_gpt("analyze", "neurons", "--model_name_or_path", tiny_checkpoint, *more)
-    assert (status, message in errors) == (2, True), errors
-    assert not (tmp_path / "out").exists()

@@ -233,13 +233,3 @@ def test_probes_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     carried = ("--max_texts", 60, "--control", "false")
     assert hf_gpt(*flags, tmp_path / "carried", *carried)[0] == 0
     assert list(json.loads((tmp_path / "carried" / "probes.json").read_text())) == ["label"]
-    for wrong, message in (
-        (("--text", "a"), "there is no flag --text"),
-        (("--tasks", "tense"), "--tasks are those of a treebank"),
-        (("--tasks", "magic"), "--tasks magic: choose from length"),
-        (("--max_units", 0), "too few labelled texts"),
-        (("--file", tmp_path / "no.conllu"), "No such file"),
-    ):
-        status, _, errors = hf_gpt(*flags, tmp_path / "wrong", *wrong)
-        assert status == 2
-        assert message in errors.splitlines()[-1]

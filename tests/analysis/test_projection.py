@@ -30,17 +30,6 @@ def test_points_are_sklearns():
         projected(vectors[:2])
 
 
-def test_tsne_keeps_groups_apart_and_repeats_itself():
-    random = np.random.default_rng(0)
-    groups = np.repeat([0, 1], 15)
-    vectors = random.normal(size=(30, 5)) + 20 * groups[:, None]
-    found = projected(vectors, "tsne", seed=3)
-    assert (found == projected(vectors, "tsne", seed=3)).all()
-    distance = np.linalg.norm(found[:, None] - found, axis=-1)
-    np.fill_diagonal(distance, np.inf)
-    assert (groups[distance.argmin(1)] == groups).all()
-
-
 def test_neighbours_and_analogies_that_are_known():
     # Rows: man, king, woman, queen, apple, as (royal, female, fruit) around a mean that all share.
     vectors = np.array([[-1, -1, 0], [1, -1, 0], [-1, 1, 0], [1, 1, 0], [0, 0, 3.0]]) + 50
@@ -119,20 +108,3 @@ def test_the_map_can_be_read_and_searched(hf_gpt, tiny_checkpoint, tmp_path):
         before = [marks.nth(number).get_attribute("y") for number in range(3)]
         page.locator("#layer").select_option("0")
         assert [marks.nth(number).get_attribute("y") for number in range(3)] != before
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--words", "a"), "--words are words in context: add --unit word"),
-        (("--analogy", "a", "b"), "--analogy takes three words, not 2"),
-        (("--count", 0), "--count 0: the number must be at least 1"),
-        (("--text", "One.", "Two."), "2 vectors make no map"),
-        (("--layers", 9), "layers: there is no 9"),
-    ],
-)
-def test_wrong_flags_of_projection(flags, message, hf_gpt, tiny_checkpoint, tmp_path):
-    model = ("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out")
-    status, _, errors = hf_gpt("analyze", "project", *model, *flags)
-    assert status == 2
-    assert message in errors.splitlines()[-1]
