@@ -67,7 +67,7 @@ def agreement_pairs(count: int = 200, seed: int = 0) -> list[MinimalPair]:
     Subject-verb agreement: for each of `CONDITIONS` as many different pairs that make sense, and as many nonce ones;
     fewer where there are not so many.
 
-    The rule: `the SUBJECT VERB .`, with `PLACE the NOUN` or `that the NOUN CLAUSE` behind the subject. Subject and
+    The rule: `the SUBJECT VERB .`, with `PLACE the NOUN` or `that the NOUN CLAUSE` after the subject. Subject and
     number are drawn, and which word stands where; attractors have the other number, but where the condition says that
     they have the same. All nouns are people in sentences that make sense, and things in nonce ones, whose verbs are
     those of people all the same. In the bad sentence the last verb has the wrong number.

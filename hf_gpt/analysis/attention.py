@@ -92,13 +92,13 @@ def head_statistics(attention: PathAttention, delimiter: int | None = None) -> n
     position = torch.arange(len(attention.ids), dtype=torch.float64)
     distance = position[1:, None] - position  # (length - 1, length)
     is_delimiter = torch.tensor([token_id == delimiter for token_id in attention.ids])
-    behind = is_delimiter.cumsum(0)[:-1] > 0  # of the tokens but the first: whether one stands before
+    after = is_delimiter.cumsum(0)[:-1] > 0  # of the tokens but the first: whether one stands before
     found = [
         torch.special.entr(weights).sum(-1).mean(-1) / np.log(2),
         (weights * distance).sum(-1).mean(-1),
         weights[..., 0].mean(-1),
         weights.diagonal(dim1=2, dim2=3).mean(-1),  # of each token the share on the one before
-        (weights[:, :, behind] * is_delimiter).sum(-1).mean(-1),
+        (weights[:, :, after] * is_delimiter).sum(-1).mean(-1),
     ]
     return torch.stack(found).numpy()
 

@@ -70,6 +70,6 @@ def attention_shift(before: Reading, after: Reading) -> np.ndarray:
 
 
 def next_token_divergence(before: Reading, after: Reading) -> np.ndarray:
-    """Kullback-Leibler divergence of what was predicted from what is, in bits, behind each token: `(length - 1,)`."""
+    """Kullback-Leibler divergence of what was predicted from what is, in bits, after each token: `(length - 1,)`."""
     was, now = before.log_probs, after.log_probs
     return ((was.exp() * (was - now)).sum(-1) / np.log(2)).numpy()

@@ -18,7 +18,7 @@ STATISTICS = ("surprisal", "agreement", "divergence")
 @torch.no_grad()
 def lens(model: GPTForCausalLM, ids: Sequence[int]) -> torch.Tensor:
     """
-    Log-probabilities, `(layers + 1, length, vocab_size)`, of what every layer would predict behind every token of a
+    Log-probabilities, `(layers + 1, length, vocab_size)`, of what every layer would predict after every token of a
     text that fits into the context; layer 0 is the embedding, the last the model itself.
     """
     states = model.transformer(
@@ -33,7 +33,7 @@ def lens(model: GPTForCausalLM, ids: Sequence[int]) -> torch.Tensor:
 def lens_statistics(seen: torch.Tensor, ids: Sequence[int]) -> np.ndarray:
     """
     How near each layer of what `lens` gives is to what comes next, and to what the whole model says: `(3, layers +
-    1)`, in the order of `STATISTICS`, bits of surprise at the next token, the share of tokens behind which the layer's
+    1)`, in the order of `STATISTICS`, bits of surprisal of the next token, the share of tokens after which the layer's
     first guess is the model's, and the Kullback-Leibler divergence of the model's prediction from the layer's, in
     bits. A `ValueError` says if there are fewer than two tokens.
     """

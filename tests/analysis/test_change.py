@@ -31,7 +31,7 @@ def test_cka():
 
 
 def test_the_head_that_changed_is_found(tiny_model):
-    """The last layer's second head looks elsewhere; only what is behind it changes."""
+    """The last layer's second head looks elsewhere; only what comes after it changes."""
     before = tiny_model(GPTForCausalLM)
     after = copy.deepcopy(before)
     with torch.no_grad():

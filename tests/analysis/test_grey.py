@@ -1,4 +1,4 @@
-"""Every page and picture in grey: the larger a number, the darker its place; and what is written can be read."""
+"""Every page and figure in grey: the larger a number, the darker its place; and what is written can be read."""
 
 import re
 from itertools import pairwise
@@ -59,7 +59,7 @@ def css(text: str) -> np.ndarray:
 
 
 def test_figures_without_words_in_them():
-    """A grid has its scale beside it, where more is lighter."""
+    """A grid has its scale next to it, where more is lighter."""
     for figure, way in (
         (grid_figure(LADDER[None], "a", "b", "c"), -1),
         (heads_figure(LADDER[None, None, None], "a"), 1),

@@ -45,11 +45,11 @@ def test_lens_by_command_and_its_page(hf_gpt, tiny_checkpoint, tmp_path):
     shown = json.loads((tmp_path / "out" / "lens.json").read_text())
     with opened(tmp_path / "out" / "lens.html") as page:
         assert page.locator("#grid button").count() == 3 * len(shown["tokens"])
-        assert page.locator("#name").inner_text() == "Layer 2, behind “she”"
+        assert page.locator("#name").inner_text() == "Layer 2, after “she”"
         page.keyboard.press("Tab")
         page.keyboard.press("ArrowUp")
         page.keyboard.press("ArrowRight")
-        assert page.locator("#name").inner_text() == "Layer 1, behind “she ran”"
+        assert page.locator("#name").inner_text() == "Layer 1, after “she ran”"
         assert page.locator("#guesses td").nth(4).inner_text() == shown["guesses"][1][1][2][0]
         page.locator("#grid button").first.click()
-        assert page.locator("#name").inner_text() == "Layer 0, behind “she”"
+        assert page.locator("#name").inner_text() == "Layer 0, after “she”"

@@ -83,7 +83,7 @@ def test_probes_find_the_layer_that_tells(kind):
 
 
 def test_what_is_learnt_by_heart_has_no_selectivity():
-    """Each type has states of its own: labels at random are told as well as those that mean something."""
+    """Each type has states of its own: labels at random are predicted as well as those that mean something."""
     types = np.random.default_rng(0).integers(10, size=600)
     states = np.eye(10, dtype=np.float32)[types][None] * 3
     task = made_task(types % 2, types.astype(str))
@@ -230,6 +230,6 @@ def test_probes_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     assert len(json.loads((tmp_path / "out" / "mix.json").read_text())["pos"]) == 3
     for name in ("probes.png", "mix.png"):
         assert (tmp_path / "out" / name).stat().st_size > 1000
-    carried = ("--max_texts", 60, "--control", "false")
-    assert hf_gpt(*flags, tmp_path / "carried", *carried)[0] == 0
-    assert list(json.loads((tmp_path / "carried" / "probes.json").read_text())) == ["label"]
+    bundled = ("--max_texts", 60, "--control", "false")
+    assert hf_gpt(*flags, tmp_path / "bundled", *bundled)[0] == 0
+    assert list(json.loads((tmp_path / "bundled" / "probes.json").read_text())) == ["label"]

@@ -1,4 +1,4 @@
-"""Points are scikit-learn's, neighbours and analogies those that were put there, pages and pictures what they show."""
+"""Points are scikit-learn's, neighbours and analogies those that were put there, pages and figures what they show."""
 
 import json
 
