@@ -10,15 +10,13 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import PeftModel
 from transformers import AutoTokenizer, GPT2Tokenizer, OpenAIGPTTokenizer
 from transformers.tokenization_utils_base import TOKENIZER_CONFIG_FILE
 from transformers.utils import CONFIG_NAME
 
-from .adapters import adapted_config, base_folder, load_adapter, merge_adapter
 from .conversion.release import load_release, read_release, release_config
 from .conversion.sources import KINDS, NEW_ROWS, lacks_special_tokens, recognise
 from .conversion.stock import STOCK_CONFIGS
@@ -29,6 +27,9 @@ from .hub.downloads import local_folder
 from .model.configuration_gpt import GPTConfig
 from .model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from .model.tokenization_gpt import GPTTokenizer
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 # One of them is in the folder of every tokenizer, the second a stock model's.
 _VOCABULARIES = ("tokenizer.json", "vocab.json")
@@ -67,6 +68,8 @@ class Source:
         if self.kind == "tf-release":
             return release_config(read_release(self.folder), n_head=n_head, **changes)
         if self.kind == "adapter":
+            from .adapters import adapted_config
+
             return GPTConfig.from_dict(adapted_config(self.folder).to_dict(), **changes)
         return GPTConfig.from_pretrained(self.folder, **changes)
 
@@ -79,6 +82,8 @@ class Source:
         if kind == "tf-release":
             return release_tokenizer(self.folder, **settings)
         if kind == "adapter":
+            from .adapters import base_folder
+
             return Source(*base_folder(self.folder)).tokenizer(**settings)
         if not any((self.folder / name).is_file() for name in _VOCABULARIES):
             raise ValueError(f"{self.name} has no tokenizer: there is no {' and no '.join(_VOCABULARIES)} in it.")
@@ -147,11 +152,15 @@ class Source:
         model.name_or_path = model.config.name_or_path = self.name
         return model
 
-    def adapted(self, base_model: str | None = None, **kwargs: Any) -> PeftModel:
+    def adapted(self, base_model: str | None = None, **kwargs: Any) -> "PeftModel":
         """The adapter on its base model; see `hf_gpt.load_adapter`."""
+        from .adapters import load_adapter
+
         return load_adapter(self.folder, base_model, **kwargs)
 
     def _merged(self) -> GPTPreTrainedModel:
+        from .adapters import base_folder, merge_adapter
+
         base, _ = base_folder(self.folder)
         try:
             return merge_adapter(self.adapted())

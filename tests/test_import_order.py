@@ -28,6 +28,8 @@ ORDER = (
 )
 # Imports of hf_gpt's own modules inside functions: where they keep the start fast. Libraries may stand there, too.
 LATE_IMPORTS: dict[tuple[str, str], str] = {
+    ("loading", "adapters"): "peft is imported for adapters alone",
+    ("conversion.sources", "adapters"): "the same",
     ("commands", "files.formats"): "the list of commands, and a mistyped one, are answered without numpy and torch",
 }
 MODULES = {

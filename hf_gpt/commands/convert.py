@@ -16,7 +16,7 @@ from pathlib import Path
 from ..conversion.sources import KINDS, SourceOptions, read_checkpoint
 from ..conversion.targets import FORMATS, SPECIAL_TOKENS_CHOICES, write_checkpoint, write_folder
 from ..files import check_empty, flag, output_folder
-from ..training.arguments import check_ranges
+from ..files.ranges import check_ranges
 from . import command, parse_arguments
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from transformers import GenerationConfig
 
-from ..adapters import base_folder, load_adapter, merge_adapter
 from ..files import flag, listing, progress, read_json, read_tensors, reading
 from ..files.weights import misfits
 from ..hub.checks import check_config, stock_type
@@ -155,6 +154,8 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
     path = locate(source)
     kind = recognise(path)
     if kind == "adapter":
+        from ..adapters import base_folder
+
         name, base = base_folder(path, options.base_model)
         options = replace(options, base_model=str(base))
     if options.n_head is not None and kind not in ("tf-release", "best-params"):
@@ -240,6 +241,8 @@ def _read_best_params(path: Path, options: SourceOptions) -> Checkpoint:
 
 
 def _read_adapter(path: Path, options: SourceOptions) -> Checkpoint:
+    from ..adapters import load_adapter, merge_adapter
+
     model = merge_adapter(load_adapter(path, base_model=options.base_model, dtype="auto"))
     head = next(head for head, model_class in HEADS.items() if type(model) is model_class)
     return Checkpoint("adapter", model.config, head, own_parameters(model.state_dict(), model.config))

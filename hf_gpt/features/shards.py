@@ -36,11 +36,11 @@ from ..files import (
     write_json,
     write_text,
 )
+from ..files.ranges import check_ranges
 from ..loading import NamesModel, Source, load_tokenizer
 from ..model.modeling_gpt import GPTModel
 from ..tasks.formats import field_of, read_by_suffix, read_text
 from ..tasks.load import cached_rows
-from ..training.arguments import check_ranges
 from . import (
     TOKEN_COLUMNS,
     WORD_COLUMNS,

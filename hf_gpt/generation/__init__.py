@@ -14,10 +14,10 @@ from transformers.utils import GENERATION_CONFIG_NAME
 
 from ..conversion.tokenizers import check_ids
 from ..files import flag, read_json, reading, write_json, write_text
+from ..files.ranges import check_ranges
 from ..loading import NamesModel
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
-from ..training.arguments import check_ranges
 
 # Of a generation configuration, whose own check looks at their values only.
 _NUMBERS = {"max_length", "max_new_tokens", "min_length", "no_repeat_ngram_size", "num_beams", "num_return_sequences"}

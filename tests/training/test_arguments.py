@@ -13,7 +13,8 @@ from hf_gpt.commands.inspect_text import InspectArguments
 from hf_gpt.commands.perplexity import PerplexityArguments
 from hf_gpt.evaluation import EvaluationArguments
 from hf_gpt.features.shards import FeatureArguments
-from hf_gpt.training.arguments import RANGES, DataArguments, FineTuningArguments, ModelArguments, on_precision
+from hf_gpt.files.ranges import RANGES
+from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments, on_precision
 from hf_gpt.training.pretraining import PretrainingArguments, ShapeArguments, TextArguments
 
 COMMANDS = {
