@@ -365,7 +365,7 @@ class GPTModel(GPTPreTrainedModel):
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give either input_ids or inputs_embeds.")
-        check_inputs(self, kwargs, subtree_end, attention_mask, past_key_values)
+        check_inputs(self, subtree_end, attention_mask, past_key_values)
         # Positions that were given may tell packed sequences, which transformers looks for where there is no cache.
         given_positions = position_ids
         tokens = input_ids if input_ids is not None else inputs_embeds[..., 0]  # (batch, length)
@@ -926,14 +926,9 @@ def check_labels(config: GPTConfig, labels: torch.Tensor) -> None:
             )
 
 
-def check_inputs(model: GPTModel, flags: dict, subtree_end, attention_mask, past_key_values) -> None:
-    """Raise a `ValueError` for what does not go together: inputs, `flags` such as `output_attentions`, settings."""
+def check_inputs(model: GPTModel, subtree_end, attention_mask, past_key_values) -> None:
+    """Raise a `ValueError` for inputs that do not go together, or not with the settings of the model."""
     config, implementation = model.config, model.config._attn_implementation
-    if flags.get("output_attentions") and any(name in implementation for name in ("sdpa", "flex", "flash")):
-        raise ValueError(
-            f"{implementation} attention returns no probabilities: for output_attentions load the model with "
-            'attn_implementation="eager", or call model.set_attn_implementation("eager").'
-        )
     if past_key_values is not None and model.training and model.gradient_checkpointing:
         raise ValueError("Keys and values of a cache, such as a prefix, do not go with gradient checkpointing.")
     if subtree_end is None:

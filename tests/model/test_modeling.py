@@ -577,11 +577,6 @@ def test_trees_behind_a_cache(tiny_model, attention):
         assert_close(found[list(tree.path(number))], expected)
 
 
-def test_attentions_need_eager_attention(tiny_model):
-    with pytest.raises(ValueError, match=r'sdpa attention returns no probabilities.*attn_implementation="eager"'):
-        tiny_model(GPTForCausalLM)(IDS, output_attentions=True)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 @torch.no_grad()
 def test_half_precision(tiny_model, attention, dtype):
