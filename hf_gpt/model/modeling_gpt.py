@@ -236,7 +236,7 @@ class GPTPreTrainedModel(PreTrainedModel):
             initialization.ones_(module.gamma)
 
     def save_pretrained(self, save_directory, is_main_process: bool = True, **kwargs) -> None:
-        """As transformers does; generation settings stand beside every head, for the language model within."""
+        """As transformers does; generation settings are saved with every head, for the language model within."""
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         if is_main_process and not self.can_generate():
             settings = getattr(self, "generation_config", None) or default_generation_config(self.config)
@@ -274,7 +274,7 @@ class GPTPreTrainedModel(PreTrainedModel):
                 before; by default the token to the left.
             rows (`torch.Tensor` of shape `(vocabulary, n_embd)`, *optional*): output matrix, by default that of the
                 model, else the token embedding.
-            excluded (`Sequence[int]`, *optional*): rows left out of the softmax beside that of padding.
+            excluded (`Sequence[int]`, *optional*): rows left out of the softmax besides that of padding.
         """
         batch, length = targets.shape
         row, column = weights.nonzero(as_tuple=True)  # (targets,) each
@@ -560,7 +560,7 @@ class GPTTaskModel(GPTPreTrainedModel):
     score_width: int | None = None
     # Whether every token has a score where `classify_index` is not given, and a label, as words have.
     scores_tokens = reads_words = False
-    # Small, and drawn anew for a task: quantisers leave them alone, and in half precision they stay whole.
+    # Small, and newly initialized for a task: quantisers leave them alone, and in half precision they stay whole.
     _keep_in_fp32_modules = ["score"]
 
     def __init__(self, config: GPTConfig):
@@ -614,7 +614,8 @@ class GPTTaskModel(GPTPreTrainedModel):
                 of the right choice or class, a number (regression, ordinal), one 0 or 1 per label (multi-label), or
                 the class of each word; -100: none.
             past_key_values (`Cache`, *optional*): keys and values of tokens before all others, such as a prefix;
-                `attention_mask` then begins with these. There is no `use_cache`: none are returned.
+                `attention_mask` then begins with these.
+            use_cache (`bool`, *optional*): of no effect, as no keys and values are returned; other tools pass it.
             return_lm_loss (`bool`, *optional*, defaults to `self.training`): compute the language-model term.
             num_items_in_batch (`int`, *optional*): number of labels over which both losses are averaged, where a
                 batch is a part of a larger one; by default those of this batch.

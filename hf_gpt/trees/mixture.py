@@ -9,7 +9,7 @@ from torch.utils.data import Sampler
 
 from .collators import LengthGroupedSampler, PaddedDataset, TokenTreeCollator
 
-# Beside seed and epoch, what a random order is for; the one of a task's rows (`LengthGroupedSampler`) has none.
+# Besides seed and epoch, what a random order is for; the one of a task's rows (`LengthGroupedSampler`) has none.
 _ORDER_OF_TASKS, _ROWS_OF_EPOCH = 1, 2
 
 

@@ -52,12 +52,12 @@ def fit_longest_first(
     """
     Cut only what does not fit, from the end of the longer side; see `fit_half` for arguments and result.
 
-    The first side is the same for all choices: it leaves room for the longest of them, up to half the sequence.
+    The first side is the same for all choices: it leaves space for the longest of them, up to half the sequence.
     """
-    room = max_length - 3
+    space = max_length - 3
     longest = max(len(second) for second in seconds)
-    for_second = min(longest, max(room // 2, room - len(first) - len(tail)))
-    for_first = room - for_second
+    for_second = min(longest, max(space // 2, space - len(first) - len(tail)))
+    for_first = space - for_second
     tail = list(tail[:for_first])
     return [*first[: for_first - len(tail)], *tail], [list(second[:for_second]) for second in seconds]
 
@@ -109,9 +109,9 @@ def question_answering_paths(
 
 def _windows(before: Ids, tokens: Ids, special: SpecialIds, max_length: int) -> list[list[int]]:
     """Windows of a text behind what stands before each of them, every one half a window behind the last."""
-    room = max_length - len(before) - 1
-    starts = range(0, max(1, len(tokens) - room + room // 2), room // 2)
-    return [[*before, *tokens[start : start + room], special.classify] for start in starts]
+    space = max_length - len(before) - 1
+    starts = range(0, max(1, len(tokens) - space + space // 2), space // 2)
+    return [[*before, *tokens[start : start + space], special.classify] for start in starts]
 
 
 def _places(tree: TokenTree, before: int) -> list[int]:

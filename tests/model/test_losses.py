@@ -45,15 +45,6 @@ def assert_same(found, expected, leaves, **tolerance):
         torch.testing.assert_close(ours, theirs, **tolerance)
 
 
-@pytest.mark.parametrize("chunk_size", [1, 4, 9, 100, None])
-@pytest.mark.parametrize("excluded_row", [None, 0, 3, ROWS - 1])
-def test_equals_plain_computation(excluded_row, chunk_size):
-    inputs = example(excluded_row=excluded_row)
-    found = linear_cross_entropy(*inputs, as_list(excluded_row), chunk_size=chunk_size)
-    assert found.shape == ()
-    assert_same(found, plain(*inputs, excluded_row), inputs[:2])
-
-
 @settings(max_examples=40)
 @given(
     st.integers(0, 40),
@@ -70,14 +61,6 @@ def test_any_number_of_targets_and_chunks(targets, chunk_size, excluded_row, see
         rtol=1e-10,
         atol=1e-10,
     )
-
-
-def test_many_targets_of_one_row():
-    hidden, rows, targets, weights = example(500)
-    targets.fill_(2)
-    inputs = (hidden, rows, targets, weights)
-    found = linear_cross_entropy(*inputs, chunk_size=64)
-    assert_same(found, plain(*inputs), inputs[:2], rtol=1e-4, atol=1e-4)
 
 
 @settings(max_examples=40)
@@ -146,15 +129,6 @@ def test_nothing_to_differentiate():
     torch.testing.assert_close(frozen, expected.detach())
 
 
-def test_no_targets():
-    hidden, rows, targets, weights = example(0)
-    loss = linear_cross_entropy(hidden, rows, targets, weights)
-    assert loss.item() == 0
-    loss.backward()
-    assert hidden.grad.shape == (0, WIDTH)
-    assert torch.equal(rows.grad, torch.zeros(ROWS, WIDTH))
-
-
 def test_weights_may_be_booleans():
     hidden, rows, targets, _ = example()
     weights = torch.tensor([True, False] * 4 + [True])
@@ -177,14 +151,6 @@ def test_there_is_no_second_derivative():
     (gradient,) = torch.autograd.grad(loss**2, hidden, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()
-
-
-def test_large_logits_stay_finite():
-    hidden, rows, targets, weights = example()
-    with torch.no_grad():
-        hidden.mul_(1e4)
-    inputs = (hidden, rows, targets, weights)
-    assert_same(linear_cross_entropy(*inputs), plain(*inputs), inputs[:2], rtol=1e-4, atol=1e-3)
 
 
 def test_holds_the_logits_of_one_chunk(monkeypatch):
@@ -285,3 +251,11 @@ def test_smoothed_choices_of_which_some_are_absent():
 def test_what_cannot_be_smoothed(problem):
     with pytest.raises(ValueError, match=f"one class or choice is right, not in {problem}"):
         classification_loss(torch.randn(2, 3), torch.zeros(2, 3), problem, 0.1)
+
+
+def test_large_logits_stay_finite():
+    hidden, rows, targets, weights = example()
+    with torch.no_grad():
+        hidden.mul_(1e4)
+    inputs = (hidden, rows, targets, weights)
+    assert_same(linear_cross_entropy(*inputs), plain(*inputs), inputs[:2], rtol=1e-4, atol=1e-3)

@@ -220,39 +220,6 @@ def test_generation_from_a_left_padded_batch(tiny_model):
         assert row[ids.shape[1] :].tolist() == greedy(model, torch.tensor([sequence]), 5)[0, len(sequence) :].tolist()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"num_beams": 3},
-        {"do_sample": True, "top_k": 0, "temperature": 3.0},
-        {"num_return_sequences": 4, "do_sample": True},
-    ],
-    ids=["beams", "sampling", "several"],
-)
-@torch.no_grad()
-def test_other_generation(tiny_model, arguments):
-    model = tiny_model(GPTForCausalLM)
-    found = model.generate(IDS, max_new_tokens=8, **{"do_sample": False, **arguments})
-    copies = arguments.get("num_return_sequences", 1)
-    assert found.shape == (2 * copies, IDS.shape[1] + 8)
-    assert torch.equal(found[:, : IDS.shape[1]], IDS.repeat_interleave(copies, 0))
-    assert not found.eq(PAD).any()
-
-
-@torch.no_grad()
-def test_beam_search_finds_what_greedy_search_misses(tiny_model):
-    """The best of several beams is at least as likely as the greedy text."""
-    model = tiny_model(GPTForCausalLM)
-    start = IDS.shape[1]
-
-    def log_probability(ids):
-        scores = model(ids[:, :-1]).logits.log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
-        return scores[:, start - 1 :].sum(-1)
-
-    beams = model.generate(IDS, do_sample=False, num_beams=8, max_new_tokens=3)
-    assert (log_probability(beams) >= log_probability(greedy(model, IDS, 3)) - 1e-5).all()
-
-
 @torch.no_grad()
 def test_generation_past_the_context_says_so(tiny_model):
     model = tiny_model(GPTForCausalLM, n_positions=8)
@@ -301,15 +268,6 @@ def test_embeddings_instead_of_ids(tiny_model):
     assert_close(model(inputs_embeds=embeddings).logits, model(IDS).logits)
     generated = model.generate(inputs_embeds=embeddings, do_sample=False, max_new_tokens=3)
     assert torch.equal(generated, greedy(model, IDS, 3)[:, IDS.shape[1] :])
-
-
-@torch.no_grad()
-def test_tuples_instead_of_outputs(tiny_model):
-    model = tiny_model(GPTForCausalLM)
-    expected = model(IDS, labels=IDS, use_cache=False)
-    loss, logits = model(IDS, labels=IDS, use_cache=False, return_dict=False)
-    assert torch.equal(loss, expected.loss)
-    assert torch.equal(logits, expected.logits)
 
 
 def count_calls(module):
@@ -590,3 +548,31 @@ def test_half_precision(tiny_model, attention, dtype):
     torch.testing.assert_close(
         found.float()[..., :PAD][mask.bool()], expected[..., :PAD][mask.bool()], rtol=0.1, atol=0.3
     )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"num_beams": 3},
+        {"do_sample": True, "top_k": 0, "temperature": 3.0},
+        {"num_return_sequences": 4, "do_sample": True},
+    ],
+    ids=["beams", "sampling", "several"],
+)
+@torch.no_grad()
+def test_other_generation(tiny_model, arguments):
+    model = tiny_model(GPTForCausalLM)
+    found = model.generate(IDS, max_new_tokens=8, **{"do_sample": False, **arguments})
+    copies = arguments.get("num_return_sequences", 1)
+    assert found.shape == (2 * copies, IDS.shape[1] + 8)
+    assert torch.equal(found[:, : IDS.shape[1]], IDS.repeat_interleave(copies, 0))
+    assert not found.eq(PAD).any()
+
+
+@torch.no_grad()
+def test_tuples_instead_of_outputs(tiny_model):
+    model = tiny_model(GPTForCausalLM)
+    expected = model(IDS, labels=IDS, use_cache=False)
+    loss, logits = model(IDS, labels=IDS, use_cache=False, return_dict=False)
+    assert torch.equal(loss, expected.loss)
+    assert torch.equal(logits, expected.logits)

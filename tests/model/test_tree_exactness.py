@@ -220,7 +220,7 @@ def test_similarity_adds_both_orders(tiny_model, attention, batch, share_limit):
 
 
 def test_an_absent_path_adds_nothing(tiny_model):
-    """A text of one path beside a pair of two."""
+    """A text of one path next to a pair of two."""
     model = tiny_model(GPTForSequenceClassification, num_labels=2)
     batch = [[[START, 1, 2, CLASSIFY]], choice_paths([3], [[4]]) + choice_paths([4], [[3]])]
     assert_joint_equal(model, tree_inputs(batch, [1, 0]), batch, torch.tensor([1, 0]))
