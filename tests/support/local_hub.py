@@ -44,8 +44,7 @@ class Fault:
         method (`str`): of the requests.
         path (`str`): regular expression that their path holds.
         kind (`str`): `error` (answers `status`), `cut` (the connection ends in the middle of the body, of the request
-            for PUT and of the answer for GET), `drop` (it ends before the answer), `hang` (so does it, but `seconds`
-            later), `corrupt` (other bytes, as many as announced).
+            for PUT and of the answer for GET), `drop` (it ends before the answer).
         times (`int`): how many requests.
     """
 
@@ -54,12 +53,11 @@ class Fault:
     kind: str
     times: int = 1
     status: int = 500
-    seconds: float = 3.0
 
 
 @dataclass(frozen=True)
 class Blob:
-    """A file's content; `lfs` files are told by their SHA-256, others by git's hash."""
+    """A file's content; `lfs` files are known by their SHA-256, others by git's hash."""
 
     data: bytes
     lfs: bool = False
@@ -119,16 +117,13 @@ class LocalHub:
 
     Args:
         port (`int`, *optional*): by default a free one.
-        part_size (`int`, *optional*): large files are sent in parts of so many bytes.
     """
 
-    def __init__(self, port: int = 0, part_size: int | None = None):
+    def __init__(self, port: int = 0):
         self.repositories: dict[tuple[str, str], Repository] = {}
         self.objects: dict[str, bytes] = {}
-        self.parts: dict[tuple[str, int], bytes] = {}
         self.faults: list[Fault] = []
         self.requests: list[str] = []
-        self.part_size = part_size
         self.lock = threading.RLock()
         self.server = ThreadingHTTPServer(("127.0.0.1", port), type("BoundHandler", (Handler,), {"hub": self}))
         self.server.daemon_threads = True
@@ -203,8 +198,7 @@ class Handler(BaseHTTPRequestHandler):
             self.rfile.read(int(self.headers.get("Content-Length") or 4096) // 2)
             return self._hang_up()
         body = self._body()
-        if kind in ("drop", "hang"):
-            time.sleep(self.fault.seconds if kind == "hang" else 0)
+        if kind == "drop":
             return self._hang_up()
         try:
             if kind == "error":
@@ -247,8 +241,6 @@ class Handler(BaseHTTPRequestHandler):
         kind = self.fault.kind if self.fault and status < 300 else None
         if self.command == "HEAD":
             return
-        if kind == "corrupt":
-            data = bytes(byte ^ 1 for byte in data)
         self.wfile.write(data[: len(data) // 2] if kind == "cut" else data)
         if kind == "cut":
             self._hang_up()
@@ -332,11 +324,7 @@ class Handler(BaseHTTPRequestHandler):
         answers = []
         for wanted in json.loads(body)["objects"]:
             url = f"{self.hub.endpoint}/lfs/{wanted['oid']}"
-            upload, size = {"href": url}, self.hub.part_size
-            if size and wanted["size"] > size:
-                parts = {f"{number + 1:05d}": f"{url}/{number}" for number in range(-(-wanted["size"] // size))}
-                upload = {"href": f"{url}/complete", "header": {"chunk_size": str(size), **parts}}
-            actions = {"upload": upload, "verify": {"href": f"{url}/verify"}}
+            actions = {"upload": {"href": url}, "verify": {"href": f"{url}/verify"}}
             known = wanted["oid"] in self.hub.objects
             answers.append({**wanted, **({} if known else {"actions": actions})})
         return {"transfer": "basic", "objects": answers}
@@ -346,14 +334,6 @@ class Handler(BaseHTTPRequestHandler):
             raise Refusal(400, "the content does not have the hash that was announced")
         self.hub.objects[oid] = body
         return {}
-
-    def upload_part(self, body: bytes, oid: str, number: str) -> None:
-        self.hub.parts[oid, int(number)] = body
-        self.send(b"", ETag=f'"{number}"')
-
-    def complete(self, body: bytes, oid: str) -> Any:
-        numbers = sorted(number for known, number in self.hub.parts if known == oid)
-        return self.upload(b"".join(self.hub.parts[oid, number] for number in numbers), oid)
 
     def verify(self, body: bytes, oid: str) -> Any:
         if len(self.hub.objects.get(oid, b"")) != json.loads(body)["size"]:
@@ -449,8 +429,6 @@ ROUTES = [
     ("POST", "/api/repos/create", "create"),
     ("POST", "/api/validate-yaml", "validate_yaml"),
     ("PUT", "/lfs/(?P<oid>[0-9a-f]{64})", "upload"),
-    ("PUT", r"/lfs/(?P<oid>[0-9a-f]{64})/(?P<number>\d+)", "upload_part"),
-    ("POST", "/lfs/(?P<oid>[0-9a-f]{64})/complete", "complete"),
     ("POST", "/lfs/(?P<oid>[0-9a-f]{64})/verify", "verify"),
     ("POST", rf"{REPOSITORY}\.git/info/lfs/objects/batch", "batch"),
     ("POST", f"{_API}/preupload/(?P<revision>.+)", "preupload"),
