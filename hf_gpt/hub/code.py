@@ -61,8 +61,4 @@ def add_code(folder: Path) -> None:
 
 
 def register_for_hub() -> None:
-    """
-    From here on, `save_pretrained` and `push_to_hub` of our tokenizers write their code, too, as those of our models
-    and configurations always do (`register_for_auto_class` of transformers).
-    """
-    GPTTokenizer.register_for_auto_class()
+    """Does nothing: `save_pretrained` of our models, configurations and tokenizers writes their code by itself."""
