@@ -190,13 +190,3 @@ def interval_record(values: np.ndarray) -> dict[str, Any]:
 def interval_text(row: Mapping[str, float], name: str = "mean", form: str = ".3f") -> str:
     """A number of a row with its interval, `low` to `high`."""
     return f"{row[name]:{form}} ({row['low']:{form}} to {row['high']:{form}})"
-
-
-def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows with the same names as columns: numbers to the right, fractions with three digits."""
-    cells = [[f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
-    widths = [max(map(len, column)) for column in zip(rows[0], *cells, strict=True)]
-    left = [isinstance(value, str) for value in rows[0].values()]
-    for line in ([*rows[0]], *cells):
-        parts = zip(line, widths, left, strict=True)
-        print("  ".join(f"{cell:{'<' if is_left else '>'}{width}}" for cell, width, is_left in parts).rstrip())

@@ -26,7 +26,7 @@ from typing import Any
 from transformers import TextStreamer
 
 from ..files import flag
-from ..generation import ReadingArguments, encode
+from ..generation import ReadingArguments, encode, print_table
 from ..generation.comparison import compare, passages
 from ..generation.scoring import perplexity, read_lines
 from ..generation.strategies import Continuation, continue_prompts, mean_log_probability, strategies
@@ -124,7 +124,7 @@ def main() -> None:
         _print_side_by_side([tokenizer.decode(prompt) for prompt in prompts], results)
     if args.compare:
         record["comparison"] = _comparison(model, human, results)
-        _print_comparison(record["comparison"])
+        print_table(record["comparison"])
     if args.output_file:
         written = [
             {"strategy": name, "continuations": [{key: getattr(each, key) for key in _WRITTEN} for each in continued]}
@@ -186,12 +186,3 @@ def _print_side_by_side(prompts: list[str], results: dict[str, list[Continuation
                     f"4-grams {each.repetition:.0%}]"
                 )
         print()
-
-
-def _print_comparison(rows: list[dict[str, Any]]) -> None:
-    columns, width = [name for name in rows[0] if name != "of"], max(len(row["of"]) for row in rows)
-    print(f"{'':{width}}  {'  '.join(f'{name:>11}' for name in columns)}")
-    for row in rows:
-        cells = (row[name] for name in columns)
-        shown = ("-" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in cells)
-        print(f"{row['of']:{width}}  {'  '.join(f'{cell:>11}' for cell in shown)}")

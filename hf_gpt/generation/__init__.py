@@ -3,7 +3,7 @@ A language model read as one: texts measured (`scoring`), looked at position by 
 several strategies side by side (`strategies`), and what was generated compared with human text (`comparison`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -117,3 +117,19 @@ def check_one_of(**inputs: object) -> None:
         *first, last = (f"--{name}" for name in inputs)
         together = f", not {' and '.join(given)} together" if given else ""
         raise ValueError(f"Give {', '.join(first)} or {last}{together}.")
+
+
+def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows with the same names as columns: numbers to the right, fractions with three digits, `None` as -."""
+    cells = [
+        [
+            "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+            for value in row.values()
+        ]
+        for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(rows[0], *cells, strict=True)]
+    left = [isinstance(value, str) for value in rows[0].values()]
+    for line in ([*rows[0]], *cells):
+        parts = zip(line, widths, left, strict=True)
+        print("  ".join(f"{cell:{'<' if is_left else '>'}{width}}" for cell, width, is_left in parts).rstrip())

@@ -19,10 +19,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ...analysis import AnalysisArguments, print_table, with_random_weights
+from ...analysis import AnalysisArguments, with_random_weights
 from ...analysis.agreement import accuracies, agreement_pairs, read_sets, score_pairs
 from ...analysis.figures import shares_figure
 from ...files import flag, write_json
+from ...generation import print_table
 from ...generation.scoring import BEGINNINGS
 
 

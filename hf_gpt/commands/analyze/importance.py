@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ...analysis import AnalysisArguments, Example, print_table
+from ...analysis import AnalysisArguments, Example
 from ...analysis.figures import curves_figure
 from ...analysis.importance import (
     METHODS,
@@ -40,6 +40,7 @@ from ...analysis.importance import (
 )
 from ...analysis.pages import terminal_text, write_coloured
 from ...files import flag, write_json
+from ...generation import print_table
 from ...model.modeling_gpt import (
     GPTForCausalLM,
     GPTForMultipleChoice,

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...analysis import AnalysisArguments, interval_record, interval_text, mean_intervals, print_table, words_of
+from ...analysis import AnalysisArguments, interval_record, interval_text, mean_intervals, words_of
 from ...analysis.figures import guesses_figure, statistics_figure
 from ...analysis.lens import STATISTICS, lens, lens_statistics
 from ...analysis.pages import write_page
 from ...files import flag
+from ...generation import print_table
 from ...model.modeling_gpt import GPTForCausalLM
 from ...model.tokenization_gpt import GPTTokenizer
 

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ...analysis import AnalysisArguments, interval_text, print_table, probing, read_examples, with_random_weights
+from ...analysis import AnalysisArguments, interval_text, probing, read_examples, with_random_weights
 from ...analysis.figures import grid_figure, probes_figure
 from ...files import flag
+from ...generation import print_table
 from ...model.modeling_gpt import GPTModel, GPTPreTrainedModel
 from ...model.tokenization_gpt import GPTTokenizer
 
