@@ -13,28 +13,9 @@ from hf_gpt.trees.transforms import InputTransform, SpecialIds
 from ..support.formats import FORMATS
 from ..support.golden import REPOSITORY
 from ..support.task_files import write
+from .test_publishers import REAL
 
 pytestmark = pytest.mark.usefixtures("own_datasets_cache")
-
-REAL_FOLDERS = {
-    "trec": "trec6",
-    "cola": "cola",
-    "imdb": "imdb",
-    "ag_news": "ag_news",
-    "snli": "snli",
-    "mnli": "mnli",
-    "qnli": "qnli",
-    "scitail": "scitail",
-    "rte": "rte",
-    "stsb": "stsb",
-    "copa": "copa",
-    "arc_easy": "arc",
-    "arc_challenge": "arc",
-    "commonsenseqa": "commonsenseqa",
-    "swag": "swag",
-    "hellaswag": "hellaswag",
-    "codah": "codah",
-}
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +58,9 @@ def test_every_format(name, tokenizer, tmp_path):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("name", REAL_FOLDERS)
+@pytest.mark.parametrize("name", REAL)
 def test_real_rows(name, tokenizer, real_folder):
-    data = load_task(name, real_folder(REAL_FOLDERS[name]), splits=["train"])
+    data = load_task(name, real_folder(REAL[name][0]), splits=["train"])
     rows = data.splits["train"]
     some = rows.select(range(0, len(rows), max(1, len(rows) // 20)))
     for rule in ("half", "longest_first"):
