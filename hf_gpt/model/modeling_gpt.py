@@ -945,10 +945,8 @@ def check_inputs(model: GPTModel, subtree_end, attention_mask, past_key_values) 
                 "by one (share_prefix=False)."
             )
     if "flash" in implementation:
-        raise ValueError(
-            f"Branching token trees need a masked attention, which {implementation} is not: "
-            'load the model with attn_implementation="sdpa", "flex_attention" or "eager".'
-        )
+        instead = 'load the model with attn_implementation="sdpa", "flex_attention" or "eager".'
+        raise ValueError(f"Branching token trees need a masked attention, which {implementation} is not: {instead}")
 
 
 def check_bidirectional(config: GPTConfig, attention_mask, subtree_end, classify_index, return_lm_loss: bool) -> None:
@@ -980,9 +978,8 @@ def token_positions(config, position_ids, tokens, attention_mask, subtree_end, p
     if needed <= config.n_positions and position_ids.device.type == "cpu" and not torch.compiler.is_compiling():
         needed = int(position_ids.max()) + 1 if position_ids.numel() else 0
     if needed > config.n_positions:
-        raise ValueError(
-            f"A sequence of {needed} tokens is longer than the context of {config.n_positions}: truncate it."
-        )
+        limit = f"the context of {config.n_positions}: truncate it."
+        raise ValueError(f"A sequence of {needed} tokens is longer than {limit}")
     return position_ids
 
 
@@ -993,12 +990,8 @@ def attention_mask_of(
     What the attention implementation takes: tokens see their own sequence, of a tree their ancestors (and, where
     `config.is_causal` is false, their descendants). `position_ids` are those that were given, or `None`.
     """
-    arguments = {
-        "config": config,
-        "inputs_embeds": hidden_states,
-        "attention_mask": attention_mask,
-        "past_key_values": past_key_values,
-    }
+    arguments = {"config": config, "inputs_embeds": hidden_states, "attention_mask": attention_mask}
+    arguments["past_key_values"] = past_key_values
     if subtree_end is None and config.is_causal:
         return create_causal_mask(**arguments, position_ids=position_ids)
     if subtree_end is None:
@@ -1028,9 +1021,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         output, weights, total = rows.to(dtype), weights.to(accumulate), hidden.new_zeros((), dtype=accumulate)
         needed = [with_grad and needs_grad for needs_grad in ctx.needs_input_grad[:2]]
-        grad_hidden, grad_rows = (
-            torch.zeros_like(x) if n else None for x, n in zip((hidden, rows), needed, strict=True)
-        )
+        grad_hidden, grad_rows = torch.zeros_like(hidden) if needed[0] else None, None
+        if needed[1]:
+            grad_rows = torch.zeros_like(rows)
         most = chunk_size or max(64, _CHUNK_ELEMENTS.get(device, 2**24) // len(rows))
         if device == "cpu" and dtype.itemsize < rows.dtype.itemsize:
             most *= 4  # what a chunk adds to the gradient is converted, the whole matrix

@@ -14,9 +14,7 @@ EXCEPTIONS = {
         ".*::test_save_load": "task heads save generation settings, too: for the language model within",
     },
     "transformers_tokenizer": {
-        ".*::test_tokenizer_initialization_with_conflicting_key": (
-            "what is wrong in a tokenizer's files is a ValueError that names them, not an AttributeError"
-        ),
+        ".*::test_tokenizer_store_full_signature": "the rules of words are a file of the tokenizer, not a setting",
         ".*::test_tokenize_special_tokens": "the names of special tokens in a text are text (split_special_tokens)",
         ".*::test_training_new_tokenizer(_with_special_tokens_change)?": (
             "a vocabulary is learnt by scripts/train_tokenizer.py"
