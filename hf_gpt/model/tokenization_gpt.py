@@ -231,15 +231,18 @@ def align(text: str, words: str) -> list[tuple[int, int]]:
     Where the characters of a text's words, as `WordSplitter` shows them, come from: of each the start and the end of
     its origin in the text; the spaces between words have an empty one.
     """
-    visible, newlines, newline = [], [], None
-    for character, start, end in _fixed_characters(text):
-        if character == "\n":
-            newline = (newline[0] if newline else start, end)
-        elif not character.isspace():
-            if newline and visible:
-                newlines.append(newline)
-            newline = None
-            visible.extend([(start, end)] * len(character.translate(PLAIN_CHARACTERS).lower()))
+    visible, newlines, newline, base = [], [], None, 0
+    for before, after in fixed_lines(text):
+        for character, (start, end) in zip(after, _origins(before, after), strict=True):
+            if character == "\n":
+                newline = (newline[0] if newline else base + start, base + end)
+            elif not character.isspace():
+                if newline and visible:
+                    newlines.append(newline)
+                newline = None
+                shown = character.translate(PLAIN_CHARACTERS).lower()
+                visible.extend([(base + start, base + end)] * len(shown))
+        base += len(before)
     visible, newlines, origins = iter(visible), iter(newlines), []
     for character in words:
         if character == " ":
@@ -249,18 +252,9 @@ def align(text: str, words: str) -> list[tuple[int, int]]:
     return origins
 
 
-def _fixed_characters(text: str) -> Iterator[tuple[str, int, int]]:
-    base = 0
-    for before, after in fixed_lines(text):
-        if before == after or straighten(before) == after:
-            yield from ((character, base + index, base + index + 1) for index, character in enumerate(after))
-        else:
-            for character, (start, end) in zip(after, _origins(before, after), strict=True):
-                yield character, base + start, base + end
-        base += len(before)
-
-
 def _origins(before: str, after: str) -> list[tuple[int, int]]:
+    if straighten(before) == after:
+        return [(index, index + 1) for index in range(len(after))]
     # First whole words, then the characters of the words that differ: fast on long lines.
     origins = []
     words_before, words_after = (re.findall(r"\s*\S+|\s+$", side) for side in (before, after))
@@ -336,13 +330,11 @@ def _with_masks_hidden(text: str, mask: str | None) -> tuple[str, str]:
     """A text with a made-up word, as long as the mask and split as words are, for each mask; that word, or none."""
     if mask is None or mask not in text:
         return text, ""
-    letters = itertools.cycle("zqxjkvwp")
-    made_up = "".join(itertools.islice(letters, 7 + len(mask)))
-    for start in range(8):
-        word = made_up[start : start + len(mask)]
-        if word not in text.lower():
-            return text.replace(mask, word), word
-    raise ValueError(f"A text with {mask!r} holds every made-up word that could stand for it, such as {word!r}.")
+    for letter in "qzxjvkwp":
+        made_up = letter * len(mask)
+        if made_up not in text.lower():
+            return text.replace(mask, made_up), made_up
+    raise ValueError(f"A text with {mask!r} holds every made-up word that could stand for it, such as {made_up!r}.")
 
 
 def _map_strings(function: Callable[[str], str], texts: Any) -> Any:
@@ -706,16 +698,14 @@ def _read_backend(tokenizer_file, vocab_file, merges_file, unk_token: str) -> To
             "GPTTokenizer needs a vocabulary: GPTTokenizer.from_pretrained(directory) loads a saved tokenizer, "
             "hf_gpt.conversion.tokenizers.release_tokenizer(directory) the release's files"
         )
+    if tokenizer_file is None:
+        return _new_backend(*models.BPE.read_file(str(vocab_file), str(merges_file)), unk_token)
     try:
-        if tokenizer_file is None:
-            return _new_backend(*models.BPE.read_file(str(vocab_file), str(merges_file)), unk_token)
         backend = Tokenizer.from_file(str(tokenizer_file))
-    except BaseException as error:  # the library raises no other kind than Exception, and panics, which are none
+    except BaseException as error:  # the library has no other kind than Exception, and panics, which are none
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
-        raise ValueError(
-            f"{tokenizer_file or vocab_file}: no tokenizer of the tokenizers library ({error})"
-        ) from error
+        raise ValueError(f"{tokenizer_file}: no tokenizer of the tokenizers library ({error})") from error
     if not isinstance(backend.model, models.BPE):
         raise ValueError(f"{tokenizer_file}: expected a BPE, found {type(backend.model).__name__}")
     return backend
@@ -739,7 +729,7 @@ def _sequences_of(text: Any, text_pair: Any, is_split_into_words: bool) -> Seque
         return [text, text_pair]
     if is_split_into_words:
         return text if text and isinstance(text[0], (list, tuple)) else [text]
-    return [text] if isinstance(text, str) else text
+    return [text] if isinstance(text, str) else text  # a text, or a pair of texts
 
 
 # So that `save_pretrained` writes this file and its place in `auto_map`, too.
