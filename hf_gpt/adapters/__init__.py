@@ -39,7 +39,7 @@ from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS
 from .methods import BitFitConfig, HoulsbyConfig
 
-# The head of the task models: drawn anew for a task, so it is trained and saved whole.
+# The head of the task models: newly initialized for a task, so it is trained and saved whole.
 HEAD = "score"
 LINEAR_MODULES = ("c_attn", "c_proj", "c_fc")
 _MODEL_CLASSES = {model_class.__name__: model_class for head, model_class in HEADS.items() if head != "none"}
@@ -79,7 +79,7 @@ def adapter_config(
     """
     Settings of an adapter for a GPT model, to be given to `peft.get_peft_model`.
 
-    | method | what is trained beside the head | source |
+    | method | what is trained next to the head | source |
     |---|---|---|
     | `lora` | a product of two thin matrices for every matrix of the blocks | Hu et al. (2021) |
     | `ia3` | factors of query, key and value and of the inner feed-forward states | Liu et al. (2022) |
@@ -311,7 +311,7 @@ def load_adapter(
     except Exception as error:  # of peft, which looks at nothing: KeyError, IndexError and others
         why = " ".join(str(error).split())
         raise ValueError(
-            f"{folder}: what {constants.CONFIG_NAME} says fits neither the weights beside it nor {name} ({why})."
+            f"{folder}: what {constants.CONFIG_NAME} says fits neither the weights next to it nor {name} ({why})."
         ) from error
     adapted.register_forward_pre_hook(_check_mixed_batch, with_kwargs=True)
     return adapted

@@ -4,7 +4,7 @@ Learns a BPE vocabulary behind the release's word splitting and writes it in the
     python scripts/train_tokenizer.py --text_files books/ more_books.tar.xz --vocab_size 8000 \
         --output_dir outputs/my_tokenizer
 
-The output directory holds `encoder_bpe_8000.json` and `vocab_8000.bpe`, as the release's files are, and beside them
+The output directory holds `encoder_bpe_8000.json` and `vocab_8000.bpe`, as the release's files are, and next to them
 what `AutoTokenizer.from_pretrained` loads.
 """
 

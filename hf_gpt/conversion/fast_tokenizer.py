@@ -96,7 +96,7 @@ def disagreement(exact: GPTTokenizer, fast: PreTrainedTokenizerFast, texts: Sequ
 
 @functools.cache
 def build_normalizer() -> normalizers.Normalizer:
-    """The normalizer of an export, which makes any text lower-cased words parted by spaces or newlines."""
+    """The normalizer of an export, which makes any text lower-cased words separated by spaces or newlines."""
     rules = _SpacyRules()
     removed = [character for character in _irregular_characters() if _standardized(character) == ""]
     steps = [
@@ -308,11 +308,11 @@ class _SpacyRules:
                 lefts_of.setdefault("".join(parts[middle:]), set()).add("".join(parts[:middle]))
         several = _trie_pattern(case for case, parts in self.cases.items() if len(parts) > 1) + _END
         others = rf"{_START}(?>(?:(?!{several})\S++\s++){{1,1000}})\K"
-        parted = "|".join(
+        splits = "|".join(
             rf"(?={_escape(right)}{_END})(?<=(?:\A|\s){_trie_pattern(lefts)})"
             for right, lefts in sorted(lefts_of.items())
         )
-        return rf"{others}|(?:{_START}(?={several})|\G(?<=\S))\S{{1,16}}?\K(?:{parted})"
+        return rf"{others}|(?:{_START}(?={several})|\G(?<=\S))\S{{1,16}}?\K(?:{splits})"
 
     def infix_boundary(self) -> str:
         suspect = rf"(?=\S[a-zA-Z0-9']*+[^\sa-zA-Z0-9'])(?=\S{{2,{_LONGEST_CHUNK}}}{_END})"

@@ -223,8 +223,8 @@ def load_release(
     """
     A model from a folder of the OpenAI release, float32, in evaluation mode.
 
-    The rows of the special tokens, and a task head, are drawn anew from a normal distribution of standard deviation
-    `initializer_range`, as the release does; the row of `<pad>`, which no loss ever touches, is 0.
+    The rows of the special tokens, and a task head, are newly initialized from a normal distribution of standard
+    deviation `initializer_range`, as the release does; the row of `<pad>`, which no loss ever touches, is 0.
 
     Args:
         directory (`str` or `os.PathLike`): the release.

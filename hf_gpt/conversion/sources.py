@@ -85,8 +85,8 @@ class SourceOptions:
 
     head: str | None = flag(
         None,
-        "Head of the model, by default the source's; a new one is drawn. language-model is causal-lm without what "
-        "fine-tuning left: labels, and rows of special tokens.",
+        "Head of the model, by default the source's; another is newly initialized. language-model is causal-lm "
+        "without what fine-tuning left: labels, and rows of special tokens.",
         [*HEADS, LANGUAGE_MODEL],
     )
     n_positions: int | None = flag(None, "Context length, at most the source's.")
@@ -318,7 +318,7 @@ def _check_summary(theirs: Mapping[str, Any], path: Path) -> None:
 
 
 def _with_positions(checkpoint: Checkpoint, n_positions: int | None) -> None:
-    """Cut the context."""
+    """Shorten the context."""
     rows = checkpoint.parameters.get("embed_positions.weight")
     if n_positions is None or rows is None or n_positions == len(rows):
         return
@@ -348,13 +348,13 @@ def _with_head(checkpoint: Checkpoint, head: str, seed: int) -> None:
         drawn = torch.randn(rows, config.n_embd, generator=torch.Generator().manual_seed(seed))
         parameters["score.weight"] = (drawn * config.initializer_range).to(dtype)
         parameters["score.bias"] = torch.zeros(rows, dtype=dtype)
-        checkpoint.notes.append(f"The head {head} is drawn anew.")
+        checkpoint.notes.append(f"The head {head} is newly initialized.")
     checkpoint.head = head
 
 
 def forget_task(config: GPTConfig) -> None:
     """
-    Of a fine-tuned model, what is left when it goes on as a language model: no labels, no layers of a head, and no
+    Of a fine-tuned model, what is left when it becomes a language model: no labels, no layers of a head, and no
     probability for special tokens, which no text holds.
     """
     config.head_layers = config.problem_type = None
@@ -378,7 +378,7 @@ def _without_task(checkpoint: Checkpoint, seed: int) -> None:
             rows[row] = new.to(rows)
         checkpoint.parameters[matrix] = rows
     checkpoint.notes.append(
-        f"Left out: what fine-tuning made of the rows of {', '.join(known)}, which are drawn anew and have no "
+        f"Left out: what fine-tuning made of the rows of {', '.join(known)}, which are newly initialized and have no "
         "probability."
     )
 

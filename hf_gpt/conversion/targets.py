@@ -72,7 +72,7 @@ def write_checkpoint(
 
 
 def write_folder(output: Path, write: Callable[[Path], None]) -> None:
-    """Call `write` with an empty folder beside `output`, and give that its name when all is written."""
+    """Call `write` with an empty folder next to `output`, and give that its name when all is written."""
     temporary = output.with_name(f".{output.name}.partial")
     replaced = output.with_name(f".{output.name}.replaced")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -263,7 +263,7 @@ def _write_stock(checkpoint: Checkpoint, folder: Path, to: str, special_tokens: 
 
 def stock_config(checkpoint: Checkpoint, to: str, vocabulary: int | None) -> PreTrainedConfig:
     """
-    The stock configuration of a model, with what only hf_gpt knows beside it; `vocabulary` is the number of rows that
+    The stock configuration of a model, with what only hf_gpt knows added; `vocabulary` is the number of rows that
     are left where those of the special tokens were dropped.
     """
     config = checkpoint.config

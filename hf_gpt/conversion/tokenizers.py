@@ -76,7 +76,7 @@ def _read_merges(path: Path, vocabulary: dict[str, int]) -> list[tuple[str, str]
             continue
         pieces = tuple(line.removesuffix("\r").split(" "))
         if len(pieces) != 2 or not all(pieces):
-            raise ValueError(f"{path}, line {number}: expected two pieces parted by one space, found {line!r}")
+            raise ValueError(f"{path}, line {number}: expected two pieces separated by one space, found {line!r}")
         for piece in (*pieces, "".join(pieces)):
             if piece not in vocabulary:
                 raise ValueError(

@@ -158,7 +158,7 @@ def test_language_model_of_a_model_fine_tuned_for_no_step(build, tmp_path, conve
     fine_tuned(tmp_path / "a", tmp_path / "b", build)
     printed = converted(tmp_path / "b", tmp_path / "c", "--head", "language-model", *PLAIN)
     assert "Left out: score.bias, score.weight of the head sequence-classification." in printed
-    assert "the rows of _start_, _delimiter_, _classify_, <pad>, which are drawn anew" in printed
+    assert "the rows of _start_, _delimiter_, _classify_, <pad>, which are newly initialized" in printed
     assert_same_model(tmp_path / "a", tmp_path / "c")
     converted(tmp_path / "c", tmp_path / "d", "--to", "tf-release", *PLAIN)
     expected = {name: content for name, content in release_files(RELEASE).items() if name.startswith("params")}
@@ -385,7 +385,7 @@ def test_another_head(tmp_path, converted):
     stock_model(OpenAIGPTLMHeadModel).save_pretrained(tmp_path / "a")
     flags = ("--head", "multiple-choice", "--n_positions", 8, *PLAIN)
     printed = converted(tmp_path / "a", tmp_path / "b", *flags)
-    assert "drawn anew" in printed
+    assert "newly initialized" in printed
     model = GPTForMultipleChoice.from_pretrained(tmp_path / "b")
     assert model.score.weight.any()
     assert model.transformer.embed_positions.weight.shape == (8, WIDTH)
