@@ -42,8 +42,6 @@ OF_INSTANCES = {
 # Private attributes of others that a class of ours defines anew.
 OVERRIDDEN = {
     "argparse.HelpFormatter._format_action_invocation": "one name of a flag in the help, not its synonyms",
-    "evaluate.Metric._compute": "the interface of a metric",
-    "evaluate.Metric._info": "the interface of a metric",
     "peft.tuners.tuners_utils.BaseTuner._check_merge_allowed": "Houlsby's adapters cannot be merged",
     "peft.tuners.tuners_utils.BaseTuner._create_and_replace": "the interface of a tuner",
     "peft.tuners.tuners_utils.BaseTuner._replace_module": "our layers wrap modules that are no linear layers",

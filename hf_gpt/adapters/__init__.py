@@ -31,7 +31,7 @@ from peft.utils import ModulesToSaveWrapper, constants
 from torch import nn
 from transformers import PreTrainedModel
 
-from ..files import check_types, read_json, read_tensor_file
+from ..files import check_types, read_json, read_tensor_file, reading
 from ..files.weights import check_tensors, load_weights
 from ..hub.checks import HEAD_CONFIG, RepositoryError, adapter_problems, check_config
 from ..hub.downloads import local_folder
@@ -183,13 +183,11 @@ def adapted_config(folder: str | os.PathLike) -> GPTConfig:
             "use peft.PeftModel.from_pretrained(model, folder)."
         )
     settings = read_json(Path(path))
-    try:
+    with reading(path):
         check_config(settings, HEAD_CONFIG)
         config = GPTConfig.from_dict(settings)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    if not config.architectures or config.architectures[0] not in _MODEL_CLASSES:
-        raise ValueError(f"{path}: architectures must name one of {', '.join(_MODEL_CLASSES)}.")
+        if (config.architectures or [None])[0] not in list(_MODEL_CLASSES):
+            raise ValueError(f"architectures must name one of {', '.join(_MODEL_CLASSES)}")
     return config
 
 
