@@ -263,9 +263,9 @@ def test_gpt2_without_a_tokenizer_of_ours(files, tmp_path):
         ("pretrain_paper", {"n_positions": 512, "per_device_train_batch_size": 64, "num_train_epochs": 100}),
         (
             "pretrain_gpt_mini",
-            {"n_layer": 4, "n_embd": 208, "n_head": 4, "learning_rate": 1.5e-3, "warmup_steps": 600},
+            {"n_layer": 4, "n_embd": 256, "n_head": 4, "optimizer": "muon", "learning_rate": 3e-3, "warmup_steps": 50},
         ),
-        ("pretrain_gpt_mini", {"adam_beta2": 0.975, "per_device_train_batch_size": 4, "weight_decay": 0.05}),
+        ("pretrain_gpt_mini", {"adam_beta2": 0.975, "per_device_train_batch_size": 4, "weight_decay": 0.1}),
         ("pretrain_wikitext103", {"wikitext": True, "n_layer": 16, "n_embd": 410, "n_inner": 2100, "n_head": 10}),
         ("pretrain_wikitext103", {"n_positions": 256, "afn": "relu", "learning_rate": 2.5e-4, "weight_decay": 0}),
         ("pretrain_wikitext103", {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}),
