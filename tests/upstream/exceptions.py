@@ -24,6 +24,9 @@ EXCEPTIONS = {
         r".*\[(dtype\d-|True-|False-)?BeftConfig-.*": (
             "peft has no target modules of BEFT for GPT-2, whose entries in peft's tables hf_gpt takes over"
         ),
+        r"TestClassifier::test_prompt_learning_forward_with_inputs_embeds\[PrefixTuningConfig.*": (
+            "of tokens the first classify token is read, of embeddings the last token: in the test's rows they differ"
+        ),
     },
 }
 
