@@ -18,7 +18,7 @@ from ..training.arguments import check_launch
 from . import command, parse_arguments
 
 
-@command(resume="The same command goes on where it was stopped.")
+@command(resume="The same command resumes where it was stopped.")
 def main() -> None:
     """Parse arguments and run."""
     check_launch()

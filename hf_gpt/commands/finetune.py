@@ -9,9 +9,9 @@ Fine-tune a GPT on a task, with the language model as auxiliary objective (Radfo
     python scripts/finetune.py --list_tasks
 
 `--config` gives defaults that flags override. The output folder holds the best model with its tokenizer, its card
-(README.md), `metrics.json` and, where the task has a test split, `predictions.tsv`. A run that was stopped goes on
+(README.md), `metrics.json` and, where the task has a test split, `predictions.tsv`. A stopped run resumes
 with `--resume_from_checkpoint last`. With `--seeds 5` there are five runs in folders of their own, and `results.json`
-with their median and range; the same command goes on after a stop. With `--tasks questions stories`
+with their median and range; the same command resumes after a stop. With `--tasks questions stories`
 one transformer is trained on several tasks, and each has a folder of its own in the output folder.
 """
 
@@ -24,7 +24,7 @@ from ..training.finetune import run, run_seeds
 from . import command, parse_arguments
 
 
-@command(resume="The same command with --resume_from_checkpoint last goes on from the last checkpoint.")
+@command(resume="The same command with --resume_from_checkpoint last resumes from the last checkpoint.")
 def main() -> None:
     """Parse arguments and run."""
     if "--list_tasks" in sys.argv[1:]:

@@ -1,5 +1,5 @@
 r"""
-Pretrain a GPT language model on texts, from random weights or going on with a given model.
+Pretrain a GPT language model on texts, from random weights or from a pretrained checkpoint.
 
     python scripts/pretrain.py --text_files books/ --tokenizer outputs/my_tokenizer \
         --output_dir outputs/pretrained --n_layer 5 --n_embd 192 --n_head 3 --n_positions 512 --max_steps 4000
@@ -11,7 +11,7 @@ Texts are tokenized and packed into rows as long as the context once; later runs
 of each; or `--validation_files` are measured. `--config` gives defaults that flags override. A run that was stopped
 resumes with `--resume_from_checkpoint last`. The final folder holds the model, its tokenizer and `pretraining.json`:
 where it started, tokens seen, time and the perplexity on the held-out rows, per token and per word of the texts as
-given, of a given model also before training. The card (`README.md`) says the same.
+given, of a pretrained checkpoint also before training. The card (`README.md`) says the same.
 """
 
 from ..training.arguments import check_launch
@@ -22,7 +22,7 @@ FIRST = ["text_files", "dataset_name", "model_name_or_path", "tokenizer", "outpu
 FIRST += ["n_positions", "learning_rate", "max_steps", "per_device_train_batch_size", "resume_from_checkpoint"]
 
 
-@command(resume="The same command with --resume_from_checkpoint last goes on from the last checkpoint.")
+@command(resume="The same command with --resume_from_checkpoint last resumes from the last checkpoint.")
 def main() -> None:
     """Parse arguments and run."""
     check_launch()

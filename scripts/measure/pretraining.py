@@ -149,7 +149,7 @@ def draw(record: dict, path: Path) -> None:
     write_figure(path, figure, record)
 
 
-@command(resume="The same command goes on where it was stopped.")
+@command(resume="The same command resumes where it was stopped.")
 def main() -> None:
     """Measure the models in the order of their steps, writing after each."""
     (args,) = parse_arguments((CurveArguments,), description=__doc__)

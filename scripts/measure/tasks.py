@@ -381,7 +381,7 @@ def draw(results: dict[str, dict], study: str, path: Path) -> None:
     write_figure(path, figure, results)
 
 
-@command(resume="The same command goes on where it was stopped.")
+@command(resume="The same command resumes where it was stopped.")
 def main() -> None:
     """Run what is missing, then print the table."""
     (args,) = parse_arguments((MeasureArguments,), description=__doc__)

@@ -380,7 +380,7 @@ def test_a_stopped_run_says_how_to_go_on(number, tmp_path):
     context.set_forkserver_preload([save_tiny_model.__module__])
     process = context.Process(target=run_finetune, args=(tmp_path / "log", flags))
     process.start()
-    while process.is_alive() and not list(output.glob("checkpoint-*")):
+    while process.is_alive() and not list(output.glob("checkpoint-*/trainer_state.json")):
         time.sleep(0.01)
     os.kill(process.pid, number)
     process.join(120)
@@ -388,7 +388,7 @@ def test_a_stopped_run_says_how_to_go_on(number, tmp_path):
     assert process.exitcode == 128 + number, log
     assert "Traceback" not in log
     assert log.splitlines()[-1] == (
-        f"finetune.py: stopped ({number.name}). The same command with --resume_from_checkpoint last goes on from the "
+        f"finetune.py: stopped ({number.name}). The same command with --resume_from_checkpoint last resumes from the "
         "last checkpoint."
     )
     record = finetune(*flags, "--resume_from_checkpoint", "last")

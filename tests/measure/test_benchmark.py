@@ -108,21 +108,6 @@ def test_tables():
     assert table({"TREC, padding": padding}) == ""
 
 
-def test_batches_lie_evenly_over_the_lengths():
-    from benchmarking import workloads
-    from benchmarking.workloads import POOL, Shape, make_workload
-
-    source = workloads.SUITES["features"]["sentences of 4 to 60 tokens"]
-    assert isinstance(source, Shape)
-    made = make_workload("sentences of 4 to 60 tokens", "features", seed=3)
-    assert [len(batch) for batch in made.grouped] == [source.batch_size] * source.batches
-    longest = [max(len(sequence) for row in batch for sequence in row) for batch in made.grouped]
-    assert longest == sorted(longest)
-    middles = [round(4 + 56 * (place + 0.5) / source.batches) for place in range(source.batches)]
-    np.testing.assert_allclose(longest, middles, atol=8)
-    assert 5 * source.batches <= POOL
-
-
 def test_decoding_table():
     from benchmarking.decoding import CASES, decoding_table
 
