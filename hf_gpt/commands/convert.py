@@ -28,7 +28,7 @@ class ConversionArguments(SourceOptions):
     special_tokens: str = flag(
         "auto",
         "Rows of _start_, _delimiter_, _classify_, <pad> in openai-gpt, which has none: auto drops them where they "
-        "are as drawn, and so come back.",
+        "are as first initialized, and so come back.",
         SPECIAL_TOKENS_CHOICES,
     )
     fast_tokenizer: bool = flag(

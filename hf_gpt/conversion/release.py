@@ -71,39 +71,28 @@ def read_release(directory: str | os.PathLike) -> dict[str, np.ndarray]:
         ValueError: if a piece is not what the shapes say, or a number is not finite; the file is named.
     """
     directory = Path(directory)
-    shapes = _read_shapes(directory / "params_shapes.json")
+    files = [directory / name for name in ("params_shapes.json", *map("params_{}.npy".format, range(RELEASE_PIECES)))]
+    for path in files:
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing: the release is {files[0].name} and {RELEASE_PIECES} pieces.")
+    shapes = _read_shapes(files[0])
     sizes = [math.prod(shape) for shape in shapes]
-    total = sum(sizes)
     # numpy.array_split: the first pieces are one longer.
-    base, longer = divmod(total, RELEASE_PIECES)
-    pieces = [
-        _read_piece(directory / f"params_{index}.npy", base + (index < longer)) for index in range(RELEASE_PIECES)
-    ]
-    flat = np.concatenate(pieces)
-    arrays = np.split(flat, np.cumsum(sizes)[:-1])
+    base, longer = divmod(sum(sizes), RELEASE_PIECES)
+    flat = np.concatenate([_read_piece(path, base + (index < longer)) for index, path in enumerate(files[1:])])
     names = ["positions", "tokens"]
-    names += [f"model/h{layer}/{name}" for layer in range((len(shapes) - 2) // 12) for name in BLOCK_ARRAYS]
+    names += [f"model/h{layer}/{name}" for layer in range(len(shapes) // 12) for name in BLOCK_ARRAYS]
+    arrays = np.split(flat, np.cumsum(sizes)[:-1])
     return {name: array.reshape(shape) for name, array, shape in zip(names, arrays, shapes, strict=True)}
 
 
 def _read_shapes(path: Path) -> list[list[int]]:
     """The list of shapes, checked against the layout of the release."""
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{path} is missing: the folder of the OpenAI release holds params_shapes.json, params_0.npy to "
-            f"params_{RELEASE_PIECES - 1}.npy, encoder_bpe_40000.json and vocab_40000.bpe."
-        )
     shapes = read_json(path, object)
-    valid = isinstance(shapes, list) and all(
-        isinstance(shape, list) and shape and all(type(size) is int and size > 0 for size in shape) for shape in shapes
-    )
-    if not valid:
-        raise ValueError(f"{path} must hold a list of array shapes (lists of positive integers).")
-    if len(shapes) < 14 or (len(shapes) - 2) % 12:
-        raise ValueError(
-            f"{path} lists {len(shapes)} arrays; a release has 2 embeddings and 12 arrays per block (2 + 12 n)."
-        )
-    if len(shapes[0]) != 2 or len(shapes[1]) != 2 or shapes[0][1] != shapes[1][1]:
+    is_list = isinstance(shapes, list) and len(shapes) > 2 and len(shapes) % 12 == 2
+    if not is_list or not all(isinstance(shape, list) and all(map(_is_size, shape)) for shape in shapes):
+        raise ValueError(f"{path} must be a list of array shapes: those of 2 embeddings and of 12 arrays per block.")
+    if not len(shapes[0]) == len(shapes[1]) == 2 or shapes[0][1] != shapes[1][1]:
         raise ValueError(
             f"{path} begins with the shapes {shapes[0]} and {shapes[1]}; expected [positions, width] and "
             "[vocabulary, width] with the same width."
@@ -112,29 +101,20 @@ def _read_shapes(path: Path) -> list[list[int]]:
     return shapes
 
 
+def _is_size(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
 def _read_piece(path: Path, size: int) -> np.ndarray:
     """One flat piece of `size` finite float32 numbers."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: the release has {RELEASE_PIECES} pieces; copy all of them.")
-    try:
-        piece = read_npy(path)
-    except ValueError as error:
+    piece = read_npy(path)
+    if piece.dtype != np.float32 or piece.shape != (size,):
         raise ValueError(
-            f"{error} It is truncated or not from the release, each piece of which is one flat array of float32."
-        ) from error
-    if piece.dtype != np.float32 or piece.ndim != 1:
-        raise ValueError(f"{path} must be one flat array of float32 numbers.")
-    if piece.size != size:
-        raise ValueError(
-            f"{path} holds {piece.size:,} numbers; params_shapes.json asks for {size:,}. The file is truncated or "
-            "belongs to another release."
+            f"{path} must be one flat array of {size:,} float32 numbers, and is one of {piece.dtype} with the shape "
+            f"{piece.shape}: the file is truncated or not from this release."
         )
-    broken = np.flatnonzero(~np.isfinite(piece))
-    if broken.size:
-        raise ValueError(
-            f"{path} holds {broken.size:,} numbers that are NaN or infinite, the first at index {broken[0]:,}: "
-            "these weights cannot be used; copy the file again."
-        )
+    if not np.isfinite(piece).all():
+        raise ValueError(f"{path} holds numbers that are NaN or infinite: copy the file again.")
     return piece
 
 
@@ -142,7 +122,7 @@ def release_config(
     arrays: Mapping[str, np.ndarray], n_positions: int | None = None, n_head: int | None = None, **kwargs
 ) -> GPTConfig:
     """
-    Configuration of a model for the arrays of `read_release`, with room for the special tokens, which are untrained,
+    Configuration of a model for the arrays of `read_release`, with rows for the special tokens, which are untrained,
     and `<pad>`.
 
     Args:
@@ -155,8 +135,7 @@ def release_config(
         ValueError: if `n_positions` or `n_head` do not fit.
     """
     available, width = arrays["positions"].shape
-    if n_positions is None:
-        n_positions = available
+    n_positions = available if n_positions is None else n_positions
     if not 1 <= n_positions <= available:
         raise ValueError(f"n_positions is {n_positions}; the release has {available} positions, so give 1 to that.")
     if n_head is None:
@@ -180,7 +159,7 @@ def block_state_dict(arrays: Mapping[str, np.ndarray], n_layer: int) -> dict[str
 
 
 def release_parameters(arrays: Mapping[str, np.ndarray], config: GPTConfig, seed: int = 0) -> dict[str, torch.Tensor]:
-    """Parameters of `GPTModel` from the arrays of a release; `seed` draws the rows of the special tokens."""
+    """Parameters of `GPTModel` from the arrays of a release; `seed` initializes the special tokens' rows."""
     return {
         "embed_tokens.weight": with_special_tokens(torch.from_numpy(np.array(arrays["tokens"])), config, seed),
         "embed_positions.weight": torch.from_numpy(np.array(arrays["positions"][: config.n_positions])),
@@ -229,7 +208,7 @@ def load_release(
     Args:
         directory (`str` or `os.PathLike`): the release.
         model_class (`type`, *optional*, defaults to `GPTForCausalLM`): class of the model.
-        seed (`int`, *optional*, defaults to 0): of the newly drawn rows and head.
+        seed (`int`, *optional*, defaults to 0): of the new rows and head.
         settings: see `release_config`.
 
     Raises:

@@ -3,30 +3,22 @@ Reading every kind of checkpoint that `scripts/convert.py` recognises into one f
 numbers as they are stored. No pickle is loaded; every name, shape and number is checked.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from transformers import GenerationConfig
 
-from ..files import flag, listing, progress, read_json, read_tensors, reading
-from ..files.weights import misfits
+from ..files import flag, listing, read_json, read_tensors, reading
+from ..files.weights import check_tensors, misfits
 from ..hub.checks import check_config, stock_type
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import HEADS, GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from .joblib_arrays import read_arrays
-from .release import (
-    BLOCK_ARRAYS,
-    check_blocks,
-    read_release,
-    release_config,
-    release_parameters,
-)
+from .release import BLOCK_ARRAYS, check_blocks, read_release, release_config, release_parameters
 from .stock import STOCK_CONFIGS, drawn_special_tokens, from_stock, is_base, own_class, own_config, own_parameters
 from .tensorflow_bundle import INDEX, SIZES, read_bundle, stock_fields
 from .tokenizers import SPECIAL_TOKENS, find_tokenizer, vocabulary_size
@@ -45,6 +37,8 @@ NEW_ROWS = f"rows of {', '.join(SPECIAL_TOKENS)}"
 LANGUAGE_MODEL = "language-model"
 TASK_HEADS = ("multiple-choice", "sequence-classification", "question-answering")
 LANGUAGE_MODELS = ("causal-lm", "masked-lm")
+# The stock multiple-choice head has variants that ours does not have.
+_SUMMARY = {"summary_type": "cls_index", "summary_use_proj": True, "summary_activation": None}
 _LOOKED_FOR = (
     "params_shapes.json (OpenAI's release), model.ckpt.index with hparams.json (OpenAI's GPT-2), best_params.jl "
     "(fine-tuned by OpenAI's code), adapter_config.json (a peft adapter), or config.json with model.safetensors or "
@@ -63,8 +57,8 @@ class Checkpoint:
         head (`str`): one of `HEADS`.
         parameters (`dict[str, torch.Tensor]`): named as in the model, without `transformer.`; a tied output matrix
             is left out.
-        tokenizer (`GPTTokenizer`, *optional*): of the model.
         generation_config (`GenerationConfig`, *optional*): if the source has one.
+        tokenizer (`GPTTokenizer`, *optional*): of the model.
         new_rows (`bool`): whether the rows of special tokens were not in its files.
         notes (`list[str]`): what the user should know of the conversion.
     """
@@ -73,8 +67,8 @@ class Checkpoint:
     config: GPTConfig
     head: str
     parameters: dict[str, torch.Tensor]
-    tokenizer: GPTTokenizer | None = None
     generation_config: GenerationConfig | None = None
+    tokenizer: GPTTokenizer | None = None
     new_rows: bool = False
     notes: list[str] = field(default_factory=list)
 
@@ -105,8 +99,8 @@ def locate(source: str) -> Path:
 
 def recognise(path: Path) -> str:
     """
-    What a file or folder holds, told by its contents: a key of `KINDS`, or a `ValueError` that says what was found and
-    what was looked for.
+    What a file or folder holds, inferred from its contents: a key of `KINDS`, or a `ValueError` that says what was
+    found and what was looked for.
     """
     if path.is_file():
         if path.suffix == ".jl":
@@ -114,8 +108,15 @@ def recognise(path: Path) -> str:
         raise ValueError(f"{path} is a file: name the folder that holds it, or a best_params.jl.")
     if (path / "adapter_config.json").is_file():
         return "adapter"
-    if (path / "config.json").is_file():
-        return _kind_of_config(path / "config.json")
+    file = path / "config.json"
+    if file.is_file():
+        with reading(file):
+            config = read_json(file)
+            check_config(config, file)
+            kind = stock_type(config) or config.get("model_type")
+        if kind not in KINDS:
+            raise ValueError(f"{file} is of a model of the type {kind!r}; hf_gpt, openai-gpt and gpt2 are known here.")
+        return kind
     if (path / INDEX).is_file() and (path / SIZES).is_file():
         return "gpt2-bundle"
     if (path / "params_shapes.json").is_file() or any(path.glob("params_[0-9].npy")):
@@ -123,16 +124,6 @@ def recognise(path: Path) -> str:
     if (path / "best_params.jl").is_file():
         return "best-params"
     raise ValueError(f"{path} holds no checkpoint that is known. Looked for: {_LOOKED_FOR}. Found: {listing(path)}.")
-
-
-def _kind_of_config(path: Path) -> str:
-    with reading(path):
-        config = read_json(path)
-        check_config(config, path)
-        kind = stock_type(config) or config.get("model_type")
-    if kind not in KINDS:
-        raise ValueError(f"{path} is of a model of the type {kind!r}; hf_gpt, openai-gpt and gpt2 are known here.")
-    return kind
 
 
 def lacks_special_tokens(kind: str, path: Path) -> bool:
@@ -204,40 +195,35 @@ def _read_best_params(path: Path, options: SourceOptions) -> Checkpoint:
         raise ValueError(
             f"{file} holds {len(arrays)} arrays; expected one embedding matrix, 12 per block and the head's two."
         )
-    embedding = arrays[0]
-    width = embedding.shape[1]
-    of_blocks = arrays[1 : 1 + 12 * blocks]
-    check_blocks(file, [array.shape for array in of_blocks], width, 1)
-    names = [f"model/h{layer}/{name}" for layer in range(blocks) for name in BLOCK_ARRAYS]
-    named = dict(zip(names, of_blocks, strict=True))
+    embedding, of_blocks, head_arrays = arrays[0], arrays[1 : 1 + 12 * blocks], arrays[1 + 12 * blocks :]
+    check_blocks(file, [array.shape for array in of_blocks], embedding.shape[1], 1)
     folder = locate(options.tokenizer_source) if options.tokenizer_source else file.parent
-    vocabulary = None if options.no_tokenizer else vocabulary_size(folder)
-    if vocabulary is None:
-        if options.n_positions is None:
-            raise ValueError(
-                f"{file} has {len(embedding):,} rows of tokens, special tokens and positions in one matrix: say where "
-                "the vocabulary is (--tokenizer_source), or how many positions there are (--n_positions)."
-            )
-        vocabulary = len(embedding) - 3 - options.n_positions
-    positions = len(embedding) - 3 - vocabulary
-    if vocabulary < 1 or positions < 1:
+    vocabulary, positions = None if options.no_tokenizer else vocabulary_size(folder), options.n_positions
+    if vocabulary is not None:
+        positions = len(embedding) - 3 - vocabulary
+    elif positions is not None:
+        vocabulary = len(embedding) - 3 - positions
+    if vocabulary is None or min(vocabulary, positions) < 1:
         raise ValueError(
-            f"{file} has {len(embedding):,} rows; a vocabulary of {vocabulary:,}, 3 special tokens and {positions:,} "
-            "positions do not fit."
+            f"{file} has {len(embedding):,} rows of tokens, 3 special tokens and positions; they do not fit "
+            f"a vocabulary of {vocabulary} and {positions} positions: say where the vocabulary is "
+            "(--tokenizer_source), or how many positions there are (--n_positions)."
         )
-    shown = {"positions": embedding[-positions:], "tokens": embedding[:vocabulary], **named}
-    config = release_config(shown, n_head=options.n_head, untrained_token_ids=None)
-    rows = np.concatenate([embedding[: vocabulary + 3], np.zeros_like(embedding[:1])])
-    parameters = release_parameters(shown | {"tokens": rows}, config)
-    head = "causal-lm"
-    if rest:
-        weight, bias = arrays[-2:]
-        head = "multiple-choice" if bias.size == 1 else "sequence-classification"
-        if head == "sequence-classification":
-            config.num_labels = bias.size
-        parameters |= {"score.weight": torch.from_numpy(np.array(weight.T, order="C"))}
-        parameters |= {"score.bias": torch.from_numpy(bias)}
-    return Checkpoint("best-params", config, head, parameters)
+    names = [f"model/h{layer}/{name}" for layer in range(blocks) for name in BLOCK_ARRAYS]
+    named = {"positions": embedding[-positions:], "tokens": embedding[:vocabulary]}
+    named |= zip(names, of_blocks, strict=True)
+    config = release_config(named, n_head=options.n_head, untrained_token_ids=None)
+    named["tokens"] = np.concatenate([embedding[: vocabulary + 3], np.zeros_like(embedding[:1])])
+    parameters = release_parameters(named, config)
+    if not head_arrays:
+        return Checkpoint("best-params", config, "causal-lm", parameters)
+    weight, bias = head_arrays
+    parameters["score.weight"] = torch.from_numpy(np.array(weight.T, order="C"))
+    parameters["score.bias"] = torch.from_numpy(bias)
+    if bias.size == 1:
+        return Checkpoint("best-params", config, "multiple-choice", parameters)
+    config.num_labels = bias.size
+    return Checkpoint("best-params", config, "sequence-classification", parameters)
 
 
 def _read_adapter(path: Path, options: SourceOptions) -> Checkpoint:
@@ -250,9 +236,8 @@ def _read_adapter(path: Path, options: SourceOptions) -> Checkpoint:
 
 def _read_own(path: Path, options: SourceOptions) -> Checkpoint:
     config = GPTConfig.from_pretrained(path)
-    tensors = read_tensors(path)
-    head = _head_of(config, path, options)
-    return Checkpoint("hf_gpt", config, head, own_parameters(tensors, config), generation_config=_generation(path))
+    parameters = own_parameters(read_tensors(path), config)
+    return Checkpoint("hf_gpt", config, _head_of(config, path, options), parameters, _generation(path))
 
 
 def _read_stock(path: Path, options: SourceOptions) -> Checkpoint:
@@ -260,14 +245,18 @@ def _read_stock(path: Path, options: SourceOptions) -> Checkpoint:
     kind = stock_type(theirs)
     config = GPTConfig.from_pretrained(path)
     head = _head_of(config, path, options)
-    if head == "multiple-choice":
-        _check_summary(theirs, path)
+    for name, value in _SUMMARY.items():
+        if head == "multiple-choice" and theirs.get(name, value) != value:
+            raise ValueError(
+                f"{path / 'config.json'}: {name} is {theirs[name]!r}; the multiple-choice head of hf_gpt is the one "
+                f"with {value!r}. --head causal-lm leaves the head out."
+            )
     parameters = from_stock(read_tensors(path), config, head, options.seed)
     generation = _generation(path) if kind == "gpt2" else None
     if generation is not None:
         fresh = default_generation_config(config)
         generation.update(suppress_tokens=fresh.suppress_tokens, pad_token_id=fresh.pad_token_id)
-    return Checkpoint(kind, config, head, parameters, generation_config=generation)
+    return Checkpoint(kind, config, head, parameters, generation)
 
 
 def _read_gpt2_bundle(path: Path, options: SourceOptions) -> Checkpoint:
@@ -306,17 +295,6 @@ def _head_of(config: GPTConfig, path: Path, options: SourceOptions) -> str:
     return names[0]
 
 
-def _check_summary(theirs: Mapping[str, Any], path: Path) -> None:
-    """The stock multiple-choice head has variants that ours has not."""
-    ours = {"summary_type": "cls_index", "summary_use_proj": True, "summary_activation": None}
-    for name, value in ours.items():
-        if theirs.get(name, value) != value:
-            raise ValueError(
-                f"{path / 'config.json'}: {name} is {theirs[name]!r}; the multiple-choice head of hf_gpt is the one "
-                f"with {value!r}. --head causal-lm leaves the head out."
-            )
-
-
 def _with_positions(checkpoint: Checkpoint, n_positions: int | None) -> None:
     """Shorten the context."""
     rows = checkpoint.parameters.get("embed_positions.weight")
@@ -329,7 +307,7 @@ def _with_positions(checkpoint: Checkpoint, n_positions: int | None) -> None:
 
 
 def _with_head(checkpoint: Checkpoint, head: str, seed: int) -> None:
-    """Leave out the head, or draw another."""
+    """Leave out the head, or initialize another."""
     if head == checkpoint.head:
         return
     config, parameters = checkpoint.config, checkpoint.parameters
@@ -345,8 +323,8 @@ def _with_head(checkpoint: Checkpoint, head: str, seed: int) -> None:
     if head in (*TASK_HEADS, "token-classification"):
         rows = HEADS[head].score_width or config.num_labels
         dtype = parameters["embed_tokens.weight"].dtype
-        drawn = torch.randn(rows, config.n_embd, generator=torch.Generator().manual_seed(seed))
-        parameters["score.weight"] = (drawn * config.initializer_range).to(dtype)
+        weight = torch.randn(rows, config.n_embd, generator=torch.Generator().manual_seed(seed))
+        parameters["score.weight"] = (weight * config.initializer_range).to(dtype)
         parameters["score.bias"] = torch.zeros(rows, dtype=dtype)
         checkpoint.notes.append(f"The head {head} is newly initialized.")
     checkpoint.head = head
@@ -364,18 +342,20 @@ def forget_task(config: GPTConfig) -> None:
 
 
 def _without_task(checkpoint: Checkpoint, seed: int) -> None:
-    """Draw the rows of the special tokens as a conversion of the release does, and leave them out of the softmax."""
+    """Initialize the rows of the special tokens as for the release, and leave them out of the softmax."""
     config = checkpoint.config
     forget_task(config)
     ids = (config.start_token_id, config.delimiter_token_id, config.classify_token_id, config.excluded_token_id)
-    drawn = drawn_special_tokens(config.n_embd, config.initializer_range, seed)
-    known = {name: (row, new) for name, row, new in zip(SPECIAL_TOKENS, ids, drawn, strict=True) if row is not None}
+    new = drawn_special_tokens(config.n_embd, config.initializer_range, seed)
+    known = {
+        name: (row, values) for name, row, values in zip(SPECIAL_TOKENS, ids, new, strict=True) if row is not None
+    }
     if not known:
         return
     for matrix in {"embed_tokens.weight", "lm_head.weight"} & checkpoint.parameters.keys():
         rows = checkpoint.parameters[matrix].clone()
-        for row, new in known.values():
-            rows[row] = new.to(rows)
+        for row, values in known.values():
+            rows[row] = values.to(rows)
         checkpoint.parameters[matrix] = rows
     checkpoint.notes.append(
         f"Left out: what fine-tuning made of the rows of {', '.join(known)}, which are newly initialized and have no "
@@ -393,13 +373,7 @@ def _check(checkpoint: Checkpoint, path: Path) -> None:
     expected = {name.removeprefix("transformer."): parameter for name, parameter in model.named_parameters()}
     if checkpoint.config.tie_word_embeddings:
         expected.pop("lm_head.weight", None)
-    found = checkpoint.parameters
-    shapes = ({name: tensor.shape for name, tensor in side.items()} for side in (expected, found))
+    shapes = ({name: tensor.shape for name, tensor in side.items()} for side in (expected, checkpoint.parameters))
     if problems := misfits(*shapes):
         raise ValueError(f"{path} {', and '.join(problems)}.")
-    for name in progress(sorted(found), "checking"):
-        if not found[name].is_floating_point():
-            raise ValueError(f"{path}: {name} holds {found[name].dtype}, not floating-point numbers.")
-        if not found[name].isfinite().all():
-            count = int((~found[name].isfinite()).sum())
-            raise ValueError(f"{path}: {name} holds {count:,} numbers that are NaN or infinite; copy the file again.")
+    check_tensors(checkpoint.parameters, path)

@@ -5,9 +5,8 @@ Checkpoints of transformers' own `openai-gpt` and `gpt2`: their configuration an
 called when one of them is first used (`hf_gpt.registration`). What is uploaded with a model knows nothing of them.
 """
 
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,8 @@ _STOCK_TO_OWN = {theirs: ours for names in STOCK_NAMES.values() for theirs, ours
 STOCK_MATRICES = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 # The multiple-choice head of `*DoubleHeadsModel`.
 STOCK_HEAD = "multiple_choice_head.summary"
+# A gigabyte in float32.
+_MOST_MISSING = 1 << 28
 # Masks and position numbers that old versions stored.
 _BUFFERS = re.compile(r"(^|\.)(attn\.(masked_)?bias|position_ids)$")
 _BASE = re.compile(r"(embed_tokens|embed_positions|ln_f|h\.\d+)\.")
@@ -58,6 +59,9 @@ ACTIVATIONS: dict[str, dict[str, str]] = {
     "gpt2": {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "relu": "relu", "silu": "swish", "swish": "swish"},
 }
 
+# Settings of stock models of which we compute one value.
+_COMPUTED = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
+
 
 def own_config(config: dict[str, Any]) -> dict[str, Any]:
     """
@@ -80,11 +84,9 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
     if activation not in ACTIVATIONS[model_type]:
         known = ", ".join(ACTIVATIONS[model_type])
         raise ValueError(f"The {model_type} model has the activation {activation!r}; hf_gpt has {known}.")
-    for name, value in (("scale_attn_weights", True), ("scale_attn_by_inverse_layer_idx", False)):
+    for name, value in _COMPUTED.items():
         if theirs.get(name, value) != value:
             raise ValueError(f"The {model_type} model has {name}={theirs[name]}, which hf_gpt does not compute.")
-    if theirs.get("add_cross_attention"):
-        raise ValueError(f"The {model_type} model attends to an encoder (add_cross_attention), as hf_gpt does not.")
     ours = {name: theirs[name] for name in (*SHARED_FIELDS, *OWN_FIELDS) if name in theirs}
     for name in {"id2label", "label2id"} - config.keys():
         ours.pop(name, None)  # Of two labels by default, which would contradict a number of labels that is asked for.
@@ -115,7 +117,7 @@ def own_class(name: str) -> str:
 def drawn_special_tokens(n_embd: int, initializer_range: float, seed: int = 0) -> torch.Tensor:
     """
     New embedding rows of `_start_`, `_delimiter_`, `_classify_` and `<pad>`, float32 of shape `(4, n_embd)`: the first
-    three are drawn as the release does, the row of `<pad>`, which no loss ever touches, is 0.
+    three are initialized as in the release, the row of `<pad>`, which no loss ever touches, is 0.
 
     The same seed gives the same rows, so an adapter finds its base model as it was.
     """
@@ -159,7 +161,7 @@ def from_stock(
 ) -> dict[str, torch.Tensor]:
     """
     `own_parameters` of a stock checkpoint's tensors as they are stored, for a configuration from `own_config`; weights
-    of another head than `head`, one of `HEADS`, keep their names, and `seed` draws the rows of the special tokens.
+    of another head than `head`, one of `HEADS`, keep their names, and `seed` initializes the special tokens' rows.
     """
     named = {}
     for name, tensor in tensors.items():
@@ -197,12 +199,12 @@ def _get_config_dict(cls, *args, **kwargs) -> tuple[dict[str, Any], dict[str, An
 
 
 def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, expected_keys=None):
-    """As in transformers; a stock checkpoint, told by the names of its tensors, becomes one of ours."""
+    """As in transformers; a stock checkpoint, recognised by the names of its tensors, becomes one of ours."""
     names = state_dict
     if state_dict is None:
-        names = _sizes(checkpoint_files or ())
+        names = [name for file in checkpoint_files or () for name in _names(Path(file))]
         if names:
-            _check_size(model, sum(names.values()), checkpoint_files[0])
+            _check_size(model, checkpoint_files)
     if any(name.removeprefix("transformer.") in _STOCK_TO_OWN for name in names):
         if state_dict is None:
             files = [read_tensor_file(Path(file)) for file in checkpoint_files]
@@ -214,38 +216,26 @@ def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, exp
     return PreTrainedModel._load_pretrained_model(model, state_dict, checkpoint_files, load_config, expected_keys)
 
 
-def _sizes(files: Iterable[str]) -> dict[str, int]:
-    """The number of parameters that each tensor of a checkpoint can hold; two in a byte where they are quantised."""
-    sizes = {}
-    for file in files:
-        if str(file).endswith(".safetensors"):
-            with readable(Path(file)), safe_open(file, framework="pt") as tensors:
-                for name in tensors.keys():  # noqa: SIM118  it is no mapping
-                    rows = tensors.get_slice(name)
-                    packed = 1 if "F" in rows.get_dtype() else 16
-                    sizes[name] = packed * math.prod(rows.get_shape())
-        else:
-            with readable(Path(file)):
-                found = torch.load(file, map_location="meta", weights_only=True)
-            for name, tensor in found.items():
-                sizes[name] = tensor.numel() * (1 if tensor.is_floating_point() else 16)
-    return sizes
+def _names(path: Path) -> list[str]:
+    """The names of the tensors in a file, whose numbers are not read."""
+    with readable(path):
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as tensors:
+                return list(tensors.keys())
+        return list(torch.load(path, map_location="meta", weights_only=True))
 
 
-# A gigabyte in float32.
-_MOST_MISSING = 1 << 28
-
-
-def _check_size(model: PreTrainedModel, held: int, file: str) -> None:
+def _check_size(model: PreTrainedModel, files: Sequence[str]) -> None:
     """
-    Raise a `ValueError` before much memory is taken for what the checkpoint does not hold. Smaller gaps are
-    transformers' business: it draws what is missing, and tells.
+    Raise a `ValueError` before much memory is taken for what the checkpoint cannot hold, even with two numbers in a
+    byte, as in quantised ones. Smaller gaps are left to transformers, which initializes what is missing.
     """
     config = model.config
+    held = 2 * sum(Path(file).stat().st_size for file in files)
     needed = sum(parameter.numel() for parameter in model.base_model.parameters())
     if needed > held + _MOST_MISSING:
         sizes = ", ".join(f"{name} {getattr(config, name):,}" for name in ("n_layer", "n_embd", "vocab_size"))
         raise ValueError(
-            f"{file} holds {held:,} numbers, but its config.json asks for a transformer of {needed:,} ({sizes}): they "
-            "do not belong together."
+            f"{files[0]} holds at most {held:,} numbers, but its config.json asks for a transformer of {needed:,} "
+            f"({sizes}): they do not belong together."
         )

@@ -50,7 +50,7 @@ def write_checkpoint(
         to (`str`): one of `FORMATS`.
         special_tokens (`str`, *optional*, defaults to `"auto"`): what becomes of the rows of `_start_`, `_delimiter_`,
             `_classify_` and `<pad>`, which neither OpenAI's release nor its stock version has: `"keep"`, `"drop"`, or
-            `"auto"`, which drops them where they are still as they were drawn with `seed` when the model was
+            `"auto"`, which drops them where they are still as they were initialized with `seed` when the model was
             converted, so that they come back with the next conversion.
         export_tokenizer (`bool`, *optional*, defaults to `False`): write the tokenizer as `fast_tokenizer` makes it,
             and note how often it disagrees.
@@ -91,44 +91,46 @@ def write_folder(output: Path, write: Callable[[Path], None]) -> None:
 
 def _check_fit(checkpoint: Checkpoint, to: str) -> None:
     """A `ValueError` if the format has no place for something of the model."""
-    config, head = checkpoint.config, checkpoint.head
+    config, head, tokenizer = checkpoint.config, checkpoint.head, checkpoint.tokenizer
     if to not in FORMATS:
         raise ValueError(f"--to {to}: choose one of {', '.join(FORMATS)}.")
     if to == "hf_gpt":
         return
-    if to != "tf-release" and head not in STOCK_CLASSES:
+    is_release, is_gpt2 = to == "tf-release", to == "gpt2"
+    if not is_release and head not in STOCK_CLASSES:
         raise ValueError(f"--to {to}: it has no head {head}; --head causal-lm leaves the head out.")
-    norms = {"openai-gpt": (False, False), "tf-release": (False, False), "gpt2": (True, True)}[to]
-    problems = []
-    if (config.norm_first, config.final_norm) != norms:
-        place = "behind" if to != "gpt2" else "before"
-        problems.append(
-            f"it normalises {place} attention and feed-forward layers (norm_first={norms[0]}, final_norm={norms[1]}), "
-            f"and the model has norm_first={config.norm_first}, final_norm={config.final_norm}"
-        )
-    if not config.is_causal:
-        problems.append("it sees only tokens that stand before (the model has is_causal=False)")
-    if to != "gpt2" and config.n_inner not in (None, 4 * config.n_embd):
-        problems.append(f"its feed-forward layers have 4 times the width (the model has n_inner={config.n_inner})")
-    if head in TASK_HEADS and config.head_layers is not None:
-        problems.append(f"its head reads the last layer (the model has head_layers={config.head_layers!r})")
-    if to == "tf-release":
-        if head in (*TASK_HEADS, "token-classification"):
-            problems.append("it has no task head: --head causal-lm leaves the head out")
-        if config.afn != "gelu" or config.layer_norm_epsilon != 1e-5:
-            problems.append("it has no configuration: the activation is gelu, the epsilon of norms 1e-05")
-        if not config.tie_word_embeddings and "lm_head.weight" in checkpoint.parameters:
-            problems.append("its output matrix is the token embedding (the model has tie_word_embeddings=False)")
-    elif head == "sequence-classification" and checkpoint.parameters["score.bias"].any():
-        problems.append("its classification head has no bias: --head causal-lm leaves the head out")
-    if checkpoint.tokenizer is not None and checkpoint.tokenizer.byte_level != (to == "gpt2"):
-        works = "works" if to == "gpt2" else "does not work"
-        problems.append(f"its tokenizer {works} on bytes, and cannot be made of this one: --no_tokenizer does without")
-    if checkpoint.tokenizer is not None and checkpoint.tokenizer.language != "en":
-        language = checkpoint.tokenizer.language
-        problems.append(f"its words are English, and the tokenizer's of {language!r}: --no_tokenizer does without")
-    if problems:
-        raise ValueError(f"The format {to} cannot hold this model: {'; '.join(problems)}.")
+    without = "--head causal-lm leaves the head out"
+    problems = {
+        f"it normalises {'before' if is_gpt2 else 'behind'} attention and feed-forward layers (norm_first={is_gpt2}, "
+        f"final_norm={is_gpt2}), and the model has norm_first={config.norm_first}, final_norm={config.final_norm}": (
+            (config.norm_first, config.final_norm) != (is_gpt2, is_gpt2)
+        ),
+        "it sees only tokens that stand before (the model has is_causal=False)": not config.is_causal,
+        f"its feed-forward layers have 4 times the width (the model has n_inner={config.n_inner})": (
+            not is_gpt2 and config.n_inner not in (None, 4 * config.n_embd)
+        ),
+        f"its head reads the last layer (the model has head_layers={config.head_layers!r})": (
+            head in TASK_HEADS and config.head_layers is not None
+        ),
+        f"it has no task head: {without}": is_release and head in (*TASK_HEADS, "token-classification"),
+        "it has no configuration: the activation is gelu, the epsilon of norms 1e-05": (
+            is_release and (config.afn != "gelu" or config.layer_norm_epsilon != 1e-5)
+        ),
+        "its output matrix is the token embedding (the model has tie_word_embeddings=False)": (
+            is_release and not config.tie_word_embeddings and "lm_head.weight" in checkpoint.parameters
+        ),
+        f"its classification head has no bias: {without}": (
+            not is_release and head == "sequence-classification" and checkpoint.parameters["score.bias"].any()
+        ),
+        f"its tokenizer {'works' if is_gpt2 else 'does not work'} on bytes, and cannot be made of this one: "
+        "--no_tokenizer does without": tokenizer is not None and tokenizer.byte_level != is_gpt2,
+        "its words are English, and those of the tokenizer are not: --no_tokenizer does without": (
+            tokenizer is not None and tokenizer.language != "en"
+        ),
+    }
+    if any(problems.values()):
+        found = "; ".join(problem for problem, is_there in problems.items() if is_there)
+        raise ValueError(f"The format {to} cannot hold this model: {found}.")
 
 
 def _check_export(checkpoint: Checkpoint, to: str, special_tokens: str) -> None:
@@ -141,7 +143,7 @@ def _check_export(checkpoint: Checkpoint, to: str, special_tokens: str) -> None:
 
 
 def _export_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
-    """Put the export in the place of the tokenizer that was written, and note how often its ids are other ones."""
+    """Replace the tokenizer that was written by its export, and note how often the ids of that differ."""
     for name in TOKENIZER_FILES:
         (folder / name).unlink(missing_ok=True)
     exported = fast_tokenizer(checkpoint.tokenizer)
@@ -149,7 +151,7 @@ def _export_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
     rows = (json.loads(line) for path in BUNDLED_DATA.glob("*.jsonl") for line in path.open(encoding="utf-8"))
     texts = [value for row in rows for value in row.values() if isinstance(value, str) and " " in value]
     checkpoint.notes.append(
-        f"The tokenizer is a PreTrainedTokenizerFast: of {len(texts):,} texts that hf_gpt carries, "
+        f"The tokenizer is a PreTrainedTokenizerFast: of {len(texts):,} texts bundled with hf_gpt, "
         f"{disagreement(checkpoint.tokenizer, exported, texts):,} get other ids from it."
     )
 
@@ -172,38 +174,40 @@ def _write_own(checkpoint: Checkpoint, folder: Path) -> None:
         checkpoint.tokenizer.save_pretrained(folder)
 
 
-def _vocabulary_rows(checkpoint: Checkpoint, seed: int) -> tuple[int | None, bool]:
-    """Rows before the special tokens, where these are the last four, and whether those are as they were drawn."""
-    config, rows = checkpoint.config, checkpoint.parameters["embed_tokens.weight"]
-    first = config.vocab_size - 4
-    if [*config.task_token_ids, config.pad_token_id] != list(range(first, first + 4)):
-        return None, False
-    drawn = drawn_special_tokens(config.n_embd, config.initializer_range, seed).to(rows)
-    output = checkpoint.parameters.get("lm_head.weight", rows)
-    return first, torch.equal(rows[first:], drawn) and torch.equal(output[first:], drawn)
-
-
-def _drop_special_tokens(checkpoint: Checkpoint, parameters: dict, first: int, is_drawn: bool) -> None:
-    for name in {"embed_tokens.weight", "lm_head.weight"} & parameters.keys():
-        parameters[name] = parameters[name][:first].clone()
-    how = "the next conversion draws the same again" if is_drawn else "what was in them is lost"
+def _rows_to_write(
+    checkpoint: Checkpoint, to: str, special_tokens: str, seed: int
+) -> tuple[dict[str, torch.Tensor], int | None]:
+    """The parameters that are written, and the number of rows before the special tokens' if these are left out."""
+    config, parameters = checkpoint.config, dict(checkpoint.parameters)
+    if special_tokens == "keep" and to == "tf-release":
+        raise ValueError("--special_tokens keep: OpenAI's release holds no rows of special tokens.")
+    if special_tokens == "keep" or config.start_token_id is None:
+        return parameters, None
+    first, matrices = config.vocab_size - 4, {"embed_tokens.weight", "lm_head.weight"} & parameters.keys()
+    are_last = [*config.task_token_ids, config.pad_token_id] == list(range(first, first + 4))
+    initial = drawn_special_tokens(config.n_embd, config.initializer_range, seed)
+    are_initial = are_last and all(
+        torch.equal(parameters[name][first:], initial.to(parameters[name])) for name in matrices
+    )
+    if special_tokens == "auto" and not are_initial and to != "tf-release":
+        return parameters, None
+    if not are_last:
+        raise ValueError("The special tokens are not the last four rows, so they cannot be left out.")
+    if special_tokens == "auto" and not are_initial:
+        raise ValueError(
+            "OpenAI's release holds no rows of _start_, _delimiter_, _classify_ and <pad>, and the model's are not "
+            f"those of a conversion with seed {seed}: --special_tokens drop leaves them out for good."
+        )
+    if special_tokens == "drop" and checkpoint.head in TASK_HEADS:
+        checkpoint.notes.append("Its task head reads _classify_, which is left out.")
+    how = "the next conversion makes the same again" if are_initial else "what was in them is lost"
     checkpoint.notes.append(f"Left out: the rows of the special tokens; {how}.")
+    return parameters | {name: parameters[name][:first].clone() for name in matrices}, first
 
 
 def _write_release(checkpoint: Checkpoint, folder: Path, special_tokens: str, seed: int) -> None:
-    config, parameters = checkpoint.config, dict(checkpoint.parameters)
-    if special_tokens == "keep":
-        raise ValueError("--special_tokens keep: OpenAI's release holds no rows of special tokens.")
-    first, is_drawn = _vocabulary_rows(checkpoint, seed)
-    if first is None and config.start_token_id is not None:
-        raise ValueError("The special tokens are not the last four rows, where OpenAI's code expects them.")
-    if first is not None:
-        if not is_drawn and special_tokens != "drop":
-            raise ValueError(
-                "OpenAI's release holds no rows of _start_, _delimiter_, _classify_ and <pad>, and the model's are "
-                f"not those that a conversion draws with seed {seed}: --special_tokens drop leaves them out for good."
-            )
-        _drop_special_tokens(checkpoint, parameters, first, is_drawn)
+    config = checkpoint.config
+    parameters, _ = _rows_to_write(checkpoint, "tf-release", special_tokens, seed)
     kinds = {tensor.dtype for tensor in parameters.values()}
     if kinds != {torch.float32}:
         if torch.float64 in kinds:
@@ -219,16 +223,8 @@ def _write_release(checkpoint: Checkpoint, folder: Path, special_tokens: str, se
 
 
 def _write_stock(checkpoint: Checkpoint, folder: Path, to: str, special_tokens: str, seed: int) -> None:
-    config, parameters = checkpoint.config, dict(checkpoint.parameters)
-    first, is_drawn = _vocabulary_rows(checkpoint, seed)
-    drops = special_tokens == "drop" or (special_tokens == "auto" and is_drawn)
-    drops = drops and config.start_token_id is not None
-    if drops:
-        if first is None:
-            raise ValueError("--special_tokens drop: the special tokens are not the last four rows.")
-        if checkpoint.head in TASK_HEADS and special_tokens == "drop":
-            checkpoint.notes.append("Its task head reads _classify_, which is left out.")
-        _drop_special_tokens(checkpoint, parameters, first, is_drawn)
+    config = checkpoint.config
+    parameters, rows = _rows_to_write(checkpoint, to, special_tokens, seed)
     theirs = {ours: name for name, ours in STOCK_NAMES[to].items()}
     stores_output = to == "openai-gpt" and checkpoint.head == "multiple-choice" and config.tie_word_embeddings
     prefix = "" if checkpoint.head == "none" else "transformer."
@@ -246,14 +242,14 @@ def _write_stock(checkpoint: Checkpoint, folder: Path, to: str, special_tokens: 
         tensors[stock_name] = tensor.t().contiguous() if is_matrix else tensor.contiguous()
     if checkpoint.head == "sequence-classification":
         del tensors["score.bias"]
-    stock_config(checkpoint, to, first if drops else None).save_pretrained(folder)
+    stock_config(checkpoint, to, rows).save_pretrained(folder)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     if checkpoint.generation_config is not None and to == "gpt2":
-        if drops:
+        if rows is not None:
             checkpoint.generation_config.update(suppress_tokens=None, pad_token_id=None)
         checkpoint.generation_config.save_pretrained(folder)
     if checkpoint.tokenizer is not None:
-        write_stock_tokenizer(checkpoint.tokenizer, folder, not drops)
+        write_stock_tokenizer(checkpoint.tokenizer, folder, rows is None)
     if checkpoint.tokenizer is not None and to == "openai-gpt":
         checkpoint.notes.append(
             "Stock openai-gpt splits words in its own way, so that its ids are not always those of hf_gpt's tokenizer "

@@ -98,19 +98,7 @@ STOCK = {
     "gpt2, choices": GPT2DoubleHeadsModel,
     "gpt2, classes": GPT2ForSequenceClassification,
 }
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", STOCK)
-def test_stock_to_hf_gpt_and_back(name, dtype, tmp_path, converted):
-    theirs = stock_model(STOCK[name]).to(dtype)
-    theirs.save_pretrained(tmp_path / "a")
-    converted(tmp_path / "a", tmp_path / "b", *PLAIN)
-    assert {tensor.dtype for tensor in tensors(tmp_path / "b").values()} == {dtype}
-    converted(tmp_path / "b", tmp_path / "c", "--to", name.split(",")[0], *PLAIN)
-    assert_same_model(tmp_path / "a", tmp_path / "c")
-
-
+GPT2 = {"norm_first": True, "final_norm": True}
 OWN = {
     "language model": (lambda: own_model(GPTForCausalLM), "openai-gpt"),
     "fresh special tokens": (lambda: own_model(GPTForCausalLM, fresh_special_tokens=True), "openai-gpt"),
@@ -120,23 +108,48 @@ OWN = {
     "untied": (lambda: own_model(GPTForCausalLM, tie_word_embeddings=False), "openai-gpt"),
     "bfloat16": (lambda: own_model(GPTForMultipleChoice).to(torch.bfloat16), "openai-gpt"),
     "fresh to the release": (lambda: own_model(GPTForCausalLM, fresh_special_tokens=True), "tf-release"),
-    "gpt2": (lambda: own_model(GPTForCausalLM, norm_first=True, final_norm=True, n_inner=48), "gpt2"),
-    "gpt2, choices": (lambda: own_model(GPTForMultipleChoice, norm_first=True, final_norm=True), "gpt2"),
+    "gpt2": (lambda: own_model(GPTForCausalLM, **GPT2, n_inner=48), "gpt2"),
+    "gpt2, choices": (lambda: own_model(GPTForMultipleChoice, **GPT2), "gpt2"),
+}
+# Source -> what builds the model, and the formats that it passes through, its own last. The release builds nothing.
+ROUND_TRIPS = {
+    **{
+        f"{name}, {dtype}": (lambda name=name, dtype=dtype: stock_model(STOCK[name]).to(dtype), ("hf_gpt", kind))
+        for name in STOCK
+        for dtype in (torch.float32, torch.bfloat16, torch.float16)
+        for kind in (name.split(",")[0],)
+    },
+    **{f"hf_gpt, {name}": (build, (to, "hf_gpt")) for name, (build, to) in OWN.items()},
+    "openai-gpt through the release": (lambda: stock_model(OpenAIGPTLMHeadModel), ("tf-release", "openai-gpt")),
+    "release through hf_gpt": (None, ("hf_gpt", "tf-release")),
+    "release through openai-gpt": (None, ("openai-gpt", "tf-release")),
 }
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_hf_gpt_to_another_format_and_back(name, tmp_path, converted):
-    build, to = OWN[name]
-    build().save_pretrained(tmp_path / "a")
-    converted(tmp_path / "a", tmp_path / "b", "--to", to, *PLAIN)
-    heads = ("--n_head", 2) if to == "tf-release" else ()
-    converted(tmp_path / "b", tmp_path / "c", *heads, *PLAIN)
-    assert_same_model(tmp_path / "a", tmp_path / "c")
+def release_files(folder, pattern="*"):
+    return {path.name: path.read_bytes() for path in folder.glob(pattern)}
 
 
-def release_files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+@pytest.mark.parametrize("name", ROUND_TRIPS)
+def test_there_and_back_is_the_same(name, tmp_path, converted):
+    """Every tensor bit for bit, the configuration, and every file of a release byte for byte."""
+    build, formats = ROUND_TRIPS[name]
+    first, last = tmp_path / "first", tmp_path / formats[-1]
+    if build is None:
+        first = RELEASE
+    else:
+        build().save_pretrained(first)
+    source, heads = first, ("--n_head", 4) if build is None else ()
+    for to in formats:
+        converted(source, tmp_path / to, "--to", to, *heads, *PLAIN)
+        source, heads = tmp_path / to, ("--n_head", 2) if to == "tf-release" else ()
+    if build is None:
+        assert release_files(last) == release_files(first, "params*")
+        return
+    assert_same_model(first, last)
+    if formats[0] == "hf_gpt":
+        dtypes = [{tensor.dtype for tensor in tensors(folder).values()} for folder in (first, tmp_path / "hf_gpt")]
+        assert dtypes[0] == dtypes[1]
 
 
 def fine_tuned(original, folder, build):
@@ -161,8 +174,7 @@ def test_language_model_of_a_model_fine_tuned_for_no_step(build, tmp_path, conve
     assert "the rows of _start_, _delimiter_, _classify_, <pad>, which are newly initialized" in printed
     assert_same_model(tmp_path / "a", tmp_path / "c")
     converted(tmp_path / "c", tmp_path / "d", "--to", "tf-release", *PLAIN)
-    expected = {name: content for name, content in release_files(RELEASE).items() if name.startswith("params")}
-    assert release_files(tmp_path / "d") == expected
+    assert release_files(tmp_path / "d") == release_files(RELEASE, "params*")
 
 
 def test_language_model_of_a_trained_one(tmp_path, converted):
@@ -182,22 +194,6 @@ def test_language_model_of_a_trained_one(tmp_path, converted):
     states = GPTModel.from_pretrained(tmp_path / "a")(given).last_hidden_state
     expected = (states @ before[rows][:ROWS].T).log_softmax(-1)
     torch.testing.assert_close(model(given).logits.log_softmax(-1)[..., :ROWS], expected, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("through", ["hf_gpt", "openai-gpt"])
-def test_release_and_back_is_the_same_byte_for_byte(through, tmp_path, converted):
-    converted(RELEASE, tmp_path / "b", "--to", through, "--n_head", 4, *PLAIN)
-    converted(tmp_path / "b", tmp_path / "c", "--to", "tf-release", *PLAIN)
-    expected = {name: content for name, content in release_files(RELEASE).items() if name.startswith("params")}
-    assert release_files(tmp_path / "c") == expected
-
-
-def test_stock_through_the_release_and_back(tmp_path, converted):
-    stock_model(OpenAIGPTLMHeadModel).save_pretrained(tmp_path / "a")
-    printed = converted(tmp_path / "a", tmp_path / "b", "--to", "tf-release", *PLAIN)
-    assert "Left out: the rows of the special tokens" in printed
-    converted(tmp_path / "b", tmp_path / "c", "--to", "openai-gpt", "--n_head", 2, *PLAIN)
-    assert_same_model(tmp_path / "a", tmp_path / "c")
 
 
 @pytest.mark.parametrize("kind", ["openai-gpt", "gpt2"])
@@ -236,56 +232,39 @@ def test_checkpoint_in_several_files(name, tmp_path, convert, converted):
     assert "is missing" in printed
 
 
-@torch.no_grad()
-def test_stock_transformers_loads_our_export(tmp_path, converted):
-    input_ids = torch.tensor([[3, 9, 4, ROWS, 17, ROWS + 2]])
-    ours = own_model(GPTForCausalLM)
-    ours.save_pretrained(tmp_path / "ours")
-    converted(tmp_path / "ours", tmp_path / "theirs", "--to", "openai-gpt", *PLAIN)
-    theirs, problems = OpenAIGPTLMHeadModel.from_pretrained(tmp_path / "theirs", output_loading_info=True)
-    assert not any(problems.values())
-    assert theirs.lm_head.weight is theirs.transformer.tokens_embed.weight
-    # Our padding row takes part in no softmax.
-    torch.testing.assert_close(
-        theirs(input_ids).logits[..., :-1], ours(input_ids).logits[..., :-1], atol=2e-5, rtol=1e-5
-    )
-    assert type(AutoModelForCausalLM.from_pretrained(tmp_path / "theirs")) is OpenAIGPTLMHeadModel
+INPUTS = torch.tensor([[ROWS, 3, 9, ROWS + 2, ROWS + 3], [ROWS, 4, 1, 17, ROWS + 2]])
+EXPORTED = {
+    "language model": (lambda: own_model(GPTForCausalLM), OpenAIGPTLMHeadModel),
+    "choices": (lambda: own_model(GPTForMultipleChoice), OpenAIGPTDoubleHeadsModel),
+    "classes": (
+        lambda: without_bias(own_model(GPTForSequenceClassification, num_labels=3)),
+        OpenAIGPTForSequenceClassification,
+    ),
+    "gpt2": (lambda: own_model(GPTForCausalLM, **GPT2), GPT2LMHeadModel),
+}
 
 
+@pytest.mark.parametrize("name", EXPORTED)
 @torch.no_grad()
-def test_stock_transformers_loads_our_heads(tmp_path, converted):
-    choices = torch.tensor([[[ROWS, 3, 9, ROWS + 2, ROWS + 3], [ROWS, 4, 1, 17, ROWS + 2]]])
-    ours = own_model(GPTForMultipleChoice)
+def test_stock_transformers_loads_our_exports(name, tmp_path, converted):
+    build, stock_class = EXPORTED[name]
+    ours = build()
     ours.save_pretrained(tmp_path / "ours")
-    converted(tmp_path / "ours", tmp_path / "theirs", "--to", "openai-gpt", *PLAIN)
-    theirs, problems = OpenAIGPTDoubleHeadsModel.from_pretrained(tmp_path / "theirs", output_loading_info=True)
+    to = "gpt2" if name == "gpt2" else "openai-gpt"
+    converted(tmp_path / "ours", tmp_path / "theirs", "--to", to, *PLAIN)
+    theirs, problems = stock_class.from_pretrained(tmp_path / "theirs", output_loading_info=True)
     assert not any(problems.values())
-    logits = theirs(choices, mc_token_ids=torch.tensor([[3, 4]])).mc_logits
-    expected = ours(choices, attention_mask=choices.ne(ROWS + 3)).logits
+    if name == "choices":
+        logits = theirs(INPUTS[None], mc_token_ids=torch.tensor([[3, 4]])).mc_logits
+        expected = ours(INPUTS[None], attention_mask=INPUTS[None].ne(ROWS + 3)).logits
+    elif name == "classes":
+        logits, expected = theirs(INPUTS).logits, ours(INPUTS, attention_mask=INPUTS.ne(ROWS + 3)).logits
+    else:
+        assert type(AutoModelForCausalLM.from_pretrained(tmp_path / "theirs")) is stock_class
+        assert theirs.lm_head.weight is theirs.get_input_embeddings().weight
+        # Our padding row takes part in no softmax.
+        logits, expected = (model(INPUTS[1:]).logits[..., :-1] for model in (theirs, ours))
     torch.testing.assert_close(logits, expected, atol=2e-5, rtol=1e-5)
-
-    ours = without_bias(own_model(GPTForSequenceClassification, num_labels=3))
-    ours.save_pretrained(tmp_path / "classes")
-    converted(tmp_path / "classes", tmp_path / "their classes", "--to", "openai-gpt", *PLAIN)
-    theirs, problems = OpenAIGPTForSequenceClassification.from_pretrained(
-        tmp_path / "their classes", output_loading_info=True
-    )
-    assert not any(problems.values())
-    expected = ours(choices[0], attention_mask=choices[0].ne(ROWS + 3)).logits
-    torch.testing.assert_close(theirs(choices[0]).logits, expected, atol=2e-5, rtol=1e-5)
-
-
-@torch.no_grad()
-def test_stock_gpt2_loads_our_export(tmp_path, converted):
-    ours = own_model(GPTForCausalLM, norm_first=True, final_norm=True)
-    ours.save_pretrained(tmp_path / "ours")
-    converted(tmp_path / "ours", tmp_path / "theirs", "--to", "gpt2", *PLAIN)
-    theirs, problems = GPT2LMHeadModel.from_pretrained(tmp_path / "theirs", output_loading_info=True)
-    assert not any(problems.values())
-    input_ids = torch.tensor([[3, 9, 4, 17, 21]])
-    torch.testing.assert_close(
-        theirs(input_ids).logits[..., :-1], ours(input_ids).logits[..., :-1], atol=2e-5, rtol=1e-5
-    )
 
 
 # Tokenizers.
@@ -369,7 +348,7 @@ def test_exported_tokenizer(to, tmp_path, converted, convert):
     if to == "openai-gpt":
         assert "add --special_tokens keep" in convert(tmp_path / "a", tmp_path / "b", *flags)[1]
     printed = converted(tmp_path / "a", tmp_path / "b", *flags, "--special_tokens", "keep")
-    assert re.search(r"of \d,\d{3} texts that hf_gpt carries, \d+ get other ids", printed)
+    assert re.search(r"of \d,\d{3} texts bundled with hf_gpt, \d+ get other ids", printed)
     exported = AutoTokenizer.from_pretrained(tmp_path / "b")
     assert not isinstance(exported, GPTTokenizer)
     text = "The path isn't the other\n\npath."
@@ -404,39 +383,28 @@ def test_special_tokens_on_request(tmp_path, converted):
     assert tensors(tmp_path / "d")["transformer.tokens_embed.weight"].shape == (ROWS + 4, WIDTH)
 
 
-REFUSED = {
-    "gpt2 as openai-gpt": (
-        lambda: own_model(GPTForCausalLM, norm_first=True, final_norm=True),
-        "openai-gpt",
-        "normalises behind",
-    ),
-    "gpt2 as the release": (
-        lambda: own_model(GPTForCausalLM, norm_first=True, final_norm=True),
-        "tf-release",
-        "normalises behind",
-    ),
-    "gpt as gpt2": (lambda: own_model(GPTForCausalLM), "gpt2", "normalises before"),
-    "inner width": (lambda: own_model(GPTForCausalLM, n_inner=48), "openai-gpt", "n_inner=48"),
-    "masked model": (lambda: own_model(GPTForCausalLM, is_causal=False), "openai-gpt", "is_causal=False"),
-    "token classification": (lambda: own_model(GPTForTokenClassification), "openai-gpt", "no head token"),
-    "head of the release": (lambda: own_model(GPTForMultipleChoice), "tf-release", "--head causal-lm"),
-    "head with a bias": (lambda: own_model(GPTForSequenceClassification), "openai-gpt", "no bias"),
-    "layers of a head": (lambda: own_model(GPTForMultipleChoice, head_layers="mix"), "openai-gpt", "head_layers"),
-    "trained special tokens": (lambda: own_model(GPTForCausalLM), "tf-release", "--special_tokens drop"),
-    "activation of the release": (lambda: own_model(GPTForCausalLM, afn="relu"), "tf-release", "activation"),
-    "untied release": (lambda: own_model(GPTForCausalLM, tie_word_embeddings=False), "tf-release", "output matrix"),
-    "double precision": (
-        lambda: own_model(GPTForCausalLM, fresh_special_tokens=True).double(),
-        "tf-release",
-        "float64",
-    ),
-}
+# Format, part of the message, class and settings of the model.
+REFUSED = [
+    ("openai-gpt", "normalises behind", GPTForCausalLM, GPT2),
+    ("tf-release", "normalises behind", GPTForCausalLM, GPT2),
+    ("gpt2", "normalises before", GPTForCausalLM, {}),
+    ("openai-gpt", "n_inner=48", GPTForCausalLM, {"n_inner": 48}),
+    ("openai-gpt", "is_causal=False", GPTForCausalLM, {"is_causal": False}),
+    ("openai-gpt", "no head token", GPTForTokenClassification, {}),
+    ("tf-release", "--head causal-lm", GPTForMultipleChoice, {}),
+    ("openai-gpt", "no bias", GPTForSequenceClassification, {}),
+    ("openai-gpt", "head_layers", GPTForMultipleChoice, {"head_layers": "mix"}),
+    ("tf-release", "--special_tokens drop", GPTForCausalLM, {}),
+    ("tf-release", "activation", GPTForCausalLM, {"afn": "relu"}),
+    ("tf-release", "output matrix", GPTForCausalLM, {"tie_word_embeddings": False}),
+    ("tf-release", "float64", GPTForCausalLM, {"fresh_special_tokens": True}),
+]
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_formats_say_what_they_cannot_hold(name, tmp_path, convert):
-    build, to, message = REFUSED[name]
-    build().save_pretrained(tmp_path / "a")
+@pytest.mark.parametrize(("to", "message", "model_class", "settings"), REFUSED)
+def test_formats_say_what_they_cannot_hold(to, message, model_class, settings, tmp_path, convert):
+    model = own_model(model_class, **settings)
+    (model.double() if message == "float64" else model).save_pretrained(tmp_path / "a")
     status, printed = convert(tmp_path / "a", tmp_path / "b", "--to", to, *PLAIN)
     assert status == 2
     assert message in printed
@@ -448,13 +416,18 @@ def test_formats_say_what_they_cannot_hold(name, tmp_path, convert):
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
 @pytest.mark.filterwarnings("ignore:Unsupported layer type:UserWarning")
+@pytest.mark.parametrize(
+    ("build", "method"),
+    [(lambda: own_model(GPTForCausalLM), "lora"), (lambda: stock_model(OpenAIGPTLMHeadModel), "ln")],
+    ids=["hf_gpt", "stock"],
+)
 @torch.no_grad()
-def test_adapter_is_merged(tmp_path, converted):
+def test_adapter_is_merged(build, method, tmp_path, converted):
     base, folder = tmp_path / "base", tmp_path / "adapter"
-    own_model(GPTForCausalLM).save_pretrained(base)
+    build().save_pretrained(base)
     write_vocabulary(base)
     model = GPTForMultipleChoice.from_pretrained(base)
-    adapted = get_peft_model(model, adapter_config("lora", model.config, 2))
+    adapted = get_peft_model(model, adapter_config(method, model.config))
     for name, parameter in adapted.named_parameters():
         if "lora_B" in name or "score" in name:
             parameter.normal_(std=0.3)
@@ -467,22 +440,6 @@ def test_adapter_is_merged(tmp_path, converted):
     merged = GPTForMultipleChoice.from_pretrained(tmp_path / "merged")
     torch.testing.assert_close(merged(choices).logits, adapted(choices).logits, atol=1e-5, rtol=1e-5)
     assert len(AutoTokenizer.from_pretrained(tmp_path / "merged")) == ROWS + 4
-
-
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
-@pytest.mark.filterwarnings("ignore:Unsupported layer type:UserWarning")
-@torch.no_grad()
-def test_adapter_on_a_stock_model(tmp_path, converted):
-    base, folder = tmp_path / "base", tmp_path / "adapter"
-    stock_model(OpenAIGPTLMHeadModel).save_pretrained(base)
-    model = GPTForMultipleChoice.from_pretrained(base)
-    adapted = get_peft_model(model, adapter_config("ln", model.config))
-    adapted.eval().save_pretrained(folder)
-    (folder / HEAD_CONFIG).write_text(json.dumps(head_config(adapted)))
-    converted(folder, tmp_path / "merged", *PLAIN)
-    choices = torch.tensor([[[ROWS, 3, 9, ROWS + 2], [ROWS, 4, 1, ROWS + 2]]])
-    merged = GPTForMultipleChoice.from_pretrained(tmp_path / "merged")
-    torch.testing.assert_close(merged(choices).logits, adapted(choices).logits, atol=1e-5, rtol=1e-5)
 
 
 # OpenAI's fine-tuned parameters.

@@ -11,14 +11,15 @@ import pytest
 import torch
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
-from hf_gpt.conversion.release import block_shapes, load_release, read_release
-from hf_gpt.conversion.sources import recognise
+from hf_gpt.conversion.release import block_shapes, load_release, read_release, write_release
 
 from ..support.golden import CARRIED
+from ..support.stock_models import Trap
 
 CHECKPOINT = CARRIED / "tiny_seed0" / "checkpoint"
 POSITIONS, TOKENS, WIDTH, BLOCKS, HEADS = 40, 211, 48, 3, 4
 PIECES = [f"params_{index}.npy" for index in range(10)]
+SHAPES = json.loads((CHECKPOINT / "params_shapes.json").read_text())
 
 
 @pytest.fixture
@@ -27,33 +28,24 @@ def release(tmp_path):
     return Path(shutil.copytree(CHECKPOINT, tmp_path / "release"))
 
 
-def write_release(folder, positions, tokens, width, blocks):
-    """A release of random numbers in the publisher's format; returns them by name."""
+def write_random_release(folder, positions, tokens, width, blocks):
+    """A release of random numbers; returns its arrays in their order."""
     shapes = [[positions, width], [tokens, width], *list(block_shapes(width).values()) * blocks]
     generator = np.random.default_rng(0)
     values = [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
-    folder.mkdir(exist_ok=True)
-    (folder / "params_shapes.json").write_text(json.dumps(shapes))
-    flat = np.concatenate([value.ravel() for value in values])
-    for name, piece in zip(PIECES, np.array_split(flat, len(PIECES)), strict=True):
-        np.save(folder / name, piece)
+    write_release(folder, dict(enumerate(values)))
     return values
 
 
 def test_arrays_of_the_release():
+    """The flat pieces, one after the other, in the shapes and the order of the publisher."""
     found = read_release(CHECKPOINT)
-    shapes = json.loads((CHECKPOINT / "params_shapes.json").read_text())
     flat = np.concatenate([np.load(CHECKPOINT / name) for name in PIECES])
-    assert list(found)[:3] == ["positions", "tokens", "model/h0/attn/c_attn/w"]
-    assert list(found)[-1] == f"model/h{BLOCKS - 1}/ln_2/b"
-    assert len(found) == 2 + 12 * BLOCKS
-    start = 0
-    for array, shape in zip(found.values(), shapes, strict=True):
-        size = int(np.prod(shape))
-        np.testing.assert_array_equal(array, flat[start : start + size].reshape(shape))
-        assert array.dtype == np.float32
-        start += size
-    assert start == flat.size
+    assert [*found][:3] == ["positions", "tokens", "model/h0/attn/c_attn/w"]
+    assert [*found][-1] == f"model/h{BLOCKS - 1}/ln_2/b"
+    assert [[*array.shape] for array in found.values()] == SHAPES
+    assert {array.dtype for array in found.values()} == {np.dtype(np.float32)}
+    np.testing.assert_array_equal(np.concatenate([array.ravel() for array in found.values()]), flat)
 
 
 def test_every_parameter_is_the_releases():
@@ -84,20 +76,14 @@ def test_every_parameter_is_the_releases():
 @pytest.mark.parametrize(
     ("positions", "tokens", "width", "blocks"), [(7, 11, 64, 1), (5, 30, 128, 2)], ids=["one-block", "two-blocks"]
 )
-def test_sizes_are_told_by_the_shapes(tmp_path, positions, tokens, width, blocks):
-    values = write_release(tmp_path, positions, tokens, width, blocks)
+def test_sizes_are_those_of_the_shapes(tmp_path, positions, tokens, width, blocks):
+    values = write_random_release(tmp_path, positions, tokens, width, blocks)
     model = load_release(tmp_path)
     config = model.config
     assert (config.n_positions, config.vocab_size, config.n_embd) == (positions, tokens + 4, width)
     assert (config.n_layer, config.n_head) == (blocks, width // 64)
-    specials = (
-        config.bos_token_id,
-        config.start_token_id,
-        config.delimiter_token_id,
-        config.classify_token_id,
-        config.pad_token_id,
-    )
-    assert specials == (tokens, tokens, tokens + 1, tokens + 2, tokens + 3)
+    assert [config.bos_token_id, *config.task_token_ids] == [tokens, tokens, tokens + 1, tokens + 2]
+    assert config.pad_token_id == tokens + 3
     last = model.transformer.h[-1]
     np.testing.assert_array_equal(last.ln_2.bias.detach().numpy(), values[-1])
     np.testing.assert_array_equal(last.mlp.c_proj.weight.detach().numpy(), values[-4][0].T)
@@ -129,15 +115,15 @@ def test_heads(model_class, kwargs, head):
 
 def test_fewer_positions():
     whole = load_release(CHECKPOINT, GPTModel, n_head=HEADS)
-    cut = load_release(CHECKPOINT, GPTModel, n_positions=24, n_head=HEADS)
-    assert cut.config.n_positions == 24
-    assert torch.equal(cut.embed_positions.weight, whole.embed_positions.weight[:24])
+    shortened = load_release(CHECKPOINT, GPTModel, n_positions=24, n_head=HEADS)
+    assert shortened.config.n_positions == 24
+    assert torch.equal(shortened.embed_positions.weight, whole.embed_positions.weight[:24])
     with pytest.raises(ValueError, match="25 tokens is longer than the context of 24"):
-        cut(torch.ones(1, 25, dtype=torch.long))
+        shortened(torch.ones(1, 25, dtype=torch.long))
 
 
 def test_new_rows_and_head(tmp_path):
-    write_release(tmp_path, positions=4, tokens=6, width=512, blocks=1)
+    write_random_release(tmp_path, positions=4, tokens=6, width=512, blocks=1)
     model = load_release(tmp_path, GPTForSequenceClassification, num_labels=6)
     specials, padding = model.transformer.embed_tokens.weight[6:].split([3, 1])
     assert specials.std().item() == pytest.approx(0.02, rel=0.1)
@@ -149,17 +135,17 @@ def test_new_rows_and_head(tmp_path):
 
 
 def test_seed():
-    def drawn(seed):
+    def new_rows(seed):
         model = load_release(CHECKPOINT, GPTForMultipleChoice, n_head=HEADS, seed=seed)
         return torch.cat([model.transformer.embed_tokens.weight[TOKENS : TOKENS + 3], model.score.weight])
 
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    first = drawn(1)
+    first = new_rows(1)
     assert torch.equal(torch.rand(3), expected), "loading must not use up the caller's random numbers"
-    assert torch.equal(first, drawn(1))
-    assert not torch.isclose(first, drawn(2)).any()
+    assert torch.equal(first, new_rows(1))
+    assert not torch.isclose(first, new_rows(2)).any()
 
 
 @pytest.mark.parametrize("model_class", [GPTForCausalLM, GPTForSequenceClassification])
@@ -186,21 +172,6 @@ def test_special_tokens_are_kept_out_of_texts():
     assert texts.max() < TOKENS
 
 
-def test_loaded_release_can_be_saved(tmp_path):
-    model = load_release(CHECKPOINT, n_head=HEADS)
-    model.save_pretrained(tmp_path)
-    loaded = GPTForCausalLM.from_pretrained(tmp_path)
-    for name, parameter in model.named_parameters():
-        assert torch.equal(loaded.get_parameter(name), parameter)
-    assert loaded.generation_config.suppress_tokens == model.generation_config.suppress_tokens
-
-
-def test_a_release_is_recognised(release, tmp_path):
-    assert recognise(release) == "tf-release"
-    with pytest.raises(ValueError, match="holds no checkpoint that is known"):
-        recognise(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
@@ -223,20 +194,18 @@ def test_missing_file(release, name):
         read_release(release)
 
 
-SHAPES = json.loads((CHECKPOINT / "params_shapes.json").read_text())
 WRONG_SHAPES = {
     "not-json": ("[[40, 48], [211", "not valid JSON"),
-    "empty": ("", "not valid JSON"),
     "not-text": (b"\xff\xfe\x00", "not valid JSON"),
-    "not-a-list": ({"positions": [40, 48]}, "list of array shapes"),
-    "list-of-numbers": ([40, 48], "list of array shapes"),
-    "shape-of-nothing": ([[], *SHAPES[1:]], "list of array shapes"),
-    "negative": ([[-40, 48], *SHAPES[1:]], "list of array shapes"),
-    "fraction": ([[40.0, 48], *SHAPES[1:]], "list of array shapes"),
-    "no-blocks": (SHAPES[:2], "lists 2 arrays"),
-    "part-of-a-block": (SHAPES[:-1], "lists 37 arrays"),
+    "not-a-list": ({"positions": [40, 48]}, "must be a list of array shapes"),
+    "list-of-numbers": ([40, 48] * 19, "must be a list of array shapes"),
+    "negative": ([[-40, 48], *SHAPES[1:]], "must be a list of array shapes"),
+    "fraction": ([[40.0, 48], *SHAPES[1:]], "must be a list of array shapes"),
+    "no-blocks": (SHAPES[:2], "12 arrays per block"),
+    "part-of-a-block": (SHAPES[:-1], "12 arrays per block"),
     "widths-differ": ([[40, 32], *SHAPES[1:]], r"begins with the shapes \[40, 32\] and \[211, 48\]"),
     "not-a-matrix": ([[40], *SHAPES[1:]], "begins with the shapes"),
+    "nothing": ([[], *SHAPES[1:]], "begins with the shapes"),
     "array-of-another-width": (
         [*SHAPES[:14], [1, 64, 144], *SHAPES[15:]],
         r"array 14 \(block 1, attn/c_attn/w\) has the shape \[1, 64, 144\]; expected \[1, 48, 144\]",
@@ -248,100 +217,59 @@ WRONG_SHAPES = {
 @pytest.mark.parametrize(("content", "message"), WRONG_SHAPES.values(), ids=WRONG_SHAPES)
 def test_wrong_list_of_shapes(release, content, message):
     path = release / "params_shapes.json"
-    if not isinstance(content, (str, bytes)):
-        content = json.dumps(content)
+    content = json.dumps(content) if isinstance(content, list | dict) else content
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=f"{re.escape(str(path))}.*{message}"):
         read_release(release)
 
 
-def cut_bytes(path):
-    path.write_bytes(path.read_bytes()[:-100])
+def with_value(piece, index, value):
+    piece = piece.copy()
+    piece[index] = value
+    return piece
 
 
-def cut_to_header(path):
-    path.write_bytes(path.read_bytes()[:40])
-
-
-def empty(path):
-    path.write_bytes(b"")
-
-
-def write_text(path):
-    path.write_text("404: Not Found")
-
-
-def changed(function):
-    return lambda path: np.save(path, function(np.load(path)))
-
-
-def with_value(index, value):
-    def change(piece):
-        piece[index] = value
-        return piece
-
-    return changed(change)
-
-
-def write_archive(path):
-    piece = np.load(path)
-    with path.open("wb") as file:
-        np.savez(file, piece)
-
-
-WRONG_PIECES = {
-    "cut-file": (cut_bytes, "truncated or not from the release"),
-    "cut-header": (cut_to_header, "truncated or not from the release"),
-    "empty-file": (empty, "truncated or not from the release"),
-    "text-file": (write_text, "not a readable array"),
-    "shorter-array": (changed(lambda piece: piece[:-1]), "holds FEWER numbers; .* asks for SIZE"),
-    "longer-array": (changed(lambda piece: np.append(piece, np.float32(0))), "holds MORE numbers; .* asks for SIZE"),
-    "float64": (changed(lambda piece: piece.astype(np.float64)), "flat array of float32"),
-    "float16": (changed(lambda piece: piece.astype(np.float16)), "flat array of float32"),
-    "integers": (changed(lambda piece: piece.astype(np.int32)), "flat array of float32"),
-    "matrix": (changed(lambda piece: piece.reshape(2, -1)), "flat array of float32"),
-    "archive": (write_archive, "flat array of float32"),
-    "nan": (with_value(7, np.nan), "1 numbers that are NaN or infinite, the first at index 7"),
-    "infinite": (with_value(slice(3, 5), -np.inf), "2 numbers that are NaN or infinite, the first at index 3"),
+# Bytes of a file -> its bytes, or the array of a piece -> an array.
+WRONG_BYTES = {
+    "truncated": (lambda whole: whole[:-100], "not a readable array"),
+    "truncated-header": (lambda whole: whole[:40], "not a readable array"),
+    "empty": (lambda whole: b"", "not a readable array"),
+    "text": (lambda whole: b"404: Not Found", "not a readable array"),
+    "pickle": (lambda whole: pickle.dumps([1.0]), "not a readable array"),
+}
+WRONG_ARRAYS = {
+    "shorter": (lambda piece: piece[:-1], r"one flat array of SIZE float32 .* float32 with the shape"),
+    "longer": (lambda piece: np.append(piece, np.float32(0)), r"one flat array of SIZE float32 .* with the shape"),
+    "float64": (lambda piece: piece.astype(np.float64), "and is one of float64"),
+    "float16": (lambda piece: piece.astype(np.float16), "and is one of float16"),
+    "integers": (lambda piece: piece.astype(np.int32), "and is one of int32"),
+    "matrix": (lambda piece: piece.reshape(2, -1), "one flat array"),
+    "nan": (lambda piece: with_value(piece, 7, np.nan), "NaN or infinite"),
+    "infinite": (lambda piece: with_value(piece, slice(3, 5), -np.inf), "NaN or infinite"),
 }
 
 
-@pytest.mark.parametrize(("damage", "message"), WRONG_PIECES.values(), ids=WRONG_PIECES)
-def test_wrong_piece(release, damage, message):
+@pytest.mark.parametrize("name", [*WRONG_BYTES, *WRONG_ARRAYS])
+def test_wrong_piece(release, name):
+    change, message = (WRONG_BYTES | WRONG_ARRAYS)[name]
     path = release / "params_6.npy"
-    size = np.load(path).size
-    damage(path)
-    for word, number in {"FEWER": size - 1, "SIZE": size, "MORE": size + 1}.items():
-        message = message.replace(word, f"{number:,}")
-    with pytest.raises(ValueError, match=f"{re.escape(str(path))}.*{message}"):
+    piece = np.load(path)
+    if name in WRONG_BYTES:
+        path.write_bytes(change(path.read_bytes()))
+    else:
+        np.save(path, change(piece))
+    with pytest.raises(ValueError, match=f"{re.escape(str(path))}.*{message.replace('SIZE', f'{piece.size:,}')}"):
         read_release(release)
 
 
-class Trap:
-    """Creates a file when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = str(path)
-
-    def __reduce__(self):
-        return (open, (self.path, "w"))
-
-
-@pytest.mark.parametrize("bare", [False, True], ids=["object-array", "bare-pickle"])
-def test_pickles_are_refused_unread(release, tmp_path, bare):
+def test_pickles_are_refused_unread(release, tmp_path):
     sprung = tmp_path / "sprung"
-    trap = np.array([Trap(sprung)], dtype=object)
     path = release / "params_0.npy"
-    if bare:
-        path.write_bytes(pickle.dumps(trap))
-    else:
-        np.save(path, trap, allow_pickle=True)
-    with pytest.raises(ValueError, match=re.escape(str(path))):
-        load_release(release, n_head=HEADS)
-    assert not sprung.exists()
-
-
-def test_the_trap_springs_where_pickles_are_read(tmp_path):
-    np.save(tmp_path / "trap.npy", np.array([Trap(tmp_path / "sprung")], dtype=object), allow_pickle=True)
-    np.load(tmp_path / "trap.npy", allow_pickle=True)[0].close()
-    assert (tmp_path / "sprung").exists()
+    np.save(path, np.array([Trap(sprung)], dtype=object), allow_pickle=True)
+    for content in (path.read_bytes(), pickle.dumps(Trap(sprung))):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=re.escape(str(path))):
+            load_release(release, n_head=HEADS)
+        assert not sprung.exists()
+    pickle.loads(content).close()
+    assert sprung.exists(), "the trap springs where pickles are read"
