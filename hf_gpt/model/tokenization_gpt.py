@@ -83,9 +83,8 @@ class WordSplitter:
     Turns text into the release's words, lower-cased, separated by single spaces, newlines as words of their own.
 
     The algorithm is that of spaCy's tokenizer. It treats each chunk between white space by itself, save for special
-    cases that hold affixes or spaces (`:)`, `'em.`): these it looks up among the words of the whole text at the end.
-    So the words of a chunk are cached unless such a special case would change them; a line with a chunk of that kind,
-    which hardly any English text has, is split as a whole.
+    cases that hold affixes or spaces (`:)`, `'em.`): these it looks up among the words of the whole line at the end.
+    So chunks are remembered, and a line with one that such a special case would change is looked up as a whole.
 
     Args:
         rules (`dict`): those of spaCy's tokenizer of a language: regular expressions for `prefixes`, `suffixes` and
@@ -98,60 +97,50 @@ class WordSplitter:
         self.suffix = re.compile("|".join(f"{rule}$" for rule in rules["suffixes"]))
         self.infix = re.compile("|".join(rules["infixes"]))
         self.url = re.compile(rules["url"])
-        self.whole = re.compile(rules["token_match"]) if rules["token_match"] else None
+        self.whole = re.compile(rules["token_match"] or "(?!)")
         self.cases = {case: words.split(" ") for case, words in rules["cases"].items()}
-        self._longest_case = max(map(len, self.cases), default=0)
         # Those that are looked up at the end, by the words that they would be without special cases.
         self._late = {
-            tuple(word for chunk in case.split() for word in self._split(chunk, False)): case
+            tuple(word for chunk in case.split() for word in self._split(chunk, {})): case
             for case in self.cases
             if " " in case or any(rule.search(case) for rule in (self.prefix, self.suffix, self.infix))
         }
         self._changed = {words for words, case in self._late.items() if list(words) != self.cases[case]}
         self._longest_late = max(map(len, self._late), default=0)
         self._late_across_chunks = any(" " in case for case in self._late.values())
-        self._cached_part = functools.lru_cache(1 << 17)(self._split)
-        self._cached_chunk = functools.lru_cache(1 << 17)(self._split_chunk)
+        self._split_part = _remembered(functools.partial(self._split, cases=self.cases))
+        self._split_chunk = _remembered(self._split_chunk)
 
-    def _split(self, part: str, by_cases: bool = True) -> list[str]:
+    def _split(self, part: str, cases: dict[str, list[str]]) -> list[str]:
         # spacy/tokenizer.pyx: _split_affixes and _attach_tokens.
-        def is_case(start: int, end: int) -> bool:
-            return by_cases and end - start <= self._longest_case and part[start:end] in self.cases
-
-        before, after, start, end, size = [], [], 0, len(part), 0
-        while start < end and end - start != size and not is_case(start, end):
-            if self.whole and self.whole.match(part[start:end]):
+        before, after, size = [], [], 0
+        while len(part) != size and part not in cases and not self.whole.match(part):
+            size = len(part)
+            start = _affix_length(self.prefix, part)
+            if start and part[start:] in cases:
+                before.append(part[:start])
+                part = part[start:]
                 break
-            size = end - start
-            inner_start = start + _affix_length(self.prefix, part, start, end)
-            if start < inner_start and is_case(inner_start, end):
-                before.append(part[start:inner_start])
-                start = inner_start
+            end = size - _affix_length(self.suffix, part[start:], at_end=True)
+            if end < size and part[:end] in cases:
+                after.append(part[end:])
+                part = part[:end]
                 break
-            inner_end = end - _affix_length(self.suffix, part, inner_start, end, at_end=True)
-            if inner_end < end and is_case(start, inner_end):
-                after.append(part[inner_end:end])
-                end = inner_end
-                break
-            before += [part[start:inner_start]] if start < inner_start else []
-            after += [part[inner_end:end]] if inner_end < end else []
-            start, end = inner_start, inner_end
-        middle = part[start:end]
-        return [
-            *before,
-            *(self.cases[middle] if is_case(start, end) else self._split_infixes(middle)),
-            *reversed(after),
-        ]
+            before.append(part[:start])
+            after.append(part[end:])
+            part = part[start:end]
+        middle = cases[part] if part in cases else self._split_infixes(part)
+        return [word for word in (*before, *middle, *reversed(after)) if word]
 
     def _split_infixes(self, part: str) -> list[str]:
-        if not part or (self.whole and self.whole.match(part)) or self.url.match(part):
-            return [part] if part else []
+        if self.whole.match(part) or self.url.match(part):
+            return [part]
         words, done = [], 0
         for found in self.infix.finditer(part):
             if found.start():
                 words += (part[done : found.start()], found[0])
                 done = found.end()
-        return [word for word in (*words, part[done:]) if word]
+        return [*words, part[done:]]
 
     def _spans(self, words: Sequence[str]) -> Iterable[tuple[int, int]]:
         # All that may be a late special case, by start and end.
@@ -161,39 +150,31 @@ class WordSplitter:
 
     def _split_chunk(self, chunk: str) -> str | None:
         # None if the words may depend on the rest of the line.
-        split = self._cached_part if len(chunk) <= _LONGEST_CACHED else self._split
-        words = [word for part in clean_up(chunk).split() for word in split(part)]
+        words = [word for part in clean_up(chunk).split() for word in self._split_part(part)]
         late = self._late_across_chunks or any(tuple(words[i:j]) in self._changed for i, j in self._spans(words))
         return None if late else " ".join(words).lower()
 
     def _split_line(self, line: str) -> str:
-        found = [
-            self._cached_chunk(chunk) if len(chunk) <= _LONGEST_CACHED else self._split_chunk(chunk)
-            for chunk in line.split()
-        ]
+        found = [self._split_chunk(chunk) for chunk in line.split()]
         return " ".join(self._look_up_late(line)).lower() if None in found else " ".join(found)
 
     def _look_up_late(self, line: str) -> list[str]:
         # spacy/tokenizer.pyx: _filter_special_spans and _retokenize_special_spans. Of matches that overlap the longest
         # counts, of those the first, though it may change nothing.
-        parts = [self._split(part) for part in clean_up(line).split()]
+        parts = [self._split_part(part) for part in clean_up(line).split()]
         words = [word for part in parts for word in part]
         behind_space = set(itertools.accumulate(map(len, parts)))
         matches = [(start, end) for start, end in self._spans(words) if tuple(words[start:end]) in self._late]
-        taken: set[int] = set()
-        ends = {}
-        for start, end in sorted(matches, key=lambda match: (match[0] - match[1], match[0])):
-            if start not in taken and end - 1 not in taken:
-                ends[start] = end
-            taken.update(range(start, end))
-        changed, start = [], 0
+        taken, ends, changed, start = set(), {}, [], 0
+        for first, end in sorted(matches, key=lambda match: (match[0] - match[1], match[0])):
+            if first not in taken and end - 1 not in taken:
+                ends[first] = end
+            taken.update(range(first, end))
         while start < len(words):
             end = ends.get(start, start + 1)
-            own = words[start:end]
-            if start in ends:
-                spaced = (" " * (place in behind_space) + words[place] for place in range(start + 1, end))
-                own = self.cases.get("".join((words[start], *spaced)), own)
-            changed += own
+            spaced = (" " * (place in behind_space) + words[place] for place in range(start + 1, end))
+            case = "".join((words[start], *spaced)) if start in ends else None
+            changed += self.cases.get(case, words[start:end])
             start = end
         return changed
 
@@ -202,14 +183,19 @@ class WordSplitter:
         return " \n ".join(filter(None, map(self._split_line, fix_text(text).split("\n"))))
 
 
-def _affix_length(affixes: re.Pattern, part: str, start: int, end: int, at_end: bool = False) -> int:
-    """Of `part[start:end]`, by as few of its first, or last, characters as need be: long runs take linear time."""
+def _remembered(function: Callable[[str], Any]) -> Callable[[str], Any]:
+    cached = functools.lru_cache(1 << 17)(function)
+    return lambda text: (cached if len(text) <= _LONGEST_CACHED else function)(text)
+
+
+def _affix_length(affixes: re.Pattern, part: str, at_end: bool = False) -> int:
+    # By as few of the first, or last, characters as need be: long runs take linear time.
     size = _AFFIX_WINDOW
     while True:
-        window = part[max(start, end - size) : end] if at_end else part[start : min(end, start + size)]
+        window = part[-size:] if at_end else part[:size]
         found = affixes.search(window)
         length = len(found[0]) if found else 0
-        if length < size // 2 or len(window) == end - start:
+        if length < size // 2 or size >= len(part):
             return length
         size *= 2
 
