@@ -30,7 +30,7 @@ ORDER = (
 LATE_IMPORTS: dict[tuple[str, str], str] = {
     ("loading", "adapters"): "peft is imported for adapters alone",
     ("conversion.sources", "adapters"): "the same",
-    ("commands", "files.formats"): "the list of commands, and a mistyped one, are answered without numpy and torch",
+    ("commands", "files"): "the list of commands, and a mistyped one, are answered without numpy and torch",
 }
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path

@@ -256,7 +256,7 @@ def _set_groups(parser: ArgumentParser, kinds: Sequence[type], first: dict[str, 
 
 def _flags_of(path: Path, parser: ArgumentParser, prog: str) -> list[str]:
     """What a YAML file says, as flags; later flags override earlier ones."""
-    from ..files.formats import read_yaml
+    from ..files import read_yaml
 
     actions = {action.dest: action for action in reversed(parser._actions)}
     flags = []

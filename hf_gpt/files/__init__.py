@@ -1,90 +1,466 @@
-"""Files: settings, texts and tensors read, outputs written whole, and output folders of one run at a time."""
+"""
+Files: settings (JSON and YAML of bounded size and depth), texts (plain, compressed or in archives) and tensors
+(safetensors, and `.bin` through torch's `weights_only`) read, where whatever is wrong names file and line; outputs
+written whole; output folders of one run at a time; and flags of commands as fields of dataclasses.
+"""
 
-from .boundary import first_line, reading
-from .flags import flag
-from .formats import (
-    WEIGHT_FILES,
-    check_types,
-    progress,
-    read_json,
-    read_npy,
-    read_tensor_file,
-    read_tensors,
-    read_yaml,
-    readable,
-)
-from .outputs import (
-    CARD,
-    FACTS,
-    METRICS,
-    OVERWRITE,
-    PREDICTIONS,
-    PRETRAINING,
-    UNFINISHED,
-    atomic,
-    check_empty,
-    check_settings,
-    contents,
-    finite,
-    in_output_folder,
-    output_folder,
-    sync,
-    write_json,
-    write_text,
-)
-from .texts import (
-    ARCHIVES,
-    COMPRESSIONS,
-    LARGEST_TEXT,
-    decoded,
-    input_error,
-    listing,
-    open_bytes,
-    place,
-    read_archive,
-    read_bytes,
-    read_text_lines,
-)
+import bz2
+import dataclasses
+import functools
+import gzip
+import itertools
+import json
+import lzma
+import math
+import os
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
 
-__all__ = [
-    "ARCHIVES",
-    "CARD",
-    "COMPRESSIONS",
-    "FACTS",
-    "LARGEST_TEXT",
-    "METRICS",
-    "OVERWRITE",
-    "PREDICTIONS",
-    "PRETRAINING",
-    "UNFINISHED",
-    "WEIGHT_FILES",
-    "atomic",
-    "check_empty",
-    "check_settings",
-    "check_types",
-    "contents",
-    "decoded",
-    "finite",
-    "first_line",
-    "flag",
-    "in_output_folder",
-    "input_error",
-    "listing",
-    "open_bytes",
-    "output_folder",
-    "place",
-    "progress",
-    "read_archive",
-    "read_bytes",
-    "read_json",
-    "read_npy",
-    "read_tensor_file",
-    "read_tensors",
-    "read_text_lines",
-    "read_yaml",
-    "readable",
-    "reading",
-    "sync",
-    "write_json",
-    "write_text",
-]
+import numpy as np
+import torch
+import yaml
+from filelock import FileLock, Timeout
+from huggingface_hub.dataclasses import type_validator
+from safetensors import safe_open
+from tqdm import tqdm
+
+METRICS, PREDICTIONS, PRETRAINING = "metrics.json", "predictions.tsv", "pretraining.json"
+CARD, FACTS = "README.md", "card.yaml"
+# Folder of an output folder for what is being written or deleted, never anything whole.
+UNFINISHED = "unfinished"
+_LOCK, _TEMPORARY = ".lock", ".tmp"
+OVERWRITE = "Name another --output_dir, or replace what is there with --overwrite_output_dir."
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+# Far above every file that this project and transformers write, and below what would fill memory or a stack.
+_MOST_JSON_BYTES, _MOST_YAML_BYTES = 100_000_000, 1_000_000
+_MOST_LEVELS, _MOST_CONTAINERS = 50, 2_000_000
+COMPRESSIONS = ("", ".gz", ".xz")
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
+_OPENERS = {".gz": gzip.open, ".tgz": gzip.open, ".xz": lzma.open, ".txz": lzma.open, ".bz2": bz2.open}
+# Bytes of a text, or a line, once it is unpacked: compressed, they may be a thousandth of that.
+LARGEST_TEXT = 1 << 28
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_UTF8_MARK = b"\xef\xbb\xbf"
+
+
+def flag(default: Any = dataclasses.MISSING, help: str = "", choices: Iterable[Any] = ()) -> Any:
+    """
+    A field with what `--help` says of it, and the values that it may have, if these can be listed; without a default
+    it is required. A list as default is a new one for each instance.
+    """
+    metadata = {"help": help} | ({"choices": [*choices]} if choices else {})
+    if isinstance(default, list):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, which may be long; its type where it says nothing."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")
+
+
+@contextmanager
+def reading(path: str | os.PathLike, place: str = "") -> Iterator[None]:
+    """
+    The boundary around whatever reads a file from outside: any error of the block becomes one `ValueError` that says
+    which file and what was wrong, `PATH, PLACE: what was wrong`. Errors that name the file already stay as they are.
+
+    Args:
+        path (`str` or `PathLike`): the file, or the folder of several.
+        place (`str`, *optional*): where in the file the block reads, such as `"line 3"`.
+
+    Raises:
+        ValueError: with the error of the block as its cause; `MemoryError` and a missing library included.
+        OSError: of the file system, if it names the file itself.
+    """
+    path = os.fspath(path)
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, ValueError | OSError) and path in str(error):
+            raise
+        problem = f"there is no {error}" if isinstance(error, KeyError) else first_line(error)
+        raise ValueError(f"{path}{place and f', {place}'}: {problem}.") from error
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """A file that holds one JSON object, or any value where `kind` is `object`; else a `ValueError` names it."""
+    text = _read_text(path, _MOST_JSON_BYTES, "JSON")
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not valid JSON ({error}): copy it again.") from error
+    if not isinstance(content, kind):
+        raise ValueError(f"{path} must hold one JSON object.")
+    _check_extent(path, content)
+    return content
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML file of `name: value` lines; a `ValueError` names it otherwise."""
+    text = _read_text(path, _MOST_YAML_BYTES, "YAML")
+    try:
+        # The parser's time grows with the square of the depth, so it must not see what lies too deep.
+        level = 0
+        for event in yaml.parse(text, yaml.SafeLoader):
+            level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if level > _MOST_LEVELS:
+                raise ValueError(f"nested more than {_MOST_LEVELS} levels deep")
+            if getattr(event, "tag", None) is not None:
+                raise ValueError(f"the tag {event.tag}: only plain values are read")
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise ValueError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+        raise ValueError(f"{path} must hold `name: value` lines.")
+    _check_extent(path, content)
+    return content
+
+
+def _read_text(path: Path, most_bytes: int, kind: str) -> str:
+    size = path.stat().st_size
+    if size > most_bytes:
+        raise ValueError(f"{path} has {size:,} bytes, too many for settings in {kind} (at most {most_bytes:,}).")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not valid {kind}: not UTF-8 at byte {error.start}.") from error
+
+
+def _check_extent(path: Path, content: Any) -> None:
+    """Refuse what is nested too deep, or, through YAML's aliases, grows without end when it is written out."""
+    level = [content]
+    for _ in range(_MOST_LEVELS):
+        items = (item for part in level for item in (part.values() if isinstance(part, dict) else part))
+        parts = (item for item in items if isinstance(item, (dict, list)))
+        level = list(itertools.islice(parts, _MOST_CONTAINERS))
+        if not level:
+            return
+        if len(level) == _MOST_CONTAINERS:
+            break
+    raise ValueError(f"{path} is nested more than {_MOST_LEVELS} levels deep, or refers to itself.")
+
+
+def check_types(
+    path: Path | str,
+    values: Mapping[str, Any],
+    types: Mapping[str, Any],
+    required: Iterable[str] = (),
+    within: str = "",
+) -> None:
+    """
+    Compare values of a file, by field, with the annotations of the fields that are looked at. `required` fields must
+    be there; `within` is the field that the values stand in. A `ValueError` names file and field.
+    """
+    where = f"{path}: {within and f'{within}, '}"
+    missing = [name for name in required if name not in values]
+    if missing:
+        raise ValueError(f"{where}{', '.join(missing)} must be there.")
+    for name in sorted(values.keys() & types.keys()):
+        try:
+            try:
+                type_validator(name, values[name], types[name])
+            except TypeError:
+                type_validator(name, _as_floats(values[name]), types[name])
+        except TypeError as error:
+            shown = repr(values[name])
+            shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
+            wanted = types[name].__name__ if isinstance(types[name], type) else types[name]
+            raise ValueError(f"{where}{name} must be a {wanted}, not {shown}.") from error
+
+
+def _as_floats(value: Any) -> Any:
+    """A value with its whole numbers as floats, which files write without a point."""
+    if isinstance(value, dict):
+        return {name: _as_floats(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return list(map(_as_floats, value))
+    return float(value) if type(value) is int and abs(value) < 1 << 53 else value
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """
+    The array in a `.npy` file, mapped rather than read: a size that the file does not have is refused, not allocated.
+    A `ValueError` names a file that is damaged, or holds anything but an array of numbers.
+    """
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # numpy has the header read by Python's own tokenizer and parser
+        raise ValueError(f"{path} is not a readable array of numbers ({error}): copy it again.") from error
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufc":
+        raise ValueError(f"{path} does not hold one array of numbers: copy it again.")
+    return array
+
+
+def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """
+    All tensors of a model's folder: safetensors, or `.bin` through `weights_only`, in one file or several.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if a file is damaged or holds anything but tensors.
+    """
+    for name in WEIGHT_FILES:
+        index = folder / f"{name}.index.json"
+        if (folder / name).is_file():
+            return read_tensor_file(folder / name)
+        if index.is_file():
+            places = read_json(index).get("weight_map")
+            if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
+                raise ValueError(f"{index} has no weight_map, which says what file each tensor is in.")
+            tensors: dict[str, torch.Tensor] = {}
+            for file in sorted(set(places.values())):
+                tensors |= read_tensor_file(folder / Path(file).name)
+            missing = sorted(places.keys() - tensors.keys())
+            if missing:
+                file = folder / places[missing[0]]
+                raise ValueError(f"{file} does not hold {missing[0]}, which {index.name} says it does.")
+            return tensors
+    raise FileNotFoundError(f"{folder} has neither of {' and '.join(WEIGHT_FILES)}, in one file or several.")
+
+
+def read_tensor_file(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of one file; see `read_tensors`."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: copy all files of the checkpoint.")
+    with readable(path):
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as file:
+                names = progress(list(file.keys()), f"reading {path.name}")
+                return {name: file.get_tensor(name) for name in names}
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(tensors, Mapping) or not all(_is_named_tensor(*item) for item in tensors.items()):
+        raise ValueError(f"{path} holds something else than tensors by name.")
+    return dict(tensors)
+
+
+def _is_named_tensor(name: Any, tensor: Any) -> bool:
+    is_dense = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu"
+    return isinstance(name, str) and is_dense
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Whatever is wrong with a file of tensors that is read in the block is a `ValueError` that names it."""
+    try:
+        yield
+    except Exception as error:  # of the libraries, and whatever a pickle that is no list of tensors leads to
+        raise ValueError(
+            f"{path} cannot be read ({first_line(error)}): it is truncated or damaged, or holds something else than "
+            "tensors; copy it again."
+        ) from error
+
+
+def progress(names: Iterable[str], description: str) -> Iterable[str]:
+    """The names behind a progress bar, where somebody is looking."""
+    return tqdm(names, desc=description, unit="tensor", leave=False, disable=None)
+
+
+def place(path: Path | str, number: int, unit: str = "line") -> str:
+    """The words by which an error names a place in a file."""
+    return f"{path}, {unit} {number}"
+
+
+def listing(folder: Path) -> str:
+    """The words by which an error names what a folder holds instead."""
+    if not folder.is_dir():
+        return "no such folder"
+    names = sorted(path.name for path in folder.iterdir())
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + more if names else "nothing"
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """Opens a plain, gzip, xz or bz2 file for reading bytes; damage found while reading becomes a named error."""
+    try:
+        with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
+            yield file
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        if isinstance(error, OSError) and error.filename is not None:  # the file system's, which names the file itself
+            raise
+        raise ValueError(f"{path}: the compressed file is damaged or truncated ({error}): copy it again.") from error
+
+
+def read_bytes(file: BinaryIO, where: Path | str) -> bytes:
+    """All of a file that may be compressed; a `ValueError` if it is too large for one text."""
+    content = file.read(LARGEST_TEXT + 1)
+    if len(content) > LARGEST_TEXT:
+        raise ValueError(f"{where}: a text of more than {LARGEST_TEXT >> 20} MB: divide it into several files.")
+    return content
+
+
+def read_archive(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """
+    Names and contents of the `wanted` files in a tar (plain, gzip, xz or bz2) or zip archive, in its order; nothing is
+    unpacked on disk.
+    """
+    try:
+        if path.suffix.lower() == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                for info in archive.infolist():
+                    if not info.is_dir() and wanted(info.filename):
+                        with archive.open(info) as member:
+                            yield info.filename, read_bytes(member, f"{path}/{info.filename}")
+            return
+        # A stream, read once from front to end: going back in a compressed file would unpack it from the start.
+        with open_bytes(path) as file, tarfile.open(fileobj=file, mode="r|") as archive:
+            for member in archive:
+                if member.isfile() and wanted(member.name):
+                    yield member.name, read_bytes(archive.extractfile(member), f"{path}/{member.name}")
+    except Exception as error:  # of the libraries, which have no common base
+        if str(path) in str(error):
+            raise
+        raise ValueError(f"{path}: this is not a readable archive ({error}): copy it again.") from error
+
+
+def decoded(content: bytes, where: Path | str, encoding: str = "utf-8", hint: str = "Save the file as UTF-8.") -> str:
+    """Bytes as text; `where` and `hint` are for the error."""
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        problem = f"byte {content[error.start]:#04x} at offset {error.start} is not valid {encoding}"
+        raise ValueError(f"{where}: {problem}. {hint}") from error
+
+
+def read_text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
+    """Numbered lines of a text file without their line ends; a byte order mark is dropped."""
+    hint = "Save the file as UTF-8; where a command has --encoding, it may name another."
+    with open_bytes(path) as file:
+        # Decoded line by line, so that an error can name the line: a text stream decodes in blocks.
+        for number, line in enumerate(iter(lambda: file.readline(LARGEST_TEXT + 1), b""), 1):
+            if len(line) > LARGEST_TEXT:
+                raise ValueError(f"{place(path, number)}: a line of more than {LARGEST_TEXT >> 20} MB: divide it.")
+            if number == 1:
+                if line.startswith(_UTF16_MARKS):
+                    raise ValueError(f"{path}: the file is UTF-16, {encoding} was expected. Save it as UTF-8.")
+                line = line.removeprefix(_UTF8_MARK)
+            yield number, decoded(line, place(path, number), encoding, hint).rstrip("\r\n")
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """
+    A temporary path to write to, which replaces `path` when the block ends: whole, on the disk, or not at all. Missing
+    folders are made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
+    try:
+        yield temporary
+        sync(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically, with its newlines as they are."""
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file atomically; NaN and infinity, which JSON does not have, become null."""
+    write_text(path, json.dumps(finite(value), indent=2, allow_nan=False) + "\n")
+
+
+def finite(value: Any) -> Any:
+    """A value for JSON, which has no NaN and no infinity: they become null."""
+    if isinstance(value, dict):
+        return {name: finite(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def contents(folder: Path) -> set[str]:
+    """Names of what is in a folder, if there is one, without its lock and what a kill left of an atomic write."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    return {name for name in names if name != _LOCK and not (name.startswith(".") and name.endswith(_TEMPORARY))}
+
+
+def check_empty(folder: Path, overwrite: bool = False, hint: str = OVERWRITE) -> None:
+    """A `ValueError` with `hint` if a folder is a file, or is not empty and not to be overwritten."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} already exists and is a file; name a folder.")
+    if contents(folder) and not overwrite:
+        raise ValueError(f"{folder} already exists and is not empty. {hint}")
+
+
+def check_settings(
+    folder: Path, earlier: Mapping[str, Any], settings: Mapping[str, Any], hint: str = "Name another --output_dir."
+) -> None:
+    """A `ValueError` with `hint` if what a folder holds was made with other settings than those of now."""
+    names = sorted(name for name in {*earlier, *settings} if earlier.get(name) != settings.get(name))
+    if names:
+        raise ValueError(f"{folder} holds results of other settings ({', '.join(names)}). {hint}")
+
+
+@contextmanager
+def output_folder(
+    folder: Path, process_index: int = 0, world_size: int = 1, shared: bool = False, whole: bool = False
+) -> Iterator[None]:
+    """
+    Make a folder and keep it for the run in the block: others are refused until the block ends or its process dies.
+    The folder is removed at the end if it is empty.
+
+    Args:
+        process_index, world_size (`int`, *optional*): the first of several processes keeps the folder for all.
+        shared (`bool`, *optional*, defaults to `False`): let in other runs that share it.
+        whole (`bool`, *optional*, defaults to `False`): the block makes and replaces the folder as a whole, so it is
+            kept by a file next to it.
+
+    Raises:
+        ValueError: in all processes, if another run has the folder, or it cannot be written to.
+    """
+    home, name = (folder.parent, f".{folder.name}{_LOCK}") if whole else (folder, _LOCK)
+    lock, problem = FileLock(home / name, timeout=0), [None]
+    if process_index == 0:
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            (home / f"{name}{_TEMPORARY}").touch()  # a lock that is there shows nothing of the rights of the folder
+            (home / f"{name}{_TEMPORARY}").unlink()
+            if not shared:
+                lock.acquire()
+        except Timeout:
+            problem = [f"Another run is writing to {folder}: wait until it has ended, or name another folder."]
+        except OSError as error:
+            problem = [f"{folder} cannot be written to ({error.strerror}): name another folder."]
+    if world_size > 1:
+        from accelerate.utils import broadcast_object_list
+
+        broadcast_object_list(problem)
+    if problem[0] is not None:
+        raise ValueError(problem[0])
+    try:
+        yield
+    finally:
+        if lock.is_locked:
+            (home / name).unlink(missing_ok=True)  # first, or it might be the next run's
+            lock.release()
+        if process_index == 0 and not whole and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def in_output_folder(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Has a function whose last argument is `TrainingArguments` run in `output_folder`."""
+
+    @functools.wraps(run)
+    def run_in_folder(*arguments: Any) -> Any:
+        args = arguments[-1]
+        with output_folder(Path(args.output_dir), args.process_index, args.world_size):
+            return run(*arguments)
+
+    return run_in_folder

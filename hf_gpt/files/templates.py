@@ -5,7 +5,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from .outputs import finite
+from . import finite
 
 # What numbers above 0 and below are drawn in, the paler the nearer to 0: alike in grey, and dark text is read on both.
 COLOURS = {"more": (232, 112, 78), "less": (88, 150, 222)}

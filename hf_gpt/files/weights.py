@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from .formats import read_tensors
+from . import read_tensors
 
 # Of stock checkpoints: masks and positions, which are no weights.
 _BUFFERS = re.compile(r"(^|\.)(attn\.(masked_)?bias|position_ids)$")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..files import ARCHIVES, COMPRESSIONS, decoded, input_error, open_bytes, read_archive, read_bytes
+from ..files import ARCHIVES, COMPRESSIONS, decoded, open_bytes, read_archive, read_bytes
 from ..tasks.formats import read_by_suffix
 
 # Every row of such a file is a text.
@@ -94,7 +94,7 @@ def _texts_of_rows(path: Path, text_column: str) -> Iterator[tuple[str, str]]:
             found = f"there is no column {text_column!r} (there are {', '.join(record.fields) or 'none'})"
             if text_column in record.fields:
                 found = f"the column {text_column!r} holds {kind}, not a text"
-            raise input_error(record.where, f"{found}.", "Name the column of the texts with --text_column.")
+            raise ValueError(f"{record.where}: {found}. Name the column of the texts with --text_column.")
         yield record.where, text
 
 

@@ -25,8 +25,7 @@ from transformers import AutoModelForMultipleChoice, AutoTokenizer, OpenAIGPTTok
 from hf_gpt import TokenTreeCollator, token_trees
 from hf_gpt.commands import REPOSITORY, command, parse_arguments
 from hf_gpt.conversion.tokenizers import release_tokenizer
-from hf_gpt.files import write_json
-from hf_gpt.files.flags import flag
+from hf_gpt.files import flag, write_json
 from hf_gpt.tasks import load_task
 from hf_gpt.training.optimization import ReleaseAdam, get_release_schedule
 

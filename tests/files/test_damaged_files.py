@@ -20,7 +20,7 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from peft import get_peft_model
 
-import hf_gpt.files.texts
+import hf_gpt.files
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification
 from hf_gpt.adapters import HEAD_CONFIG, adapter_config, head_config, load_adapter
 from hf_gpt.cards.base import FACTS, Card
@@ -268,7 +268,7 @@ def test_many_damaged_files(name, tmp_path):
 
 
 def test_compressed_input_is_read_within_a_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(hf_gpt.files.texts, "LARGEST_TEXT", 1000)
+    monkeypatch.setattr(hf_gpt.files, "LARGEST_TEXT", 1000)
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.txt", "a" * 10**6)
     with pytest.raises(ValueError, match=r"a\.zip/a\.txt: a text of more than"):
