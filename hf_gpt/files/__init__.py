@@ -26,7 +26,7 @@ import torch
 import yaml
 from filelock import FileLock, Timeout
 from huggingface_hub.dataclasses import type_validator
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from tqdm import tqdm
 
 METRICS, PREDICTIONS, PRETRAINING = "metrics.json", "predictions.tsv", "pretraining.json"
@@ -249,11 +249,12 @@ def readable(path: Path) -> Iterator[None]:
     """Whatever is wrong with a file of tensors that is read in the block is a `ValueError` that names it."""
     try:
         yield
-    except Exception as error:  # of the libraries, and whatever a pickle that is no list of tensors leads to
+    except (SafetensorError, OSError, EOFError, RuntimeError, ValueError) as error:
         raise ValueError(
-            f"{path} cannot be read ({first_line(error)}): it is truncated or damaged, or holds something else than "
-            "tensors; copy it again."
+            f"{path} cannot be read ({first_line(error)}): it is truncated or damaged; copy it again."
         ) from error
+    except Exception as error:  # pickle.UnpicklingError and whatever else a pickle that is no list of tensors leads to
+        raise ValueError(f"{path} is refused: it holds something else than tensors ({first_line(error)}).") from error
 
 
 def progress(names: Iterable[str], description: str) -> Iterable[str]:
