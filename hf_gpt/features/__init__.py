@@ -1,6 +1,6 @@
 """Hidden states as features: of any layers, per text, word or token."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,17 +62,16 @@ def resolve_layers(layers: Sequence[int | str] | str, n_layer: int) -> list[int]
     Layer indices, ascending, from 0 (output of the embedding) to `n_layer` (output of the last block), of indices,
     negative ones from the end, or `all`; a `ValueError` if there is none, or one that the model does not have.
     """
+    every = range(n_layer + 1)
     if layers == "all" or list(layers) == ["all"]:
-        return list(range(n_layer + 1))
+        return list(every)
     found = set()
     for layer in layers:
         try:
-            index = int(layer)
-        except ValueError as error:
-            raise ValueError(f"layers: {layer} is not a number; give numbers, or all for all layers.") from error
-        if not -n_layer - 1 <= index <= n_layer:
-            raise ValueError(f"layers: there is no {index}; the model has 0 (output of the embedding) to {n_layer}.")
-        found.add(index % (n_layer + 1))
+            found.add(every[int(layer)])
+        except (ValueError, IndexError) as error:
+            has = f"the model has 0 (output of the embedding) to {n_layer}"
+            raise ValueError(f"layers: there is no {layer}; {has}, or all.") from error
     if not found:
         raise ValueError("layers: at least one is needed.")
     return sorted(found)
@@ -140,16 +139,8 @@ class FeatureExtractor:
         on_cpu = self.model.device.type == "cpu"
         self.tokens_per_batch = tokens_per_batch or (_CPU_TOKENS if on_cpu else _ACCELERATOR_TOKENS)
 
-    def __call__(
-        self,
-        texts: Sequence[str],
-        pairs: Sequence[str] | None = None,
-        progress: Callable[[int], Any] = lambda texts: None,
-    ) -> TextFeatures:
-        """
-        Features of texts, or of pairs of them, in their order; `progress` is called with the number of texts of each
-        finished batch.
-        """
+    def __call__(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> TextFeatures:
+        """Features of texts, or of pairs of them, in their order."""
         input_ids, cut_tokens, encodings = self._encode(list(texts), None if pairs is None else list(pairs))
         lengths = np.array([len(ids) for ids in input_ids], dtype=np.int64)
         spans, columns = self._spans(input_ids, encodings)
@@ -163,8 +154,6 @@ class FeatureExtractor:
             pooled = self._pooled_states([input_ids[row] for row in rows], flat_spans)
             for layer, values in pooled.items():
                 states[layer][units] = values
-            progress(len(rows))
-        progress(int((lengths == 0).sum()))
         return TextFeatures(states, offsets, lengths, cut_tokens, columns)
 
     def _encode(self, texts: list[str], pairs: list[str] | None) -> tuple[list[list[int]], np.ndarray, Any]:
@@ -207,14 +196,11 @@ class FeatureExtractor:
     @torch.inference_mode()
     def _pooled_states(self, rows: list[list[int]], spans: np.ndarray) -> dict[int, torch.Tensor]:
         """States of a batch's units, on the CPU. The first row is the longest; spans count through padded rows."""
-        width, device = len(rows[0]), self.model.device
-        filler = self.model.config.pad_token_id or 0
-        batch = torch.tensor([row + [filler] * (width - len(row)) for row in rows], device=device)
-        mask = None
-        if not self.model.config.is_causal:
-            # A causal model does not see the padding on the right.
-            mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=device)
-        top = len(self.model.h)
+        config, device, top = self.model.config, self.model.device, len(self.model.h)
+        tokens = [torch.tensor(row, device=device) for row in rows]
+        batch = nn.utils.rnn.pad_sequence(tokens, True, padding_value=config.pad_token_id or 0)
+        # A causal model does not see the padding on the right.
+        mask = None if config.is_causal else nn.utils.rnn.pad_sequence([*map(torch.ones_like, tokens)], True)
         kept = [layer for layer in self.layers if layer < top]
         outputs = self.model(batch, attention_mask=mask, use_cache=False, output_hidden_states=kept)
         sizes = spans[:, 1] - spans[:, 0]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
-from datasets import Dataset, Features, List, Value
+from datasets import Dataset, Features, Value
 from datasets.fingerprint import Hasher
 from pyarrow import parquet
 from safetensors.torch import save_file
@@ -184,8 +184,7 @@ def read_rows(args: FeatureArguments) -> Dataset:
     def generate() -> Iterator[dict[str, Any]]:
         count = 0
         for file in files:
-            names = {suffix.lower() for suffix in file.suffixes}
-            is_text = ".txt" in names
+            is_text = ".txt" in {suffix.lower() for suffix in file.suffixes}
             records = read_text(file, keep_blank=True) if is_text else read_by_suffix(file, quoted=args.quoted)
             for record in records:
                 count += 1
@@ -330,20 +329,15 @@ def _finish(output: Path, settings: dict[str, Any], shards: int) -> dict[str, An
 def features_table(rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> pa.Table:
     """Features as an Arrow table that `datasets` reads: a row per text, its units as lists."""
     offsets = pa.array(features.offsets, pa.int32())
-    columns: dict[str, tuple[Any, Any]] = {
-        "row": (Value("int64"), pa.array(rows)),
-        "tokens": (Value("int32"), pa.array(features.tokens, pa.int32())),
-        "truncated": (Value("bool"), pa.array(features.cut_tokens > 0)),
+    columns: dict[str, Any] = {
+        "row": rows,
+        "tokens": pa.array(features.tokens, pa.int32()),
+        "truncated": features.cut_tokens > 0,
+        **{name: kept[name] for name in kept.column_names},
     }
-    for name, feature in Features.from_arrow_schema(kept.schema).items():
-        columns[name] = (feature, kept[name])
     for name, values in features.columns.items():
-        columns[name] = (List(Value("int32")), pa.ListArray.from_arrays(offsets, pa.array(values, pa.int32())))
+        columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values, pa.int32()))
     for layer, states in features.states.items():
-        vector = List(Value("float32"), length=states.shape[1])
         values = pa.FixedSizeListArray.from_arrays(pa.array(states.float().numpy().reshape(-1)), states.shape[1])
-        if features.columns:
-            vector, values = List(vector), pa.ListArray.from_arrays(offsets, values)
-        columns[f"layer_{layer}"] = (vector, values)
-    schema = Features({name: feature for name, (feature, _) in columns.items()}).arrow_schema
-    return pa.table([values for _, values in columns.values()], schema=schema)
+        columns[f"layer_{layer}"] = pa.ListArray.from_arrays(offsets, values) if features.columns else values
+    return pa.table(columns)
