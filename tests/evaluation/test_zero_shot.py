@@ -146,28 +146,17 @@ def test_zero_shot_threshold(tiny_checkpoint, tmp_path, monkeypatch):
     file = tmp_path / "train.csv"
     file.write_text("\n".join(["text,label", *(f"{text},{label}" for text, label in texts)]), encoding="utf-8")
     monkeypatch.setitem(RULES, "custom", ZeroShotRule("threshold"))
-    record = run_evaluation(
-        *(tiny_checkpoint, tmp_path / "out", "--zero_shot", "true", "--task", "custom", "--train_file", file),
-        *("--text_column", "text", "--split", "validation"),
-    )
+    flags = ["--task", "custom", "--train_file", file, "--text_column", "text", "--split", "validation"]
+    record = run_evaluation(tiny_checkpoint, tmp_path / "out", "--zero_shot", "true", *flags)
     assert record["threshold"] < 0
     assert set(record["metrics"]) >= {"accuracy"}
 
 
 def test_a_fine_tuned_model_is_measured_as_after_training(tiny_checkpoint, tmp_path):
     rows = ["--max_eval_rows", 20, "--task", "questions"]
-    trained = finetune(
-        *(
-            "--model_name_or_path",
-            tiny_checkpoint,
-            "--output_dir",
-            tmp_path / "trained",
-            "--max_train_rows",
-            32,
-            *rows,
-        ),
-        *("--per_device_train_batch_size", 8, "--learning_rate", 1e-3),
-    )
+    settings = ["--max_train_rows", 32, "--per_device_train_batch_size", 8, "--learning_rate", 1e-3]
+    places = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "trained"]
+    trained = finetune(*places, *rows, *settings)
     record = run_evaluation(tmp_path / "trained", tmp_path / "out", *rows)
     assert record["metrics"] == trained["metrics"]["test"]
     predictions = [(folder / "predictions.tsv").read_text() for folder in (tmp_path / "trained", tmp_path / "out")]
@@ -179,50 +168,34 @@ def test_a_fine_tuned_model_is_measured_as_after_training(tiny_checkpoint, tmp_p
     two_classes = tmp_path / "train.csv"
     lines = [f"a b {number},LOC\nc d {number},NUM\n" for number in range(10)]
     two_classes.write_text("".join(["text,label\n", *lines]), encoding="utf-8")
+    custom = ["--task", "custom", "--text_column", "text", "--train_file", two_classes, "--split", "train"]
     with pytest.raises(ValueError, match="evaluate it on the task that it was trained on"):
-        run_evaluation(
-            *(tmp_path / "trained", tmp_path / "other", "--task", "custom", "--text_column", "text"),
-            *("--train_file", two_classes, "--split", "train"),
-        )
+        run_evaluation(tmp_path / "trained", tmp_path / "other", *custom)
 
 
 # Flags of training, the files' columns, and what a new row is.
+COLUMNS = {"choices": "--context_column text --choice_columns a b"}
 NEW_ROWS = {
-    "classes": (["--text_column", "text"], "text,label", lambda n: f"text {n},{'xy'[n % 2]}", "x"),
-    "several-labels": (
-        ["--text_column", "text", "--label_separator", ";"],
-        "text,label",
-        lambda n: f"text {n},{'x;y' if n % 2 else 'x'}",
-        "p(y)",
-    ),
-    "scores": (
-        ["--text_column", "text", "--problem_type", "regression"],
-        "text,label",
-        lambda n: f"t {n},{n}",
-        "score",
-    ),
-    "choices": (
-        ["--context_column", "text", "--choice_columns", "a", "b"],
-        "text,a,b,label",
-        lambda n: f"text {n},one,two,{n % 2}",
-        "p(1)",
-    ),
+    "classes": ("", "text,label", lambda n: f"text {n},{'xy'[n % 2]}", "x"),
+    "several-labels": ("--label_separator ;", "text,label", lambda n: f"text {n},{('x', 'x;y')[n % 2]}", "p(y)"),
+    "scores": ("--problem_type regression", "text,label", lambda n: f"t {n},{n}", "score"),
+    "choices": ("", "text,a,b,label", lambda n: f"text {n},one,two,{n % 2}", "p(1)"),
 }
 
 
 @pytest.mark.parametrize("name", NEW_ROWS)
 def test_new_rows_without_labels_and_training_file_are_predicted(name, tiny_checkpoint, tmp_path):
-    flags, header, row, column = NEW_ROWS[name]
+    kind, header, row, column = NEW_ROWS[name]
+    flags = ["--task", "custom", *COLUMNS.get(name, "--text_column text").split()]
     train, new = tmp_path / "train.csv", tmp_path / "new.csv"
     train.write_text("\n".join([header, *map(row, range(20))]) + "\n", encoding="utf-8")
     lines = [line.rpartition(",")[0] for line in (header, *map(row, range(30, 36)))]
     new.write_text("\n".join(lines) + "\n", encoding="utf-8")
     finetune(
-        *("--model_name_or_path", tiny_checkpoint, "--task", "custom", "--train_file", train, *flags),
+        *("--model_name_or_path", tiny_checkpoint, "--train_file", train, *flags, *kind.split()),
         *("--output_dir", tmp_path / "trained", "--max_steps", 1),
     )
-    flags = [flag for flag in flags if flag not in ("--label_separator", ";", "--problem_type", "regression")]
-    record = run_evaluation(tmp_path / "trained", tmp_path / "out", "--task", "custom", "--test_file", new, *flags)
+    record = run_evaluation(tmp_path / "trained", tmp_path / "out", "--test_file", new, *flags)
     assert (record["rows"], record["metrics"]) == (6, {})
     table = [line.split("\t") for line in (tmp_path / "out" / "predictions.tsv").read_text().splitlines()]
     assert [line[0] for line in table[1:]] == [str(number) for number in range(6)]
@@ -232,9 +205,7 @@ def test_new_rows_without_labels_and_training_file_are_predicted(name, tiny_chec
     if name == next(iter(NEW_ROWS)):
         empty = "," * header.count(",")
         new.write_text("\n".join([header, row(30), lines[2] + ",", empty, row(32)]) + "\n", encoding="utf-8")
-        record = run_evaluation(
-            tmp_path / "trained", tmp_path / "some", "--task", "custom", "--test_file", new, *flags
-        )
+        record = run_evaluation(tmp_path / "trained", tmp_path / "some", "--test_file", new, *flags)
         assert (record["rows"], record["measured_rows"]) == (4, 2)
         table = [line.split("\t") for line in (tmp_path / "some" / "predictions.tsv").read_text().splitlines()]
         assert [line[0] for line in table[1:]] == ["0", "1", "2", "3"]

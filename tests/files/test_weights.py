@@ -16,30 +16,17 @@ from ..support.runs import save_tiny_model
 from ..support.tiny import build_model
 
 NAME = "transformer.h.1.mlp.c_fc.weight"
-TEXT = ("--text", "She ran.")
 COMMANDS = {
-    "score": ("score", *TEXT),
-    "inspect": ("inspect-text", *TEXT),
-    "generate": ("generate", *TEXT),
-    "perplexity": ("perplexity", *TEXT),
-    "features": ("extract-features", "--output_dir", "OUT", "--input_files", "FILE"),
-    "finetune": ("finetune", "--task", "questions", "--output_dir", "OUT", "--use_cpu", "true"),
-    "pretrain": (
-        "pretrain",
-        "--hold_out_every",
-        "0",
-        "--text_files",
-        "FILE",
-        "--output_dir",
-        "OUT",
-        "--use_cpu",
-        "true",
-    ),
-    "evaluate": ("evaluate-task", "--zero_shot", "--task", "stories", "--output_dir", "OUT"),
-    "neurons": ("analyze", "neurons", "--unit", "1", "3", *TEXT, "--output_dir", "OUT"),
-    **{
-        what: ("analyze", what, *TEXT, "--output_dir", "OUT") for what in ("lens", "attention", "ablate", "importance")
-    },
+    "score": "score --text She",
+    "inspect": "inspect-text --text She",
+    "generate": "generate --text She",
+    "perplexity": "perplexity --text She",
+    "features": "extract-features --output_dir OUT --input_files FILE",
+    "finetune": "finetune --task questions --output_dir OUT --use_cpu true",
+    "pretrain": "pretrain --hold_out_every 0 --text_files FILE --output_dir OUT --use_cpu true",
+    "evaluate": "evaluate-task --zero_shot --task stories --output_dir OUT",
+    "neurons": "analyze neurons --unit 1 3 --text She --output_dir OUT",
+    **{what: f"analyze {what} --text She --output_dir OUT" for what in ("lens", "attention", "ablate", "importance")},
 }
 
 
@@ -73,7 +60,7 @@ def test_every_command_refuses_them(hf_gpt, spoilt, tmp_path, command, kind):
     spoilt = spoilt(kind)
     (tmp_path / "texts.txt").write_text("She opened the door.\n" * 30)
     words = {"OUT": tmp_path / "out", "FILE": tmp_path / "texts.txt"}
-    flags = [words.get(word, word) for word in COMMANDS[command]]
+    flags = [words.get(word, word) for word in COMMANDS[command].split()]
     status, _, errors = hf_gpt(*flags, "--model_name_or_path", spoilt)
     assert status == 2
     assert f"{spoilt}: {NAME} holds " in errors.splitlines()[-1]
