@@ -121,8 +121,8 @@ def drawn_special_tokens(n_embd: int, initializer_range: float, seed: int = 0) -
 
     The same seed gives the same rows, so an adapter finds its base model as it was.
     """
-    drawn = torch.randn(3, n_embd, generator=torch.Generator().manual_seed(seed)) * initializer_range
-    return torch.cat([drawn, torch.zeros(1, n_embd)])
+    rows = torch.randn(3, n_embd, generator=torch.Generator().manual_seed(seed)) * initializer_range
+    return torch.cat([rows, torch.zeros(1, n_embd)])
 
 
 def with_special_tokens(rows: torch.Tensor, config: PreTrainedConfig, seed: int = 0) -> torch.Tensor:

@@ -17,32 +17,32 @@ RELEASE = CARRIED / "tiny_seed0" / "checkpoint"
 PLAIN = ("--no_tokenizer",)
 
 
-def damage_weights(change):
-    def damaged(folder):
+def with_weights(**changes):
+    """Other tensors, or none, of the transformer's first block."""
+
+    def change(folder):
         state = load_file(folder / "model.safetensors")
-        change(state)
-        save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+        state |= {f"transformer.h.0.{name.replace('__', '.')}": tensor for name, tensor in changes.items()}
+        kept = {name: tensor for name, tensor in state.items() if tensor is not None}
+        save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
 
-    return damaged
-
-
-def set_nan(state):
-    state["transformer.h.1.mlp.c_fc.weight"][3, 4] = float("nan")
+    return change
 
 
-def cut(path, size):
-    path.write_bytes(path.read_bytes()[:size])
+def truncated(size):
+    def change(folder):
+        path = folder / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:size])
+
+    return change
 
 
 def write_bin(folder, content):
     (folder / "model.safetensors").unlink()
-    if isinstance(content, bytes):
-        (folder / "pytorch_model.bin").write_bytes(content)
-    else:
-        torch.save(content, folder / "pytorch_model.bin")
+    torch.save(content, folder / "pytorch_model.bin")
 
 
-def set_config(**values):
+def with_config(**values):
     def change(folder):
         path = folder / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | values))
@@ -50,34 +50,22 @@ def set_config(**values):
     return change
 
 
+WHOLE = torch.ones(32)
 DAMAGE = {
-    "truncated": (lambda folder: cut(folder / "model.safetensors", 5000), "truncated or damaged"),
-    "empty": (lambda folder: cut(folder / "model.safetensors", 0), "truncated or damaged"),
+    "truncated": (truncated(5000), "truncated or damaged"),
+    "empty": (truncated(0), "truncated or damaged"),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors and pytorch_model.bin"),
-    "missing tensor": (
-        damage_weights(lambda state: state.pop("transformer.h.0.ln_2.bias")),
-        "lacks h.0.ln_2.bias",
-    ),
-    "extra tensor": (
-        damage_weights(lambda state: state.update({"transformer.h.7.ln_2.bias": torch.ones(3)})),
-        "holds what its configuration does not ask for: h.7.ln_2.bias",
-    ),
-    "wrong shape": (
-        damage_weights(lambda state: state.update({"transformer.h.0.ln_1.bias": torch.ones(3)})),
-        "holds arrays of a wrong shape: h.0.ln_1.bias [3], not [32]",
-    ),
-    "not a number": (damage_weights(set_nan), "h.1.mlp.c_fc.weight holds 1 numbers that are NaN"),
-    "integers": (
-        damage_weights(lambda state: state.update({"transformer.h.0.ln_1.bias": torch.ones(32, dtype=torch.int32)})),
-        "holds torch.int32",
-    ),
+    "missing tensor": (with_weights(ln_2__bias=None), "lacks h.0.ln_2.bias"),
+    "extra tensor": (with_weights(ln_7__bias=WHOLE), "holds what its configuration does not ask for: h.0.ln_7.bias"),
+    "wrong shape": (with_weights(ln_1__bias=WHOLE[:3]), "arrays of a wrong shape: h.0.ln_1.bias [3], not [32]"),
+    "not a number": (with_weights(ln_1__bias=WHOLE / 0), "h.0.ln_1.bias holds 32 numbers that are NaN or infinite"),
+    "integers": (with_weights(ln_1__bias=WHOLE.int()), "holds torch.int32"),
     "bin of code": (lambda folder: write_bin(folder, {"a": Trap(folder.parent / "sprung")}), "is refused"),
-    "bin of text": (lambda folder: write_bin(folder, b"404: Not Found"), "pytorch_model.bin"),
     "bin of numbers": (lambda folder: write_bin(folder, [1, 2]), "something else than tensors by name"),
     "no json": (lambda folder: (folder / "config.json").write_text("{"), "not valid JSON"),
-    "another model": (set_config(model_type="bert"), "type 'bert'; hf_gpt, openai-gpt and gpt2"),
-    "another head": (set_config(architectures=["OpenAIGPTForTokenClassification"]), "--head causal-lm takes"),
-    "wrong field": (set_config(n_embd="wide"), "config.json"),
+    "another model": (with_config(model_type="bert"), "type 'bert'; hf_gpt, openai-gpt and gpt2"),
+    "another head": (with_config(architectures=["OpenAIGPTForTokenClassification"]), "--head causal-lm takes"),
+    "wrong field": (with_config(n_embd="wide"), "config.json"),
     "nothing at all": (lambda folder: [path.unlink() for path in folder.iterdir()], "Found: nothing"),
     "something else": (
         lambda folder: (folder / "config.json").rename(folder / "notes.txt"),

@@ -32,7 +32,7 @@ def assert_equal_logits(folder, length, **config):
     config = GPT2Config(**config)
     theirs = GPT2LMHeadModel(config).eval()
     for name, parameter in theirs.named_parameters():
-        # As drawn, biases are 0 and gains 1.
+        # As initialized, biases are 0 and gains 1.
         if name.endswith("bias") or ".ln_" in name:
             parameter += 0.1 * torch.randn_like(parameter)
     theirs.save_pretrained(folder)

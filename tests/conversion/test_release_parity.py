@@ -148,7 +148,7 @@ def test_recorded_dropout_masks(monkeypatch):
 
 @pytest.mark.parametrize("model", models())
 def test_released_checkpoint_gives_recorded_states(model):
-    """The released format, read by our converter and cut to the recorded context, is the recorded model."""
+    """The released format, read by our converter and shortened to the recorded context, is the recorded model."""
     batch, recorded = arrays(model, "roc_eval"), golden_config(model)["config"]
     ours = load_release(
         golden_directory() / model / "checkpoint",

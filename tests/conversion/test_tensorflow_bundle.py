@@ -44,7 +44,7 @@ def test_same_as_stock(bundle, tmp_path, converted):
 @pytest.mark.parametrize(
     "damage",
     [lambda whole: whole[:-4], lambda whole: b"x" * 100, lambda whole: whole[:40] + b"\x55" + whole[41:]],
-    ids=["cut", "other", "flipped"],
+    ids=["truncated", "other", "flipped"],
 )
 def test_damaged_files(name, damage, bundle, tmp_path, convert):
     (bundle / name).write_bytes(damage((bundle / name).read_bytes()))
