@@ -103,7 +103,7 @@ class FeatureExtractor:
         unit (`str`, *optional*, defaults to `"token"`): with `pooling="none"`, states per `"token"` or per `"word"`
             (the release's words; special tokens belong to none).
         word_pooling (`str`, *optional*, defaults to `"mean"`): `"mean"` over a word's tokens, or their `"last"`.
-        max_length (`int`, *optional*, defaults to the model's context): longer texts are cut.
+        max_length (`int`, *optional*, defaults to the model's context): longer texts are truncated.
         tokens_per_batch (`int`, *optional*, defaults to 512 on a CPU and to 8192 elsewhere): with padding.
 
     Raises:

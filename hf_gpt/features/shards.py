@@ -93,7 +93,7 @@ class FeatureArguments(NamesModel):
         "Read _start_ text _classify_ as the task heads do; by default as the tokenizer was saved, and always with "
         "--pooling classify and with pairs.",
     )
-    max_length: int | None = flag(None, "Longer texts are cut to so many tokens; by default the model's context.")
+    max_length: int | None = flag(None, "Longer texts are truncated to so many tokens; by default the context.")
     format: str = flag("parquet", "parquet, arrow, safetensors, or, not for --pooling none, npy.")
     dtype: str = flag("float32", "The model's numbers: float32 or bfloat16.")
     rows_per_shard: int | None = flag(None, "Rows of a file; by default 10,000, and 500 with --pooling none.")

@@ -146,21 +146,11 @@ def _check_extent(path: Path, content: Any) -> None:
     raise ValueError(f"{path} is nested more than {_MOST_LEVELS} levels deep, or refers to itself.")
 
 
-def check_types(
-    path: Path | str,
-    values: Mapping[str, Any],
-    types: Mapping[str, Any],
-    required: Iterable[str] = (),
-    within: str = "",
-) -> None:
+def check_types(path: Path | str, values: Mapping[str, Any], types: Mapping[str, Any]) -> None:
     """
-    Compare values of a file, by field, with the annotations of the fields that are looked at. `required` fields must
-    be there; `within` is the field that the values stand in. A `ValueError` names file and field.
+    Compare values of a file, by field, with the annotations of the fields that are looked at; a `ValueError` names
+    file and field.
     """
-    where = f"{path}: {within and f'{within}, '}"
-    missing = [name for name in required if name not in values]
-    if missing:
-        raise ValueError(f"{where}{', '.join(missing)} must be there.")
     for name in sorted(values.keys() & types.keys()):
         try:
             try:
@@ -171,7 +161,7 @@ def check_types(
             shown = repr(values[name])
             shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
             wanted = types[name].__name__ if isinstance(types[name], type) else types[name]
-            raise ValueError(f"{where}{name} must be a {wanted}, not {shown}.") from error
+            raise ValueError(f"{path}: {name} must be a {wanted}, not {shown}.") from error
 
 
 def _as_floats(value: Any) -> Any:
@@ -354,16 +344,11 @@ def atomic(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
     try:
         yield temporary
-        sync(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def sync(path: Path) -> None:
-    """Wait until a file is on the disk."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def write_text(path: Path, text: str) -> None:

@@ -89,7 +89,7 @@ def test_texts_get_the_mean_log_probability_of_their_tokens(model):
     ],
     ids=["fits", "choices", "words", "threshold"],
 )
-def test_what_is_too_long_is_cut(transform, row, paths, cut):
+def test_what_is_too_long_is_truncated(transform, row, paths, cut):
     tree, cut_tokens = transform.fit(row)
     path = [tree.input_ids[index] for index in tree.path(0)]
     assert [path] == paths
@@ -223,7 +223,7 @@ def test_a_language_model_has_no_head_to_measure(tiny_checkpoint, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_prompt_must_leave_room():
+def test_the_prompt_must_leave_positions():
     rule = replace(RULES["sst2"], prompt="very " * 80)
     with pytest.raises(ValueError, match="fills the context"):
         zero_shot_transform(rule, lambda text, **_: {"input_ids": text.split()}, 64, "half", True)
