@@ -26,11 +26,8 @@ def download(
     Fetch of a repository what hf_gpt reads, all of one commit: neither its code nor its pickles come to the disk.
 
     Args:
-        repo_id (`str`): `user/name`.
-        revision (`str`, *optional*): branch, tag or commit.
-        repo_type (`str`, *optional*, defaults to `"model"`): `"dataset"` for features.
-        token (`str`, *optional*): by default that of `hf auth login` or `HF_TOKEN`.
-        cache_dir (`str` or `PathLike`, *optional*): by default that of the Hub's client.
+        repo_id, revision, repo_type, token, cache_dir: as in `huggingface_hub.snapshot_download`; features are of the
+            type `"dataset"`.
         weights (`bool`, *optional*, defaults to `True`): false where a tokenizer alone is wanted.
         stock_pickles (`bool`, *optional*, defaults to `False`): of a stock model that has no safetensors, fetch
             `pytorch_model.bin`, which only torch's `weights_only` may read.
@@ -76,10 +73,11 @@ def local_folder(name: str | os.PathLike, revision: str | None = None, **options
     name = os.fspath(name)
     if os.path.isdir(name):
         return Path(name)
-    if os.path.exists(name):
-        raise ValueError(f"{name} is a file: name the folder that holds it.")
     if not is_hub_id(name):
-        raise ValueError(f"{name}: there is no such file or folder.")
+        what = (
+            "is a file: name the folder that holds it" if os.path.exists(name) else "there is no such file or folder"
+        )
+        raise ValueError(f"{name}: {what}.")
     missing = f"{name}: there is no such file or folder here, and the Hub"
     try:
         return download(name, revision, **options)

@@ -1,17 +1,15 @@
 """What is uploaded of a folder: files of known names, without paths of this machine, with their code and a card."""
 
 import fnmatch
-import re
 from pathlib import Path
 from typing import Any
 
-import torch
 from tokenizers import Tokenizer
 from transformers.tokenization_utils_base import FULL_TOKENIZER_FILE, TOKENIZER_CONFIG_FILE
 from transformers.utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME, CONFIG_NAME
 
-from ..files import CARD, read_json, read_tensor_file, reading, write_json, write_text
-from ..files.weights import check_tensors, misfits
+from ..files import CARD, read_json, read_tensor_file, read_tensors, reading, write_json, write_text
+from ..files.weights import check_tensors, load_weights
 from ..model import modeling_gpt
 from ..model.configuration_gpt import AUTO_MAP, GPTConfig
 from .card import is_machine_path, render_card
@@ -26,29 +24,11 @@ CONFIGURATIONS = {
     "tokenizer": TOKENIZER_CONFIG_FILE,
     "features": FEATURES,
 }
-_OWN_PLACES = ("_name_or_path", "name_or_path")
 # What a Trainer keeps in a checkpoint to resume from, under DeepSpeed and FSDP as well.
 _TRAINING_STATE = (
-    *("optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt", "rng_state*.pth", "trainer_state.json"),
-    *("head_layers.json", "latest", "global_step*/*.pt", "pytorch_model_fsdp.bin"),
-    *("optimizer_[0-9]/*", "pytorch_model_fsdp_[0-9]/*"),
+    *("optimizer[._]*", "scheduler.pt", "scaler.pt", "rng_state*.pth", "trainer_state.json", "head_layers.json"),
+    *("latest", "global_step*/*.pt", "pytorch_model_fsdp*"),
 )
-
-
-def kind_of(folder: Path) -> str:
-    """
-    What a folder holds, a key of `CONFIGURATIONS`; a `ValueError` if it is none, or holds nothing of these or two at
-    once.
-    """
-    if not folder.is_dir():
-        raise ValueError(f"{folder}: there is no such folder.")
-    kinds = [kind for kind, name in CONFIGURATIONS.items() if (folder / name).is_file()]
-    if not kinds or kinds[:2] == ["adapter", "model"]:
-        raise ValueError(
-            f"{folder} must hold exactly one of {ADAPTER_CONFIG_NAME} (an adapter) and {CONFIG_NAME} (a model), or "
-            f"else {TOKENIZER_CONFIG_FILE} (a tokenizer) or {FEATURES} (features whose extraction is finished)."
-        )
-    return kinds[0]
 
 
 def stage(
@@ -66,19 +46,21 @@ def stage(
         `tuple` of its kind (`str`), a key of `CONFIGURATIONS`, and what the user should know (`list[str]`).
 
     Raises:
-        ValueError: for what nobody else could load: settings, weights and tokenizer that cannot be read, or do not go
-            together; an adapter whose base model is a folder; a card that names a path of this machine.
+        ValueError: for a folder of no kind, or of two; for what nobody else could load: settings, weights and
+            tokenizer that cannot be read, or do not go together; an adapter whose base model is a folder; a card that
+            names a path of this machine.
     """
-    kind, left_out = kind_of(folder), []
-    for path in sorted(folder.iterdir()):
-        is_data = kind == "features" and path.name == FEATURE_DATA
-        for file in sorted(path.iterdir()) if is_data else [path]:
-            name = file.relative_to(folder).as_posix()
-            if is_known(name):
-                (target / name).parent.mkdir(exist_ok=True)
-                (target / name).symlink_to(file.resolve())
-            elif file.suffix != ".py":  # the code that is uploaded is that of hf_gpt as it is installed
-                left_out.append(name)
+    kinds = [kind for kind, name in CONFIGURATIONS.items() if (folder / name).is_file()]
+    if not kinds or kinds[:2] == ["adapter", "model"]:
+        raise ValueError(f"{folder} is no folder with exactly one of {', '.join(CONFIGURATIONS.values())}.")
+    kind, left_out = kinds[0], []
+    for path in (*sorted(folder.iterdir()), *sorted(folder.glob(f"{FEATURE_DATA}/*"))):
+        name = path.relative_to(folder).as_posix()
+        if is_known(name):
+            (target / name).parent.mkdir(exist_ok=True)
+            (target / name).symlink_to(path.resolve())
+        elif path.suffix != ".py" and name != FEATURE_DATA:  # the code that is uploaded is that of hf_gpt
+            left_out.append(name)
     clean_settings(target)
     if kind == "adapter":
         base_model = _set_base_model(target / ADAPTER_CONFIG_NAME, base_model)
@@ -87,11 +69,11 @@ def stage(
     files = (target / name for name in (TOKENIZER_CONFIG_FILE, HEAD_CONFIG, CONFIGURATIONS[kind]))
     settings = {name: value for file in files if file.is_file() for name, value in read_json(file).items()}
     write_text(target / CARD, card := render_card(folder, kind, repo_id, settings, revision, base_model))
-    _check_loads(target, folder, kind)
+    _check_loads(folder, kind)
     notes = [f"Not uploaded: {', '.join(left_out)}."] if left_out else []
     if kind == "model" and not (target / TOKENIZER_CONFIG_FILE).is_file():
         notes.append("There is no tokenizer in the folder: AutoTokenizer will not find one in the repository.")
-    if not re.search(r"^license:", card, flags=re.MULTILINE):
+    if "\nlicense:" not in card:
         notes.append("The card names no licence (`license:` in its first lines).")
     return kind, notes
 
@@ -117,26 +99,24 @@ def clean_settings(folder: Path) -> None:
             write_json(path, _without_paths(read_json(path)))
 
 
-def _without_paths(value: Any) -> Any:
+def _without_paths(value: Any, name: str = "") -> Any:
     if isinstance(value, dict):
-        # Whether or not it is absolute, the best checkpoint is a folder of this machine.
-        best = "best_model_checkpoint"
-        kept = {name: item for name, item in value.items() if name not in ("_name_or_path", "name_or_path")}
-        return {
-            name: Path(item).name if name == best and item else _without_paths(item) for name, item in kept.items()
-        }
+        kept = value.keys() - {"_name_or_path", "name_or_path"}
+        return {name: _without_paths(item, name) for name, item in value.items() if name in kept}
     if isinstance(value, list):
         return list(map(_without_paths, value))
-    return Path(value).name if isinstance(value, str) and is_machine_path(value) else value
+    # Whether or not it is absolute, the best checkpoint is a folder of this machine.
+    is_path = isinstance(value, str) and (name == "best_model_checkpoint" or is_machine_path(value))
+    return Path(value).name if is_path else value
 
 
 def _set_base_model(path: Path, base_model: str | None) -> str:
     settings = read_json(path)
     named = base_model or settings.get("base_model_name_or_path") or ""
-    # What the user says is an id, even where a folder has its name; `push` has looked at it.
-    if "/" not in named or (base_model is None and not is_hub_id(named)):
+    # What the user says is an id, even where a folder has its name.
+    if base_model is None and ("/" not in named or not is_hub_id(named)):
         raise ValueError(
-            f"The adapter's base model is {named or 'not named'}, which nobody else has. Push that model first, then "
+            f"The adapter's base model is {named or 'not named'}, which nobody else has: push that model first, then "
             "name its Hub id with --base_model user/name."
         )
     if base_model is not None:
@@ -144,37 +124,26 @@ def _set_base_model(path: Path, base_model: str | None) -> str:
     return named
 
 
-def _check_loads(target: Path, folder: Path, kind: str) -> None:
+def _check_loads(folder: Path, kind: str) -> None:
     """Raise a `ValueError` that names the file for what others could not load."""
-    stored: dict[str, torch.Tensor] = {}
-    for path in sorted(target.glob("*model*.safetensors")):
-        stored |= read_tensor_file(path)
-        check_tensors(stored, folder / path.name)
-    if kind in ("model", "adapter") and not stored:
-        name = ADAPTER_SAFE_WEIGHTS_NAME if kind == "adapter" else "model.safetensors"
-        raise RepositoryError(f"{folder} is not pushed: it has no {name}.")
-    if kind == "features" and not (target / FEATURE_DATA).is_dir():
-        raise RepositoryError(f"{folder} is not pushed: there is nothing in {FEATURE_DATA}.")
+    weights = {"adapter": ADAPTER_SAFE_WEIGHTS_NAME, "model": "model*.safetensors"}.get(kind)
+    if weights is not None and not any(folder.glob(weights)):
+        raise RepositoryError(f"{folder} has no weights: there is no {weights}.")
+    if kind == "adapter":
+        check_tensors(read_tensor_file(folder / weights), folder / weights)
     if kind == "model":
-        _check_model(read_json(target / CONFIG_NAME), {name: value.shape for name, value in stored.items()}, folder)
-    if (target / TOKENIZER_CONFIG_FILE).is_file():
+        settings = read_json(folder / CONFIG_NAME)
+        name, model_type = (settings.get("architectures") or [None])[0], settings.get("model_type")
+        if model_type != GPTConfig.model_type or f"modeling_gpt.{name}" not in AUTO_MAP.values():
+            raise RepositoryError(f"{folder} is a {name} of the type {model_type}, whose code is not hf_gpt's.")
+        with reading(folder / CONFIG_NAME):
+            check_config(settings, CONFIG_NAME)
+            config = GPTConfig.from_dict(settings)
+        with reading(folder):
+            stored = read_tensors(folder)
+            model = load_weights(getattr(modeling_gpt, name), folder, config)
+        if unused := sorted(stored.keys() - model.state_dict().keys()):
+            raise RepositoryError(f"{folder}: its {CONFIG_NAME} does not ask for {', '.join(unused[:3])}.")
+    if (folder / TOKENIZER_CONFIG_FILE).is_file():
         with reading(folder / FULL_TOKENIZER_FILE):
-            Tokenizer.from_file(str(target / FULL_TOKENIZER_FILE))
-
-
-def _check_model(settings: dict[str, Any], stored: dict[str, torch.Size], folder: Path) -> None:
-    name = (settings.get("architectures") or [None])[0]
-    if settings.get("model_type") != GPTConfig.model_type or f"modeling_gpt.{name}" not in AUTO_MAP.values():
-        raise RepositoryError(
-            f"{folder} is not pushed: its model is a {name} of the type {settings.get('model_type')}, whose code is "
-            "not hf_gpt's: convert it."
-        )
-    with reading(folder / CONFIG_NAME):
-        check_config(settings, CONFIG_NAME)
-        with torch.device("meta"):
-            model = getattr(modeling_gpt, name)(GPTConfig.from_dict(settings))
-    wanted = {name: value.shape for name, value in model.state_dict().items()}
-    tied = set(model._tied_weights_keys or {}) if model.config.tie_word_embeddings else set()
-    problems = misfits(*({name: side[name] for name in side.keys() - tied} for side in (wanted, stored)))
-    if problems:
-        raise RepositoryError(f"{folder} is not pushed: its checkpoint {'; '.join(problems)}.")
+            Tokenizer.from_file(str(folder / FULL_TOKENIZER_FILE))
