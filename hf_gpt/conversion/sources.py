@@ -245,8 +245,9 @@ def _read_stock(path: Path, options: SourceOptions) -> Checkpoint:
     kind = stock_type(theirs)
     config = GPTConfig.from_pretrained(path)
     head = _head_of(config, path, options)
-    for name, value in _SUMMARY.items():
-        if head == "multiple-choice" and theirs.get(name, value) != value:
+    is_kept = head == "multiple-choice" and options.head in (None, head)
+    for name, value in _SUMMARY.items() if is_kept else ():
+        if theirs.get(name, value) != value:
             raise ValueError(
                 f"{path / 'config.json'}: {name} is {theirs[name]!r}; the multiple-choice head of hf_gpt is the one "
                 f"with {value!r}. --head causal-lm leaves the head out."

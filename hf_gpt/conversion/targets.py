@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -33,6 +34,13 @@ from .tokenizers import write_stock_tokenizer, write_vocabulary
 
 FORMATS = ("hf_gpt", "openai-gpt", "tf-release", "gpt2")
 SPECIAL_TOKENS_CHOICES = ("auto", "keep", "drop")
+# What a format does not write down, for it is always so.
+_OPENAI_GPT = {"norm_first": False, "final_norm": False, "is_causal": True}
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "openai-gpt": _OPENAI_GPT,
+    "tf-release": {**_OPENAI_GPT, "afn": "gelu", "layer_norm_epsilon": 1e-5},
+    "gpt2": {"norm_first": True, "final_norm": True, "is_causal": True},
+}
 
 
 def write_checkpoint(
@@ -96,41 +104,31 @@ def _check_fit(checkpoint: Checkpoint, to: str) -> None:
         raise ValueError(f"--to {to}: choose one of {', '.join(FORMATS)}.")
     if to == "hf_gpt":
         return
-    is_release, is_gpt2 = to == "tf-release", to == "gpt2"
-    if not is_release and head not in STOCK_CLASSES:
-        raise ValueError(f"--to {to}: it has no head {head}; --head causal-lm leaves the head out.")
-    without = "--head causal-lm leaves the head out"
-    problems = {
-        f"it normalises {'before' if is_gpt2 else 'behind'} attention and feed-forward layers (norm_first={is_gpt2}, "
-        f"final_norm={is_gpt2}), and the model has norm_first={config.norm_first}, final_norm={config.final_norm}": (
-            (config.norm_first, config.final_norm) != (is_gpt2, is_gpt2)
-        ),
-        "it sees only tokens that stand before (the model has is_causal=False)": not config.is_causal,
-        f"its feed-forward layers have 4 times the width (the model has n_inner={config.n_inner})": (
-            not is_gpt2 and config.n_inner not in (None, 4 * config.n_embd)
-        ),
-        f"its head reads the last layer (the model has head_layers={config.head_layers!r})": (
-            head in TASK_HEADS and config.head_layers is not None
-        ),
-        f"it has no task head: {without}": is_release and head in (*TASK_HEADS, "token-classification"),
-        "it has no configuration: the activation is gelu, the epsilon of norms 1e-05": (
-            is_release and (config.afn != "gelu" or config.layer_norm_epsilon != 1e-5)
-        ),
-        "its output matrix is the token embedding (the model has tie_word_embeddings=False)": (
-            is_release and not config.tie_word_embeddings and "lm_head.weight" in checkpoint.parameters
-        ),
-        f"its classification head has no bias: {without}": (
-            not is_release and head == "sequence-classification" and checkpoint.parameters["score.bias"].any()
-        ),
-        f"its tokenizer {'works' if is_gpt2 else 'does not work'} on bytes, and cannot be made of this one: "
-        "--no_tokenizer does without": tokenizer is not None and tokenizer.byte_level != is_gpt2,
-        "its words are English, and those of the tokenizer are not: --no_tokenizer does without": (
-            tokenizer is not None and tokenizer.language != "en"
-        ),
-    }
-    if any(problems.values()):
-        found = "; ".join(problem for problem, is_there in problems.items() if is_there)
-        raise ValueError(f"The format {to} cannot hold this model: {found}.")
+    without_head = "--head causal-lm leaves the head out"
+    if to != "tf-release" and head not in STOCK_CLASSES:
+        raise ValueError(f"--to {to}: it has no head {head}; {without_head}.")
+    settings = _SETTINGS[to] | ({"head_layers": None} if head in TASK_HEADS else {})
+    if to != "gpt2" and config.n_inner is not None:
+        settings["n_inner"] = 4 * config.n_embd
+    problems = [
+        f"it has {name}={value}, and the model {name}={getattr(config, name)}"
+        for name, value in settings.items()
+        if getattr(config, name) != value
+    ]
+    if to == "tf-release":
+        if head in (*TASK_HEADS, "token-classification"):
+            problems.append(f"it has no task head: {without_head}")
+        if "lm_head.weight" in checkpoint.parameters:
+            problems.append("its output matrix is the token embedding (the model has tie_word_embeddings=False)")
+    elif head == "sequence-classification" and checkpoint.parameters["score.bias"].any():
+        problems.append(f"its classification head has no bias: {without_head}")
+    if tokenizer is not None and tokenizer.byte_level != (to == "gpt2"):
+        problems.append("its tokenizer cannot be made of this one, of bytes or of words: --no_tokenizer does without")
+    elif tokenizer is not None and tokenizer.language != "en":
+        language = tokenizer.language
+        problems.append(f"its words are English, and the tokenizer's of {language!r}: --no_tokenizer does without")
+    if problems:
+        raise ValueError(f"The format {to} cannot hold this model: {'; '.join(problems)}.")
 
 
 def _check_export(checkpoint: Checkpoint, to: str, special_tokens: str) -> None:

@@ -367,6 +367,14 @@ def test_another_head(tmp_path, converted):
     assert set(tensors(tmp_path / "c")) == {name for name in tensors(tmp_path / "b") if "score" not in name}
 
 
+def test_head_that_ours_is_not(tmp_path, convert, converted):
+    stock_model(OpenAIGPTDoubleHeadsModel, summary_activation="tanh").save_pretrained(tmp_path / "a")
+    status, printed = convert(tmp_path / "a", tmp_path / "b", *PLAIN)
+    assert status == 2
+    assert "summary_activation is 'tanh'" in printed
+    converted(tmp_path / "a", tmp_path / "b", "--head", "causal-lm", *PLAIN)
+
+
 def test_special_tokens_on_request(tmp_path, converted):
     own_model(GPTForCausalLM).save_pretrained(tmp_path / "a")
     printed = converted(tmp_path / "a", tmp_path / "b", "--to", "openai-gpt", "--special_tokens", "drop", *PLAIN)
@@ -379,9 +387,9 @@ def test_special_tokens_on_request(tmp_path, converted):
 
 # Format, part of the message, class and settings of the model.
 REFUSED = [
-    ("openai-gpt", "normalises behind", GPTForCausalLM, GPT2),
-    ("tf-release", "normalises behind", GPTForCausalLM, GPT2),
-    ("gpt2", "normalises before", GPTForCausalLM, {}),
+    ("openai-gpt", "it has norm_first=False, and the model norm_first=True", GPTForCausalLM, GPT2),
+    ("tf-release", "final_norm=False", GPTForCausalLM, GPT2),
+    ("gpt2", "it has norm_first=True, and the model norm_first=False", GPTForCausalLM, {}),
     ("openai-gpt", "n_inner=48", GPTForCausalLM, {"n_inner": 48}),
     ("openai-gpt", "is_causal=False", GPTForCausalLM, {"is_causal": False}),
     ("openai-gpt", "no head token", GPTForTokenClassification, {}),
@@ -389,7 +397,7 @@ REFUSED = [
     ("openai-gpt", "no bias", GPTForSequenceClassification, {}),
     ("openai-gpt", "head_layers", GPTForMultipleChoice, {"head_layers": "mix"}),
     ("tf-release", "--special_tokens drop", GPTForCausalLM, {}),
-    ("tf-release", "activation", GPTForCausalLM, {"afn": "relu"}),
+    ("tf-release", "afn=gelu, and the model afn=relu", GPTForCausalLM, {"afn": "relu"}),
     ("tf-release", "output matrix", GPTForCausalLM, {"tie_word_embeddings": False}),
     ("tf-release", "float64", GPTForCausalLM, {"fresh_special_tokens": True}),
 ]
