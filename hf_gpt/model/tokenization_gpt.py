@@ -21,6 +21,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 try:
     import ftfy
+    from ftfy.fixes import uncurl_quotes
 except ImportError:  # GPT-2's tokenizer does without
     ftfy = None
 
@@ -44,13 +45,6 @@ _LONGEST_CACHED = 64
 _MOST_COMPARED = 256
 
 
-def straighten(text: str) -> str:
-    """A text with plain quotation marks."""
-    for curly, straight in (("\u2018", "'"), ("\u2019", "'"), ("\u201c", '"'), ("\u201d", '"')):
-        text = text.replace(curly, straight)  # much quicker than str.translate
-    return text
-
-
 def fixed_lines(text: str) -> Iterator[tuple[str, str]]:
     """The lines of a text with their newlines, before and after `ftfy.fix_text`, which treats them one by one."""
     if ftfy is None:
@@ -61,7 +55,7 @@ def fixed_lines(text: str) -> Iterator[tuple[str, str]]:
     unescape_html = "auto"
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
         if _ONLY_QUOTES_CHANGE.fullmatch(line):
-            yield line, straighten(line)
+            yield line, uncurl_quotes(line)
         else:
             yield line, ftfy.fix_text(line, unescape_html=unescape_html)
         # ftfy stops unescaping entities for the rest of a text at its first <.
@@ -239,7 +233,7 @@ def align(text: str, words: str) -> list[tuple[int, int]]:
 
 
 def _origins(before: str, after: str) -> list[tuple[int, int]]:
-    if straighten(before) == after:
+    if uncurl_quotes(before) == after:
         return [(index, index + 1) for index in range(len(after))]
     # First whole words, then the characters of the words that differ: fast on long lines.
     origins = []
@@ -379,8 +373,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         "words_file": "words.json",
     }
     model_input_names = ["input_ids", "attention_mask"]
-    padding_side = "right"
-    truncation_side = "right"
+    padding_side = truncation_side = "right"
 
     def __init__(
         self,
@@ -402,13 +395,10 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             raise ValueError(f"model_max_length must be a number, not {kwargs['model_max_length']!r}")
         # A setting of hf_gpt 0.1, which changes nothing any more.
         kwargs.pop("mode", None)
-        tokenizer_object = kwargs.pop("tokenizer_object", None)
-        vocab_file, merges_file, tokenizer_file, words_file = (
-            kwargs.pop(name, None) for name in self.vocab_files_names
-        )
-        language = kwargs.pop("language", None)
-        if tokenizer_object is not None:
-            self._tokenizer = copy.deepcopy(tokenizer_object)
+        backend, language = kwargs.pop("tokenizer_object", None), kwargs.pop("language", None)
+        vocab_file, merges_file, tokenizer_file, words_file = map(kwargs.pop, self.vocab_files_names, [None] * 4)
+        if backend is not None:
+            self._tokenizer = copy.deepcopy(backend)
         elif vocab is not None and merges is not None:
             self._tokenizer = _new_backend(vocab, merges, str(unk_token))
         else:
@@ -525,12 +515,11 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             before, after = [self.bos_token] * self._add_bos_token, [self.eos_token] * self._add_eos_token
             between = [*after, *before]
         self._special_ids = [self.convert_tokens_to_ids(tokens) for tokens in (before, between, after)]
+        specials = dict.fromkeys([*before, *between, *after])
         self._tokenizer.post_processor = processors.TemplateProcessing(
             single=[*before, "$A:0", *after],
             pair=[*before, "$A:0", *between, "$B:1", *after],
-            special_tokens=[
-                (token, self.convert_tokens_to_ids(token)) for token in dict.fromkeys([*before, *between, *after])
-            ],
+            special_tokens=[(token, self.convert_tokens_to_ids(token)) for token in specials],
         )
         steps = [
             # Special tokens have no end mark of their own.
@@ -544,14 +533,10 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     def build_inputs_with_special_tokens(
         self, token_ids_0: list[int], token_ids_1: list[int] | None = None
     ) -> list[int]:
-        """
-        The ids of one or two sequences with the tokens of the task template, or of `add_bos_token` and
-        `add_eos_token`.
-        """
+        """The ids of one or two sequences with the template's tokens, or by `add_bos_token` and `add_eos_token`."""
         before, between, after = self._special_ids
-        if token_ids_1 is not None:
-            token_ids_0 = [*token_ids_0, *between, *token_ids_1]
-        return [*before, *token_ids_0, *after]
+        second = [] if token_ids_1 is None else [*between, *token_ids_1]
+        return [*before, *token_ids_0, *second, *after]
 
     def get_special_tokens_mask(
         self, token_ids_0: list[int], token_ids_1: list[int] | None = None, already_has_special_tokens: bool = False
