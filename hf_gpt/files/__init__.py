@@ -134,7 +134,7 @@ def _read_text(path: Path, most_bytes: int, kind: str) -> str:
 
 def _check_extent(path: Path, content: Any) -> None:
     """Refuse what is nested too deep, or, through YAML's aliases, grows without end when it is written out."""
-    level = [content]
+    level = [content] if isinstance(content, (dict, list)) else []
     for _ in range(_MOST_LEVELS):
         items = (item for part in level for item in (part.values() if isinstance(part, dict) else part))
         parts = (item for item in items if isinstance(item, (dict, list)))
