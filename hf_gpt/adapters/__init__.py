@@ -27,7 +27,7 @@ from peft import (
     PromptTuningConfig,
 )
 from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING, PEFT_TYPE_TO_PREFIX_MAPPING
-from peft.utils import ModulesToSaveWrapper, constants
+from peft.utils import ModulesToSaveWrapper, constants, get_peft_model_state_dict
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -235,12 +235,21 @@ def _check_size(folder: str | os.PathLike, adapter: PeftConfig, config: GPTConfi
             raise ValueError(f"{folder}: {name} is {size}; for this model it is at least 1 and at most {most}.")
 
 
-def _check_weights(folder: Path) -> None:
-    """Raise a `ValueError` for weights of an adapter that cannot be read, or hold what are no finite numbers."""
+def _weight_names(folder: Path) -> set[str]:
+    """Names of an adapter's weights; a `ValueError` if they cannot be read, or hold what are no finite numbers."""
     names = [name for name in ("adapter_model.safetensors", "adapter_model.bin") if (folder / name).is_file()]
     if not names:
         raise ValueError(f"{folder} has no adapter_model.safetensors: copy all files of the adapter.")
-    check_tensors(read_tensor_file(folder / names[0]), folder / names[0])
+    tensors = read_tensor_file(folder / names[0])
+    check_tensors(tensors, folder / names[0])
+    return set(tensors)
+
+
+def _check_whole(folder: Path, model: PeftModel, name: str, stored: set[str]) -> None:
+    """Raise a `ValueError` for an adapter some of whose weights were not stored: peft leaves these as initialized."""
+    lost = get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False).keys() - stored
+    if lost:
+        raise ValueError(f"{folder}: its weights lack {min(lost)} ({len(lost)} in all): copy the adapter again.")
 
 
 def base_folder(folder: str | os.PathLike, base_model: str | os.PathLike | None = None) -> tuple[str, Path]:
@@ -296,7 +305,7 @@ def load_adapter(
     folder = local_folder(folder, revision)
     config, adapter = adapted_config(folder), _adapter_settings(folder)
     _check_size(folder, adapter, config)
-    _check_weights(folder)
+    stored = _weight_names(folder)
     name, base = base_folder(folder, base_model)
     model_class = _MODEL_CLASSES[config.architectures[0]]
     try:
@@ -311,6 +320,7 @@ def load_adapter(
         raise ValueError(
             f"{folder}: what {constants.CONFIG_NAME} says fits neither the weights next to it nor {name} ({why})."
         ) from error
+    _check_whole(folder, adapted, adapter_name, stored)
     adapted.register_forward_pre_hook(_check_mixed_batch, with_kwargs=True)
     return adapted
 
@@ -364,8 +374,9 @@ def load_adapters(folders: Mapping[str, str], base_model: str | os.PathLike | No
         if configs[name].architectures[0] == HEADS["sequence-classification"].__name__:
             # peft copies the first adapter's head before it reads the weights: it must have as many outputs.
             head.original_module = nn.Linear(own.in_features, configs[name].num_labels).to(own.weight)
-        _check_weights(folders[name])
+        stored = _weight_names(folders[name])
         model.load_adapter(folders[name], adapter_name=name)
+        _check_whole(folders[name], model, name, stored)
         head.original_module = own
     return model.eval()
 
