@@ -9,19 +9,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from transformers import GenerationConfig
-from transformers.utils import GENERATION_CONFIG_NAME
 
+from ..conversion.sources import generation_settings
 from ..conversion.tokenizers import check_ids
-from ..files import flag, read_json, reading, write_json, write_text
+from ..files import flag, write_json, write_text
 from ..files.ranges import check_ranges
 from ..loading import NamesModel
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
-
-# Of a generation configuration, whose own check looks at their values only.
-_NUMBERS = {"max_length", "max_new_tokens", "min_length", "no_repeat_ngram_size", "num_beams", "num_return_sequences"}
-_NUMBERS |= {"length_penalty", "repetition_penalty", "temperature", "top_k", "top_p", "typical_p"}
 
 
 @dataclass
@@ -49,14 +44,7 @@ class LanguageModelArguments(NamesModel):
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"--device {self.device} cannot be used: {str(error).splitlines()[0]}") from error
-        settings = self.source.folder / GENERATION_CONFIG_NAME
-        if settings.is_file():  # which from_pretrained would pass over where it is damaged
-            with reading(settings):
-                values = read_json(settings)
-                GenerationConfig(**values).validate()
-                for name in _NUMBERS & values.keys():
-                    if not isinstance(values[name], int | float | None):
-                        raise ValueError(f"{name} is {values[name]!r}, not a number")
+        generation_settings(self.source.folder)  # which from_pretrained would pass over where they are damaged
         tokenizer = self.tokenizer_source.tokenizer()
         model = self.source.model(model_class, n_head=self.n_head)
         check_ids(model.config, tokenizer, self.model_name_or_path)

@@ -195,7 +195,7 @@ def test_missing_file(release, name):
 
 
 WRONG_SHAPES = {
-    "a bare value": ("true", "must hold a list of array shapes"),
+    "a bare value": ("true", "list of array shapes"),
     "not-json": ("[[40, 48], [211", "not valid JSON"),
     "not-text": (b"\xff\xfe\x00", "not valid JSON"),
     "not-a-list": ({"positions": [40, 48]}, "must be a list of array shapes"),

@@ -322,7 +322,12 @@ def test_other_forms_of_a_model_give_its_scores(hf_gpt, tiny_checkpoint, tmp_pat
         ("config.json", None, "is a masked language model"),  # which would be given the answers
         ("generation_config.json", "{", "generation_config.json"),
         ("generation_config.json", "[]", "generation_config.json"),
-        ("generation_config.json", '{"num_beams": [1]}', "num_beams is [1], not a number"),
+        (
+            "generation_config.json",
+            '{"num_beams": [1]}',
+            "generation_config.json: num_beams must be a int | None, not [1]",
+        ),
+        ("generation_config.json", '{"suppress_tokens": "x"}', "generation_config.json: suppress_tokens must be"),
     ],
 )
 def test_models_that_are_refused(hf_gpt, tiny_checkpoint, tmp_path, name, content, message):
@@ -331,6 +336,9 @@ def test_models_that_are_refused(hf_gpt, tiny_checkpoint, tmp_path, name, conten
     (folder / name).write_text(content or masked)
     for command in ("score", "perplexity", "inspect", "generate"):
         status, _, errors = hf_gpt(command, "--model_name_or_path", folder, "--text", "She ran.")
+        assert (status, message in errors.splitlines()[-1]) == (2, True), errors
+    if content is not None:
+        status, _, errors = hf_gpt("convert", folder, tmp_path / "converted")
         assert (status, message in errors.splitlines()[-1]) == (2, True), errors
 
 
