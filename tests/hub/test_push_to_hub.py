@@ -432,4 +432,4 @@ def test_the_readme_section_runs_as_printed(hub, tmp_path):
             assert result.returncode == 0, result.stderr[-3000:]
             output = result.stdout
         assert output.endswith(printed.replace("user/", "alice/"))
-    assert hub.repositories
+    assert hub.repositories == {}  # its command is a dry run
