@@ -131,20 +131,24 @@ def _load_pretrained_model(model: Any, *args: Any, **kwargs: Any) -> Any:
     return model._load_pretrained_model(model, *args, **kwargs)
 
 
-def _from_pretrained(cls: type, name: Any, *args: Any, adapter_kwargs: Any = None, **kwargs: Any) -> Any:
+def _from_pretrained(
+    cls: type, pretrained_model_name_or_path: Any, *args: Any, adapter_kwargs: Any = None, **kwargs: Any
+) -> Any:
     """As in transformers, whose own loader of adapters knows neither their heads and labels nor all methods."""
     from transformers import PreTrainedModel
 
     folder = (adapter_kwargs or {}).get("_adapter_model_path")
     if folder and _head_of(folder, adapter_kwargs.get("revision")) == cls.__name__:
         asked = {key: kwargs[key] for key in ("attn_implementation", "device_map", "dtype") if key in kwargs}
-        adapted = import_module(f"{PACKAGE}.adapters").load_adapter(folder, name, **asked)
+        adapted = import_module(f"{PACKAGE}.adapters").load_adapter(folder, pretrained_model_name_or_path, **asked)
         if adapted.active_peft_config.is_prompt_learning:
             raise ValueError(f"{folder} has virtual tokens, which are no part of a model: use hf_gpt.load_adapter.")
         model = adapted.get_base_model()
         model._hf_peft_config_loaded = True
         return model
-    return PreTrainedModel.from_pretrained.__func__(cls, name, *args, adapter_kwargs=adapter_kwargs, **kwargs)
+    return PreTrainedModel.from_pretrained.__func__(
+        cls, pretrained_model_name_or_path, *args, adapter_kwargs=adapter_kwargs, **kwargs
+    )
 
 
 def _head_of(folder: Any, revision: Any) -> str | None:
@@ -164,12 +168,19 @@ def _register_with_peft_auto() -> None:
 
     from_pretrained = auto.AutoPeftModel.from_pretrained.__func__
 
-    def load(cls: type, folder: Any, adapter_name: str = "default", is_trainable: bool = False, **kwargs: Any) -> Any:
+    def load(
+        cls: type,
+        pretrained_model_name_or_path: Any,
+        adapter_name: str = "default",
+        is_trainable: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         """As in peft."""
-        if kwargs.get("config") is not None or not _head_of(folder, kwargs.get("revision")):
-            return from_pretrained(cls, folder, adapter_name, is_trainable, **kwargs)
+        name = pretrained_model_name_or_path
+        if kwargs.get("config") is not None or not _head_of(name, kwargs.get("revision")):
+            return from_pretrained(cls, name, adapter_name, is_trainable, **kwargs)
         load_adapter = import_module(f"{PACKAGE}.adapters").load_adapter
-        return load_adapter(folder, is_trainable=is_trainable, adapter_name=adapter_name, **kwargs)
+        return load_adapter(name, is_trainable=is_trainable, adapter_name=adapter_name, **kwargs)
 
     for name in ("", "ForCausalLM", "ForQuestionAnswering", "ForSequenceClassification", "ForTokenClassification"):
         getattr(auto, f"AutoPeftModel{name}").from_pretrained = classmethod(load)

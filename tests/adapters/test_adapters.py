@@ -108,7 +108,7 @@ def test_auto_classes_know_head_and_labels(variant, head, base, saved_adapters, 
     batch = tree_batch(head)
     expected = load_file(folder / "batch.safetensors")["expected"]
     for auto_class in AUTO_CLASSES[head]:
-        model = auto_class.from_pretrained(folder)
+        model = auto_class.from_pretrained(pretrained_model_name_or_path=folder)
         assert torch.equal(logits_of(model, batch), expected), auto_class
         assert model.config.id2label == adapted_config(folder).id2label
 

@@ -72,6 +72,8 @@ def test_auto_class_loads_what_was_saved(tiny_model, tmp_path, auto, model_class
     inputs = IDS[None] if model_class is GPTForMultipleChoice else IDS
     with torch.no_grad():
         assert torch.equal(loaded(inputs)[0], saved(inputs)[0])
+    # Callers name the argument as transformers does.
+    assert_same_parameters(model_class.from_pretrained(pretrained_model_name_or_path=tmp_path), saved)
 
 
 def test_files_that_are_damaged_or_missing_are_named(tiny_checkpoint, tmp_path):
