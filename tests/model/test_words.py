@@ -226,7 +226,7 @@ class TestLanguages:
         flags = ["--to", "openai-gpt", "--tokenizer_source", folder]
         status, printed = convert(tiny_checkpoint, tmp_path / "out", *flags)
         assert status == 2
-        assert "its words are English, and those of the tokenizer are not" in printed
+        assert "its words are English, and the tokenizer's of 'de'" in printed
 
 
 class TestFiles:
