@@ -117,10 +117,7 @@ class ReleaseAdam(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
         """One update, as any optimizer's; a `RuntimeError` for sparse gradients."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = None if closure is None else torch.enable_grad()(closure)()
         if self.max_grad_norm > 0:
             parameters = [parameter for group in self.param_groups for parameter in group["params"]]
             clip_gradients(parameters, self.max_grad_norm)
@@ -201,10 +198,7 @@ class MuonAndAdamW(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
         """One update of both."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = None if closure is None else torch.enable_grad()(closure)()
         muon, adam = self._parts
         # Loading a state replaces groups and states, so each part takes its own anew.
         muon.param_groups, adam.param_groups = self.param_groups[:1], self.param_groups[1:]
