@@ -203,7 +203,7 @@ def test_muon_for_the_matrices_of_the_blocks(tiny_checkpoint, files, tmp_path):
     flags += ["--max_steps", 4, "--save_strategy", "steps", "--save_steps", 2, "--output_dir"]
     record = run(*flags, tmp_path / "straight", "--eval_strategy", "steps")
     assert record["validation_loss"] < math.log(record["validation_perplexity_before"])
-    state = torch.load(tmp_path / "straight/checkpoint-2/optimizer.pt")
+    state = torch.load(tmp_path / "straight/checkpoint-2/optimizer.pt", weights_only=True)
     buffers = [{*state["state"][number]} for group in state["param_groups"] for number in group["params"]]
     assert sum("momentum_buffer" in found for found in buffers) == 2 * 4
     assert [group["weight_decay"] for group in state["param_groups"]] == [0.01, 0.01, 0.0]
