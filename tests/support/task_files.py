@@ -25,6 +25,16 @@ def tsv(*rows):
     return "".join("\t".join(map(str, row)) + "\n" for row in rows)
 
 
+def choice_row(key, context, choices, label, question=""):
+    """A row of multiple choice, as a task gives it."""
+    return {"id": key, "context": context, "question": question, "choices": list(choices), "label": label}
+
+
+def pair_row(key, premise, hypothesis, label):
+    """A row of two texts, as a task gives it."""
+    return {"id": key, "premise": premise, "hypothesis": hypothesis, "label": label}
+
+
 def rows_of(data, split="train"):
     return list(data.splits[split])
 

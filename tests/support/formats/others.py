@@ -1,6 +1,6 @@
-"""A few lines of the carried and the first tasks, as published: files, first row, rows of each split."""
+"""A few lines of the bundled and the first tasks, as published: files, first row, rows of each split."""
 
-from ..task_files import jsonl
+from ..task_files import choice_row, jsonl, pair_row
 
 STORY_HEADER = (
     "InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,"
@@ -9,9 +9,8 @@ STORY_HEADER = (
 
 
 def story_lines(count, first=0):
-    return "".join(
-        f's{i},One.,"Two, too.",Three.,Four {i}.,Wrong {i}.,Right {i}.,2\n' for i in range(first, first + count)
-    )
+    numbers = range(first, first + count)
+    return "".join(f's{i},One.,"Two, too.",Three.,Four {i}.,Wrong {i}.,Right {i}.,2\n' for i in numbers)
 
 
 def question(key, answer, *choices):
@@ -34,19 +33,15 @@ OWN_QUESTIONS = [
     {"id": f"q{i}", "text": f"Who is number {i} ?", "label": label, "split": split}
     for i, (label, split) in enumerate([("HUM", "train"), ("NUM", "train"), ("LOC", "validation"), ("ABBR", "test")])
 ]
+STORY = {"story": "A. B. C. D.", "ending2": "F."}
 OWN_STORIES = [
-    {
-        "id": f"s{i}",
-        "split": s,
-        "story": "A. B. C. D.",
-        "ending1": f"E{i}.",
-        "ending2": "F.",
-        "label": i % 2,
-        "twin": i,
-    }
-    for i, s in enumerate(("train", "validation", "test"))
+    STORY | {"id": f"s{i}", "split": split, "ending1": f"E{i}.", "label": i % 2, "twin": i}
+    for i, split in enumerate(("train", "validation", "test"))
 ]
 SNLI = {"gold_label": "neutral", "sentence1": "A man eats.", "sentence2": "A man eats lunch.", "pairID": "1"}
+FIRST_STORIES = "cloze_test_val__spring2016 - cloze_test_ALL_val.csv"
+LAST_STORIES = "cloze_test_test__spring2016 - cloze_test_ALL_test.csv"
+ONE_OF_EACH = {"train": 1, "validation": 1, "test": 1}
 FORMATS = {
     "questions": (
         {"questions.jsonl": jsonl(*OWN_QUESTIONS)},
@@ -55,8 +50,8 @@ FORMATS = {
     ),
     "stories": (
         {"stories.jsonl": jsonl(*OWN_STORIES)},
-        {"id": "s0", "context": "A. B. C. D.", "question": "", "choices": ["E0.", "F."], "label": 0},
-        {"train": 1, "validation": 1, "test": 1},
+        choice_row("s0", "A. B. C. D.", ["E0.", "F."], 0),
+        ONE_OF_EACH,
     ),
     "trec": (
         {
@@ -89,8 +84,8 @@ FORMATS = {
             "snli_1.0_dev.jsonl": jsonl(SNLI),
             "snli_1.0_test.jsonl": jsonl(SNLI),
         },
-        {"id": "1", "premise": "A man eats.", "hypothesis": "A man eats lunch.", "label": 1},
-        {"train": 1, "validation": 1, "test": 1},
+        pair_row("1", "A man eats.", "A man eats lunch.", 1),
+        ONE_OF_EACH,
     ),
     "copa": (
         {"copa-dev.xml": COPA_TRAIN, "copa-test.xml": COPA_TEST},
@@ -103,14 +98,11 @@ FORMATS = {
             "dev.jsonl": jsonl(question("8-1", "A", "wet", "dry")),
             "test.jsonl": jsonl(question("9-1", None, "wet", "dry")),
         },
-        {"id": "7-1", "context": "Ice is", "question": "", "choices": ["hot", "cold", "dry"], "label": 1},
-        {"train": 1, "validation": 1, "test": 1},
+        choice_row("7-1", "Ice is", ["hot", "cold", "dry"], 1),
+        ONE_OF_EACH,
     ),
     "rocstories": (
-        {
-            "cloze_test_val__spring2016 - cloze_test_ALL_val.csv": STORY_HEADER + story_lines(400),
-            "cloze_test_test__spring2016 - cloze_test_ALL_test.csv": STORY_HEADER + story_lines(3, 400),
-        },
+        {FIRST_STORIES: STORY_HEADER + story_lines(400), LAST_STORIES: STORY_HEADER + story_lines(3, 400)},
         None,
         {"train": 26, "validation": 374, "test": 3},
     ),

@@ -1,50 +1,11 @@
 """Questions in SQuAD's layout on Austen's Pride and Prejudice (1813): files, first row, rows of each split."""
 
 import json
+from pathlib import Path
 
-NEWS = (
-    "“Why, my dear, you must know, Mrs. Long says that Netherfield is taken by a young man of large fortune from the "
-    "north of England; that he came down on Monday in a chaise and four to see the place, and was so much delighted "
-    "with it that he agreed with Mr. Morris immediately; that he is to take possession before Michaelmas, and some of "
-    "his servants are to be in the house by the end of next week.”\n\n“What is his name?”\n\n“Bingley.”"
-)
-COUPLE = (
-    "  Mr. Bennet was so odd a mixture of quick parts, sarcastic humour, reserve, and caprice, that the experience of "
-    "three-and-twenty years had been insufficient to make his wife understand his character. The business of her life "
-    "was to get her daughters married; its solace was visiting and news. "
-)
-BALL = (
-    "Mr. Darcy danced only once with Mrs. Hurst and once with Miss Bingley, declined being introduced to any other "
-    "lady, and spent the rest of the evening in walking about the room, speaking occasionally to one of his own party."
-)
-QUESTIONS = {
-    NEWS: {
-        "Who told of the new neighbour?": "Mrs. Long",
-        "Which house is taken?": "Netherfield",
-        "How rich is the young man?": "of large fortune",
-        "Where does he come from?": "the north of England",
-        "On which day did he come?": "Monday",
-        "What did he travel in?": "a chaise and four",
-        "With whom did he agree?": "Mr. Morris",
-        "When will he take possession?": "before Michaelmas",
-        "Who will be there next week?": "some of his servants",
-        "By when will they be in the house?": "the end of next week",
-        "What is the young man called?": "Bingley",
-    },
-    COUPLE: {
-        "Who is an odd mixture?": "Mr. Bennet",
-        "What kind of humour has he?": "sarcastic",
-        "How long have they been married?": "three-and-twenty years",
-        "Who does not understand him?": "his wife",
-        "What is the business of her life?": "to get her daughters married",
-        "What consoles her?": "visiting and news",
-    },
-    BALL: {
-        "Who danced only twice?": "Mr. Darcy",
-        "Who was his first partner?": "Mrs. Hurst",
-        "Where did he walk?": "about the room",
-    },
-}
+_PARTS = json.loads((Path(__file__).parents[2] / "data" / "austen_questions.json").read_text(encoding="utf-8"))
+QUESTIONS = {part["passage"]: part["answers"] for part in _PARTS}  # passage -> {question: answer}
+NEWS, COUPLE, BALL = QUESTIONS
 
 
 def squad(questions, **more):
@@ -67,21 +28,15 @@ def answer_in(passage, text):
     return {"text": text, "answer_start": passage.index(text)}
 
 
+TWO_ANSWERS = [answer_in(BALL, "Mr. Darcy"), answer_in(BALL, "his own")]
+FIRST_ROW = {"id": "q1.1", "question": "Who told of the new neighbour?", "passage": NEWS, "answers": ["Mrs. Long"]}
 FORMATS = {
     "squad": (
         {
             "train-v1.1.json": squad(QUESTIONS),
-            "dev-v1.1.json.xz": squad(
-                {BALL: QUESTIONS[BALL]}, both=[answer_in(BALL, "Mr. Darcy"), answer_in(BALL, "his own")]
-            ),
+            "dev-v1.1.json.xz": squad({BALL: QUESTIONS[BALL]}, both=TWO_ANSWERS),
         },
-        {
-            "id": "q1.1",
-            "question": "Who told of the new neighbour?",
-            "passage": NEWS,
-            "answers": ["Mrs. Long"],
-            "label": [30, 39],
-        },
+        FIRST_ROW | {"label": [30, 39]},
         {"train": 20, "validation": 4},
     ),
 }
