@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from hf_gpt.conversion.fast_tokenizer import standardize_text
+from hf_gpt.model.tokenization_gpt import clean_up, fix_text
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RELEASE = Path(os.environ.get("HF_GPT_DATA", REPOSITORY.parent / "shared" / "data")) / "gpt_bpe"
@@ -29,6 +29,12 @@ TRICKY = st.one_of(
         max_size=30,
     ).map("".join),
 )
+
+
+def standardize_text(text):
+    """A text as spaCy gets it, behind ftfy and the release's clean-up, with single spaces and newlines."""
+    lines = (" ".join(clean_up(line).split()) for line in fix_text(text).split("\n"))
+    return " \n ".join(line for line in lines if line)
 
 
 def split_words(text, language="en"):
