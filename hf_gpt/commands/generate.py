@@ -2,8 +2,6 @@ r"""
 Continue prompts by several decoding strategies side by side, and compare what they write with human text.
 
     python scripts/generate.py --model_name_or_path model_cards/gpt-mini --text "She opened the door and"
-    python scripts/generate.py --model_name_or_path model_cards/gpt-mini --file prompts.txt --num_samples 3 --seed 1 \
-        --output_file outputs/generated.json
     python scripts/generate.py --model_name_or_path model_cards/gpt-mini --compare human.txt --max_new_tokens 60
     python scripts/generate.py --model_name_or_path model_cards/gpt-mini --text "She ran" --strategy nucleus --stream
 
@@ -26,7 +24,7 @@ from typing import Any
 from transformers import TextStreamer
 
 from ..files import flag
-from ..generation import ReadingArguments, encode, print_table
+from ..generation import ReadingArguments, check_one_of, encode, print_table
 from ..generation.comparison import compare, passages
 from ..generation.scoring import perplexity, read_lines
 from ..generation.strategies import Continuation, continue_prompts, mean_log_probability, strategies
@@ -37,7 +35,6 @@ from . import command, parse_arguments
 _WIDTH = 110
 # What the output file holds of a continuation.
 _WRITTEN = ("text", "generated", "new_tokens", "mean_log_probability", "repetition")
-Passages = list[tuple[list[int], list[int]]]
 
 
 @dataclass(kw_only=True)
@@ -48,9 +45,7 @@ class GenerateArguments(ReadingArguments):
     strategy: str | None = flag(None, "One strategy alone; by default all.", [each.flag for each in strategies()])
     stream: bool = flag(False, "Print the text of --strategy as it is written.")
     cache_implementation: str | None = flag(
-        None,
-        "Cache of generate: static has its full length from the beginning, dynamic grows (the default).",
-        ["dynamic", "static"],
+        None, "Cache of generate: static has its full length from the start, dynamic grows.", ["dynamic", "static"]
     )
     num_samples: int = flag(1, "Continuations of each prompt by strategies that draw.")
     seed: int = flag(0, "Of all that is drawn.")
@@ -59,19 +54,19 @@ class GenerateArguments(ReadingArguments):
     top_p: float = flag(0.9, "Probability that nucleus sampling draws from.")
     typical_p: float = flag(0.95, "Probability that typical sampling draws from.")
     temperature: float = flag(1.0, "What logits are divided by before drawing.")
-    repetition_penalty: float | None = flag(
-        None, "Above 1: tokens that are there already become less likely, in all strategies."
-    )
-    no_repeat_ngram_size: int | None = flag(
-        None, "No n-gram of this size twice, in all strategies; beam search has 2 anyway."
-    )
+    repetition_penalty: float | None = flag(None, "Above 1: tokens that are there already become less likely.")
+    no_repeat_ngram_size: int | None = flag(None, "No n-gram of this size twice; beam search has 2 anyway.")
     batch_size: int = flag(16, "Prompts that are continued at once, if equally long.")
     compare: str | None = flag(None, "Human text to compare with: a file or a folder.")
     text_column: str = flag("text", "With --compare: column of the text in JSONL and Parquet files.")
     passages: int = flag(50, "With --compare and without prompts: passages to continue.")
     prompt_tokens: int = flag(20, "With --compare and without prompts: a prompt's length.")
 
+    inputs = ()
+
     def __post_init__(self) -> None:
+        if not self.compare or self.text or self.file:
+            check_one_of(text=self.text, file=self.file)
         super().__post_init__()
         chosen = strategies(self.num_beams, self.top_k, self.top_p, self.typical_p, self.temperature)
         self.chosen = [each for each in chosen if self.strategy in (None, each.flag)]
@@ -79,11 +74,6 @@ class GenerateArguments(ReadingArguments):
         if self.stream and writes_more:
             hint = "name a --strategy other than beam, and leave out --num_samples, --compare and --output_file"
             raise ValueError(f"--stream prints one text as it is written: {hint}.")
-
-    def check_inputs(self) -> None:
-        """See `ReadingArguments`; human text to compare with has prompts of its own."""
-        if self.compare is None or (self.text, self.file) != (None, None):
-            super().check_inputs()
 
 
 @command()
@@ -96,17 +86,13 @@ def main() -> None:
     context = model.config.n_positions
     longest = max(context - args.max_new_tokens, context // 2)
     prompts = [_prompt(encode(tokenizer, text), text, longest) for text in texts or []]
-    human: Passages = []
+    human = []
     if args.compare:
-        human_ids = [token for text in human_texts for token in encode(tokenizer, text)]
-        human = _human_passages(args, human_ids, prompts, longest)
-        prompts = prompts or [given for given, _ in human]
+        human = _human_passages(args, [token for text in human_texts for token in encode(tokenizer, text)], prompts)
+        prompts = prompts or [given[-longest:] for given, _ in human]
     if max(map(len, prompts)) + args.max_new_tokens > context:
-        print(
-            f"WARNING: --max_new_tokens {args.max_new_tokens} goes beyond the context of {context:,} tokens: where it "
-            f"is full, the last {context // 2:,} become the prompt, and what stood before is forgotten.",
-            file=sys.stderr,
-        )
+        more = f"goes beyond the context of {context:,} tokens: where it is full, its last half becomes the prompt."
+        print(f"WARNING: --max_new_tokens {args.max_new_tokens} {more}", file=sys.stderr)
     names = ("repetition_penalty", "no_repeat_ngram_size", "cache_implementation")
     settings = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     counts = (args.max_new_tokens, args.seed, args.num_samples, args.batch_size)
@@ -126,11 +112,9 @@ def main() -> None:
         record["comparison"] = _comparison(model, human, results)
         print_table(record["comparison"])
     if args.output_file:
-        written = [
-            {"strategy": name, "continuations": [{key: getattr(each, key) for key in _WRITTEN} for each in continued]}
-            for name, continued in results.items()
-        ]
-        args.write(record | {"strategies": written})
+        rows = {name: [{key: getattr(each, key) for key in _WRITTEN} for each in own] for name, own in results.items()}
+        record["strategies"] = [{"strategy": name, "continuations": own} for name, own in rows.items()]
+        args.write(record)
 
 
 def _prompt(ids: list[int], text: str, longest: int) -> list[int]:
@@ -138,29 +122,23 @@ def _prompt(ids: list[int], text: str, longest: int) -> list[int]:
     if not ids:
         raise ValueError(f"The prompt {text!r} has no token: write something.")
     if len(ids) > longest:
-        print(
-            f"WARNING: the prompt {textwrap.shorten(text, 40, placeholder='...')!r} has {len(ids):,} tokens; "
-            f"the model reads its last {longest:,}, so that --max_new_tokens fit.",
-            file=sys.stderr,
-        )
+        start = f"the prompt {textwrap.shorten(text, 40, placeholder='...')!r} has {len(ids):,} tokens"
+        print(f"WARNING: {start}; the model reads its last {longest:,}.", file=sys.stderr)
     return ids[-longest:]
 
 
-def _human_passages(args: GenerateArguments, ids: list[int], prompts: list[list[int]], longest: int) -> Passages:
+def _human_passages(args: GenerateArguments, ids: list[int], prompts: list) -> list[tuple[list[int], list[int]]]:
     """As many as each strategy that draws writes texts, and after as many tokens as the longest prompt has."""
     count = len(prompts) * args.num_samples if prompts else args.passages
-    given = max(map(len, prompts)) if prompts else args.prompt_tokens
     if count < 2:
         raise ValueError("--compare needs two texts or more: give more prompts, --num_samples or --passages.")
-    if given > longest:
-        raise ValueError(f"--prompt_tokens {given} and --max_new_tokens are more than the context: lower one of them.")
     try:
-        return passages(ids, count, given, args.max_new_tokens)
+        return passages(ids, count, max(map(len, prompts), default=args.prompt_tokens), args.max_new_tokens)
     except ValueError as error:
         raise ValueError(f"--compare {args.compare}: {error}") from error
 
 
-def _comparison(model: GPTForCausalLM, human: Passages, results: dict[str, list[Continuation]]) -> list[dict]:
+def _comparison(model: GPTForCausalLM, human: list, results: dict[str, list[Continuation]]) -> list[dict]:
     """A row of measures for the human text and for each strategy."""
     scored = {"Human text": [(new, mean_log_probability(model, given, new)) for given, new in human]}
     scored |= {name: [(each.ids, each.mean_log_probability) for each in found] for name, found in results.items()}
@@ -179,10 +157,7 @@ def _print_side_by_side(prompts: list[str], results: dict[str, list[Continuation
             copies = len(found) // len(prompts)
             print(name)
             for each in found[number * copies :][:copies]:
-                text = [textwrap.fill(line, _WIDTH - 4) for line in each.generated.splitlines()]
-                print(textwrap.indent("\n".join(text), "    "))
-                print(
-                    f"    [{each.new_tokens} tokens, mean log-probability {each.mean_log_probability:.2f}, repeated "
-                    f"4-grams {each.repetition:.0%}]"
-                )
+                lines = [textwrap.fill(line, _WIDTH - 4) for line in each.generated.splitlines()]
+                score = f"mean log-probability {each.mean_log_probability:.2f}, repeated 4-grams {each.repetition:.0%}"
+                print(textwrap.indent("\n".join([*lines, f"[{each.new_tokens} tokens, {score}]"]), "    "))
         print()

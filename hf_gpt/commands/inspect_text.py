@@ -11,14 +11,13 @@ newline; with `--beginning none` it is not. What does not end a word ends with a
 JSON, or as a page that needs nothing else. `hf-gpt inspect` is short for `hf-gpt inspect-text`.
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from ..files import flag
-from ..generation import ReadingArguments, encode
-from ..generation.inspection import NextToken, Position, inspect, render_page
+from ..generation import ReadingArguments, encode, print_table
+from ..generation.inspection import NextToken, inspect, render_page
 from ..generation.scoring import BEGINNINGS, beginning_ids
 from ..training.text_files import iter_texts
 from . import command, parse_arguments
@@ -30,11 +29,9 @@ class InspectArguments(ReadingArguments):
 
     text: str | None = flag(None, "The text.")
     file: str | None = flag(None, "A text file.")
-    beginning: str = flag("paragraph", "What stands before the text: the end of a paragraph, or nothing.", BEGINNINGS)
+    beginning: str = flag("paragraph", "What stands before the text: end of a paragraph, or nothing.", BEGINNINGS)
     top_tokens: int = flag(5, "Likeliest tokens to show at each position.")
-    stride: int | None = flag(
-        None, "By how many tokens the window moves over a long text; at most half the context, the default."
-    )
+    stride: int | None = flag(None, "Tokens that the window moves over a long text; by default half the context.")
     output_file: str | None = flag(None, "A .json or .html file, instead of a table here.")
 
     suffixes: ClassVar[tuple[str, ...]] = (".json", ".html")
@@ -53,7 +50,7 @@ def main() -> None:
     first = None if given else NextToken.of(tokenizer, ids[0], 1.0)
     mean = sum(position.surprisal for position in positions) / len(positions)
     if args.output_file is None:
-        _print_table(first, positions)
+        print_table(_rows(first, positions))
     elif args.output_file.endswith(".html"):
         args.write(render_page(Path(args.model_name_or_path).name, first, positions))
     else:
@@ -62,13 +59,12 @@ def main() -> None:
     print(f"{len(positions):,} predicted tokens, {mean:.2f} bits a token (perplexity {2**mean:.2f})")
 
 
-def _print_table(first: NextToken | None, positions: Sequence[Position]) -> None:
-    tokens = [*([first] if first else []), *(position.token for position in positions)]
-    width = max(5, *(len(str(token)) for token in tokens))
-    print(f"{'#':>4}  {'token':{width}}  probability   rank   bits  likeliest")
-    if first:
-        print(f"{1:4}  {first}")
-    for number, position in enumerate(positions, start=2 if first else 1):
+def _rows(first: NextToken | None, positions: list) -> list[dict]:
+    """Of the table: the first token, where it was not predicted, and all positions."""
+    names = ("token", "probability", "rank", "bits", "likeliest")
+    cells = [(str(first), None, None, None, "")] if first else []
+    for position in positions:
         likeliest = "  ".join(f"{token} {token.probability:.3f}" for token in position.likeliest)
-        token = f"{number:4}  {position.token!s:{width}}  {position.token.probability:11.4f}"
-        print(f"{token} {position.rank:6} {position.surprisal:6.2f}  {likeliest}")
+        probability, bits = f"{position.token.probability:.4f}", f"{position.surprisal:.2f}"
+        cells.append((str(position.token), probability, position.rank, bits, likeliest))
+    return [{"#": number} | dict(zip(names, row, strict=True)) for number, row in enumerate(cells, 1)]

@@ -1,6 +1,6 @@
 """
-A language model read as one: texts measured (`scoring`), looked at position by position (`inspection`), continued by
-several strategies side by side (`strategies`), and what was generated compared with human text (`comparison`).
+A language model read as one: texts scored (`scoring`) and looked at position by position (`inspection`), prompts
+continued by several strategies (`strategies`), and what was generated compared with human text (`comparison`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class LanguageModelArguments(NamesModel):
     """Which language model."""
 
     model_name_or_path: str = flag(
-        help="Folder or Hub id of a language model: hf_gpt, OpenAI's release, a stock one, or an adapter (merged)."
+        help="Folder or Hub id of a language model: hf_gpt, OpenAI's release, transformers' own, or an adapter."
     )
     device: str | None = flag(None, "Such as cpu or cuda:1; by default the accelerator, if there is one.")
 
@@ -33,18 +33,18 @@ class LanguageModelArguments(NamesModel):
 
     def load(self, model_class: type[GPTPreTrainedModel] = GPTForCausalLM) -> tuple[GPTPreTrainedModel, GPTTokenizer]:
         """
-        The model, with the head that is wanted, in evaluation mode on its device, and its tokenizer.
+        The model with a head, in evaluation mode on its device, and its tokenizer.
 
         Raises:
             ValueError, FileNotFoundError: if there is none, it is a masked one, they do not belong together, or
-            there is no such device.
+                there is no such device.
         """
         try:
             device = torch.device(self.device) if self.device else torch.accelerator.current_accelerator()
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"--device {self.device} cannot be used: {str(error).splitlines()[0]}") from error
-        generation_settings(self.source.folder)  # which from_pretrained would pass over where they are damaged
+        generation_settings(self.source.folder)  # which from_pretrained would ignore where they are damaged
         tokenizer = self.tokenizer_source.tokenizer()
         model = self.source.model(model_class, n_head=self.n_head)
         check_ids(model.config, tokenizer, self.model_name_or_path)
@@ -53,35 +53,31 @@ class LanguageModelArguments(NamesModel):
 
 @dataclass(kw_only=True)
 class ReadingArguments(LanguageModelArguments):
-    """Which language model, what it reads, and where the result goes: base of the commands that read texts."""
+    """Which language model, what it reads, and where the result goes."""
 
     text: list[str] | None = flag(None, "Texts.")
     file: str | None = flag(None, "File of texts, one a line.")
-    output_file: str | None = flag(None, "A .json file for all that was found.")
-    overwrite: bool = flag(False, "Replace an output file that is there.")
+    output_file: str | None = flag(None, "A .json file for all results.")
+    overwrite: bool = flag(False, "Replace an existing output file.")
 
-    # What the name of the output file may end in.
+    # What the name of the output file may end in, and flags of which exactly one is needed.
     suffixes: ClassVar[tuple[str, ...]] = (".json",)
+    inputs: ClassVar[tuple[str, ...]] = ("text", "file")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_inputs()
+        if self.inputs:
+            check_one_of(**{name: getattr(self, name) for name in self.inputs})
         if self.output_file is None:
             return
         path = Path(self.output_file)
-        if path.suffix not in self.suffixes:
+        if path.suffix not in self.suffixes or path.is_dir():
             raise ValueError(f"--output_file {path}: name a file that ends in {' or '.join(self.suffixes)}.")
-        if path.is_dir():
-            raise ValueError(f"--output_file {path} is a folder: name a file.")
         if path.exists() and not self.overwrite:
             raise ValueError(f"--output_file {path} already exists: name another, or give --overwrite.")
 
-    def check_inputs(self) -> None:
-        """Raise a `ValueError` unless it is clear what to read."""
-        check_one_of(text=self.text, file=self.file)
-
     def write(self, result: str | dict[str, Any]) -> None:
-        """Write a text, or what is to be JSON, into the output file, and say so."""
+        """Write a text, or what is to be JSON, into the output file."""
         (write_text if isinstance(result, str) else write_json)(Path(self.output_file), result)
         print(f"The result is in {self.output_file}.")
 
@@ -92,14 +88,14 @@ def encode(tokenizer: GPTTokenizer, text: str) -> list[int]:
 
 
 def check_predicted(ids: Sequence[int], what: str = "A text", fewest: int = 2) -> None:
-    """Raise a `ValueError` for a text of fewer than two tokens, in which nothing is predicted (or of fewer still)."""
+    """A `ValueError` for a text of fewer than two tokens (or of `fewest`), in which nothing is predicted."""
     if len(ids) < fewest:
         found = "no token" if fewest == 1 else "fewer than two tokens"
         raise ValueError(f"{what} has {found}: there is nothing to look at; write more.")
 
 
 def check_one_of(**inputs: object) -> None:
-    """Raise a `ValueError` unless exactly one of several flags was given."""
+    """A `ValueError` unless exactly one of several flags was given."""
     given = [f"--{name}" for name, value in inputs.items() if value is not None]
     if len(given) != 1:
         *first, last = (f"--{name}" for name in inputs)
@@ -109,15 +105,13 @@ def check_one_of(**inputs: object) -> None:
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows with the same names as columns: numbers to the right, fractions with three digits, `None` as -."""
-    cells = [
-        [
-            "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
-            for value in row.values()
-        ]
-        for row in rows
-    ]
-    widths = [max(map(len, column)) for column in zip(rows[0], *cells, strict=True)]
-    left = [isinstance(value, str) for value in rows[0].values()]
-    for line in ([*rows[0]], *cells):
-        parts = zip(line, widths, left, strict=True)
-        print("  ".join(f"{cell:{'<' if is_left else '>'}{width}}" for cell, width, is_left in parts).rstrip())
+
+    def cell(value: Any) -> str:
+        return "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+
+    lines = [[*rows[0]], *([*map(cell, row.values())] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    sides = ["<" if isinstance(value, str) else ">" for value in rows[0].values()]
+    for line in lines:
+        parts = zip(line, sides, widths, strict=True)
+        print("  ".join(f"{text:{side}{width}}" for text, side, width in parts).rstrip())

@@ -42,25 +42,22 @@ def self_bleu(texts: Texts, order: int = 4) -> float:
         raise ValueError("Self-BLEU compares texts with each other: give two or more.")
     counts = [[Counter(ngrams(ids, n)) for n in range(1, order + 1)] for ids in texts]
     largest, second = Counter(), Counter()  # of each n-gram, over the texts
-    for each in counts:
-        for gram, count in (item for of_length in each for item in of_length.items()):
+    for grams in (grams for each in counts for grams in each):
+        for gram, count in grams.items():
             second[gram] = max(second[gram], min(count, largest[gram]))
             largest[gram] = max(largest[gram], count)
     scores = []
     for number, each in enumerate(counts):
-        logs = []
-        for of_length in each:
+        total = 0.0
+        for grams in each:
             # The most that any other text has.
-            matches = sum(
-                min(count, second[gram] if count == largest[gram] else largest[gram])
-                for gram, count in of_length.items()
-            )
-            logs.append(math.log((matches or _SMOOTHING) / max(of_length.total(), 1)))
-        length = len(texts[number])
-        others = [len(other) for index, other in enumerate(texts) if index != number]
-        reference = min(others, key=lambda other: (abs(other - length), other))
-        brevity = min(0.0, 1 - reference / max(length, 1))
-        scores.append(math.exp(sum(logs) / order + brevity))
+            others = ((second if count == largest[gram] else largest)[gram] for gram, count in grams.items())
+            matches = sum(map(min, grams.values(), others))
+            total += math.log((matches or _SMOOTHING) / max(grams.total(), 1))
+        length = max(len(texts[number]), 1)
+        lengths = (len(other) for index, other in enumerate(texts) if index != number)
+        reference = min(lengths, key=lambda other: (abs(other - length), other))
+        scores.append(math.exp(total / order + min(0.0, 1 - reference / length)))
     return sum(scores) / len(scores)
 
 
@@ -72,8 +69,7 @@ def zipf_coefficient(texts: Texts) -> float:
     frequencies = [count for _, count in Counter(token for ids in texts for token in ids).most_common(_RANKS)]
     if len(frequencies) < 2:
         raise ValueError("Zipf's coefficient needs two different tokens or more.")
-    ranks = np.arange(1, len(frequencies) + 1)
-    return -float(linregress(np.log(ranks), np.log(frequencies)).slope)
+    return -float(linregress(np.log(np.arange(1, len(frequencies) + 1)), np.log(frequencies)).slope)
 
 
 def ends_in_loop(ids: Sequence[int]) -> bool:
@@ -83,10 +79,7 @@ def ends_in_loop(ids: Sequence[int]) -> bool:
 
 
 def compare(texts: Texts) -> dict[str, float | None]:
-    """
-    All measures that need no model: distinct-1 and -2, self-BLEU-4, Zipf's coefficient, share of looping texts. `None`
-    where there are too few texts or tokens for one.
-    """
+    """All measures that need no model; `None` where there are too few texts or tokens for one."""
     return {
         "distinct_1": distinct(texts, 1),
         "distinct_2": distinct(texts, 2),
@@ -99,13 +92,10 @@ def compare(texts: Texts) -> dict[str, float | None]:
 def passages(ids: Sequence[int], count: int, given: int, length: int) -> list[tuple[list[int], list[int]]]:
     """
     So many passages of a human text, spread evenly over it, that do not overlap: the `given` tokens before each, and
-    its `length` tokens. A `ValueError` says if the text is too short.
+    its `length` tokens. A `ValueError` if the text is too short.
     """
     size = given + length
     if len(ids) < count * size:
-        raise ValueError(
-            f"the human text has {len(ids):,} tokens, and {count} passages of {size} are needed: give more text, "
-            "fewer prompts or samples, or lower --max_new_tokens."
-        )
+        raise ValueError(f"the human text has {len(ids):,} tokens, and {count} passages of {size} are needed.")
     begins = [number * (len(ids) // count) for number in range(count)]
     return [(list(ids[begin : begin + given]), list(ids[begin + given : begin + size])) for begin in begins]

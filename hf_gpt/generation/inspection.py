@@ -1,4 +1,4 @@
-"""What a language model expects at each position of a text: the likeliest tokens, and the place of the true one."""
+"""What a language model expects at each position of a text: the likeliest tokens, and the rank of the true one."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _FULL_COLOUR = 16
 
 @dataclass(frozen=True)
 class NextToken:
-    """A token that may come next: its text, whether it ends a word (if it says so), and its probability."""
+    """A token that may come next: its text, whether it ends a word (if known), and its probability."""
 
     text: str
     ends_word: bool | None
@@ -35,10 +35,7 @@ class NextToken:
 
 @dataclass(frozen=True)
 class Position:
-    """
-    A token of a text with its probability, its place among all tokens by probability, from 1, -log2 of it, in bits,
-    and the likeliest tokens, the first first.
-    """
+    """A token of a text, its rank by probability, from 1, its surprisal in bits, and the likeliest tokens."""
 
     token: NextToken
     rank: int
@@ -56,7 +53,7 @@ def inspect(
 ) -> list[Position]:
     """
     What was expected at every position of a text but the first, or, with tokens that are `given` before it, at every
-    one; with so many likeliest tokens. See `hf_gpt.generation.scoring.score_texts` for long texts. A `ValueError` says
+    one; with the `count` likeliest tokens. See `hf_gpt.generation.scoring.score_texts` for long texts. A `ValueError`
     if there are fewer than two tokens.
     """
     check_predicted([*given, *ids])
@@ -80,8 +77,7 @@ def render_page(model: str, first: NextToken | None, positions: Sequence[Positio
     A self-contained HTML page: the text coloured by surprisal, and a table of all positions; `first` is the text's
     first token, where it was not predicted.
     """
-    shades = [round(min(position.surprisal / _FULL_COLOUR, 1), 2) for position in positions]
-    template = Path(__file__).parent / "templates" / "inspection.html.jinja"
+    rows = [(position, round(min(position.surprisal / _FULL_COLOUR, 1), 2)) for position in positions]
     mean = sum(position.surprisal for position in positions) / len(positions)
-    rows = [*zip(positions, shades, strict=True)]
+    template = Path(__file__).parent / "templates" / "inspection.html.jinja"
     return templates.render_page(template, f"What {model} expected", first=first, positions=rows, mean=mean)

@@ -1,12 +1,10 @@
 """
-Log-probabilities of the tokens of texts of any length: what scores, perplexity, surprisal and last words are made of.
+Log-probabilities of the tokens of texts of any length, of which scores, perplexity, surprisal and last words are made.
 
 A text longer than the context is read in windows that move by `stride` tokens, at most half the context; a token
-counts in the first window that it stands in. So every token after the first window is predicted with at least
-`context - stride` tokens of context, which are at least `stride`. Texts that begin alike are read as one token tree,
-which gives the same numbers for less work. The first token of a text is predicted only where tokens are given that
-stand before it (`beginning_ids`). What has no probability in the model's language-model loss (padding, special tokens
-that no loss has trained) has none here.
+counts in the first window that it stands in, and so has at least `context - stride` tokens of context. Texts that
+begin alike are read as one token tree, which gives the same numbers for less work. Padding and special tokens that no
+loss has trained have no probability.
 """
 
 import json
@@ -16,6 +14,7 @@ from dataclasses import dataclass
 from itertools import chain, takewhile
 from operator import eq
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from tqdm import tqdm
@@ -29,11 +28,10 @@ from . import encode
 
 # What may stand before a text, so that its first token is predicted, too.
 BEGINNINGS = ("paragraph", "none")
-# Tokens of a row at most in which several texts share what they begin with: a longer row is mostly mask.
+# Tokens at most of a row in which several texts share what they begin with: a longer row is mostly mask.
 _ROW_TOKENS = 128
 # Vocabulary logits of this many states are held at a time.
 _CHUNK = 512
-_READ = ("input_ids", "position_ids", "subtree_end")
 # Names that the columns of minimal pairs may have; BLiMP's are the first.
 _PAIR_COLUMNS = (("sentence_good", "sentence_bad"), ("good", "bad"))
 
@@ -50,10 +48,7 @@ def checked_stride(stride: int | None, context: int) -> int:
     """How far windows over a long text move, by default half the context; a `ValueError` if it is more."""
     stride = context // 2 if stride is None else stride
     if not 1 <= stride <= context // 2:
-        raise ValueError(
-            f"--stride {stride}: at least 1 and at most {context // 2}, half the context, so that every token is "
-            "predicted with at least so many before it."
-        )
+        raise ValueError(f"--stride {stride}: at least 1 and at most {context // 2}, half the context.")
     return stride
 
 
@@ -74,16 +69,9 @@ def windows(length: int, context: int, stride: int, counted: int = 1) -> Iterato
 @dataclass(frozen=True)
 class TextScore:
     """
-    What a model makes of a text.
-
-    Args:
-        tokens (`int`): how many the text has.
-        log_probs (`torch.Tensor` of shape `(predicted,)`): natural log-probability of each token, but for the first
-            where nothing is given before it.
-        ranks (`torch.Tensor` of shape `(predicted,)`): place of each among all tokens by probability, from 1. Like the
-            next two only where the likeliest tokens are asked for.
-        likeliest, likeliest_log_probs (`torch.Tensor` of shape `(predicted, count)`): ids of the likeliest tokens and
-            their log-probabilities, the likeliest first.
+    What a model makes of a text: its number of `tokens`; the natural log-probability, `(predicted,)`, of each but the
+    first where nothing is given before it; and, where likeliest tokens are asked for, the rank of each among all
+    tokens, from 1, and ids and log-probabilities, `(predicted, count)`, of the likeliest ones.
     """
 
     tokens: int
@@ -111,8 +99,7 @@ def perplexity(log_probability: float, units: int) -> float | None:
     return math.exp(mean) if mean < 700 else math.inf
 
 
-@dataclass(frozen=True)
-class _Window:
+class _Window(NamedTuple):
     """Tokens of the text of a number from its token `begin` on, of which those from `first` on count."""
 
     text: int
@@ -147,25 +134,24 @@ def score_texts(
     """
     context = model.config.n_positions
     stride = checked_stride(stride, context)
-    before = [tuple(ids) for ids in given] if given is not None else [()] * len(texts)
     parts = [
         _Window(number, begin, whole[begin:end], first - begin)
-        for number, whole in enumerate((*start, *ids) for start, ids in zip(before, texts, strict=True))
-        for begin, end, first in windows(len(whole), context, stride, max(1, len(before[number])))
+        for number, (start, ids) in enumerate(zip(given or [()] * len(texts), texts, strict=True))
+        for whole in [(*start, *ids)]
+        for begin, end, first in windows(len(whole), context, stride, max(1, len(start)))
     ]
-    found: dict[tuple[int, int], list[torch.Tensor]] = {}
-    # Next to another bar it goes when it is full.
+    found: dict[_Window, list[torch.Tensor]] = {}
+    # Next to another bar it is removed when it is full.
     with tqdm(total=len(parts), desc="scoring", unit="window", leave=None, disable=len(parts) <= batch_size) as bar:
         for rows in _batches(_rows(parts, batch_size if share_prefix else 1), batch_size):
-            for part, values in zip(chain(*rows), _read(model, rows, likeliest), strict=True):
-                found[part.text, part.begin] = values
+            found |= zip(chain(*rows), _read(model, rows, likeliest), strict=True)
             bar.update(sum(map(len, rows)))
     of_text: list[list[list[torch.Tensor]]] = [[] for _ in texts]
-    for (number, _), values in sorted(found.items(), key=lambda item: item[0]):
-        of_text[number].append(values)
-    empty = [torch.empty(0)]
+    for part in parts:
+        of_text[part.text].append(found[part])
+    empty = [[torch.empty(0)]]
     return [
-        TextScore(len(ids), *(torch.cat(kind) for kind in zip(*values or [empty], strict=True)))
+        TextScore(len(ids), *map(torch.cat, zip(*values or empty, strict=True)))
         for ids, values in zip(texts, of_text, strict=True)
     ]
 
@@ -175,7 +161,8 @@ def _read(model: GPTForCausalLM, rows: Sequence[Sequence[_Window]], likeliest: i
     # No state of a last token is needed: nothing is predicted from it.
     trees = [TokenTree.from_paths([part.ids[:-1] for part in row]) for row in rows]
     batch = collate_trees(trees, model.config.pad_token_id or 0)
-    batch = {name: batch[name].to(model.device) for name in _READ if name in batch}
+    wanted = ("input_ids", "position_ids", "subtree_end")
+    batch = {name: value.to(model.device) for name, value in batch.items() if name in wanted}
     states = model.transformer(**batch, use_cache=False).last_hidden_state  # (rows, length, n_embd)
     places = [
         number * states.shape[1] + index
@@ -184,35 +171,30 @@ def _read(model: GPTForCausalLM, rows: Sequence[Sequence[_Window]], likeliest: i
         for index in tree.path(path)[part.first - 1 :]
     ]
     targets = [part.ids[part.first :] for part in chain(*rows)]
-    found = _predictions(model, states.flatten(0, 1), places, [*chain(*targets)], likeliest)
+    found = _predictions(model, states.flatten(0, 1), torch.tensor(places), [*chain(*targets)], likeliest)
     split = [values.split([len(own) for own in targets]) for values in found]
     return map(list, zip(*split, strict=True))
 
 
 def _predictions(
-    model: GPTForCausalLM, states: torch.Tensor, places: Sequence[int], targets: Sequence[int], likeliest: int
+    model: GPTForCausalLM, states: torch.Tensor, places: torch.Tensor, targets: Sequence[int], likeliest: int
 ) -> list[torch.Tensor]:
     """Log-probability of each target given the state `(states, n_embd)` at its place; and ranks and likeliest ones."""
     # What several tokens come next to predicts them all at once.
-    needed, state = torch.tensor(places).unique(return_inverse=True)
-    target, count = torch.tensor(targets), len(targets)
-    found = [torch.empty(count)]
-    if likeliest:
-        shape = (count, likeliest)
-        found += [torch.empty(count, dtype=torch.long), torch.empty(shape, dtype=torch.long), torch.empty(shape)]
-    for start in range(0, len(needed), _CHUNK):
-        own = ((state >= start) & (state < start + _CHUNK)).nonzero().squeeze(1)
-        logits = model.token_logits(states[needed[start : start + _CHUNK].to(states.device)]).float()
-        row, total = (state[own] - start).to(states.device), logits.logsumexp(-1)
-        chosen = logits[row, target[own].to(states.device)]
+    needed, state = places.unique(return_inverse=True)
+    order, found = state.argsort(), []
+    for start, own in enumerate(order.split((state // _CHUNK).bincount().tolist())):
+        first = start * _CHUNK
+        logits = model.token_logits(states[needed[first : first + _CHUNK].to(states.device)]).float()
+        row, total = (state[own] - first).to(states.device), logits.logsumexp(-1)
+        chosen = logits[row, torch.tensor(targets)[own].to(states.device)]
         values = [chosen - total[row]]
         if likeliest:
             top = logits.topk(likeliest)
             rank = (logits[row] > chosen[:, None]).sum(1) + 1
             values += [rank, top.indices[row], top.values[row] - total[row, None]]
-        for kept, value in zip(found, values, strict=True):
-            kept[own] = value.to(kept.device)
-    return found
+        found.append([value.cpu() for value in values])
+    return [torch.cat(kind)[order.argsort()] for kind in zip(*found, strict=True)]
 
 
 def _rows(parts: Sequence[_Window], most: int) -> list[list[_Window]]:
@@ -231,25 +213,19 @@ def _rows(parts: Sequence[_Window], most: int) -> list[list[_Window]]:
     return rows
 
 
-def _batches(rows: list[list[_Window]], size: int) -> Iterator[list[list[_Window]]]:
-    """Rows of like length, of at most `size` windows together."""
-    batch: list[list[_Window]] = []
-    # The longest first: what does not fit into memory shows at once.
+def _batches(rows: list[list[_Window]], size: int) -> list[list[list[_Window]]]:
+    """Rows of like length, of at most `size` windows together, the longest first."""
+    batches: list[list[list[_Window]]] = []
     for row in sorted(rows, key=lambda row: -sum(len(part.ids) for part in row)):
-        if batch and sum(map(len, batch)) + len(row) > size:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
+        if not batches or sum(map(len, batches[-1])) + len(row) > size:
+            batches.append([])
+        batches[-1].append(row)
+    return batches
 
 
 @dataclass(frozen=True)
 class LastWord:
-    """
-    The last word of a passage, the natural logarithm of its probability after the rest, and whether each of its
-    tokens is the likeliest one.
-    """
+    """The last word of a passage, its natural log-probability, and whether each of its tokens is the likeliest one."""
 
     word: str
     log_probability: float
@@ -280,7 +256,7 @@ def score_last_words(
 
 
 def read_lines(path: Path) -> list[str]:
-    """The texts of a file, one a line; a `ValueError` names the line, if one is empty, or the file, if all it is."""
+    """The texts of a file, one a line; a `ValueError` names the line if one is empty, or the file if all it is."""
     lines = [line for _, line in read_text_lines(path)]
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -298,15 +274,13 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
     Raises:
         ValueError: naming the line that holds no pair; or if there is none.
     """
-    is_json, pairs = ".jsonl" in path.suffixes, []
+    pairs = []
     for number, line in read_text_lines(path):
         with reading(path, f"line {number}"):
-            if is_json:
+            pair = tuple(cell.strip() for cell in line.split("\t"))
+            if ".jsonl" in path.suffixes:
                 row = json.loads(line)
-                good, bad = next((names for names in _PAIR_COLUMNS if names[0] in row), _PAIR_COLUMNS[0])
-                pair = row[good], row[bad]
-            else:
-                pair = tuple(cell.strip() for cell in line.split("\t"))
+                pair = tuple(row[name] for name in _PAIR_COLUMNS["good" in row])
             if len(pair) != 2 or not all(isinstance(text, str) and text.strip() for text in pair):
                 raise ValueError("a good sentence and a bad one were expected")
         if number > 1 or pair not in _PAIR_COLUMNS:

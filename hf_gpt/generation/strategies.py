@@ -52,22 +52,15 @@ def strategies(
     likely = 2 <= num_beams <= 1000 and top_k >= 1 and 0 < top_p <= 1 and 0 < typical_p <= 1
     # Logits divided by less are infinite, by more all alike.
     if not (likely and 1e-3 <= temperature <= 1e3):
-        raise ValueError(
-            f"{num_beams} beams, top-k {top_k}, top-p {top_p}, typical-p {typical_p}, temperature {temperature}: give "
-            "2 to 1,000 beams, top-k from 1, top-p and typical-p above 0 and up to 1, and a temperature of 0.001 to "
-            "1,000."
-        )
-
-    def sampling(name: str, **settings: float) -> Strategy:
-        return Strategy(name, {"do_sample": True, "top_k": 0, "top_p": 1.0, **settings, "temperature": temperature})
-
+        given = f"{num_beams} beams, top-k {top_k}, top-p {top_p}, typical-p {typical_p}, temperature {temperature}"
+        raise ValueError(f"{given}: give 2 to 1,000 beams, top-k from 1, p above 0 to 1, temperature 0.001 to 1,000.")
+    sampling = {"Temperature": {}, "Top-k": {"top_k": top_k}, "Nucleus": {"top_p": top_p}}
+    sampling["Typical"] = {"typical_p": typical_p}
+    plain = {"do_sample": True, "top_k": 0, "top_p": 1.0}
     return [
         Strategy("Greedy", {"do_sample": False}),
         Strategy("Beam search", {"do_sample": False, "num_beams": num_beams, "no_repeat_ngram_size": 2}),
-        sampling("Temperature sampling"),
-        sampling("Top-k sampling", top_k=top_k),
-        sampling("Nucleus sampling", top_p=top_p),
-        sampling("Typical sampling", typical_p=typical_p),
+        *(Strategy(f"{name} sampling", plain | own | {"temperature": temperature}) for name, own in sampling.items()),
     ]
 
 
@@ -122,25 +115,21 @@ def continue_prompts(
     Returns:
         `list[list[Continuation]]`: for each strategy those of the first prompt, of the second, and so on.
     """
-    # Equally long prompts need no padding.
-    by_length: dict[int, list[int]] = {}
+    by_length: dict[int, list[int]] = {}  # equally long prompts need no padding
     for number, ids in enumerate(prompts):
         by_length.setdefault(len(ids), []).append(number)
-    batches = [
-        same[start : start + batch_size] for same in by_length.values() for start in range(0, len(same), batch_size)
-    ]
+    batches = [same[at : at + batch_size] for same in by_length.values() for at in range(0, len(same), batch_size)]
     results, quiet = [], "streamer" in settings
     with tqdm(total=len(chosen) * len(batches), desc="generating", unit="batch", disable=quiet) as bar:
         for strategy in chosen:
             set_seed(seed)
-            copies = num_samples if strategy.is_random else 1
-            rows: dict[int, list[list[int]]] = {}
+            copies, rows = num_samples if strategy.is_random else 1, {}
             for numbers in batches:
                 given = [[*prompts[number]] for number in numbers]
                 new = _generated(model, given, copies, new_tokens, **{**strategy.settings, **settings})
                 rows |= {number: new[place * copies :][:copies] for place, number in enumerate(numbers)}
                 bar.update()
-            pairs = [(prompts[number], new) for number in sorted(rows) for new in rows[number]]
+            pairs = [(prompt, new) for number, prompt in enumerate(prompts) for new in rows[number]]
             results.append([_continuation(model, tokenizer, strategy, *pair) for pair in pairs])
     return results
 

@@ -4,15 +4,8 @@ import math
 
 import pytest
 
-from hf_gpt.generation.comparison import (
-    compare,
-    distinct,
-    ends_in_loop,
-    passages,
-    repetition,
-    self_bleu,
-    zipf_coefficient,
-)
+from hf_gpt.generation import comparison
+from hf_gpt.generation.comparison import compare, distinct, passages, repetition, self_bleu, zipf_coefficient
 
 
 def bleu(precisions: list[float], brevity: float = 0.0) -> float:
@@ -31,16 +24,10 @@ def bleu(precisions: list[float], brevity: float = 0.0) -> float:
         (self_bleu([[1, 2, 3, 4, 5]] * 3), 1),
         # Nothing in common: every precision is smoothed, 0.1 of 5, 4, 3 and 2 n-grams.
         (self_bleu([list(range(start, start + 5)) for start in (0, 10, 20)]), bleu([0.1 / n for n in (5, 4, 3, 2)])),
-        # Clipped counts against the most that another text has, and the brevity of the shorter one: the second 1 has
-        # no partner, and the nearest text has 4 tokens; then the other way round; then nothing.
+        # Counts clipped to the most that another text has (the second 1 has no partner), and brevity.
         (
-            self_bleu([[1, 1, 2, 3, 4], [1, 2, 3, 4], [9] * 6]),
-            (
-                bleu([4 / 5, 3 / 4, 2 / 3, 1 / 2])
-                + bleu([1, 1, 1, 1], 1 - 5 / 4)
-                + bleu([0.1 / n for n in (6, 5, 4, 3)])
-            )
-            / 3,
+            3 * self_bleu([[1, 1, 2, 3, 4], [1, 2, 3, 4], [9] * 6]),
+            bleu([4 / 5, 3 / 4, 2 / 3, 1 / 2]) + bleu([1] * 4, 1 - 5 / 4) + bleu([0.1 / n for n in (6, 5, 4, 3)]),
         ),
         (zipf_coefficient([[token] * round(10_000 / (token + 1)) for token in range(50)]), 1),
         (zipf_coefficient([[1, 2, 3, 4]]), 0),
@@ -52,8 +39,8 @@ def test_measures_by_hand(found, expected):
 
 @pytest.mark.parametrize("text", [[5, 1, 2, 1, 2, 1, 2], [1, 2, 3, 1, 2, 3, 1, 2, 3], [4, *[7] * 6]])
 def test_loops(text):
-    assert ends_in_loop(text)
-    assert not ends_in_loop([*text, 99])
+    assert comparison.ends_in_loop(text)
+    assert not comparison.ends_in_loop([*text, 99])
 
 
 def test_all_measures_and_too_little_for_one():

@@ -8,13 +8,13 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_gpt.generation.comparison import compare, passages
-from hf_gpt.generation.strategies import Strategy, continue_prompts, strategies
+from hf_gpt.generation.strategies import continue_prompts, strategies
 
 PROMPTS = ["She opened the door and", "He", "They ran to the door"]
 STORY = "The door was open, and she ran. He slept under the tree until it rained; nobody came. " * 30
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def model(tiny_checkpoint):
     return AutoModelForCausalLM.from_pretrained(tiny_checkpoint).eval()
 
@@ -29,73 +29,43 @@ def prompts(tokenizer):
     return [tokenizer(text)["input_ids"] for text in PROMPTS]
 
 
-def test_strategies_say_what_they_are():
-    assert [strategy.name.split()[0] for strategy in strategies()] == [
-        *("Greedy", "Beam", "Temperature", "Top-k", "Nucleus", "Typical")
+def test_strategies_are_named_with_their_settings():
+    assert list(map(str, strategies(top_k=7, typical_p=0.3, temperature=0.5))) == [
+        "Greedy",
+        "Beam search (num_beams=4, no_repeat_ngram_size=2)",
+        "Temperature sampling (temperature=0.5)",
+        "Top-k sampling (top_k=7, temperature=0.5)",
+        "Nucleus sampling (top_p=0.9, temperature=0.5)",
+        "Typical sampling (typical_p=0.3, temperature=0.5)",
     ]
-    assert str(strategies(temperature=0.5)[2]) == "Temperature sampling (temperature=0.5)"
-    assert str(strategies(top_k=7)[3]) == "Top-k sampling (top_k=7, temperature=1.0)"
-    assert str(strategies()[4]) == "Nucleus sampling (top_p=0.9, temperature=1.0)"
-    assert str(strategies(typical_p=0.3)[5]) == "Typical sampling (typical_p=0.3, temperature=1.0)"
-    assert str(Strategy("Greedy", {"do_sample": False})) == "Greedy"
-    for wrong in (
-        {"num_beams": 1},
-        {"top_k": 0},
-        {"top_p": 0.0},
-        {"typical_p": 1.5},
-        {"temperature": 1e-45},
-        {"num_beams": 10**5},
-    ):
+    for name, value in {"num_beams": 1, "top_k": 0, "top_p": 0.0, "typical_p": 1.5, "temperature": 1e-45}.items():
         with pytest.raises(ValueError, match="give 2 to 1,000 beams"):
-            strategies(**wrong)
+            strategies(**{name: value})
 
 
-def test_cached_equals_uncached_in_every_strategy(model, tokenizer, prompts):
-    cached, uncached = (
-        continue_prompts(model, tokenizer, prompts, strategies(), 12, seed=1, use_cache=use) for use in (True, False)
+@pytest.mark.parametrize("settings", [{"use_cache": False}, {"cache_implementation": "static"}])
+def test_every_cache_gives_the_same_texts(model, tokenizer, prompts, settings):
+    one, other = (
+        continue_prompts(model, tokenizer, prompts, strategies(), 12, seed=1, **each) for each in ({}, settings)
     )
-    for ours, theirs in zip(cached, uncached, strict=True):
-        assert [each.ids for each in ours] == [each.ids for each in theirs]
-
-
-def test_a_static_cache_changes_nothing(model, tokenizer, prompts):
-    dynamic, static = (
-        continue_prompts(model, tokenizer, prompts, strategies(), 12, seed=1, cache_implementation=name)
-        for name in ("dynamic", "static")
-    )
-    assert [[each.ids for each in row] for row in dynamic] == [[each.ids for each in row] for row in static]
+    assert [[each.ids for each in row] for row in one] == [[each.ids for each in row] for row in other]
 
 
 def test_beyond_the_context(model, tokenizer, prompts):
     """Where the context of 64 is full, its last 32 tokens are the prompt."""
     ids = prompts[0]
-    for strategy in (strategies()[0], strategies()[4]):
-        ((found,),) = continue_prompts(model, tokenizer, [ids], [strategy], 130, seed=3)
-        assert found.new_tokens == 130
-    ((found,),) = continue_prompts(model, tokenizer, [ids], strategies()[:1], 130)
+    (sampled,), (found,) = continue_prompts(model, tokenizer, [ids], [strategies()[4], strategies()[0]], 130, seed=3)
+    assert sampled.new_tokens == 130
     written, total = list(ids), 0.0
+    specials = torch.tensor(model.generation_config.suppress_tokens)
     with torch.no_grad():
         while len(written) < len(ids) + 130:
             begin = 0 if len(written) < 64 else (len(written) - 32) // 32 * 32
             logits = model(torch.tensor([written[begin:]])).logits[0, -1]
-            specials = model.generation_config.suppress_tokens
-            total += logits.log_softmax(-1)[
-                (token := logits.index_fill(0, torch.tensor(specials), -1e9).argmax())
-            ].item()
-            written.append(token.item())
+            written.append(logits.index_fill(0, specials, -1e9).argmax().item())
+            total += logits.log_softmax(-1)[written[-1]].item()
     assert list(found.ids) == written[len(ids) :]
     assert found.mean_log_probability == pytest.approx(total / 130, rel=1e-4)
-
-
-def test_streamed(hf_gpt, tiny_checkpoint, tmp_path):
-    flags = ("generate", "--model_name_or_path", tiny_checkpoint, "--text", PROMPTS[0], "--max_new_tokens", 9)
-    flags += ("--strategy", "nucleus", "--seed", 4)
-    status, streamed, errors = hf_gpt(*flags, "--stream")
-    assert status == 0, errors
-    assert hf_gpt(*flags, "--output_file", tmp_path / "o.json")[0] == 0
-    (strategy,) = json.loads((tmp_path / "o.json").read_text())["strategies"]
-    assert streamed.split() == strategy["continuations"][0]["text"].split()
-    assert "goes beyond the context of 64 tokens" in hf_gpt(*flags, "--max_new_tokens", 70)[2]
 
 
 def test_batches_of_prompts_are_read_as_alone(model, tokenizer, prompts):
@@ -111,19 +81,18 @@ def test_samples_of_each_prompt(model, tokenizer, prompts):
     assert [len(continuations) for continuations in results] == [3, 3, 12, 12, 12, 12]
     assert len({each.ids for each in results[2]}) == 12
     for place, each in enumerate(results[2]):
-        ids = [*prompts[place // 4], *each.ids]
+        prompt = prompts[place // 4]
+        ids = [*prompt, *each.ids]
         with torch.no_grad():
-            log_probs = model(torch.tensor([ids])).logits[0].log_softmax(-1)
-        start = len(prompts[place // 4])
-        expected = log_probs[range(start - 1, start + 7), ids[start:]].mean().item()
+            log_probs = model(torch.tensor([ids])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        expected = log_probs[range(8), each.ids].mean().item()
         assert each.mean_log_probability == pytest.approx(expected, abs=1e-5)
         assert each.text == tokenizer.decode(ids)
         assert not each.generated.startswith(" ")
         assert each.text.endswith(each.generated)
 
 
-def test_a_text_ends_where_the_model_ends_it(tiny_checkpoint, tokenizer, prompts):
-    model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint).eval()
+def test_a_text_ends_where_the_model_ends_it(model, tokenizer, prompts):
     (greedy,) = continue_prompts(model, tokenizer, prompts[:1], strategies()[:1], 8)[0]
     end = greedy.ids[4]
     model.config.eos_token_id = model.generation_config.eos_token_id = end
@@ -132,9 +101,8 @@ def test_a_text_ends_where_the_model_ends_it(tiny_checkpoint, tokenizer, prompts
 
 
 @pytest.mark.parametrize("untrained", [True, False])
-def test_special_tokens_never_appear(tiny_checkpoint, tokenizer, prompts, untrained):
+def test_special_tokens_never_appear(model, tokenizer, prompts, untrained):
     """Even where their rows are the likeliest ones: by the configuration, or by the generation settings."""
-    model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint).eval()
     specials = [tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id]
     if untrained:
         model.config.untrained_token_ids = specials
@@ -148,27 +116,26 @@ def test_special_tokens_never_appear(tiny_checkpoint, tokenizer, prompts, untrai
     assert not seen & {*specials, tokenizer.pad_token_id}
 
 
-def test_generation_by_command(hf_gpt, tiny_checkpoint, tmp_path, tokenizer):
+def test_generation_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     (tmp_path / "prompts.txt").write_text("\n".join([*PROMPTS, "yes " * 70]))
-    flags = ("generate", "--model_name_or_path", tiny_checkpoint, "--file", tmp_path / "prompts.txt", "--seed", 2)
-    flags += ("--max_new_tokens", 9, "--num_samples", 2, "--output_file", tmp_path / "out.json")
-    status, printed, errors = hf_gpt(*flags)
+    flags = ("generate", "--model_name_or_path", tiny_checkpoint, "--seed", 2, "--max_new_tokens", 9)
+    many = ("--file", tmp_path / "prompts.txt", "--num_samples", 2, "--output_file", tmp_path / "out.json")
+    status, printed, errors = hf_gpt(*flags, *many)
     assert status == 0, errors
-    assert "has 70 tokens; the model reads its last 55, so that --max_new_tokens fit" in errors
+    assert "has 70 tokens; the model reads its last 55" in errors
     lines = printed.splitlines()
-    assert lines[0] == "Prompt: she opened the door and"
-    assert lines[2] == "Greedy"
+    assert (lines[0], lines[2]) == ("Prompt: she opened the door and", "Greedy")
     record = json.loads((tmp_path / "out.json").read_text())
     assert [len(each["continuations"]) for each in record["strategies"]] == [4, 4, 8, 8, 8, 8]
     for each in record["strategies"]:
         assert each["strategy"] in lines
         for row in each["continuations"]:
-            assert row["new_tokens"] == 9
             assert f"    [9 tokens, mean log-probability {row['mean_log_probability']:.2f}, repeated" in printed
-    first = record["strategies"][0]["continuations"][0]
-    assert first["text"].split() == ["she", "opened", "the", "door", "and", *first["generated"].split()]
-    again = hf_gpt(*flags, "--overwrite")
-    assert again[1] == printed
+    assert hf_gpt(*flags, *many, "--overwrite")[1] == printed
+    status, streamed, errors = hf_gpt(*flags, "--text", PROMPTS[0], "--strategy", "greedy", "--stream")
+    assert status == 0, errors
+    assert streamed.split() == record["strategies"][0]["continuations"][0]["text"].split()
+    assert "goes beyond the context of 64 tokens" in hf_gpt(*flags, "--text", "He", "--max_new_tokens", 70)[2]
 
 
 def test_comparison_by_command(hf_gpt, tiny_checkpoint, tmp_path, model, tokenizer):
@@ -179,21 +146,21 @@ def test_comparison_by_command(hf_gpt, tiny_checkpoint, tmp_path, model, tokeniz
     assert status == 0, errors
     record = json.loads((tmp_path / "out.json").read_text())
     human, greedy, *_ = rows = record["comparison"]
-    assert [row["of"] for row in rows] == ["Human text", *map(str, strategies())]
-    assert [row["texts"] for row in rows] == [5] * 7
+    assert [(row["of"], row["texts"]) for row in rows] == [
+        ("Human text", 5),
+        *((str(each), 5) for each in strategies()),
+    ]
     parts = passages(tokenizer(STORY)["input_ids"], 5, 6, 12)
-    assert {name: human[name] for name in compare([new for _, new in parts])} == compare([new for _, new in parts])
+    assert human.items() >= compare([new for _, new in parts]).items()
     losses = []
     for given, new in parts:
-        row = torch.tensor([given + new])
         with torch.no_grad():
-            losses.append(model(row, labels=torch.tensor([[-100] * 6 + new])).loss.item())
+            loss = model(torch.tensor([given + new]), labels=torch.tensor([[-100] * 6 + new])).loss
+        losses.append(loss.item())
     assert human["perplexity"] == pytest.approx(math.exp(sum(losses) / 5), rel=1e-5)
     assert greedy["perplexity"] < human["perplexity"]
     texts = [each["text"] for each in record["strategies"][0]["continuations"]]
-    assert [text.startswith(tokenizer.decode(given)) for text, (given, _) in zip(texts, parts, strict=True)] == [
-        True
-    ] * 5
+    assert all(text.startswith(tokenizer.decode(given)) for text, (given, _) in zip(texts, parts, strict=True))
     assert f"{human['perplexity']:.3f}" in printed
 
 
@@ -202,23 +169,17 @@ def test_comparison_by_command(hf_gpt, tiny_checkpoint, tmp_path, model, tokeniz
     [
         ((), "Give --text or --file."),
         (("--text", " "), "has no token"),
-        (
-            ("--text", "she", "--stream"),
-            "--stream prints one text as it is written: name a --strategy other than beam",
-        ),
+        (("--text", "she", "--stream"), "--stream prints one text as it is written: name a --strategy"),
         (("--text", "she", "--top_p", 2), "top-p 2.0"),
         (("--text", "she", "--compare", "HUMAN", "--num_samples", 1), "--compare needs two texts or more"),
-        (("--compare", "HUMAN", "--prompt_tokens", 60), "--prompt_tokens 60"),
         (("--compare", "HUMAN", "--passages", 5000), "5000 passages of 60 are needed"),
         (("--compare", "no.txt"), "no.txt: no such file"),
     ],
 )
 def test_mistakes_are_named(hf_gpt, tiny_checkpoint, tmp_path, flags, message):
-    human = tmp_path / "human.txt"
-    human.write_text(STORY)
-    flags = [human if flag == "HUMAN" else flag for flag in flags]
-    output = tmp_path / "out.json"
-    status, _, errors = hf_gpt("generate", "--model_name_or_path", tiny_checkpoint, *flags, "--output_file", output)
-    assert status == 2
-    assert message in errors.splitlines()[-1]
-    assert not output.exists()
+    (tmp_path / "human.txt").write_text(STORY)
+    flags = [tmp_path / "human.txt" if flag == "HUMAN" else flag for flag in flags]
+    output = ("--output_file", tmp_path / "out.json")
+    status, _, errors = hf_gpt("generate", "--model_name_or_path", tiny_checkpoint, *flags, *output)
+    assert (status, message in errors.splitlines()[-1]) == (2, True), errors
+    assert not (tmp_path / "out.json").exists()
