@@ -1,4 +1,4 @@
-"""A masked language model by the commands: pretrained from each start, resumed, fine-tuned, measured."""
+"""A masked language model by the commands: pretrained from each start, fine-tuned, evaluated."""
 
 import json
 import math
@@ -24,7 +24,7 @@ from hf_gpt.training.language_model import masked_word_accuracy
 from hf_gpt.training.packing import packed_dataset
 from hf_gpt.trees.collators import MaskedRows
 
-from ..support.runs import REPOSITORY, finetune, pretraining
+from ..support.runs import REPOSITORY, finetune, predictions, pretraining
 from ..support.stock_models import save_gpt2
 
 pytestmark = pytest.mark.whole
@@ -56,7 +56,7 @@ def test_words_that_are_guessed_whole():
     rows = MaskedRows([], np.array([False, True, True]), np.arange(3), 3)
     labels = np.array([[0, 1, 2, -100, 0], [-100, 0, 1, 1, -100]])
     guesses = np.array([[0, 1, 1, 0, 0], [1, 1, 1, 1, 2]])
-    # Words: (0 1), (2), (0) that goes on in the next row; (0 1), (1).
+    # Words: (0 1), (2), (0) that continues in the next row; (0 1), (1).
     assert masked_word_accuracy(guesses, labels, rows) == 3 / 5
     assert masked_word_accuracy(labels, labels, rows) == 1
 
@@ -91,41 +91,36 @@ def test_from_random_weights(pretrained, files):
     assert record["validation_masked_word_accuracy"] == pytest.approx(np.mean(right), abs=0.1)
 
 
-def test_going_on_with_it(pretrained, files, tmp_path, capsys):
+def test_pretraining_continues(pretrained, files, tmp_path):
     flags = ["--model_name_or_path", pretrained[0], "--learning_rate", 0, "--output_dir", tmp_path / "o"]
     record = pretraining(*files, *flags)
     assert record["start"] == f"{pretrained[0]}, an hf_gpt model"
     for name in ("masked_perplexity", "masked_word_accuracy"):
-        assert (
-            record[f"validation_{name}"] == record[f"validation_{name}_before"] == pretrained[1][f"validation_{name}"]
-        )
-    _, printed = capsys.readouterr().out.split("Samples: held-out text | what the model fills in | what stood there\n")
-    assert len(printed.splitlines()) == 3
-    assert all("<mask>" in line.split(" | ")[0] for line in printed.splitlines())
+        before = record[f"validation_{name}_before"]
+        assert record[f"validation_{name}"] == before == pretrained[1][f"validation_{name}"]
     before, after = (load_file(folder / "model.safetensors") for folder in (pretrained[0], tmp_path / "o"))
     assert all(torch.equal(after[name], value) for name, value in before.items())
     card = Card.load(tmp_path / "o")
     assert (card.family, card.auto_class) == ("masked-language-model", "AutoModelForMaskedLM")
     assert card.metrics["validation"].keys() == {"masked_perplexity", "masked_word_accuracy"}
     assert 'fill = pipeline("fill-mask"' in (tmp_path / "o/README.md").read_text()
-
-
-def test_from_a_causal_model(tiny_checkpoint, files, tmp_path):
-    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "o"]
-    record = pretraining(*files, *flags, "--learning_rate", 0)
-    assert record["start"].endswith(
-        "it was causal: every token sees those behind it from now on, and the mask's row is new"
-    )
-    found, given = (load_file(folder / "model.safetensors") for folder in (tmp_path / "o", tiny_checkpoint))
-    rows = "transformer.embed_tokens.weight"
-    assert (len(found[rows]), len(given[rows])) == (8005, 8004)
-    assert torch.equal(found.pop(rows)[:8004], given.pop(rows))
-    assert all(torch.equal(found[name], value) for name, value in given.items())
-    with pytest.raises(ValueError, match="is a masked language model: add --masked"):
+    # It is no causal one.
+    with pytest.raises(ValueError, match="is a masked language model, which sees the token"):
         pretraining(*files[1:], "--model_name_or_path", tmp_path / "o", "--output_dir", tmp_path / "p")
     flags = ["--model_name_or_path", tmp_path / "o", "--task", "stories", "--zero_shot"]
     with pytest.raises(ValueError, match="is a masked language model, which sees the token"):
         evaluation(*flags, "--output_dir", tmp_path / "e")
+
+
+def test_from_a_causal_model(tiny_checkpoint, files, tmp_path):
+    """Its weights stay; the mask gets a row."""
+    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "o"]
+    pretraining(*files, *flags, "--learning_rate", 0)
+    found, wanted = (load_file(folder / "model.safetensors") for folder in (tmp_path / "o", tiny_checkpoint))
+    rows = "transformer.embed_tokens.weight"
+    assert (len(found[rows]), len(wanted[rows])) == (8005, 8004)
+    assert torch.equal(found.pop(rows)[:8004], wanted.pop(rows))
+    assert all(torch.equal(found[name], value) for name, value in wanted.items())
 
 
 def test_from_gpt2(files, tmp_path):
@@ -139,29 +134,6 @@ def test_from_gpt2(files, tmp_path):
     assert (model.config.norm_first, tokenizer.byte_level, tokenizer.mask_token) == (True, True, "<mask>")
     answers = pipeline("fill-mask", model=str(tmp_path / "o"))("She opened the<mask> and ran.")
     assert answers[0]["score"] > 1 / len(tokenizer)
-    record = finetune(
-        *("--task", "questions", "--model_name_or_path", tmp_path / "o", "--lm_coef", 0, "--max_train_rows", 16),
-        *("--max_eval_rows", 8, "--num_train_epochs", 1, "--max_length", 60, "--output_dir", tmp_path / "p"),
-    )
-    assert set(record["metrics"]) == {"validation", "test"}
-
-
-def test_resumed_inside_an_epoch(files, tmp_path):
-    """The masks of later epochs are others, and those of a run that goes on are the same."""
-    flags = [*files, *SHAPE, "--row_length", 16, "--save_strategy", "steps", "--save_steps", 7, "--output_dir"]
-    flags = ["--per_device_train_batch_size", 64, "--dropout", 0.1, "--max_steps", 14, *flags]
-    pretraining(*flags, tmp_path / "straight")
-    assert json.loads((tmp_path / "straight/checkpoint-7/trainer_state.json").read_text())["epoch"] % 1
-    assert json.loads((tmp_path / "straight/checkpoint-7/trainer_state.json").read_text())["epoch"] > 1
-    (tmp_path / "resumed").mkdir()
-    (tmp_path / "straight/checkpoint-7").rename(tmp_path / "resumed/checkpoint-7")
-    pretraining(*flags, tmp_path / "resumed", "--resume_from_checkpoint", "last")
-    files = (tmp_path / name / "model.safetensors" for name in ("straight", "resumed"))
-    first, second = (file.read_bytes() for file in files)
-    assert first == second
-
-
-# Fine-tuning
 
 
 def evaluation(*flags):
@@ -169,44 +141,29 @@ def evaluation(*flags):
     return evaluate(*parse_arguments(kinds, [str(flag) for flag in [*flags, "--use_cpu", "true"]]))
 
 
-def finetuned(pretrained, task, output, *flags):
-    rows = ["--max_train_rows", 24, "--max_eval_rows", 12, "--per_device_train_batch_size", 8]
-    start = ["--model_name_or_path", pretrained[0], "--task", task, "--output_dir", output]
-    return finetune(*start, *rows, "--learning_rate", 1e-3, *flags)
-
-
-def predictions(folder):
-    lines = [line.split("\t") for line in (folder / "predictions.tsv").read_text().splitlines()]
-    first = lines[0].index("prediction") + 1
-    return {line[0]: [float(value) for value in line[first:]] for line in lines[1:]}
-
-
 @pytest.mark.parametrize(
     ("task", "flags"), [("questions", []), ("stories", []), ("stories", ["--adaptation", "frozen"])]
 )
 def test_fine_tuned_numbers_are_those_of_each_sequence_alone(task, flags, pretrained, tmp_path, capsys):
-    record = finetuned(pretrained, task, tmp_path / "o", *flags)
+    rows = ["--max_train_rows", 24, "--max_eval_rows", 12, "--per_device_train_batch_size", 8]
+    start = ["--model_name_or_path", pretrained[0], "--task", task, "--output_dir", tmp_path / "o"]
+    record = finetune(*start, *rows, "--learning_rate", 1e-3, *flags)
     printed = capsys.readouterr().out
     assert "The model reads from both sides: the language-model loss is left out (lm_coef 0)" in printed
     assert record["starts_from"] == "GPTForMaskedLM; the head is newly initialized"
     auto = AutoModelForMultipleChoice if task == "stories" else AutoModelForSequenceClassification
-    model = auto.from_pretrained(tmp_path / "o")
+    model, tokenizer = auto.from_pretrained(tmp_path / "o"), AutoTokenizer.from_pretrained(tmp_path / "o")
     assert (model.config.is_causal, model.config.lm_coef) == (False, 0)
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "o")
-    found = predictions(tmp_path / "o")
-    rows = [json.loads(line) for line in (REPOSITORY / f"hf_gpt/tasks/data/{task}.jsonl").read_text().splitlines()]
-    rows = {str(row["id"]): row for row in rows}
-    for name, values in list(found.items())[:5]:
-        row = rows[name]
-        texts = (
-            [(row["story"], row["ending1"]), (row["story"], row["ending2"])] if task == "stories" else [(row["text"],)]
-        )
+    lines = (REPOSITORY / f"hf_gpt/tasks/data/{task}.jsonl").read_text().splitlines()
+    rows = {str(row["id"]): row for row in map(json.loads, lines)}
+    for found in predictions(tmp_path / "o")[:5]:
+        row = rows[found["id"]]
+        texts = [(row["story"], row[f"ending{n}"]) for n in "12"] if task == "stories" else [(row["text"],)]
         alone = [tokenizer(*text, return_tensors="pt")["input_ids"] for text in texts]
         logits = torch.cat([model(ids[None] if task == "stories" else ids).logits for ids in alone], dim=-1)
+        values = [float(value) for name, value in found.items() if name.startswith("p(")]
         assert values == pytest.approx(logits.softmax(-1)[0].tolist(), abs=1e-4)
-    card = (tmp_path / "o/README.md").read_text()
-    assert "GPTForMaskedLM; the head is newly initialized" in card
-    # Measured again, it is what it was.
+    # Evaluated again, it is what it was.
     flags = ["--model_name_or_path", tmp_path / "o", "--task", task, "--max_eval_rows", 12]
     again = evaluation(*flags, "--output_dir", tmp_path / "e")
     assert again["metrics"] == pytest.approx(record["metrics"]["test"])

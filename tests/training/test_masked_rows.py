@@ -1,17 +1,14 @@
-"""Rows of a masked language model: which tokens are hidden, the mask in texts, training, `pipeline("fill-mask")`."""
-
-import math
+"""Rows of a masked language model: which tokens are hidden, and the mask in texts."""
 
 import numpy as np
 import pytest
-from transformers import AutoModelForMaskedLM, AutoTokenizer, Trainer, TrainingArguments, pipeline
+from transformers import AutoTokenizer
 
-from hf_gpt import GPTForMaskedLM, GPTTokenizer
+from hf_gpt import GPTTokenizer
 from hf_gpt.trees.collators import MaskedRows, PackedRowCollator
 
 from ..support.runs import REPOSITORY
 from ..support.stock_models import gpt2_tokenizer
-from ..support.tiny import build_config
 
 MINI = REPOSITORY / "model_cards" / "gpt-mini"
 MASK = 50
@@ -87,9 +84,6 @@ def test_collated():
     assert {name: values.tolist() for name, values in batch.items()} == expected
 
 
-# Tokenizer
-
-
 def test_the_mask_alone_stands_for_itself(tmp_path):
     plain = AutoTokenizer.from_pretrained(MINI)
     tokenizer = AutoTokenizer.from_pretrained(MINI, mask_token="<mask>")
@@ -110,9 +104,6 @@ def test_the_mask_alone_stands_for_itself(tmp_path):
     assert given.word_ids()[:2] == [0, 1]
     assert given["input_ids"][1] == len(plain)
     assert "<mask>" not in plain.get_vocab()
-
-
-# Training
 
 
 def test_words_end_where_the_vocabulary_says_so():
@@ -140,44 +131,3 @@ def test_words_of_bytes_are_parted_by_what_is_no_letter(tmp_path):
     assert [tokenizer.decode(word) for word in found] == [
         *("Three", " doors", ",", " 12b", " ", "(", "Мастера", ")", " don", "'", "t", "\n", " end")
     ]
-
-
-@pytest.mark.whole
-def test_trained_and_filled_in(tmp_path):
-    tokenizer = AutoTokenizer.from_pretrained(MINI, mask_token="<mask>")
-    things = ("table", "house", "man", "room", "fire", "window")
-    texts = [f"she opened the door and looked at the {thing} for the very last time ." for thing in things]
-    ids = tokenizer(texts)["input_ids"]
-    assert {len(text) for text in ids} == {15}
-    pairs = [{"input_ids": [*one, *two], "starts": [0, 15]} for one in ids for two in ids]
-    rows = MaskedRows.of(pairs, tokenizer)
-    config = build_config(
-        vocab_size=len(tokenizer),
-        pad_token_id=tokenizer.pad_token_id,
-        mask_token_id=tokenizer.mask_token_id,
-        is_causal=False,
-    )
-    settings = {"max_steps": 60, "learning_rate": 1e-2, "per_device_train_batch_size": 8, "save_strategy": "no"}
-    settings |= {"use_cpu": True, "disable_tqdm": True, "report_to": "none", "remove_unused_columns": False}
-    args = TrainingArguments(str(tmp_path / "run"), prediction_loss_only=True, **settings)
-    model = GPTForMaskedLM(config)
-    trainer = Trainer(model, args, PackedRowCollator(), train_dataset=rows, eval_dataset=rows)
-    before = trainer.evaluate()["eval_loss"]
-    trainer.train()
-    assert before > math.log(6000)
-    assert trainer.evaluate()["eval_loss"] < math.log(40)
-    model.save_pretrained(tmp_path / "out")
-    tokenizer.save_pretrained(tmp_path / "out")
-
-    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
-    fill = pipeline("fill-mask", model=model, tokenizer=tokenizer)
-    text = "she opened the <mask> and looked at the table ."
-    answers = fill(text, top_k=len(tokenizer))
-    encoded = tokenizer(text, return_tensors="pt")
-    logits = model(**encoded).logits[0, encoded["input_ids"][0] == tokenizer.mask_token_id]
-    best = logits.argmax().item()
-    assert answers[0]["token"] == best
-    assert answers[0]["score"] == pytest.approx(logits.softmax(-1).max().item(), rel=1e-4)
-    never = (tokenizer.mask_token_id, tokenizer.pad_token_id)
-    assert [answer["score"] for answer in answers if answer["token"] in never] == [0, 0]

@@ -12,33 +12,30 @@ from datasets import Dataset
 from hf_gpt.training.text_files import iter_texts, unwrap_paragraphs
 
 
-def add_member(archive, name, data):
-    info = tarfile.TarInfo(name)
-    info.size = len(data)
-    archive.addfile(info, io.BytesIO(data))
-
-
-@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "w:bz2"])
-def test_tar(tmp_path, mode):
-    path = tmp_path / ("books.tar" + mode[1:].replace(":", "."))
+def write_tar(path, mode, members):
     with tarfile.open(path, mode) as archive:
-        add_member(archive, "b/two.txt", "zwei é".encode())
-        add_member(archive, "b/._two.txt", b"\x00\xff")
-        add_member(archive, "__MACOSX/b/two.txt", b"\xff")
-        add_member(archive, "b/notes.md", b"no")
-        add_member(archive, "./one.txt", b"one")
-    assert list(iter_texts([path])) == [(f"{path}/b/two.txt", "zwei é"), (f"{path}/./one.txt", "one")]
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
 
 
-def test_zip(tmp_path):
-    path = tmp_path / "books.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("one.TXT", "one")
-        archive.writestr("._one.txt", b"\xff")
-    assert list(iter_texts(path)) == [(f"{path}/one.TXT", "one")]
+@pytest.mark.parametrize("kind", ["tar", "tar.gz", "tar.xz", "tar.bz2", "zip"])
+def test_archives(tmp_path, kind):
+    """Their texts in their order, without hidden files."""
+    path = tmp_path / f"books.{kind}"
+    members = {"b/two.TXT": "zwei é".encode(), "b/._two.txt": b"\x00\xff", "__MACOSX/b/two.txt": b"\xff"}
+    members |= {"b/notes.md": b"no", "./one.txt": b"\xef\xbb\xbfone"}
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for member in members.items():
+                archive.writestr(*member)
+    else:
+        write_tar(path, f"w:{kind.partition('.')[2]}", members)
+    assert [*iter_texts(path)] == [(f"{path}/b/two.TXT", "zwei é"), (f"{path}/./one.txt", "one")]
 
 
-def test_files_and_directories(tmp_path):
+def test_files_and_folders(tmp_path):
     folder = tmp_path / "books"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "b.txt").write_bytes(b"\xef\xbb\xbfbom")
@@ -47,10 +44,16 @@ def test_files_and_directories(tmp_path):
     (folder / "table.csv").write_text("no")
     (folder / "c.txt.gz").write_bytes(gzip.compress(b"gz", mtime=0))
     (folder / "d.txt.xz").write_bytes(lzma.compress(b"xz"))
+    (folder / "e.jsonl").write_text('{"text": "one", "n": 1}\n\n{"text": "two"}\n')
+    (folder / "f.jsonl.gz").write_bytes(gzip.compress(b'{"text": "three"}\n', mtime=0))
+    Dataset.from_dict({"text": ["four", "five"]}).to_parquet(folder / "g.parquet")
     plain = tmp_path / "README.md"
     plain.write_text("named directly")
-    texts = [text for _, text in iter_texts([plain, folder])]
-    assert texts == ["named directly", "first", "gz", "xz", "bom"]
+    expected = {"a.txt": "first", "c.txt.gz": "gz", "d.txt.xz": "xz", "deep/b.txt": "bom"}
+    expected |= {"e.jsonl, line 1": "one", "e.jsonl, line 3": "two", "f.jsonl.gz, line 1": "three"}
+    expected |= {"g.parquet, row 1": "four", "g.parquet, row 2": "five"}
+    named = [(f"{folder}/{name}", text) for name, text in expected.items()]
+    assert [*iter_texts([plain, folder])] == [(str(plain), "named directly"), *named]
 
 
 @pytest.mark.parametrize(
@@ -62,6 +65,10 @@ def test_files_and_directories(tmp_path):
         ("broken.xz", b"nothing", r"broken\.xz: the compressed file is damaged"),
         ("broken.gz", gzip.compress(b"text" * 100, mtime=0)[:-20], r"broken\.gz: the compressed file is damaged"),
         ("latin.txt", "né".encode("latin-1"), r"latin\.txt: byte 0xe9 at offset 1 is not valid utf-8"),
+        ("a.jsonl", b'{"text": "x"}\n{"body": "x"}', r"a\.jsonl, line 2: there is no column 'text'; .* are body"),
+        ("a.jsonl", b'{"text": 3}', r"a\.jsonl, line 1: column 'text' holds 3, a text was expected"),
+        ("a.jsonl", b'{"text": null}', r"a\.jsonl, line 1: column 'text' holds None"),
+        ("a.jsonl", b"text", r"a\.jsonl, line 1: Expecting value"),
     ],
 )
 def test_damaged_files(tmp_path, name, data, message):
@@ -70,43 +77,15 @@ def test_damaged_files(tmp_path, name, data, message):
         list(iter_texts([tmp_path / name]))
 
 
-def test_rows_of_jsonl_and_parquet(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"body": "one", "n": 1}\n\n{"body": "two"}\n')
-    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"body": "three"}\n', mtime=0))
-    Dataset.from_dict({"body": ["four", "five"]}).to_parquet(tmp_path / "c.parquet")
-    (tmp_path / "d.txt").write_text("six")
-    expected = [("a.jsonl, line 1", "one"), ("a.jsonl, line 3", "two"), ("b.jsonl.gz, line 1", "three")]
-    expected += [("c.parquet, row 1", "four"), ("c.parquet, row 2", "five"), ("d.txt", "six")]
-    assert list(iter_texts(tmp_path, "body")) == [(f"{tmp_path}/{name}", text) for name, text in expected]
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ('{"body": "x"}', r"a\.jsonl, line 2: there is no column 'text' \(there are body\)\. Name .* --text_column"),
-        ('{"text": 3}', "a.jsonl, line 2: the column 'text' holds int, not a text"),
-        ('{"text": null}', "a.jsonl, line 2: the column 'text' holds null, not a text"),
-        ("text", "a.jsonl, line 2: Expecting value"),
-    ],
-)
-def test_rows_without_a_text(tmp_path, row, message):
-    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n' + row + "\n")
-    with pytest.raises(ValueError, match=message):
-        list(iter_texts([tmp_path / "a.jsonl"]))
-
-
 def test_truncated_archive(tmp_path):
     path = tmp_path / "books.tar.xz"
-    with tarfile.open(path, "w:xz") as archive:
-        add_member(archive, "one.txt", bytes(range(97, 123)) * 5000)
+    write_tar(path, "w:xz", {"one.txt": bytes(range(97, 123)) * 5000})
     path.write_bytes(path.read_bytes()[:-60])
     with pytest.raises(ValueError, match=r"books\.tar\.xz: the compressed file is damaged"):
         list(iter_texts([path]))
 
 
 def test_nothing_to_read(tmp_path):
-    with pytest.raises(ValueError, match="no text files given"):
-        list(iter_texts([]))
     with pytest.raises(ValueError, match=r"holds no \.txt file"):
         list(iter_texts([tmp_path]))
     # Before anything is read.
