@@ -37,10 +37,7 @@ _VOCABULARIES = ("tokenizer.json", "vocab.json")
 
 @dataclass(frozen=True)
 class Source:
-    """
-    What a name, as it was given, stands for: a folder of the user's own, or the checked copy of one commit of a
-    repository.
-    """
+    """What a name stands for: a folder of the user's own, or the copy of one commit of a repository."""
 
     name: str
     folder: Path
@@ -60,7 +57,7 @@ class Source:
 
     @property
     def new_rows(self) -> str:
-        """`str`: the rows that a model gets when it is loaded, as its files lack them, for people; or empty."""
+        """`str`: the rows that its files lack and a model gets when it is loaded, for people; or empty."""
         return f", with new {NEW_ROWS}" if lacks_special_tokens(self.kind, self.folder) else ""
 
     def config(self, n_head: int | None = None, **changes: Any) -> GPTConfig:
@@ -87,18 +84,14 @@ class Source:
             return Source(*base_folder(self.folder)).tokenizer(**settings)
         if not any((self.folder / name).is_file() for name in _VOCABULARIES):
             raise ValueError(f"{self.name} has no tokenizer: there is no {' and no '.join(_VOCABULARIES)} in it.")
-        try:
+        with reading(self.name, "its tokenizer"):
             # The class that transformers has for a stock openai-gpt splits words in another way, that for gpt2 lacks
             # the special tokens.
-            tokenizer = (
-                None
-                if kind in STOCK_CONFIGS
-                else AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False, **settings)
-            )
+            tokenizer = None
+            if kind not in STOCK_CONFIGS:
+                tokenizer = AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False, **settings)
             if tokenizer is None or isinstance(tokenizer, GPT2Tokenizer | OpenAIGPTTokenizer):
                 tokenizer = GPTTokenizer.from_pretrained(self.folder, **settings)
-        except Exception as error:  # of the library, whatever the files hold
-            raise ValueError(f"No tokenizer could be loaded from {self.name} ({error}).") from error
         if not isinstance(tokenizer, GPTTokenizer):
             raise ValueError(f"{self.name} has a {type(tokenizer).__name__}; a GPTTokenizer is needed.")
         tokenizer.name_or_path = self.name
@@ -124,8 +117,7 @@ class Source:
                 labels; it is newly initialized then.
             n_head, seed (*optional*): see `hf_gpt.conversion.release.load_release`.
             dtype (`torch.dtype`, *optional*, defaults to `torch.float32`): of the weights.
-            attn_implementation (`str`, *optional*): see `GPTConfig`.
-            changes: settings of the configuration to change.
+            attn_implementation (`str`, *optional*), changes: settings of the configuration to change.
 
         Raises:
             ValueError, FileNotFoundError: if there is no such model, or its files are not as they should be.
@@ -143,8 +135,7 @@ class Source:
             )
         settings = {"new_head": new_head, "dtype": dtype, "attn_implementation": attn_implementation}
         if self.kind == "adapter":
-            state = self._merged().state_dict()
-            model = load_weights(model_class, None, config, state_dict=state, **settings)
+            model = load_weights(model_class, None, config, state_dict=self._merged().state_dict(), **settings)
         else:
             with reading(self.name):
                 model = load_weights(model_class, self.folder, config, **settings)
@@ -159,26 +150,22 @@ class Source:
         return load_adapter(self.folder, base_model, **kwargs)
 
     def _merged(self) -> GPTPreTrainedModel:
-        from .adapters import base_folder, merge_adapter
+        from .adapters import merge_adapter
 
-        base, _ = base_folder(self.folder)
         try:
             return merge_adapter(self.adapted())
         except ValueError as error:
             raise ValueError(
                 f"{self.name} is an adapter, which has to be merged into its base model here: {error} Or start from "
-                f"the base model: --model_name_or_path {base}."
+                "the base model: --model_name_or_path."
             ) from error
 
 
 def open_source(name: str | os.PathLike, revision: str | None = None, weights: bool = True) -> Source:
     """
     What a name (folder or Hub id) stands for; of a Hub id the commit that its revision is now. `weights` is false
-    where the tokenizer alone is wanted.
-
-    Raises:
-        ValueError: if there is no such folder, and the Hub does not give it; `RepositoryError` (one of these) for a
-            repository that is not taken as it is.
+    where the tokenizer alone is wanted. A `ValueError` if there is no such folder, and the Hub does not give it
+    (`RepositoryError`, one of these, for a repository that is not taken).
     """
     return Source(os.fspath(name), local_folder(name, revision, weights=weights))
 
@@ -200,18 +187,13 @@ class NamesModel:
     @cached_property
     def tokenizer_source(self) -> Source:
         """`Source`: of the tokenizer, by default the model's."""
-        if self.tokenizer_name is None:
-            return self.source
-        return open_source(self.tokenizer_name, self.revision, weights=False)
+        name = self.tokenizer_name
+        return self.source if name is None else open_source(name, self.revision, weights=False)
 
 
 def load_tokenizer(args: NamesModel) -> GPTTokenizer:
     """The tokenizer of a model, with the task template switched on; a `ValueError` if there is none."""
-    source = args.tokenizer_source
     try:
-        return source.tokenizer(task_template=True)
+        return args.tokenizer_source.tokenizer(task_template=True)
     except ValueError as error:
-        raise ValueError(
-            f"{error} Name one with --tokenizer_name: a folder with tokenizer.json, or the release's folder with "
-            "encoder_bpe_40000.json and vocab_40000.bpe."
-        ) from error
+        raise ValueError(f"{error} Name a tokenizer's folder with --tokenizer_name.") from error

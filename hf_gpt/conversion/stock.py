@@ -14,7 +14,7 @@ import torch
 from safetensors import safe_open
 from transformers import GPT2Config, OpenAIGPTConfig, PreTrainedConfig, PreTrainedModel
 
-from ..files import read_tensor_file, readable
+from ..files import read_tensor_file, reading
 from ..hub.checks import check_config, stock_type
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS, GPTPreTrainedModel
@@ -218,7 +218,7 @@ def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, exp
 
 def _names(path: Path) -> list[str]:
     """The names of the tensors in a file, whose numbers are not read."""
-    with readable(path):
+    with reading(path):
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as tensors:
                 return list(tensors.keys())

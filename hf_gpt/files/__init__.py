@@ -1,21 +1,18 @@
 """
-Files: settings (JSON and YAML of bounded size and depth), texts (plain, compressed or in archives) and tensors
-(safetensors, and `.bin` through torch's `weights_only`) read, where whatever is wrong names file and line; outputs
-written whole; output folders of one run at a time; and flags of commands as fields of dataclasses.
+Files: settings (JSON, YAML), texts (plain, compressed, in archives) and tensors read, where whatever is wrong names
+the file; outputs written atomically; output folders of one run at a time; and flags of commands as dataclass fields.
 """
 
 import bz2
 import dataclasses
 import functools
 import gzip
-import itertools
 import json
 import lzma
 import math
 import os
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +23,7 @@ import torch
 import yaml
 from filelock import FileLock, Timeout
 from huggingface_hub.dataclasses import type_validator
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from tqdm import tqdm
 
 METRICS, PREDICTIONS, PRETRAINING = "metrics.json", "predictions.tsv", "pretraining.json"
@@ -36,22 +33,19 @@ UNFINISHED = "unfinished"
 _LOCK, _TEMPORARY = ".lock", ".tmp"
 OVERWRITE = "Name another --output_dir, or replace what is there with --overwrite_output_dir."
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
-# Far above every file that this project and transformers write, and below what would fill memory or a stack.
-_MOST_JSON_BYTES, _MOST_YAML_BYTES = 100_000_000, 1_000_000
-_MOST_LEVELS, _MOST_CONTAINERS = 50, 2_000_000
+# Far above what this project and transformers write, and below what would fill memory or a stack.
+_MOST_BYTES, _MOST_LEVELS = 100_000_000, 50
 COMPRESSIONS = ("", ".gz", ".xz")
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
 _OPENERS = {".gz": gzip.open, ".tgz": gzip.open, ".xz": lzma.open, ".txz": lzma.open, ".bz2": bz2.open}
 # Bytes of a text, or a line, once it is unpacked: compressed, they may be a thousandth of that.
 LARGEST_TEXT = 1 << 28
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_UTF8_MARK = b"\xef\xbb\xbf"
 
 
 def flag(default: Any = dataclasses.MISSING, help: str = "", choices: Iterable[Any] = ()) -> Any:
     """
-    A field with what `--help` says of it, and the values that it may have, if these can be listed; without a default
-    it is required. A list as default is a new one for each instance.
+    A field with its text in `--help`, and the values that it may have, if these can be listed; without a default it is
+    required. A list as default is a new one for each instance.
     """
     metadata = {"help": help} | ({"choices": [*choices]} if choices else {})
     if isinstance(default, list):
@@ -60,7 +54,7 @@ def flag(default: Any = dataclasses.MISSING, help: str = "", choices: Iterable[A
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, which may be long; its type where it says nothing."""
+    """The first line of an error's message, which may be long; its type where that is empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")
 
 
@@ -90,67 +84,46 @@ def reading(path: str | os.PathLike, place: str = "") -> Iterator[None]:
 
 def read_json(path: Path, kind: type = dict) -> Any:
     """A file that holds one JSON object, or any value where `kind` is `object`; else a `ValueError` names it."""
-    text = _read_text(path, _MOST_JSON_BYTES, "JSON")
     try:
-        content = json.loads(text)
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"of {path.stat().st_size:,} bytes, at most {_MOST_BYTES:,} are read")
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if _levels(content) > _MOST_LEVELS:
+            raise ValueError(f"nested more than {_MOST_LEVELS} levels deep")
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not valid JSON ({error}): copy it again.") from error
+        raise ValueError(f"{path} is not valid JSON ({error}).") from error
     if not isinstance(content, kind):
         raise ValueError(f"{path} must hold one JSON object.")
-    _check_extent(path, content)
     return content
+
+
+def _levels(value: Any) -> int:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_levels, items), default=0)
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Without aliases, of which a short file may hold a number without end."""
+
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError(f"the alias *{self.peek_event().anchor}")
+        return super().compose_node(parent, index)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file of `name: value` lines; a `ValueError` names it otherwise."""
-    text = _read_text(path, _MOST_YAML_BYTES, "YAML")
     try:
-        # The parser's time grows with the square of the depth, so it must not see what lies too deep.
-        level = 0
-        for event in yaml.parse(text, yaml.SafeLoader):
-            level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if level > _MOST_LEVELS:
-                raise ValueError(f"nested more than {_MOST_LEVELS} levels deep")
-            if getattr(event, "tag", None) is not None:
-                raise ValueError(f"the tag {event.tag}: only plain values are read")
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:
+        content = yaml.load(path.read_text(encoding="utf-8"), _PlainLoader)
+    except (yaml.YAMLError, ValueError, IndexError, RecursionError) as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise ValueError(f"{path} must hold `name: value` lines.")
-    _check_extent(path, content)
     return content
 
 
-def _read_text(path: Path, most_bytes: int, kind: str) -> str:
-    size = path.stat().st_size
-    if size > most_bytes:
-        raise ValueError(f"{path} has {size:,} bytes, too many for settings in {kind} (at most {most_bytes:,}).")
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not valid {kind}: not UTF-8 at byte {error.start}.") from error
-
-
-def _check_extent(path: Path, content: Any) -> None:
-    """Refuse what is nested too deep, or, through YAML's aliases, grows without end when it is written out."""
-    level = [content] if isinstance(content, (dict, list)) else []
-    for _ in range(_MOST_LEVELS):
-        items = (item for part in level for item in (part.values() if isinstance(part, dict) else part))
-        parts = (item for item in items if isinstance(item, (dict, list)))
-        level = list(itertools.islice(parts, _MOST_CONTAINERS))
-        if not level:
-            return
-        if len(level) == _MOST_CONTAINERS:
-            break
-    raise ValueError(f"{path} is nested more than {_MOST_LEVELS} levels deep, or refers to itself.")
-
-
 def check_types(path: Path | str, values: Mapping[str, Any], types: Mapping[str, Any]) -> None:
-    """
-    Compare values of a file, by field, with the annotations of the fields that are looked at; a `ValueError` names
-    file and field.
-    """
+    """Compare values of a file with the annotations of those that are looked at; a `ValueError` names file and one."""
     for name in sorted(values.keys() & types.keys()):
         try:
             try:
@@ -158,10 +131,8 @@ def check_types(path: Path | str, values: Mapping[str, Any], types: Mapping[str,
             except TypeError:
                 type_validator(name, _as_floats(values[name]), types[name])
         except TypeError as error:
-            shown = repr(values[name])
-            shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
             wanted = types[name].__name__ if isinstance(types[name], type) else types[name]
-            raise ValueError(f"{path}: {name} must be a {wanted}, not {shown}.") from error
+            raise ValueError(f"{path}: {name} must be a {wanted}, not {repr(values[name])[:80]}.") from error
 
 
 def _as_floats(value: Any) -> Any:
@@ -180,71 +151,52 @@ def read_npy(path: Path) -> np.ndarray:
     """
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufc":
+            raise TypeError("its values are no numbers")
     except Exception as error:  # numpy has the header read by Python's own tokenizer and parser
         raise ValueError(f"{path} is not a readable array of numbers ({error}): copy it again.") from error
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufc":
-        raise ValueError(f"{path} does not hold one array of numbers: copy it again.")
     return array
 
 
 def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     """
-    All tensors of a model's folder: safetensors, or `.bin` through `weights_only`, in one file or several.
+    All tensors of a model's folder, by name: safetensors, or `.bin` through `weights_only`, in one file or several.
 
     Raises:
-        FileNotFoundError: if a file is missing.
-        ValueError: if a file is damaged or holds anything but tensors.
+        FileNotFoundError: if there are no weights.
+        ValueError: if a file is missing or damaged, or holds anything but tensors.
     """
     for name in WEIGHT_FILES:
         index = folder / f"{name}.index.json"
         if (folder / name).is_file():
             return read_tensor_file(folder / name)
         if index.is_file():
-            places = read_json(index).get("weight_map")
-            if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
-                raise ValueError(f"{index} has no weight_map, which says what file each tensor is in.")
-            tensors: dict[str, torch.Tensor] = {}
-            for file in sorted(set(places.values())):
-                tensors |= read_tensor_file(folder / Path(file).name)
-            missing = sorted(places.keys() - tensors.keys())
-            if missing:
-                file = folder / places[missing[0]]
-                raise ValueError(f"{file} does not hold {missing[0]}, which {index.name} says it does.")
-            return tensors
+            with reading(index):
+                places, tensors = read_json(index)["weight_map"], {}
+                for file in sorted(set(places.values())):
+                    tensors |= read_tensor_file(folder / Path(file).name)
+                for missing in places.keys() - tensors.keys():
+                    raise ValueError(f"{missing} is not in {places[missing]}")
+                return tensors
     raise FileNotFoundError(f"{folder} has neither of {' and '.join(WEIGHT_FILES)}, in one file or several.")
 
 
 def read_tensor_file(path: Path) -> dict[str, torch.Tensor]:
     """The tensors of one file; see `read_tensors`."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: copy all files of the checkpoint.")
-    with readable(path):
+    with reading(path):
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
                 names = progress(list(file.keys()), f"reading {path.name}")
                 return {name: file.get_tensor(name) for name in names}
         tensors = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(tensors, Mapping) or not all(_is_named_tensor(*item) for item in tensors.items()):
-        raise ValueError(f"{path} holds something else than tensors by name.")
-    return dict(tensors)
+        items = tensors.items() if isinstance(tensors, Mapping) else [(None, tensors)]
+        if not all(isinstance(name, str) and _is_dense(tensor) for name, tensor in items):
+            raise ValueError("it holds something else than tensors by name")
+        return dict(items)
 
 
-def _is_named_tensor(name: Any, tensor: Any) -> bool:
-    is_dense = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu"
-    return isinstance(name, str) and is_dense
-
-
-@contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Whatever is wrong with a file of tensors that is read in the block is a `ValueError` that names it."""
-    try:
-        yield
-    except (SafetensorError, OSError, EOFError, RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"{path} cannot be read ({first_line(error)}): it is truncated or damaged; copy it again."
-        ) from error
-    except Exception as error:  # pickle.UnpicklingError and whatever else a pickle that is no list of tensors leads to
-        raise ValueError(f"{path} is refused: it holds something else than tensors ({first_line(error)}).") from error
+def _is_dense(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu"
 
 
 def progress(names: Iterable[str], description: str) -> Iterable[str]:
@@ -261,21 +213,15 @@ def listing(folder: Path) -> str:
     """The words by which an error names what a folder holds instead."""
     if not folder.is_dir():
         return "no such folder"
-    names = sorted(path.name for path in folder.iterdir())
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(names[:8]) + more if names else "nothing"
+    names = sorted(path.name for path in folder.iterdir()) or ["nothing"]
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Opens a plain, gzip, xz or bz2 file for reading bytes; damage found while reading becomes a named error."""
-    try:
-        with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
-            yield file
-    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        if isinstance(error, OSError) and error.filename is not None:  # the file system's, which names the file itself
-            raise
-        raise ValueError(f"{path}: the compressed file is damaged or truncated ({error}): copy it again.") from error
+    """Opens a plain, gzip, xz or bz2 file for reading bytes; whatever is wrong in the block names it (`reading`)."""
+    with reading(path), _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
+        yield file
 
 
 def read_bytes(file: BinaryIO, where: Path | str) -> bytes:
@@ -300,7 +246,7 @@ def read_archive(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[st
                             yield info.filename, read_bytes(member, f"{path}/{info.filename}")
             return
         # A stream, read once from front to end: going back in a compressed file would unpack it from the start.
-        with open_bytes(path) as file, tarfile.open(fileobj=file, mode="r|") as archive:
+        with tarfile.open(path, "r|*") as archive:
             for member in archive:
                 if member.isfile() and wanted(member.name):
                     yield member.name, read_bytes(archive.extractfile(member), f"{path}/{member.name}")
@@ -310,28 +256,25 @@ def read_archive(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[st
         raise ValueError(f"{path}: this is not a readable archive ({error}): copy it again.") from error
 
 
-def decoded(content: bytes, where: Path | str, encoding: str = "utf-8", hint: str = "Save the file as UTF-8.") -> str:
-    """Bytes as text; `where` and `hint` are for the error."""
+def decoded(content: bytes, where: Path | str, encoding: str = "utf-8") -> str:
+    """Bytes as text; a `ValueError` that begins with `where` for others."""
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
         problem = f"byte {content[error.start]:#04x} at offset {error.start} is not valid {encoding}"
-        raise ValueError(f"{where}: {problem}. {hint}") from error
+        raise ValueError(f"{where}: {problem}. Save the file as UTF-8.") from error
 
 
 def read_text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     """Numbered lines of a text file without their line ends; a byte order mark is dropped."""
-    hint = "Save the file as UTF-8; where a command has --encoding, it may name another."
     with open_bytes(path) as file:
         # Decoded line by line, so that an error can name the line: a text stream decodes in blocks.
         for number, line in enumerate(iter(lambda: file.readline(LARGEST_TEXT + 1), b""), 1):
             if len(line) > LARGEST_TEXT:
                 raise ValueError(f"{place(path, number)}: a line of more than {LARGEST_TEXT >> 20} MB: divide it.")
             if number == 1:
-                if line.startswith(_UTF16_MARKS):
-                    raise ValueError(f"{path}: the file is UTF-16, {encoding} was expected. Save it as UTF-8.")
-                line = line.removeprefix(_UTF8_MARK)
-            yield number, decoded(line, place(path, number), encoding, hint).rstrip("\r\n")
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            yield number, decoded(line, place(path, number), encoding).rstrip("\r\n")
 
 
 @contextmanager
@@ -372,7 +315,7 @@ def finite(value: Any) -> Any:
 
 
 def contents(folder: Path) -> set[str]:
-    """Names of what is in a folder, if there is one, without its lock and what a kill left of an atomic write."""
+    """Names of what is in a folder, if there is one, without its lock and leftovers of an interrupted write."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     return {name for name in names if name != _LOCK and not (name.startswith(".") and name.endswith(_TEMPORARY))}
 
@@ -399,25 +342,23 @@ def output_folder(
     folder: Path, process_index: int = 0, world_size: int = 1, shared: bool = False, whole: bool = False
 ) -> Iterator[None]:
     """
-    Make a folder and keep it for the run in the block: others are refused until the block ends or its process dies.
-    The folder is removed at the end if it is empty.
+    Make a folder and keep it for the run in the block: others are refused until the block ends or its process dies. At
+    the end it is removed if it is empty.
 
     Args:
         process_index, world_size (`int`, *optional*): the first of several processes keeps the folder for all.
         shared (`bool`, *optional*, defaults to `False`): let in other runs that share it.
-        whole (`bool`, *optional*, defaults to `False`): the block makes and replaces the folder as a whole, so it is
-            kept by a file next to it.
+        whole (`bool`, *optional*, defaults to `False`): the block replaces the folder as a whole, so the lock is a
+            file next to it.
 
     Raises:
-        ValueError: in all processes, if another run has the folder, or it cannot be written to.
+        ValueError: in all processes, if another run has the folder, or it cannot be made.
     """
-    home, name = (folder.parent, f".{folder.name}{_LOCK}") if whole else (folder, _LOCK)
-    lock, problem = FileLock(home / name, timeout=0), [None]
+    lock = FileLock(folder.parent / f".{folder.name}{_LOCK}" if whole else folder / _LOCK, timeout=0)
+    file, problem = Path(lock.lock_file), [None]
     if process_index == 0:
         try:
-            home.mkdir(parents=True, exist_ok=True)
-            (home / f"{name}{_TEMPORARY}").touch()  # a lock that is there shows nothing of the rights of the folder
-            (home / f"{name}{_TEMPORARY}").unlink()
+            file.parent.mkdir(parents=True, exist_ok=True)
             if not shared:
                 lock.acquire()
         except Timeout:
@@ -434,7 +375,7 @@ def output_folder(
         yield
     finally:
         if lock.is_locked:
-            (home / name).unlink(missing_ok=True)  # first, or it might be the next run's
+            file.unlink(missing_ok=True)  # first, or it might be the next run's
             lock.release()
         if process_index == 0 and not whole and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()

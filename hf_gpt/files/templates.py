@@ -14,13 +14,16 @@ COLOURS = {"more": (232, 112, 78), "less": (88, 150, 222)}
 def render_template(path: Path, **values: Any) -> str:
     """
     The text of a template, which may import macros from others next to it, filled in with `values`; a name that is not
-    given is an error. `cell` makes a value fit into a cell of a table. In templates of pages (`.html.jinja`) values
-    are escaped.
+    given is an error. `cell` makes a value fit into a cell of a table. Pages (`.html.jinja`) escape their values.
     """
-    loader = FileSystemLoader([path.parent, Path(__file__).parent])
-    layout = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
-    escape = select_autoescape(enabled_extensions=("html.jinja",), default=False)
-    environment = Environment(loader=loader, undefined=StrictUndefined, autoescape=escape, **layout)
+    environment = Environment(
+        loader=FileSystemLoader([path.parent, Path(__file__).parent]),
+        undefined=StrictUndefined,
+        autoescape=select_autoescape(enabled_extensions=("html.jinja",), default=False),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
     environment.filters["cell"] = lambda value: " ".join(str(value).split()).replace("|", "\\|")
     return environment.get_template(path.name).render(values)
 
@@ -28,12 +31,6 @@ def render_template(path: Path, **values: Any) -> str:
 def render_page(template: Path, title: str, data: Any = None, **values: Any) -> str:
     """
     A page that needs nothing else, from a template that extends `page.html.jinja`, whose policy lets the browser fetch
-    nothing.
-
-    Args:
-        template (`Path`): the template.
-        title (`str`): of the page.
-        data (*optional*): what its script reads as `DATA`, of what JSON has; NaN and infinity become null.
-        values: what else the template is filled in with.
+    nothing; its script reads `data`, of what JSON has, as `DATA` (NaN and infinity become null).
     """
     return render_template(template, title=title, data=finite(data), colours=COLOURS, **values)

@@ -253,9 +253,9 @@ ALIASES = "{" + ", ".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}' if i else 'x']
             f"{MINIMAL}metrics: {{test: {{f1: 1.0}}}}\nseeds: {{seeds: [1], metrics: {{test: {{f1: {{}}}}}}}}",
             "card.yaml: there is no 'median'",
         ),
-        (f"{MINIMAL}tags: {'[' * 20000}", "card.yaml is not valid YAML: nested more than 50 levels"),
-        (f"{MINIMAL}tags: !!int ''", "card.yaml is not valid YAML: the tag"),
-        (f"{MINIMAL}hyperparameters: {ALIASES}", "refers to itself"),
+        (f"{MINIMAL}tags: {'[' * 20000}", "card.yaml is not valid YAML"),
+        (f"{MINIMAL}tags: !!int ''", "card.yaml is not valid YAML"),
+        (f"{MINIMAL}hyperparameters: {ALIASES}", "card.yaml is not valid YAML: the alias"),
     ],
     ids=[
         *("no file", "no YAML", "no mapping", "kind", "unknown", "missing", "type", "kind of a wrong type", "metric"),

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import re
 import shutil
 import tarfile
 import zipfile
@@ -48,8 +49,7 @@ pytestmark = [
 RELEASE = CARRIED / "tiny_seed0" / "checkpoint"
 MINI = Path(__file__).resolve().parents[2] / "model_cards" / "gpt-mini"
 SEED = int(os.environ.get("HF_GPT_DAMAGE_SEED", 0))
-# Of the whole: so many times as many inputs in the slow tests.
-SLOW = 50
+TEXT = "She opened the door.\nIt was Zoë.\n\n"
 
 VALUES = [
     *(None, True, 0, -1, 2**31, 2**63, 10**12, 1.5, 1e308, float("nan"), "", "x", "a.*", "../x"),
@@ -98,75 +98,66 @@ def damaged_json(draw, valid: bytes) -> bytes:
     return json.dumps(content).encode()
 
 
-def damaged(valid: bytes, is_json: bool) -> st.SearchStrategy[bytes]:
-    return damaged_json(valid) | damaged_json(valid) | damaged_bytes(valid) if is_json else damaged_bytes(valid)
-
-
-def model_folder(folder: Path, **options) -> Path:
-    build_model(GPTForCausalLM).save_pretrained(folder, **options)
-    return folder
-
-
-def bin_folder(folder: Path) -> Path:
+def bin_folder(folder: Path) -> None:
     torch.save(build_model(GPTForCausalLM, n_layer=1).state_dict(), folder / "pytorch_model.bin")
-    return folder
 
 
-def adapter_folder(folder: Path) -> Path:
-    base = model_folder(folder.parent / "base")
-    model = GPTForSequenceClassification.from_pretrained(base)
+def model_folder(folder: Path, **options) -> None:
+    build_model(GPTForCausalLM).save_pretrained(folder, **options)
+
+
+def adapter_folder(folder: Path) -> None:
+    model_folder(folder.parent / "base")
+    model = GPTForSequenceClassification.from_pretrained(folder.parent / "base")
     adapted = get_peft_model(model, adapter_config("lora", model.config, size=2))
     adapted.save_pretrained(folder)
     (folder / HEAD_CONFIG).write_text(json.dumps(head_config(adapted)))
-    return folder
 
 
-def vocabulary_folder(folder: Path) -> Path:
+def vocabulary_folder(folder: Path) -> None:
     write_vocabulary(folder, "encoder_bpe_40000.json", "vocab_40000.bpe")
-    return folder
 
 
-def tokenizer_folder(folder: Path) -> Path:
-    write_vocabulary(folder, "encoder_bpe_40000.json", "vocab_40000.bpe")
+def tokenizer_folder(folder: Path) -> None:
+    vocabulary_folder(folder)
     release_tokenizer(folder).save_pretrained(folder)
-    build_model(GPTForCausalLM).save_pretrained(folder)
-    return folder
+    model_folder(folder)
 
 
-def joblib_file(folder: Path) -> Path:
+def joblib_file(folder: Path) -> None:
     joblib.dump([np.zeros((3, 4)), np.zeros(5)], folder / "best_params.jl")
-    return folder
 
 
-TEXT = "She opened the door.\nIt was Zoë.\n\n"
+def release_folder(folder: Path) -> None:
+    shutil.copytree(RELEASE, folder, dirs_exist_ok=True)
 
 
-def archives(folder: Path) -> Path:
+def archives(folder: Path) -> None:
     for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA):
         with zipfile.ZipFile(folder / f"texts{method}.zip", "w", method) as archive:
             archive.writestr("a.txt", TEXT)
             archive.writestr("b/c.txt", TEXT * 20)
+    (folder / "text.txt").write_text(TEXT)
+    (folder / "text.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
     for kind in ("gz", "xz", "bz2"):
         with tarfile.open(folder / f"texts.tar.{kind}", f"w:{kind}") as archive:
-            member = tarfile.TarInfo("a.txt")
-            member.size = len(TEXT.encode())
-            archive.addfile(member, io.BytesIO(TEXT.encode()))
-    (folder / "text.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
-    (folder / "text.txt").write_text(TEXT)
+            archive.add(folder / "text.txt", "a.txt")
     (folder / "rows.jsonl").write_text('{"text": "a", "id": 1}\n{"text": "b", "id": 2}\n')
     (folder / "pairs.tsv").write_text("The doors were open.\tThe doors was open.\n")
     (folder / "pairs.jsonl").write_text('{"sentence_good": "a b", "sentence_bad": "b a"}\n')
-    return folder
 
 
-def settings_files(folder: Path) -> Path:
+def settings_files(folder: Path) -> None:
     (folder / "config.yaml").write_text("model_name_or_path: x\ntask: trec\ntasks: [a, b]\nlimits: {a: 1}\n")
     shutil.copy(MINI / FACTS, folder / FACTS)
-    return folder
 
 
 def convert(folder: Path):
     return read_checkpoint(str(folder), SourceOptions(no_tokenizer=True))
+
+
+def tokenizer_of(folder: Path):
+    return open_source(folder).tokenizer()
 
 
 # Files of data, as their publishers write them, and what reads them.
@@ -190,49 +181,38 @@ def data_files(folder: Path) -> None:
     )
 
 
+def each_text(name: str, read=iter_texts):
+    return lambda folder: list(read(folder / name))
+
+
 # Of each file: what makes its folder, what reads the folder, and how many inputs the quick tests give it.
 READERS: dict[str, tuple[Callable, Callable[[Path], object], int]] = {
-    "params_shapes.json": (lambda folder: shutil.copytree(RELEASE, folder, dirs_exist_ok=True), read_release, 150),
-    "params_3.npy": (lambda folder: shutil.copytree(RELEASE, folder, dirs_exist_ok=True), read_release, 150),
+    "params_shapes.json": (release_folder, read_release, 150),
+    "params_3.npy": (release_folder, read_release, 150),
     "best_params.jl": (joblib_file, lambda folder: read_arrays(folder / "best_params.jl"), 150),
     "model.safetensors": (model_folder, read_tensors, 150),
     "pytorch_model.bin": (bin_folder, read_tensors, 100),
-    "model.safetensors.index.json": (lambda folder: model_folder(folder, max_shard_size="20KB"), read_tensors, 100),
+    "model.safetensors.index.json": (partial(model_folder, max_shard_size="20KB"), read_tensors, 100),
     "config.json": (model_folder, convert, 150),
     "generation_config.json": (model_folder, convert, 100),
-    "adapter_config.json": (adapter_folder, load_adapter, 40),
-    HEAD_CONFIG: (adapter_folder, load_adapter, 40),
-    "adapter_model.safetensors": (adapter_folder, load_adapter, 40),
-    "tokenizer_config.json": (tokenizer_folder, lambda folder: open_source(folder).tokenizer(), 40),
-    "tokenizer.json": (tokenizer_folder, lambda folder: open_source(folder).tokenizer(), 40),
-    "encoder_bpe_40000.json": (vocabulary_folder, release_tokenizer, 40),
-    "vocab_40000.bpe": (vocabulary_folder, release_tokenizer, 40),
-    **{
-        name: (archives, lambda folder, name=name: list(iter_texts(folder / name)), count)
-        for name, count in {
-            "texts8.zip": 150,
-            "texts14.zip": 150,
-            "texts.tar.gz": 60,
-            "texts.tar.xz": 60,
-            "texts.tar.bz2": 60,
-            "text.txt.gz": 60,
-            "text.txt": 60,
-            "rows.jsonl": 60,
-        }.items()
-    },
-    "pairs.tsv": (archives, lambda folder: read_pairs(folder / "pairs.tsv"), 60),
-    "pairs.jsonl": (archives, lambda folder: read_pairs(folder / "pairs.jsonl"), 60),
-    **{
-        name: (data_files, lambda folder, name=name, read=read: list(read(folder / name)), 60)
-        for name, (read, _) in DATA_FILES.items()
-    },
+    **dict.fromkeys(
+        ("adapter_config.json", HEAD_CONFIG, "adapter_model.safetensors"), (adapter_folder, load_adapter, 40)
+    ),
+    **dict.fromkeys(("tokenizer_config.json", "tokenizer.json"), (tokenizer_folder, tokenizer_of, 40)),
+    **dict.fromkeys(("encoder_bpe_40000.json", "vocab_40000.bpe"), (vocabulary_folder, release_tokenizer, 40)),
+    **{name: (archives, each_text(name), 150) for name in ("texts8.zip", "texts14.zip")},
+    **{name: (archives, each_text(name), 60) for name in ("texts.tar.gz", "texts.tar.xz", "texts.tar.bz2")},
+    **{name: (archives, each_text(name), 60) for name in ("text.txt.gz", "text.txt", "rows.jsonl")},
+    **{name: (archives, each_text(name, read_pairs), 60) for name in ("pairs.tsv", "pairs.jsonl")},
+    **{name: (data_files, each_text(name, read), 60) for name, (read, _) in DATA_FILES.items()},
     "config.yaml": (settings_files, lambda folder: read_yaml(folder / "config.yaml"), 100),
     FACTS: (settings_files, lambda folder: Card.load(folder).render(), 40),
 }
-each_reader = pytest.mark.parametrize("name", READERS)
 
 
-def check_reader(name: str, tmp_path: Path, times: int) -> None:
+@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.slow)], ids=["quick", "many"])
+@pytest.mark.parametrize("name", READERS)
+def test_a_damaged_file(name, times, tmp_path):
     make, read, count = READERS[name]
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -240,10 +220,13 @@ def check_reader(name: str, tmp_path: Path, times: int) -> None:
     path = folder / name
     valid = path.read_bytes()
     read(folder)
+    damaged = damaged_bytes(valid)
+    if path.suffix == ".json":
+        damaged = damaged_json(valid) | damaged_json(valid) | damaged
 
     @settings(max_examples=count * times, derandomize=False, database=None)
     @seed(SEED)
-    @given(damaged(valid, path.suffix == ".json"))
+    @given(damaged)
     def every_damage_is_survived(content: bytes) -> None:
         path.write_bytes(content)
         try:
@@ -256,17 +239,6 @@ def check_reader(name: str, tmp_path: Path, times: int) -> None:
     every_damage_is_survived()
 
 
-@each_reader
-def test_a_damaged_file(name, tmp_path):
-    check_reader(name, tmp_path, 1)
-
-
-@pytest.mark.slow
-@each_reader
-def test_many_damaged_files(name, tmp_path):
-    check_reader(name, tmp_path, SLOW)
-
-
 def test_compressed_input_is_read_within_a_bound(tmp_path, monkeypatch):
     monkeypatch.setattr(hf_gpt.files, "LARGEST_TEXT", 1000)
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -274,54 +246,41 @@ def test_compressed_input_is_read_within_a_bound(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"a\.zip/a\.txt: a text of more than"):
         list(read_archive(tmp_path / "a.zip", lambda name: True))
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"a" * 10**6))
-    with pytest.raises(ValueError, match=r"a\.txt\.gz, line 1: a line of more than"):
-        list(read_text_lines(tmp_path / "a.txt.gz"))
-    with pytest.raises(ValueError, match=r"a\.txt\.gz: a text of more than"):
-        list(iter_texts(tmp_path / "a.txt.gz"))
+    for read, message in ((read_text_lines, ", line 1: a line"), (iter_texts, ": a text")):
+        with pytest.raises(ValueError, match=rf"a\.txt\.gz{message} of more than"):
+            list(read(tmp_path / "a.txt.gz"))
 
 
-def test_a_pickle_that_promises_more_than_it_holds(tmp_path):
-    path = tmp_path / "best_params.jl"
-    path.write_bytes(b"\x80\x05\x96" + (3 << 30).to_bytes(8, "little") + b"abc.")
-    with pytest.raises(ValueError, match=r"best_params.jl"):
-        read_arrays(path)
+def saved(tensors) -> bytes:
+    torch.save(tensors, buffer := io.BytesIO())
+    return buffer.getvalue()
 
 
-@pytest.mark.parametrize("kind", ["sparse", "meta", "nested", "names"])
-def test_a_pickle_of_other_tensors(tmp_path, kind):
-    tensors = {
-        "sparse": {"a": torch.eye(3).to_sparse()},
-        "meta": {"a": torch.empty(3, device="meta")},
-        "nested": {"a": {"b": torch.ones(3)}},
-        "names": {0: torch.ones(3)},
-    }
-    torch.save(tensors[kind], tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"pytorch_model\.bin"):
-        read_tensor_file(tmp_path / "pytorch_model.bin")
+def array_of_shape(shape: tuple[int, ...]) -> bytes:
+    np.save(buffer := io.BytesIO(), np.zeros(5, np.float32))
+    return buffer.getvalue().replace(b"(5,)", str(shape).encode(), 1)
 
 
-@pytest.mark.parametrize("shape", [(10**12,), (10**6, 10**6), (2**62, 4), (6,)], ids=str)
-def test_a_header_that_promises_more_than_the_file_holds(tmp_path, shape):
-    path = tmp_path / "a.npy"
-    np.save(path, np.zeros(5, np.float32))
-    path.write_bytes(path.read_bytes().replace(b"(5,)", str(shape).encode(), 1))
-    with pytest.raises(ValueError, match=r"a\.npy"):
-        read_npy(path)
+SHAPES = [(10**12,), (10**6, 10**6), (2**62, 4), (6,)]
+JSON = [b"[" * 100000, b'{"a": ' * 100000, b'{"a": ' * 60 + b"1" + b"}" * 60, b'{"a": ' + b"1" * 5000 + b"}"]
+YAML = [b"a: " + b"[" * 20000, b"- " * 20000, b"a: &a [*a]", b"a: 2001-99-99", b"1: a", b"\xff"]
+TENSORS = [
+    *({"a": torch.eye(3).to_sparse()}, {"a": torch.empty(3, device="meta")}),
+    *({"a": {"b": torch.ones(3)}}, {0: torch.ones(3)}),
+]
+# Files that promise more than they hold, are too deep, or hold something else.
+CRAFTED = [
+    ("best_params.jl", read_arrays, b"\x80\x05\x96" + (3 << 30).to_bytes(8, "little") + b"abc."),
+    *(("pytorch_model.bin", read_tensor_file, saved(tensors)) for tensors in TENSORS),
+    *(("a.npy", read_npy, array_of_shape(shape)) for shape in SHAPES),
+    *(("a.json", read_json, content) for content in JSON),
+    *(("a.yaml", read_yaml, content) for content in YAML),
+]
 
 
-@pytest.mark.parametrize(
-    "content", [b"[" * 100000, b'{"a": ' * 100000, b'{"a": ' * 60 + b"1" + b"}" * 60, b'{"a": ' + b"1" * 5000 + b"}"]
-)
-def test_json_that_is_too_deep_or_too_long(tmp_path, content):
-    (tmp_path / "a.json").write_bytes(content)
-    with pytest.raises(ValueError, match=r"a\.json"):
-        read_json(tmp_path / "a.json")
-
-
-@pytest.mark.parametrize(
-    "content", ["a: " + "[" * 20000, "- " * 20000, "a: &a [*a]", "a: 2001-99-99", "1: a", "\udcff"]
-)
-def test_yaml_that_is_no_settings(tmp_path, content):
-    (tmp_path / "a.yaml").write_bytes(content.encode("utf-8", "surrogateescape"))
-    with pytest.raises(ValueError, match=r"a\.yaml"):
-        read_yaml(tmp_path / "a.yaml")
+@pytest.mark.parametrize("number", range(len(CRAFTED)), ids=lambda number: f"{CRAFTED[number][0]}-{number}")
+def test_a_crafted_file_is_refused_at_once(number, tmp_path):
+    name, read, content = CRAFTED[number]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(name)):
+        read(tmp_path / name)

@@ -9,16 +9,7 @@ import textwrap
 import pytest
 from jinja2 import UndefinedError
 
-from hf_gpt.files import (
-    atomic,
-    check_empty,
-    check_settings,
-    contents,
-    output_folder,
-    reading,
-    write_json,
-    write_text,
-)
+from hf_gpt.files import atomic, check_empty, check_settings, contents, output_folder, reading, write_json, write_text
 from hf_gpt.files.templates import render_template
 
 from ..support.runs import REPOSITORY, finetune
@@ -36,27 +27,23 @@ def test_a_file_is_replaced_as_a_whole(tmp_path):
 
 
 def test_json_without_numbers_that_json_does_not_have(tmp_path):
-    file = tmp_path / "values.json"
-    write_json(file, {"a": [1.5, float("nan")], "b": {"c": float("inf")}, "d": (True, "NaN")})
-    assert file.read_text() == json.dumps({"a": [1.5, None], "b": {"c": None}, "d": [True, "NaN"]}, indent=2) + "\n"
+    write_json(tmp_path / "a.json", {"a": [1.5, float("nan")], "b": {"c": float("inf")}, "d": (True, "NaN")})
+    expected = {"a": [1.5, None], "b": {"c": None}, "d": [True, "NaN"]}
+    assert (tmp_path / "a.json").read_text() == json.dumps(expected, indent=2) + "\n"
 
 
 def test_what_a_folder_holds(tmp_path):
-    assert contents(tmp_path / "nothing") == set()
-    check_empty(tmp_path / "nothing")
     for name in (".lock", ".metrics.json.123.tmp"):
         (tmp_path / name).touch()
-    check_empty(tmp_path)
+    for folder in (tmp_path, tmp_path / "nothing"):
+        assert contents(folder) == set()
+        check_empty(folder)
     (tmp_path / "notes.txt").touch()
-    assert contents(tmp_path) == {"notes.txt"}
     check_empty(tmp_path, overwrite=True)
     with pytest.raises(ValueError, match=r"is not empty\. Go away\.$"):
         check_empty(tmp_path, hint="Go away.")
     with pytest.raises(ValueError, match="is a file; name a folder"):
         check_empty(tmp_path / "notes.txt", overwrite=True)
-
-
-def test_results_of_other_settings_are_not_mixed(tmp_path):
     check_settings(tmp_path, {"rows": 3, "seed": 1}, {"seed": 1, "rows": 3})
     with pytest.raises(ValueError, match=r"holds results of other settings \(new, old, rows\)\. Go away\.$"):
         check_settings(tmp_path, {"rows": 3, "old": 1}, {"rows": 4, "new": 1}, "Go away.")
@@ -75,43 +62,27 @@ HOLDER = """
     import sys, time
     from pathlib import Path
     from hf_gpt.files import output_folder
-    with output_folder(Path(sys.argv[1]), whole=sys.argv[2] == "whole"):
+    with output_folder(Path(sys.argv[1])), output_folder(Path(sys.argv[2]), whole=True):
         print("locked", flush=True)
         time.sleep(600)
 """
 
 
-@pytest.fixture
-def holder():
-    """`holder(folder, how)`: another process that has a folder."""
-    processes = []
-
-    def start(folder, how="alone"):
-        command = [sys.executable, "-c", textwrap.dedent(HOLDER), str(folder), how]
-        process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
-        processes.append(process)
+def test_a_second_run_is_refused_until_the_first_has_died(convert, tmp_path):
+    folder, replaced = tmp_path / "out", tmp_path / "replaced"
+    command = [sys.executable, "-c", textwrap.dedent(HOLDER), str(folder), str(replaced)]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "locked\n"
-        return process
-
-    yield start
-    for process in processes:
+        with pytest.raises(ValueError, match=rf"Another run is writing to {folder}"), output_folder(folder):
+            pass
+        with pytest.raises(ValueError, match="Another run"):
+            finetune("--task", "nothing", "--output_dir", folder, "--overwrite_output_dir")
+        status, printed = convert(REPOSITORY / "model_cards/gpt-mini", replaced)
+        assert (status, printed.count("\n"), "Another run" in printed) == (2, 1, True)
+        # Other processes of the first run do not take part.
+        with output_folder(folder, process_index=1):
+            pass
         process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-def test_a_second_run_is_refused_until_the_first_has_died(holder, tmp_path):
-    folder = tmp_path / "out"
-    process = holder(folder)
-    with pytest.raises(ValueError, match=rf"Another run is writing to {folder}"), output_folder(folder):
-        pass
-    with pytest.raises(ValueError, match="Another run"):
-        finetune("--task", "nothing", "--output_dir", folder, "--overwrite_output_dir")
-    # Other processes of the first run do not take part.
-    with output_folder(folder, process_index=1):
-        pass
-    process.kill()
-    process.wait()
     assert contents(folder) == set()
     with output_folder(folder):
         write_text(folder / "kept.txt", "kept")
@@ -119,19 +90,9 @@ def test_a_second_run_is_refused_until_the_first_has_died(holder, tmp_path):
     with output_folder(tmp_path / "empty"):
         assert (tmp_path / "empty").is_dir()
     assert not (tmp_path / "empty").exists()
-
-
-def test_a_folder_that_is_replaced_is_kept_by_a_file_next_to_it(holder, convert, tmp_path):
-    process = holder(tmp_path / "out", "whole")
-    assert not (tmp_path / "out").exists()
-    status, printed = convert(REPOSITORY / "model_cards/gpt-mini", tmp_path / "out")
-    assert (status, printed.count("\n")) == (2, 1)
-    assert "Another run" in printed
-    process.kill()
-    process.wait()
-    status, printed = convert(REPOSITORY / "model_cards/gpt-mini", tmp_path / "out")
+    status, printed = convert(REPOSITORY / "model_cards/gpt-mini", replaced)
     assert status == 0, printed
-    assert os.listdir(tmp_path) == ["out"]
+    assert sorted(os.listdir(tmp_path)) == ["out", "replaced"]
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_at_once(tmp_path):
@@ -146,21 +107,20 @@ class Damaged(Exception):
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (KeyError("weight_map"), "there is no 'weight_map'"),
         (TypeError("'int' object is not iterable"), "'int' object is not iterable"),
         (Damaged("header too large\nand more"), "header too large"),
         (IndexError(), "IndexError"),
         (OSError(22, "Invalid argument"), r"\[Errno 22\] Invalid argument"),
-        (ValueError("no number"), "no number"),
         (RecursionError("too deep"), "too deep"),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_whatever_a_reader_raises_names_the_file(error, said, tmp_path):
+def test_whatever_a_reader_raises_names_the_file(error, message, tmp_path):
     path = tmp_path / "a.json"
-    with pytest.raises(ValueError, match=rf"^{path}, line 3: {said}\.$") as caught, reading(path, "line 3"):
+    with pytest.raises(ValueError, match=rf"^{path}, line 3: {message}\.$") as caught, reading(path, "line 3"):
         raise error
     assert caught.value.__cause__ is error
 

@@ -81,7 +81,7 @@ def test_files_that_are_damaged_or_missing_are_named(tiny_checkpoint, tmp_path):
     shutil.copytree(tiny_checkpoint, folder)
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"model.safetensors cannot be read .*: it is truncated or damaged"):
+    with pytest.raises(ValueError, match=r"model\.safetensors: "):
         AutoModelForCausalLM.from_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).unlink()
