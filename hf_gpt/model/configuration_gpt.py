@@ -1,8 +1,6 @@
 """Configuration of the original GPT."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -24,11 +22,8 @@ AUTO_MAP = {
 }
 # Far above the models there are, and below what takes memory or time to refuse.
 LARGEST_SIZES = {"vocab_size": 1 << 24, "n_positions": 1 << 20, "n_embd": 1 << 16, "n_layer": 1000, "n_head": 1 << 16}
-LARGEST_SIZES |= {"n_inner": 1 << 18, "num_labels": 100_000}
-# Settings of transformers that are no fields here: their types, which it does not check.
-_SETTINGS = {"num_labels": int, "auto_map": dict, "quantization_config": dict, "output_attentions": bool}
-_SETTINGS |= dict.fromkeys(("attn_implementation", "_attn_implementation", "experts_implementation"), (str, dict))
-_SETTINGS |= {**dict.fromkeys(("torch_dtype", "model_type", "transformers_weights"), str), "name_or_path": object}
+LARGEST_SIZES |= {"n_inner": 1 << 18}
+MOST_LABELS = 100_000
 DROPOUTS = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop")
 SPECIAL_IDS = ("pad_token_id", "bos_token_id", "start_token_id", "delimiter_token_id", "classify_token_id")
 SPECIAL_IDS += ("mask_token_id",)
@@ -36,43 +31,39 @@ SPECIAL_IDS += ("mask_token_id",)
 
 @strict
 class GPTConfig(PreTrainedConfig):
-    r"""
+    """
     Configuration of the GPT models; the defaults are those of the OpenAI release of 2018 plus its three special
     tokens and a padding token. `hidden_size`, `num_hidden_layers` and the other names of transformers work as well.
 
     Args:
-        vocab_size (`int`, defaults to 40482): Rows of the token embedding: 40,478 tokens, then `_start_`,
-            `_delimiter_`, `_classify_` and `<pad>`.
-        n_positions (`int`, defaults to 512): Longest sequence, in tokens.
-        n_embd (`int`, defaults to 768): Width of the hidden states.
-        n_layer (`int`, defaults to 12): Number of blocks.
-        n_head (`int`, defaults to 12): Attention heads of a block; divides `n_embd`.
-        n_inner (`int`, *optional*): Width of the feed-forward layer; `None` means `4 * n_embd`.
+        vocab_size (`int`, defaults to 40482): Rows of the token embedding: 40,478 tokens and four special ones.
+        n_positions, n_embd (`int`, default to 512 and 768): Longest sequence in tokens, and width of hidden states.
+        n_layer, n_head (`int`, default to 12): Number of blocks, and of attention heads in each; divides `n_embd`.
+        n_inner (`int`, *optional*, defaults to `4 * n_embd`): Width of the feed-forward layer.
         afn (`str`, defaults to `"gelu"`): Activation: `"gelu"` (its tanh approximation), `"relu"` or `"swish"`.
         embd_pdrop, attn_pdrop, resid_pdrop, clf_pdrop (`float`, defaults to 0.1): Dropout on the summed embedding, on
-            attention probabilities, on what attention and feed-forward layers add to the residual stream, and on the
-            pooled state before a task head, where the choices of an item share one mask.
+            attention probabilities, on what is added to the residual stream, and on a task head's pooled states, of
+            which the choices of an item share one mask.
         layer_norm_epsilon (`float`, defaults to 1e-05): Added to the variance under the root.
         initializer_range (`float`, defaults to 0.02): Standard deviation of new weights; with `norm_first`, that of
             the projections onto the residual stream is smaller by `sqrt(2 * n_layer)`, as GPT-2's is.
         lm_coef (`float`, defaults to 0.5): Weight of the language-model loss in the loss of the task heads.
-        head_layers (`int` or `"mix"`, *optional*): What a task head reads: the states of one layer, from 0 (output of
-            the embedding) to `n_layer`, or a learnt mix of all layers. By default the last hidden states.
-        norm_first, final_norm (`bool`, defaults to `False`): As in GPT-2, normalise before attention and feed-forward
+        head_layers (`int` or `"mix"`, *optional*): What a task head reads: one layer, from 0 (the embedding) to
+            `n_layer`, or a learnt mix of all layers. By default the last hidden states.
+        norm_first, final_norm (`bool`, defaults to `False`): As in GPT-2, normalize before attention and feed-forward
             instead of after the residual sum, and after the last block.
-        is_causal (`bool`, defaults to `True`): Tokens see only what stands before them. `False` for the masked
-            language model.
+        is_causal (`bool`, defaults to `True`): Tokens see only those before them. `False`: the masked language model.
         release_quirks (`bool`, defaults to `False`): Repeat three accidents of the release: the softmax of the
             language-model loss also runs over the position rows; embedding dropout falls on the embedding matrix,
             input and output side alike; a sequence without a classify token is pooled at its first token.
-        use_cache (`bool`, defaults to `True`): Return the keys and values of attention for generation.
-        tie_word_embeddings (`bool`, defaults to `True`): The output matrix is the token embedding.
-        pad_token_id (`int`, *optional*, defaults to 40481): `<pad>`. Its row takes no part in any softmax.
+        use_cache, tie_word_embeddings (`bool`, default to `True`): Return the keys and values of attention for
+            generation; the output matrix is the token embedding.
+        pad_token_id, mask_token_id (`int`, *optional*, default to 40481 and `None`): `<pad>`, and `<mask>` of a masked
+            language model, whose rows take no part in any softmax.
         bos_token_id (`int`, *optional*, defaults to 40478): Equal to `start_token_id`.
         eos_token_id (`int` or `list[int]`, *optional*): The release has no end-of-text token.
         start_token_id, delimiter_token_id, classify_token_id (`int`, *optional*, default to 40478, 40479, 40480): The
             first token of every task input, the one between its two texts, and the last, whose state a head reads.
-        mask_token_id (`int`, *optional*): `<mask>` of a masked language model. Its row takes no part in any softmax.
         untrained_token_ids (`list[int]`, *optional*): Rows of the token embedding that no language-model loss has
             trained, as the special tokens are before fine-tuning: the language model gives them no probability. Task
             heads take no notice; training by their joint loss sets it to `None` (`GPTTaskModel.declare_rows_trained`).
@@ -82,6 +73,7 @@ class GPTConfig(PreTrainedConfig):
 
     Raises:
         ValueError: for a value that is out of its range or does not go with another.
+        OverflowError: for more labels than any model has; transformers would read a `ValueError` as another model's.
     """
 
     # What FSDP2 shards apart. The embeddings stay with the root, whose weights are there for the whole forward pass:
@@ -134,22 +126,17 @@ class GPTConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs):
         for name in sorted(self.attribute_map.keys() & kwargs.keys()):
             setattr(self, self.attribute_map[name], kwargs.pop(name))  # a field, so that its type is checked
-        for name, value in kwargs.items():
-            if value is not None and not isinstance(value, _SETTINGS.get(name, object)):
-                raise ValueError(f"{name} is {value!r}, which is of the wrong type.")
-            if name not in _SETTINGS and hasattr(type(self), name):  # which it would hide
-                raise ValueError(f"A configuration has no field {name}: leave it out.")
-        if isinstance(self.dtype, bool | int | float | list | dict):
-            raise ValueError(f"dtype is {self.dtype!r}, which is of the wrong type.")
-        self._check_values(kwargs.get("num_labels"))
+        if (kwargs.get("num_labels") or 0) > MOST_LABELS:
+            raise OverflowError(f"num_labels must be at most {MOST_LABELS:,}, not {kwargs['num_labels']}.")
+        self._check_values()
         super().__post_init__(**kwargs)
         # TRL reads it of every class that is not in transformers.
         self.auto_map = getattr(self, "auto_map", None) or {}
 
-    def _check_values(self, num_labels: int | None = None) -> None:
+    def _check_values(self) -> None:
         """Raise a `ValueError` for a field that is out of its range or does not go with another."""
         for name, most in LARGEST_SIZES.items():
-            size = num_labels if name == "num_labels" else getattr(self, name)
+            size = getattr(self, name)
             if size is not None and not 1 <= size <= most:
                 raise ValueError(f"{name} must be at least 1 and at most {most:,}, not {size}.")
         if self.n_embd % self.n_head:
@@ -180,16 +167,18 @@ class GPTConfig(PreTrainedConfig):
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> Any:
         """As in transformers; whatever is wrong in the file is a `ValueError` that names the model."""
-        with _naming(pretrained_model_name_or_path):
+        try:
             return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        except UNREADABLE as error:
+            problem = " ".join(str(error).split())
+            raise ValueError(f"config.json of {pretrained_model_name_or_path}: {problem}") from error
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs) -> Any:
         """As in transformers, which sets `kwargs` after the checks: here these hold for them, too."""
-        with _naming(kwargs.get("name_or_path")):
-            found = super().from_dict(config_dict, **kwargs)
-            (found[0] if isinstance(found, tuple) else found)._check_values()
-            return found
+        found = super().from_dict(config_dict, **kwargs)
+        (found[0] if isinstance(found, tuple) else found)._check_values()
+        return found
 
     def save_pretrained(self, save_directory, *args, **kwargs) -> None:
         """As in transformers, with this code; `auto_map` names every class, not the saved one alone."""
@@ -216,26 +205,15 @@ class GPTConfig(PreTrainedConfig):
 
     def forget_ids_outside(self) -> list[str]:
         """After the vocabulary has shrunk: ids of lost rows become `None`. Returns the fields that changed."""
-        before = self.to_dict()
-        for name in SPECIAL_IDS:
-            if (getattr(self, name) or 0) >= self.vocab_size:
-                setattr(self, name, None)
-        for name, ids in (("eos_token_id", self.eos_token_ids), ("untrained_token_ids", self.untrained_token_ids)):
-            kept = [token_id for token_id in ids or () if token_id < self.vocab_size]
-            if len(kept) < len(ids or ()):
+        changed = []
+        for name in (*SPECIAL_IDS, "eos_token_id", "untrained_token_ids"):
+            value = getattr(self, name)
+            ids = value if isinstance(value, list) else [] if value is None else [value]
+            kept = [token_id for token_id in ids if token_id < self.vocab_size]
+            if len(kept) < len(ids):
                 setattr(self, name, kept or None)
-        return [name for name, value in self.to_dict().items() if value != before[name]]
-
-
-@contextmanager
-def _naming(model: Any) -> Iterator[None]:
-    """What readers of settings raise within, as a `ValueError` that names the model."""
-    try:
-        yield
-    except UNREADABLE as error:
-        problem = " ".join(str(error).split())
-        named = problem if model is None or str(model) in problem else f"config.json of {model}: {problem}"
-        raise ValueError(named) from error
+                changed.append(name)
+        return changed
 
 
 def default_generation_config(config: GPTConfig) -> GenerationConfig:
@@ -249,7 +227,5 @@ def default_generation_config(config: GPTConfig) -> GenerationConfig:
     )
 
 
-# transformers' own mechanism for custom code: `save_pretrained` writes it, so that a folder loads without hf_gpt.
+# `save_pretrained` then writes this file, so that a folder loads without hf_gpt.
 GPTConfig.register_for_auto_class()
-
-__all__ = ["GPTConfig"]

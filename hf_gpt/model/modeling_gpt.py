@@ -21,19 +21,10 @@ from transformers.modeling_outputs import (
     QuestionAnsweringModelOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
-)
+from transformers.models.auto import modeling_auto
 from transformers.utils import ModelOutput, can_return_tuple, logging
 from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.output_capturing import (
-    OutputRecorder,
-    capture_outputs,
-    resolve_hidden_states_indices,
-    selected_hidden_states,
-)
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_gpt import AUTO_MAP, GPTConfig, default_generation_config
 
@@ -48,17 +39,17 @@ _ALIGNMENT = 64
 
 @dataclass
 class GPTTaskOutput(ModelOutput):
-    r"""
+    """
     Output of the task heads.
 
     Args:
         loss (`torch.Tensor`, *optional*): `task_loss + lm_coef * lm_loss`, of those terms that were computed.
         logits (`torch.Tensor` of shape `(batch, choices)`, `(batch, num_labels)` or `(batch, words, num_labels)`):
             scores before the softmax.
-        task_loss (`torch.Tensor`, *optional*): mean loss of the examples' labels.
-        lm_loss (`torch.Tensor`, *optional*): mean over sequences of the mean over their predicted tokens.
-        hidden_states (`tuple[torch.Tensor]`, *optional*): after the embedding and every block.
-        attentions (`tuple[torch.Tensor]`, *optional*): attention probabilities of every block.
+        task_loss, lm_loss (`torch.Tensor`, *optional*): mean loss of the labels, and the mean over sequences of the
+            mean over their predicted tokens.
+        hidden_states, attentions (`tuple[torch.Tensor]`, *optional*): states after the embedding and every block, and
+            attention probabilities of every block.
     """
 
     loss: torch.Tensor | None = None
@@ -71,26 +62,16 @@ class GPTTaskOutput(ModelOutput):
 
 @dataclass
 class GPTSpanOutput(QuestionAnsweringModelOutput):
-    """
-    `QuestionAnsweringModelOutput` with both terms of the loss (`task_loss`, `lm_loss`, see `GPTTaskOutput`).
-    `start_logits` and `end_logits` have the shape `(batch, tokens)`, -inf for padding.
-    """
+    """Logits of shape `(batch, tokens)`, -inf for padding, with both terms of the loss (see `GPTTaskOutput`)."""
 
     task_loss: torch.Tensor | None = None
     lm_loss: torch.Tensor | None = None
 
 
 def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs,
+    module: nn.Module, query, key, value, attention_mask, scaling: float, dropout: float = 0.0, **kwargs
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention written out, with its probabilities: the reference for the other implementations."""
+    """Attention of `(batch, head, seq, dim)` tensors written out, with its probabilities: the reference for others."""
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling  # (batch, head, query, key)
     if attention_mask is not None:
         scores = scores + attention_mask
@@ -100,23 +81,17 @@ def eager_attention_forward(
 
 
 class GPTAttention(nn.Module):
-    """
-    Multi-head self-attention through transformers' attention interface.
-
-    A projection onto the residual stream says so itself (`feeds_residual`), as it is initialized by its place:
-    `_init_weights` sees each module alone.
-    """
+    """Multi-head self-attention through transformers' attention interface."""
 
     def __init__(self, config: GPTConfig, layer_idx: int):
         super().__init__()
-        self.config = config
-        self.layer_idx = layer_idx
+        self.config, self.layer_idx = config, layer_idx
         self.head_dim = config.n_embd // config.n_head
         self.scaling = self.head_dim**-0.5
         self.is_causal = config.is_causal
         self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
         self.c_proj = nn.Linear(config.n_embd, config.n_embd)
-        self.c_proj.feeds_residual = True
+        self.c_proj.feeds_residual = True  # for `_init_weights`, which sees each module alone
         self.resid_dropout = nn.Dropout(config.resid_pdrop)
 
     def forward(
@@ -133,16 +108,8 @@ class GPTAttention(nn.Module):
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        mixed, probabilities = attend(
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            dropout=self.config.attn_pdrop if self.training else 0.0,
-            scaling=self.scaling,
-            **kwargs,
-        )
+        kwargs |= {"dropout": self.config.attn_pdrop if self.training else 0.0, "scaling": self.scaling}
+        mixed, probabilities = attend(self, query, key, value, attention_mask, **kwargs)
         mixed = mixed.reshape(*hidden_states.shape[:-1], -1).contiguous()  # (batch, seq, head * dim)
         return self.resid_dropout(self.c_proj(mixed)), probabilities
 
@@ -268,8 +235,8 @@ class GPTPreTrainedModel(PreTrainedModel):
 
         Args:
             hidden_states (`torch.Tensor` of shape `(batch, length, n_embd)`): last hidden states.
-            targets (`torch.Tensor` of shape `(batch, length)`): the tokens to predict.
-            weights (`torch.Tensor` of shape `(batch, length)`): weight of each token's loss; 0 leaves it out.
+            targets, weights (`torch.Tensor` of shape `(batch, length)`): the tokens to predict, and the weight of the
+                loss of each; 0 leaves it out.
             parent_index (`torch.Tensor` of shape `(batch, length)`, *optional*): index in the row of the token
                 before; by default the token to the left.
             rows (`torch.Tensor` of shape `(vocabulary, n_embd)`, *optional*): output matrix, by default that of the
@@ -341,13 +308,13 @@ class GPTModel(GPTPreTrainedModel):
 
         Args:
             input_ids (`torch.Tensor` of shape `(batch, length)`): tokens; or give `inputs_embeds`.
-            attention_mask (`torch.Tensor` of shape `(batch, past + length)`, *optional*): 1 for tokens, 0 for
-                padding, which may stand left or right. Not together with `subtree_end`.
+            attention_mask (`torch.Tensor` of shape `(batch, past + length)`, *optional*): 1 for tokens, 0 for padding,
+                left or right. Not together with `subtree_end`.
             position_ids (`torch.Tensor` of shape `(batch, length)`, *optional*): by default counted from the first
                 token that is not padding.
-            subtree_end (`torch.Tensor` of shape `(batch, length)`, *optional*): index one past the last descendant
-                of each token in its row; token i sees token j exactly when `j <= i < subtree_end[j]`. Positions are
-                then by default depths; the tokens of `past_key_values` are seen by all.
+            subtree_end (`torch.Tensor` of shape `(batch, length)`, *optional*): index one past the last descendant of
+                each token; token i sees token j exactly when `j <= i < subtree_end[j]`. Positions are by default
+                depths; the tokens of `past_key_values` are seen by all.
             inputs_embeds (`torch.Tensor` of shape `(batch, length, n_embd)`, *optional*): token embeddings.
             past_key_values (`Cache`, *optional*): keys and values of the tokens before.
             use_cache (`bool`, *optional*, defaults to `config.use_cache`): return `past_key_values`.
@@ -357,24 +324,21 @@ class GPTModel(GPTPreTrainedModel):
                 of the attention implementation.
 
         Returns:
-            `BaseModelOutputWithPast`: `last_hidden_state` of shape `(batch, length, n_embd)`; hidden states are
-            those after the embedding and after every block.
+            `BaseModelOutputWithPast`: `last_hidden_state` of shape `(batch, length, n_embd)`; hidden states are those
+            after the embedding and every block.
 
         Raises:
-            ValueError: if a sequence is longer than `config.n_positions`, or arguments exclude each other.
+            ValueError: for a sequence longer than `config.n_positions`, or arguments that exclude each other.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give either input_ids or inputs_embeds.")
         check_inputs(self, subtree_end, attention_mask, past_key_values)
-        # Positions that were given may tell packed sequences, which transformers looks for where there is no cache.
-        given_positions = position_ids
         tokens = input_ids if input_ids is not None else inputs_embeds[..., 0]  # (batch, length)
-        position_ids = token_positions(self.config, position_ids, tokens, attention_mask, subtree_end, past_key_values)
+        visible = (attention_mask, position_ids, subtree_end, past_key_values)
+        position_ids = token_positions(self.config, tokens, *visible)
         hidden_states = self._embed(input_ids, position_ids, inputs_embeds, embedding_rows)  # (batch, length, n_embd)
-
-        mask = attention_mask_of(
-            self.config, hidden_states, attention_mask, given_positions, subtree_end, past_key_values
-        )
+        # Positions that were given may tell packed sequences, which transformers looks for where there is no cache.
+        mask = attention_mask_of(self.config, hidden_states, *visible)
         use_cache = use_cache and subtree_end is None
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
@@ -419,8 +383,7 @@ class GPTLanguageModel(GPTPreTrainedModel):
     def token_logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """
         Logits of tokens, of `(..., n_embd)` states. Those of `excluded_token_ids` follow the mean of the others at a
-        distance that leaves no probability, and keep sums of log-probabilities finite: smoothing the labels gives the
-        gradient that it has without these rows, and a constant more.
+        distance that leaves no probability, and sums of log-probabilities finite, as label smoothing needs.
         """
         logits = self.lm_head(hidden_states)
         if excluded := self.excluded_token_ids:
@@ -430,9 +393,7 @@ class GPTLanguageModel(GPTPreTrainedModel):
         return logits
 
     def _loss(self, hidden_states, targets, parent_index, lm_weights, rows, items, in_place: bool) -> torch.Tensor:
-        """
-        Of targets that are those of the states `in_place`, or behind them; divided by `items` or all their weights.
-        """
+        """Of targets at the place of the states (`in_place`) or after them, divided by `items` or all weights."""
         check_labels(self.config, targets)
         own = torch.arange(targets.shape[1], device=targets.device)  # (length,)
         padding = self.config.excluded_token_id
@@ -474,11 +435,10 @@ class GPTLanguageModel(GPTPreTrainedModel):
             parent_index (`torch.Tensor` of shape `(batch, length)`, *optional*): index in the row of the token
                 before each token on its path; by default the token to the left.
             lm_weights (`torch.Tensor` of shape `(batch, length)`, *optional*): weight of each token's loss, 0 for
-                roots and padding. Where they are given, no logits are returned: the loss is computed without
-                ever holding all of them.
+                roots and padding. Where they are given, there are no logits: the loss never holds all of them.
             labels (`torch.Tensor` of shape `(batch, length)`, *optional*): the tokens themselves (where there is a
-                shift it is made here), -100 or padding where no loss is wanted. With `shift_labels` of the same shape
-                among `kwargs`, as under context and sequence parallelism, these are the targets, shifted already.
+                shift it is made here), -100 or padding where no loss is wanted. With `shift_labels` among `kwargs`, as
+                under context and sequence parallelism, these are the targets, shifted already.
             logits_to_keep (`int` or `torch.Tensor`, *optional*, defaults to 0): compute only the last n logits of a
                 row, or those at given indices; 0 means all.
             num_items_in_batch (`int`, *optional*): what to divide the summed loss by; by default the number of
@@ -488,8 +448,7 @@ class GPTLanguageModel(GPTPreTrainedModel):
             `logits` of shape `(batch, length, vocab_size)`, see `token_logits`.
 
         Raises:
-            ValueError: if labels hold the mask or a token of `config.untrained_token_ids`, or arguments exclude each
-                other.
+            ValueError: for labels that have no probability, or arguments that exclude each other.
         """
         # No parameter: the Trainer would take it for labels that every evaluation batch has to have.
         shift_labels = kwargs.pop("shift_labels", None)
@@ -518,10 +477,11 @@ class GPTLanguageModel(GPTPreTrainedModel):
             in_place = self.predicts_in_place or shift_labels is not None
             items = num_items_in_batch
             loss = self._loss(hidden_states, targets, parent_index, lm_weights, rows, items, in_place)
-        found = {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
+        found = {"loss": loss, "logits": logits}
+        found |= {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
         if self.predicts_in_place:
-            return MaskedLMOutput(loss=loss, logits=logits, **found)
-        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=outputs.past_key_values, **found)
+            return MaskedLMOutput(**found)
+        return CausalLMOutputWithPast(**found, past_key_values=outputs.past_key_values)
 
 
 class GPTForCausalLM(GPTLanguageModel, GenerationMixin):
@@ -536,6 +496,7 @@ class GPTForMaskedLM(GPTLanguageModel):
     """
     GPT that reads a text from both sides (`config.is_causal` is false) and fills in what `config.mask_token_id` hides
     (Devlin et al., 2019, section 3.1). Labels stand at the places that they are predicted for; there is no cache.
+
     Raises:
         ValueError: if the configuration is that of a causal model.
     """
@@ -544,18 +505,12 @@ class GPTForMaskedLM(GPTLanguageModel):
 
     def __init__(self, config: GPTConfig):
         if config.is_causal:
-            raise ValueError(
-                "A masked language model sees both sides of a token, and is_causal is true: load it with "
-                "is_causal=False, which of a causal model is a start for training only."
-            )
+            raise ValueError("A masked language model sees both sides of a token: load it with is_causal=False.")
         super().__init__(config)
 
 
 class GPTTaskModel(GPTPreTrainedModel):
-    """
-    What the task heads share: a linear layer over the states of the layers that `config.head_layers` names, an
-    auxiliary language model, the joint loss.
-    """
+    """What the task heads share: a linear layer over the states of `config.head_layers`, and the joint loss."""
 
     score_width: int | None = None
     # Whether every token has a score where `classify_index` is not given, and a label, as words have.
@@ -605,11 +560,10 @@ class GPTTaskModel(GPTPreTrainedModel):
                 language-model loss of its row; by default every sequence counts the same, and in it every token
                 after the first.
             classify_index (`torch.Tensor` of shape `(batch, paths)`, *optional*): index in the row of each path's
-                classify token, -1 where an item has fewer paths than its neighbours; by default the first
-                classify token of each sequence.
+                classify token, -1 where there is no path; by default the first classify token of each sequence.
             inputs_embeds (`torch.Tensor` of shape `(batch, length, n_embd)`, *optional*): instead of `input_ids`;
-                the language-model loss is then not available, and the last token is the one to classify. They may
-                begin with a prompt, virtual tokens of which the tensors of a token tree know nothing.
+                there is no language-model loss then, and the last token is the one to classify. They may begin with
+                a prompt, virtual tokens of which the tensors of a token tree know nothing.
             labels (`torch.Tensor` of shape `(batch,)`, `(batch, num_labels)` or `(batch, words)`, *optional*): index
                 of the right choice or class, a number (regression, ordinal), one 0 or 1 per label (multi-label), or
                 the class of each word; -100: none.
@@ -627,8 +581,8 @@ class GPTTaskModel(GPTPreTrainedModel):
         if return_lm_loss is None:
             return_lm_loss = self.training and (lm_weights is not None or not self.reads_words)
         return_lm_loss = return_lm_loss and self.config.lm_coef > 0 and inputs_embeds is None
-        check_bidirectional(self.config, attention_mask, subtree_end, classify_index, return_lm_loss)
-        batch = input_ids.shape[0] if input_ids is not None else inputs_embeds.shape[0]
+        check_task_inputs(self, attention_mask, subtree_end, classify_index, return_lm_loss, lm_weights)
+        batch = len(inputs_embeds if input_ids is None else input_ids)
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
         own_mask = None if attention_mask is None else attention_mask[..., past:]
         if classify_index is None:
@@ -636,14 +590,7 @@ class GPTTaskModel(GPTPreTrainedModel):
             attention_mask = attention_mask if past else own_mask  # (rows, past + length)
         elif inputs_embeds is not None:
             subtree_end, classify_index = behind_prompt(inputs_embeds, subtree_end, lm_weights, classify_index)
-        if position_ids is not None:
-            position_ids = position_ids.flatten(0, -2)  # (rows, length)
         if return_lm_loss and lm_weights is None:
-            if subtree_end is not None or self.reads_words:
-                raise ValueError(
-                    "The language-model loss of a token tree or of words needs lm_weights: give them "
-                    "(TokenTreeCollator does) or pass return_lm_loss=False."
-                )
             lm_weights = default_lm_weights(input_ids, own_mask, batch)
 
         rows = self.transformer.dropped_embedding_rows(inputs_embeds)
@@ -651,41 +598,46 @@ class GPTTaskModel(GPTPreTrainedModel):
         outputs = self.transformer(
             input_ids,
             attention_mask=attention_mask,
-            position_ids=position_ids,
+            position_ids=None if position_ids is None else position_ids.flatten(0, -2),  # (rows, length)
             subtree_end=subtree_end,
             inputs_embeds=inputs_embeds,
             past_key_values=past_key_values,
             use_cache=False,
             embedding_rows=rows,
-            output_hidden_states=self._captured_layers(wants_states),
+            output_hidden_states=wants_states if self.config.head_layers is None else True,
             **kwargs,
         )
         logits = self.head_logits(self.classify_states(outputs, classify_index), classify_index.ge(0))
 
-        loss, task_loss, lm_loss = None, None, None
         items = classify_index.ge(0).sum() if self.reads_words else batch
         if labels is not None:
             items = labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch
-            task_loss = self._task_loss_sum(logits, labels) / items
-            if not self.reads_words:
-                items = items / (labels.numel() // labels.shape[0])  # of (batch, num_labels) the examples
-        if return_lm_loss:
-            # Coefficient and mean lie in the weights, so that the gradient of the matrix is not multiplied again.
-            weights, states = lm_weights * (self.config.lm_coef / items), outputs.last_hidden_state
-            output = self.get_input_embeddings().weight if rows is None else rows
-            auxiliary = self.language_model_loss(states, input_ids, weights, parent_index, output)
-            lm_loss = auxiliary / self.config.lm_coef
-        if task_loss is not None:
-            # A tensor of its own in any case: the Trainer scales it in place.
-            loss = task_loss.clone() if lm_loss is None else task_loss + auxiliary
+        weights, states = lm_weights if return_lm_loss else None, outputs.last_hidden_state
         return GPTTaskOutput(
-            loss=loss,
+            **self._losses(logits, labels, items, states, input_ids, weights, parent_index, rows),
             logits=logits,
-            task_loss=task_loss,
-            lm_loss=lm_loss,
-            hidden_states=self._asked_states(outputs.hidden_states, wants_states),
+            hidden_states=outputs.hidden_states if wants_states or self.config.head_layers is None else None,
             attentions=outputs.attentions,
         )
+
+    def _losses(self, logits, labels, items, states, targets, weights, parent_index, rows) -> dict[str, torch.Tensor]:
+        """Both terms of the loss, as means over `items` labels, and their sum; without `weights` the task's alone."""
+        losses = {}
+        if labels is not None:
+            losses["task_loss"] = self._task_loss_sum(logits, labels) / items
+            # A tensor of its own: the Trainer scales it in place.
+            losses["loss"] = losses["task_loss"].clone()
+            if not self.reads_words:
+                items = items / (labels.numel() // labels.shape[0])  # of (batch, num_labels) the examples
+        if weights is not None:
+            # Coefficient and mean lie in the weights, so that the gradient of the matrix is not multiplied again.
+            weights = weights * (self.config.lm_coef / items)
+            rows = self.get_input_embeddings().weight if rows is None else rows
+            auxiliary = self.language_model_loss(states, targets, weights, parent_index, rows)
+            losses["lm_loss"] = auxiliary / self.config.lm_coef
+            if labels is not None:
+                losses["loss"] = losses["task_loss"] + auxiliary
+        return losses
 
     def declare_rows_trained(self) -> None:
         """
@@ -701,26 +653,10 @@ class GPTTaskModel(GPTPreTrainedModel):
             return input_ids, attention_mask, token_index(input_ids, attention_mask, inputs_embeds)
         return conventional_inputs(self.config, input_ids, attention_mask, inputs_embeds)
 
-    def _captured_layers(self, asked):
-        """`output_hidden_states` of the transformer: what the caller asks for, and what the head reads."""
-        selected = selected_hidden_states(asked)
-        if self.config.head_layers is None or (selected is None and asked):
-            return asked
-        return [*self.config.layers_of_head, *(selected or ())]
-
-    def _asked_states(self, hidden_states, asked):
-        """Of the captured hidden states those that the caller asked for, as the transformer alone returns them."""
-        selected = selected_hidden_states(asked)
-        if selected is None:
-            return hidden_states if asked else None
-        kept = resolve_hidden_states_indices(self.transformer, selected)
-        return tuple(states if layer in kept else None for layer, states in enumerate(hidden_states))
-
     def classify_states(self, outputs: BaseModelOutputWithPast, classify_index: torch.Tensor) -> torch.Tensor:
         """
-        What the head reads: `(batch, paths, layers, n_embd)` states of the classify tokens in the layers that
-        `config.head_layers` names, 0 where there is no path. `outputs` are those of the transformer (with
-        `hidden_states`, if `head_layers` is not `None`).
+        What the head reads: `(batch, paths, layers, n_embd)` states of the classify tokens in `config.head_layers`, 0
+        where there is no path. `outputs` are those of the transformer, with hidden states unless that is `None`.
         """
         layers = [outputs.last_hidden_state]
         if self.config.head_layers is not None:
@@ -779,11 +715,10 @@ class GPTForSequenceClassification(GPTTaskModel):
 class GPTForTokenClassification(GPTTaskModel):
     """
     GPT that classifies words, or every token. As a causal model has read a word at its last token only, that is where
-    its label belongs: `classify_index` names these tokens, `(batch, words)`, and without it there are as many words as
-    tokens.
+    its label belongs: `classify_index` names these tokens, `(batch, words)`; by default every token is a word.
 
-    Both losses are means over the words that have labels, -100 standing for none: the `lm_weights` of a row add up to
-    its number of words, as `hf_gpt.trees.transforms` lays it out, and without them there is no language-model loss.
+    Both losses are means over the words that have labels: the `lm_weights` of a row add up to its number of words, as
+    `hf_gpt.trees.transforms` lays it out, and without them there is no language-model loss.
     """
 
     reads_words = scores_tokens = True
@@ -799,10 +734,8 @@ class GPTForQuestionAnswering(GPTTaskModel):
     """
     GPT that answers a question by a span of a passage: a score of each token for being the first one of the answer,
     and one for being the last. It reads `_start_ question _delimiter_ passage _classify_`: from left to right a token
-    of the passage can be scored for a question only if that stands before it.
-
-    `classify_index` names the tokens of the passage, `(batch, tokens)`; without it all tokens that are no padding
-    have a score.
+    can be scored for a question only if that stands before it. `classify_index` names the tokens of the passage,
+    `(batch, tokens)`; without it all tokens that are no padding have a score.
     """
 
     score_width = 2
@@ -823,12 +756,8 @@ class GPTForQuestionAnswering(GPTTaskModel):
         Args:
             input_ids, attention_mask, kwargs: see `GPTTaskModel`.
             start_positions, end_positions (`torch.Tensor` of shape `(batch,)`, *optional*): of the first and the last
-                token of the answer, among those that are scored. A place that is negative, or behind the tokens as an
-                answer outside a window is, counts nothing. A collator of token trees gives both as `labels` of shape
-                `(batch, 2)`.
-
-        Returns:
-            `GPTSpanOutput`
+                token of the answer among those that are scored; one outside of these counts nothing. A collator of
+                token trees gives both as `labels` of shape `(batch, 2)`.
         """
         if start_positions is not None and end_positions is not None:
             labels = torch.stack([start_positions.flatten(), end_positions.flatten()], dim=1)  # (batch, 2)
@@ -849,16 +778,12 @@ class GPTForQuestionAnswering(GPTTaskModel):
 
 
 def conventional_inputs(
-    config: GPTConfig,
-    input_ids: torch.Tensor | None,
-    attention_mask: torch.Tensor | None,
-    inputs_embeds: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    config: GPTConfig, input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, inputs_embeds=None
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
     """
-    Sequences of tokens as a task head reads them: tokens and mask of shape `(rows, length)`, and the `classify_index`
-    of shape `(batch, paths)`, each path's first classify token among the tokens of its item, -1 where the mask leaves
-    none; of embeddings the last one. `input_ids` and `attention_mask` are `(batch, length)` or `(batch, choices,
-    length)`.
+    Sequences of tokens, `(batch, length)` or `(batch, choices, length)`, as a task head reads them: tokens and mask of
+    shape `(rows, length)`, and the `classify_index` of shape `(batch, paths)`, each path's first classify token among
+    the tokens of its item, -1 where the mask leaves none; of embeddings the last one.
     """
     if input_ids is None:
         last = token_index(None, attention_mask, inputs_embeds).amax(-1, keepdim=True)  # (batch, 1)
@@ -890,10 +815,7 @@ def token_index(
 
 
 def behind_prompt(inputs_embeds, subtree_end, lm_weights, classify_index) -> tuple[torch.Tensor | None, torch.Tensor]:
-    """
-    `subtree_end` and `classify_index` where embeddings of a prompt stand before those of a token tree, which is known
-    from its length: the virtual tokens are above all roots.
-    """
+    """`subtree_end` and `classify_index` where a prompt's embeddings, above all roots, stand before a token tree's."""
     described = lm_weights if subtree_end is None else subtree_end
     ahead = 0 if described is None else inputs_embeds.shape[1] - described.shape[1]
     if subtree_end is not None:
@@ -904,7 +826,7 @@ def behind_prompt(inputs_embeds, subtree_end, lm_weights, classify_index) -> tup
 def default_lm_weights(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, batch: int) -> torch.Tensor:
     """
     `1 / (sequences of the example * predicted tokens of the sequence)` for every token after the first, of shape
-    `(rows, length)` as what `conventional_inputs` gives; each of the `batch` examples has as many rows.
+    `(rows, length)`; each of the `batch` examples has as many rows.
     """
     tokens = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     tokens = tokens.bool().reshape(batch, -1, input_ids.shape[-1])  # (batch, rows of an example, length)
@@ -929,29 +851,31 @@ def check_labels(config: GPTConfig, labels: torch.Tensor) -> None:
 
 def check_inputs(model: GPTModel, subtree_end, attention_mask, past_key_values) -> None:
     """Raise a `ValueError` for inputs that do not go together, or not with the settings of the model."""
-    config, implementation = model.config, model.config._attn_implementation
     if past_key_values is not None and model.training and model.gradient_checkpointing:
         raise ValueError("Keys and values of a cache, such as a prefix, do not go with gradient checkpointing.")
     if subtree_end is None:
         return
     if attention_mask is not None:
         raise ValueError("subtree_end already says what each token sees: leave out attention_mask.")
-    if not config.is_causal and not torch.compiler.is_compiling():
+    if not model.config.is_causal and not torch.compiler.is_compiling():
         within, following = subtree_end[:, :-1], subtree_end[:, 1:]  # (batch, length - 1)
         own = torch.arange(1, subtree_end.shape[1], device=subtree_end.device)
         if ((own < within) & (following != within)).any():
             raise ValueError(
-                "What branches of a tree share would see all of them with is_causal=False: lay the sequences out one "
-                "by one (share_prefix=False)."
+                "With is_causal=False no sequences share a beginning: lay them out with share_prefix=False."
             )
-    if "flash" in implementation:
-        instead = 'load the model with attn_implementation="sdpa", "flex_attention" or "eager".'
-        raise ValueError(f"Branching token trees need a masked attention, which {implementation} is not: {instead}")
+    if "flash" in (name := model.config._attn_implementation):
+        raise ValueError(f'Token trees need a masked attention, which {name} is not: attn_implementation="sdpa".')
 
 
-def check_bidirectional(config: GPTConfig, attention_mask, subtree_end, classify_index, return_lm_loss: bool) -> None:
-    """Raise a `ValueError` for what a task head on a model that is not causal would get wrong."""
-    if config.is_causal:
+def check_task_inputs(model, attention_mask, subtree_end, classify_index, return_lm_loss, lm_weights) -> None:
+    """Raise a `ValueError` for what a task head would get wrong."""
+    if return_lm_loss and lm_weights is None and (subtree_end is not None or model.reads_words):
+        raise ValueError(
+            "The language-model loss of a token tree or of words needs lm_weights: give them (TokenTreeCollator does) "
+            "or pass return_lm_loss=False."
+        )
+    if model.config.is_causal:
         return
     if return_lm_loss:
         raise ValueError("A model with is_causal=False sees the tokens that it would predict: set lm_coef to 0.")
@@ -959,7 +883,7 @@ def check_bidirectional(config: GPTConfig, attention_mask, subtree_end, classify
         raise ValueError("A model with is_causal=False sees padding on the right: give attention_mask or subtree_end.")
 
 
-def token_positions(config, position_ids, tokens, attention_mask, subtree_end, past_key_values) -> torch.Tensor:
+def token_positions(config, tokens, attention_mask, position_ids, subtree_end, past_key_values) -> torch.Tensor:
     """
     Positions as given, or counted from the first token of each row that is not padding (of a tree, from its root).
     Those beyond the context are a `ValueError`, instead of an index error, where looking costs no synchronisation.
@@ -977,9 +901,8 @@ def token_positions(config, position_ids, tokens, attention_mask, subtree_end, p
         position_ids = (own + past).unsqueeze(0)  # (1, length)
     if needed <= config.n_positions and position_ids.device.type == "cpu" and not torch.compiler.is_compiling():
         needed = int(position_ids.max()) + 1 if position_ids.numel() else 0
-    if needed > config.n_positions:
-        limit = f"the context of {config.n_positions}: truncate it."
-        raise ValueError(f"A sequence of {needed} tokens is longer than {limit}")
+    if needed > (most := config.n_positions):
+        raise ValueError(f"A sequence of {needed} tokens is longer than the context of {most}: truncate it.")
     return position_ids
 
 
@@ -1016,15 +939,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
     """Sum of weighted cross-entropies; gradients are computed along with the loss, while a chunk's logits exist."""
 
     @staticmethod
-    def forward(ctx, hidden, rows, targets, weights, excluded, state_index, chunk_size, with_grad):
+    def forward(ctx, hidden, rows, targets, weights, excluded, state_index, with_grad):
         device, accumulate = hidden.device.type, torch.promote_types(hidden.dtype, torch.float32)
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         output, weights, total = rows.to(dtype), weights.to(accumulate), hidden.new_zeros((), dtype=accumulate)
         needed = [with_grad and needs_grad for needs_grad in ctx.needs_input_grad[:2]]
-        grad_hidden, grad_rows = torch.zeros_like(hidden) if needed[0] else None, None
-        if needed[1]:
-            grad_rows = torch.zeros_like(rows)
-        most = chunk_size or max(64, _CHUNK_ELEMENTS.get(device, 2**24) // len(rows))
+        grad_hidden = torch.zeros_like(hidden) if needed[0] else None
+        grad_rows = torch.zeros_like(rows) if needed[1] else None
+        most = max(64, _CHUNK_ELEMENTS.get(device, 2**24) // len(rows))
         if device == "cpu" and dtype.itemsize < rows.dtype.itemsize:
             most *= 4  # what a chunk adds to the gradient is converted, the whole matrix
         size = max(1, -(-len(hidden) // max(1, -(-len(hidden) // most))))  # of all chunks, nearly alike
@@ -1060,7 +982,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         # A large matrix: where the caller has put all factors into the weights, it is not read again.
         is_one = grad_output.device.type == "cpu" and grad_output.item() == 1
         grads = (grad if grad is None or is_one else grad * grad_output.to(grad.dtype) for grad in ctx.saved_tensors)
-        return *grads, *[None] * 6
+        return *grads, *[None] * 5
 
 
 @torch.compiler.disable
@@ -1071,12 +993,10 @@ def linear_cross_entropy(
     weights: torch.Tensor,
     excluded: Sequence[int] = (),
     state_index: torch.Tensor | None = None,
-    chunk_size: int | None = None,
 ) -> torch.Tensor:
     """
-    Weighted sum of the cross-entropies of `hidden @ rows.T`, computed chunk by chunk, without ever holding all logits.
-    Products follow autocast, the softmax is at least fp32. It is a graph break and has no second derivative.
-    (`torch.nn.functional.linear_cross_entropy` does this from torch 2.13 on.)
+    Weighted sum of the cross-entropies of `hidden @ rows.T`, computed chunk by chunk, without ever holding all logits
+    (torch's own from version 2.13 on). The softmax is at least fp32; a graph break, without second derivative.
 
     Args:
         hidden (`torch.Tensor` of shape `(states, width)`): states that predict.
@@ -1086,13 +1006,11 @@ def linear_cross_entropy(
         excluded (`Sequence[int]`, *optional*): rows left out of the softmax.
         state_index (`torch.Tensor` of shape `(targets,)`, *optional*): which state predicts each target, in ascending
             order; by default each its own.
-        chunk_size (`int`, *optional*): states of a chunk at most; by default a few million logits.
     """
     if state_index is None:
         state_index = torch.arange(len(hidden), device=hidden.device)
-    with_grad = torch.is_grad_enabled()
     return _LinearCrossEntropy.apply(
-        hidden, rows, targets, weights, list(excluded), state_index, chunk_size, with_grad
+        hidden, rows, targets, weights, list(excluded), state_index, torch.is_grad_enabled()
     )
 
 
@@ -1160,18 +1078,9 @@ for _auto_class, _reference in AUTO_MAP.items():
     if _reference.startswith("modeling_gpt."):
         globals()[_reference.removeprefix("modeling_gpt.")].register_for_auto_class(_auto_class)
 # Trainer and pipelines tell by these tables what a class is, of a causal language model that its labels are shifted.
-MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.setdefault(GPTConfig.model_type, GPTForCausalLM.__name__)
-MODEL_FOR_MASKED_LM_MAPPING_NAMES.setdefault(GPTConfig.model_type, GPTForMaskedLM.__name__)
-MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES.setdefault(GPTConfig.model_type, GPTForTokenClassification.__name__)
-
-__all__ = [
-    "GPTForCausalLM",
-    "GPTForMaskedLM",
-    "GPTForMultipleChoice",
-    "GPTForQuestionAnswering",
-    "GPTForSequenceClassification",
-    "GPTForTokenClassification",
-    "GPTModel",
-    "GPTPreTrainedModel",
-    "GPTTaskOutput",
-]
+for _head, _class in {
+    "CAUSAL_LM": GPTForCausalLM,
+    "MASKED_LM": GPTForMaskedLM,
+    "TOKEN_CLASSIFICATION": GPTForTokenClassification,
+}.items():
+    getattr(modeling_auto, f"MODEL_FOR_{_head}_MAPPING_NAMES").setdefault(GPTConfig.model_type, _class.__name__)

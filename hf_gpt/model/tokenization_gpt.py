@@ -14,9 +14,10 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
-from tokenizers import AddedToken, Encoding, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Encoding, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 try:
@@ -211,45 +212,37 @@ def align(text: str, words: str) -> list[tuple[int, int]]:
     Where the characters of a text's words, as `WordSplitter` shows them, come from: of each the start and the end of
     its origin in the text; the spaces between words have an empty one.
     """
-    visible, newlines, newline, base = [], [], None, 0
+    origins, base, after_newline = [], 0, False
     for before, after in fixed_lines(text):
         for character, (start, end) in zip(after, _origins(before, after), strict=True):
-            if character == "\n":
-                newline = (newline[0] if newline else base + start, base + end)
+            if character == "\n" and origins:
+                # One word for all newlines between two words, none for those before the first.
+                first = origins.pop()[0] if after_newline else base + start
+                origins.append((first, base + end))
+                after_newline = True
             elif not character.isspace():
-                if newline and visible:
-                    newlines.append(newline)
-                newline = None
-                shown = character.translate(PLAIN_CHARACTERS).lower()
-                visible.extend([(base + start, base + end)] * len(shown))
+                origins += [(base + start, base + end)] * len(character.translate(PLAIN_CHARACTERS).lower())
+                after_newline = False
         base += len(before)
-    visible, newlines, origins = iter(visible), iter(newlines), []
-    for character in words:
-        if character == " ":
-            origins.append((origins[-1][1],) * 2)  # never asked for: no piece begins or ends with a space
-        else:
-            origins.append(next(newlines if character == "\n" else visible))
-    return origins
+    found = iter(origins)
+    return [(0, 0) if character == " " else next(found) for character in words]
 
 
 def _origins(before: str, after: str) -> list[tuple[int, int]]:
+    """Where in a line each character of what ftfy makes of it comes from."""
     if uncurl_quotes(before) == after:
         return [(index, index + 1) for index in range(len(after))]
     # First whole words, then the characters of the words that differ: fast on long lines.
-    origins = []
-    words_before, words_after = (re.findall(r"\s*\S+|\s+$", side) for side in (before, after))
-    starts_before, starts_after = ([0, *itertools.accumulate(map(len, side))] for side in (words_before, words_after))
-    for tag, b_start, b_end, a_start, a_end in _differences(words_before, words_after):
-        start, end = starts_before[b_start], starts_before[b_end]
-        changed = after[starts_after[a_start] : starts_after[a_end]]
-        if tag == "equal":
-            origins.extend((index, index + 1) for index in range(start, end))
-            continue
-        for _, b_from, b_to, a_from, a_to in _differences(before[start:end], changed):
-            if b_to - b_from == a_to - a_from:
-                origins.extend((start + index, start + index + 1) for index in range(b_from, b_to))
+    old_words, new_words = (re.findall(r"\s*\S+|\s+$", side) for side in (before, after))
+    origins, base = [], 0
+    for _, old_start, old_end, new_start, new_end in _differences(old_words, new_words):
+        old, new = "".join(old_words[old_start:old_end]), "".join(new_words[new_start:new_end])
+        for _, start, end, first, last in [("", 0, len(old), 0, len(new))] if old == new else _differences(old, new):
+            if end - start == last - first:
+                origins += [(base + index, base + index + 1) for index in range(start, end)]
             else:
-                origins.extend([(start + b_from, start + b_to)] * (a_to - a_from))
+                origins += [(base + start, base + end)] * (last - first)
+        base += len(old)
     return origins
 
 
@@ -257,11 +250,10 @@ def _differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[str,
     if max(len(before), len(after)) <= _MOST_COMPARED:
         return difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     if len(before) == len(after):
-        pairs = enumerate(zip(before, after, strict=True))
-        return [("equal" if old == new else "replace", i, i + 1, i, i + 1) for i, (old, new) in pairs]
-    shorter = min(len(before), len(after))
-    same = next((i for i in range(shorter) if before[i] != after[i]), shorter)
-    return [("equal", 0, same, 0, same), ("replace", same, len(before), same, len(after))]
+        return [("", index, index + 1, index, index + 1) for index in range(len(before))]
+    changed = (index for index, (old, new) in enumerate(zip(before, after, strict=False)) if old != new)
+    same = next(changed, min(len(before), len(after)))
+    return [("", 0, same, 0, same), ("", same, len(before), same, len(after))]
 
 
 class LazyBatchEncoding(BatchEncoding):
@@ -310,11 +302,8 @@ def _with_masks_hidden(text: str, mask: str | None) -> tuple[str, str]:
     """A text with a made-up word, as long as the mask and split as words are, for each mask; that word, or none."""
     if mask is None or mask not in text:
         return text, ""
-    for letter in "qzxjvkwp":
-        made_up = letter * len(mask)
-        if made_up not in text.lower():
-            return text.replace(mask, made_up), made_up
-    raise ValueError(f"A text with {mask!r} holds every made-up word that could stand for it, such as {made_up!r}.")
+    made_up = next(word for letter in ascii_lowercase if (word := letter * len(mask)) not in text.lower())
+    return text.replace(mask, made_up), made_up
 
 
 def _map_strings(function: Callable[[str], str], texts: Any) -> Any:
@@ -335,30 +324,24 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     the mask of a masked language model: where there is a `mask_token`, it stands for itself.
 
     The index of `word_ids()` counts the release's words; with `is_split_into_words=True` each given word is treated as
-    a text of its own (so `don't` still becomes `do n't`; a word of white space with a newline is the newline token)
-    and the index counts the given words. Offsets point into the text as given (into the given word with
-    `is_split_into_words=True`), exactly so where ftfy leaves the text alone, and as well as `difflib` aligns the two
-    texts where it does not; the newline token spans from the first to the last newline of its white space.
+    a text of its own (a word of white space with a newline is the newline token) and the index counts these. Offsets
+    point into the text, or the word, as given; where ftfy changes it, as well as `difflib` aligns the two.
 
-    `tokenizer.json` holds the BPE, the special tokens and the template: loaded by the `tokenizers` library alone it
-    takes lower-cased words separated by single spaces.
-
-    A vocabulary of all 256 bytes without end marks is GPT-2's: `byte_level` is true then, text is split as GPT-2 does,
-    ids, offsets and decoding are those of transformers' `GPT2Tokenizer`, and the special tokens stand after its own.
-    `<|endoftext|>` is the `eos_token` and the `unk_token`. Of the words of `is_split_into_words=True` all but the
-    first get a space before them.
+    A vocabulary of all 256 bytes without end marks is GPT-2's: `byte_level` is true then, ids, offsets and decoding
+    are those of transformers' `GPT2Tokenizer`, and the special tokens stand after its own; `<|endoftext|>` is the
+    `eos_token` and the `unk_token`. `tokenizer.json`, loaded by the `tokenizers` library alone, takes lower-cased
+    words separated by single spaces.
 
     Args:
         task_template (`bool`, *optional*, defaults to `False`): whether `tokenizer(a)` gives `_start_ a _classify_`
             and `tokenizer(a, b)` gives `_start_ a _delimiter_ b _classify_` (section 3.3 of the paper). Otherwise no
             special tokens are added, as language models want it.
-        vocab (`dict[str, int]`, *optional*): the vocabulary.
-        merges (`list[tuple[str, str]]`, *optional*): the BPE merges, first learnt first.
+        vocab (`dict[str, int]`, *optional*), merges (`list[tuple[str, str]]`, *optional*): the vocabulary, and the BPE
+            merges, first learnt first.
         unk_token, pad_token, bos_token, sep_token, cls_token (`str`, *optional*): the special tokens.
         mask_token (`str`, *optional*): what hides a token, such as `<mask>`; by default there is none. It becomes the
             last row where the vocabulary does not have it.
-        words (`dict`, *optional*): the rules by which `WordSplitter` splits text, for a vocabulary that was learnt so
-            (`hf-gpt train_tokenizer --language de`), by default the English ones.
+        words (`dict`, *optional*): the rules by which `WordSplitter` splits text, by default the English ones.
         kwargs: those of `PreTrainedTokenizerFast`, such as `model_max_length` or `padding_side`.
 
     Raises:
@@ -389,10 +372,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         words: dict[str, Any] | None = None,
         **kwargs,
     ):
-        named = {"unk_token": unk_token, "pad_token": pad_token, "bos_token": bos_token}
-        named |= {"sep_token": sep_token, "cls_token": cls_token, "mask_token": mask_token}
-        if not isinstance(kwargs.get("model_max_length"), int | float | None):
-            raise ValueError(f"model_max_length must be a number, not {kwargs['model_max_length']!r}")
+        named = {"unk_token": unk_token, "bos_token": bos_token, "sep_token": sep_token, "cls_token": cls_token}
+        named["pad_token"] = pad_token
         # A setting of hf_gpt 0.1, which changes nothing any more.
         kwargs.pop("mode", None)
         backend, language = kwargs.pop("tokenizer_object", None), kwargs.pop("language", None)
@@ -404,10 +385,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         else:
             self._tokenizer = _read_backend(tokenizer_file, vocab_file, merges_file, str(unk_token))
         # Whether this is GPT-2's tokenizer, whose pieces are bytes.
-        self.byte_level = not self._tokenizer.model.end_of_word_suffix and _holds_bytes(
-            self._tokenizer.get_vocab(with_added_tokens=False)
-        )
-        self._rules = None
+        pieces, self._rules = self._tokenizer.get_vocab(with_added_tokens=False), None
+        self.byte_level = not self._tokenizer.model.end_of_word_suffix and _holds_bytes(pieces)
         if self.byte_level:
             named, kwargs = self._prepare_bytes(named, kwargs)
         else:
@@ -416,32 +395,20 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             self._tokenizer.normalizer = None
             self._tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="removed")
         # Before the base class adds them in an order of its own.
-        self._tokenizer.add_special_tokens(
-            [
-                token if isinstance(token, AddedToken) else AddedToken(token, normalized=False, special=True)
-                for token in map(named.get, ("unk_token", "bos_token", "sep_token", "cls_token", "pad_token"))
-                if token is not None
-            ]
-        )
-        self._task_template = bool(task_template)
-        kwargs["split_special_tokens"] = True
-        super().__init__(task_template=task_template, **named, **kwargs)
+        self._tokenizer.add_special_tokens([token for token in named.values() if token is not None])
+        self._task_template, kwargs["split_special_tokens"] = bool(task_template), True
+        super().__init__(task_template=task_template, mask_token=mask_token, **named, **kwargs)
         if self.mask_token is not None:
             self._let_texts_hold_the_mask()
         self.update_post_processor()
 
     def _prepare_bytes(self, named: dict[str, Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        # The settings of a stock tokenizer become ours. What it has been given for the tokens of tasks, often the end
-        # of text, is not what a model knows as these.
-        backend = self._tokenizer
-        vocabulary = backend.get_vocab()
+        # What a stock tokenizer has been given for the tokens of tasks, often the end of text, is not what a model
+        # knows as these.
+        backend, vocabulary = self._tokenizer, self._tokenizer.get_vocab()
         if "_start_" not in vocabulary:
-            named |= {
-                "bos_token": "_start_",
-                "sep_token": "_delimiter_",
-                "cls_token": "_classify_",
-                "pad_token": "<pad>",
-            }
+            named |= {"bos_token": "_start_", "sep_token": "_delimiter_", "cls_token": "_classify_"}
+            named["pad_token"] = "<pad>"
         end = END_OF_TEXT if END_OF_TEXT in vocabulary else None
         named["unk_token"] = named["unk_token"] if str(named["unk_token"]) in vocabulary else end
         found = backend.pre_tokenizer
@@ -449,7 +416,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         kwargs = {"eos_token": end, "add_prefix_space": prefix} | kwargs
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(kwargs["add_prefix_space"]))
         if end is not None:
-            backend.add_special_tokens([AddedToken(end, normalized=False, special=True)])
+            backend.add_special_tokens([end])
         return named, kwargs
 
     def _let_texts_hold_the_mask(self) -> None:
@@ -514,46 +481,22 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             self._add_eos_token = self.add_eos_token and self.eos_token is not None
             before, after = [self.bos_token] * self._add_bos_token, [self.eos_token] * self._add_eos_token
             between = [*after, *before]
-        self._special_ids = [self.convert_tokens_to_ids(tokens) for tokens in (before, between, after)]
         specials = dict.fromkeys([*before, *between, *after])
         self._tokenizer.post_processor = processors.TemplateProcessing(
             single=[*before, "$A:0", *after],
             pair=[*before, "$A:0", *between, "$B:1", *after],
             special_tokens=[(token, self.convert_tokens_to_ids(token)) for token in specials],
         )
-        steps = [
-            # Special tokens have no end mark of their own.
-            *(decoders.Replace(token, token + END_OF_WORD) for token in self.all_special_tokens),
-            decoders.BPEDecoder(suffix=END_OF_WORD),
-            decoders.Fuse(),
-            decoders.Replace(Regex(" ?\n ?"), "\n"),
-        ]
+        # Special tokens have no end mark of their own.
+        steps = [decoders.Replace(token, token + END_OF_WORD) for token in self.all_special_tokens]
+        steps += [decoders.BPEDecoder(suffix=END_OF_WORD), decoders.Fuse(), decoders.Replace(Regex(" ?\n ?"), "\n")]
         self._tokenizer.decoder = decoders.ByteLevel() if self.byte_level else decoders.Sequence(steps)
-
-    def build_inputs_with_special_tokens(
-        self, token_ids_0: list[int], token_ids_1: list[int] | None = None
-    ) -> list[int]:
-        """The ids of one or two sequences with the template's tokens, or by `add_bos_token` and `add_eos_token`."""
-        before, between, after = self._special_ids
-        second = [] if token_ids_1 is None else [*between, *token_ids_1]
-        return [*before, *token_ids_0, *second, *after]
-
-    def get_special_tokens_mask(
-        self, token_ids_0: list[int], token_ids_1: list[int] | None = None, already_has_special_tokens: bool = False
-    ) -> list[int]:
-        """As in transformers: 1 for a special token, 0 for others."""
-        if already_has_special_tokens:
-            return super().get_special_tokens_mask(token_ids_0, token_ids_1, already_has_special_tokens=True)
-        placeholders = [None if ids is None else [None] * len(ids) for ids in (token_ids_0, token_ids_1)]
-        return [int(index is not None) for index in self.build_inputs_with_special_tokens(*placeholders)]
 
     def _encode_plus(
         self, text, text_pair=None, return_tensors=None, is_split_into_words=False, **kwargs
     ) -> BatchEncoding:
-        # By the library's encodings of the words, whose positions are moved to those in what was given.
         kwargs["split_special_tokens"] = True
-        if isinstance(text, (list, tuple)) and not text:
-            # The base class looks for a first text.
+        if isinstance(text, (list, tuple)) and not text:  # the base class looks for a first text
             return BatchEncoding({name: [] for name in self.model_input_names}, tensor_type=return_tensors)
         batched = isinstance(text, (list, tuple)) and (not is_split_into_words or isinstance(text[0], (list, tuple)))
         alone = not batched and isinstance(text, str) != is_split_into_words
@@ -618,16 +561,6 @@ class GPTTokenizer(PreTrainedTokenizerFast):
                 offsets.append((found[start][0], found[end - 1][1]))
         return offsets
 
-    def add_tokens(self, new_tokens, special_tokens: bool = False) -> int:
-        """As any tokenizer's, but a `ValueError` for what no text holds once it is split into lower-cased words."""
-        tokens = list(new_tokens) if isinstance(new_tokens, (list, tuple)) else [new_tokens] * bool(new_tokens)
-        for token in () if special_tokens or self.byte_level else tokens:
-            if not getattr(token, "special", False) and str(token) not in (words := self.split_words(str(token))):
-                raise ValueError(
-                    f"{str(token)!r} would never be found, text becomes lower-cased words: add {words!r} instead."
-                )
-        return super().add_tokens(tokens, special_tokens=special_tokens)
-
     def _save_pretrained(self, save_directory, *args, **kwargs) -> tuple[str, ...]:
         # The backend keeps those of the last call, which are no part of the tokenizer.
         self._tokenizer.no_truncation()
@@ -665,21 +598,15 @@ def _read_rules(path: str | None, language: str | None) -> str:
 def _read_backend(tokenizer_file, vocab_file, merges_file, unk_token: str) -> Tokenizer:
     """The backend in `tokenizer.json`, or in a stock model's two files; a `ValueError` names what is damaged."""
     if tokenizer_file is None and None in (vocab_file, merges_file):
-        raise ValueError(
-            "GPTTokenizer needs a vocabulary: GPTTokenizer.from_pretrained(directory) loads a saved tokenizer, "
-            "hf_gpt.conversion.tokenizers.release_tokenizer(directory) the release's files"
-        )
+        raise ValueError("GPTTokenizer needs a vocabulary: GPTTokenizer.from_pretrained(directory) loads a saved one")
     if tokenizer_file is None:
         return _new_backend(*models.BPE.read_file(str(vocab_file), str(merges_file)), unk_token)
     try:
-        backend = Tokenizer.from_file(str(tokenizer_file))
+        return Tokenizer.from_file(str(tokenizer_file))
+    except (KeyboardInterrupt, SystemExit):
+        raise
     except BaseException as error:  # the library has no other kind than Exception, and panics, which are none
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise
         raise ValueError(f"{tokenizer_file}: no tokenizer of the tokenizers library ({error})") from error
-    if not isinstance(backend.model, models.BPE):
-        raise ValueError(f"{tokenizer_file}: expected a BPE, found {type(backend.model).__name__}")
-    return backend
 
 
 def _new_backend(vocab: dict[str, int], merges: list[tuple[str, str]], unk_token: str) -> Tokenizer:
@@ -689,9 +616,8 @@ def _new_backend(vocab: dict[str, int], merges: list[tuple[str, str]], unk_token
 
 
 def _holds_bytes(vocabulary: dict[str, int]) -> bool:
-    return vocabulary.keys() >= set(pre_tokenizers.ByteLevel.alphabet()) and not any(
-        token.endswith(END_OF_WORD) for token in vocabulary
-    )
+    marked = any(token.endswith(END_OF_WORD) for token in vocabulary)
+    return not marked and vocabulary.keys() >= set(pre_tokenizers.ByteLevel.alphabet())
 
 
 def _sequences_of(text: Any, text_pair: Any, is_split_into_words: bool) -> Sequence[str | Sequence[str]]:
