@@ -77,7 +77,6 @@ VOLATILE = {
     "transformers.initialization": "how a new model's weights are drawn without touching loaded ones",
     "transformers.masking_utils": "create_causal_mask with our own and_mask_function",
     "transformers.modeling_layers": "gradient checkpointing of blocks",
-    "transformers.models.auto.modeling_auto": "names of language models' classes",
     "transformers.models.auto.tokenization_auto": "a tokenizer's settings before the tokenizer is loaded",
     "transformers.utils.generic": "merge_with_config_defaults: arguments of forward with the configuration's defaults",
     "transformers.utils.output_capturing": "hidden states and attentions, recorded as by transformers' own models",

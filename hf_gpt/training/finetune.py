@@ -50,7 +50,7 @@ from ..tasks.report import (
     write_submission,
 )
 from ..trees.collators import IGNORED_LABEL, TokenTreeCollator
-from ..trees.mixture import MultiTaskCollator, MultiTaskRows
+from ..trees.mixture import MultiTaskRows
 from ..trees.transforms import InputTransform
 from .arguments import (
     DataArguments,
@@ -242,7 +242,7 @@ def make_trainer(
             model=model,
             train_dataset=MultiTaskRows({part.spec.name: part.rows["train"] for part in parts}),
             eval_dataset={part.spec.name: part.rows["validation"] for part in parts},
-            data_collator=MultiTaskCollator(tokenizer.pad_token_id, model.config.is_causal),
+            data_collator=TokenTreeCollator(tokenizer.pad_token_id, model.config.is_causal),
             specs={part.spec.name: part.spec for part in parts},
             rows_cap=data.task_rows_cap,
             **more,

@@ -1,5 +1,6 @@
-"""Rows of token ids -> padded tensors; and which rows stand in a batch together."""
+"""Rows of token ids become padded tensors; which rows are in a batch together."""
 
+import itertools
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,37 +15,36 @@ from .token_tree import TokenTree
 
 # The label that no loss reads.
 IGNORED_LABEL = -100
+# Rows are sorted by length within so many batches: the more, the less padding and the less chance.
+_BATCHES_PER_POOL = 50
 
 
 @dataclass
 class TokenTreeCollator:
     """
-    Pads token trees to the longest of a batch.
-
-    A padding token is a root of its own: it sees itself and nothing sees it. Where every tree of a batch is a plain
-    sequence, `subtree_end` and `parent_index` are left out: causal attention hides the padding on the right, so that
-    the backend's causal fast path can be used. Of a model that is not causal (`is_causal`, see `GPTConfig`), padding
-    would be seen, and `subtree_end` is always there.
+    Pads token trees to the longest of a batch. A padding token is a root of its own: it sees itself and nothing sees
+    it. Where every tree is a plain sequence and the model causal, `subtree_end` and `parent_index` are left out, as
+    causal attention hides the padding on the right: the backend's causal fast path can be used.
     """
 
     pad_token_id: int
     is_causal: bool = True
 
-    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """
         The batch of rows with the fields of a `TokenTree` and, optionally, a `label` (a number, or a list of numbers,
-        one for each label of a multi-label task or for each word); other columns are left alone.
+        one for each label of a multi-label task or for each word) and a `task`, which all share.
 
         Returns:
-            `dict[str, torch.Tensor]`: `input_ids`, `position_ids`, `lm_weights` and, where a tree branches,
-            `subtree_end` and `parent_index`, all `(batch, length)`; `classify_index` `(batch, paths)`, -1 where a
-            row has fewer paths than others; `labels`.
+            `dict`: tensors `input_ids`, `position_ids`, `lm_weights` and, where a tree branches, `subtree_end` and
+            `parent_index`, all `(batch, length)`; `classify_index` `(batch, paths)`, -1 where a row has fewer paths
+            than others; `labels`; `task` (`str`).
         """
         trees = [TokenTree.from_row(feature) for feature in features]
         batch = collate_trees(trees, self.pad_token_id, self.is_causal)
         if "label" in features[0]:
             batch["labels"] = collate_labels([feature["label"] for feature in features])
-        return batch
+        return batch | ({"task": features[0]["task"]} if "task" in features[0] else {})
 
 
 def collate_labels(labels: Sequence[float] | Sequence[Sequence[float]]) -> torch.Tensor:
@@ -64,13 +64,13 @@ def collate_trees(trees: Sequence[TokenTree], pad_token_id: int, is_causal: bool
         "lm_weights": _padded([tree.lm_weights for tree in trees], length, 0.0),
         "classify_index": _padded([tree.path_ends for tree in trees], paths, -1),
     }
-    own = torch.arange(length)
     if is_causal and all(tree.is_chain for tree in trees):
         # Padding counts on: transformers would take a position of 0 for the start of a packed sequence.
-        batch["position_ids"] = own.repeat(len(trees), 1)
+        batch["position_ids"] = torch.arange(length).repeat(len(trees), 1)
     else:
-        batch["subtree_end"] = torch.stack([_filled(tree.subtree_end, own + 1) for tree in trees])
-        batch["parent_index"] = torch.stack([_filled(tree.parent_index, own) for tree in trees])
+        ends = [[*tree.subtree_end, *range(len(tree) + 1, length + 1)] for tree in trees]
+        parents = [[*tree.parent_index, *range(len(tree), length)] for tree in trees]
+        batch |= {"subtree_end": torch.tensor(ends), "parent_index": torch.tensor(parents)}
     return batch
 
 
@@ -78,58 +78,40 @@ def _padded(rows: Sequence[Sequence[float]], length: int, value: float) -> torch
     return torch.tensor([[*row, *[value] * (length - len(row))] for row in rows])
 
 
-def _filled(row: Sequence[int], defaults: torch.Tensor) -> torch.Tensor:
-    filled = defaults.clone()
-    filled[: len(row)] = torch.tensor(row)
-    return filled
-
-
-@dataclass
 class PackedRowCollator:
     """
-    Tensors of packed language-model rows of one length (see `hf_gpt.training.packing.pack_documents`).
-
-    Every token but the first of a document piece is predicted from the one before it, with weight 1; of rows with
-    `labels` (see `MaskedRows`) what these say, at its own place.
+    Tensors of packed language-model rows of one length (see `hf_gpt.training.packing.pack_documents`): every token but
+    the first of a document piece is predicted from the one before it; of rows with `labels` (see `MaskedRows`) these.
     """
 
     def __call__(self, features: Sequence[dict[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
         """
-        Rows with `input_ids` and `starts`, the indices where pieces begin, and `labels` or none, as `input_ids`,
-        `labels` (else -100 where a piece begins), `position_ids`, `lm_weights` and, where a row holds several pieces,
-        `subtree_end`, all `(batch, length)`.
+        Rows with `input_ids` and `starts`, the indices where pieces begin, as `input_ids`, `labels` (-100 where a
+        piece begins), `position_ids`, `lm_weights` and, of several pieces, `subtree_end`, all `(batch, length)`.
         """
         input_ids = torch.tensor([feature["input_ids"] for feature in features])
-        length = input_ids.shape[1]
         is_start = torch.zeros_like(input_ids, dtype=torch.bool)
         position_ids, subtree_end = torch.empty_like(input_ids), torch.empty_like(input_ids)
         for row, feature in enumerate(features):
             starts = list(feature["starts"])
             is_start[row, starts] = True
-            for start, stop in zip(starts, [*starts[1:], length], strict=True):
+            for start, stop in itertools.pairwise([*starts, input_ids.shape[1]]):
                 position_ids[row, start:stop] = torch.arange(stop - start)
                 subtree_end[row, start:stop] = stop
-        batch = {
-            "input_ids": input_ids,
-            "position_ids": position_ids,
-            "labels": input_ids.masked_fill(is_start, -100),
-            "lm_weights": (~is_start).float(),
-        }
+        labels = input_ids.masked_fill(is_start, IGNORED_LABEL)
         if "labels" in features[0]:
-            batch["labels"] = torch.tensor([feature["labels"] for feature in features])
-            batch["lm_weights"] = batch["labels"].ne(IGNORED_LABEL).float()
-        if is_start[:, 1:].any():
-            batch["subtree_end"] = subtree_end
-        return batch
+            labels = torch.tensor([feature["labels"] for feature in features])
+        batch = {"input_ids": input_ids, "position_ids": position_ids, "labels": labels}
+        batch["lm_weights"] = labels.ne(IGNORED_LABEL).float()
+        return batch | ({"subtree_end": subtree_end} if is_start[:, 1:].any() else {})
 
 
+@dataclass(eq=False)
 class MaskedRows(torch.utils.data.Dataset):
     """
     Packed rows of which a share of the tokens is to be guessed (Devlin et al., 2019, section 3.1): whole words, as
-    many tokens of every row, of which 80% become the mask, 10% another token, and 10% stay.
-
-    Which ones follows from seed, epoch and row: they change from epoch to epoch (as in RoBERTa), are the same for any
-    number of processes and after a resumption, and those of a data set whose epoch nobody sets never change.
+    many tokens of every row, of which 80% become the mask, 10% another token, and 10% stay. Which ones follows from
+    seed, epoch and row, for any number of processes and after a resumption, and changes from epoch to epoch.
 
     Args:
         rows (`datasets.Dataset`): with `input_ids` and `starts`.
@@ -139,20 +121,18 @@ class MaskedRows(torch.utils.data.Dataset):
         mask_token_id (`int`), share (`float`), seed (`int`): the mask, the share of the tokens, and of the choice.
     """
 
-    def __init__(
-        self,
-        rows: Any,
-        ends_word: np.ndarray,
-        random_ids: np.ndarray,
-        mask_token_id: int,
-        share: float = 0.15,
-        seed: int = 0,
-        starts_word: np.ndarray | None = None,
-    ):
-        self.rows, self.ends_word, self.random_ids = rows, ends_word, random_ids
-        self.starts_word = np.zeros_like(ends_word) if starts_word is None else starts_word
-        self.mask_token_id, self.share, self.seed = mask_token_id, share, seed
-        self.epoch = 0
+    rows: Any
+    ends_word: np.ndarray
+    random_ids: np.ndarray
+    mask_token_id: int
+    share: float = 0.15
+    seed: int = 0
+    starts_word: np.ndarray | None = None
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        if self.starts_word is None:
+            self.starts_word = np.zeros_like(self.ends_word)
 
     @classmethod
     def of(cls, rows: Any, tokenizer: GPTTokenizer, **settings: Any) -> "MaskedRows":
@@ -185,10 +165,10 @@ class MaskedRows(torch.utils.data.Dataset):
         chosen = self._chosen(ids, row["starts"], random)
         labels = np.full_like(ids, IGNORED_LABEL)
         labels[chosen] = ids[chosen]
-        fate = random.random(len(chosen))
+        kind = random.random(len(chosen))
         ids = ids.copy()
-        ids[chosen[fate < 0.8]] = self.mask_token_id
-        others = chosen[fate >= 0.9]
+        ids[chosen[kind < 0.8]] = self.mask_token_id
+        others = chosen[kind >= 0.9]
         ids[others] = random.choice(self.random_ids, len(others))
         return {"input_ids": ids.tolist(), "starts": row["starts"], "labels": labels.tolist()}
 
@@ -216,11 +196,9 @@ def _parts_words(character: str) -> bool:
 
 class PaddedDataset(torch.utils.data.Dataset):
     """
-    Rows of token trees with a `label`, followed by as many filler rows as make their number a multiple of `unit`.
-
-    A filler is one root with the label -100 and no language-model weight: it adds nothing to any loss and to no
-    count. With `unit` the rows of all ranks in a step, every rank gets as many batches as the others, and no row
-    twice, as accelerate would otherwise have it.
+    Rows of token trees with a `label`, followed by as many filler rows as make their number a multiple of `unit`: with
+    the rows of all ranks in a step, every rank gets as many batches as the others, and no row twice. A filler is one
+    root with the label -100 and no language-model weight: it adds nothing to any loss and to no count.
     """
 
     def __init__(self, rows: Any, unit: int):
@@ -245,33 +223,20 @@ class PaddedDataset(torch.utils.data.Dataset):
 
 class LengthGroupedSampler(Sampler[int]):
     """
-    A random order in which the rows of a global batch have nearly the same length, so that padding is rare. Filler
-    rows (see `PaddedDataset`) come last.
-
-    Rows are shuffled, cut into pools of many batches, sorted by length within a pool, cut into batches, and the
-    batches are shuffled. The order follows from seed and epoch alone (that of transformers' own sampler of this name
-    does not), and batches are those of all ranks and accumulation steps together: it is the same for one process and
-    several, and after a resumption.
+    A random order in which the rows of a global batch have nearly the same length, so that padding is rare: rows are
+    shuffled, split into pools of many batches, sorted by length within a pool, split into batches, and the batches are
+    shuffled. Filler rows (see `PaddedDataset`) come last. The order follows from seed and epoch alone (unlike that of
+    transformers' sampler of this name), for any number of processes and after a resumption.
 
     Args:
         lengths (`Sequence[int]`): length of each row; all the same for an order that is random throughout.
         batch_size (`int`): rows of a global batch.
-        seed (`int`, *optional*, defaults to 0): of the order.
-        batches_per_pool (`int`, *optional*, defaults to 50): the larger, the less padding and the less chance.
-        fillers (`int`, *optional*, defaults to 0): rows beyond `lengths`.
+        seed, fillers (`int`, *optional*, default to 0): of the order; and rows beyond `lengths`.
     """
 
-    def __init__(
-        self, lengths: Sequence[int], batch_size: int, seed: int = 0, batches_per_pool: int = 50, fillers: int = 0
-    ):
-        if batch_size < 1 or batches_per_pool < 1:
-            raise ValueError(f"batch_size and batches_per_pool must be at least 1: {batch_size}, {batches_per_pool}.")
-        self.lengths = np.asarray(lengths)
-        self.batch_size = batch_size
-        self.seed = seed
-        self.pool_size = batch_size * batches_per_pool
-        self.fillers = fillers
-        self.epoch = 0
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int = 0, fillers: int = 0):
+        self.lengths, self.batch_size = np.asarray(lengths), batch_size
+        self.seed, self.fillers, self.epoch = seed, fillers, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of an epoch (accelerate's data loaders call this)."""
@@ -283,10 +248,11 @@ class LengthGroupedSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         random = np.random.default_rng([self.seed, self.epoch])
         order = random.permutation(len(self.lengths))
-        for start in range(0, len(order), self.pool_size):
-            pool = order[start : start + self.pool_size]
-            order[start : start + self.pool_size] = pool[np.argsort(self.lengths[pool], kind="stable")]
-        # Only the last batch may be incomplete: the loader cuts the flat order into batches again.
+        size = self.batch_size * _BATCHES_PER_POOL
+        for start in range(0, len(order), size):
+            pool = order[start : start + size]
+            order[start : start + size] = pool[np.argsort(self.lengths[pool], kind="stable")]
+        # Only the last batch may be incomplete: the loader makes batches of the flat order again.
         full, rest = np.split(order, [len(order) // self.batch_size * self.batch_size])
         yield from random.permutation(full.reshape(-1, self.batch_size)).ravel().tolist()
         yield from rest.tolist()
@@ -294,15 +260,10 @@ class LengthGroupedSampler(Sampler[int]):
 
 
 def length_sorted_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:
-    """
-    Rows of like length, the longest first, at most `tokens_per_batch` tokens with padding or else one row.
-
-    Rows without tokens are left out.
-    """
+    """Rows of similar length, the longest first, of `tokens_per_batch` tokens with padding or one row; none empty."""
     order = np.argsort(-lengths, kind="stable")
     order = order[lengths[order] > 0]
-    start = 0
-    while start < len(order):
-        count = max(1, tokens_per_batch // int(lengths[order[start]]))
-        yield order[start : start + count]
-        start += count
+    while len(order):
+        count = max(1, tokens_per_batch // int(lengths[order[0]]))
+        yield order[:count]
+        order = order[count:]

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch.utils.data import Sampler
 
-from .collators import LengthGroupedSampler, PaddedDataset, TokenTreeCollator
+from .collators import LengthGroupedSampler, PaddedDataset
 
 # Besides seed and epoch, what a random order is for; the one of a task's rows (`LengthGroupedSampler`) has none.
 _ORDER_OF_TASKS, _ROWS_OF_EPOCH = 1, 2
@@ -20,8 +20,8 @@ def _starts(counts: Sequence[int]) -> np.ndarray:
 
 class MultiTaskRows(torch.utils.data.Dataset):
     """
-    The encoded rows of several tasks, by task, behind each other, each task's followed by one filler row (see
-    `PaddedDataset`), which batches may repeat. Every row also has a `task`.
+    The encoded rows of several tasks one after the other, each task's followed by one filler row, which batches may
+    repeat (see `PaddedDataset`). Every row also has a `task`.
     """
 
     def __init__(self, rows: Mapping[str, Any]):
@@ -50,25 +50,21 @@ class MultiTaskRows(torch.utils.data.Dataset):
 class MultiTaskSampler(Sampler[int]):
     """
     A random order of the global batches of all tasks, in proportion to their rows (Liu et al., 2019, algorithm 1):
-    every row of every task comes once an epoch.
-
-    The batches of one task are those of `LengthGroupedSampler` in their order, the incomplete one filled up with
-    filler rows.
+    every row of every task comes once an epoch. The batches of one task are those of `LengthGroupedSampler` in their
+    order, the incomplete one with filler rows.
 
     Args:
         lengths (`Sequence[np.ndarray]`): length of each row, by task in the order of `MultiTaskRows`.
         batch_size, seed (`int`): see `LengthGroupedSampler`.
-        rows_cap (`int`, *optional*): so many rows of a task an epoch at most; the next epochs go on with others.
+        rows_cap (`int`, *optional*): so many rows of a task an epoch at most; the next epochs have others.
     """
 
     def __init__(self, lengths: Sequence[np.ndarray], batch_size: int, seed: int = 0, rows_cap: int | None = None):
-        if batch_size < 1 or (rows_cap is not None and rows_cap < 1):
-            raise ValueError(f"batch_size and rows_cap must be at least 1: {batch_size}, {rows_cap}.")
+        if rows_cap is not None and rows_cap < 1:
+            raise ValueError(f"rows_cap must be at least 1, not {rows_cap}.")
         self.lengths = [np.asarray(values) for values in lengths]
-        self.batch_size = batch_size
-        self.seed = seed
-        self.rows_cap = rows_cap
-        self.epoch = 0
+        self.batch_size, self.rows_cap = batch_size, rows_cap
+        self.seed, self.epoch = seed, 0
         self._starts = _starts([len(values) for values in self.lengths])
 
     def set_epoch(self, epoch: int) -> None:
@@ -101,20 +97,9 @@ class MultiTaskSampler(Sampler[int]):
         return indices[np.fromiter(order, dtype=np.int64)].reshape(-1, self.batch_size)
 
     def _rows_of_epoch(self, count: int) -> np.ndarray:
-        """The rows of a task that this epoch reads: all of them, or the next part of a random order of them."""
+        # All of them, or the next part of a random order of them.
         if self.rows_cap is None or self.rows_cap >= count:
             return np.arange(count)
         passes, part = divmod(self.epoch, count // self.rows_cap)
         order = np.random.default_rng([self.seed, passes, _ROWS_OF_EPOCH]).permutation(count)
         return np.sort(order[part * self.rows_cap :][: self.rows_cap])
-
-
-class MultiTaskCollator(TokenTreeCollator):
-    """`TokenTreeCollator` whose batches also say their `task`, where the rows do."""
-
-    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """See `TokenTreeCollator`; the rows are of one task."""
-        batch: dict[str, Any] = super().__call__(features)
-        if "task" in features[0]:
-            batch["task"] = features[0]["task"]
-        return batch

@@ -45,14 +45,14 @@ class TokenTree:
         Lay out sequences in one row.
 
         The language-model weight of a token is the sum, over the sequences that go through it, of
-        `1 / (sequences * (len(sequence) - 1))`, so that the weighted losses of a row add up to the mean over
-        sequences of the mean over their predicted tokens (what the release computes).
+        `1 / (sequences * (len(sequence) - 1))`: the weighted losses of a row add up to the mean over sequences of the
+        mean over their predicted tokens, as in the release.
 
         Args:
-            paths (`Sequence[Sequence[int]]`): token ids of each sequence. Empty sequences keep their place in
-                `path_ends` (as -1) and count for nothing else.
-            share_limit (`int`, *optional*): how many leading tokens sequences may share; by default as many as
-                they have in common. 0 puts the sequences one after the other.
+            paths (`Sequence[Sequence[int]]`): token ids of each sequence; an empty one only has its place in
+                `path_ends` (-1).
+            share_limit (`int`, *optional*): how many leading tokens sequences may share; by default as many as they
+                have in common. 0 puts the sequences one after the other.
         """
         present = [number for number, path in enumerate(paths) if len(path)]
         steps = [1 / (len(present) * (len(path) - 1)) if len(path) > 1 else 0.0 for path in paths]
@@ -97,11 +97,8 @@ class TokenTree:
 
     def path(self, number: int) -> tuple[int, ...]:
         """Row indices of the tokens of a sequence, from its root to its end."""
-        index = self.path_ends[number]
-        if index < 0:
-            return ()
-        indices = [index]
-        while self.parent_index[index] != index:
-            index = self.parent_index[index]
+        index, indices = self.path_ends[number], []
+        while index >= 0:
             indices.append(index)
+            index = -1 if self.parent_index[index] == index else self.parent_index[index]
         return tuple(reversed(indices))

@@ -1,13 +1,11 @@
 """One row of a task -> the token tree that the model reads (Radford et al., 2018, figure 1).
 
-    classification     _start_ text _classify_
-    entailment         _start_ premise _delimiter_ hypothesis _classify_
-    similarity         both orders of entailment's sequence
-    multiple choice    _start_ context question _delimiter_ choice _classify_, one sequence per choice
-    tagging            classification's sequence, in overlapping windows where it is too long
-    question answering _start_ question _delimiter_ passage _classify_, the passage in overlapping windows
-
-All functions are pure and work on token ids.
+classification     _start_ text _classify_
+entailment         _start_ premise _delimiter_ hypothesis _classify_
+similarity         both orders of entailment's sequence
+multiple choice    _start_ context question _delimiter_ choice _classify_, one sequence per choice
+tagging            classification's sequence, in overlapping windows where it is too long
+question answering _start_ question _delimiter_ passage _classify_, the passage in overlapping windows
 """
 
 import itertools
@@ -34,12 +32,11 @@ def fit_half(first: Ids, seconds: Sequence[Ids], tail: Ids, max_length: int) -> 
     The release's rule: either side of the delimiter gets `max_length // 2 - 2` tokens, and loses its end beyond that.
 
     Args:
-        first, seconds (`Sequence[int]`, and such sequences): text before the delimiter, and one or several behind it.
+        first, seconds (`Sequence[int]`, and such sequences): text before the delimiter, and one or several after it.
         tail (`Sequence[int]`): end of the first side that stays whole as long as it fits (the question of an item).
         max_length (`int`): tokens of a sequence with its three special tokens.
 
-    Returns:
-        The first side with its tail, and the second sides.
+    Returns: the first side with its tail, and the second sides.
     """
     half = max_length // 2 - 2
     tail = list(tail[:half])
@@ -50,9 +47,8 @@ def fit_longest_first(
     first: Ids, seconds: Sequence[Ids], tail: Ids, max_length: int
 ) -> tuple[list[int], list[list[int]]]:
     """
-    Cut only what does not fit, from the end of the longer side; see `fit_half` for arguments and result.
-
-    The first side is the same for all choices: it leaves space for the longest of them, up to half the sequence.
+    Truncates only what does not fit, from the end of the longer side; see `fit_half` for arguments and result. The
+    first side is the same for all choices: it leaves space for the longest of them, up to half the sequence.
     """
     space = max_length - 3
     longest = max(len(second) for second in seconds)
@@ -98,10 +94,7 @@ def question_answering_paths(
 ) -> list[list[int]]:
     """
     Windows of a passage (`row["passage"]`) behind the question (`row["question"]`), which gets half a sequence at most
-    and loses its end beyond that.
-
-    The question comes first because GPT reads from left to right: a token of the passage is scored as the beginning
-    or end of an answer by what stands before it, and that must tell what was asked.
+    and comes first because GPT reads from left to right: a token of the passage is scored by what stands before it.
     """
     question = row["question"][: max_length // 2 - 2]
     return _windows([special.start, *question, special.delimiter], row["passage"], special, max_length)
@@ -115,10 +108,7 @@ def _windows(before: Ids, tokens: Ids, special: SpecialIds, max_length: int) -> 
 
 
 def _places(tree: TokenTree, before: int) -> list[int]:
-    """
-    Where in a row of windows, each behind so many tokens, the tokens of the text are read: in the first window that
-    holds them, which has the most text before them.
-    """
+    """Where in a row of windows, each behind `before` tokens, a text's tokens are read: in the first with them."""
     windows = [tree.path(number)[before:-1] for number in range(len(tree.path_ends))]
     step, places = len(windows[0]) // 2, []
     for number, window in enumerate(windows):
@@ -163,18 +153,20 @@ class InputTransform:
     share_prefix: bool = True
 
     def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise ValueError(f"Unknown task family {self.family!r}; choose one of {', '.join(FAMILIES)}.")
-        if self.rule not in TRUNCATION_RULES:
-            raise ValueError(f"Unknown truncation rule {self.rule!r}; choose one of {', '.join(TRUNCATION_RULES)}.")
+        for kind, name, known in (
+            ("task family", self.family, FAMILIES),
+            ("truncation rule", self.rule, TRUNCATION_RULES),
+        ):
+            if name not in known:
+                raise ValueError(f"Unknown {kind} {name!r}; choose one of {', '.join(known)}.")
         if self.max_length < 8:
             raise ValueError(f"max_length is {self.max_length}; a pair with its special tokens needs at least 8.")
 
     def __call__(self, row: Mapping[str, Ids]) -> TokenTree:
         """
         The tree of a row's token ids, by text column, without special tokens. Its path ends are the `_classify_`
-        tokens; in tagging they are the last tokens of the words, and the language-model weights add up to the number
-        of words; in question answering they are the tokens of the passage.
+        tokens, in tagging the last tokens of the words, of which the language-model weights add up to the number, and
+        in question answering the tokens of the passage.
         """
         return self.fit(row)[0]
 
@@ -192,9 +184,9 @@ class InputTransform:
             before = paths[0].index(self.special.delimiter) + 1
             tree = TokenTree.from_paths(paths, share_limit=before if self.share_prefix else 0)
             return replace(tree, path_ends=tuple(_places(tree, before))), len(row["question"]) + 2 - before
-        return TokenTree.from_paths(paths, share_limit=None if self.share_prefix else 0), self._cut_tokens(row, paths)
+        return TokenTree.from_paths(paths, share_limit=None if self.share_prefix else 0), self._truncated(row, paths)
 
-    def _cut_tokens(self, row: Mapping[str, Ids], paths: Sequence[Ids]) -> int:
+    def _truncated(self, row: Mapping[str, Ids], paths: Sequence[Ids]) -> int:
         if self.family == "classification":
             return len(row["text"]) + 2 - len(paths[0])
         if self.family == "multiple-choice":

@@ -15,7 +15,7 @@ from datasets import Dataset
 from datasets.fingerprint import Hasher
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import Tokenizer
 from transformers import AutoTokenizer, TextIteratorStreamer, TextStreamer, pipeline
 
 from hf_gpt.conversion.tokenizers import release_tokenizer
@@ -113,12 +113,8 @@ class TestEncoding:
         tokenizer.task_template = template
         first, second = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("the cat", "sat"))
         single, pair = tokenizer("the cat")["input_ids"], tokenizer("the cat", "sat")["input_ids"]
-        assert tokenizer.build_inputs_with_special_tokens(first) == single
-        assert tokenizer.build_inputs_with_special_tokens(first, second) == pair
         assert tokenizer.num_special_tokens_to_add() == len(single) - len(first)
         assert tokenizer.num_special_tokens_to_add(pair=True) == len(pair) - len(first) - len(second)
-        mask = tokenizer.get_special_tokens_mask(first, second)
-        assert mask == tokenizer.get_special_tokens_mask(pair, already_has_special_tokens=True)
 
     def test_padding_and_truncation(self, task_tokenizer):
         batch = task_tokenizer(["the cat sat", "dog"], padding=True, return_tensors="pt")
@@ -274,18 +270,6 @@ class TestSaving:
         assert "catdog" in loaded("a catdog").tokens()
         assert len(loaded) == len(tokenizer)
 
-    @pytest.mark.parametrize(
-        ("token", "words"), [("CatDog", "catdog"), ("cat-dog", "cat - dog"), ("<cat>", "< cat >")]
-    )
-    def test_added_tokens_that_would_never_be_found(self, tokenizer, token, words):
-        size = len(tokenizer)
-        for tokens in (token, ["catdog", AddedToken(token)]):
-            with pytest.raises(ValueError, match=f"'{token}' would never be found.*add '{words}' instead"):
-                tokenizer.add_tokens(tokens)
-        assert len(tokenizer) == size
-        tokenizer.add_tokens([words])
-        assert tokenizer(f"a {token}").tokens()[1:] == [words]
-
     def test_added_special_tokens_are_taken_by_id(self, tokenizer):
         tokenizer.add_special_tokens({"additional_special_tokens": ["<CAT>"]})
         assert tokenizer.convert_tokens_to_ids("<CAT>") == len(tokenizer) - 1
@@ -301,7 +285,7 @@ class TestSaving:
 
 class TestErrors:
     def test_no_vocabulary(self):
-        with pytest.raises(ValueError, match="release_tokenizer"):
+        with pytest.raises(ValueError, match="needs a vocabulary"):
             GPTTokenizer()
 
     def test_two_vocabularies(self, tmp_path):

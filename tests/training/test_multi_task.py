@@ -20,8 +20,8 @@ from hf_gpt.model.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassi
 from hf_gpt.training import finetune as fine_tuning
 from hf_gpt.training.finetune import run
 from hf_gpt.training.multi_task import MultiTaskModel
-from hf_gpt.trees.collators import IGNORED_LABEL, LengthGroupedSampler, collate_trees
-from hf_gpt.trees.mixture import MultiTaskCollator, MultiTaskRows, MultiTaskSampler
+from hf_gpt.trees.collators import IGNORED_LABEL, LengthGroupedSampler, TokenTreeCollator, collate_trees
+from hf_gpt.trees.mixture import MultiTaskRows, MultiTaskSampler
 from hf_gpt.trees.token_tree import TokenTree
 
 from ..support.runs import ARGUMENTS, assert_same, finetune, finish, launch_command, start_launch, training_lines
@@ -115,7 +115,7 @@ def test_rows_of_several_tasks_and_their_fillers():
     rows = MultiTaskRows({"first": encoded_rows(1, 3), "second": encoded_rows(2.5, 2)})
     assert len(rows) == 7
     assert rows[0]["task"] == "first"
-    batch = MultiTaskCollator(PAD)(rows.__getitems__([5, 4, 6, 6]))
+    batch = TokenTreeCollator(PAD)(rows.__getitems__([5, 4, 6, 6]))
     assert batch["task"] == "second"
     assert batch["input_ids"].tolist() == [[START, 1], [START, 0], [0, PAD], [0, PAD]]
     assert batch["labels"].tolist() == [2.5, 2.5, IGNORED_LABEL, IGNORED_LABEL]
