@@ -15,24 +15,9 @@ from ..trees.collators import length_sorted_batches
 POOLINGS = ("none", "last", "mean", "classify")
 UNITS = ("token", "word")
 WORD_POOLINGS = ("mean", "last")
-# Small batches hold texts of more nearly the same length; beyond these a CPU's products get no faster.
-_CPU_TOKENS, _ACCELERATOR_TOKENS = 512, 8192
 # Next to the states: of each token its id; of each word the text of a pair that it is in, and its characters there.
 TOKEN_COLUMNS = ("input_ids",)
 WORD_COLUMNS = ("sequence", "word_start", "word_end")
-
-
-def check_pooling(pooling: str, unit: str, word_pooling: str) -> None:
-    """Raise a `ValueError` unless these are known and go together."""
-    for name, value, known in (
-        ("pooling", pooling, POOLINGS),
-        ("unit", unit, UNITS),
-        ("word_pooling", word_pooling, WORD_POOLINGS),
-    ):
-        if value not in known:
-            raise ValueError(f"{name} {value} is unknown; choose one of {', '.join(known)}.")
-    if unit == "word" and pooling != "none":
-        raise ValueError(f"unit word gives a state per word, pooling {pooling} one per text: choose pooling none.")
 
 
 @dataclass
@@ -41,8 +26,8 @@ class TextFeatures:
     Features of some texts.
 
     Args:
-        states (`dict[int, torch.Tensor]`): by layer, of shape `(units, n_embd)`; a unit is a text with pooling, else a
-            token or a word. NaN for a text without any token.
+        states (`dict[int, torch.Tensor]`): by layer, of shape `(units, n_embd)`; a unit is a text with pooling (NaN
+            for one without any token), else a token or a word.
         offsets (`np.ndarray` of shape `(texts + 1,)`): the units of text i are `offsets[i]` to `offsets[i + 1]`.
         tokens (`np.ndarray` of shape `(texts,)`): how many tokens the model read.
         cut_tokens (`np.ndarray` of shape `(texts,)`): how many were truncated before.
@@ -60,33 +45,25 @@ class TextFeatures:
 def resolve_layers(layers: Sequence[int | str] | str, n_layer: int) -> list[int]:
     """
     Layer indices, ascending, from 0 (output of the embedding) to `n_layer` (output of the last block), of indices,
-    negative ones from the end, or `all`; a `ValueError` if there is none, or one that the model does not have.
+    negative ones from the end, or `all`; a `ValueError` for one that the model does not have.
     """
     every = range(n_layer + 1)
     if layers == "all" or list(layers) == ["all"]:
         return list(every)
-    found = set()
-    for layer in layers:
-        try:
-            found.add(every[int(layer)])
-        except (ValueError, IndexError) as error:
-            has = f"the model has 0 (output of the embedding) to {n_layer}"
-            raise ValueError(f"layers: there is no {layer}; {has}, or all.") from error
-    if not found:
-        raise ValueError("layers: at least one is needed.")
-    return sorted(found)
+    try:
+        return sorted({every[int(layer)] for layer in layers})
+    except (ValueError, IndexError) as error:
+        has = f"the model has 0 (output of the embedding) to {n_layer}, or all"
+        raise ValueError(f"layers: there is no {' '.join(map(str, layers))}; {has}.") from error
 
 
 def keep_lowest_blocks(model: GPTModel, count: int) -> None:
     """Drop the blocks of a model above the lowest `count`, in place: what they compute is not wanted."""
-    if count == len(model.h):
-        return
-    model.h = model.h[:count]
-    model.config.n_layer = count
-    if model.config.final_norm:
+    if count < len(model.h) and model.config.final_norm:
         # It belongs behind the last block, which is gone.
         model.config.final_norm = False
         del model.ln_f
+    model.h, model.config.n_layer = model.h[:count], count
 
 
 class FeatureExtractor:
@@ -121,7 +98,11 @@ class FeatureExtractor:
         max_length: int | None = None,
         tokens_per_batch: int | None = None,
     ):
-        check_pooling(pooling, unit, word_pooling)
+        for value, known in ((pooling, POOLINGS), (unit, UNITS), (word_pooling, WORD_POOLINGS)):
+            if value not in known:
+                raise ValueError(f"{value} is unknown; choose one of {', '.join(known)}.")
+        if unit == "word" and pooling != "none":
+            raise ValueError(f"unit word gives a state per word, pooling {pooling} one per text: choose pooling none.")
         if model.training:
             raise ValueError("The model is in training mode, where dropout blurs features: call model.eval() first.")
         if pooling == "classify" and not tokenizer.task_template:
@@ -129,69 +110,58 @@ class FeatureExtractor:
         self.model: GPTModel = model.base_model
         self.tokenizer = tokenizer
         self.layers = resolve_layers(layers, len(self.model.h))
-        self.pooling = pooling
-        self.by_word = pooling == "none" and unit == "word"
-        self.word_pooling = word_pooling
+        self.pooling, self.word_pooling, self.by_word = pooling, word_pooling, unit == "word"
         context = model.config.n_positions
         self.max_length = context if max_length is None else max_length
         if max_length is not None and not 8 <= max_length <= context:
             raise ValueError(f"max_length {max_length}: give 8 to the model's context of {context}.")
-        on_cpu = self.model.device.type == "cpu"
-        self.tokens_per_batch = tokens_per_batch or (_CPU_TOKENS if on_cpu else _ACCELERATOR_TOKENS)
+        self.tokens_per_batch = tokens_per_batch or (512 if self.model.device.type == "cpu" else 8192)
 
     def __call__(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> TextFeatures:
         """Features of texts, or of pairs of them, in their order."""
-        input_ids, cut_tokens, encodings = self._encode(list(texts), None if pairs is None else list(pairs))
+        encodings, cut_tokens = self._encode(list(texts), None if pairs is None else list(pairs))
+        input_ids = [encoding.ids for encoding in encodings]
         lengths = np.array([len(ids) for ids in input_ids], dtype=np.int64)
         spans, columns = self._spans(input_ids, encodings)
+        del encodings  # many times as large as the ids
         offsets = np.concatenate([[0], np.cumsum([len(span) for span in spans], dtype=np.int64)])
         shape = (int(offsets[-1]), self.model.config.n_embd)
         states = {layer: torch.full(shape, float("nan"), dtype=self.model.dtype) for layer in self.layers}
         for rows in length_sorted_batches(lengths, self.tokens_per_batch):
             units = np.concatenate([np.arange(offsets[row], offsets[row + 1]) for row in rows])
-            width = lengths[rows[0]]
-            flat_spans = np.concatenate([spans[row] + place * width for place, row in enumerate(rows)])
-            pooled = self._pooled_states([input_ids[row] for row in rows], flat_spans)
-            for layer, values in pooled.items():
+            flat_spans = np.concatenate([spans[row] + place * lengths[rows[0]] for place, row in enumerate(rows)])
+            for layer, values in self._pooled_states([input_ids[row] for row in rows], flat_spans).items():
                 states[layer][units] = values
         return TextFeatures(states, offsets, lengths, cut_tokens, columns)
 
-    def _encode(self, texts: list[str], pairs: list[str] | None) -> tuple[list[list[int]], np.ndarray, Any]:
-        """Token ids, how many tokens were truncated, and, where words are wanted, the library's encodings."""
-        settings = {"return_attention_mask": False, "verbose": False}
-        encoded = self.tokenizer(texts, pairs, **settings)
-        input_ids = encoded["input_ids"]
-        encodings = list(encoded.encodings) if self.by_word else None
-        lengths = np.array([len(ids) for ids in input_ids], dtype=np.int64)
+    def _encode(self, texts: list[str], pairs: list[str] | None) -> tuple[list[Any], np.ndarray]:
+        """The library's encodings, and how many tokens of each text were truncated."""
+        encodings = self.tokenizer(texts, pairs, verbose=False).encodings
+        lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
         too_long = np.flatnonzero(lengths > self.max_length)
         if len(too_long):
             some = ([whole[row] for row in too_long] if whole is not None else None for whole in (texts, pairs))
-            shorter = self.tokenizer(*some, truncation=True, max_length=self.max_length, **settings)
-            for place, row in enumerate(too_long):
-                input_ids[row] = shorter["input_ids"][place]
-                if self.by_word:
-                    encodings[row] = shorter.encodings[place]
-        return input_ids, lengths - [len(ids) for ids in input_ids], encodings
+            shorter = self.tokenizer(*some, truncation=True, max_length=self.max_length).encodings
+            encodings = [*encodings]
+            for row, encoding in zip(too_long, shorter, strict=True):
+                encodings[row] = encoding
+        return encodings, lengths - [len(encoding) for encoding in encodings]
 
     def _spans(self, input_ids: list[list[int]], encodings: Any) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
         """For each text the tokens of its units, `(units, 2)` starts and ends; and the columns of the units."""
         if self.by_word:
             words = [word_spans(encoding) for encoding in encodings]
-            table = np.concatenate(words) if words else np.empty((0, 5), dtype=np.int64)
+            table = np.concatenate([np.empty((0, 5), dtype=np.int64), *words])
             columns = dict(zip(WORD_COLUMNS, np.ascontiguousarray(table[:, 2:].T), strict=True))
-            spans = [word[:, :2].copy() for word in words]
-            if self.word_pooling == "last":
-                for span in spans:
-                    span[:, 0] = span[:, 1] - 1
-            return spans, columns
+            last = self.word_pooling == "last"
+            return [np.stack([word[:, 1] - 1 if last else word[:, 0], word[:, 1]], 1) for word in words], columns
         if self.pooling == "none":
             flat = np.fromiter((token for ids in input_ids for token in ids), dtype=np.int64)
             return [np.arange(len(ids))[:, None] + [0, 1] for ids in input_ids], {"input_ids": flat}
         ends = [len(ids) for ids in input_ids]
         if self.pooling == "classify":
             ends = [ids.index(self.tokenizer.cls_token_id) + 1 for ids in input_ids]
-        starts = [0 if self.pooling == "mean" else max(0, end - 1) for end in ends]
-        return [np.array([span]) for span in zip(starts, ends, strict=True)], {}
+        return [np.array([[0 if self.pooling == "mean" else max(0, end - 1), end]]) for end in ends], {}
 
     @torch.inference_mode()
     def _pooled_states(self, rows: list[list[int]], spans: np.ndarray) -> dict[int, torch.Tensor]:

@@ -1,8 +1,7 @@
-"""Features of files, written in shards by one process or several; resumable after a kill."""
+"""Features of files, written in shards by one process or several; resumable after an interruption."""
 
 import dataclasses
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list
 from datasets import Dataset, Features, Value
 from datasets.fingerprint import Hasher
 from pyarrow import parquet
@@ -37,16 +35,19 @@ from ..files import (
     write_text,
 )
 from ..files.ranges import check_ranges
-from ..loading import NamesModel, Source, load_tokenizer
+from ..loading import NamesModel, load_tokenizer
 from ..model.modeling_gpt import GPTModel
 from ..tasks.formats import field_of, read_by_suffix, read_text
 from ..tasks.load import cached_rows
+from ..training.text_files import text_of
 from . import (
+    POOLINGS,
     TOKEN_COLUMNS,
+    UNITS,
     WORD_COLUMNS,
+    WORD_POOLINGS,
     FeatureExtractor,
     TextFeatures,
-    check_pooling,
     keep_lowest_blocks,
     resolve_layers,
 )
@@ -54,62 +55,40 @@ from . import (
 FORMATS = ("parquet", "arrow", "npy", "safetensors")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SETTINGS, RESULT, CARD = "feature_settings.json", "features.json", "README.md"
-# Folder of whole shards; `UNFINISHED` holds what is being written, and a record of each whole shard.
+# Folder of whole shards; `UNFINISHED` holds a record of each.
 DATA = "data"
 # The columns of the rows that are read, and of those that are written.
 TEXT, PAIR = "_text", "_pair"
 ROW_COLUMNS = ("row", "tokens", "truncated")
-# Processes that are done wait for the slowest; the launcher ends them where one has died.
-_PATIENCE = timedelta(days=7)
 
 
 @dataclass
 class FeatureArguments(NamesModel):
     """What to read, which states to keep, and how to write them."""
 
-    model_name_or_path: str = flag(
-        help="An hf_gpt folder or Hub id, with or without a head, or the folder of the OpenAI release."
-    )
-    input_files: list[str] = flag(
-        help="Text files (.txt, one text a line), CSV, TSV, JSONL or Parquet; .gz and .xz are fine."
-    )
+    model_name_or_path: str = flag(help="An hf_gpt folder or Hub id, with any head or none, or OpenAI's release.")
+    input_files: list[str] = flag(help=".txt (a text a line), CSV, TSV, JSONL or Parquet files; .gz and .xz are fine.")
     output_dir: str = flag(help="Folder for the features; a run that was stopped resumes there.")
     text_column: str = flag("text", "Column of the text (not for text files).")
     pair_column: str | None = flag(None, "Column of a second text.")
     keep_columns: list[str] | None = flag(None, "Columns to copy next to the features (parquet and arrow).")
     quoted: bool = flag(True, "CSV and TSV: false where a double quote is a character like any other.")
-    layers: list[str] = flag(
-        ["-1"], "Layers: 0 is the embedding's output, 1 the first block's, -1 the last block's; or all."
-    )
-    pooling: str = flag(
-        "mean",
-        "What a text gives: mean of its tokens, state of its last token, state of its classify token, or none: a "
-        "state per token or word.",
-    )
-    unit: str = flag("token", "With --pooling none: a state per token or per word.")
-    word_pooling: str = flag("mean", "With --unit word: mean of a word's tokens, or the last of them.")
-    task_template: bool | None = flag(
-        None,
-        "Read _start_ text _classify_ as the task heads do; by default as the tokenizer was saved, and always with "
-        "--pooling classify and with pairs.",
-    )
+    layers: list[str] = flag(["-1"], "Layers: 0 is the embedding, 1 the first block, -1 the last one; or all.")
+    pooling: str = flag("mean", "State of a text: of which tokens, or none: a state per token or word.", POOLINGS)
+    unit: str = flag("token", "With --pooling none: what has a state.", UNITS)
+    word_pooling: str = flag("mean", "With --unit word: of which tokens of a word.", WORD_POOLINGS)
+    task_template: bool | None = flag(None, "Read _start_ text _classify_; by default as the tokenizer was saved.")
     max_length: int | None = flag(None, "Longer texts are truncated to so many tokens; by default the context.")
-    format: str = flag("parquet", "parquet, arrow, safetensors, or, not for --pooling none, npy.")
-    dtype: str = flag("float32", "The model's numbers: float32 or bfloat16.")
+    format: str = flag("parquet", "Of the files; npy not for --pooling none.", FORMATS)
+    dtype: str = flag("float32", "Numbers of the model.", DTYPES)
     rows_per_shard: int | None = flag(None, "Rows of a file; by default 10,000, and 500 with --pooling none.")
-    tokens_per_batch: int | None = flag(
-        None, "Tokens of a batch, padding included; by default 512 on a CPU and 8192 elsewhere."
-    )
+    tokens_per_batch: int | None = flag(None, "Tokens of a batch with padding (default: 512 on a CPU, else 8192).")
     attn_implementation: str | None = flag(None, "sdpa, eager or flex_attention.")
     use_cpu: bool = flag(False, "Stay on the CPU.")
     overwrite_output_dir: bool = flag(False, "Replace the features that an earlier run left in --output_dir.")
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        check_pooling(self.pooling, self.unit, self.word_pooling)
-        for name, known in (("format", FORMATS), ("dtype", tuple(DTYPES))):
-            if getattr(self, name) not in known:
-                raise ValueError(f"--{name} {getattr(self, name)} is unknown; choose one of {', '.join(known)}.")
         if self.format == "npy" and self.pooling == "none":
             raise ValueError("--format npy holds one array of equal rows: choose a --pooling, or another --format.")
         if self.task_template is False and (self.pooling == "classify" or self.pair_column is not None):
@@ -119,11 +98,7 @@ class FeatureArguments(NamesModel):
         taken = {*ROW_COLUMNS, *TOKEN_COLUMNS, *WORD_COLUMNS} & set(self.keep_columns or ())
         if taken:
             raise ValueError(f"--keep_columns {', '.join(sorted(taken))}: the features have a column of that name.")
-
-    @property
-    def shard_size(self) -> int:
-        """`int`: rows of a shard."""
-        return self.rows_per_shard or (500 if self.pooling == "none" else 10_000)
+        self.rows_per_shard = self.rows_per_shard or (500 if self.pooling == "none" else 10_000)
 
 
 def extract(args: FeatureArguments) -> dict[str, Any]:
@@ -133,50 +108,45 @@ def extract(args: FeatureArguments) -> dict[str, Any]:
     earlier one was stopped, with any number of processes. Input that is wrong, or a folder that holds something else,
     is a `ValueError` or `OSError` before a file is written.
     """
-    state = PartialState(cpu=args.use_cpu or not torch.accelerator.is_available(), timeout=_PATIENCE)
+    # Processes that are done wait for the slowest; the launcher ends them where one has died.
+    patience = timedelta(days=7)
+    state = PartialState(cpu=args.use_cpu or not torch.accelerator.is_available(), timeout=patience)
+    output, is_main = Path(args.output_dir), state.is_main_process
     # Two commands may share the work; none may delete what another is writing.
     is_shared = not args.overwrite_output_dir
-    with output_folder(Path(args.output_dir), state.process_index, state.num_processes, shared=is_shared):
-        return _extract(args, state)
 
+    def is_made(index: int) -> bool:
+        return (output / RESULT).is_file() or _record(output, index).is_file()
 
-def _extract(args: FeatureArguments, state: PartialState) -> dict[str, Any]:
-    output, started = Path(args.output_dir), time.monotonic()
-    with state.main_process_first():
-        rows = read_rows(args)
-        extractor = load_extractor(args, state.device)
-        settings = _settings(args, rows, extractor)
-        if state.is_main_process:
-            prepare_folder(output, settings, args.overwrite_output_dir)
-    shards = -(-len(rows) // args.shard_size)
-    # The first process decides for all: another one might look when shards are being written already.
-    missing = [index for index in range(shards) if not _record_of(output, index).is_file()]
-    plan = [missing * (not (output / RESULT).is_file())]
-    broadcast_object_list(plan)
-    if state.is_main_process:
-        by = f" by {state.num_processes} processes" if state.num_processes > 1 else ""
-        print(f"{len(rows):,} rows; {len(plan[0])} of {shards} shards are to be made{by}", flush=True)
-    own = plan[0][state.process_index :: state.num_processes]
-    with tqdm(total=len(own), desc="extracting", unit="shard", disable=not state.is_main_process) as bar:
-        for index in own:
-            _make_shard(args, rows, extractor, index, shards)
-            bar.update()
-    state.wait_for_everyone()
-    if not state.is_main_process:
-        return settings
-    record = _finish(output, settings, shards)
-    print(describe_rows(record), flush=True)
-    if plan[0]:
-        print(f"this run took {time.monotonic() - started:.1f} s", flush=True)
-    print(f"features, card (README.md) and {RESULT} are in {output}")
-    return record
+    with output_folder(output, state.process_index, state.num_processes, shared=is_shared):
+        with state.main_process_first():
+            rows = read_rows(args)
+            extractor = load_extractor(args, state.device)
+            settings = _settings(args, rows, extractor)
+            if is_main:
+                prepare_folder(output, settings, args.overwrite_output_dir)
+        shards = -(-len(rows) // args.rows_per_shard)
+        if is_main:
+            by = f" by {state.num_processes} processes" if state.num_processes > 1 else ""
+            missing = sum(not is_made(index) for index in range(shards))
+            print(f"{len(rows):,} rows; {missing} of {shards} shards are to be made{by}", flush=True)
+        own = range(state.process_index, shards, state.num_processes)
+        for index in tqdm(own, desc="extracting", unit="shard", disable=not is_main):
+            if not is_made(index):
+                _make_shard(args, rows, extractor, index, shards)
+        state.wait_for_everyone()
+        if not is_main:
+            return settings
+        record = _finish(output, settings, shards)
+        print(describe_rows(record), f"features, card (README.md) and {RESULT} are in {output}", sep="\n", flush=True)
+        return record
 
 
 def read_rows(args: FeatureArguments) -> Dataset:
     """
     The rows of all files in their order, kept in the cache of `datasets`: columns `_text`, `_pair` where one is named,
-    and the kept ones. A file that does not exist or cannot be read, a column that is missing or holds something else
-    than texts, and files without any row are a `FileNotFoundError` or `ValueError` that names file and row.
+    and the kept ones. A file that cannot be read, a column that is missing or holds something else than texts, and
+    files without any row are an `OSError` or `ValueError` that names file and row.
     """
     files, kept = [Path(file) for file in args.input_files], list(args.keep_columns or ())
     texts = {TEXT: args.text_column} | ({PAIR: args.pair_column} if args.pair_column else {})
@@ -185,21 +155,16 @@ def read_rows(args: FeatureArguments) -> Dataset:
         count = 0
         for file in files:
             is_text = ".txt" in {suffix.lower() for suffix in file.suffixes}
-            records = read_text(file, keep_blank=True) if is_text else read_by_suffix(file, quoted=args.quoted)
-            for record in records:
+            for record in read_text(file, keep_blank=True) if is_text else read_by_suffix(file, quoted=args.quoted):
                 count += 1
+                row = {name: text_of(record, column) for name, column in texts.items()}
                 with reading(record.path, record.place):
-                    row = {name: field_of(record.fields, column) for name, column in texts.items()}
-                    row |= {name: field_of(record.fields, name) for name in kept}
-                    for name, column in texts.items():
-                        if not isinstance(row[name], str):
-                            raise ValueError(f"column {column!r} holds {row[name]!r}, a text was expected")
-                yield row
+                    yield row | {name: field_of(record.fields, name) for name in kept}
         if not count:
             raise ValueError(f"{', '.join(map(str, files))}: there is no row.")
 
     features = None if kept else Features({name: Value("string") for name in texts})
-    fingerprint = Hasher.hash(("features 2", [*map(_stamp, files)], texts, kept, args.quoted))
+    fingerprint = Hasher.hash(("features", [*map(_stamp, files)], texts, kept, args.quoted))
     return cached_rows(generate, fingerprint, features=features)
 
 
@@ -216,40 +181,32 @@ def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtra
         saved = get_tokenizer_config(args.tokenizer_source.folder).get("task_template", False)
         template = args.pooling == "classify" or args.pair_column is not None or bool(saved)
     tokenizer.task_template = template
-    model = args.source.model(
-        GPTModel, n_head=args.n_head, dtype=DTYPES[args.dtype], attn_implementation=args.attn_implementation
-    )
+    settings = {"dtype": DTYPES[args.dtype], "attn_implementation": args.attn_implementation}
+    model = args.source.model(GPTModel, n_head=args.n_head, **settings)
     check_ids(model.config, tokenizer, args.model_name_or_path)
     layers = resolve_layers(args.layers, len(model.h))
     keep_lowest_blocks(model, layers[-1])
-    names = ("pooling", "unit", "word_pooling", "max_length", "tokens_per_batch")
-    settings = {name: getattr(args, name) for name in names}
-    return FeatureExtractor(model.eval().to(device), tokenizer, layers, **settings)
+    how = (args.pooling, args.unit, args.word_pooling, args.max_length, args.tokens_per_batch)
+    return FeatureExtractor(model.eval().to(device), tokenizer, layers, *how)
 
 
 def _settings(args: FeatureArguments, rows: Dataset, extractor: FeatureExtractor) -> dict[str, Any]:
     """What has to be the same for shards that belong together, as JSON has it."""
     free = ("output_dir", "tokens_per_batch", "attn_implementation", "use_cpu", "overwrite_output_dir")
-    given = {name: value for name, value in dataclasses.asdict(args).items() if name not in free}
-    sources = [args.source, *([args.tokenizer_source] if args.tokenizer_name else [])]
-    return given | {
+    stamps, kinds = [], (".safetensors", ".json", ".npy", ".bpe")
+    for source in dict.fromkeys((args.source, args.tokenizer_source)):
+        # Of a model on the Hub its commit, of a folder its files.
+        files = [_stamp(file) for file in sorted(source.folder.iterdir()) if file.suffix in kinds]
+        stamps += files if source.commit is None else [[source.name, source.commit]]
+    return {name: value for name, value in dataclasses.asdict(args).items() if name not in free} | {
         "layers": extractor.layers,
         "task_template": extractor.tokenizer.task_template,
         "max_length": extractor.max_length,
-        "rows_per_shard": args.shard_size,
         "input_files": [_stamp(Path(file)) for file in args.input_files],
-        "model_files": [stamp for source in sources for stamp in _model_stamps(source)],
+        "model_files": stamps,
         "width": extractor.model.config.n_embd,
         "rows": len(rows),
     }
-
-
-def _model_stamps(source: Source) -> list[Any]:
-    """The files of a model's folder; of a model on the Hub the commit."""
-    if source.commit is not None:
-        return [[source.name, source.commit]]
-    kinds = (".safetensors", ".json", ".npy", ".bpe")
-    return [_stamp(file) for file in sorted(source.folder.iterdir()) if file.suffix in kinds]
 
 
 def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> None:
@@ -258,86 +215,83 @@ def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> N
     other settings, and whatever else is there is never touched.
     """
     file = output / SETTINGS
-    if file.is_file() and not overwrite:
+    if not file.is_file():
+        check_empty(output, hint="It holds something else than features: name another --output_dir.")
+    elif not overwrite:
         check_settings(output, read_json(file), settings, OVERWRITE)
         return
-    if file.is_file():
-        for name in (RESULT, CARD):
-            (output / name).unlink(missing_ok=True)
-        # Records first: without them no shard is whole, however far the deletion comes.
-        for folder in (UNFINISHED, DATA):
-            shutil.rmtree(output / folder, ignore_errors=True)
-    else:
-        check_empty(output, hint="It holds something else than features: name another --output_dir.")
+    for name in (RESULT, CARD):
+        (output / name).unlink(missing_ok=True)
+    # Records first: without them no shard is whole, however far the deletion comes.
+    for folder in (UNFINISHED, DATA):
+        shutil.rmtree(output / folder, ignore_errors=True)
     write_json(file, settings)
 
 
-def _record_of(output: Path, index: int) -> Path:
+def _record(output: Path, index: int) -> Path:
     """The record of a whole shard, written behind it; all are gone when the extraction is finished."""
     return output / UNFINISHED / f"{index:05d}.json"
 
 
 def _make_shard(args: FeatureArguments, rows: Dataset, extractor: FeatureExtractor, index: int, count: int) -> None:
     """Write the file of a shard, of `npy` that of the states and that of the numbers of the rows; each atomically."""
-    numbers = np.arange(index * args.shard_size, min(len(rows), (index + 1) * args.shard_size))
+    numbers = np.arange(index * args.rows_per_shard, min(len(rows), (index + 1) * args.rows_per_shard))
     part = rows.with_format("arrow")[numbers[0] : numbers[-1] + 1]
-    features = extractor(part[TEXT].to_pylist(), part[PAIR].to_pylist() if args.pair_column else None)
+    found = extractor(part[TEXT].to_pylist(), part[PAIR].to_pylist() if args.pair_column else None)
     file = Path(args.output_dir) / DATA / f"features-{index:05d}-of-{count:05d}.{args.format}"
-    with atomic(file) as temporary:
-        if args.format == "npy":
-            states = torch.stack([*features.states.values()], dim=1).float().numpy()
-            with temporary.open("wb") as stream:
-                np.save(stream, states, allow_pickle=False)
-        elif args.format == "safetensors":
-            arrays = {"row": numbers, "tokens": features.tokens, "truncated": features.cut_tokens > 0}
-            arrays |= features.columns | ({"offsets": features.offsets} if features.columns else {})
-            tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
-            save_file(tensors | {f"layer_{layer}": states for layer, states in features.states.items()}, temporary)
-        else:
-            table = features_table(numbers, features, part.select(args.keep_columns or []))
-            if args.format == "parquet":
-                parquet.write_table(table, temporary)
-            else:
-                with pa.OSFile(str(temporary), "wb") as stream, pa.ipc.new_stream(stream, table.schema) as writer:
-                    writer.write_table(table, max_chunksize=1000)
     if args.format == "npy":
-        with atomic(file.with_suffix(".rows.npy")) as temporary, temporary.open("wb") as stream:
-            np.save(stream, numbers, allow_pickle=False)
+        _save_array(file, torch.stack([*found.states.values()], dim=1).float().numpy())
+        _save_array(file.with_suffix(".rows.npy"), numbers)
+    elif args.format == "safetensors":
+        arrays = {"row": numbers, "tokens": found.tokens, "truncated": found.cut_tokens > 0}
+        arrays |= found.columns | ({"offsets": found.offsets} if found.columns else {})
+        tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
+        with atomic(file) as temporary:
+            save_file(tensors | {f"layer_{layer}": states for layer, states in found.states.items()}, temporary)
+    else:
+        table = features_table(numbers, found, part.select(args.keep_columns or []))
+        with atomic(file) as temporary, temporary.open("wb") as stream:
+            if args.format == "parquet":
+                parquet.write_table(table, stream)
+            else:
+                with pa.ipc.new_stream(stream, table.schema) as writer:
+                    writer.write_table(table, max_chunksize=1000)
     counts = {
-        "tokens": int(features.tokens.sum()),
-        "states": int(features.offsets[-1]),
-        "truncated_rows": int((features.cut_tokens > 0).sum()),
-        "truncated_tokens": int(features.cut_tokens.sum()),
-        "empty_rows": int((features.tokens == 0).sum()),
+        "tokens": int(found.tokens.sum()),
+        "states": int(found.offsets[-1]),
+        "truncated_rows": int((found.cut_tokens > 0).sum()),
+        "truncated_tokens": int(found.cut_tokens.sum()),
+        "empty_rows": int((found.tokens == 0).sum()),
     }
-    write_json(_record_of(Path(args.output_dir), index), counts)
+    write_json(_record(Path(args.output_dir), index), counts)
+
+
+def _save_array(path: Path, array: np.ndarray) -> None:
+    with atomic(path) as temporary, temporary.open("wb") as stream:
+        np.save(stream, array, allow_pickle=False)
+
+
+def features_table(rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> pa.Table:
+    """Features as an Arrow table that `datasets` reads: a row per text, its units as lists."""
+    offsets, is_list = pa.array(features.offsets, pa.int32()), bool(features.columns)
+    columns: dict[str, Any] = {"row": rows, "tokens": pa.array(features.tokens, pa.int32())}
+    columns |= {"truncated": features.cut_tokens > 0, **dict(zip(kept.column_names, kept.columns, strict=True))}
+    for name, values in features.columns.items():
+        columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values, pa.int32()))
+    for layer, states in features.states.items():
+        values = pa.FixedSizeListArray.from_arrays(pa.array(states.float().numpy().reshape(-1)), states.shape[1])
+        columns[f"layer_{layer}"] = pa.ListArray.from_arrays(offsets, values) if is_list else values
+    return pa.table(columns)
 
 
 def _finish(output: Path, settings: dict[str, Any], shards: int) -> dict[str, Any]:
     """Add the shards up and write card and result; what `features.json` holds."""
     if (output / RESULT).is_file():
         return read_json(output / RESULT)
-    records = [read_json(_record_of(output, index)) for index in range(shards)]
+    records = [read_json(_record(output, index)) for index in range(shards)]
     totals = {name: sum(record[name] for record in records) for name in records[0]}
     record = settings | {"shards": shards} | totals
     write_text(output / CARD, card_text(record))
     write_json(output / RESULT, record)
     shutil.rmtree(output / UNFINISHED, ignore_errors=True)
     return record
-
-
-def features_table(rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> pa.Table:
-    """Features as an Arrow table that `datasets` reads: a row per text, its units as lists."""
-    offsets = pa.array(features.offsets, pa.int32())
-    columns: dict[str, Any] = {
-        "row": rows,
-        "tokens": pa.array(features.tokens, pa.int32()),
-        "truncated": features.cut_tokens > 0,
-        **{name: kept[name] for name in kept.column_names},
-    }
-    for name, values in features.columns.items():
-        columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values, pa.int32()))
-    for layer, states in features.states.items():
-        values = pa.FixedSizeListArray.from_arrays(pa.array(states.float().numpy().reshape(-1)), states.shape[1])
-        columns[f"layer_{layer}"] = pa.ListArray.from_arrays(offsets, values) if features.columns else values
-    return pa.table(columns)

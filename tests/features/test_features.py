@@ -63,8 +63,18 @@ def flags_of(model, file, output, *flags) -> list[str]:
     return [*map(str, required), *map(str, flags)]
 
 
-def arguments(model, file, output, *flags) -> FeatureArguments:
-    return parse_arguments((FeatureArguments,), flags_of(model, file, output, *flags))[0]
+def arguments(*flags) -> FeatureArguments:
+    return parse_arguments((FeatureArguments,), flags_of(*flags))[0]
+
+
+@pytest.fixture
+def run(tiny_checkpoint, text_file, tmp_path):
+    """Extracts the features of the texts into a folder of a name."""
+
+    def extracted(name, *flags):
+        return extract(arguments(tiny_checkpoint, text_file, tmp_path / name, *flags))
+
+    return extracted
 
 
 def states_of(model, tokenizer, text, pair=None) -> tuple[list[torch.Tensor], object]:
@@ -77,54 +87,50 @@ def states_of(model, tokenizer, text, pair=None) -> tuple[list[torch.Tensor], ob
     return [states[0] for states in hidden_states], encoded
 
 
-def pooled_by_hand(states: torch.Tensor, encoded, pooling: str, unit: str, word_pooling: str) -> torch.Tensor:
-    if pooling == "none" and unit == "token":
+def pooled_by_hand(states: torch.Tensor, encoded, kind: str) -> torch.Tensor:
+    if kind == "tokens":
         return states
-    if pooling == "none":
-        words = {}
-        for index, (sequence, word) in enumerate(zip(encoded.sequence_ids(0), encoded.word_ids(0), strict=True)):
-            if word is not None:
-                words.setdefault((sequence, word), []).append(states[index])
-        tokens = [torch.stack(word) for word in words.values()]
-        means = [word.mean(0) if word_pooling == "mean" else word[-1] for word in tokens]
-        return torch.stack(means) if means else states[:0]
+    if kind.startswith("word"):
+        words: dict[object, list[torch.Tensor]] = {}
+        for index, word in enumerate(zip(encoded.sequence_ids(0), encoded.word_ids(0), strict=True)):
+            if word[1] is not None:
+                words.setdefault(word, []).append(states[index])
+        return (
+            torch.stack([torch.stack(word).mean(0) if kind == "word means" else word[-1] for word in words.values()])
+            if words
+            else states[:0]
+        )
     if not len(states):
         return torch.full((1, states.shape[1]), float("nan"))
-    return states.mean(0, keepdim=True) if pooling == "mean" else states[-1:]
+    return states.mean(0, keepdim=True) if kind == "mean" else states[-1:]
+
+
+KINDS = {
+    "tokens": {"pooling": "none"},
+    "word means": {"pooling": "none", "unit": "word"},
+    "words' last": {"pooling": "none", "unit": "word", "word_pooling": "last"},
+    **{pooling: {"pooling": pooling} for pooling in ("mean", "last", "classify")},
+}
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])
 @pytest.mark.parametrize("template", [False, True], ids=["plain", "template"])
-@pytest.mark.parametrize(
-    ("pooling", "unit", "word_pooling"),
-    [
-        ("none", "token", "mean"),
-        ("none", "word", "mean"),
-        ("none", "word", "last"),
-        ("mean", "token", "mean"),
-        ("last", "token", "mean"),
-        ("classify", "token", "mean"),
-    ],
-    ids=["tokens", "word means", "words' last", "mean", "last", "classify"],
-)
-def test_features_are_those_of_single_texts(
-    model, tokenizer, monkeypatch, pooling, unit, word_pooling, template, pairs
-):
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_are_those_of_single_texts(model, tokenizer, monkeypatch, kind, template, pairs):
     monkeypatch.setattr(tokenizer, "task_template", template)
-    settings = {"pooling": pooling, "unit": unit, "word_pooling": word_pooling}
-    if pooling == "classify" and not template:
+    if kind == "classify" and not template:
         with pytest.raises(ValueError, match="task_template = True"):
-            FeatureExtractor(model, tokenizer, **settings)
+            FeatureExtractor(model, tokenizer, pooling=kind)
         return
     seconds = TEXTS[::-1] if pairs else None
-    features = FeatureExtractor(model, tokenizer, "all", tokens_per_batch=100, **settings)(TEXTS, seconds)
+    features = FeatureExtractor(model, tokenizer, "all", tokens_per_batch=100, **KINDS[kind])(TEXTS, seconds)
     assert list(features.states) == LAYERS
     for index, text in enumerate(TEXTS):
         states, encoded = states_of(model, tokenizer, text, seconds[index] if pairs else None)
         assert features.tokens[index] == len(states[0])
         units = slice(*features.offsets[index : index + 2])
         for layer in LAYERS:
-            expected = pooled_by_hand(states[layer], encoded, pooling, unit, word_pooling)
+            expected = pooled_by_hand(states[layer], encoded, kind)
             torch.testing.assert_close(features.states[layer][units], expected, rtol=0, atol=1e-5, equal_nan=True)
     assert features.offsets[-1] == len(features.states[0])
     assert features.cut_tokens[LONG] > 0
@@ -192,23 +198,18 @@ def read_shards(output: Path, kind: str, layer: int) -> list[np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("pooling", ["mean", "none"])
-@pytest.mark.parametrize("kind", ["parquet", "arrow", "npy", "safetensors"])
-def test_files_and_card_of_the_features(
-    kind, pooling, tiny_checkpoint, model, tokenizer, text_file, tmp_path, monkeypatch
-):
-    if (kind, pooling) == ("npy", "none"):
-        with pytest.raises(ValueError, match="choose a --pooling"):
-            arguments(tiny_checkpoint, text_file, tmp_path / "out", "--format", kind, "--pooling", pooling)
-        return
+@pytest.mark.parametrize(
+    ("kind", "pooling"),
+    [(kind, how) for kind in ("parquet", "arrow", "npy", "safetensors") for how in ("mean", "none")],
+)
+def test_files_and_card_of_the_features(kind, pooling, run, model, tokenizer, tmp_path, monkeypatch):
+    pooling = "last" if (kind, pooling) == ("npy", "none") else pooling
+    record = run("out", "--format", kind, "--pooling", pooling, "--layers", "all", "--rows_per_shard", 3)
     output = tmp_path / "out"
-    flags = ["--format", kind, "--pooling", pooling, "--layers", "all", "--rows_per_shard", 3]
-    record = extract(arguments(tiny_checkpoint, text_file, output, *flags))
     expected = FeatureExtractor(model, tokenizer, "all", pooling=pooling)(TEXTS)
     for layer in LAYERS:
-        found = read_shards(output, kind, layer)
         wanted = np.split(expected.states[layer].numpy(), expected.offsets[1:-1])
-        for ours, theirs in zip(found, wanted, strict=True):
+        for ours, theirs in zip(read_shards(output, kind, layer), wanted, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
     assert record == json.loads((output / RESULT).read_text())
     assert (record["rows"], record["shards"], record["truncated_rows"], record["empty_rows"]) == (7, 3, 1, 1)
@@ -224,9 +225,8 @@ def test_files_and_card_of_the_features(
         assert scope["states"].shape == {"npy": (3, 3, 32), "safetensors": (3, 32)}.get(kind, (32,))
 
 
-def test_columns_next_to_the_states(tiny_checkpoint, tokenizer, text_file, tmp_path):
-    flags = ["--pooling", "none", "--unit", "word", "--keep_columns", "label", "text"]
-    extract(arguments(tiny_checkpoint, text_file, tmp_path / "out", *flags))
+def test_columns_next_to_the_states(run, tmp_path):
+    run("out", "--pooling", "none", "--unit", "word", "--keep_columns", "label", "text")
     rows = load_dataset(str(tmp_path / "out"), split="train")
     assert rows["label"][:] == [index % 2 for index in range(len(TEXTS))]
     assert rows["truncated"][:] == [index == LONG for index in range(len(TEXTS))]
@@ -236,35 +236,29 @@ def test_columns_next_to_the_states(tiny_checkpoint, tokenizer, text_file, tmp_p
     assert np.shape(row["layer_2"]) == (9, 32)
 
 
-def test_template_of_a_fine_tuned_model_is_kept(tiny_checkpoint, tokenizer, text_file, tmp_path):
+def test_template_of_a_fine_tuned_model_is_kept(tiny_checkpoint, text_file, tmp_path):
     """By default special tokens are added where the tokenizer was saved so; pairs and classify always have them."""
     tuned = tmp_path / "tuned"
     AutoModelForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=3).save_pretrained(tuned)
     AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True).save_pretrained(tuned)
-    used = []
-    for name, flags in (
-        (tiny_checkpoint, []),
-        (tuned, []),
-        (tuned, ["--task_template", "false"]),
-        (tiny_checkpoint, ["--pooling", "classify"]),
-    ):
-        extractor = load_extractor(arguments(name, text_file, tmp_path / "out", *flags), torch.device("cpu"))
-        used.append(extractor.tokenizer.task_template)
+    cases = [(tiny_checkpoint, []), (tuned, []), (tuned, ["--task_template", "false"])]
+    cases += [(tiny_checkpoint, ["--pooling", "classify"])]
+    read = [arguments(name, text_file, tmp_path / "out", *flags) for name, flags in cases]
+    used = [load_extractor(args, torch.device("cpu")).tokenizer.task_template for args in read]
     assert used == [False, True, False, True]
 
 
-def test_bfloat16_is_near(tiny_checkpoint, text_file, tmp_path):
+def test_bfloat16_is_near(run, tmp_path):
     states = {}
     for dtype in ("float32", "bfloat16"):
-        output = tmp_path / dtype
-        extract(arguments(tiny_checkpoint, text_file, output, "--dtype", dtype, "--format", "safetensors"))
-        states[dtype] = load_file(next((output / "data").iterdir()))["layer_2"]
+        run(dtype, "--dtype", dtype, "--format", "safetensors")
+        states[dtype] = load_file(next((tmp_path / dtype / "data").iterdir()))["layer_2"]
     assert states["bfloat16"].dtype == torch.bfloat16
     torch.testing.assert_close(states["bfloat16"].float(), states["float32"], rtol=0, atol=0.05, equal_nan=True)
 
 
 @pytest.mark.parametrize("suffix", ["txt", "csv", "tsv", "parquet"])
-def test_formats_of_texts_are_read_alike(suffix, tiny_checkpoint, text_file, tmp_path):
+def test_formats_of_texts_are_read_alike(suffix, run, text_file, tmp_path):
     texts = [text.replace("\n", " ") for text in TEXTS]
     text_file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
     file = tmp_path / f"texts.{suffix}"
@@ -277,84 +271,77 @@ def test_formats_of_texts_are_read_alike(suffix, tiny_checkpoint, text_file, tmp
             writer = csv.writer(stream, delimiter="," if suffix == "csv" else "\t")
             writer.writerows([("text", "label"), *((text, 0) for text in texts)])
     states = []
-    for number, name in enumerate((text_file, file)):
-        extract(arguments(tiny_checkpoint, name, tmp_path / str(number), "--format", "npy"))
-        states.append(np.load(tmp_path / str(number) / "data" / "features-00000-of-00001.npy"))
+    for name in (text_file, file):
+        run(name.suffix, "--format", "npy", "--input_files", name)
+        states.append(np.load(tmp_path / name.suffix / "data" / "features-00000-of-00001.npy"))
     np.testing.assert_allclose(*states, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--text_column", "sentence"], r"texts.jsonl, line 1: there is no column 'sentence'.*text, label"),
-        (["--text_column", "label"], r"texts.jsonl, line 1: column 'label' holds 0, a text was expected"),
-        (["--pair_column", "second"], "there is no column 'second'"),
-        (["--keep_columns", "id"], "there is no column 'id'"),
-        (["--keep_columns", "tokens"], "have a column of that name"),
-        (["--keep_columns", "label", "--format", "npy"], "leave out --keep_columns"),
-        (["--layers", "3"], "there is no 3; the model has 0 .* to 2"),
-        (["--layers", "last"], "there is no last; the model has 0"),
-        (["--pooling", "max"], "pooling max is unknown; choose one of none, last, mean, classify"),
-        (["--unit", "word"], "choose pooling none"),
-        (["--word_pooling", "first"], "word_pooling first is unknown"),
-        (["--format", "pickle"], "--format pickle is unknown"),
-        (["--dtype", "int8"], "--dtype int8 is unknown"),
-        (["--max_length", "65"], "max_length 65: give 8 to the model's context of 64"),
-        (["--rows_per_shard", "0"], "--rows_per_shard 0: the number must be at least 1"),
-        (["--pooling", "classify", "--task_template", "false"], "need the task template"),
-        (["--input_files", "missing.txt"], "No such file .*missing.txt"),
-        (["--model_name_or_path", "no/such"], "no/such: there is no such file or folder here"),
+        ("--text_column sentence", r"texts.jsonl, line 1: there is no column 'sentence'.*text, label"),
+        ("--text_column label", r"texts.jsonl, line 1: column 'label' holds 0, a text was expected"),
+        ("--pair_column second", "there is no column 'second'"),
+        ("--keep_columns id", "there is no column 'id'"),
+        ("--keep_columns tokens", "have a column of that name"),
+        ("--keep_columns label --format npy", "leave out --keep_columns"),
+        ("--layers 3", "there is no 3; the model has 0 .* to 2"),
+        ("--layers last", "there is no last; the model has 0"),
+        ("--unit word", "choose pooling none"),
+        ("--pooling none --format npy", "choose a --pooling"),
+        *((f"--{flag} x", f"--{flag}.*: invalid choice: 'x'") for flag in ["pooling", "unit", "word_pooling"]),
+        *((f"--{flag} x", f"--{flag}.*: invalid choice: 'x'") for flag in ("format", "dtype")),
+        ("--max_length 65", "max_length 65: give 8 to the model's context of 64"),
+        ("--rows_per_shard 0", "--rows_per_shard 0: the number must be at least 1"),
+        ("--pooling classify --task_template false", "need the task template"),
+        ("--input_files missing.txt", "No such file .*missing.txt"),
+        ("--model_name_or_path no/such", "no/such: there is no such file or folder here"),
     ],
-    ids=lambda value: " ".join(value).replace("--", "") if isinstance(value, list) else "",
 )
-def test_wrong_input_is_refused_before_anything_is_written(flags, message, tiny_checkpoint, text_file, tmp_path):
-    output = tmp_path / "out"
+def test_wrong_input_is_refused_before_anything_is_written(flags, message, run, tmp_path):
     with pytest.raises((ValueError, OSError), match=message):
-        extract(arguments(tiny_checkpoint, text_file, output, *flags))
-    assert not output.exists()
+        run("out", *flags.split())
+    assert not (tmp_path / "out").exists()
 
 
-def test_empty_file_is_refused(tiny_checkpoint, own_datasets_cache, tmp_path):
+def test_empty_file_is_refused(run, tmp_path):
     (tmp_path / "none.txt").write_text("")
     with pytest.raises(ValueError, match=r"none.txt: there is no row"):
-        extract(arguments(tiny_checkpoint, tmp_path / "none.txt", tmp_path / "out"))
+        run("out", "--input_files", tmp_path / "none.txt")
 
 
-def test_folder_of_something_else_is_left_alone(tiny_checkpoint, text_file, tmp_path):
-    output = tmp_path / "out"
-    (output / "data").mkdir(parents=True)
-    (output / "data" / "features-00000-of-00001.parquet").write_text("mine")
+def test_folder_of_something_else_is_left_alone(run, tmp_path):
+    file = tmp_path / "out" / "data" / "features-00000-of-00001.parquet"
+    file.parent.mkdir(parents=True)
+    file.write_text("mine")
     for flags in ([], ["--overwrite_output_dir"]):
         with pytest.raises(ValueError, match="holds something else than features"):
-            extract(arguments(tiny_checkpoint, text_file, output, *flags))
-    assert [path.name for path in output.rglob("*.*")] == ["features-00000-of-00001.parquet"]
+            run("out", *flags)
+    assert [*(tmp_path / "out").rglob("*.*")] == [file]
 
 
-def test_features_of_other_settings_are_not_mixed(tiny_checkpoint, text_file, tmp_path):
-    output = tmp_path / "out"
-    start = (tiny_checkpoint, text_file, output, "--rows_per_shard", 2)
-    extract(arguments(*start))
-    before = {path: path.stat().st_mtime_ns for path in output.rglob("*.*")}
+def test_features_of_other_settings_are_not_mixed(run, text_file, tmp_path):
+    def files():
+        return {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*")}
+
+    run("out", "--rows_per_shard", 2)
+    before = files()
     with pytest.raises(ValueError, match=r"other settings \(layers, pooling\)"):
-        extract(arguments(*start, "--pooling", "last", "--layers", 0))
-    extract(arguments(*start, "--tokens_per_batch", 64))
-    assert before == {path: path.stat().st_mtime_ns for path in output.rglob("*.*")}
-
-    extract(arguments(tiny_checkpoint, text_file, output, "--format", "arrow", "--overwrite_output_dir"))
-    assert [path.name for path in (output / "data").iterdir()] == ["features-00000-of-00001.arrow"]
+        run("out", "--rows_per_shard", 2, "--pooling", "last", "--layers", 0)
+    run("out", "--rows_per_shard", 2, "--tokens_per_batch", 64)
+    assert before == files()
+    run("out", "--format", "arrow", "--overwrite_output_dir")
+    assert [path.name for path in (tmp_path / "out" / "data").iterdir()] == ["features-00000-of-00001.arrow"]
     text_file.write_text(text_file.read_text() + '{"text": "More", "label": 0}\n')
     with pytest.raises(ValueError, match=r"other settings \(input_files, rows\)"):
-        extract(arguments(tiny_checkpoint, text_file, output, "--format", "arrow"))
+        run("out", "--format", "arrow")
 
 
-class Killed(BaseException):
-    pass
-
-
-def test_stopped_before_any_rename_resumes(tiny_checkpoint, text_file, tmp_path, monkeypatch):
+def test_stopped_before_any_rename_resumes(run, tmp_path, monkeypatch):
     """Whichever file would have got its name next: the same command makes the folder that nothing ever stopped."""
     flags = ["--rows_per_shard", 3, "--format", "npy"]
-    extract(arguments(tiny_checkpoint, text_file, tmp_path / "whole", *flags))
+    run("whole", *flags)
     names = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.*"))
     replace = Path.replace
     # Settings, three shards of two files and a record, card, result.
@@ -363,27 +350,20 @@ def test_stopped_before_any_rename_resumes(tiny_checkpoint, text_file, tmp_path,
 
         def replace_or_die(path, target, left=left):
             if not left[0]:
-                raise Killed
+                raise KeyboardInterrupt
             left[0] -= 1
             return replace(path, target)
 
         monkeypatch.setattr(Path, "replace", replace_or_die)
-        with pytest.raises(Killed):
-            extract(arguments(tiny_checkpoint, text_file, output, *flags))
+        with pytest.raises(KeyboardInterrupt):
+            run(output.name, *flags)
         monkeypatch.setattr(Path, "replace", replace)
         assert not (output / RESULT).exists()
-        extract(arguments(tiny_checkpoint, text_file, output, *flags))
+        run(output.name, *flags)
         assert sorted(path.relative_to(output) for path in output.rglob("*.*")) == names
         for name in names:
             if name.name not in (SETTINGS, "README.md"):
                 assert (output / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-
-
-@pytest.fixture(scope="module")
-def many_rows(tmp_path_factory) -> Path:
-    file = tmp_path_factory.mktemp("many") / "many.txt"
-    file.write_text("".join(f"{'word ' * (number % 23)}{number}\n" for number in range(800)))
-    return file
 
 
 def run_script(log: Path, flags: list[str], environment: dict[str, str]) -> None:
@@ -397,42 +377,32 @@ def run_script(log: Path, flags: list[str], environment: dict[str, str]) -> None
     runpy.run_path(str(REPOSITORY / "scripts" / "extract_features.py"), run_name="__main__")
 
 
-def start_script(log: Path, *flags, **environment: str) -> multiprocessing.Process:
-    """Forked from a process that has imported the libraries already: it starts at once."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([save_tiny_model.__module__])
-    process = context.Process(target=run_script, args=(log, flags_of(*flags), environment))
-    process.start()
-    return process
-
-
-def assert_same_shards(ours: Path, theirs: Path) -> None:
-    names = [sorted(path.name for path in (output / "data").iterdir()) for output in (ours, theirs)]
-    assert names[0] == names[1]
-    for name in names[0]:
-        first, second = (np.load(output / "data" / name, allow_pickle=False) for output in (ours, theirs))
-        np.testing.assert_allclose(first, second, rtol=0, atol=1e-5)
-    assert json.loads((ours / RESULT).read_text()) == json.loads((theirs / RESULT).read_text())
-
-
-TWO_FLAGS = ["--rows_per_shard", 100, "--format", "npy", "--layers", "all"]
-
-
-def test_two_processes_give_what_one_gives(tiny_checkpoint, many_rows, own_datasets_cache, tmp_path):
-    extract(arguments(tiny_checkpoint, many_rows, tmp_path / "whole", *TWO_FLAGS))
+def test_two_processes_give_what_one_gives(run, tiny_checkpoint, tmp_path):
+    many = tmp_path / "many.txt"
+    many.write_text("".join(f"{'word ' * (number % 23)}{number}\n" for number in range(500)))
+    flags = ["--rows_per_shard", 100, "--format", "npy", "--layers", "all"]
+    run("whole", "--input_files", many, *flags)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     launcher = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    logs = [tmp_path / f"log{rank}" for rank in range(2)]
-    flags = [tiny_checkpoint, many_rows, tmp_path / "out", *TWO_FLAGS]
-    ranks = [{"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
-    processes = [start_script(log, *flags, **launcher, **rank) for log, rank in zip(logs, ranks, strict=True)]
-    for process, log in zip(processes, logs, strict=True):
+    # Forked from a process that has imported the libraries already, they start at once.
+    context, processes = multiprocessing.get_context("forkserver"), []
+    context.set_forkserver_preload([save_tiny_model.__module__])
+    for rank in "01":
+        given = flags_of(tiny_checkpoint, many, tmp_path / "out", *flags)
+        environment = launcher | {"RANK": rank, "LOCAL_RANK": rank}
+        processes.append(context.Process(target=run_script, args=(tmp_path / f"log{rank}", given, environment)))
+        processes[-1].start()
+    for rank, process in enumerate(processes):
         process.join(300)
-        assert process.exitcode == 0, log.read_text()[-3000:]
-    assert "are to be made by 2 processes" in logs[0].read_text()
-    assert_same_shards(tmp_path / "out", tmp_path / "whole")
+        assert process.exitcode == 0, (tmp_path / f"log{rank}").read_text()[-3000:]
+    assert "are to be made by 2 processes" in (tmp_path / "log0").read_text()
+    ours, theirs = (sorted((tmp_path / name / "data").iterdir()) for name in ("out", "whole"))
+    for first, second in zip(ours, theirs, strict=True):
+        assert first.name == second.name
+        np.testing.assert_allclose(np.load(first), np.load(second), rtol=0, atol=1e-5)
+    assert (tmp_path / "out" / RESULT).read_text() == (tmp_path / "whole" / RESULT).read_text()
 
 
 @pytest.mark.parametrize("model_class", [GPTForCausalLM, GPTForSequenceClassification, GPTModel])
