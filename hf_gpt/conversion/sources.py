@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from transformers import GenerationConfig
-from transformers.utils import GENERATION_CONFIG_NAME
 
-from ..files import check_types, flag, listing, read_json, read_tensors, reading
+from ..files import flag, listing, read_json, read_tensors, reading
 from ..files.weights import check_tensors, misfits
-from ..hub.checks import check_config, stock_type
+from ..hub.checks import check_config, generation_settings, stock_type
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import HEADS, GPTForCausalLM
@@ -40,23 +39,6 @@ TASK_HEADS = ("multiple-choice", "sequence-classification", "question-answering"
 LANGUAGE_MODELS = ("causal-lm", "masked-lm")
 # The stock multiple-choice head has variants that ours does not have.
 _SUMMARY = {"summary_type": "cls_index", "summary_use_proj": True, "summary_activation": None}
-# Of a generation configuration, whose own check looks at values, not at their types.
-_GENERATION_TYPES = {
-    "begin_suppress_tokens": list[int] | None,
-    "length_penalty": float | None,
-    "max_length": int | None,
-    "max_new_tokens": int | None,
-    "min_length": int | None,
-    "no_repeat_ngram_size": int | None,
-    "num_beams": int | None,
-    "num_return_sequences": int | None,
-    "repetition_penalty": float | None,
-    "suppress_tokens": list[int] | None,
-    "temperature": float | None,
-    "top_k": int | None,
-    "top_p": float | None,
-    "typical_p": float | None,
-}
 _LOOKED_FOR = (
     "params_shapes.json (OpenAI's release), model.ckpt.index with hparams.json (OpenAI's GPT-2), best_params.jl "
     "(fine-tuned by OpenAI's code), adapter_config.json (a peft adapter), or config.json with model.safetensors or "
@@ -294,18 +276,6 @@ _READERS = {
     "openai-gpt": _read_stock,
     "gpt2": _read_stock,
 }
-
-
-def generation_settings(folder: Path) -> GenerationConfig | None:
-    """What the `generation_config.json` of a folder says, if there is one; a `ValueError` if it is damaged."""
-    path = folder / GENERATION_CONFIG_NAME
-    if not path.is_file():
-        return None
-    with reading(path):
-        values = read_json(path)
-        check_types(path, values, _GENERATION_TYPES)
-        GenerationConfig(**values).validate()
-        return GenerationConfig.from_pretrained(folder)
 
 
 def _head_of(config: GPTConfig, path: Path, options: SourceOptions) -> str:

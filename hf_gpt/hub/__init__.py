@@ -45,17 +45,15 @@ def push(
 
     Files of a fixed list of names are sent (`hf_gpt.hub.checks.UPLOADED`), with the code of hf_gpt and a complete
     `auto_map`; whatever else is in the folder stays here, which is printed. What stands in these files is sent as it
-    is, but for paths of this machine: nothing looks for secrets in them. After a failure the same call resumes: files
-    that were sent are not sent again.
+    is, but for paths of this machine: nothing looks for secrets in them. After a failure the same call resumes.
 
     Args:
         folder (`str` or `PathLike`): what to upload; it is only read.
         repo_id (`str`): `user/name`; a repository that is not there is created.
         dry_run (`bool`, *optional*, defaults to `False`): check everything, print every file with its size and the
             card, and send nothing; neither network nor token are needed.
-        private, revision, tag, create_pr, commit_message, token: as in `huggingface_hub.HfApi`: create a private
-            repository; upload to a branch, created from `main` if it is not there; name the new state; open a pull
-            request instead; title of the commit; by default that of `hf auth login` or `HF_TOKEN`.
+        private, revision, tag, create_pr, commit_message, token: as in `huggingface_hub.HfApi`; a `revision` that is
+            not there is created from `main`, and `tag` names the new state.
         base_model (`str`, *optional*): Hub id of the model that this one was made from; an adapter whose base model is
             a folder needs it.
 

@@ -5,7 +5,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ..files import check_types
+from transformers import GenerationConfig
+from transformers.utils import GENERATION_CONFIG_NAME
+
+from ..files import check_types, read_json, reading
 
 # Next to peft's own files in an adapter's folder: the configuration of the base model with the head of the task.
 HEAD_CONFIG = "head_config.json"
@@ -45,6 +48,13 @@ _FREE_TEXTS = (
 # Ways to initialize the weights of a new adapter that compute nothing and read nothing.
 _INITIALIZATIONS = ("gaussian", "orthogonal", "zero", "RANDOM", "SAMPLE_VOCAB")
 _LARGEST = 1 << 20
+# What the generation configuration takes without a look at its type.
+_GENERATION_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("begin_suppress_tokens", "suppress_tokens"), list[int] | None),
+    **dict.fromkeys(("max_length", "max_new_tokens", "min_length", "no_repeat_ngram_size"), int | None),
+    **dict.fromkeys(("num_beams", "num_return_sequences", "top_k"), int | None),
+    **dict.fromkeys(("length_penalty", "repetition_penalty", "temperature", "top_p", "typical_p"), float | None),
+}
 # transformers' own models that hf_gpt reads -> how the names of their classes begin.
 _STOCK_CLASSES = {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2"}
 
@@ -74,6 +84,18 @@ def check_config(settings: dict[str, Any], where: str | Path) -> None:
             raise RepositoryError(f"{where}: {name} names a kernel of the Hub, {found}, whose code would be run.")
         if name == "transformers_weights" and found not in (None, *WEIGHTS):
             raise RepositoryError(f"{where}: {name} names other weights, {found}.")
+
+
+def generation_settings(folder: Path) -> GenerationConfig | None:
+    """What the `generation_config.json` of a folder says, if there is one; a `ValueError` if it is damaged."""
+    path = folder / GENERATION_CONFIG_NAME
+    if not path.is_file():
+        return None
+    with reading(path):
+        values = read_json(path)
+        check_types(path, values, _GENERATION_TYPES)
+        GenerationConfig(**values).validate()
+        return GenerationConfig.from_pretrained(folder)
 
 
 def adapter_problems(settings: dict[str, Any]) -> list[str]:

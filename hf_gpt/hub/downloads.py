@@ -64,30 +64,27 @@ def is_hub_id(name: str) -> bool:
 
 def local_folder(name: str | os.PathLike, revision: str | None = None, **options: bool) -> Path:
     """
-    The folder that a name stands for: the user's own, taken as it is, or the copy of a repository on the Hub, at a
-    branch, tag or commit; `options` are `weights` and `stock_pickles` of `download`.
-
-    Raises:
-        ValueError: if there is no such folder and the Hub does not give it, with the reason in one line.
+    The folder that a name stands for: the user's own, or the copy of a repository on the Hub, at a branch, tag or
+    commit; `options` are `weights` and `stock_pickles` of `download`. A `ValueError` with the reason in one line if
+    there is no such folder and the Hub does not give it.
     """
     name = os.fspath(name)
     if os.path.isdir(name):
         return Path(name)
+    if os.path.exists(name):
+        raise ValueError(f"{name} is a file: name the folder that holds it.")
     if not is_hub_id(name):
-        what = (
-            "is a file: name the folder that holds it" if os.path.exists(name) else "there is no such file or folder"
-        )
-        raise ValueError(f"{name}: {what}.")
-    missing = f"{name}: there is no such file or folder here, and the Hub"
+        raise ValueError(f"{name}: there is no such file or folder.")
     try:
         return download(name, revision, **options)
     except RepositoryError:
         raise
     except RevisionNotFoundError as error:
         raise ValueError(f"{name} has no revision {revision} on the Hub.") from error
-    except RepositoryNotFoundError as error:
-        raise ValueError(f"{missing} has none of that name (or it is private: `hf auth login`).") from error
     except Exception as error:  # of the client and the network, which have no common base
-        if is_offline_mode():
-            raise ValueError(f"{missing} is not asked (HF_HUB_OFFLINE): its cache holds no copy.") from error
-        raise ValueError(f"{missing} could not be asked ({first_line(error.__cause__ or error)}).") from error
+        found = f"could not be asked ({first_line(error.__cause__ or error)})"
+        if isinstance(error, RepositoryNotFoundError):
+            found = "has none of that name (or it is private: `hf auth login`)"
+        elif is_offline_mode():
+            found = "is not asked (HF_HUB_OFFLINE): its cache holds no copy"
+        raise ValueError(f"{name}: there is no such file or folder here, and the Hub {found}.") from error

@@ -13,7 +13,16 @@ from ..files.weights import check_tensors, load_weights
 from ..model import modeling_gpt
 from ..model.configuration_gpt import AUTO_MAP, GPTConfig
 from .card import is_machine_path, render_card
-from .checks import FEATURE_DATA, FEATURES, HEAD_CONFIG, NO_SETTINGS, RepositoryError, check_config, is_known
+from .checks import (
+    FEATURE_DATA,
+    FEATURES,
+    HEAD_CONFIG,
+    NO_SETTINGS,
+    RepositoryError,
+    check_config,
+    generation_settings,
+    is_known,
+)
 from .code import add_code, code_files
 from .downloads import is_hub_id
 
@@ -35,8 +44,8 @@ def stage(
     folder: Path, target: Path, repo_id: str, base_model: str | None = None, revision: str | None = None
 ) -> tuple[str, list[str]]:
     """
-    Put what is to be uploaded of a folder, which is only read, into an empty one (`target`), large files as links, and
-    check it.
+    Put what is to be uploaded of a folder, which is only read, into an empty one (`target`), settings without paths of
+    this machine, other files as links, and check it.
 
     Args:
         repo_id (`str`), revision (`str`, *optional*): what the card says how to load.
@@ -58,10 +67,12 @@ def stage(
         name = path.relative_to(folder).as_posix()
         if is_known(name):
             (target / name).parent.mkdir(exist_ok=True)
-            (target / name).symlink_to(path.resolve())
+            if path.suffix == ".json" and name not in NO_SETTINGS:
+                write_json(target / name, _without_paths(read_json(path)))
+            else:
+                (target / name).symlink_to(path.resolve())
         elif path.suffix != ".py" and name != FEATURE_DATA:  # the code that is uploaded is that of hf_gpt
             left_out.append(name)
-    clean_settings(target)
     if kind == "adapter":
         base_model = _set_base_model(target / ADAPTER_CONFIG_NAME, base_model)
     if kind != "features":
@@ -90,10 +101,7 @@ def checkpoint_files(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def clean_settings(folder: Path) -> None:
-    """
-    Take the paths of this machine out of all settings of a folder that is to be uploaded; what its files are links to
-    stays as it is. A `ValueError` names a file that is not JSON.
-    """
+    """Take the paths of this machine out of all settings of a checkpoint; what its files are links to stays."""
     for path in sorted(folder.glob("*.json")):
         if path.name not in NO_SETTINGS:
             write_json(path, _without_paths(read_json(path)))
@@ -139,6 +147,7 @@ def _check_loads(folder: Path, kind: str) -> None:
         with reading(folder / CONFIG_NAME):
             check_config(settings, CONFIG_NAME)
             config = GPTConfig.from_dict(settings)
+        generation_settings(folder)
         with reading(folder):
             stored = read_tensors(folder)
             model = load_weights(getattr(modeling_gpt, name), folder, config)
