@@ -10,14 +10,14 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def lowest() -> list[str]:
     """`name==version` of every dependency of the package."""
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pinned = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
     found = [line for line in pinned if line.startswith("torch==")]
-    for each in map(Requirement, project["dependencies"]):
+    for each in map(Requirement, PROJECT["dependencies"]):
         (bound,) = [one.version for one in each.specifier if one.operator == ">="]
         if each.name != "torch":
             found.append(f"{each.name}=={bound}")

@@ -1,4 +1,4 @@
-"""The README's Python runs and prints what it says; its commands name files and flags that exist."""
+"""The documents are true: Python runs and prints what they say, commands and files exist, tables are measured."""
 
 import contextlib
 import dataclasses
@@ -9,27 +9,29 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
 from importlib.metadata import requires
 from pathlib import Path
 
+import benchmark
+import parity
+import pretraining
 import pytest
+import tasks
 from packaging.requirements import Requirement
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
+
+from .bounds import PROJECT, lowest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 MEASURED = (REPOSITORY / "scripts" / "measure" / "README.md").read_text(encoding="utf-8")
 RECIPES = (REPOSITORY / "scripts" / "configs" / "README.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", README, flags=re.DOTALL)
-COMMANDS = [
-    line
-    for block in re.findall(r"```bash\n(.*?)```", README, flags=re.DOTALL)
-    for line in block.replace("\\\n", " ").splitlines()
-]
+BLOCKS = re.findall(r"```bash\n(.*?)```", README, flags=re.DOTALL)
+COMMANDS = [line for block in BLOCKS for line in block.replace("\\\n", " ").splitlines()]
 
 
 @pytest.mark.parametrize(("code", "printed"), PYTHON, ids=[f"block {index}" for index in range(len(PYTHON))])
@@ -44,179 +46,111 @@ def test_python_prints_what_the_readme_says(code, printed, monkeypatch, tmp_path
     assert "".join(line for line in lines if not re.match(r"\{'|\[\d{4}-", line)) == printed
 
 
-def test_there_are_commands_and_code():
-    assert len(PYTHON) >= 1
-    assert len(COMMANDS) >= 8
-
-
 @pytest.mark.parametrize("command", [line for line in COMMANDS if "scripts/" in line])
-def test_commands_name_what_exists(command):
+def test_commands_name_what_exists_and_write_into_the_ignored_folder(command):
     for path in re.findall(r"scripts/[\w/]+\.\w+", command):
         assert (REPOSITORY / path).is_file(), path
     if "finetune.py" in command:
         types = (ModelArguments, DataArguments, FineTuningArguments)
         known = {item.name for kind in types for item in dataclasses.fields(kind)} | {"config"}
         assert set(re.findall(r"--(\w+)", command.split("finetune.py")[1])) <= known
-
-
-@pytest.mark.parametrize("command", [line for line in COMMANDS if "scripts/" in line])
-def test_commands_write_into_the_ignored_folder(command):
-    written = re.findall(r"--output_dir (\S+)", command)
-    written += re.findall(r"convert\.py \S+ (\S+)", command)
+    written = re.findall(r"--output_dir (\S+)", command) + re.findall(r"convert\.py \S+ (\S+)", command)
     assert all(folder.startswith("outputs/") for folder in written)
     assert "outputs/" in (REPOSITORY / ".gitignore").read_text().splitlines()
 
 
-def test_one_process_needs_no_launcher():
-    """Without a configuration the launcher prints what it was not told, and its own traceback below an error."""
-    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
-    helps = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "scripts" / "help").glob("*.txt")]
-    lines = [*COMMANDS, *makefile.splitlines(), *"\n".join(helps).splitlines()]
-    launched = [line for line in lines if "accelerate launch" in line and "scripts/" in line]
-    assert [line for line in launched if "--config_file" not in line] == []
+def test_make_targets_exist():
+    targets = re.findall(r"^make ([\w-]+)", "\n".join(COMMANDS), flags=re.MULTILINE)
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, flags=re.MULTILINE)] == []
 
 
-def test_the_minute_is_said_to_be_that_of_the_demonstration():
-    (sentence,) = re.findall(r"[^.]*\bunder a minute\b", README)
-    assert sentence.strip().startswith("Once that is done, `make demo`")
+def build(kind: str, clone: Path, output: Path) -> zipfile.ZipFile:
+    """The wheel that setuptools makes of a copy of the repository: `wheel` or `editable`."""
+    pytest.importorskip("setuptools")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, clone / name)
+    code = f"import sys; from setuptools.build_meta import build_{kind}; build_{kind}(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, str(output)], cwd=clone, check=True, capture_output=True)
+    (wheel,) = output.glob("*.whl")
+    return zipfile.ZipFile(wheel)
 
 
 def test_an_editable_install_is_a_path(tmp_path):
     """setuptools' finder would lose to a folder of the package's name, such as the clone, in the working directory."""
-    pytest.importorskip("setuptools")
-    clone = tmp_path / "hf_gpt"
-    (clone / "hf_gpt").mkdir(parents=True)
-    for name in ("pyproject.toml", "README.md", "LICENSE", "hf_gpt/__init__.py"):
-        shutil.copy(REPOSITORY / name, clone / name)
-    build = "import sys; from setuptools.build_meta import build_editable; build_editable(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=clone, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
+    (tmp_path / "hf_gpt" / "hf_gpt").mkdir(parents=True)
+    shutil.copy(REPOSITORY / "hf_gpt" / "__init__.py", tmp_path / "hf_gpt" / "hf_gpt" / "__init__.py")
+    with build("editable", tmp_path / "hf_gpt", tmp_path) as archive:
         (name,) = [name for name in archive.namelist() if "dist-info" not in name]
-        assert Path(archive.read(name).decode().strip()) == clone
+        assert Path(archive.read(name).decode().strip()) == tmp_path / "hf_gpt"
 
 
-def test_a_wheel_is_a_whole_product(tmp_path):
-    """It holds every file of the package, and its command runs where there is no clone."""
-    pytest.importorskip("setuptools")
-    clone = tmp_path / "clone"
-    clone.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(REPOSITORY / name, clone / name)
+def test_a_wheel_holds_every_file_and_its_command_runs_where_there_is_no_clone(tmp_path):
+    clone, site = tmp_path / "clone", tmp_path / "site"
     shutil.copytree(REPOSITORY / "hf_gpt", clone / "hf_gpt", ignore=shutil.ignore_patterns("__pycache__"))
-    build = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=clone, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        packed = {name for name in archive.namelist() if name.startswith("hf_gpt/")}
-        archive.extractall(tmp_path / "site")
-    carried = {
-        path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "hf_gpt").rglob("*") if path.is_file()
-    }
-    assert packed == {name for name in carried if "__pycache__" not in name}
-    assert {"hf_gpt/tasks/data/questions.jsonl", "hf_gpt/py.typed"} <= packed
-    (entry_points,) = (tmp_path / "site").glob("*.dist-info/entry_points.txt")
+    files = {path.relative_to(clone).as_posix() for path in clone.rglob("*") if path.is_file()}
+    with build("wheel", clone, tmp_path) as archive:
+        assert {name for name in archive.namelist() if name.startswith("hf_gpt/")} == files
+        archive.extractall(site)
+    assert {"hf_gpt/tasks/data/questions.jsonl", "hf_gpt/py.typed"} <= files
+    (entry_points,) = site.glob("*.dist-info/entry_points.txt")
     assert "hf-gpt = hf_gpt.__main__:main" in entry_points.read_text()
-    flags = ["--task", "questions", "--max_train_rows", "8", "--model_name_or_path", "no/such/folder"]
-    done = subprocess.run(
-        [sys.executable, "-m", "hf_gpt", "finetune", *flags, "--output_dir", "out"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
-        capture_output=True,
-        text=True,
-    )
+    flags = ["--task", "questions", "--model_name_or_path", "no/such/folder", "--output_dir", "out"]
+    command, environment = [sys.executable, "-m", "hf_gpt", "finetune", *flags], os.environ | {"PYTHONPATH": str(site)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("hf-gpt finetune: no/such/folder: "), done.stderr
 
 
-def test_lower_bounds_are_those_of_transformers():
-    """What transformers needs in a later version can never be as old as we said."""
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    wanted = {each.name: each for each in map(Requirement, requires("transformers")) if each.marker is None}
-    shared = [each for each in map(Requirement, project["dependencies"]) if each.name in wanted]
-    assert len(shared) >= 4
-    for each in shared:
-        (bound,) = [one.version for one in each.specifier if one.operator == ">="]
-        assert wanted[each.name].specifier.contains(bound), each
+def test_bounds_are_not_below_those_of_transformers_nor_versions_that_fail_with_the_others():
+    wanted = {each.name: each.specifier for each in map(Requirement, requires("transformers")) if each.marker is None}
+    bounds = [line.split("==") for line in lowest()]
+    assert len(wanted.keys() & {name for name, _ in bounds}) >= 4
+    assert [name for name, bound in bounds if name in wanted and not wanted[name].contains(bound)] == []
+    # pyarrow refuses this numpy, gradio 5 imports what huggingface_hub no longer has, pandas refuses this jinja2.
+    lines = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["demo"]]
+    ours = {each.name: each.specifier for each in map(Requirement, lines)}
+    for name, version in (("numpy", "1.26.4"), ("gradio", "5.0.0"), ("jinja2", "3.1.1")):
+        assert not ours[name].contains(version), name
 
 
-@pytest.mark.parametrize(
-    ("name", "version"), [("numpy", "1.26.4"), ("gradio", "5.0.0"), ("jinja2", "3.1.1")], ids=lambda value: value
-)
-def test_versions_that_do_not_go_with_the_others_are_not_allowed(name, version):
-    """pyarrow refuses this numpy, gradio 5 imports what huggingface_hub has no more, pandas refuses this jinja2."""
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    lines = [*project["dependencies"], *project["optional-dependencies"]["demo"]]
-    (wanted,) = [each for each in map(Requirement, lines) if each.name == name]
-    assert not wanted.specifier.contains(version)
-
-
-@pytest.mark.parametrize("target", re.findall(r"^make ([\w-]+)", "\n".join(COMMANDS), flags=re.MULTILINE))
-def test_make_targets_exist(target):
-    assert re.search(rf"^{target}:", (REPOSITORY / "Makefile").read_text(), flags=re.MULTILINE)
-
-
-def test_carried_model_is_small_and_whole():
+def test_the_bundled_model_is_small_and_has_its_special_tokens():
     folder = REPOSITORY / "model_cards" / "gpt-mini"
     assert (folder / "model.safetensors").stat().st_size <= 16_000_000
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert model.config.vocab_size == len(tokenizer) == 8004
-    assert tokenizer.model_max_length == model.config.n_positions
-    assert tokenizer.convert_tokens_to_ids(["_start_", "_delimiter_", "_classify_", "<pad>"]) == [
-        8000,
-        8001,
-        8002,
-        8003,
-    ]
-    encoded = tokenizer("She opened the door and looked at the old man.", return_tensors="pt")
-    loss = model(**encoded, labels=encoded["input_ids"]).loss
-    # Uniform guessing would be at 9; a damaged or untrained model is not far below.
-    assert loss.item() < 6
+    special = tokenizer.convert_tokens_to_ids(["_start_", "_delimiter_", "_classify_", "<pad>"])
+    assert special == list(range(8000, 8004))
 
 
-RESULTS = {
-    file.stem: json.loads(file.read_text(encoding="utf-8"))
-    for file in REPOSITORY.glob("scripts/measure/results/*.json")
-}
-
-
-@pytest.mark.parametrize("name", sorted(RESULTS))
-def test_tables_are_the_scripts_output(name, monkeypatch):
-    """Every line that a script makes of its saved results stands in the README of the measurements."""
-    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts" / "measure"))
-    import benchmark
-
-    from scripts.measure import inside, parity, pretraining, tasks
-
-    results = RESULTS[name]
-    if name == "frozen_training":
-        assert f"{results['times as long without the cache, later epochs']:.1f} times as fast" in MEASURED
-        return
-    tables = list(results.get("tables", ()))  # of a script that is no longer here
+def tables_of(name: str, results: dict) -> list[str]:
+    """The tables that a script makes of its saved results, or made when it was here."""
     if name.startswith("tasks"):
-        tables.append(tasks.tables(results))
-    elif name == "parity":
-        tables += parity.tables(results)
-        assert results["gpt-mini"] == parity.digest(parity.MODEL / "model.safetensors"), "measured of other weights"
-    elif name == "inside":
-        tables += inside.tables(results)
-    elif name == "pretraining":
-        tables += pretraining.tables(results["results"])
-    elif "results" in results:
-        # The sweeps are the picture.
-        apart = {key: one for key, one in results["results"].items() if one["suite"] not in ("choices", "context")}
-        tables += benchmark.tables(apart)
-    lines = [line for table in tables for line in table.splitlines() if line]
-    assert len(lines) >= 3
-    shown = MEASURED.splitlines()
-    assert [line for line in lines if line not in shown] == []
+        return [tasks.tables(results)]
+    if name in ("parity", "pretraining"):
+        return parity.tables(results) if name == "parity" else pretraining.tables(results["results"])
+    # Choices and context are the figure.
+    shown = {key: one for key, one in results.get("results", {}).items() if one["suite"] not in ("choices", "context")}
+    timed = {key: one for key, one in shown.items() if "ratio" in one and "padding" in one}
+    return [*results.get("tables", ()), *([benchmark.table(timed)] if timed else ())]
 
 
-def test_the_front_page_quotes_what_was_measured():
+def test_tables_are_the_scripts_output():
+    """Every line of every table in the README of the measurements, and no other, is made of the saved results."""
+    files = REPOSITORY.glob("scripts/measure/results/*.json")
+    results = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
+    assert len(results) >= 20
+    times = results.pop("frozen_training")["times as long without the cache, later epochs"]
+    assert f"{times:.1f} times as fast" in MEASURED
+    assert results["parity"]["gpt-mini"] == parity.digest(parity.MODEL / "model.safetensors"), "of other weights"
+    made = {line for name in results for table in tables_of(name, results[name]) for line in table.splitlines()}
+    first, *tables = re.findall(r"(?:^\|.*\n)+", MEASURED, flags=re.MULTILINE)
+    assert first.startswith("| table | command |")
+    assert {line for table in tables for line in table.splitlines()} == made - {""}
     header = next(line for line in README.splitlines() if line.startswith("| work |"))
-    rows = README.split(header)[1].strip().split("\n\n")[0].splitlines()
-    assert len(rows) >= 3
-    assert {header, *rows} <= set(MEASURED.splitlines())
+    quoted = README.split(header)[1].strip().split("\n\n")[0].splitlines()
+    assert len(quoted) >= 3
+    assert {header, *quoted} <= made
 
 
 @pytest.mark.parametrize("text", [README, MEASURED, RECIPES], ids=["front page", "measurements", "recipes"])
@@ -224,5 +158,5 @@ def test_files_that_are_named_are_there(text):
     base = {README: "", MEASURED: "scripts/measure", RECIPES: "scripts/configs"}[text]
     for place in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
         assert (REPOSITORY / base / place).exists(), place
-    for path in re.findall(r"(?:scripts|hf_gpt|tests|model_cards)/[\w/.-]*\w", text):
+    for path in re.findall(r"(?<!:)\b(?:scripts|hf_gpt|tests|model_cards)/[\w/.-]*\w", text):
         assert (REPOSITORY / path).exists() or "NAME" in path, path

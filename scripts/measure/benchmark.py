@@ -3,43 +3,61 @@ Time this project and its peers on the same work, in one run, and print ratios.
 
     python scripts/measure/benchmark.py --suites multiple-choice features generate --output_dir outputs/bench
     python scripts/measure/benchmark.py --suites classification --data_dir DATA --output_dir outputs/bench_files
-    python scripts/measure/benchmark.py --suites multiple-choice --size mini --output_dir outputs/quick
 
 Contenders take turns, so that whatever else the machine does falls on all of them; figures are medians, on a CPU of
-processor time, all threads together (`OMP_NUM_THREADS=1` for one). Peers are
-transformers' own `openai-gpt` and `gpt2` at the same size, on random batches padded to the longest sequence; ours are
-batches of rows of like length, as in fine-tuning; one more contender is our model with every sequence laid out on its
-own. Training is forward and backward of the joint loss with dropout, in float32 on a CPU and bfloat16 autocast on a
-GPU, or as `--dtype` says; `generate` stays in float32.
-Writes `results.json`, `results.md` and pictures of the suites `choices` and `context`; a run that was stopped is
-resumed by the same command.
+processor time, all threads together (`OMP_NUM_THREADS=1` for one). Peers are transformers' own `openai-gpt` and `gpt2`
+at the same size, on random batches padded to the longest sequence; ours are batches of rows of like length, as in
+fine-tuning; one more contender is our model with every sequence laid out on its own. Training is forward and backward
+of the joint loss with dropout, in float32 on a CPU and bfloat16 autocast on a GPU, or as `--dtype` says; `generate`
+stays in float32. Writes `results.json`, `results.md` and a figure of the suites `choices` and `context`; the same
+command resumes a run that was stopped.
 
-`--data_dir` holds the published files (`openbookqa/`, `commonsenseqa/`, `hellaswag/`, `trec6/`, `snli/`, `imdb/`), the
-release's vocabulary (`gpt_bpe/`); only the suites that read files need it. `decoding` counts what of it are products.
+`--data_dir` holds the published files (`openbookqa/`, `commonsenseqa/`, `hellaswag/`, `trec6/`, `snli/`, `imdb/`) and
+the release's vocabulary (`gpt_bpe/`); only `multiple-choice-files` and `classification` need it.
 """
 
+import gc
+import multiprocessing
 import os
-from dataclasses import dataclass, replace
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
-from benchmarking.decoding import decoding, decoding_table
-from benchmarking.measure import SIZES, measure
-from benchmarking.report import SWEEPS, padding_table, plot_sweeps, sweep_growth, table
-from benchmarking.workloads import PADDING, SUITES, Files, epoch_padding, make_workload
+from contenders import OURS, PEERS, UNSHARED, build, contenders, logits_difference
+from tables import markdown
+from tqdm import tqdm
+from workloads import SUITES, Files, Workload, make_workload, padding_share, useful_flops
 
-from hf_gpt.analysis.figures import check_libraries
+from hf_gpt.analysis.figures import check_libraries, new_figure
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.files import check_settings, flag, read_json, write_json, write_text
+from hf_gpt.trees.token_tree import TokenTree
 
-# Suites that are not shapes and files: what they need of --data_dir.
-OTHER_SUITES = {
-    "padding": [source.folder for source in PADDING.values()],
-    "decoding": [],
+SIZES = {
+    "gpt1": {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 512},
+    "mini": {"n_embd": 192, "n_layer": 5, "n_head": 3, "n_positions": 512},
+    "tiny": {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 512},
 }
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+# What the figure shows, by suite.
+SWEEPS = {"choices": "choices of a row", "context": "tokens of context that 4 choices share"}
+HEADER = [
+    "work",
+    OURS,
+    *PEERS,
+    "nothing shared",
+    "memory",
+    "padding, ours and theirs",
+    "product rate",
+    "logits differ",
+]
 
 
 @dataclass
@@ -47,44 +65,33 @@ class BenchmarkArguments:
     """What to time."""
 
     output_dir: str = flag(help="Folder of results.json and results.md.")
-    suites: list[str] = flag(["multiple-choice"], ", ".join([*SUITES, *OTHER_SUITES]))
+    suites: list[str] = flag(["multiple-choice"], ", ".join(SUITES))
     data_dir: str | None = flag(None, "Folder of the data sets' folders.")
     size: str = flag("gpt1", "Size of all models.", SIZES)
     rounds: int = flag(3, "Timed turns of each contender.")
     seed: int = flag(0, "Of rows and weights.")
     memory: bool = flag(True, "Measure peak memory, each contender in its own process.")
     device: str = flag("cuda" if torch.cuda.is_available() else "cpu", "Where to run: cpu or cuda.")
-    dtype: str | None = flag(
-        None, "Of matrix products: float32, or bfloat16 by autocast (by default on a GPU).", DTYPES
-    )
+    dtype: str | None = flag(None, "Of products: float32, or bfloat16 by autocast (by default on a GPU).", DTYPES)
 
     def __post_init__(self) -> None:
         self.dtype = self.dtype or ("bfloat16" if self.device == "cuda" else "float32")
+        unknown = [suite for suite in self.suites if suite not in SUITES]
+        if unknown:
+            raise ValueError(f"unknown suite {unknown[0]}; choose of {', '.join(SUITES)}.")
+        if self.rounds < 1:
+            raise ValueError(f"--rounds must be at least 1, not {self.rounds}.")
+        sources = [source for suite in self.suites for source in SUITES[suite].values() if isinstance(source, Files)]
+        for folder in [*(source.folder for source in sources), "gpt_bpe"] if sources else []:
+            if self.data_dir is None:
+                raise ValueError(f"{folder} is read from files: give the folder it is in with --data_dir.")
+            if not (Path(self.data_dir) / folder).is_dir():
+                raise ValueError(f"{self.data_dir} has no folder {folder}.")
+        if {*SWEEPS} & set(self.suites):
+            check_libraries()
 
 
-def check(args: BenchmarkArguments) -> None:
-    """Stop at wrong arguments before anything is timed."""
-    known = [*SUITES, *OTHER_SUITES]
-    unknown = [suite for suite in args.suites if suite not in known]
-    if unknown:
-        raise ValueError(f"unknown suite {unknown[0]}; choose of {', '.join(known)}.")
-    if args.rounds < 1:
-        raise ValueError(f"--rounds must be at least 1, not {args.rounds}.")
-    if args.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda, but torch sees no GPU.")
-    if {*SWEEPS} & set(args.suites):
-        check_libraries()
-    sources = [source for suite in args.suites for source in SUITES.get(suite, {}).values()]
-    folders = [source.folder for source in sources if isinstance(source, Files)]
-    folders += [folder for suite in args.suites for folder in OTHER_SUITES.get(suite, ())]
-    if folders and args.data_dir is None:
-        raise ValueError(f"{folders[0]} is read from files: give the folder it is in with --data_dir.")
-    for folder in [*folders, *(["gpt_bpe"] if folders else [])]:
-        if not (Path(args.data_dir) / folder).is_dir():
-            raise ValueError(f"{args.data_dir} has no folder {folder}.")
-
-
-def settings(args: BenchmarkArguments) -> dict:
+def settings(args: BenchmarkArguments) -> dict[str, Any]:
     """What must be the same for results to stand in one file."""
     return {
         "size": args.size,
@@ -100,62 +107,156 @@ def settings(args: BenchmarkArguments) -> dict:
     }
 
 
-def earlier_results(path: Path, record: dict) -> dict:
-    """Results of a run that was stopped; those of other settings are not mixed with these."""
-    if not path.exists():
-        return {}
-    found = read_json(path)
-    results = found.pop("results")
-    check_settings(path.parent, found, record)
-    return results
+def timed(turn: Callable[..., object], device: torch.device, *arguments: object) -> float:
+    """Seconds of a turn: on a GPU as they pass, on a CPU those of this process's threads, whatever else runs there."""
+    if device.type == "cpu":
+        start = time.process_time()
+        turn(*arguments)
+        return time.process_time() - start
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    turn(*arguments)
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
 
 
-def tables(results: dict) -> list[str]:
-    """The Markdown tables of what was measured."""
-    decoded = decoding_table(results["decoding"]) if "decoding" in results else ""
-    return [text for text in (table(results), padding_table(results), decoded) if text]
+def product_rate(workload: Workload, width: int, device: torch.device, dtype: torch.dtype) -> float:
+    """
+    Floating-point operations per second of the model's own matrix products and nothing else: forward and both
+    gradients of a block's four layers at the tokens of a batch, repeated for about as many operations as a block
+    does in a turn.
+    """
+    tokens = max(sum(len(TokenTree.from_paths(row)) for row in batch) for batch in workload.grouped)
+    seconds = operations = 0.0
+    for inputs, outputs in [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]:
+        states = torch.randn(tokens, inputs, device=device, dtype=dtype)
+        weight = torch.randn(outputs, inputs, device=device, dtype=dtype)
+        gradient = torch.randn(tokens, outputs, device=device, dtype=dtype)
+
+        def products(states=states, weight=weight, gradient=gradient) -> None:
+            torch.mm(states, weight.t())
+            torch.mm(gradient, weight)
+            torch.mm(gradient.t(), states)
+
+        products()
+        seconds += sum(timed(products, device) for _ in range(4))
+        operations += 4 * 3 * 2 * tokens * inputs * outputs
+    return operations / seconds
 
 
-def write(folder: Path, record: dict, results: dict) -> None:
-    """Replace results.json and results.md."""
-    write_json(folder / "results.json", {**record, "results": results})
-    write_text(folder / "results.md", "\n\n".join(tables(results)) + "\n")
+def peak_memory(name: str, workload: Workload, size: dict, device: torch.device, dtype: torch.dtype) -> int:
+    """By how much the first turn of a contender raises the peak memory of this process (bytes)."""
+    turn = build(name, workload, size, device, dtype)
+    gc.collect()
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated()
+        turn()
+        return torch.cuda.max_memory_allocated() - before
+    before = _resident("VmRSS")
+    turn()
+    return _resident("VmHWM") - before
+
+
+def _resident(entry: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(entry))
+
+
+def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
+    """Times of every contender in turns, with the machine's rate and what else tables say of a workload."""
+    size, device, dtype = SIZES[args.size], torch.device(args.device), DTYPES[args.dtype]
+    names = contenders(workload)
+    torch.manual_seed(0)
+    turns = {name: build(name, workload, size, device, dtype) for name in names}
+    times: dict[str, list[float]] = {name: [] for name in names}
+    rates = []
+    for number in tqdm(range(args.rounds + 1), desc=workload.name, unit="round"):
+        for name, turn in turns.items():
+            if number == 0:  # warms up, with one batch
+                timed(turn, device, 1)
+            else:
+                times[name].append(timed(turn, device))
+        rates.append(product_rate(workload, size["n_embd"], device, dtype))
+    turns.clear()
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    trains = workload.suite not in ("features", "generate")
+    result = {
+        "suite": workload.suite,
+        "seconds": times,
+        "median_seconds": medians,
+        "rows": len(workload.rows),
+        "tokens": sum(len(TokenTree.from_paths(row)) for row in workload.rows),
+        "ratio": {name: value / medians[OURS] for name, value in medians.items()},
+        "padding": {
+            "hf_gpt": padding_share(workload.grouped, as_trees=True),
+            "peers": padding_share(workload.shuffled, as_trees=False),
+        },
+    }
+    if workload.suite != "generate":  # there, products of single tokens say little
+        flops = useful_flops(workload.rows, size, predicts=trains, passes=3 if trains else 1)
+        result |= {"useful_flops": flops, "product_rate": statistics.median(rates)}
+        result["share_of_product_rate"] = flops / medians[OURS] / result["product_rate"]
+    if trains and workload.suite != "pretrain":
+        result["logits_difference"] = logits_difference(workload, size)
+    for name in names if args.memory else ():  # each in a new process, where nothing has used memory yet
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as own_process:
+            peak = own_process.submit(peak_memory, name, workload, size, device, dtype).result()
+        result.setdefault("peak_memory", {})[name] = peak
+    return result
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """
+    A Markdown table, one workload a row: our median time of a turn, how many times as long the others took, our peak
+    memory as a share of openai-gpt's, and our share of the rate of the model's own matrix products.
+    """
+    rows = []
+    for name, result in results.items():
+        ratios = [f"{result['ratio'][who]:.2f} x" if who in result["ratio"] else "-" for who in (*PEERS, UNSHARED)]
+        memory, rate = result.get("peak_memory"), result.get("share_of_product_rate")
+        rows.append([name, f"{result['median_seconds'][OURS]:.2f} s", *ratios])
+        rows[-1].append(f"{memory[OURS] / memory['openai-gpt']:.2f}" if memory else "-")
+        rows[-1].append("{hf_gpt:.1%}, {peers:.1%}".format(**result["padding"]))
+        rows[-1].append("-" if rate is None else f"{rate:.0%}")
+        rows[-1].append(f"{result['logits_difference']:.0e}" if "logits_difference" in result else "-")
+    return markdown(HEADER, rows)
+
+
+def plot_sweeps(results: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Draw cost against the number of choices and the length of the context, ours and the peers', as a PNG."""
+    present = [suite for suite in SWEEPS if any(result["suite"] == suite for result in results.values())]
+    figure = new_figure(5.5 * len(present), 4)
+    for axes, suite in zip(figure.subplots(1, len(present), squeeze=False)[0], present, strict=True):
+        swept = {name: result["median_seconds"] for name, result in results.items() if result["suite"] == suite}
+        values = [int("".join(filter(str.isdigit, name))) for name in swept]
+        for who in (OURS, *PEERS):
+            axes.plot(values, [seconds[who] for seconds in swept.values()], marker="o", label=who)
+        axes.set(xlabel=SWEEPS[suite], ylabel="seconds of a training step, one row", ylim=(0, None))
+        axes.set_xticks(values)
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.savefig(path, dpi=120)
 
 
 @command(resume="The same command resumes it.")
 def main() -> None:
-    """Run the suites, writing after each workload."""
+    """Run the suites, writing after each workload; results of other settings are not mixed with these."""
     (args,) = parse_arguments((BenchmarkArguments,), description=__doc__)
-    check(args)
-    folder = Path(args.output_dir)
+    folder, record, results = Path(args.output_dir), settings(args), {}
+    if (folder / "results.json").is_file():
+        found = read_json(folder / "results.json")
+        results = found.pop("results")
+        check_settings(folder, found, record)
     folder.mkdir(parents=True, exist_ok=True)
-    record = settings(args)
-    results = earlier_results(folder / "results.json", record)
-    data_dir = tokenizer = None
-    if args.data_dir is not None:
-        data_dir = Path(args.data_dir)
-        tokenizer = release_tokenizer(data_dir / "gpt_bpe")
-    device, size = torch.device(args.device), SIZES[args.size]
-    for suite in args.suites:
-        if suite == "decoding" and suite not in results:
-            results[suite] = decoding(size, args.rounds, args.seed, device)
-            write(folder, record, results)
-        for name, source in PADDING.items() if suite == "padding" else ():
-            key = f"{name}, padding"
-            if key not in results:
-                results[key] = epoch_padding(source, args.seed, data_dir, tokenizer)
-                write(folder, record, results)
-        for name in SUITES.get(suite, ()):
-            if name not in results:
-                workload = make_workload(name, suite, args.seed, data_dir, tokenizer)
-                workload = replace(workload, dtype=DTYPES[args.dtype])
-                results[name] = measure(workload, args.size, args.rounds, args.memory, device)
-                write(folder, record, results)
-    print((folder / "results.md").read_text(encoding="utf-8"))
-    swept = {suite: lines for suite in SWEEPS if (lines := sweep_growth(results, suite))}
-    for suite, lines in swept.items():
-        print(f"\nCost of a step against that of the line before, {suite}:\n{lines}")
-    if swept:
+    data_dir = Path(args.data_dir) if args.data_dir else None
+    tokenizer = release_tokenizer(data_dir / "gpt_bpe") if data_dir else None
+    for name, suite in [(name, asked) for asked in args.suites for name in SUITES[asked]]:
+        if name not in results:
+            results[name] = measure(make_workload(name, suite, args.seed, data_dir, tokenizer), args)
+            write_json(folder / "results.json", {**record, "results": results})
+            write_text(folder / "results.md", table(results) + "\n")
+    print(table(results))
+    if {*SWEEPS} & {result["suite"] for result in results.values()}:
         plot_sweeps(results, folder / "sweeps.png")
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from tables import markdown
 from tqdm import tqdm
 from transformers import AutoModelForMultipleChoice, AutoTokenizer, OpenAIGPTTokenizer
 
@@ -34,7 +35,6 @@ sys.path.insert(0, str(REPOSITORY))
 from tests.support import golden
 
 MODEL = REPOSITORY / "model_cards" / "gpt-mini"
-NOT_RECORDED = "not recorded"
 
 
 @dataclass
@@ -50,16 +50,16 @@ def largest(ours, recorded) -> float:
     return float(np.abs(ours.astype(np.float64).reshape(recorded.shape) - recorded).max())
 
 
-def model_differences(name: str) -> dict[str, float]:
+def model_differences(name: str) -> dict[str, float | None]:
     """Largest differences of one recorded model, by what is compared."""
     batch, trained = golden.arrays(name, "roc_eval"), golden.arrays(name, "roc_train")
-    inputs = {**golden.roc_inputs(batch), "lm_weights": golden.recorded_lm_weights(batch["M"])}
-    model = golden.load_variables(name, "roc")
+    inputs, model = golden.with_recorded_weights(batch), golden.load_variables(name, "roc")
     outputs = model(**inputs, output_hidden_states=True, return_lm_loss=True)
     outputs.loss.backward()
     states = [largest(state, batch[f"h_block_{layer}"]) for layer, state in enumerate(outputs.hidden_states[1:])]
     token_logits = golden.load_variables(name, "lm")(inputs["input_ids"].flatten(0, 1)).logits[:, :-1]
     gradients = golden.as_release(model, lambda parameter: parameter.grad)
+    updated = "parameters after 5 updates, lr {} (root mean square)".format
     return {
         "hidden states of every block": max(states),
         "token logits": largest(token_logits, batch["lm_logits"][..., : model.config.vocab_size]),
@@ -67,12 +67,8 @@ def model_differences(name: str) -> dict[str, float]:
         "task loss": largest(outputs.task_loss, batch["clf_losses"].mean()),
         "language-model loss": largest(outputs.lm_loss, batch["lm_losses"].mean()),
         "gradients": max(largest(value, trained[f"grads/{key}"]) for key, value in gradients.items()),
-        "parameters after 5 updates, lr 6.25e-5 (root mean square)": parameter_difference(
-            name, "linear_lr6.25e-05_wu0.002_novl2"
-        ),
-        "parameters after 5 updates, lr 1e-3 (root mean square)": parameter_difference(
-            name, "linear_lr0.001_wu0.002_novl2"
-        ),
+        updated("6.25e-5"): parameter_difference(name, "linear_lr6.25e-05_wu0.002_novl2"),
+        updated("1e-3"): parameter_difference(name, "linear_lr0.001_wu0.002_novl2"),
     }
 
 
@@ -85,8 +81,7 @@ def parameter_difference(name: str, run: str) -> float | None:
     model = golden.load_variables(name, "roc").train()
     optimizer = ReleaseAdam(model.parameters(), lr=hp["lr"], weight_decay=hp["l2"])
     scheduler = get_release_schedule(optimizer, hp["lr_schedule"], hp["n_updates_total"], hp["lr_warmup"])
-    batch = golden.arrays(name, "roc_eval")
-    inputs = {**golden.roc_inputs(batch), "lm_weights": golden.recorded_lm_weights(batch["M"])}
+    inputs = golden.with_recorded_weights(golden.arrays(name, "roc_eval"))
     for _ in range(5):
         optimizer.zero_grad()
         model(**inputs).loss.backward()
@@ -112,20 +107,13 @@ def token_agreement() -> dict[str, dict[str, int]] | None:
         print("Token ids: the release's vocabulary or its encoder's ids are not at hand, so nothing was compared.")
         return None
     rows = [json.loads(line) for line in texts.read_text(encoding="utf-8").split("\n") if line]
-    tokenizers = {
-        "hf_gpt": release_tokenizer(data),
-        "openai-gpt": OpenAIGPTTokenizer(
-            vocab=str(data / "encoder_bpe_40000.json"), merges=str(data / "vocab_40000.bpe")
-        ),
-    }
-    plain = [
-        row for row in rows if not row["source"].startswith(("corrupted", "hand", "spacy")) and "\n" not in row["text"]
-    ]
+    stock = OpenAIGPTTokenizer(vocab=str(data / "encoder_bpe_40000.json"), merges=str(data / "vocab_40000.bpe"))
+    sources = ("corrupted", "hand", "spacy")
+    plain = [row for row in rows if not row["source"].startswith(sources) and "\n" not in row["text"]]
     groups = {"all, corrupted and multilingual ones included": rows, "English sentences on one line": plain}
-    found: dict[str, dict[str, int]] = {}
-    for title, group in groups.items():
-        found[title] = {"number": len(group)}
-        for name, tokenizer in tokenizers.items():
+    found: dict[str, dict[str, int]] = {title: {"number": len(group)} for title, group in groups.items()}
+    for name, tokenizer in {"hf_gpt": release_tokenizer(data), "openai-gpt": stock}.items():
+        for title, group in groups.items():
             ids = (tokenizer(row["text"], add_special_tokens=False)["input_ids"] for row in tqdm(group, leave=False))
             found[title][name] = sum(ours != row["ids"] for ours, row in zip(ids, group, strict=True))
     return found
@@ -138,21 +126,20 @@ def bfloat16_agreement() -> dict[str, float]:
     model = AutoModelForMultipleChoice.from_pretrained(MODEL, embd_pdrop=0, attn_pdrop=0, resid_pdrop=0, clf_pdrop=0)
     rows = load_task("stories", splits=["train"]).splits["train"].select(range(32))
     batch = TokenTreeCollator(tokenizer.pad_token_id)(list(token_trees(rows, tokenizer)))
-    runs = {}
-    for dtype in (torch.float32, torch.bfloat16):
+    runs = []
+    for low in (False, True):
         model.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
             outputs = model(**batch, return_lm_loss=True)
         outputs.loss.backward()
         gradient = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
-        runs[dtype] = outputs.task_loss.item(), outputs.lm_loss.item(), gradient
-    (task, text, gradient), (low_task, low_text, low_gradient) = runs.values()
+        runs.append((outputs.task_loss.item(), outputs.lm_loss.item(), gradient))
+    (task, text, gradient), (low_task, low_text, low_gradient) = runs
+    distance = ((low_gradient - gradient).norm() / gradient.norm()).item()
     return {
         "task loss, relative": abs(low_task / task - 1),
         "language-model loss, relative": abs(low_text / text - 1),
-        "all gradients, norm of the difference over the norm": (
-            (low_gradient - gradient).norm() / gradient.norm()
-        ).item(),
+        "all gradients, norm of the difference over the norm": distance,
     }
 
 
@@ -164,25 +151,21 @@ def digest(file: Path) -> str:
 def tables(results: dict[str, Any]) -> list[str]:
     """Three tables: the release's numbers, its tokens, and bfloat16."""
     models = results["models"]
-    lines = [f"| largest absolute difference | {' | '.join(models)} |", f"|---|{'---|' * len(models)}"]
-    for row in next(iter(models.values())):
-        cells = [NOT_RECORDED if values[row] is None else f"{values[row]:.1e}" for values in models.values()]
-        lines.append(f"| {row} | {' | '.join(cells)} |")
-    made = ["\n".join(lines)]
+    rows = [
+        [row, *("not recorded" if values[row] is None else f"{values[row]:.1e}" for values in models.values())]
+        for row in next(iter(models.values()))
+    ]
+    made = [markdown(["largest absolute difference", *models], rows)]
     if results["tokens"]:
         version = ".".join(results["transformers"].split(".")[:2])
-        lines = [
-            f"| texts | number | hf_gpt differs | `openai-gpt` in transformers {version} differs |",
-            "|---|---|---|---|",
+        rows = [
+            [title, f"{number:,}", *(f"{count:,} ({count / number:.1%})" for count in wrong)]
+            for title, (number, *wrong) in ((title, found.values()) for title, found in results["tokens"].items())
         ]
-        for title, found in results["tokens"].items():
-            number, *wrong = found.values()
-            cells = " | ".join(f"{count:,} ({count / number:.1%})" for count in wrong)
-            lines.append(f"| {title} | {number:,} | {cells} |")
-        made.append("\n".join(lines))
-    lines = ["| bfloat16 autocast against float32, gpt-mini, 32 stories | difference |", "|---|---|"]
-    lines += [f"| {name} | {value:.1e} |" for name, value in results["bfloat16"].items()]
-    return [*made, "\n".join(lines)]
+        stock = f"`openai-gpt` in transformers {version} differs"
+        made.append(markdown(["texts", "number", "hf_gpt differs", stock], rows))
+    rows = [[name, f"{value:.1e}"] for name, value in results["bfloat16"].items()]
+    return [*made, markdown(["bfloat16 autocast against float32, gpt-mini, 32 stories", "difference"], rows)]
 
 
 @command()

@@ -168,7 +168,6 @@ MISTAKES = {
     "generate": ("--model_name_or_path", "no/such/folder", "--text", "she", "--output_file", "OUT/a.json"),
     "finetune": ("--model_name_or_path", "no/such/folder", "--task", "questions", "--output_dir", "OUT"),
     "inspect_text": ("--model_name_or_path", "no/such/folder", "--text", "she", "--output_file", "OUT/a.html"),
-    "measure/inside": ("--probes", "no/such/folder", "--output_file", "OUT/inside.json"),
     "measure/tasks": ("--tasks", "sorting", "--data_dir", "no/such/folder", "--output_dir", "OUT"),
     "perplexity": ("--model_name_or_path", "no/such/folder", "--text", "she", "--output_file", "OUT/a.json"),
     "pretrain": ("--text_files", "no.txt", "--tokenizer", "no/such/folder", "--output_dir", "OUT"),

@@ -1,4 +1,4 @@
-"""What a model without pretraining or layers scores on a task: the baseline beside the tables of `tasks.py`."""
+"""What a model without pretraining or layers scores on a task: the baseline of the tables of `tasks.py`."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -16,21 +16,17 @@ from hf_gpt.training.finetune import is_unlabelled
 from hf_gpt.training.rows import subsample
 
 STRENGTHS = (0.01, 0.1, 1, 10, 100)
-Splits = dict[str, Dataset]
 
 
 def score(task: TaskData, rows: int | None, eval_rows: int | None) -> float:
     """
-    The main metric on the test rows, or where they have no labels on the validation rows.
+    The main metric on the test rows of a task with all its splits, or where they have no labels on the validation
+    rows; trained on `rows` and measured on `eval_rows`, the same as in fine-tuning.
 
     Tags of words: the most frequent tag of each word whatever its case, as the model reads it, and of a word that the
     training rows do not have the most frequent of all. All else: logistic regression (of scores, ridge regression) on
     tf-idf of words and bigrams, whose regularisation is the best on the validation rows; a choice is taken by its own
     probability of being right.
-
-    Args:
-        task (`TaskData`): with all its splits.
-        rows, eval_rows (`int`, *optional*): how many rows are trained and measured on, the same as in fine-tuning.
     """
     splits = {name: subsample(part, rows if name == "train" else eval_rows) for name, part in task.splits.items()}
     measured = "test" if "test" in splits and not is_unlabelled(splits["test"]) else "validation"
@@ -50,7 +46,7 @@ def most_frequent_tags(train: Dataset, rows: Dataset) -> float:
     return sum(counts.get(word.lower(), overall).most_common(1)[0][0] == tag for word, tag in tagged) / len(tagged)
 
 
-def bag_of_words(splits: Splits, spec: TaskSpec, measured: str) -> float:
+def bag_of_words(splits: dict[str, Dataset], spec: TaskSpec, measured: str) -> float:
     """The metric of the best linear model of words on one of the splits."""
     texts = {name: columns(part, spec) for name, part in splits.items()}
     vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
@@ -60,18 +56,16 @@ def bag_of_words(splits: Splits, spec: TaskSpec, measured: str) -> float:
     if spec.family == "multiple-choice":
         items = zip(splits["train"]["choices"], labels, strict=True)
         labels = np.concatenate([np.arange(len(choices)) == right for choices, right in items])
-    models = [
-        Ridge(alpha=1 / strength) if spec.has_scores else LogisticRegression(C=strength, max_iter=1000)
-        for strength in STRENGTHS
-    ]
     metric = metric_function(spec.main_metric)
 
     def value(model: Ridge | LogisticRegression, split: str) -> float:
-        found = answers(model, inputs[split], splits[split], spec)
-        return float(metric(splits[split]["label"][:], found))
+        return float(metric(splits[split]["label"][:], answers(model, inputs[split], splits[split], spec)))
 
-    best = max((model.fit(inputs["train"], labels) for model in models), key=lambda model: value(model, "validation"))
-    return value(best, measured)
+    models = []
+    for strength in STRENGTHS:
+        model = Ridge(alpha=1 / strength) if spec.has_scores else LogisticRegression(C=strength, max_iter=1000)
+        models.append(model.fit(inputs["train"], labels))
+    return value(max(models, key=lambda model: value(model, "validation")), measured)
 
 
 def columns(rows: Dataset, spec: TaskSpec) -> list[list[str]]:
@@ -84,7 +78,7 @@ def columns(rows: Dataset, spec: TaskSpec) -> list[list[str]]:
 
 
 def vectors(texts: list[list[str]], vectorizer: TfidfVectorizer) -> sparse.csr_matrix:
-    """Weights of words and bigrams; of a pair those of both texts, what they share, and what tells them apart."""
+    """Weights of words and bigrams; of a pair those of both texts, what they share, and their differences."""
     each = [vectorizer.transform(column) for column in texts]
     if len(each) == 1:
         return each[0]

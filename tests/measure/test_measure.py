@@ -1,0 +1,257 @@
+"""What the scripts of measurements count, run, choose and show, and what they refuse. Nothing here looks at a time."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import baselines
+import benchmark
+import contenders
+import numpy as np
+import pretraining
+import pytest
+import tasks
+import torch
+from safetensors.torch import load_file
+from workloads import CLASSIFY, DELIMITER, START, Files, Shape, Workload, make_workload, padding_share, useful_flops
+
+from hf_gpt import GPTTokenizer
+from hf_gpt.adapters import METHODS as ADAPTERS
+from hf_gpt.tasks import load_task
+
+from ..support.runs import REPOSITORY
+
+MODEL = REPOSITORY / "model_cards" / "gpt-mini"
+TINY = benchmark.SIZES["tiny"]
+ROWS = [[[1, 2, 3, 9], [1, 2, 4, 5, 9]], [[1, 6, 9], [1, 7, 9]]]
+WORKLOAD = Workload("two rows", "multiple-choice", grouped=[ROWS], shuffled=[ROWS[::-1]])
+
+
+@pytest.fixture
+def script(monkeypatch, capsys):
+    """`script(module, *flags)`: what its `main` prints, and the exit status."""
+
+    def run(module, *flags):
+        monkeypatch.setattr(sys, "argv", [f"{module.__name__}.py", *map(str, flags)])
+        status = 0
+        try:
+            module.main()
+        except SystemExit as stopped:
+            status = stopped.code
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return run
+
+
+def test_shapes_keep_their_lengths_and_both_sides_have_the_same_rows():
+    (row,) = Shape(3, (5, 5), (2, 2), 1).rows(1, np.random.default_rng(0))
+    assert [len(path) for path in row] == [10, 10, 10]
+    assert {tuple(path[:6]) for path in row} == {(START, *row[0][1:6])}
+    assert all(path[6] == DELIMITER and path[-1] == CLASSIFY for path in row)
+    made = make_workload("ROCStories-shaped", "multiple-choice", seed=1)
+    assert [len(batch) for batch in made.grouped] == [len(batch) for batch in made.shuffled] == [8, 8]
+    assert sorted(made.rows) == sorted(row for batch in made.shuffled for row in batch)
+    assert made.grouped != made.shuffled
+
+
+def test_padding_and_operations_are_counted():
+    # As trees: 1 2 3 9 4 5 9 and 1 6 9 7 9, so 12 of 14; as sequences 4 + 5 + 3 + 3 of 20.
+    assert padding_share(WORKLOAD.grouped, as_trees=True) == pytest.approx(1 - 12 / 14)
+    assert padding_share(WORKLOAD.grouped, as_trees=False) == pytest.approx(1 - 15 / 20)
+    tokens, seen = 7 + 5, (1 + 2 + 3 + 4 + 3 + 4 + 5) + (1 + 2 + 3 + 2 + 3)
+    parents = 5 + 3  # 1, 2, 3, 4 and 5; 1, 6 and 7
+    blocks = 2 * (24 * 8**2 * tokens + 4 * 8 * seen)
+    size = {"n_embd": 8, "n_layer": 2}
+    assert useful_flops(ROWS, size, predicts=False, passes=1) == blocks
+    assert useful_flops(ROWS, size) == 3 * (blocks + 2 * 8 * 40481 * parents)
+
+
+def test_rows_of_files_are_tokenized_as_in_fine_tuning(tmp_path):
+    for name in ("train_5500.label", "TREC_10.label"):
+        (tmp_path / name).write_text("".join(f"NUM:dist How far is it {number} ?\n" for number in range(10)))
+    tokenizer = GPTTokenizer.from_pretrained(MODEL)
+    rows = Files("trec", "", 2, 1).rows(3, np.random.default_rng(0), tmp_path, tokenizer)
+    assert {(path[0], path[-1]) for (path,) in rows} == {(tokenizer.bos_token_id, tokenizer.cls_token_id)}
+    assert [tokenizer.decode(path[1:-1]).startswith("how far is it") for (path,) in rows] == [True] * 3
+
+
+@pytest.mark.parametrize("suite", ["multiple-choice", "pretrain", "features", "generate"])
+def test_every_contender_takes_its_turn(suite, monkeypatch):
+    monkeypatch.setattr(contenders, "NEW_TOKENS", 2)
+    rows = [[[1, 2, 3, 9], [1, 2, 4, 9]]] if suite == "multiple-choice" else [[[1, 2, 3, 9]]]
+    made = Workload("one row", suite, [rows], [rows])
+    names = contenders.contenders(made)
+    assert (contenders.UNSHARED in names) == (suite == "multiple-choice")
+    for name in names:
+        contenders.build(name, made, TINY, torch.device("cpu"))()
+
+
+def test_logits_are_those_of_the_stock_model():
+    assert contenders.logits_difference(WORKLOAD, TINY) < 1e-6
+
+
+WRONG = {
+    "suite": (benchmark, ["--suites", "sorting"], "unknown suite sorting"),
+    "rounds": (benchmark, ["--rounds", "0"], "--rounds must be at least 1"),
+    "data": (benchmark, ["--suites", "classification"], "give the folder it is in with --data_dir"),
+    "task": (tasks, ["--tasks", "sorting"], "unknown task sorting"),
+    "models": (tasks, ["--tasks", "questions", "--study", "models", "--models", "a"], "--models NAME=FOLDER"),
+    "together": (tasks, ["--tasks", "questions", "--study", "together"], "two tasks or more"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_arguments(wrong, script, tmp_path):
+    module, flags, message = WRONG[wrong]
+    status, _, errors = script(module, *flags, "--output_dir", tmp_path / "out")
+    assert (status, errors.count("\n")) == (2, 1)
+    assert message in errors
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_benchmark_resumes_and_does_not_mix(tmp_path):
+    program = [sys.executable, str(REPOSITORY / "scripts" / "measure" / "benchmark.py"), "--output_dir", str(tmp_path)]
+    program += ["--suites", "generate", "--size", "tiny", "--rounds", "1"]
+    settings = {"capture_output": True, "text": True, "env": os.environ | {"OMP_NUM_THREADS": "1"}}
+    assert subprocess.run(program, **settings).returncode == 0
+    before = (tmp_path / "results.json").read_text()
+    assert set(json.loads(before)["results"]["64 tokens behind 16"]["peak_memory"]) == {"hf_gpt", "openai-gpt", "gpt2"}
+    assert subprocess.run(program, **settings).returncode == 0
+    assert (tmp_path / "results.json").read_text() == before  # nothing was measured again
+    other = subprocess.run([*program, "--seed", "1"], **settings)
+    assert (other.returncode, "holds results of other settings (seed)" in other.stderr) == (2, True)
+
+
+def finished_run(folder: Path, name: str, score: float, validation: float) -> None:
+    """What a run leaves: metrics of the validation and the test rows."""
+    metrics = {"validation": {"accuracy": validation}, "test": {"accuracy": score}}
+    record = {"main_metric": "accuracy", "metrics": metrics, "chance": 0.167}
+    record["rows"] = {"train": 1200, "validation": 100, "test": 270}
+    (folder / name).mkdir(parents=True)
+    (folder / name / "run.json").write_text(json.dumps(record))
+
+
+def test_learning_rates_are_chosen_on_validation(script, tmp_path):
+    """Also: finished runs are not repeated, missing data is named, other settings are not mixed."""
+    for column in ("pretrained", "no-auxiliary-loss", "random-weights"):
+        # With the first seed the middle rate is best on validation, and another one on test.
+        for rate, validation, score in ((0.0005, 0.3, 0.9), (0.001, 0.4, 0.5), (0.002, 0.2, 0.8)):
+            finished_run(tmp_path, f"questions-{column}-{rate:g}-1", score, validation)
+        for seed, score in ((2, 0.75), (3, 0.625)):
+            finished_run(tmp_path, f"questions-{column}-0.001-{seed}", score, 0.25)
+    flags = ["--tasks", "questions", "sst2", "--output_dir", tmp_path, "--model", MODEL]
+    _, printed, errors = script(tasks, *flags)
+    assert "No data for sst2: left out." in errors
+    head, _, line = printed.splitlines()
+    assert head.startswith("| task | metric | chance |")
+    assert line.startswith("| questions | accuracy | 0.167 | 1,200 | test, 270 | 0.")
+    assert line.endswith(" | 0.625 (0.500 to 0.750); 0.001" * 3 + " |")
+    found = json.loads((tmp_path / "results.json").read_text())["questions"]
+    assert found["cells"]["pretrained"]["scores"] == [0.5, 0.75, 0.625]
+    assert found["baseline"] > 0.5  # a linear model of words knows most kinds of questions
+    status, _, errors = script(tasks, *flags, "--rows", 7)
+    assert (status, "holds results of other settings" in errors) == (2, True)
+
+
+@pytest.fixture
+def study(script, monkeypatch, tmp_path):
+    """`study(*flags)`: a small study with one seed of one epoch; its results and what it printed, line by line."""
+    monkeypatch.setitem(tasks.COMMON, "num_train_epochs", "1")
+
+    def run(*flags):
+        small = ["--model", MODEL, "--eval_rows", 16, "--max_length", 16, "--seeds", 1, "--output_dir", tmp_path]
+        status, printed, errors = script(tasks, *small, *flags)
+        assert status == 0, errors
+        return json.loads((tmp_path / "results.json").read_text()), printed.splitlines()
+
+    return run
+
+
+@pytest.mark.whole
+def test_tasks_together_are_one_run_and_what_fine_tuning_forgets(study, tmp_path):
+    (tmp_path / "text.txt").write_text("She opened the door of the old house, and the dog ran to her.")
+    flags = ["--learning_rates", 0.01, "--text_file", tmp_path / "text.txt"]
+    results, shown = study("--study", "together", "--tasks", "questions", "stories", "--rows", 16, *flags)
+    record = json.loads((tmp_path / "together-0.01-1" / "run.json").read_text())
+    scores = {task: [each["metrics"]["test"][each["main_metric"]]] for task, each in record["tasks"].items()}
+    assert scores == {task: result["cells"]["together"]["scores"] for task, result in results.items()}
+    before = json.loads((tmp_path / "perplexity.json").read_text())["perplexity_per_token"]
+    (after,) = results["stories"]["cells"]["alone"]["perplexities"]
+    assert after > before == results["stories"]["perplexity_before"] > 10
+    assert shown[-4] == "| fine-tuned on | before | alone | together |"
+    assert shown[-1] == f"| stories | {before:.1f} | {after:.1f} | - |"
+
+
+# peft 0.21 asks transformers 5.23 under an old name.
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+@pytest.mark.whole
+def test_ways_of_training(study, tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks, "METHODS", {name: tasks.METHODS[name] for name in ("full", "frozen", "prefix")})
+    flags = ["--learning_rates", 0.001, "--frozen_rates", 0.01]
+    results, shown = study("--study", "adapters", "--tasks", "questions", "--rows", 16, *flags)
+    cells = results["questions"]["cells"]
+    assert {name: cell["rate"] for name, cell in cells.items()} == {"full": 0.001, "frozen": 0.01, "prefix": 0.01}
+    assert cells["frozen"]["trained_parameters"] == 6 * 209  # six classes on 208 features and a bias
+    prefix = load_file(tmp_path / "questions-prefix-0.01-1" / "adapter_model.safetensors")
+    assert cells["prefix"]["trained_parameters"] == sum(tensor.numel() for tensor in prefix.values())
+    assert [line.split(" | ")[3] for line in shown[-4:]] == ["baseline", "full", "frozen", "prefix"]
+    assert (tmp_path / "results.png").stat().st_size > 10_000
+    assert not list(tmp_path.rglob("model.safetensors"))
+
+
+def test_lines_and_columns_of_the_studies():
+    def cells(study, **kwargs):
+        return tasks.cells(tasks.MeasureArguments("none", study, str(MODEL), tasks=["questions"], **kwargs))
+
+    assert set(tasks.METHODS) == {"full", "frozen", "frozen, mixed layers", "dora", *ADAPTERS}
+    assert [cell.rows for cell in cells("rows", rows=5000)][::3] == [50, 200, 800, 5000]
+    rates = {cell.column: cell.rates for cell in cells("rows")}
+    assert rates == {
+        "pretrained": [5e-4, 1e-3, 2e-3],
+        "frozen": [3e-3, 1e-2, 3e-2],
+        "random weights": rates["pretrained"],
+    }
+    blocks = cells("layers")
+    assert [cell.column for cell in blocks] == [f"blocks {number}" for number in range(5)]
+    assert [cell.column for cell in cells("models", models=["alone=a", "after mnli=b"])] == ["alone", "after mnli"]
+
+
+def test_baselines():
+    """By chance the questions would be 0.17 right, the choices of stories, which give nothing away, 0.5."""
+    assert baselines.score(load_task("questions"), None, None) > 0.7
+    assert 0.3 < baselines.score(load_task("stories"), None, None) < 0.7
+    train = [{"words": ["The", "run", "runs"], "label": [0, 1, 2]}, {"words": ["run", "dog", "cat"], "label": [1] * 3}]
+    rows = [{"words": ["the", "RUN", "unknown", "runs"], "label": [0, 1, 1, 1]}]
+    assert baselines.most_frequent_tags(train, rows) == 0.75
+
+
+def test_models_of_a_run_are_measured_once_in_their_order(tiny_checkpoint, script, tmp_path):
+    for number in range(4):
+        words = " ".join(f"the {word} of book {number} was old ." for word in ("house", "river", "door") * 8)
+        (tmp_path / "books").mkdir(exist_ok=True)
+        (tmp_path / "books" / f"{number}.txt").write_text(words, encoding="utf-8")
+    (tmp_path / "other.txt").write_text("it rained . " * 50, encoding="utf-8")
+    for step in (20, 3):
+        shutil.copytree(tiny_checkpoint, tmp_path / f"checkpoint-{step}")
+    output = tmp_path / "curve"
+    flags = ["--models", *(tmp_path / f"checkpoint-{step}" for step in (20, 3)), "--text_files", tmp_path / "books"]
+    flags += ["--other_files", tmp_path / "other.txt", "--hold_out_every", 4, "--tokens_per_step", 100]
+    flags += ["--zero_shot", "stories", "--rows", 12, "--output_dir", output]
+    status, printed, errors = script(pretraining, *flags, "--characters", 300)
+    assert status == 0, errors
+    record = json.loads((output / "curve.json").read_text())
+    assert [result["tokens"] for result in record["results"].values()] == [300, 2000]
+    assert 60 < record["words"]["held-out documents"] < 100  # of one book, the middle
+    first, second = (result["perplexity"] for result in record["results"].values())
+    assert first == second  # the same weights
+    assert record["results"][str(tmp_path / "checkpoint-3")]["zero_shot"]["stories"]["rows"] == 12
+    assert printed.splitlines()[-1].startswith("| 0.0 | ")
+    assert first["other.txt"]["word"] > first["other.txt"]["token"] > 1
+    assert (output / "curve.png").stat().st_size > 0
+    assert script(pretraining, *flags, "--characters", 200)[0] == 2  # other settings
+    assert json.loads((output / "curve.json").read_text()) == record
