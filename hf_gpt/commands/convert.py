@@ -10,11 +10,12 @@ OpenAI's TensorFlow files of GPT-2, stock `openai-gpt` and `gpt2` (safetensors o
 which is merged into its base model. The output is written under another name and renamed when it is complete.
 """
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..conversion.sources import KINDS, SourceOptions, read_checkpoint
-from ..conversion.targets import FORMATS, SPECIAL_TOKENS_CHOICES, write_checkpoint, write_folder
+from ..conversion.targets import FORMATS, SPECIAL_TOKENS_CHOICES, write_checkpoint
 from ..files import check_empty, flag, output_folder
 from ..files.ranges import check_ranges
 from . import command, parse_arguments
@@ -27,8 +28,8 @@ class ConversionArguments(SourceOptions):
     to: str = flag("hf_gpt", "Format to write.", FORMATS)
     special_tokens: str = flag(
         "auto",
-        "Rows of _start_, _delimiter_, _classify_, <pad> in openai-gpt, which has none: auto drops them where they "
-        "are as first initialized, and so come back.",
+        "Rows of _start_, _delimiter_, _classify_, <pad>, which the other formats do not have: auto drops them where "
+        "nothing has trained them.",
         SPECIAL_TOKENS_CHOICES,
     )
     fast_tokenizer: bool = flag(
@@ -55,13 +56,15 @@ def convert(source: str, output: Path, args: ConversionArguments) -> None:
         raise ValueError(f"{output} holds the source: name another folder to write.")
     check_empty(output, args.overwrite, "Name another folder, or give --overwrite.")
     checkpoint = read_checkpoint(source, args)
-    parameters = sum(tensor.numel() for tensor in checkpoint.parameters.values())
-    dtype = str(checkpoint.parameters["embed_tokens.weight"].dtype).removeprefix("torch.")
-    print(f"{source} is {KINDS[checkpoint.kind]}: {parameters:,} parameters, {dtype}, head {checkpoint.head}.")
-    write_folder(
-        output,
-        lambda folder: write_checkpoint(
-            checkpoint, folder, args.to, args.special_tokens, args.seed, export_tokenizer=args.fast_tokenizer
-        ),
-    )
+    model = checkpoint.model
+    found = f"{KINDS[checkpoint.kind]}: {model.num_parameters():,} parameters"
+    print(f"{source} is {found}, {str(model.dtype).removeprefix('torch.')}, head {checkpoint.head}.")
+    # The output is replaced when all is written.
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as temporary:
+        written = Path(temporary, "written")
+        written.mkdir()
+        write_checkpoint(checkpoint, written, args.to, args.special_tokens, args.fast_tokenizer)
+        if output.exists():
+            output.rename(Path(temporary, "replaced"))
+        written.rename(output)
     print("\n".join([*checkpoint.notes, f"Written as {args.to} to {output}."]))

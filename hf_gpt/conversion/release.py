@@ -39,70 +39,55 @@ BLOCK_ARRAYS: dict[str, tuple[str, tuple[int, ...]]] = {
 }
 
 
-def block_shapes(width: int) -> dict[str, list[int]]:
-    """Shapes of a block's arrays in the release, by name, for hidden states of `width`."""
-    return {
-        name: [1] * (len(sizes) == 2) + [size * width for size in sizes] for name, (_, sizes) in BLOCK_ARRAYS.items()
-    }
-
-
-def check_blocks(path: Path, shapes: Sequence[Sequence[int]], width: int, first: int) -> None:
+def block_names(path: Path, shapes: Sequence[Sequence[int]], width: int, first: int) -> list[str]:
     """
-    Raise a `ValueError` for an array of a block that has another shape than `block_shapes` says for the width of the
-    embedding: `shapes` are those of all blocks, in the release's order, behind `first` other arrays of the file.
+    The names `model/h<i>/<name>` of the arrays of blocks, which stand in the release's order behind `first` other
+    arrays of a file; a `ValueError` for a shape that is not that of its place for hidden states of `width`.
     """
-    expected = list(block_shapes(width).items())
+    names = []
     for index, shape in enumerate(map(list, shapes)):
-        name, wanted = expected[index % 12]
+        block, place = divmod(index, len(BLOCK_ARRAYS))
+        name, (_, sizes) = list(BLOCK_ARRAYS.items())[place]
+        wanted = [1] * (len(sizes) == 2) + [size * width for size in sizes]
         if shape != wanted:
             raise ValueError(
-                f"{path}: array {index + first} (block {index // 12}, {name}) has the shape {shape}; expected "
-                f"{wanted} for the width {width} that the embedding has."
+                f"{path}: array {index + first} (block {block}, {name}) has the shape {shape}; expected {wanted} for "
+                f"the width {width} that the embedding has."
             )
+        names.append(f"model/h{block}/{name}")
+    return names
 
 
 def read_release(directory: str | os.PathLike) -> dict[str, np.ndarray]:
     """
     The checked arrays of a folder of the OpenAI release, float32: `positions` (positions, width), `tokens`
-    (vocabulary, width) and per block `model/h<i>/<name>` with the names and shapes of `block_shapes`.
+    (vocabulary, width) and per block `model/h<i>/<name>` with the names of `BLOCK_ARRAYS`.
 
     Raises:
-        FileNotFoundError: if a file is missing.
-        ValueError: if a piece is not what the shapes say, or a number is not finite; the file is named.
+        FileNotFoundError, ValueError: if a file is missing, a piece is not what the shapes say, or a number is not
+            finite; the file is named.
     """
-    directory = Path(directory)
-    files = [directory / name for name in ("params_shapes.json", *map("params_{}.npy".format, range(RELEASE_PIECES)))]
-    for path in files:
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} is missing: the release is {files[0].name} and {RELEASE_PIECES} pieces.")
-    shapes = _read_shapes(files[0])
-    sizes = [math.prod(shape) for shape in shapes]
-    # numpy.array_split: the first pieces are one longer.
-    base, longer = divmod(sum(sizes), RELEASE_PIECES)
-    flat = np.concatenate([_read_piece(path, base + (index < longer)) for index, path in enumerate(files[1:])])
-    names = ["positions", "tokens"]
-    names += [f"model/h{layer}/{name}" for layer in range(len(shapes) // 12) for name in BLOCK_ARRAYS]
-    arrays = np.split(flat, np.cumsum(sizes)[:-1])
-    return {name: array.reshape(shape) for name, array, shape in zip(names, arrays, shapes, strict=True)}
-
-
-def _read_shapes(path: Path) -> list[list[int]]:
-    """The list of shapes, checked against the layout of the release."""
+    path = Path(directory) / "params_shapes.json"
     shapes = read_json(path, object)
-    is_list = isinstance(shapes, list) and len(shapes) > 2 and len(shapes) % 12 == 2
-    if not is_list or not all(isinstance(shape, list) and all(map(_is_size, shape)) for shape in shapes):
+    is_list = isinstance(shapes, list) and all(isinstance(shape, list) and shape for shape in shapes)
+    if not is_list or not all(type(size) is int and size > 0 for shape in shapes for size in shape):
+        raise ValueError(f"{path} must be a list of array shapes.")
+    if len(shapes) < 14 or len(shapes) % 12 != 2:
         raise ValueError(f"{path} must be a list of array shapes: those of 2 embeddings and of 12 arrays per block.")
     if not len(shapes[0]) == len(shapes[1]) == 2 or shapes[0][1] != shapes[1][1]:
         raise ValueError(
             f"{path} begins with the shapes {shapes[0]} and {shapes[1]}; expected [positions, width] and "
             "[vocabulary, width] with the same width."
         )
-    check_blocks(path, shapes[2:], shapes[0][1], 2)
-    return shapes
-
-
-def _is_size(value: Any) -> bool:
-    return type(value) is int and value > 0
+    names = ["positions", "tokens", *block_names(path, shapes[2:], shapes[0][1], 2)]
+    sizes = [math.prod(shape) for shape in shapes]
+    # numpy.array_split: the first pieces are one longer.
+    base, longer = divmod(sum(sizes), RELEASE_PIECES)
+    pieces = [
+        _read_piece(path.with_name(f"params_{index}.npy"), base + (index < longer)) for index in range(RELEASE_PIECES)
+    ]
+    arrays = np.split(np.concatenate(pieces), np.cumsum(sizes)[:-1])
+    return {name: array.reshape(shape) for name, array, shape in zip(names, arrays, shapes, strict=True)}
 
 
 def _read_piece(path: Path, size: int) -> np.ndarray:

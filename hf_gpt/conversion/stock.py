@@ -30,11 +30,8 @@ _STOCK_TO_OWN = {theirs: ours for names in STOCK_NAMES.values() for theirs, ours
 STOCK_MATRICES = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 # The multiple-choice head of `*DoubleHeadsModel`.
 STOCK_HEAD = "multiple_choice_head.summary"
-# A gigabyte in float32.
-_MOST_MISSING = 1 << 28
 # Masks and position numbers that old versions stored.
 _BUFFERS = re.compile(r"(^|\.)(attn\.(masked_)?bias|position_ids)$")
-_BASE = re.compile(r"(embed_tokens|embed_positions|ln_f|h\.\d+)\.")
 # Head -> class of openai-gpt and of gpt2.
 STOCK_CLASSES: dict[str, tuple[str, str]] = {
     "none": ("OpenAIGPTModel", "GPT2Model"),
@@ -79,8 +76,7 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
         return config
     # With the defaults of what the file leaves out.
     theirs = STOCK_CONFIGS[model_type].from_dict(dict(config)).to_dict()
-    is_gpt2 = model_type == "gpt2"
-    activation = theirs["activation_function" if is_gpt2 else "afn"]
+    activation = theirs["activation_function" if model_type == "gpt2" else "afn"]
     if activation not in ACTIVATIONS[model_type]:
         known = ", ".join(ACTIVATIONS[model_type])
         raise ValueError(f"The {model_type} model has the activation {activation!r}; hf_gpt has {known}.")
@@ -94,8 +90,8 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
         "model_type": "hf_gpt",
         "afn": ACTIVATIONS[model_type][activation],
         "clf_pdrop": theirs["summary_first_dropout"],
-        "norm_first": is_gpt2,
-        "final_norm": is_gpt2,
+        "norm_first": model_type == "gpt2",
+        "final_norm": model_type == "gpt2",
         "n_inner": theirs.get("n_inner"),
         "architectures": [own_class(name) for name in theirs["architectures"] or ()] or None,
     }
@@ -114,29 +110,27 @@ def own_class(name: str) -> str:
     return next((HEADS[head].__name__ for head, names in STOCK_CLASSES.items() if name in names), name)
 
 
-def drawn_special_tokens(n_embd: int, initializer_range: float, seed: int = 0) -> torch.Tensor:
+def initial_special_rows(config: PreTrainedConfig, seed: int = 0) -> torch.Tensor:
     """
-    New embedding rows of `_start_`, `_delimiter_`, `_classify_` and `<pad>`, float32 of shape `(4, n_embd)`: the first
-    three are initialized as in the release, the row of `<pad>`, which no loss ever touches, is 0.
-
-    The same seed gives the same rows, so an adapter finds its base model as it was.
+    Embedding rows of `_start_`, `_delimiter_`, `_classify_` and `<pad>` before training, float32 of shape
+    `(4, n_embd)`: the first three as the release initializes them, that of `<pad>`, which no loss ever touches, 0. The
+    same seed gives the same rows, so that an adapter finds its base model as it was.
     """
-    rows = torch.randn(3, n_embd, generator=torch.Generator().manual_seed(seed)) * initializer_range
-    return torch.cat([rows, torch.zeros(1, n_embd)])
+    rows = torch.randn(3, config.n_embd, generator=torch.Generator().manual_seed(seed)) * config.initializer_range
+    return torch.cat([rows, torch.zeros(1, config.n_embd)])
 
 
 def with_special_tokens(rows: torch.Tensor, config: PreTrainedConfig, seed: int = 0) -> torch.Tensor:
     """An embedding of shape `(rows, n_embd)` with the four special rows behind it, where the model has these there."""
-    if rows.ndim != 2 or rows.shape[1] != config.n_embd:
-        return rows  # whoever compares shapes refuses it
-    if config.start_token_id != rows.shape[0] or config.vocab_size != rows.shape[0] + 4:
+    is_without = config.start_token_id == len(rows) and config.vocab_size == len(rows) + 4
+    if not is_without or rows.shape[1:] != (config.n_embd,):  # of other shapes, which whoever compares them refuses
         return rows
-    return torch.cat([rows, drawn_special_tokens(config.n_embd, config.initializer_range, seed).to(rows)])
+    return torch.cat([rows, initial_special_rows(config, seed).to(rows)])
 
 
 def is_base(name: str) -> bool:
     """Whether a parameter, named as in `own_parameters`, is the transformer's."""
-    return _BASE.match(name) is not None
+    return name.startswith(("embed_tokens.", "embed_positions.", "h.", "ln_f."))
 
 
 def own_parameters(tensors: Mapping[str, torch.Tensor], config: GPTConfig) -> dict[str, torch.Tensor]:
@@ -183,6 +177,27 @@ def from_stock(
     return parameters
 
 
+def to_stock(
+    parameters: Mapping[str, torch.Tensor], model_type: str, head: str, tied: bool
+) -> dict[str, torch.Tensor]:
+    """The way back: `parameters` of a model with a `head`, whose output matrix may be `tied`, as a stock model has."""
+    theirs = {ours: name for name, ours in STOCK_NAMES[model_type].items()}
+    if model_type == "openai-gpt" and head == "multiple-choice" and tied:
+        theirs["embed_tokens.weight"] = "lm_head.weight"  # the stock class stores the tied pair under that name
+    tensors = {}
+    for name, tensor in parameters.items():
+        stock_name = theirs.get(name, name)
+        if head == "multiple-choice":
+            stock_name = stock_name.replace("score", STOCK_HEAD)
+        if is_base(name) and head != "none" and stock_name != "lm_head.weight":
+            stock_name = f"transformer.{stock_name}"
+        is_matrix = name.startswith("h.") and name.endswith(STOCK_MATRICES)
+        tensors[stock_name] = (tensor.t() if is_matrix else tensor).contiguous()
+    if head == "sequence-classification":
+        del tensors["score.bias"]
+    return tensors
+
+
 def install() -> None:
     """Let `GPTConfig.from_pretrained` and `GPTFor*.from_pretrained` read stock checkpoints, too."""
     GPTConfig.get_config_dict = classmethod(_get_config_dict)
@@ -201,11 +216,10 @@ def _get_config_dict(cls, *args, **kwargs) -> tuple[dict[str, Any], dict[str, An
 def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, expected_keys=None):
     """As in transformers; a stock checkpoint, recognised by the names of its tensors, becomes one of ours."""
     names = state_dict
-    if state_dict is None:
-        names = [name for file in checkpoint_files or () for name in _names(Path(file))]
-        if names:
-            _check_size(model, checkpoint_files)
-    if any(name.removeprefix("transformer.") in _STOCK_TO_OWN for name in names):
+    if state_dict is None and checkpoint_files:
+        names = [name for file in checkpoint_files for name in _names(Path(file))]
+        _check_size(model, checkpoint_files)
+    if any(name.removeprefix("transformer.") in _STOCK_TO_OWN for name in names or ()):
         if state_dict is None:
             files = [read_tensor_file(Path(file)) for file in checkpoint_files]
             state_dict, checkpoint_files = {name: tensor for file in files for name, tensor in file.items()}, None
@@ -227,15 +241,12 @@ def _names(path: Path) -> list[str]:
 
 def _check_size(model: PreTrainedModel, files: Sequence[str]) -> None:
     """
-    Raise a `ValueError` before much memory is taken for what the checkpoint cannot hold, even with two numbers in a
-    byte, as in quantised ones. Smaller gaps are left to transformers, which initializes what is missing.
+    A `ValueError` before memory is taken for a gigabyte of weights that the files cannot hold, even with two numbers
+    in a byte, as in quantised ones. Smaller gaps are left to transformers, which initializes what is missing.
     """
-    config = model.config
     held = 2 * sum(Path(file).stat().st_size for file in files)
     needed = sum(parameter.numel() for parameter in model.base_model.parameters())
-    if needed > held + _MOST_MISSING:
-        sizes = ", ".join(f"{name} {getattr(config, name):,}" for name in ("n_layer", "n_embd", "vocab_size"))
+    if needed > held + (1 << 28):
         raise ValueError(
-            f"{files[0]} holds at most {held:,} numbers, but its config.json asks for a transformer of {needed:,} "
-            f"({sizes}): they do not belong together."
+            f"{files[0]} holds at most {held:,} numbers, but its config.json asks for a transformer of {needed:,}."
         )

@@ -1,8 +1,6 @@
 """Writing a checkpoint as hf_gpt, stock `openai-gpt`, stock `gpt2` or OpenAI's release; see `sources`."""
 
 import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +8,19 @@ import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedConfig
 
-from ..files import progress
 from ..hub.checks import TOKENIZER_FILES
-from ..model.configuration_gpt import default_generation_config
-from ..model.modeling_gpt import HEADS
 from ..tasks.catalogue import BUNDLED_DATA
 from .fast_tokenizer import disagreement, fast_tokenizer
 from .release import release_arrays, write_release
-from .sources import NEW_ROWS, TASK_HEADS, Checkpoint
+from .sources import TASK_HEADS, Checkpoint
 from .stock import (
     ACTIVATIONS,
     OWN_FIELDS,
     SHARED_FIELDS,
     STOCK_CLASSES,
     STOCK_CONFIGS,
-    STOCK_HEAD,
-    STOCK_MATRICES,
-    STOCK_NAMES,
-    drawn_special_tokens,
-    is_base,
+    own_parameters,
+    to_stock,
 )
 from .tokenizers import write_stock_tokenizer, write_vocabulary
 
@@ -44,12 +36,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def write_checkpoint(
-    checkpoint: Checkpoint,
-    folder: Path,
-    to: str,
-    special_tokens: str = "auto",
-    seed: int = 0,
-    export_tokenizer: bool = False,
+    checkpoint: Checkpoint, folder: Path, to: str, special_tokens: str = "auto", export_tokenizer: bool = False
 ) -> None:
     """
     Write a checkpoint from `read_checkpoint`, with notes of what is left out, into an empty folder.
@@ -58,55 +45,38 @@ def write_checkpoint(
         to (`str`): one of `FORMATS`.
         special_tokens (`str`, *optional*, defaults to `"auto"`): what becomes of the rows of `_start_`, `_delimiter_`,
             `_classify_` and `<pad>`, which neither OpenAI's release nor its stock version has: `"keep"`, `"drop"`, or
-            `"auto"`, which drops them where they are still as they were initialized with `seed` when the model was
-            converted, so that they come back with the next conversion.
+            `"auto"`, which drops them where nothing has trained them: the next conversion adds them again.
         export_tokenizer (`bool`, *optional*, defaults to `False`): write the tokenizer as `fast_tokenizer` makes it,
-            and note how often it disagrees.
+            with all rows, and note how often it disagrees.
 
     Raises:
         ValueError: if the format cannot hold the model; the message says what is in the way.
     """
     _check_fit(checkpoint, to)
     if export_tokenizer:
-        _check_export(checkpoint, to, special_tokens)
+        if checkpoint.tokenizer is None or to not in ("hf_gpt", "openai-gpt") or special_tokens == "drop":
+            raise ValueError("--fast_tokenizer needs a tokenizer, all its rows, and --to hf_gpt or openai-gpt.")
+        special_tokens = "keep"
     if to == "hf_gpt":
-        _write_own(checkpoint, folder)
-    elif to == "tf-release":
-        _write_release(checkpoint, folder, special_tokens, seed)
+        checkpoint.model.save_pretrained(folder)
+        if checkpoint.tokenizer is not None:
+            checkpoint.tokenizer.save_pretrained(folder)
     else:
-        _write_stock(checkpoint, folder, to, special_tokens, seed)
+        parameters, rows = _rows_to_write(checkpoint, to, special_tokens)
+        if to == "tf-release":
+            _write_release(checkpoint, folder, parameters)
+        else:
+            _write_stock(checkpoint, folder, to, parameters, rows)
     if export_tokenizer:
         _export_tokenizer(checkpoint, folder)
 
 
-def write_folder(output: Path, write: Callable[[Path], None]) -> None:
-    """Call `write` with an empty folder next to `output`, and give that its name when all is written."""
-    temporary = output.with_name(f".{output.name}.partial")
-    replaced = output.with_name(f".{output.name}.replaced")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
-        write(temporary)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    if output.exists():
-        shutil.rmtree(replaced, ignore_errors=True)
-        output.rename(replaced)
-    temporary.rename(output)
-    shutil.rmtree(replaced, ignore_errors=True)
-
-
 def _check_fit(checkpoint: Checkpoint, to: str) -> None:
     """A `ValueError` if the format has no place for something of the model."""
-    config, head, tokenizer = checkpoint.config, checkpoint.head, checkpoint.tokenizer
-    if to not in FORMATS:
-        raise ValueError(f"--to {to}: choose one of {', '.join(FORMATS)}.")
+    model, head, tokenizer = checkpoint.model, checkpoint.head, checkpoint.tokenizer
+    config = model.config
     if to == "hf_gpt":
         return
-    without_head = "--head causal-lm leaves the head out"
-    if to != "tf-release" and head not in STOCK_CLASSES:
-        raise ValueError(f"--to {to}: it has no head {head}; {without_head}.")
     settings = _SETTINGS[to] | ({"head_layers": None} if head in TASK_HEADS else {})
     if to != "gpt2" and config.n_inner is not None:
         settings["n_inner"] = 4 * config.n_embd
@@ -115,29 +85,17 @@ def _check_fit(checkpoint: Checkpoint, to: str) -> None:
         for name, value in settings.items()
         if getattr(config, name) != value
     ]
-    if to == "tf-release":
-        if head in (*TASK_HEADS, "token-classification"):
-            problems.append(f"it has no task head: {without_head}")
-        if "lm_head.weight" in checkpoint.parameters:
-            problems.append("its output matrix is the token embedding (the model has tie_word_embeddings=False)")
-    elif head == "sequence-classification" and checkpoint.parameters["score.bias"].any():
-        problems.append(f"its classification head has no bias: {without_head}")
-    if tokenizer is not None and tokenizer.byte_level != (to == "gpt2"):
-        problems.append("its tokenizer cannot be made of this one, of bytes or of words: --no_tokenizer does without")
-    elif tokenizer is not None and tokenizer.language != "en":
-        language = tokenizer.language
-        problems.append(f"its words are English, and the tokenizer's of {language!r}: --no_tokenizer does without")
+    if head in TASK_HEADS if to == "tf-release" else head not in STOCK_CLASSES:
+        problems.append(f"it has no head {head}: --head causal-lm leaves the head out")
+    elif head == "sequence-classification" and model.score.bias.any():
+        problems.append("its classification head has no bias: --head causal-lm leaves the head out")
+    if to == "tf-release" and not config.tie_word_embeddings:
+        problems.append("its output matrix is the token embedding (the model has tie_word_embeddings=False)")
+    if tokenizer is not None and (tokenizer.byte_level != (to == "gpt2") or tokenizer.language != "en"):
+        kind = f"of bytes: {tokenizer.byte_level}, language: {tokenizer.language!r}"
+        problems.append(f"its tokenizer cannot be made of this one ({kind}): --no_tokenizer does without")
     if problems:
         raise ValueError(f"The format {to} cannot hold this model: {'; '.join(problems)}.")
-
-
-def _check_export(checkpoint: Checkpoint, to: str, special_tokens: str) -> None:
-    if checkpoint.tokenizer is None:
-        raise ValueError("--fast_tokenizer: there is no tokenizer of hf_gpt here that could be exported.")
-    if to not in ("hf_gpt", "openai-gpt"):
-        raise ValueError(f"--fast_tokenizer: the format {to} holds no tokenizer.json; --to hf_gpt or openai-gpt does.")
-    if to == "openai-gpt" and special_tokens != "keep" and checkpoint.config.start_token_id is not None:
-        raise ValueError("--fast_tokenizer: its special tokens need their rows; add --special_tokens keep.")
 
 
 def _export_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
@@ -154,62 +112,37 @@ def _export_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
     )
 
 
-def _write_own(checkpoint: Checkpoint, folder: Path) -> None:
-    config = checkpoint.config
-    with torch.device("meta"):
-        model = HEADS[checkpoint.head](config)
-    prefix = "" if checkpoint.head == "none" else "transformer."
-    state = {(prefix if is_base(name) else "") + name: value for name, value in checkpoint.parameters.items()}
-    if "lm_head.weight" in model.state_dict():
-        state.setdefault("lm_head.weight", state["transformer.embed_tokens.weight"])
-    model.load_state_dict(state, strict=True, assign=True)
-    if checkpoint.new_rows:
-        checkpoint.notes.append(f"Added: {NEW_ROWS}, which nothing has trained; they get no probability yet.")
-    model.tie_weights()
-    model.generation_config = checkpoint.generation_config or default_generation_config(config)
-    model.save_pretrained(folder)
-    if checkpoint.tokenizer is not None:
-        checkpoint.tokenizer.save_pretrained(folder)
-
-
-def _rows_to_write(
-    checkpoint: Checkpoint, to: str, special_tokens: str, seed: int
-) -> tuple[dict[str, torch.Tensor], int | None]:
+def _rows_to_write(checkpoint: Checkpoint, to: str, special_tokens: str) -> tuple[dict[str, torch.Tensor], int | None]:
     """The parameters that are written, and the number of rows before the special tokens' if these are left out."""
-    config, parameters = checkpoint.config, dict(checkpoint.parameters)
-    if special_tokens == "keep" and to == "tf-release":
-        raise ValueError("--special_tokens keep: OpenAI's release holds no rows of special tokens.")
-    if special_tokens == "keep" or config.start_token_id is None:
+    config = checkpoint.model.config
+    parameters, first = own_parameters(checkpoint.model.state_dict(), config), config.vocab_size - 4
+    if config.start_token_id is None:
         return parameters, None
-    first, matrices = config.vocab_size - 4, {"embed_tokens.weight", "lm_head.weight"} & parameters.keys()
     are_last = [*config.task_token_ids, config.pad_token_id] == list(range(first, first + 4))
-    initial = drawn_special_tokens(config.n_embd, config.initializer_range, seed)
-    are_initial = are_last and all(
-        torch.equal(parameters[name][first:], initial.to(parameters[name])) for name in matrices
-    )
-    if special_tokens == "auto" and not are_initial and to != "tf-release":
+    are_untrained = are_last and {*range(first, first + 3)} <= {*(config.untrained_token_ids or ())}
+    if special_tokens == "keep" or (special_tokens == "auto" and not are_untrained):
+        if to == "tf-release":
+            raise ValueError(
+                "OpenAI's release holds no rows of special tokens: --special_tokens drop leaves those of the model "
+                "out, with what training made of them."
+            )
         return parameters, None
     if not are_last:
         raise ValueError("The special tokens are not the last four rows, so they cannot be left out.")
-    if special_tokens == "auto" and not are_initial:
-        raise ValueError(
-            "OpenAI's release holds no rows of _start_, _delimiter_, _classify_ and <pad>, and the model's are not "
-            f"those of a conversion with seed {seed}: --special_tokens drop leaves them out for good."
-        )
-    if special_tokens == "drop" and checkpoint.head in TASK_HEADS:
-        checkpoint.notes.append("Its task head reads _classify_, which is left out.")
-    how = "the next conversion makes the same again" if are_initial else "what was in them is lost"
-    checkpoint.notes.append(f"Left out: the rows of the special tokens; {how}.")
-    return parameters | {name: parameters[name][:first].clone() for name in matrices}, first
+    how = "untrained" if are_untrained else "and what training made of them"
+    checkpoint.notes.append(f"Left out: the rows of the special tokens, {how}.")
+    return parameters | {
+        name: parameters[name][:first].clone()
+        for name in {"embed_tokens.weight", "lm_head.weight"} & parameters.keys()
+    }, first
 
 
-def _write_release(checkpoint: Checkpoint, folder: Path, special_tokens: str, seed: int) -> None:
-    config = checkpoint.config
-    parameters, _ = _rows_to_write(checkpoint, "tf-release", special_tokens, seed)
+def _write_release(checkpoint: Checkpoint, folder: Path, parameters: dict[str, torch.Tensor]) -> None:
+    config = checkpoint.model.config
     kinds = {tensor.dtype for tensor in parameters.values()}
+    if torch.float64 in kinds:
+        raise ValueError("OpenAI's release is float32, and the model float64.")
     if kinds != {torch.float32}:
-        if torch.float64 in kinds:
-            raise ValueError("OpenAI's release is float32, and the model float64.")
         checkpoint.notes.append("The numbers are stored as float32, as OpenAI's release is; none changes.")
     if config.n_embd != 64 * config.n_head:
         checkpoint.notes.append(
@@ -220,39 +153,24 @@ def _write_release(checkpoint: Checkpoint, folder: Path, special_tokens: str, se
         write_vocabulary(checkpoint.tokenizer, folder / "encoder_bpe_40000.json", folder / "vocab_40000.bpe")
 
 
-def _write_stock(checkpoint: Checkpoint, folder: Path, to: str, special_tokens: str, seed: int) -> None:
-    config = checkpoint.config
-    parameters, rows = _rows_to_write(checkpoint, to, special_tokens, seed)
-    theirs = {ours: name for name, ours in STOCK_NAMES[to].items()}
-    stores_output = to == "openai-gpt" and checkpoint.head == "multiple-choice" and config.tie_word_embeddings
-    prefix = "" if checkpoint.head == "none" else "transformer."
-    tensors = {}
-    for name in progress(sorted(parameters), "converting"):
-        tensor = parameters[name]
-        if name.startswith("score."):
-            stock_name = name.replace("score", STOCK_HEAD) if checkpoint.head == "multiple-choice" else name
-        elif name == "lm_head.weight" or (name == "embed_tokens.weight" and stores_output):
-            # The stock class stores the tied pair under the output's name.
-            stock_name = "lm_head.weight"
-        else:
-            stock_name = prefix + theirs.get(name, name)
-        is_matrix = name.startswith("h.") and name.endswith(STOCK_MATRICES)
-        tensors[stock_name] = tensor.t().contiguous() if is_matrix else tensor.contiguous()
-    if checkpoint.head == "sequence-classification":
-        del tensors["score.bias"]
+def _write_stock(
+    checkpoint: Checkpoint, folder: Path, to: str, parameters: dict[str, torch.Tensor], rows: int | None
+) -> None:
     stock_config(checkpoint, to, rows).save_pretrained(folder)
+    tensors = to_stock(parameters, to, checkpoint.head, checkpoint.model.config.tie_word_embeddings)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    if checkpoint.generation_config is not None and to == "gpt2":
+    if to == "gpt2":
+        generation = checkpoint.model.generation_config
         if rows is not None:
-            checkpoint.generation_config.update(suppress_tokens=None, pad_token_id=None)
-        checkpoint.generation_config.save_pretrained(folder)
+            generation.update(suppress_tokens=None, pad_token_id=None)
+        generation.save_pretrained(folder)
     if checkpoint.tokenizer is not None:
         write_stock_tokenizer(checkpoint.tokenizer, folder, rows is None)
-    if checkpoint.tokenizer is not None and to == "openai-gpt":
-        checkpoint.notes.append(
-            "Stock openai-gpt splits words in its own way, so that its ids are not always those of hf_gpt's tokenizer "
-            "(nearly always with --fast_tokenizer)."
-        )
+        if to == "openai-gpt":
+            checkpoint.notes.append(
+                "Stock openai-gpt splits words in its own way, so that its ids are not always those of hf_gpt's "
+                "tokenizer (nearly always with --fast_tokenizer)."
+            )
 
 
 def stock_config(checkpoint: Checkpoint, to: str, vocabulary: int | None) -> PreTrainedConfig:
@@ -260,10 +178,9 @@ def stock_config(checkpoint: Checkpoint, to: str, vocabulary: int | None) -> Pre
     The stock configuration of a model, with what only hf_gpt knows added; `vocabulary` is the number of rows that
     are left where those of the special tokens were dropped.
     """
-    config = checkpoint.config
+    config = checkpoint.model.config
     fields = {name: getattr(config, name) for name in (*SHARED_FIELDS, *OWN_FIELDS)}
-    fields["dtype"] = checkpoint.parameters["embed_tokens.weight"].dtype
-    fields["summary_first_dropout"] = config.clf_pdrop
+    fields |= {"dtype": checkpoint.model.dtype, "summary_first_dropout": config.clf_pdrop}
     if config.problem_type == "ordinal":
         fields["problem_type"] = None
         checkpoint.notes.append("Left out: problem_type ordinal, which stock models do not know.")
@@ -273,9 +190,8 @@ def stock_config(checkpoint: Checkpoint, to: str, vocabulary: int | None) -> Pre
         for name in ("start_token_id", "delimiter_token_id", "classify_token_id", "untrained_token_ids"):
             del fields[name]
     activation = next(name for name, ours in ACTIVATIONS[to].items() if ours == config.afn)
+    fields["activation_function" if to == "gpt2" else "afn"] = activation
     if to == "gpt2":
-        fields |= {"activation_function": activation, "n_inner": config.n_inner}
-    else:
-        fields["afn"] = activation
+        fields["n_inner"] = config.n_inner
     name = STOCK_CLASSES[checkpoint.head][list(STOCK_CONFIGS).index(to)]
     return STOCK_CONFIGS[to](architectures=[name], **fields)

@@ -5,7 +5,6 @@ reads them: `pip install 'hf-gpt[tensorflow]'`.
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +20,8 @@ def stock_fields(path: Path) -> dict[str, int | str]:
     """The `config.json` of the `gpt2` that `hparams.json` describes; a `ValueError` if it describes none."""
     sizes = read_json(path / SIZES)
     check_types(path / SIZES, sizes, dict.fromkeys(_FIELDS, int))
-    missing = sorted(_FIELDS.keys() - sizes.keys())
-    if missing:
-        raise ValueError(f"{path / SIZES} lacks {', '.join(missing)}: copy the file again.")
-    fields = {ours: sizes[name] for name, ours in _FIELDS.items()}
+    with reading(path / SIZES):
+        fields = {ours: sizes[name] for name, ours in _FIELDS.items()}
     # <|endoftext|> is the last of the vocabulary.
     return {"model_type": "gpt2", **fields, **dict.fromkeys(("bos_token_id", "eos_token_id"), sizes["n_vocab"] - 1)}
 
@@ -40,6 +37,7 @@ def read_bundle(path: Path) -> dict[str, torch.Tensor]:
         import tensorflow
     except ImportError as error:
         raise ValueError(f"{path / INDEX} is read by TensorFlow: pip install 'hf-gpt[tensorflow]'") from error
+    tensors = {}
     with reading(path / INDEX):
         reader = tensorflow.train.load_checkpoint(str(path / PREFIX))
         shapes = reader.get_variable_to_shape_map()
@@ -47,15 +45,13 @@ def read_bundle(path: Path) -> dict[str, torch.Tensor]:
         # Many names of the same bytes would fill the memory.
         if 4 * sum(map(math.prod, shapes.values())) > found:
             raise ValueError(f"its variables do not fit into the {found:,} bytes of the data next to it")
-        return {_stock_name(name): _tensor(reader, name) for name in progress(sorted(shapes), "reading")}
-
-
-def _tensor(reader: Any, name: str) -> torch.Tensor:
-    values = reader.get_tensor(name)
-    if values.dtype != np.float32:
-        raise ValueError(f"{name} is of {values.dtype}, not of float32, as GPT-2's variables are")
-    # Matrices stand behind an axis of 1.
-    return torch.tensor(values[0] if values.ndim == 3 and len(values) == 1 else values)
+        for name in progress(sorted(shapes), "reading"):
+            values = reader.get_tensor(name)
+            if values.dtype != np.float32:
+                raise ValueError(f"{name} is of {values.dtype}, not of float32, as GPT-2's variables are")
+            # Matrices stand behind an axis of 1.
+            tensors[_stock_name(name)] = torch.tensor(values[0] if values.ndim == 3 and len(values) == 1 else values)
+    return tensors
 
 
 def _stock_name(name: str) -> str:

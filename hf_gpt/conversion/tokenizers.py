@@ -20,18 +20,14 @@ def release_tokenizer(directory: str | os.PathLike, **settings: Any) -> GPTToken
     The tokenizer of OpenAI's release, or of other files of the same format.
 
     Args:
-        directory (`str` or `PathLike`): holds `encoder_bpe_40000.json` and `vocab_40000.bpe`, or exactly one
-            `encoder_bpe_*.json` and one `vocab_*.bpe`.
+        directory (`str` or `PathLike`): holds one `encoder_bpe_*.json` and one `vocab_*.bpe`.
         settings: arguments of `GPTTokenizer`, such as `task_template`.
 
     Raises:
         ValueError: if a file is missing, empty or malformed, ids have gaps, `<unk>` is not 0, or a merge does not fit
             the vocabulary. The message names the file and line.
     """
-    directory = Path(directory)
-    if not directory.is_dir():
-        raise ValueError(f"{directory}: no such directory")
-    path = _release_file(directory, "encoder_bpe_40000.json")
+    path = _only_file(Path(directory), "encoder_bpe_*.json")
     vocabulary = _read_vocabulary(path)
     unknown = str(settings.get("unk_token", "<unk>"))
     if vocabulary.get(unknown) != 0:
@@ -39,19 +35,15 @@ def release_tokenizer(directory: str | os.PathLike, **settings: Any) -> GPTToken
     for token in SPECIAL_TOKENS:
         if token in vocabulary:
             raise ValueError(f"{path}: {token!r} is a special token and gets its id behind the vocabulary")
-    merges = _read_merges(_release_file(directory, "vocab_40000.bpe"), vocabulary)
+    merges = _read_merges(_only_file(Path(directory), "vocab_*.bpe"), vocabulary)
     return GPTTokenizer(vocab=vocabulary, merges=merges, **settings)
 
 
-def _release_file(directory: Path, name: str) -> Path:
-    """The file that OpenAI's has the name of, or the one of a vocabulary with another number of merges."""
-    if (directory / name).is_file():
-        return directory / name
-    pattern = name.replace("40000", "*")
+def _only_file(directory: Path, pattern: str) -> Path:
     found = sorted(directory.glob(pattern))
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
-        raise ValueError(f"{directory}: expected {name} or exactly one {pattern}, found {names}; leave one there")
+        raise ValueError(f"{directory}: expected one {pattern}, found {names}{'; leave one there' * (len(found) > 1)}")
     return found[0]
 
 
@@ -59,11 +51,9 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
     vocabulary = read_json(path)
     if not all(type(index) is int for index in vocabulary.values()):
         raise ValueError(f"{path} must hold one JSON object that maps each piece to its id")
-    for expected, index in enumerate(sorted(vocabulary.values())):
-        if index != expected:
-            raise ValueError(
-                f"{path}: ids must count from 0 without gaps or repeats, and {index} comes for {expected}"
-            )
+    for place, index in enumerate(sorted(vocabulary.values())):
+        if index != place:
+            raise ValueError(f"{path}: ids must count from 0 without gaps or repeats, and {index} comes for {place}")
     return vocabulary
 
 
@@ -90,18 +80,12 @@ def _read_merges(path: Path, vocabulary: dict[str, int]) -> list[tuple[str, str]
 
 def check_ids(config: GPTConfig, tokenizer: GPTTokenizer, name: str) -> None:
     """Raise a `ValueError` unless the model `name` and the tokenizer number their tokens alike."""
-    pairs = {
-        "_start_": (config.start_token_id, tokenizer.bos_token_id),
-        "_delimiter_": (config.delimiter_token_id, tokenizer.sep_token_id),
-        "_classify_": (config.classify_token_id, tokenizer.cls_token_id),
-        "<pad>": (config.pad_token_id, tokenizer.pad_token_id),
-        "<mask>": (config.mask_token_id, tokenizer.mask_token_id),
-    }
-    wrong = [
-        f"{token} is {ours} in the model and {theirs} in the tokenizer"
-        for token, (ours, theirs) in pairs.items()
-        if ours != theirs
-    ]
+    wrong = []
+    names = {"start": "bos", "delimiter": "sep", "classify": "cls", "pad": "pad", "mask": "mask"}
+    for token, (ours, theirs) in zip((*SPECIAL_TOKENS, "<mask>"), names.items(), strict=True):
+        ids = getattr(config, f"{ours}_token_id"), getattr(tokenizer, f"{theirs}_token_id")
+        if ids[0] != ids[1]:
+            wrong.append(f"{token} is {ids[0]} in the model and {ids[1]} in the tokenizer")
     if len(tokenizer) > config.vocab_size:
         wrong.append(f"the model has {config.vocab_size} rows and the tokenizer {len(tokenizer)} tokens")
     if wrong:
@@ -129,8 +113,7 @@ def _read(folder: Path) -> GPTTokenizer:
 
 def vocabulary_size(folder: Path) -> int | None:
     """Number of tokens without the special ones, or `None` where the folder has no tokenizer."""
-    names = ("tokenizer.json", "vocab.json")
-    if any((folder / name).is_file() for name in names) or any(folder.glob("encoder_bpe_*.json")):
+    if any(any(folder.glob(name)) for name in ("tokenizer.json", "vocab.json", "encoder_bpe_*.json")):
         return len(vocabulary_of(_read(folder))[0])
     return None
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
-from hf_gpt.conversion.release import block_shapes, load_release, read_release, write_release
+from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTModel
+from hf_gpt.conversion.release import BLOCK_ARRAYS, load_release, read_release, write_release
 
 from ..support.golden import CARRIED
 from ..support.stock_models import Trap
@@ -30,7 +30,9 @@ def release(tmp_path):
 
 def write_random_release(folder, positions, tokens, width, blocks):
     """A release of random numbers; returns its arrays in their order."""
-    shapes = [[positions, width], [tokens, width], *list(block_shapes(width).values()) * blocks]
+    shapes = [[positions, width], [tokens, width]]
+    for _, sizes in list(BLOCK_ARRAYS.values()) * blocks:
+        shapes.append([1] * (len(sizes) == 2) + [size * width for size in sizes])
     generator = np.random.default_rng(0)
     values = [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
     write_release(folder, dict(enumerate(values)))
@@ -68,14 +70,11 @@ def test_every_parameter_is_the_releases():
     assert set(state) == set(expected)
     for name, value in expected.items():
         np.testing.assert_array_equal(state[name].numpy(), value)
-    assert {value.dtype for value in state.values()} == {torch.float32}
-    assert all(value.is_contiguous() for value in state.values())
+    assert all(value.dtype == torch.float32 and value.is_contiguous() for value in state.values())
     assert not model.training
 
 
-@pytest.mark.parametrize(
-    ("positions", "tokens", "width", "blocks"), [(7, 11, 64, 1), (5, 30, 128, 2)], ids=["one-block", "two-blocks"]
-)
+@pytest.mark.parametrize(("positions", "tokens", "width", "blocks"), [(7, 11, 64, 1), (5, 30, 128, 2)])
 def test_sizes_are_those_of_the_shapes(tmp_path, positions, tokens, width, blocks):
     values = write_random_release(tmp_path, positions, tokens, width, blocks)
     model = load_release(tmp_path)
@@ -83,92 +82,45 @@ def test_sizes_are_those_of_the_shapes(tmp_path, positions, tokens, width, block
     assert (config.n_positions, config.vocab_size, config.n_embd) == (positions, tokens + 4, width)
     assert (config.n_layer, config.n_head) == (blocks, width // 64)
     assert [config.bos_token_id, *config.task_token_ids] == [tokens, tokens, tokens + 1, tokens + 2]
-    assert config.pad_token_id == tokens + 3
+    assert (config.pad_token_id, config.untrained_token_ids) == (tokens + 3, [tokens, tokens + 1, tokens + 2])
+    assert model.generation_config.suppress_tokens == [tokens, tokens + 1, tokens + 2, tokens + 3]
     last = model.transformer.h[-1]
     np.testing.assert_array_equal(last.ln_2.bias.detach().numpy(), values[-1])
     np.testing.assert_array_equal(last.mlp.c_proj.weight.detach().numpy(), values[-4][0].T)
-
-
-@pytest.mark.parametrize(
-    ("model_class", "kwargs", "head"),
-    [
-        (GPTForCausalLM, {}, None),
-        (GPTForMultipleChoice, {"lm_coef": 0.25}, (1, WIDTH)),
-        (GPTForSequenceClassification, {"num_labels": 5}, (5, WIDTH)),
-    ],
-    ids=["causal-lm", "multiple-choice", "classification"],
-)
-def test_heads(model_class, kwargs, head):
-    model = load_release(CHECKPOINT, model_class, n_head=HEADS, **kwargs)
-    assert type(model) is model_class
-    assert all(getattr(model.config, name) == value for name, value in kwargs.items())
-    if head is None:
-        assert model.lm_head.weight is model.transformer.embed_tokens.weight
-    else:
-        assert model.score.weight.shape == head
-        assert model.score.weight.any()
-        assert not model.score.bias.any()
-    with torch.no_grad():
-        states = load_release(CHECKPOINT, GPTModel, n_head=HEADS)(torch.tensor([[1, 2, 3]])).last_hidden_state
-        assert torch.equal(model.base_model(torch.tensor([[1, 2, 3]])).last_hidden_state, states)
-
-
-def test_fewer_positions():
-    whole = load_release(CHECKPOINT, GPTModel, n_head=HEADS)
-    shortened = load_release(CHECKPOINT, GPTModel, n_positions=24, n_head=HEADS)
-    assert shortened.config.n_positions == 24
-    assert torch.equal(shortened.embed_positions.weight, whole.embed_positions.weight[:24])
-    with pytest.raises(ValueError, match="25 tokens is longer than the context of 24"):
-        shortened(torch.ones(1, 25, dtype=torch.long))
+    shortened = load_release(tmp_path, n_positions=3)
+    assert torch.equal(shortened.transformer.embed_positions.weight, model.transformer.embed_positions.weight[:3])
 
 
 def test_new_rows_and_head(tmp_path):
     write_random_release(tmp_path, positions=4, tokens=6, width=512, blocks=1)
-    model = load_release(tmp_path, GPTForSequenceClassification, num_labels=6)
-    specials, padding = model.transformer.embed_tokens.weight[6:].split([3, 1])
-    assert specials.std().item() == pytest.approx(0.02, rel=0.1)
-    assert abs(specials.mean().item()) < 0.002
-    assert model.score.weight.std().item() == pytest.approx(0.02, rel=0.1)
-    assert not padding.any()
-    wider = load_release(tmp_path, GPTForSequenceClassification, initializer_range=0.1)
-    assert wider.transformer.embed_tokens.weight[6:9].std().item() == pytest.approx(0.1, rel=0.1)
-
-
-def test_seed():
-    def new_rows(seed):
-        model = load_release(CHECKPOINT, GPTForMultipleChoice, n_head=HEADS, seed=seed)
-        return torch.cat([model.transformer.embed_tokens.weight[TOKENS : TOKENS + 3], model.score.weight])
-
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    first = new_rows(1)
+    first, same, other = (load_release(tmp_path, GPTForSequenceClassification, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(torch.rand(3), expected), "loading must not use up the caller's random numbers"
-    assert torch.equal(first, new_rows(1))
-    assert not torch.isclose(first, new_rows(2)).any()
+    assert first.score.weight.shape == (2, 512)
+    assert not first.score.bias.any()
+    for rows in (lambda model: model.transformer.embed_tokens.weight[6:9], lambda model: model.score.weight):
+        assert rows(first).std().item() == pytest.approx(0.02, rel=0.1)
+        assert torch.equal(rows(first), rows(same))
+        assert not torch.isclose(rows(first), rows(other)).all(-1).any()
+    assert not first.transformer.embed_tokens.weight[9].any()
+    wider = load_release(tmp_path, initializer_range=0.1)
+    assert wider.transformer.embed_tokens.weight[6:9].std().item() == pytest.approx(0.1, rel=0.1)
 
 
-@pytest.mark.parametrize("model_class", [GPTForCausalLM, GPTForSequenceClassification])
-def test_rows_of_special_tokens_are_untrained(model_class, tmp_path):
-    model = load_release(CHECKPOINT, model_class, n_head=HEADS)
-    first = model.config.start_token_id
-    assert model.config.untrained_token_ids == [first, first + 1, first + 2]
-    model.save_pretrained(tmp_path)
-    language_model = GPTForCausalLM.from_pretrained(tmp_path)
+def test_special_tokens_have_no_probability(tmp_path):
+    load_release(CHECKPOINT, GPTForSequenceClassification, n_head=HEADS).save_pretrained(tmp_path)
+    model = GPTForCausalLM.from_pretrained(tmp_path)
     ids = torch.tensor([[5, 3, 1, 4]])
-    states = language_model.transformer(ids).last_hidden_state
-    expected = (states @ language_model.get_input_embeddings().weight[:first].T).softmax(-1)
-    torch.testing.assert_close(language_model(ids).logits.softmax(-1)[..., :first], expected)
-
-
-def test_special_tokens_are_kept_out_of_texts():
-    model = load_release(CHECKPOINT, n_head=HEADS)
-    assert model.generation_config.suppress_tokens == [TOKENS, TOKENS + 1, TOKENS + 2, TOKENS + 3]
+    states = model.transformer(ids).last_hidden_state
+    expected = (states @ model.get_input_embeddings().weight[:TOKENS].T).softmax(-1)
+    torch.testing.assert_close(model(ids).logits.softmax(-1)[..., :TOKENS], expected)
     with torch.no_grad():
         # Special rows that would otherwise win every comparison.
         model.transformer.embed_tokens.weight[TOKENS:] = 100 * model.transformer.embed_tokens.weight[:4]
-        texts = model.generate(torch.tensor([[1, 2, 3]]), max_new_tokens=10, do_sample=False)
-    assert texts.shape == (1, 13)
+        texts = model.generate(ids, max_new_tokens=10, do_sample=False)
+    assert texts.shape == (1, 14)
     assert texts.max() < TOKENS
 
 
@@ -180,48 +132,10 @@ def test_special_tokens_are_kept_out_of_texts():
         ({}, f"width {WIDTH} is not a multiple of 64.*n_head"),
         ({"n_head": 5}, "must be a multiple of n_head"),
     ],
-    ids=["too-many-positions", "no-positions", "heads-unknown", "heads-do-not-divide"],
 )
 def test_sizes_that_do_not_fit(kwargs, message):
     with pytest.raises(ValueError, match=message):
         load_release(CHECKPOINT, **kwargs)
-
-
-@pytest.mark.parametrize("name", ["params_shapes.json", *PIECES])
-def test_missing_file(release, name):
-    (release / name).unlink()
-    with pytest.raises(FileNotFoundError, match=re.escape(str(release / name))):
-        read_release(release)
-
-
-WRONG_SHAPES = {
-    "a bare value": ("true", "list of array shapes"),
-    "not-json": ("[[40, 48], [211", "not valid JSON"),
-    "not-text": (b"\xff\xfe\x00", "not valid JSON"),
-    "not-a-list": ({"positions": [40, 48]}, "must be a list of array shapes"),
-    "list-of-numbers": ([40, 48] * 19, "must be a list of array shapes"),
-    "negative": ([[-40, 48], *SHAPES[1:]], "must be a list of array shapes"),
-    "fraction": ([[40.0, 48], *SHAPES[1:]], "must be a list of array shapes"),
-    "no-blocks": (SHAPES[:2], "12 arrays per block"),
-    "part-of-a-block": (SHAPES[:-1], "12 arrays per block"),
-    "widths-differ": ([[40, 32], *SHAPES[1:]], r"begins with the shapes \[40, 32\] and \[211, 48\]"),
-    "not-a-matrix": ([[40], *SHAPES[1:]], "begins with the shapes"),
-    "nothing": ([[], *SHAPES[1:]], "begins with the shapes"),
-    "array-of-another-width": (
-        [*SHAPES[:14], [1, 64, 144], *SHAPES[15:]],
-        r"array 14 \(block 1, attn/c_attn/w\) has the shape \[1, 64, 144\]; expected \[1, 48, 144\]",
-    ),
-    "arrays-out-of-order": ([*SHAPES[:2], SHAPES[3], SHAPES[2], *SHAPES[4:]], r"array 2 \(block 0, attn/c_attn/w\)"),
-}
-
-
-@pytest.mark.parametrize(("content", "message"), WRONG_SHAPES.values(), ids=WRONG_SHAPES)
-def test_wrong_list_of_shapes(release, content, message):
-    path = release / "params_shapes.json"
-    content = json.dumps(content) if isinstance(content, list | dict) else content
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ValueError, match=f"{re.escape(str(path))}.*{message}"):
-        read_release(release)
 
 
 def with_value(piece, index, value):
@@ -230,19 +144,34 @@ def with_value(piece, index, value):
     return piece
 
 
-# Bytes of a file -> its bytes, or the array of a piece -> an array.
+# Of the list of shapes: its text or content; of a piece: what becomes of its bytes, or of its array.
+WRONG_SHAPES = {
+    "a bare value": ("true", "list of array shapes"),
+    "not-json": ("[[40, 48], [211", "not valid JSON"),
+    "list-of-numbers": ([40, 48] * 19, "must be a list of array shapes"),
+    "negative": ([[-40, 48], *SHAPES[1:]], "must be a list of array shapes"),
+    "fraction": ([[40.0, 48], *SHAPES[1:]], "must be a list of array shapes"),
+    "no-blocks": (SHAPES[:2], "12 arrays per block"),
+    "part-of-a-block": (SHAPES[:-1], "12 arrays per block"),
+    "widths-differ": ([[40, 32], *SHAPES[1:]], r"begins with the shapes \[40, 32\] and \[211, 48\]"),
+    "not-a-matrix": ([[40], *SHAPES[1:]], "begins with the shapes"),
+    "array-of-another-width": (
+        [*SHAPES[:14], [1, 64, 144], *SHAPES[15:]],
+        r"array 14 \(block 1, attn/c_attn/w\) has the shape \[1, 64, 144\]; expected \[1, 48, 144\]",
+    ),
+    "arrays-out-of-order": ([*SHAPES[:2], SHAPES[3], SHAPES[2], *SHAPES[4:]], r"array 2 \(block 0, attn/c_attn/w\)"),
+}
 WRONG_BYTES = {
-    "truncated": (lambda whole: whole[:-100], "not a readable array"),
-    "truncated-header": (lambda whole: whole[:40], "not a readable array"),
-    "empty": (lambda whole: b"", "not a readable array"),
-    "text": (lambda whole: b"404: Not Found", "not a readable array"),
-    "pickle": (lambda whole: pickle.dumps([1.0]), "not a readable array"),
+    "truncated": lambda whole: whole[:-100],
+    "truncated-header": lambda whole: whole[:40],
+    "empty": lambda whole: b"",
+    "text": lambda whole: b"404: Not Found",
+    "pickle": lambda whole: pickle.dumps([1.0]),
 }
 WRONG_ARRAYS = {
     "shorter": (lambda piece: piece[:-1], r"one flat array of SIZE float32 .* float32 with the shape"),
     "longer": (lambda piece: np.append(piece, np.float32(0)), r"one flat array of SIZE float32 .* with the shape"),
     "float64": (lambda piece: piece.astype(np.float64), "and is one of float64"),
-    "float16": (lambda piece: piece.astype(np.float16), "and is one of float16"),
     "integers": (lambda piece: piece.astype(np.int32), "and is one of int32"),
     "matrix": (lambda piece: piece.reshape(2, -1), "one flat array"),
     "nan": (lambda piece: with_value(piece, 7, np.nan), "NaN or infinite"),
@@ -250,16 +179,26 @@ WRONG_ARRAYS = {
 }
 
 
-@pytest.mark.parametrize("name", [*WRONG_BYTES, *WRONG_ARRAYS])
-def test_wrong_piece(release, name):
-    change, message = (WRONG_BYTES | WRONG_ARRAYS)[name]
-    path = release / "params_6.npy"
-    piece = np.load(path)
-    if name in WRONG_BYTES:
-        path.write_bytes(change(path.read_bytes()))
-    else:
+@pytest.mark.parametrize(
+    "name", ["params_shapes.json", PIECES[0], PIECES[9], *WRONG_SHAPES, *WRONG_BYTES, *WRONG_ARRAYS]
+)
+def test_wrong_files(release, name):
+    path, message = release / "params_6.npy", "not a readable array"
+    piece, size = np.load(path), f"{np.load(path).size:,}"
+    if name in WRONG_SHAPES:
+        path, (content, message) = release / "params_shapes.json", WRONG_SHAPES[name]
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+    elif name in WRONG_BYTES:
+        path.write_bytes(WRONG_BYTES[name](path.read_bytes()))
+    elif name in WRONG_ARRAYS:
+        change, message = WRONG_ARRAYS[name]
         np.save(path, change(piece))
-    with pytest.raises(ValueError, match=f"{re.escape(str(path))}.*{message.replace('SIZE', f'{piece.size:,}')}"):
+    else:
+        path, message = release / name, ""
+        path.unlink()
+    with pytest.raises(
+        (ValueError, FileNotFoundError), match=f"{re.escape(str(path))}.*{message.replace('SIZE', size)}"
+    ):
         read_release(release)
 
 

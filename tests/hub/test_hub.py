@@ -204,7 +204,7 @@ def test_bin_alone_is_for_the_converter(hub, tmp_path):
     hub.put("alice/old", stock_files(tmp_path / "old", save_old_bin))
     with pytest.raises(RepositoryError, match=r"can be converted: scripts/convert\.py alice/old FOLDER"):
         open_source("alice/old")
-    assert read_checkpoint("alice/old").config.n_layer == 2
+    assert read_checkpoint("alice/old").model.config.n_layer == 2
     hub.put("alice/old", {"pytorch_model.bin": pickle.dumps(Trap(tmp_path / "ran"))})
     with pytest.raises(ValueError, match=r"pytorch_model\.bin"):
         read_checkpoint("alice/old")

@@ -346,7 +346,7 @@ class TestErrors:
         (tmp_path / name).unlink()
         with pytest.raises(ValueError, match="found none"):
             release_tokenizer(tmp_path)
-        with pytest.raises(ValueError, match="no such directory"):
+        with pytest.raises(ValueError, match=r"nowhere: .* found none"):
             release_tokenizer(tmp_path / "nowhere")
 
 

@@ -9,6 +9,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import GPT2LMHeadModel, GPT2Tokenizer, OpenAIGPTTokenizer, PreTrainedModel
 
+from hf_gpt import GPTConfig
+from hf_gpt.conversion.stock import initial_special_rows
 from hf_gpt.tasks.catalogue import BUNDLED_DATA
 
 WIDTH, POSITIONS = 32, 24
@@ -18,18 +20,35 @@ VOCABULARY += ["th", "the</w>", "pa", "the", "th</w>", "path</w>", ",</w>", ".</
 ROWS = len(VOCABULARY)
 
 
+@torch.no_grad()
+def _with_large_weights(model: PreTrainedModel, seed: int) -> PreTrainedModel:
+    """A model in evaluation mode whose weights, biases among them, are large enough for a wrong place to show."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        is_gain = ".ln_" in name and name.endswith("weight")
+        parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2 + (1.0 if is_gain else 0.0))
+    return model.eval()
+
+
 def stock_model(model_class: type[PreTrainedModel], seed: int = 0, **config) -> PreTrainedModel:
-    """A stock model in evaluation mode whose weights are large enough for a wrong place to show."""
+    """A stock model with large weights and the small vocabulary."""
     values = {"vocab_size": ROWS, "n_positions": POSITIONS, "n_embd": WIDTH, "n_layer": 2, "n_head": 2}
     if "GPT2" in model_class.__name__:
         values |= {"bos_token_id": 1, "eos_token_id": 1}
-    model = model_class(model_class.config_class(**values | config))
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            is_gain = ".ln_" in name and name.endswith("weight")
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2 + (1.0 if is_gain else 0.0))
-    return model.eval()
+    return _with_large_weights(model_class(model_class.config_class(**values | config)), seed)
+
+
+@torch.no_grad()
+def own_model(model_class: type[PreTrainedModel], untrained: bool = False, **overrides) -> PreTrainedModel:
+    """A model of ours with large weights and the small vocabulary; the special tokens may be untrained."""
+    config = {"vocab_size": ROWS + 4, "n_positions": POSITIONS, "n_embd": WIDTH, "n_layer": 2, "n_head": 2}
+    config |= {"bos_token_id": ROWS, "start_token_id": ROWS, "delimiter_token_id": ROWS + 1}
+    config |= {"classify_token_id": ROWS + 2, "pad_token_id": ROWS + 3}
+    model = _with_large_weights(model_class(GPTConfig(**config | overrides)), 3)
+    if untrained:
+        model.get_input_embeddings().weight[ROWS:] = initial_special_rows(model.config)
+        model.config.untrained_token_ids = [ROWS, ROWS + 1, ROWS + 2]
+    return model
 
 
 def save_old_bin(model: PreTrainedModel, folder) -> None:
