@@ -1,4 +1,4 @@
-"""Measuring a fine-tuned model, or a language model without training, on a split of a task; or its answers alone."""
+"""Evaluation of a fine-tuned model, or of a language model without training, on a split of a task."""
 
 import json
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from datasets import Dataset
 from peft import PeftModel
 from transformers import EvalPrediction
 
@@ -22,27 +23,20 @@ from ..tasks.metrics import compute_metrics_for
 from ..tasks.report import write_predictions
 from ..tasks.spec import SPLITS, TaskSpec
 from ..training.arguments import DataArguments, LauncherArguments, ModelArguments
-from ..training.finetune import Part, is_unlabelled, lacks_label, predict_split
+from ..training.finetune import is_unlabelled, lacks_label, predict_split
 from ..training.loading import has_classes, load_model, other_head, other_kind
 from ..training.rows import encode_task, input_transform, load_task_data
 from ..training.trainer import GPTTrainer
 from ..trees.collators import TokenTreeCollator
-from .zero_shot import (
-    ZeroShotRule,
-    ZeroShotScorer,
-    best_threshold,
-    threshold_logits,
-    zero_shot_rule,
-    zero_shot_transform,
-)
+from .zero_shot import ZeroShotScorer, best_threshold, threshold_logits, zero_shot_rule, zero_shot_transform
 
 
 @dataclass
 class EvaluationArguments(LauncherArguments):
-    """What to measure; and the Trainer's own arguments."""
+    """What to evaluate; and the Trainer's own arguments."""
 
     base_model: str | None = flag(None, "Where the base model of an adapter is, if it is not where the adapter says.")
-    split: str = flag("test", "Part of the task to measure.", SPLITS)
+    split: str = flag("test", "Part of the task to evaluate.", SPLITS)
     zero_shot: bool = flag(False, "Answer by the language model's probabilities, without a trained head.")
     zero_shot_prompt: str | None = flag(None, "With --zero_shot: what is appended to a text before a class's word.")
     zero_shot_words: list[str] | None = flag(None, "With --zero_shot: one word per class, in the order of the labels.")
@@ -52,95 +46,77 @@ class EvaluationArguments(LauncherArguments):
 @in_output_folder
 def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationArguments) -> dict[str, Any]:
     """
-    Measure a model on one split of a task; writes `predictions.tsv` and `metrics.json`, and returns what that holds.
+    Evaluate a model on one split of a task; writes `predictions.tsv` and `metrics.json`, and returns what that holds.
     Own files (`--task custom`) without a training file have the classes of the model; rows without labels are
-    predicted, not measured. Input that is wrong is a `ValueError` or `FileNotFoundError` before a file is overwritten.
+    predicted alone. Input that is wrong is a `ValueError` or `OSError` before a file is overwritten.
     """
     if not model_args.model_name_or_path:
         raise ValueError("Name a model with --model_name_or_path: a fine-tuned folder, or with --zero_shot any model.")
     if model_args.adaptation != "full":
         raise ValueError("A folder says by itself how its model was adapted: leave out --adaptation.")
-    output = Path(args.output_dir)
+    output, is_main = Path(args.output_dir), args.process_index == 0
     check_empty(output, args.overwrite_output_dir)
-    part, rule, collator = _prepare(model_args, data, args)
-    trainer = GPTTrainer(model=part.model, args=args, data_collator=collator)
-    logits, metrics, extra = _measure(trainer, part, rule, args.split)
-    spec, rows = part.spec, part.rows[args.split]
+    rule = None
+    with args.main_process_first(desc="reading the data"):
+        task = _load_task(model_args, data, args)
+        spec, tokenizer = task.spec, load_tokenizer(model_args)
+        if args.split not in task.splits:
+            raise ValueError(f"{spec.name} has no split {args.split!r}, only {', '.join(task.splits)}.")
+        if args.zero_shot:
+            rule = zero_shot_rule(spec, args.zero_shot_prompt, args.zero_shot_words)
+            model = ZeroShotScorer(_load_language_model(model_args, tokenizer), rule.kind)
+            length = min(data.max_length or sys.maxsize, model.model.config.n_positions)
+            transform = zero_shot_transform(rule, tokenizer, length, data.truncation, data.share_prefix)
+        else:
+            model = _load_head(model_args, spec, tokenizer, args)
+            transform = input_transform(data, spec, model.config, virtual_tokens(model))
+        needed = {args.split, "train"} if rule and rule.kind == "threshold" else {args.split}
+        encoded = encode_task(task, data, tokenizer, transform, splits=sorted(needed))
+    rows = encoded[args.split]
     unlabelled = lacks_label(rows)
     measured = int((~unlabelled).sum()) if unlabelled.shape == (len(rows),) else len(rows)
-    if args.process_index == 0 and 0 < measured < len(rows):
-        print(f"WARNING: only {measured:,} of the {len(rows):,} rows have a label, and are measured.", file=sys.stderr)
-    record = {
-        "task": spec.name,
-        "split": args.split,
-        "rows": len(rows),
-        "measured_rows": measured,
-        "model": model_args.model_name_or_path,
-        "main_metric": spec.main_metric,
-        "metrics": metrics,
-        **extra,
-    }
-    if args.process_index == 0:
+    if is_main:
+        warnings = [*task.warnings]
+        if 0 < measured < len(rows):
+            warnings.append(f"only {measured:,} of the {len(rows):,} rows have a label, and are evaluated.")
+        print(*(f"WARNING: {warning}" for warning in warnings), sep="\n", end="\n" * bool(warnings), file=sys.stderr)
+        for split, each in encoded.items():
+            print(f"{spec.name} {split}: {describe_encoded(each)}\n  {task.notes[split]}", flush=True)
+    collator = TokenTreeCollator(tokenizer.pad_token_id, args.zero_shot or model.config.is_causal)
+    trainer = GPTTrainer(model=model, args=args, data_collator=collator)
+    extra: dict[str, Any] = {} if rule is None else {"zero_shot": rule.kind}
+    if rule is not None and rule.kind == "words":
+        extra |= {"prompt": rule.prompt, "words": list(rule.words)}
+    if rule is not None and rule.kind == "threshold":
+        logits, metrics, extra["threshold"] = _predict_by_threshold(trainer, rows, encoded["train"], spec)
+    else:
+        logits, metrics = predict_split(trainer, rows, spec)
+    record = {"task": spec.name, "split": args.split, "rows": len(rows), "measured_rows": measured}
+    record |= {"model": model_args.model_name_or_path, "main_metric": spec.main_metric, "metrics": metrics, **extra}
+    if is_main:
         for name in (METRICS, PREDICTIONS):
             (output / name).unlink(missing_ok=True)
         write_predictions(output / PREDICTIONS, rows, logits, spec)
         write_json(output / METRICS, record)
-        print(json.dumps(record, indent=2))
-        print(f"metrics.json and predictions.tsv are in {output}")
+        print(json.dumps(record, indent=2), f"metrics.json and predictions.tsv are in {output}", sep="\n")
     return record
 
 
-def _prepare(
-    model_args: ModelArguments, data: DataArguments, args: EvaluationArguments
-) -> tuple[Part, ZeroShotRule | None, TokenTreeCollator]:
-    """What is measured, a model with one logit for each class or choice, by which rule; and what makes its batches."""
-    with args.main_process_first(desc="reading the data"):
-        task = _load_task(model_args, data, args)
-        spec = task.spec
-        if args.split not in task.splits:
-            raise ValueError(f"{spec.name} has no split {args.split!r}, only {', '.join(task.splits)}.")
-        tokenizer = load_tokenizer(model_args)
-        if args.zero_shot:
-            rule = zero_shot_rule(spec, args.zero_shot_prompt, args.zero_shot_words)
-            language_model = _load_language_model(model_args, tokenizer)
-            length = min(data.max_length or sys.maxsize, language_model.config.n_positions)
-            transform = zero_shot_transform(rule, tokenizer, length, data.truncation, data.share_prefix)
-            model = ZeroShotScorer(language_model, rule.kind)
-        else:
-            rule, model = None, _load_head(model_args, spec, tokenizer, args)
-            transform = input_transform(data, spec, model.config, virtual_tokens(model))
-        needed = {args.split, "train"} if rule and rule.kind == "threshold" else {args.split}
-        encoded = encode_task(task, data, tokenizer, transform, splits=sorted(needed))
-    if args.process_index == 0:
-        for warning in task.warnings:
-            print(f"WARNING: {warning}", file=sys.stderr)
-        for split, rows in encoded.items():
-            print(f"{spec.name} {split}: {describe_encoded(rows)}\n  {task.notes[split]}", flush=True)
-    collator = TokenTreeCollator(tokenizer.pad_token_id, rule is not None or model.config.is_causal)
-    return Part(task, encoded, model, transform, Path(args.output_dir)), rule, collator
-
-
-def _measure(
-    trainer: GPTTrainer, part: Part, rule: ZeroShotRule | None, split: str
-) -> tuple[np.ndarray, dict[str, float], dict[str, Any]]:
-    """Logits, metrics, and what there is to record of a zero-shot rule."""
-    spec, rows = part.spec, part.rows[split]
-    if rule is None or rule.kind != "threshold":
-        extra = {} if rule is None else {"zero_shot": rule.kind}
-        if rule is not None and rule.kind == "words":
-            extra |= {"prompt": rule.prompt, "words": list(rule.words)}
-        return *predict_split(trainer, rows, spec), extra
-    compute, train = compute_metrics_for(spec), part.rows["train"]
+def _predict_by_threshold(
+    trainer: GPTTrainer, rows: Dataset, train: Dataset, spec: TaskSpec
+) -> tuple[np.ndarray, dict[str, float], float]:
+    """Logits of two classes, metrics, and the threshold, which is the best one for the training rows."""
+    compute = compute_metrics_for(spec)
     both = (trainer.predict(each.remove_columns("label")).predictions.reshape(-1) for each in (rows, train))
     (scores, known), labels = both, np.asarray(train["label"][:])
     threshold = best_threshold(known, lambda logits: compute(EvalPrediction(logits, labels))[spec.main_metric])
     logits = threshold_logits(scores, threshold)
     metrics = {} if is_unlabelled(rows) else compute(EvalPrediction(logits, np.asarray(rows["label"][:])))
-    return logits, metrics, {"zero_shot": rule.kind, "threshold": threshold}
+    return logits, metrics, threshold
 
 
 def _load_task(model_args: ModelArguments, data: DataArguments, args: EvaluationArguments) -> TaskData:
-    """The rows; of own files without a training file only the split that is measured, with the model's classes."""
+    """The rows; of own files without a training file only the split that is evaluated, with the model's classes."""
     if data.task != "custom" or data.train_file is not None:
         return load_task_data(data)
     if not (args.zero_shot or model_args.source.kind == "tf-release"):
@@ -155,8 +131,7 @@ def _load_head(
     model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, args: EvaluationArguments
 ) -> GPTPreTrainedModel | PeftModel:
     """The model, or adapter, with the head that it has; a `ValueError` if that is none, or one for other labels."""
-    source = model_args.source
-    is_adapter = source.kind == "adapter"
+    source, is_adapter = model_args.source, model_args.source.kind == "adapter"
     if source.kind == "tf-release":
         raise ValueError(f"{source.name}, OpenAI's release, has no head: fine-tune it first, or add --zero_shot.")
     if args.base_model is not None and not is_adapter:
@@ -176,10 +151,8 @@ def _load_head(
 
 def _check_head(problem: str | None) -> None:
     if problem is not None:
-        raise ValueError(
-            f"{problem}: evaluate it on the task that it was trained on, fine-tune it first (scripts/finetune.py), or "
-            "add --zero_shot."
-        )
+        hint = "fine-tune it first (scripts/finetune.py), or add --zero_shot"
+        raise ValueError(f"{problem}: evaluate it on the task that it was trained on, {hint}.")
 
 
 def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) -> GPTPreTrainedModel:

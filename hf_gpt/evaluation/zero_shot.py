@@ -24,10 +24,8 @@ from ..tasks.spec import TaskSpec
 from ..trees.token_tree import TokenTree
 from ..trees.transforms import TRUNCATION_RULES
 
-Ids = Sequence[int]
-_THRESHOLDS = 200
-# Vocabulary logits of this many tokens are held at a time.
-_CHUNK = 512
+# How many quantiles of the scores are tried, and vocabulary logits of how many tokens are held at a time.
+_THRESHOLDS, _CHUNK = 200, 512
 
 
 @dataclass(frozen=True)
@@ -43,11 +41,8 @@ class ZeroShotRule:
     words: tuple[str, ...] = ()
 
 
-RULES = {
-    "sst2": ZeroShotRule("words", "very", ("negative", "positive")),
-    "imdb": ZeroShotRule("words", "very", ("negative", "positive")),
-    "cola": ZeroShotRule("threshold"),
-}
+_SENTIMENT = ZeroShotRule("words", "very", ("negative", "positive"))
+RULES = {"sst2": _SENTIMENT, "imdb": _SENTIMENT, "cola": ZeroShotRule("threshold")}
 
 
 def zero_shot_rule(spec: TaskSpec, prompt: str | None = None, words: Sequence[str] | None = None) -> ZeroShotRule:
@@ -62,14 +57,11 @@ def zero_shot_rule(spec: TaskSpec, prompt: str | None = None, words: Sequence[st
     rule = RULES.get(spec.name)
     if words is None and rule is not None:
         return rule if prompt is None else replace(rule, prompt=prompt)
-    single = spec.family == "classification" and spec.problem_type == "single_label_classification"
-    if not single:
+    if spec.family != "classification" or spec.problem_type != "single_label_classification":
         raise ValueError(f"There is no zero-shot rule for {spec.name}: only texts with one class each have one.")
     if words is None or len(words) != len(spec.label_names):
-        raise ValueError(
-            f"There is no zero-shot rule for {spec.name} yet: name one word for each of its classes, "
-            f"{', '.join(spec.label_names)}, with --zero_shot_words (and a --zero_shot_prompt to put before it)."
-        )
+        names = ", ".join(spec.label_names)
+        raise ValueError(f"{spec.name}: name one word for each of its classes, {names}, with --zero_shot_words.")
     return ZeroShotRule("words", prompt or "", tuple(words))
 
 
@@ -91,28 +83,21 @@ class ZeroShotTransform:
 
     def fit(self, row: Mapping[str, Any]) -> tuple[TokenTree, int]:
         """The tree of a row, one path per candidate, and how many tokens of its texts truncation takes away."""
-        given, candidates, cut_tokens = self._parts(row)
-        tree = TokenTree.from_paths(
-            [[*given, *candidate] for candidate in candidates], share_limit=None if self.share_prefix else 0
-        )
-        # The first token of a text has nothing before it to be predicted from.
-        first = max(1, len(given))
-        return replace(tree, lm_weights=tuple(float(position >= first) for position in tree.position_ids)), cut_tokens
-
-    def _parts(self, row: Mapping[str, Any]) -> tuple[list[int], list[Ids], int]:
-        """The tokens that all candidates follow, those of the candidates, and how many did not fit."""
         if self.kind == "choices":
+            texts = (row["context"], row["question"], *row["choices"])
             # The rules leave three positions to special tokens, of which there are none.
-            first, seconds = TRUNCATION_RULES[self.rule](
-                row["context"], row["choices"], row["question"], self.max_length + 3
-            )
-            tokens = sum(map(len, (row["context"], row["question"], *row["choices"])))
-            return first, seconds, tokens - sum(map(len, (first, *seconds)))
-        if self.kind == "words":
-            text = row["text"][: self.max_length - len(self.prompt) - max(map(len, self.words))]
-            return [*text, *self.prompt], list(self.words), len(row["text"]) - len(text)
-        text = row["text"][: self.max_length]
-        return [], [text], len(row["text"]) - len(text)
+            rule, length = TRUNCATION_RULES[self.rule], self.max_length + 3
+            start, ends = rule(row["context"], row["choices"], row["question"], length)
+            kept = sum(map(len, (start, *ends)))
+        else:
+            taken = len(self.prompt) + max(map(len, self.words)) if self.kind == "words" else 0
+            texts, text = (row["text"],), row["text"][: self.max_length - taken]
+            start, ends = ([*text, *self.prompt], self.words) if self.kind == "words" else ([], [text])
+            kept = len(text)
+        tree = TokenTree.from_paths([[*start, *end] for end in ends], share_limit=None if self.share_prefix else 0)
+        # The first token of a text has nothing before it to be predicted from.
+        weights = tuple(float(position >= max(1, len(start))) for position in tree.position_ids)
+        return replace(tree, lm_weights=weights), sum(map(len, texts)) - kept
 
 
 def zero_shot_transform(
@@ -125,7 +110,7 @@ def zero_shot_transform(
         return tuple(tokenizer(f" {text}" if text else "", add_special_tokens=False)["input_ids"])
 
     prompt, words = ids(rule.prompt), tuple(ids(word) for word in rule.words)
-    if any(not word for word in words):
+    if not all(words):
         raise ValueError(f"A word of --zero_shot_words has no token: {', '.join(map(repr, rule.words))}.")
     if rule.kind == "words" and len(prompt) + max(map(len, words)) >= max_length:
         raise ValueError(f"--zero_shot_prompt {rule.prompt!r} fills the context of {max_length} tokens: shorten it.")
@@ -159,10 +144,15 @@ class ZeroShotScorer(nn.Module):
         Trainer asks then. Inputs are those of `GPTModel`, `lm_weights` of shape `(batch, length)`, 1 for tokens that
         count, and `classify_index` of shape `(batch, paths)`, the last token of each candidate, -1 for none.
         """
-        hidden_states = self.model.transformer(
-            input_ids, position_ids=position_ids, subtree_end=subtree_end, use_cache=False
-        ).last_hidden_state
-        log_probs = self._token_log_probs(hidden_states, input_ids, lm_weights, parent_index)
+        settings = {"position_ids": position_ids, "subtree_end": subtree_end, "use_cache": False}
+        states = self.model.transformer(input_ids, **settings).last_hidden_state
+        row, column = lm_weights.nonzero(as_tuple=True)  # of the tokens that count, (counted,)
+        parent = column - 1 if parent_index is None else parent_index[row, column]
+        log_probs = torch.zeros_like(lm_weights)
+        for part in torch.arange(len(row), device=row.device).split(_CHUNK):
+            logits = self.model.token_logits(states[row[part], parent[part]]).float()
+            targets = input_ids[row[part], column[part]].unsqueeze(1)
+            log_probs[row[part], column[part]] = logits.log_softmax(-1).gather(1, targets).squeeze(1)
         end = classify_index.clamp(min=0).unsqueeze(-1)  # (batch, paths, 1)
         on_path = torch.arange(input_ids.shape[1], device=input_ids.device) <= end  # (batch, paths, length)
         if subtree_end is not None:
@@ -173,18 +163,6 @@ class ZeroShotScorer(nn.Module):
             scores = scores / counted.sum(-1).clamp(min=1)
         loss = {} if labels is None else {"loss": scores.new_zeros(())}
         return {**loss, "logits": scores.masked_fill(classify_index < 0, float("-inf"))}
-
-    def _token_log_probs(self, hidden_states, input_ids, lm_weights, parent_index) -> torch.Tensor:
-        """Log-probability of every token that counts, given its parent's state; 0 elsewhere."""
-        row, column = lm_weights.nonzero(as_tuple=True)
-        parent = column - 1 if parent_index is None else parent_index[row, column]
-        log_probs = torch.zeros_like(lm_weights)
-        for start in range(0, len(row), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            logits = self.model.token_logits(hidden_states[row[part], parent[part]]).float()
-            targets = input_ids[row[part], column[part]]
-            log_probs[row[part], column[part]] = logits.log_softmax(-1).gather(1, targets.unsqueeze(1)).squeeze(1)
-        return log_probs
 
 
 def best_threshold(scores: np.ndarray, measure: Callable[[np.ndarray], float]) -> float:
