@@ -12,26 +12,19 @@ from . import registration
 
 __version__ = "0.1.0"
 
-# Public name -> its module.
-_MODULES = {
-    "FineTuningArguments": "training.arguments",
-    "GPTConfig": "model.configuration_gpt",
-    "GPTForCausalLM": "model.modeling_gpt",
-    "GPTForMaskedLM": "model.modeling_gpt",
-    "GPTForMultipleChoice": "model.modeling_gpt",
-    "GPTForQuestionAnswering": "model.modeling_gpt",
-    "GPTForSequenceClassification": "model.modeling_gpt",
-    "GPTForTokenClassification": "model.modeling_gpt",
-    "GPTModel": "model.modeling_gpt",
-    "GPTPreTrainedModel": "model.modeling_gpt",
-    "GPTTaskOutput": "model.modeling_gpt",
-    "GPTTokenizer": "model.tokenization_gpt",
-    "GPTTrainer": "training.trainer",
-    "TokenTreeCollator": "trees.collators",
-    "adapter_config": "adapters",
-    "load_adapter": "adapters",
-    "token_trees": "training.rows",
+# Module -> its public names.
+_NAMES = {
+    "adapters": "adapter_config load_adapter",
+    "model.configuration_gpt": "GPTConfig",
+    "model.modeling_gpt": "GPTForCausalLM GPTForMaskedLM GPTForMultipleChoice GPTForQuestionAnswering "
+    "GPTForSequenceClassification GPTForTokenClassification GPTModel GPTPreTrainedModel GPTTaskOutput",
+    "model.tokenization_gpt": "GPTTokenizer",
+    "training.arguments": "FineTuningArguments",
+    "training.rows": "token_trees",
+    "training.trainer": "GPTTrainer",
+    "trees.collators": "TokenTreeCollator",
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 # Submodules that are there as attributes after `import hf_gpt`.
 _SUBPACKAGES = ("adapters", "cards", "conversion", "files", "hub", "loading", "model", "tasks", "trees")
 

@@ -1,7 +1,7 @@
 """
 The commands of hf_gpt: `hf-gpt finetune ...`, `python -m hf_gpt finetune ...`, `accelerate launch -m hf_gpt ...`.
 
-They are those of `scripts/`; in a name, a hyphen is as good as an underscore.
+They are those of `scripts/`; in a name a hyphen is as good as an underscore, and its beginning will do.
 """
 
 import sys
@@ -16,27 +16,21 @@ def main() -> None:
     names = commands.summaries(Path(*commands.__path__))
     word = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if word in ("-h", "--help"):
-        print("usage: hf-gpt COMMAND [--flag value ...]\n")
-        for name, summary in names.items():
-            print(f"  {name.replace('_', '-'):18}{summary}")
-        print("\nhf-gpt COMMAND --help lists its flags.")
-        return
-    if word == "--version":
+        lines = [f"  {name.replace('_', '-'):18}{summary}" for name, summary in names.items()]
+        print("usage: hf-gpt COMMAND [--flag value ...]", "", *lines, "", sep="\n")
+        print("hf-gpt COMMAND --help lists its flags.")
+    elif word == "--version":
         print(__version__)
-        return
-    name = word.replace("-", "_")
-    # The beginning of a name will do, where it is that of one: inspect is inspect_text.
-    begun = [each for each in names if each.startswith(name)]
-    if name not in names and len(begun) == 1:
-        (name,) = begun
-        word = name.replace("_", "-")
-    if name not in names:
-        guess = commands.nearest(name, names, "hf-gpt").replace("_", "-")
-        print(f"hf-gpt: there is no command {word}; {guess}", file=sys.stderr)
-        sys.exit(2)
-    # What help texts and errors name.
-    sys.argv[:2] = [f"hf-gpt {word}"]
-    run(name)
+    else:
+        name = word.replace("-", "_")
+        found = [name] if name in names else [each for each in names if each.startswith(name)]
+        if len(found) != 1:
+            guess = commands.nearest(name, names, "hf-gpt").replace("_", "-")
+            print(f"hf-gpt: there is no command {word}; {guess}", file=sys.stderr)
+            sys.exit(2)
+        # What help texts and errors name.
+        sys.argv[:2] = [f"hf-gpt {found[0].replace('_', '-')}"]
+        run(found[0])
 
 
 def run(name: str) -> None:

@@ -1,31 +1,24 @@
 """
-What hf_gpt registers with other libraries, each when that library has been imported: until then nothing is imported.
-
-transformers gets the classes for its Auto mappings, as stand-ins that import the model's code when they are used; peft
-gets our methods; and the model's classes, when they are there, learn to read stock checkpoints.
+What hf_gpt registers with transformers and peft, each when that library has been imported: until then nothing is. For
+the model's classes stand-ins are registered, which import the model's code when they are used.
 """
 
 import sys
-from collections.abc import Callable
-from enum import Enum
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
-PACKAGE = __name__.rpartition(".")[0]
-MODEL_CODE = f"{PACKAGE}.model.modeling_gpt"
+_PACKAGE = __name__.rpartition(".")[0]
+_MODEL_CODE, _STOCK = f"{_PACKAGE}.model.modeling_gpt", f"{_PACKAGE}.conversion.stock"
 
 
 class _AfterImport(MetaPathFinder):
-    """Runs an action as soon as a module has been imported."""
-
-    def __init__(self, module: str, action: Callable[[], None]):
-        self.module, self.action = module, action
+    """Runs a module's action (`_ACTIONS`) as soon as it has been imported."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
         """The module's own specification, whose loader runs the action behind the module."""
-        if fullname != self.module:
+        if fullname not in _ACTIONS:
             return None
         found = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
         spec = next(filter(None, found), None)
@@ -34,101 +27,54 @@ class _AfterImport(MetaPathFinder):
 
             def execute_and_act(module: Any) -> None:
                 execute(module)
-                if self in sys.meta_path:
-                    sys.meta_path.remove(self)
-                    self.action()
+                _ACTIONS.pop(fullname, bool)()
 
             spec.loader.exec_module = execute_and_act
         return spec
 
 
-def after_import(module: str, action: Callable[[], None]) -> None:
-    """Run an action once: at once if a module has been imported, else as soon as it is."""
-    if module in sys.modules:
-        action()
-    else:
-        sys.meta_path.insert(0, _AfterImport(module, action))
+class _LazyClass:
+    """Stands for a class in another library's tables: whatever is asked of it is asked of the class."""
 
-
-class LazyClass:
-    """
-    Stands for a class in another library's tables until it is needed: whatever is asked of it is asked of the class,
-    and so is whether an object is an instance.
-
-    Args:
-        module (`str`): name of the class's module in this package.
-        name (`str`): name of the class.
-        attributes (`Any`): what is known of the class before it is imported.
-    """
-
-    def __init__(self, module: str, name: str, **attributes: Any):
-        self.__module__ = f"{PACKAGE}.{module}"
-        self.__name__ = self.__qualname__ = name
-        vars(self).update(attributes)
-
-    def _resolved(self) -> type:
-        return getattr(import_module(self.__module__), self.__name__)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return LazyClass, (self.__module__.removeprefix(f"{PACKAGE}."), self.__name__)
+    def __init__(self, module: str, name: str, **known: Any):
+        self.__module__, self.__name__, self.__qualname__ = module, name, name
+        vars(self).update(known)
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(self._resolved(), attribute)
+        return getattr(getattr(import_module(self.__module__), self.__name__), attribute)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._resolved()(*args, **kwargs)
-
-    def __instancecheck__(self, instance: Any) -> bool:
-        return isinstance(instance, self._resolved())
-
-    def __subclasscheck__(self, subclass: type) -> bool:
-        return issubclass(subclass, self._resolved())
+        return getattr(import_module(self.__module__), self.__name__)(*args, **kwargs)
 
 
 def _register_with_transformers() -> None:
-    """Our configuration, tokenizer and models for `AutoConfig`, `AutoTokenizer` and `AutoModelFor...`."""
     import transformers
 
-    from .model.configuration_gpt import GPTConfig
+    from .model.configuration_gpt import AUTO_MAP, GPTConfig
     from .model.tokenization_gpt import GPTTokenizer
 
     GPTConfig.get_config_dict = classmethod(_config_dict)
     transformers.AutoConfig.register(GPTConfig.model_type, GPTConfig, exist_ok=True)
     transformers.AutoTokenizer.register(GPTConfig, fast_tokenizer_class=GPTTokenizer, exist_ok=True)
-    # The Auto classes compare the configuration's class.
-    _register_models(lambda name: LazyClass("model.modeling_gpt", name, config_class=GPTConfig))
+    code = sys.modules.get(_MODEL_CODE)
+    for auto_class, reference in AUTO_MAP.items():
+        if auto_class != "AutoConfig":
+            name = reference.rpartition(".")[2]
+            model_class = getattr(code, name) if code else _LazyClass(_MODEL_CODE, name, config_class=GPTConfig)
+            getattr(transformers, auto_class).register(GPTConfig, model_class, exist_ok=True)
 
 
 def _config_dict(cls: type, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """As in transformers; the module that is imported puts one in its place that reads stock configurations, too."""
-    import_module(f"{PACKAGE}.conversion.stock").install()
+    import_module(_STOCK)
     return cls.get_config_dict(*args, **kwargs)
 
 
-def _register_models(class_of: Callable[[str], Any]) -> None:
-    """What `class_of` gives for the name of a model class, for the Auto classes of `AUTO_MAP`."""
-    import transformers
-
-    from .model.configuration_gpt import AUTO_MAP, GPTConfig
-
-    for auto_class, reference in AUTO_MAP.items():
-        if auto_class != "AutoConfig":
-            model_class = class_of(reference.rpartition(".")[2])
-            getattr(transformers, auto_class).register(GPTConfig, model_class, exist_ok=True)
-
-
 def _register_model_code() -> None:
-    """The classes themselves in the place of their stand-ins."""
-    code = sys.modules[MODEL_CODE]
-    code.GPTPreTrainedModel._load_pretrained_model = staticmethod(_load_pretrained_model)
-    code.GPTPreTrainedModel.from_pretrained = classmethod(_from_pretrained)
-    _register_models(lambda name: getattr(code, name))
-
-
-def _load_pretrained_model(model: Any, *args: Any, **kwargs: Any) -> Any:
-    """The same for weights."""
-    import_module(f"{PACKAGE}.conversion.stock").install()
-    return model._load_pretrained_model(model, *args, **kwargs)
+    """The classes themselves in the place of their stand-ins; they read stock checkpoints and folders of adapters."""
+    _register_with_transformers()
+    sys.modules[_MODEL_CODE].GPTPreTrainedModel.from_pretrained = classmethod(_from_pretrained)
+    import_module(_STOCK)
 
 
 def _from_pretrained(
@@ -140,7 +86,7 @@ def _from_pretrained(
     folder = (adapter_kwargs or {}).get("_adapter_model_path")
     if folder and _head_of(folder, adapter_kwargs.get("revision")) == cls.__name__:
         asked = {key: kwargs[key] for key in ("attn_implementation", "device_map", "dtype") if key in kwargs}
-        adapted = import_module(f"{PACKAGE}.adapters").load_adapter(folder, pretrained_model_name_or_path, **asked)
+        adapted = import_module(f"{_PACKAGE}.adapters").load_adapter(folder, pretrained_model_name_or_path, **asked)
         if adapted.active_peft_config.is_prompt_learning:
             raise ValueError(f"{folder} has virtual tokens, which are no part of a model: use hf_gpt.load_adapter.")
         model = adapted.get_base_model()
@@ -162,11 +108,30 @@ def _head_of(folder: Any, revision: Any) -> str | None:
     return path and next(iter(read_json(Path(path)).get("architectures") or [None]))
 
 
-def _register_with_peft_auto() -> None:
-    """Let the Auto classes of peft load an adapter of ours with its head and labels, as `load_adapter` does."""
+def _register_with_peft() -> None:
+    """Make peft know our two methods, the modules of our models, and how its Auto classes load our adapters."""
     from peft import auto
+    from peft.utils import PeftType, constants, register_peft_method
 
-    from_pretrained = auto.AutoPeftModel.from_pretrained.__func__
+    for method in ("Houlsby", "BitFit"):
+        # peft's list of methods is an enumeration, and `register_peft_method` takes members only.
+        name = method.upper()
+        member = str.__new__(PeftType, name)
+        member._name_ = member._value_ = name
+        PeftType._member_names_.append(name)
+        PeftType._member_map_[name] = PeftType._value2member_map_[name] = member
+        type.__setattr__(PeftType, name, member)
+        config, model = (
+            _LazyClass(f"{_PACKAGE}.adapters.methods", f"{method}{part}", prefix=f"{method.lower()}_")
+            for part in ("Config", "Model")
+        )
+        register_peft_method(name=method.lower(), config_cls=config, model_cls=model)
+    # Our blocks have the module names of GPT-2's, so what peft adapts there by default it adapts here.
+    for name, table in vars(constants).items():
+        if name.startswith("TRANSFORMERS_MODELS_TO_") and isinstance(table, dict) and "gpt2" in table:
+            table.setdefault("hf_gpt", table["gpt2"])
+    base = auto.AutoPeftModel.__base__
+    from_pretrained = base.from_pretrained.__func__
 
     def load(
         cls: type,
@@ -175,47 +140,25 @@ def _register_with_peft_auto() -> None:
         is_trainable: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """As in peft."""
+        """As in peft; an adapter of ours with its head and labels, as `load_adapter` does."""
         name = pretrained_model_name_or_path
         if kwargs.get("config") is not None or not _head_of(name, kwargs.get("revision")):
             return from_pretrained(cls, name, adapter_name, is_trainable, **kwargs)
-        load_adapter = import_module(f"{PACKAGE}.adapters").load_adapter
+        load_adapter = import_module(f"{_PACKAGE}.adapters").load_adapter
         return load_adapter(name, is_trainable=is_trainable, adapter_name=adapter_name, **kwargs)
 
-    for name in ("", "ForCausalLM", "ForQuestionAnswering", "ForSequenceClassification", "ForTokenClassification"):
-        getattr(auto, f"AutoPeftModel{name}").from_pretrained = classmethod(load)
+    base.from_pretrained = classmethod(load)
 
 
-def _register_with_peft() -> None:
-    """Make peft know `HOULSBY`, `BITFIT` and the modules of `hf_gpt` models."""
-    from peft.utils import PeftType, constants, register_peft_method
-
-    for method in ("Houlsby", "BitFit"):
-        _add_member(PeftType, method.upper())
-        config, model = (
-            LazyClass("adapters.methods", f"{method}{part}", prefix=f"{method.lower()}_")
-            for part in ("Config", "Model")
-        )
-        register_peft_method(name=method.lower(), config_cls=config, model_cls=model)
-    # Our blocks have the module names of GPT-2's, so what peft adapts there by default it adapts here.
-    for name, table in vars(constants).items():
-        if name.startswith("TRANSFORMERS_MODELS_TO_") and isinstance(table, dict) and "gpt2" in table:
-            table.setdefault("hf_gpt", table["gpt2"])
-
-
-def _add_member(enumeration: type[Enum], name: str) -> None:
-    """peft's list of methods is an enumeration, and `register_peft_method` takes members only."""
-    member = str.__new__(enumeration, name)
-    member._name_ = member._value_ = name
-    enumeration._member_names_.append(name)
-    enumeration._member_map_[name] = member
-    enumeration._value2member_map_[name] = member
-    type.__setattr__(enumeration, name, member)
+_ACTIONS = {
+    "transformers": _register_with_transformers,
+    "peft": _register_with_peft,
+    _MODEL_CODE: _register_model_code,
+}
 
 
 def register() -> None:
     """See the module; `import hf_gpt` calls it once."""
-    after_import("transformers", _register_with_transformers)
-    after_import("peft", _register_with_peft)
-    after_import("peft.auto", _register_with_peft_auto)
-    after_import(MODEL_CODE, _register_model_code)
+    sys.meta_path.insert(0, _AfterImport())
+    for module in [name for name in _ACTIONS if name in sys.modules]:
+        _ACTIONS.pop(module)()

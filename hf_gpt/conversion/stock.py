@@ -1,8 +1,8 @@
 """
 Checkpoints of transformers' own `openai-gpt` and `gpt2`: their configuration and weights under our names, and back.
 
-`install` lets `GPTConfig.from_pretrained` and `GPTFor*.from_pretrained` read them as they are; it is
-called when one of them is first used (`hf_gpt.registration`). What is uploaded with a model knows nothing of them.
+Once this is imported (`hf_gpt.registration` does it where a class of ours is first used), `GPTConfig.from_pretrained`
+and `GPTFor*.from_pretrained` read them as they are. What is uploaded with a model knows nothing of them.
 """
 
 import re
@@ -198,14 +198,6 @@ def to_stock(
     return tensors
 
 
-def install() -> None:
-    """Let `GPTConfig.from_pretrained` and `GPTFor*.from_pretrained` read stock checkpoints, too."""
-    GPTConfig.get_config_dict = classmethod(_get_config_dict)
-    # transformers has no public place for it: its conversion mappings go by the class of the model, and one and the
-    # same class of ours reads checkpoints of its own, and stock ones, whose matrices have the same names.
-    GPTPreTrainedModel._load_pretrained_model = staticmethod(_load_pretrained_model)
-
-
 def _get_config_dict(cls, *args, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:
     """As in transformers; the configuration of a stock `openai-gpt` or `gpt2` becomes one of ours."""
     config, unused = super(GPTConfig, cls).get_config_dict(*args, **kwargs)
@@ -250,3 +242,9 @@ def _check_size(model: PreTrainedModel, files: Sequence[str]) -> None:
         raise ValueError(
             f"{files[0]} holds at most {held:,} numbers, but its config.json asks for a transformer of {needed:,}."
         )
+
+
+GPTConfig.get_config_dict = classmethod(_get_config_dict)
+# transformers has no public place for it: its conversion mappings go by the class of the model, and one and the
+# same class of ours reads checkpoints of its own, and stock ones, whose matrices have the same names.
+GPTPreTrainedModel._load_pretrained_model = staticmethod(_load_pretrained_model)

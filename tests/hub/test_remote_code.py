@@ -1,5 +1,6 @@
 """What was pushed loads in a process that cannot import hf_gpt, and gives the same numbers there."""
 
+import inspect
 import json
 from pathlib import Path
 
@@ -83,23 +84,19 @@ tokenizer = AutoTokenizer.from_pretrained("alice/class", **remote)
 found["exact tokenizer"] = tokenizer(TEXTS)["input_ids"] == json.load(open("wanted.json"))["exact"]
 inputs = {name: value for name, value in wanted.items() if "_" in name}
 
-def numbers(model, name):
-    model.eval()
-    given = {key: value.unsqueeze(0) if name == "choice" else value for key, value in inputs.items()}
-    with torch.no_grad():
-        output = model(**given)
-    return output[{"base": "last_hidden_state", "span": "start_logits"}.get(name, "logits")]
+def is_wanted(model, name, head):
+    return torch.allclose(logits(model, head, inputs), wanted[name], rtol=0, atol=1e-5)
 
 for name, auto_class in HEADS.items():
     model = getattr(transformers, auto_class).from_pretrained(f"alice/{name}", **remote)
-    found[name] = torch.allclose(numbers(model, name), wanted[name], rtol=0, atol=1e-5)
+    found[name] = is_wanted(model, name, name)
     # Every checkpoint loads under every class.
     assert type(getattr(transformers, "AutoModel").from_pretrained(f"alice/{name}", **remote)).__name__ == "GPTModel"
 model.save_pretrained("saved_again")
 for name in ADAPTERS:
     base = transformers.AutoModelForSequenceClassification.from_pretrained("alice/base", num_labels=3, **remote)
     model = PeftModel.from_pretrained(base, f"alice/{name}", revision="v1")
-    found[name] = torch.allclose(numbers(model, "class"), wanted[name], rtol=0, atol=1e-5)
+    found[name] = is_wanted(model, name, "class")
     found[f"{name} tokenizer"] = len(AutoTokenizer.from_pretrained(f"alice/{name}", **remote)) == len(tokenizer)
 answers = pipeline("text-classification", model="alice/class", **remote)(TEXTS)
 found["pipeline"] = [answer["label"] for answer in answers]
@@ -109,11 +106,6 @@ found["code not trusted"] = error_of(transformers.AutoModel.from_pretrained, "al
 found["hf_gpt"] = any(name.split(".")[0] == "hf_gpt" for name in sys.modules)
 print(json.dumps(found))
 """
-
-
-def stranger_code(code: str = STRANGER) -> str:
-    heads = {name: auto_class for name, (auto_class, _) in HEADS.items()}
-    return f"HEADS, ADAPTERS, TEXTS = {heads!r}, {ADAPTERS!r}, {TEXTS!r}\n{code}"
 
 
 def logits(model, name: str, inputs) -> torch.Tensor:
@@ -177,68 +169,53 @@ def published(tmp_path_factory):
         save_file(wanted | inputs, folder / "wanted.safetensors")
         ids = {"fast": fast(TEXTS)["input_ids"], "exact": tokenizer(TEXTS)["input_ids"]}
         (folder / "wanted.json").write_text(json.dumps(ids))
-        found = json.loads(run_stranger(hub, folder, stranger_code()).splitlines()[-1])
+        heads = {name: auto_class for name, (auto_class, _) in HEADS.items()}
+        constants = f"HEADS, ADAPTERS, TEXTS = {heads!r}, {ADAPTERS!r}, {TEXTS!r}\nimport torch\n"
+        code = constants + inspect.getsource(logits) + STRANGER
+        found = json.loads(run_stranger(hub, folder, code).splitlines()[-1])
         yield folder, found
 
 
-@pytest.mark.parametrize("name", [*HEADS, *ADAPTERS])
-def test_equal_logits_without_hf_gpt(published, name):
+@pytest.mark.parametrize(
+    "name",
+    [*HEADS, *ADAPTERS, "exact tokenizer", "fast tokenizer", "fast tokenizer without code", "lora tokenizer"],
+)
+def test_equal_logits_and_tokens_without_hf_gpt(published, name):
     assert published[1][name] is True
     assert published[1]["hf_gpt"] is False
 
 
-@pytest.mark.parametrize(
-    "name", ["exact tokenizer", "fast tokenizer", "fast tokenizer without code", "lora tokenizer"]
-)
-def test_equal_tokens_without_hf_gpt(published, name):
-    assert published[1][name] is True
-
-
-def test_gpt2_does_not_need_ftfy(published):
+def test_what_works_without_hf_gpt(published):
     folder, found = published
+    # GPT-2's tokenizer needs no ftfy.
     assert found["bytes"] == AutoTokenizer.from_pretrained(folder / "gpt2")(TEXTS)["input_ids"]
-
-
-def test_gpts_tokenizer_says_what_it_needs(published):
-    assert published[1]["exact error"] == "ImportError: GPT's tokenizer needs ftfy: pip install ftfy"
-
-
-def test_pipelines_without_hf_gpt(published):
-    folder, found = published
-    model = GPTForSequenceClassification.from_pretrained(folder / "class")
-    tokenizer = AutoTokenizer.from_pretrained(folder / "class")
-    ours = pipeline("text-classification", model=model, tokenizer=tokenizer)(TEXTS)
+    assert found["exact error"] == "ImportError: GPT's tokenizer needs ftfy: pip install ftfy"
+    ours = pipeline("text-classification", model=str(folder / "class"))(TEXTS)
     assert found["pipeline"] == [answer["label"] for answer in ours]
     assert found["generation"].startswith("He ")
+    assert "trust_remote_code=True" in found["code not trusted"]
 
 
-def test_code_runs_for_those_who_trust_it_only(published):
-    assert "trust_remote_code=True" in published[1]["code not trusted"]
-
-
-def test_saved_again_without_hf_gpt_it_still_carries_its_code(published):
+def test_saved_again_without_hf_gpt_it_still_holds_its_code(published):
     saved = published[0] / "saved_again"
     assert {file.name for file in code_files(GPTModel)} <= {path.name for path in saved.iterdir()}
-    config = json.loads((saved / "config.json").read_text())
-    assert config["auto_map"] == AUTO_MAP
+    assert json.loads((saved / "config.json").read_text())["auto_map"] == AUTO_MAP
 
 
 def test_with_hf_gpt_the_code_of_a_repository_is_not_run(published):
-    assert type(AutoModelForSequenceClassification.from_pretrained("alice/class")) is GPTForSequenceClassification
     assert type(AutoConfig.from_pretrained("alice/class")) is GPTConfig
     assert type(AutoTokenizer.from_pretrained("alice/class")) is GPTTokenizer
     # Nor if it is trusted; of tokenizers transformers then takes the repository's.
-    trusted = AutoModelForSequenceClassification.from_pretrained("alice/class", trust_remote_code=True)
-    assert type(trusted) is GPTForSequenceClassification
+    for trust in (None, True):
+        model = AutoModelForSequenceClassification.from_pretrained("alice/class", trust_remote_code=trust)
+        assert type(model) is GPTForSequenceClassification
 
 
 def test_every_class_is_in_the_map():
     registered = {
         name: f"modeling_gpt.{auto_class._model_mapping[GPTConfig].__name__}"
         for name, auto_class in vars(modeling_auto).items()
-        if name.startswith("AutoModel")
-        and getattr(auto_class, "_model_mapping", None) is not None
-        and GPTConfig in auto_class._model_mapping
+        if name.startswith("AutoModel") and GPTConfig in (getattr(auto_class, "_model_mapping", None) or ())
     }
     assert registered | {"AutoConfig": "configuration_gpt.GPTConfig"} == AUTO_MAP
 
