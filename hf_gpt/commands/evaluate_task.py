@@ -1,5 +1,5 @@
 r"""
-Measure a model on a split of a task: a fine-tuned one, or a language model without training.
+Evaluate a model on a split of a task: a fine-tuned one, or a language model without training.
 
     python scripts/evaluate_task.py --model_name_or_path outputs/questions --task questions --split test \
         --output_dir outputs/questions_test

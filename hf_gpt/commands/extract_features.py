@@ -8,9 +8,9 @@ Write the hidden states of texts to files: of any layers, per text, word or toke
         --input_files hf_gpt/tasks/data/questions.jsonl --pooling classify --format npy \
         --output_dir outputs/classify_states
 
-`--config` gives defaults that flags override. Rows are cut into shards of equal size, which processes share; the same
-command goes on after a stop, and every shard that was finished is kept. The output folder holds the shards (`data`), a
-card (README.md) that says what was extracted and how to read it, and `features.json`, which is there when all is done.
+`--config` gives defaults that flags override. Rows are divided into shards of equal size, which processes share; the
+same command resumes after an interruption. The output folder holds the shards (`data`), a card (README.md) that says
+what was extracted and how to read it, and `features.json`, which is there when all is done.
 """
 
 from ..features.shards import FeatureArguments, extract

@@ -40,17 +40,11 @@ from . import command, parse_arguments
 class PerplexityArguments(ReadingArguments):
     """Which language model, what to measure it on, and where the result goes."""
 
-    file: list[str] | None = flag(
-        None, "Text files, folders of .txt, and .xz, .gz, tar or zip files of .txt; each file is a text."
-    )
+    file: list[str] | None = flag(None, "Text, JSONL or Parquet files, folders, and archives of .txt files.")
     text_column: str = flag("text", "Column of the text in JSONL and Parquet files.")
-    stride: int | None = flag(
-        None,
-        "By how many tokens the window moves over a long text: at most half the context, the default. The fewer, the "
-        "more context each token has, and the longer it takes.",
-    )
+    stride: int | None = flag(None, "Tokens by which the window moves over a long text; by default half the context.")
     beginning: str = flag("none", "What stands before each text: nothing, or the end of a paragraph.", BEGINNINGS)
-    last_word: bool = flag(False, "Measure the last word of each passage alone (LAMBADA).")
+    last_word: bool = flag(False, "Evaluate the last word of each passage alone (LAMBADA).")
     batch_size: int = flag(8, "Windows that are read at once.")
 
 
@@ -80,34 +74,29 @@ def measure(args: PerplexityArguments) -> dict:
     context = model.config.n_positions
     stride = checked_stride(args.stride, context)
     rows = [encode(tokenizer, text) for _, text in tqdm(texts, desc="tokenizing", unit="text")]
-    words = [len(text.split()) for _, text in texts]
     given = [beginning_ids(tokenizer, args.beginning)] * len(rows)
     scores = score_texts(model, rows, stride, args.batch_size, given=given)
+    records = []
+    for (name, text), score in zip(texts, scores, strict=True):
+        total, words = score.log_probability, len(text.split())
+        record = {"name": name, "tokens": score.tokens, "words": words, "log_probability": total}
+        values = {"perplexity_per_token": score.perplexity, "perplexity_per_word": perplexity(total, words)}
+        records.append(record | values)
     predicted = sum(len(score.log_probs) for score in scores)
     if not predicted:
         raise ValueError("The texts have fewer than two tokens each: nothing is predicted in them; give longer ones.")
-    total = sum(score.log_probability for score in scores)
+    total, words = (sum(record[name] for record in records) for name in ("log_probability", "words"))
     return {
         "model": args.model_name_or_path,
         "context": context,
         "stride": stride,
         "beginning": args.beginning,
         "predicted_tokens": predicted,
-        "words": sum(words),
+        "words": words,
         "log_probability": total,
         "perplexity_per_token": perplexity(total, predicted),
-        "perplexity_per_word": perplexity(total, sum(words)),
-        "texts": [
-            {
-                "name": name,
-                "tokens": score.tokens,
-                "words": count,
-                "log_probability": score.log_probability,
-                "perplexity_per_token": score.perplexity,
-                "perplexity_per_word": perplexity(score.log_probability, count),
-            }
-            for (name, _), count, score in zip(texts, words, scores, strict=True)
-        ],
+        "perplexity_per_word": perplexity(total, words),
+        "texts": records,
     }
 
 

@@ -4,7 +4,7 @@ Learns a BPE vocabulary behind the release's word splitting and writes it in the
     python scripts/train_tokenizer.py --text_files books/ more_books.tar.xz --vocab_size 8000 \
         --output_dir outputs/my_tokenizer
 
-The output directory holds `encoder_bpe_8000.json` and `vocab_8000.bpe`, as the release's files are, and next to them
+The output folder holds `encoder_bpe_8000.json` and `vocab_8000.bpe`, as the release's files are, and next to them
 what `AutoTokenizer.from_pretrained` loads.
 """
 
@@ -14,7 +14,7 @@ import string
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,7 @@ from ..model.tokenization_gpt import END_OF_WORD, english_rules, show_rules, wor
 from ..training.text_files import iter_texts, unwrap_paragraphs
 from . import command, parse_arguments
 
-UNKNOWN = "<unk>"
-NEWLINE = "\n" + END_OF_WORD
+UNKNOWN, NEWLINE = "<unk>", "\n" + END_OF_WORD
 ASCII = {chr(code) for code in range(0x21, 0x7F)} - set(string.ascii_uppercase)
 
 
@@ -38,42 +37,33 @@ ASCII = {chr(code) for code in range(0x21, 0x7F)} - set(string.ascii_uppercase)
 class TrainTokenizerArguments:
     """What to read and to write."""
 
-    text_files: list[str] = flag(
-        help="Text, JSONL or Parquet files, directories of them, and .xz, .gz, tar or zip files of .txt."
-    )
+    text_files: list[str] = flag(help="Text, JSONL or Parquet files, folders, and .xz, .gz, tar or zip files of .txt.")
     output_dir: str = flag(help="Where to write the vocabulary and the tokenizer.")
     text_column: str = flag("text", "Column of the text in JSONL and Parquet files.")
     language: str = flag(
-        "en", "Whose words, such as de or ru: the rules of an installed spaCy, which are saved with the tokenizer."
+        "en", "Whose words, such as de: the rules of an installed spaCy are saved with the tokenizer."
     )
     vocab_size: int = flag(8000, "Rows of the vocabulary, without the special tokens.")
-    min_character_count: int = flag(
-        100, "Characters outside ASCII seen less often become unknown, and so do not cost two rows each."
-    )
+    min_character_count: int = flag(100, "Characters outside ASCII seen less often become unknown.")
     min_texts: int = flag(1, "Learn merges only from words seen in so many texts; 5 keeps one book's names out.")
     unwrap: bool = flag(True, "Join the lines of hard-wrapped paragraphs first.")
     model_max_length: int | None = flag(None, "The longest input of the model that it is for, if known.")
-    overwrite_output_dir: bool = flag(False, "Write into a directory that is not empty.")
+    overwrite_output_dir: bool = flag(False, "Write into a folder that is not empty.")
 
 
-def count_words(
-    texts: Iterable[tuple[str, str]], unwrap: bool, min_texts: int, words: dict[str, Any] | None = None
-) -> Counter:
+def count_words(texts: Iterable[str], min_texts: int, words: dict[str, Any] | None = None) -> Counter:
     """
     How often each of the release's words, lower-cased, was seen, without newlines and words that fewer texts than
-    `min_texts` hold; `texts` are names and texts, as `iter_texts` gives them, `words` the rules of `GPTTokenizer`.
+    `min_texts` hold; `words` are the rules of `GPTTokenizer`, by default the English ones.
     """
     counts, seen_in = Counter(), Counter()
     split = word_splitter(english_rules() if words is None else show_rules(words))
-    progress = tqdm(texts, desc="counting words", unit=" texts")
-    for _, text in progress:
-        counts_here = Counter(split(unwrap_paragraphs(text) if unwrap else text).split(" "))
-        counts.update(counts_here)
-        seen_in.update(counts_here.keys())
-        progress.set_postfix(distinct=len(counts))
-    return Counter(
-        {word: count for word, count in counts.items() if word not in ("", "\n") and seen_in[word] >= min_texts}
-    )
+    for text in tqdm(texts, desc="counting words", unit=" texts"):
+        found = Counter(split(text).split(" "))
+        counts.update(found)
+        seen_in.update(found.keys())
+    kept = (word for word in counts if word not in ("", "\n") and seen_in[word] >= min_texts)
+    return Counter({word: counts[word] for word in kept})
 
 
 def learn_vocab(
@@ -84,8 +74,8 @@ def learn_vocab(
     characters, the characters with the end mark, the merges in order, the newline.
 
     Characters outside ASCII that are seen less often than `min_character_count` are left out, with the words that hold
-    them; those of ASCII all have their rows, seen or not. A vocabulary without room for merges, or words that do not
-    yield enough of them, are a `ValueError`.
+    them; those of ASCII all have their rows. A vocabulary too small for merges, or words that do not yield enough of
+    them, are a `ValueError`.
     """
     character_counts = Counter(dict.fromkeys(ASCII, 0))
     for word, count in word_counts.items():
@@ -96,12 +86,12 @@ def learn_vocab(
     base = [UNKNOWN, *characters, *(character + END_OF_WORD for character in characters)]
     if vocab_size <= len(base) + 1:
         raise ValueError(
-            f"--vocab_size {vocab_size} leaves no room for merges: {len(characters)} characters and the newline need "
+            f"--vocab_size {vocab_size} is too small for merges: {len(characters)} characters and the newline need "
             f"{len(base) + 1} rows; raise it, or raise --min_character_count above {min_character_count}"
         )
-    vocab = {piece: index for index, piece in enumerate(base)}
-    merges = []
-    for merge in _rust_merges(word_counts, base, vocab_size):
+    kept = {word: count for word, count in word_counts.items() if set(characters) >= set(word)}
+    vocab, merges = {piece: index for index, piece in enumerate(base)}, []
+    for merge in _learn_merges(kept, base, vocab_size):
         if len(vocab) == vocab_size - 1:
             break
         merges.append(merge)
@@ -110,45 +100,32 @@ def learn_vocab(
         raise ValueError(
             f"the texts yield at most {len(vocab) + 1} rows; give more text or lower --vocab_size {vocab_size}"
         )
-    vocab[NEWLINE] = len(vocab)
-    return vocab, merges
+    return vocab | {NEWLINE: len(vocab)}, merges
 
 
-def _rust_merges(word_counts: dict[str, int], base: list[str], vocab_size: int) -> list[tuple[str, str]]:
-    known = set(base)
-    kept = {word: count for word, count in word_counts.items() if all(character in known for character in word)}
+def _learn_merges(word_counts: dict[str, int], base: list[str], vocab_size: int) -> list[tuple[str, str]]:
     learner = Tokenizer(models.BPE(unk_token=UNKNOWN, end_of_word_suffix=END_OF_WORD))
     learner.pre_tokenizer = pre_tokenizers.Split(" ", behavior="removed")
     # Given as special tokens, the characters get fixed ids, so that equal counts are settled the same way in each run.
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=base, end_of_word_suffix=END_OF_WORD, show_progress=sys.stderr.isatty()
+    settings = {"special_tokens": base, "end_of_word_suffix": END_OF_WORD, "show_progress": sys.stderr.isatty()}
+    # The trainer counts words itself and takes no counts.
+    repeated = (
+        " ".join([word] * min(10_000, count - start))
+        for word, count in tqdm(word_counts.items(), desc="feeding the trainer", unit=" words")
+        for start in range(0, count, 10_000)
     )
-    learner.train_from_iterator(_repeated(kept), trainer)
+    learner.train_from_iterator(repeated, trainers.BpeTrainer(vocab_size=vocab_size, **settings))
     return [tuple(merge) for merge in json.loads(learner.to_str())["model"]["merges"]]
 
 
-def _repeated(word_counts: dict[str, int], at_once: int = 10_000) -> Iterator[str]:
-    # The trainer counts words itself and takes no counts.
-    for word, count in tqdm(word_counts.items(), desc="feeding the trainer", unit=" words"):
-        for start in range(0, count, at_once):
-            yield " ".join([word] * min(at_once, count - start))
-
-
-def write_tokenizer(
-    output_dir: Path,
-    vocab: dict[str, int],
-    merges: list[tuple[str, str]],
-    model_max_length: int | None = None,
-    words: dict[str, Any] | None = None,
-) -> None:
-    """Writes the release's two files and the tokenizer, all of them or none."""
+def write_tokenizer(output_dir: Path, vocab: dict[str, int], merges: list[tuple[str, str]], **settings: Any) -> None:
+    """Writes the release's two files and the tokenizer, of these settings, all of them or none."""
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{output_dir.name}.", dir=output_dir.parent) as folder:
         temporary = Path(folder)
         lines = ["#version: 0.2", *(" ".join(merge) for merge in merges), ""]
         (temporary / f"vocab_{len(vocab)}.bpe").write_text("\n".join(lines), encoding="utf-8", newline="\n")
         (temporary / f"encoder_bpe_{len(vocab)}.json").write_text(json.dumps(vocab), encoding="utf-8")
-        settings = {"model_max_length": model_max_length, "words": words}
         release_tokenizer(temporary, **settings).save_pretrained(temporary)
         output_dir.mkdir(exist_ok=True)
         for stale in (*output_dir.glob("encoder_bpe_*.json"), *output_dir.glob("vocab_*.bpe")):
@@ -162,12 +139,12 @@ def train(args: TrainTokenizerArguments) -> None:
     output_dir = Path(args.output_dir)
     check_empty(output_dir, args.overwrite_output_dir)
     words = None if args.language == "en" else word_rules(args.language)
-    texts = iter_texts(args.text_files, args.text_column)
-    word_counts = count_words(texts, args.unwrap, args.min_texts, words)
+    texts = (text for _, text in iter_texts(args.text_files, args.text_column))
+    word_counts = count_words(map(unwrap_paragraphs, texts) if args.unwrap else texts, args.min_texts, words)
     if not word_counts:
         raise ValueError(f"no words seen in {args.min_texts} or more texts of {', '.join(args.text_files)}")
     vocab, merges = learn_vocab(word_counts, args.vocab_size, args.min_character_count)
-    write_tokenizer(output_dir, vocab, merges, args.model_max_length, words)
+    write_tokenizer(output_dir, vocab, merges, model_max_length=args.model_max_length, words=words)
     seen = f"{sum(word_counts.values()):,} words, {len(word_counts):,} distinct"
     print(f"{seen} -> {len(vocab)} rows, {len(merges)} merges in {output_dir}")
 

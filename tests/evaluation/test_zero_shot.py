@@ -56,27 +56,21 @@ def scores(model, transform: ZeroShotTransform, rows: list[dict]) -> torch.Tenso
 
 
 @pytest.mark.parametrize("share_prefix", [True, False], ids=["shared", "unshared"])
-def test_choices_get_the_mean_log_probability_of_their_tokens(model, share_prefix):
-    ours = scores(model, ZeroShotTransform("choices", 32, share_prefix=share_prefix), CHOICES)
-    assert ours.shape == (2, 4)
-    assert ours[1, 2:].tolist() == [-float("inf")] * 2
-    for row, values in zip(CHOICES, ours, strict=True):
-        for choice, value in zip(row["choices"], values, strict=False):
-            expected = plain_log_probs(model, [*row["context"], *row["question"]], choice).mean()
-            torch.testing.assert_close(value, expected, rtol=0, atol=1e-5)
-
-
-def test_words_get_their_log_probability_behind_the_prompt(model):
-    ours = scores(model, ZeroShotTransform("words", 32, prompt=(13,), words=WORDS), TEXTS)
-    for row, values in zip(TEXTS, ours, strict=True):
-        expected = torch.stack([plain_log_probs(model, [*row["text"], 13], [*word]).sum() for word in WORDS])
-        torch.testing.assert_close(values, expected, rtol=0, atol=1e-5)
-
-
-def test_texts_get_the_mean_log_probability_of_their_tokens(model):
-    ours = scores(model, ZeroShotTransform("threshold", 32), TEXTS)
-    expected = [plain_log_probs(model, [], row["text"]).mean() for row in TEXTS]
-    torch.testing.assert_close(ours[:, 0], torch.stack(expected), rtol=0, atol=1e-5)
+@pytest.mark.parametrize("kind", ["choices", "words", "threshold"])
+def test_scores_are_those_of_each_candidate_alone(model, kind, share_prefix):
+    """Choices and texts have the mean log-probability of their tokens, words the sum."""
+    settings = {"prompt": (13,), "words": WORDS} if kind == "words" else {}
+    rows = CHOICES if kind == "choices" else TEXTS
+    ours = scores(model, ZeroShotTransform(kind, 32, share_prefix=share_prefix, **settings), rows)
+    for row, values in zip(rows, ours, strict=True):
+        if kind == "choices":
+            texts = [([*row["context"], *row["question"]], choice) for choice in row["choices"]]
+        else:
+            texts = [([*row["text"], 13], [*word]) for word in WORDS] if kind == "words" else [([], row["text"])]
+        expected = [plain_log_probs(model, *text) for text in texts]
+        expected = torch.stack([each.sum() if kind == "words" else each.mean() for each in expected])
+        torch.testing.assert_close(values[: len(texts)], expected, rtol=0, atol=1e-5)
+        assert values[len(texts) :].tolist() == [-float("inf")] * (len(values) - len(texts))
 
 
 @pytest.mark.parametrize(
@@ -109,14 +103,20 @@ def test_rules():
     assert zero_shot_rule(get_task("stories")).kind == "choices"
     assert zero_shot_rule(get_task("sst2")) == ZeroShotRule("words", "very", ("negative", "positive"))
     assert zero_shot_rule(get_task("sst2"), words=["bad", "good"]).words == ("bad", "good")
-    with pytest.raises(ValueError, match="one word for each of its classes, ABBR, DESC"):
-        zero_shot_rule(get_task("questions"))
-    with pytest.raises(ValueError, match="one word for each"):
-        zero_shot_rule(get_task("sst2"), words=["good"])
-    with pytest.raises(ValueError, match="only texts with one class"):
-        zero_shot_rule(get_task("snli"), words=["a", "b", "c"])
-    with pytest.raises(ValueError, match="answered by its choices"):
-        zero_shot_rule(get_task("stories"), words=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("task", "words", "message"),
+    [
+        ("questions", None, "one word for each of its classes, ABBR, DESC"),
+        ("sst2", ["good"], "one word for each"),
+        ("snli", ["a", "b", "c"], "only texts with one class"),
+        ("stories", ["a", "b"], "answered by its choices"),
+    ],
+)
+def test_rules_that_there_are_not(task, words, message):
+    with pytest.raises(ValueError, match=message):
+        zero_shot_rule(get_task(task), words=words)
 
 
 def run_evaluation(model: Path, output: Path, *flags) -> dict:
@@ -152,7 +152,7 @@ def test_zero_shot_threshold(tiny_checkpoint, tmp_path, monkeypatch):
     assert set(record["metrics"]) >= {"accuracy"}
 
 
-def test_a_fine_tuned_model_is_measured_as_after_training(tiny_checkpoint, tmp_path):
+def test_a_fine_tuned_model_is_evaluated_as_after_training(tiny_checkpoint, tmp_path):
     rows = ["--max_eval_rows", 20, "--task", "questions"]
     settings = ["--max_train_rows", 32, "--per_device_train_batch_size", 8, "--learning_rate", 1e-3]
     places = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "trained"]
@@ -163,14 +163,14 @@ def test_a_fine_tuned_model_is_measured_as_after_training(tiny_checkpoint, tmp_p
     assert predictions[0] == predictions[1]
     with pytest.raises(ValueError, match="not empty"):
         run_evaluation(tmp_path / "trained", tmp_path / "out", *rows)
-    with pytest.raises(ValueError, match=r"holds GPTForSequenceClassification; stories needs a GPTForMultipleChoice"):
-        run_evaluation(tmp_path / "trained", tmp_path / "other", "--task", "stories")
-    two_classes = tmp_path / "train.csv"
-    lines = [f"a b {number},LOC\nc d {number},NUM\n" for number in range(10)]
-    two_classes.write_text("".join(["text,label\n", *lines]), encoding="utf-8")
-    custom = ["--task", "custom", "--text_column", "text", "--train_file", two_classes, "--split", "train"]
-    with pytest.raises(ValueError, match="evaluate it on the task that it was trained on"):
-        run_evaluation(tmp_path / "trained", tmp_path / "other", *custom)
+    (tmp_path / "two.csv").write_text("text,label\n" + "".join(f"a b {n},LOC\nc d {n},NUM\n" for n in range(10)))
+    custom = ["--task", "custom", "--text_column", "text", "--train_file", tmp_path / "two.csv", "--split", "train"]
+    for flags, message in (
+        (["--task", "stories"], "holds GPTForSequenceClassification; stories needs a GPTForMultipleChoice"),
+        (custom, "evaluate it on the task that it was trained on"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run_evaluation(tmp_path / "trained", tmp_path / "other", *flags)
 
 
 # Flags of training, the files' columns, and what a new row is.
@@ -212,7 +212,7 @@ def test_new_rows_without_labels_and_training_file_are_predicted(name, tiny_chec
         assert [any(line[1:]) for line in table[1:]] == [True, True, False, True]
 
 
-def test_a_language_model_has_no_head_to_measure(tiny_checkpoint, tmp_path):
+def test_a_language_model_has_no_head_to_evaluate(tiny_checkpoint, tmp_path):
     with pytest.raises(ValueError, match=r"holds GPTForCausalLM.*--zero_shot"):
         run_evaluation(tiny_checkpoint, tmp_path / "out", "--task", "questions")
     # It is reported before classes are missed, which only such a head would know.
