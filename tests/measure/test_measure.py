@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import baselines
 import benchmark
@@ -15,7 +14,6 @@ import pretraining
 import pytest
 import tasks
 import torch
-from safetensors.torch import load_file
 from workloads import CLASSIFY, DELIMITER, START, Files, Shape, Workload, make_workload, padding_share, useful_flops
 
 from hf_gpt import GPTTokenizer
@@ -80,7 +78,7 @@ def test_rows_of_files_are_tokenized_as_in_fine_tuning(tmp_path):
 
 
 @pytest.mark.parametrize("suite", ["multiple-choice", "pretrain", "features", "generate"])
-def test_every_contender_takes_its_turn(suite, monkeypatch):
+def test_every_contender_takes_its_turn_and_the_stock_model_has_our_logits(suite, monkeypatch):
     monkeypatch.setattr(contenders, "NEW_TOKENS", 2)
     rows = [[[1, 2, 3, 9], [1, 2, 4, 9]]] if suite == "multiple-choice" else [[[1, 2, 3, 9]]]
     made = Workload("one row", suite, [rows], [rows])
@@ -88,10 +86,8 @@ def test_every_contender_takes_its_turn(suite, monkeypatch):
     assert (contenders.UNSHARED in names) == (suite == "multiple-choice")
     for name in names:
         contenders.build(name, made, TINY, torch.device("cpu"))()
-
-
-def test_logits_are_those_of_the_stock_model():
-    assert contenders.logits_difference(WORKLOAD, TINY) < 1e-6
+    if suite == "multiple-choice":
+        assert contenders.logits_difference(WORKLOAD, TINY) < 1e-6
 
 
 WRONG = {
@@ -127,33 +123,24 @@ def test_a_benchmark_resumes_and_does_not_mix(tmp_path):
     assert (other.returncode, "holds results of other settings (seed)" in other.stderr) == (2, True)
 
 
-def finished_run(folder: Path, name: str, score: float, validation: float) -> None:
-    """What a run leaves: metrics of the validation and the test rows."""
-    metrics = {"validation": {"accuracy": validation}, "test": {"accuracy": score}}
-    record = {"main_metric": "accuracy", "metrics": metrics, "chance": 0.167}
-    record["rows"] = {"train": 1200, "validation": 100, "test": 270}
-    (folder / name).mkdir(parents=True)
-    (folder / name / "run.json").write_text(json.dumps(record))
-
-
 def test_learning_rates_are_chosen_on_validation(script, tmp_path):
     """Also: finished runs are not repeated, missing data is named, other settings are not mixed."""
+    rows = {"train": 1200, "validation": 100, "test": 270}
+    # With the first seed the middle rate is best on validation, and another one on test.
+    runs = {"0.0005-1": (0.3, 0.9), "0.001-1": (0.4, 0.5), "0.002-1": (0.2, 0.8)}
+    runs |= {"0.001-2": (0.25, 0.75), "0.001-3": (0.25, 0.625)}
     for column in ("pretrained", "no-auxiliary-loss", "random-weights"):
-        # With the first seed the middle rate is best on validation, and another one on test.
-        for rate, validation, score in ((0.0005, 0.3, 0.9), (0.001, 0.4, 0.5), (0.002, 0.2, 0.8)):
-            finished_run(tmp_path, f"questions-{column}-{rate:g}-1", score, validation)
-        for seed, score in ((2, 0.75), (3, 0.625)):
-            finished_run(tmp_path, f"questions-{column}-0.001-{seed}", score, 0.25)
+        for name, (validation, test) in runs.items():
+            metrics = {"validation": {"accuracy": validation}, "test": {"accuracy": test}}
+            record = {"main_metric": "accuracy", "metrics": metrics, "chance": 0.167, "rows": rows}
+            (folder := tmp_path / f"questions-{column}-{name}").mkdir()
+            (folder / "run.json").write_text(json.dumps(record))
     flags = ["--tasks", "questions", "sst2", "--output_dir", tmp_path, "--model", MODEL]
     _, printed, errors = script(tasks, *flags)
     assert "No data for sst2: left out." in errors
-    head, _, line = printed.splitlines()
-    assert head.startswith("| task | metric | chance |")
+    *_, line = printed.splitlines()
     assert line.startswith("| questions | accuracy | 0.167 | 1,200 | test, 270 | 0.")
     assert line.endswith(" | 0.625 (0.500 to 0.750); 0.001" * 3 + " |")
-    found = json.loads((tmp_path / "results.json").read_text())["questions"]
-    assert found["cells"]["pretrained"]["scores"] == [0.5, 0.75, 0.625]
-    assert found["baseline"] > 0.5  # a linear model of words knows most kinds of questions
     status, _, errors = script(tasks, *flags, "--rows", 7)
     assert (status, "holds results of other settings" in errors) == (2, True)
 
@@ -197,8 +184,6 @@ def test_ways_of_training(study, tmp_path, monkeypatch):
     cells = results["questions"]["cells"]
     assert {name: cell["rate"] for name, cell in cells.items()} == {"full": 0.001, "frozen": 0.01, "prefix": 0.01}
     assert cells["frozen"]["trained_parameters"] == 6 * 209  # six classes on 208 features and a bias
-    prefix = load_file(tmp_path / "questions-prefix-0.01-1" / "adapter_model.safetensors")
-    assert cells["prefix"]["trained_parameters"] == sum(tensor.numel() for tensor in prefix.values())
     assert [line.split(" | ")[3] for line in shown[-4:]] == ["baseline", "full", "frozen", "prefix"]
     assert (tmp_path / "results.png").stat().st_size > 10_000
     assert not list(tmp_path.rglob("model.safetensors"))
@@ -210,14 +195,9 @@ def test_lines_and_columns_of_the_studies():
 
     assert set(tasks.METHODS) == {"full", "frozen", "frozen, mixed layers", "dora", *ADAPTERS}
     assert [cell.rows for cell in cells("rows", rows=5000)][::3] == [50, 200, 800, 5000]
-    rates = {cell.column: cell.rates for cell in cells("rows")}
-    assert rates == {
-        "pretrained": [5e-4, 1e-3, 2e-3],
-        "frozen": [3e-3, 1e-2, 3e-2],
-        "random weights": rates["pretrained"],
-    }
-    blocks = cells("layers")
-    assert [cell.column for cell in blocks] == [f"blocks {number}" for number in range(5)]
+    rates = {cell.column: cell.rates[0] for cell in cells("rows")}
+    assert rates == {"pretrained": 5e-4, "frozen": 3e-3, "random weights": 5e-4}
+    assert [cell.column for cell in cells("layers")] == [f"blocks {number}" for number in range(5)]
     assert [cell.column for cell in cells("models", models=["alone=a", "after mnli=b"])] == ["alone", "after mnli"]
 
 
@@ -231,27 +211,25 @@ def test_baselines():
 
 
 def test_models_of_a_run_are_measured_once_in_their_order(tiny_checkpoint, script, tmp_path):
+    (tmp_path / "books").mkdir()
     for number in range(4):
         words = " ".join(f"the {word} of book {number} was old ." for word in ("house", "river", "door") * 8)
-        (tmp_path / "books").mkdir(exist_ok=True)
         (tmp_path / "books" / f"{number}.txt").write_text(words, encoding="utf-8")
     (tmp_path / "other.txt").write_text("it rained . " * 50, encoding="utf-8")
-    for step in (20, 3):
-        shutil.copytree(tiny_checkpoint, tmp_path / f"checkpoint-{step}")
-    output = tmp_path / "curve"
-    flags = ["--models", *(tmp_path / f"checkpoint-{step}" for step in (20, 3)), "--text_files", tmp_path / "books"]
-    flags += ["--other_files", tmp_path / "other.txt", "--hold_out_every", 4, "--tokens_per_step", 100]
-    flags += ["--zero_shot", "stories", "--rows", 12, "--output_dir", output]
+    models = [shutil.copytree(tiny_checkpoint, tmp_path / f"checkpoint-{step}") for step in (20, 3)]
+    flags = ["--models", *models, "--text_files", tmp_path / "books", "--other_files", tmp_path / "other.txt"]
+    flags += ["--hold_out_every", 4, "--tokens_per_step", 100, "--zero_shot", "stories", "--rows", 12]
+    flags += ["--output_dir", output := tmp_path / "curve"]
     status, printed, errors = script(pretraining, *flags, "--characters", 300)
     assert status == 0, errors
-    record = json.loads((output / "curve.json").read_text())
-    assert [result["tokens"] for result in record["results"].values()] == [300, 2000]
-    assert 60 < record["words"]["held-out documents"] < 100  # of one book, the middle
-    first, second = (result["perplexity"] for result in record["results"].values())
-    assert first == second  # the same weights
-    assert record["results"][str(tmp_path / "checkpoint-3")]["zero_shot"]["stories"]["rows"] == 12
     assert printed.splitlines()[-1].startswith("| 0.0 | ")
-    assert first["other.txt"]["word"] > first["other.txt"]["token"] > 1
+    record = json.loads((output / "curve.json").read_text())
+    first, second = record["results"].values()
+    assert (first["tokens"], second["tokens"]) == (300, 2000)
+    assert first["perplexity"] == second["perplexity"]  # the same weights
+    assert first["perplexity"]["other.txt"]["word"] > first["perplexity"]["other.txt"]["token"] > 1
+    assert first["zero_shot"]["stories"]["rows"] == 12
+    assert 60 < record["words"]["held-out documents"] < 100  # of one book, the middle
     assert (output / "curve.png").stat().st_size > 0
     assert script(pretraining, *flags, "--characters", 200)[0] == 2  # other settings
     assert json.loads((output / "curve.json").read_text()) == record
