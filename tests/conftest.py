@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import runpy
 import shutil
 import signal
 import subprocess
@@ -17,7 +16,7 @@ os.environ["HF_HOME"] = _CACHE
 os.environ["HF_DATASETS_CACHE"] = os.path.join(_CACHE, "datasets")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-# Bars of progress come up where something takes long, as in the commands themselves: never beside an error's one line.
+# Bars come up where something takes long, as in the commands themselves: never next to an error's one line.
 os.environ.setdefault("TQDM_DELAY", "3")
 
 import datasets  # noqa: E402
@@ -154,24 +153,18 @@ def hf_gpt(monkeypatch, capsys):
 
 @pytest.fixture(autouse=True)
 def own_signal_handlers():
-    """Scripts that tests run in this process leave theirs, which a process that is forked later might not end by."""
+    """Commands that tests run in this process leave theirs, which a process that is forked later might not end by."""
     for number, handler in HANDLERS.items():
         signal.signal(number, handler)
 
 
 @pytest.fixture
-def convert(monkeypatch, capsys):
-    """`convert(source, output, *flags)` runs the script in this process and returns (exit status, all it printed)."""
+def convert(hf_gpt):
+    """`convert(source, output, *flags)` runs the command in this process and returns (exit status, all it printed)."""
 
     def run(source, output, *flags):
-        monkeypatch.setattr(sys, "argv", ["convert.py", str(source), str(output), *map(str, flags)])
-        status = 0
-        try:
-            runpy.run_path(str(Path(__file__).resolve().parents[1] / "scripts" / "convert.py"), run_name="__main__")
-        except SystemExit as error:
-            status = error.code
-        printed = capsys.readouterr()
-        return status, printed.out + printed.err
+        status, printed, errors = hf_gpt("convert", source, output, *flags)
+        return status, printed + errors
 
     return run
 

@@ -1,6 +1,6 @@
 """Recorded numbers of the original TensorFlow code, and models of ours with the same weights.
 
-The folder is HF_GPT_GOLDEN, or ../shared/golden beside the repository, or the part of it in tests/data/golden.
+The folder is HF_GPT_GOLDEN, or ../shared/golden next to the repository, or the part of it in tests/data/golden.
 """
 
 import json
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from hf_gpt import GPTConfig, GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
-from hf_gpt.conversion.release import BLOCK_ARRAYS, block_state_dict
+from hf_gpt.conversion.release import release_arrays, release_parameters
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CARRIED = REPOSITORY / "tests" / "data" / "golden"
@@ -67,43 +67,24 @@ def load_variables(model: str, head: str, quirks: bool = True, attention: str = 
     config = model_config(model, quirks, **kwargs)
     config._attn_implementation = attention
     classes = {"roc": GPTForMultipleChoice, "clf6": GPTForSequenceClassification, "lm": GPTForCausalLM}
-    ours = classes[head](config)
-    variables = arrays(model, "params")
-    ours.base_model.load_state_dict(transformer_state(variables, config))
+    ours, variables = classes[head](config), arrays(model, "params")
+    tokens, positions = np.split(variables["model/we"], [config.vocab_size])
+    named = variables | {"tokens": tokens, "positions": positions}
+    ours.base_model.load_state_dict(release_parameters(named, config))
     if head != "lm":
-        prefix = "model/clf" if head == "roc" else "clf6"
-        ours.score.load_state_dict(
-            {
-                "weight": torch.tensor(variables[f"{prefix}/w"]).reshape(config.n_embd, -1).T,
-                "bias": torch.tensor(variables[f"{prefix}/b"]),
-            }
-        )
+        weight, bias = (torch.tensor(variables[f"{'model/clf' if head == 'roc' else 'clf6'}/{name}"]) for name in "wb")
+        ours.score.load_state_dict({"weight": weight.reshape(config.n_embd, -1).T, "bias": bias})
     return ours.eval()
-
-
-def transformer_state(variables: dict[str, np.ndarray], config: GPTConfig) -> dict[str, torch.Tensor]:
-    tokens, positions = torch.tensor(variables["model/we"]).split([config.vocab_size, config.n_positions])
-    return {
-        "embed_tokens.weight": tokens,
-        "embed_positions.weight": positions,
-        **block_state_dict(variables, config.n_layer),
-    }
 
 
 def as_release(model, values) -> dict[str, np.ndarray]:
     """Values of our parameters (`values(parameter)`) under the release's names and in its layout."""
-    transformer = model.base_model
-    named = {
-        "model/we": torch.cat([values(transformer.embed_tokens.weight), values(transformer.embed_positions.weight)]),
-        "model/clf/w": values(model.score.weight).T,
-        "model/clf/b": values(model.score.bias),
-    }
-    for layer, block in enumerate(transformer.h):
-        parameters = dict(block.named_parameters())
-        for source, (target, sizes) in BLOCK_ARRAYS.items():
-            value = values(parameters[target])
-            named[f"model/h{layer}/{source}"] = value.T.unsqueeze(0) if len(sizes) == 2 else value
-    return {name: value.detach().numpy().copy() for name, value in named.items()}
+    parameters = {name: values(parameter).detach() for name, parameter in model.base_model.named_parameters()}
+    named = release_arrays(parameters, model.config.n_layer)
+    named["model/we"] = np.concatenate([named.pop("tokens"), named.pop("positions")])
+    named["model/clf/w"] = values(model.score.weight).detach().numpy().T
+    named["model/clf/b"] = values(model.score.bias).detach().numpy()
+    return {name: value.copy() for name, value in named.items()}
 
 
 def roc_inputs(batch: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
