@@ -14,7 +14,6 @@ from transformers import AutoTokenizer
 import hf_gpt
 from hf_gpt.loading import open_source
 
-from ..support.published import ARCHIVE
 from ..support.strangers import WITHOUT
 
 # Of peft.
@@ -55,7 +54,7 @@ print(json.dumps(found))
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
     folder = tmp_path_factory.mktemp("published")
-    with tarfile.open(ARCHIVE) as archive:
+    with tarfile.open(Path(__file__).parents[1] / "data" / "published_0.1.tar.xz") as archive:
         archive.extractall(folder, filter="data")
     return folder / "published"
 

@@ -13,6 +13,8 @@ from hf_gpt import GPTConfig
 from hf_gpt.conversion.stock import initial_special_rows
 from hf_gpt.tasks.catalogue import BUNDLED_DATA
 
+from .tiny import with_large_weights
+
 WIDTH, POSITIONS = 32, 24
 MERGES = [("t", "h"), ("th", "e</w>"), ("p", "a"), ("th", "e"), ("pa", "th</w>"), ("t", "h</w>")]
 VOCABULARY = ["<unk>", *string.ascii_lowercase, *(letter + "</w>" for letter in string.ascii_lowercase)]
@@ -20,22 +22,12 @@ VOCABULARY += ["th", "the</w>", "pa", "the", "th</w>", "path</w>", ",</w>", ".</
 ROWS = len(VOCABULARY)
 
 
-@torch.no_grad()
-def _with_large_weights(model: PreTrainedModel, seed: int) -> PreTrainedModel:
-    """A model in evaluation mode whose weights, biases among them, are large enough for a wrong place to show."""
-    generator = torch.Generator().manual_seed(seed)
-    for name, parameter in model.named_parameters():
-        is_gain = ".ln_" in name and name.endswith("weight")
-        parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2 + (1.0 if is_gain else 0.0))
-    return model.eval()
-
-
 def stock_model(model_class: type[PreTrainedModel], seed: int = 0, **config) -> PreTrainedModel:
     """A stock model with large weights and the small vocabulary."""
     values = {"vocab_size": ROWS, "n_positions": POSITIONS, "n_embd": WIDTH, "n_layer": 2, "n_head": 2}
     if "GPT2" in model_class.__name__:
         values |= {"bos_token_id": 1, "eos_token_id": 1}
-    return _with_large_weights(model_class(model_class.config_class(**values | config)), seed)
+    return with_large_weights(model_class(model_class.config_class(**values | config)), seed)
 
 
 @torch.no_grad()
@@ -44,7 +36,7 @@ def own_model(model_class: type[PreTrainedModel], untrained: bool = False, **ove
     config = {"vocab_size": ROWS + 4, "n_positions": POSITIONS, "n_embd": WIDTH, "n_layer": 2, "n_head": 2}
     config |= {"bos_token_id": ROWS, "start_token_id": ROWS, "delimiter_token_id": ROWS + 1}
     config |= {"classify_token_id": ROWS + 2, "pad_token_id": ROWS + 3}
-    model = _with_large_weights(model_class(GPTConfig(**config | overrides)), 3)
+    model = with_large_weights(model_class(GPTConfig(**config | overrides)), 3)
     if untrained:
         model.get_input_embeddings().weight[ROWS:] = initial_special_rows(model.config)
         model.config.untrained_token_ids = [ROWS, ROWS + 1, ROWS + 2]

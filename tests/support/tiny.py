@@ -25,13 +25,17 @@ def build_config(**overrides) -> GPTConfig:
     return GPTConfig(**{**values, **overrides})
 
 
+@torch.no_grad()
+def with_large_weights(model, seed):
+    """A model in evaluation mode whose weights, biases among them, are large enough for a wrong place to show."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        is_gain = ".ln_" in name and name.endswith("weight")
+        parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2 + (1.0 if is_gain else 0.0))
+    return model.eval()
+
+
 def build_model(model_class, attention="sdpa", seed=0, **overrides):
     config = build_config(**overrides)
     config._attn_implementation = attention
-    model = model_class(config)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            is_gain = ".ln_" in name and name.endswith("weight")
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2 + (1.0 if is_gain else 0.0))
-    return model.eval()
+    return with_large_weights(model_class(config), seed)
