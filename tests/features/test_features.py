@@ -1,6 +1,5 @@
 """Features are the hidden states of single texts, whatever the batch, the shard, the number of processes or a kill."""
 
-import csv
 import json
 import multiprocessing
 import os
@@ -18,7 +17,7 @@ from datasets import Dataset, load_dataset
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTModel, GPTTokenizer
+from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTModel
 from hf_gpt.commands import parse_arguments
 from hf_gpt.features import FeatureExtractor, keep_lowest_blocks, resolve_layers, word_spans
 from hf_gpt.features.shards import RESULT, SETTINGS, FeatureArguments, extract, load_extractor
@@ -36,50 +35,45 @@ TEXTS = [
     "NA",
     'He said: "No, never!"',
 ]
-LONG = 4
-LAYERS = [0, 1, 2]
+LONG, LAYERS = 4, [0, 1, 2]
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tiny_checkpoint) -> GPTTokenizer:
+def tokenizer(tiny_checkpoint):
     return AutoTokenizer.from_pretrained(tiny_checkpoint)
 
 
 @pytest.fixture(scope="module")
-def model(tiny_checkpoint) -> GPTModel:
+def model(tiny_checkpoint):
     return AutoModel.from_pretrained(tiny_checkpoint)
 
 
 @pytest.fixture
-def text_file(tmp_path, own_datasets_cache) -> Path:
+def text_file(tmp_path, own_datasets_cache):
     file = tmp_path / "texts.jsonl"
     rows = [{"text": text, "label": index % 2} for index, text in enumerate(TEXTS)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return file
 
 
-def flags_of(model, file, output, *flags) -> list[str]:
+def flags_of(model, file, output, *flags):
     required = ["--model_name_or_path", model, "--input_files", file, "--output_dir", output, "--use_cpu", "true"]
     return [*map(str, required), *map(str, flags)]
 
 
-def arguments(*flags) -> FeatureArguments:
+def arguments(*flags):
     return parse_arguments((FeatureArguments,), flags_of(*flags))[0]
 
 
 @pytest.fixture
 def run(tiny_checkpoint, text_file, tmp_path):
     """Extracts the features of the texts into a folder of a name."""
-
-    def extracted(name, *flags):
-        return extract(arguments(tiny_checkpoint, text_file, tmp_path / name, *flags))
-
-    return extracted
+    return lambda name, *flags: extract(arguments(tiny_checkpoint, text_file, tmp_path / name, *flags))
 
 
-def states_of(model, tokenizer, text, pair=None) -> tuple[list[torch.Tensor], object]:
-    """Hidden states of one text read alone, `(tokens, width)` a layer, and its encoding."""
-    encoded = tokenizer(text, pair, truncation=True, max_length=model.config.n_positions, return_tensors="pt")
+def states_of(model, tokenizer, *texts):
+    """Hidden states of one text, or pair, read alone, `(tokens, width)` a layer, and its encoding."""
+    encoded = tokenizer(*texts, truncation=True, max_length=model.config.n_positions, return_tensors="pt")
     if not encoded["input_ids"].shape[1]:
         return [torch.empty(0, model.config.n_embd)] * (model.config.n_layer + 1), encoded
     with torch.no_grad():
@@ -87,19 +81,16 @@ def states_of(model, tokenizer, text, pair=None) -> tuple[list[torch.Tensor], ob
     return [states[0] for states in hidden_states], encoded
 
 
-def pooled_by_hand(states: torch.Tensor, encoded, kind: str) -> torch.Tensor:
+def pooled_by_hand(states, encoded, kind):
     if kind == "tokens":
         return states
     if kind.startswith("word"):
-        words: dict[object, list[torch.Tensor]] = {}
+        words = {}
         for index, word in enumerate(zip(encoded.sequence_ids(0), encoded.word_ids(0), strict=True)):
             if word[1] is not None:
                 words.setdefault(word, []).append(states[index])
-        return (
-            torch.stack([torch.stack(word).mean(0) if kind == "word means" else word[-1] for word in words.values()])
-            if words
-            else states[:0]
-        )
+        pooled = [torch.stack(word).mean(0) if kind == "word means" else word[-1] for word in words.values()]
+        return torch.stack(pooled) if pooled else states[:0]
     if not len(states):
         return torch.full((1, states.shape[1]), float("nan"))
     return states.mean(0, keepdim=True) if kind == "mean" else states[-1:]
@@ -122,64 +113,44 @@ def test_features_are_those_of_single_texts(model, tokenizer, monkeypatch, kind,
         with pytest.raises(ValueError, match="task_template = True"):
             FeatureExtractor(model, tokenizer, pooling=kind)
         return
-    seconds = TEXTS[::-1] if pairs else None
-    features = FeatureExtractor(model, tokenizer, "all", tokens_per_batch=100, **KINDS[kind])(TEXTS, seconds)
+    seconds = [TEXTS[::-1]] if pairs else []
+    features = FeatureExtractor(model, tokenizer, "all", tokens_per_batch=100, **KINDS[kind])(TEXTS, *seconds)
     assert list(features.states) == LAYERS
-    for index, text in enumerate(TEXTS):
-        states, encoded = states_of(model, tokenizer, text, seconds[index] if pairs else None)
+    assert features.offsets[-1] == len(features.states[0])
+    assert (features.cut_tokens[LONG] > 0, features.cut_tokens[0]) == (True, 0)
+    for index, texts in enumerate(zip(TEXTS, *seconds, strict=True)):
+        states, encoded = states_of(model, tokenizer, *texts)
         assert features.tokens[index] == len(states[0])
         units = slice(*features.offsets[index : index + 2])
         for layer in LAYERS:
             expected = pooled_by_hand(states[layer], encoded, kind)
             torch.testing.assert_close(features.states[layer][units], expected, rtol=0, atol=1e-5, equal_nan=True)
-    assert features.offsets[-1] == len(features.states[0])
-    assert features.cut_tokens[LONG] > 0
-    assert features.cut_tokens[0] == 0
 
 
-def test_words_of_a_text(model, tokenizer):
-    """The release's words: the contraction is two, and each knows its characters in the text as given."""
-    text = "She  didn't see Gutenberg."
-    extract_words = FeatureExtractor(model, tokenizer, [2], pooling="none", unit="word")
-    columns = extract_words([text]).columns
-    found = [text[start:end] for start, end in zip(columns["word_start"], columns["word_end"], strict=True)]
-    assert found == ["She", "did", "n't", "see", "Gutenberg", "."]
-    spans = word_spans(tokenizer([text]).encodings[0])
+def test_words_layers_and_batches(tokenizer):
+    # The release's words: the contraction is two.
+    spans = word_spans(tokenizer(["She  didn't see Gutenberg."]).encodings[0])
     assert spans[:, :2].tolist() == [[0, 1], [1, 2], [2, 3], [3, 4], [4, 8], [8, 9]]
-    assert columns["sequence"].tolist() == [0] * 6
-
-
-def test_batches_are_sorted_by_length():
+    assert resolve_layers("all", 3) == resolve_layers(["all"], 3) == [0, 1, 2, 3]
+    assert resolve_layers(["-1", 1, "1", -4], 3) == [0, 1, 3]
     batches = length_sorted_batches(np.array([3, 9, 0, 3, 4, 2]), 9)
     assert [batch.tolist() for batch in batches] == [[1], [4, 0], [3, 5]]
 
 
 @pytest.mark.parametrize("shape", [{}, {"norm_first": True, "final_norm": True}], ids=["gpt", "gpt2"])
-@pytest.mark.parametrize("layers", [[0], [1], [0, 2], [-1]], ids=str)
-def test_unwanted_blocks_change_nothing(layers, shape, tiny_checkpoint, tokenizer, tiny_model):
-    special = {
-        f"{name}_token_id": getattr(AutoModel.from_pretrained(tiny_checkpoint).config, f"{name}_token_id")
-        for name in ("bos", "start", "delimiter", "classify", "pad")
-    }
-    whole, cut = (tiny_model(GPTModel, vocab_size=len(tokenizer), **special, **shape) for _ in range(2))
-    wanted = resolve_layers(layers, 2)
-    keep_lowest_blocks(cut, wanted[-1])
-    assert len(cut.h) == wanted[-1]
-    ours = FeatureExtractor(cut, tokenizer, wanted, pooling="last", max_length=16)(TEXTS[:3])
-    encoded = [tokenizer(text, truncation=True, max_length=16, return_tensors="pt") for text in TEXTS[:3]]
-    with torch.no_grad():
-        theirs = [whole(**row, output_hidden_states=True).hidden_states for row in encoded]
-    for layer in wanted:
-        expected = torch.stack([states[layer][0, -1] for states in theirs])
-        torch.testing.assert_close(ours.states[layer], expected, rtol=0, atol=1e-5)
+@pytest.mark.parametrize("layers", [[0], [1], [0, 2]], ids=str)
+def test_unwanted_blocks_change_nothing(layers, shape, model, tokenizer, tiny_model):
+    names = [f"{name}_token_id" for name in ("bos", "start", "delimiter", "classify", "pad")]
+    shape |= {name: getattr(model.config, name) for name in names}
+    whole, low = (tiny_model(GPTModel, vocab_size=len(tokenizer), **shape) for _ in range(2))
+    keep_lowest_blocks(low, layers[-1])
+    assert len(low.h) == layers[-1]
+    ours, theirs = (FeatureExtractor(each, tokenizer, layers, max_length=16)(TEXTS) for each in (low, whole))
+    for layer in layers:
+        torch.testing.assert_close(ours.states[layer], theirs.states[layer], rtol=0, atol=0, equal_nan=True)
 
 
-def test_layers_are_counted_from_either_end():
-    assert resolve_layers("all", 3) == resolve_layers(["all"], 3) == [0, 1, 2, 3]
-    assert resolve_layers(["-1", 1, "1", -4], 3) == [0, 1, 3]
-
-
-def read_shards(output: Path, kind: str, layer: int) -> list[np.ndarray]:
+def read_shards(output, kind, layer):
     """States of each row, `(units, width)`, as a reader of the files finds them."""
     if kind in ("parquet", "arrow"):
         rows = load_dataset(str(output), split="train")
@@ -193,17 +164,15 @@ def read_shards(output: Path, kind: str, layer: int) -> list[np.ndarray]:
             continue
         tensors = load_file(path)
         offsets = tensors.get("offsets", torch.arange(len(tensors["row"]) + 1)).tolist()
-        states = tensors[f"layer_{layer}"].float().numpy()
-        found += [states[start:end] for start, end in pairwise(offsets)]
+        found += [tensors[f"layer_{layer}"][start:end].float().numpy() for start, end in pairwise(offsets)]
     return found
 
 
-@pytest.mark.parametrize(
-    ("kind", "pooling"),
-    [(kind, how) for kind in ("parquet", "arrow", "npy", "safetensors") for how in ("mean", "none")],
-)
+FORMATS = [(kind, pooling) for kind in ("parquet", "arrow", "safetensors") for pooling in ("mean", "none")]
+
+
+@pytest.mark.parametrize(("kind", "pooling"), [*FORMATS, ("npy", "mean")])
 def test_files_and_card_of_the_features(kind, pooling, run, model, tokenizer, tmp_path, monkeypatch):
-    pooling = "last" if (kind, pooling) == ("npy", "none") else pooling
     record = run("out", "--format", kind, "--pooling", pooling, "--layers", "all", "--rows_per_shard", 3)
     output = tmp_path / "out"
     expected = FeatureExtractor(model, tokenizer, "all", pooling=pooling)(TEXTS)
@@ -249,31 +218,25 @@ def test_template_of_a_fine_tuned_model_is_kept(tiny_checkpoint, text_file, tmp_
 
 
 def test_bfloat16_is_near(run, tmp_path):
-    states = {}
     for dtype in ("float32", "bfloat16"):
         run(dtype, "--dtype", dtype, "--format", "safetensors")
-        states[dtype] = load_file(next((tmp_path / dtype / "data").iterdir()))["layer_2"]
-    assert states["bfloat16"].dtype == torch.bfloat16
-    torch.testing.assert_close(states["bfloat16"].float(), states["float32"], rtol=0, atol=0.05, equal_nan=True)
+    exact, near = (load_file(next((tmp_path / name / "data").iterdir())) for name in ("float32", "bfloat16"))
+    assert near["layer_2"].dtype == torch.bfloat16
+    torch.testing.assert_close(near["layer_2"].float(), exact["layer_2"], rtol=0, atol=0.05, equal_nan=True)
 
 
-@pytest.mark.parametrize("suffix", ["txt", "csv", "tsv", "parquet"])
-def test_formats_of_texts_are_read_alike(suffix, run, text_file, tmp_path):
-    texts = [text.replace("\n", " ") for text in TEXTS]
-    text_file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
-    file = tmp_path / f"texts.{suffix}"
-    if suffix == "txt":
-        file.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
-    elif suffix == "parquet":
-        Dataset.from_dict({"text": texts, "label": [0] * len(texts)}).to_parquet(file)
+@pytest.mark.parametrize("suffix", [".txt", ".csv", ".tsv", ".parquet"])
+def test_formats_of_texts_are_read_alike(suffix, run, tmp_path):
+    rows = Dataset.from_dict({"text": [text.replace("\n", " ") for text in TEXTS], "label": [0] * len(TEXTS)})
+    file, lines = tmp_path / f"same{suffix}", tmp_path / "lines.jsonl"
+    rows.to_json(lines)
+    if suffix == ".txt":
+        file.write_text("".join(text + "\n" for text in rows["text"]), encoding="utf-8")
     else:
-        with file.open("w", newline="", encoding="utf-8") as stream:
-            writer = csv.writer(stream, delimiter="," if suffix == "csv" else "\t")
-            writer.writerows([("text", "label"), *((text, 0) for text in texts)])
-    states = []
-    for name in (text_file, file):
-        run(name.suffix, "--format", "npy", "--input_files", name)
-        states.append(np.load(tmp_path / name.suffix / "data" / "features-00000-of-00001.npy"))
+        rows.to_parquet(file) if suffix == ".parquet" else rows.to_csv(file, sep=",\t"[suffix == ".tsv"])
+    for name in (lines, file):
+        run(name.stem, "--format", "npy", "--input_files", name)
+    states = [np.load(tmp_path / name.stem / "data" / "features-00000-of-00001.npy") for name in (lines, file)]
     np.testing.assert_allclose(*states, rtol=0, atol=1e-5)
 
 
@@ -290,25 +253,22 @@ def test_formats_of_texts_are_read_alike(suffix, run, text_file, tmp_path):
         ("--layers last", "there is no last; the model has 0"),
         ("--unit word", "choose pooling none"),
         ("--pooling none --format npy", "choose a --pooling"),
-        *((f"--{flag} x", f"--{flag}.*: invalid choice: 'x'") for flag in ["pooling", "unit", "word_pooling"]),
-        *((f"--{flag} x", f"--{flag}.*: invalid choice: 'x'") for flag in ("format", "dtype")),
+        *((f"--{name} x", f"--{name}.*: invalid choice: 'x'") for name in ("pooling", "unit", "format", "dtype")),
         ("--max_length 65", "max_length 65: give 8 to the model's context of 64"),
         ("--rows_per_shard 0", "--rows_per_shard 0: the number must be at least 1"),
         ("--pooling classify --task_template false", "need the task template"),
         ("--input_files missing.txt", "No such file .*missing.txt"),
+        ("--input_files /dev/null", "/dev/null: the name must end in"),
+        ("--input_files none.txt", "none.txt: there is no row"),
         ("--model_name_or_path no/such", "no/such: there is no such file or folder here"),
     ],
 )
-def test_wrong_input_is_refused_before_anything_is_written(flags, message, run, tmp_path):
+def test_wrong_input_is_refused_before_anything_is_written(flags, message, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "none.txt").touch()
     with pytest.raises((ValueError, OSError), match=message):
         run("out", *flags.split())
     assert not (tmp_path / "out").exists()
-
-
-def test_empty_file_is_refused(run, tmp_path):
-    (tmp_path / "none.txt").write_text("")
-    with pytest.raises(ValueError, match=r"none.txt: there is no row"):
-        run("out", "--input_files", tmp_path / "none.txt")
 
 
 def test_folder_of_something_else_is_left_alone(run, tmp_path):
@@ -338,36 +298,37 @@ def test_features_of_other_settings_are_not_mixed(run, text_file, tmp_path):
         run("out", "--format", "arrow")
 
 
+def contents(output):
+    """The files of a folder, without those that name it."""
+    files = {str(path.relative_to(output)): path.read_bytes() for path in sorted(output.rglob("*.*"))}
+    return files | dict.fromkeys((SETTINGS, "README.md"), b"")
+
+
 def test_stopped_before_any_rename_resumes(run, tmp_path, monkeypatch):
     """Whichever file would have got its name next: the same command makes the folder that nothing ever stopped."""
-    flags = ["--rows_per_shard", 3, "--format", "npy"]
+    flags, replace, left = ["--rows_per_shard", 3, "--format", "npy"], Path.replace, []
     run("whole", *flags)
-    names = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.*"))
-    replace = Path.replace
+
+    def replace_or_die(path, target):
+        if not left:
+            raise KeyboardInterrupt
+        left.pop()
+        return replace(path, target)
+
     # Settings, three shards of two files and a record, card, result.
     for moment in range(1 + 3 * 3 + 2):
-        output, left = tmp_path / f"stopped-{moment}", [moment]
-
-        def replace_or_die(path, target, left=left):
-            if not left[0]:
-                raise KeyboardInterrupt
-            left[0] -= 1
-            return replace(path, target)
-
+        left[:] = range(moment)
         monkeypatch.setattr(Path, "replace", replace_or_die)
         with pytest.raises(KeyboardInterrupt):
-            run(output.name, *flags)
+            run(f"stopped-{moment}", *flags)
         monkeypatch.setattr(Path, "replace", replace)
-        assert not (output / RESULT).exists()
-        run(output.name, *flags)
-        assert sorted(path.relative_to(output) for path in output.rglob("*.*")) == names
-        for name in names:
-            if name.name not in (SETTINGS, "README.md"):
-                assert (output / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert not (tmp_path / f"stopped-{moment}" / RESULT).exists()
+        run(f"stopped-{moment}", *flags)
+        assert contents(tmp_path / f"stopped-{moment}") == contents(tmp_path / "whole")
 
 
-def run_script(log: Path, flags: list[str], environment: dict[str, str]) -> None:
-    """The script in a process of its own, as `python` or a launcher would start it; its output goes to a file."""
+def run_script(log, flags, environment):
+    """The script in a process of its own, as a launcher would start it; its output goes to a file."""
     os.environ |= environment
     torch.set_num_threads(1)
     with log.open("w") as file:
@@ -384,20 +345,19 @@ def test_two_processes_give_what_one_gives(run, tiny_checkpoint, tmp_path):
     run("whole", "--input_files", many, *flags)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    launcher = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        launcher = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
     # Forked from a process that has imported the libraries already, they start at once.
-    context, processes = multiprocessing.get_context("forkserver"), []
+    context, processes, logs = multiprocessing.get_context("forkserver"), [], [tmp_path / "log0", tmp_path / "log1"]
     context.set_forkserver_preload([save_tiny_model.__module__])
-    for rank in "01":
+    for rank, log in enumerate(logs):
+        environment = launcher | {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
         given = flags_of(tiny_checkpoint, many, tmp_path / "out", *flags)
-        environment = launcher | {"RANK": rank, "LOCAL_RANK": rank}
-        processes.append(context.Process(target=run_script, args=(tmp_path / f"log{rank}", given, environment)))
+        processes.append(context.Process(target=run_script, args=(log, given, environment)))
         processes[-1].start()
-    for rank, process in enumerate(processes):
+    for process, log in zip(processes, logs, strict=True):
         process.join(300)
-        assert process.exitcode == 0, (tmp_path / f"log{rank}").read_text()[-3000:]
-    assert "are to be made by 2 processes" in (tmp_path / "log0").read_text()
+        assert process.exitcode == 0, log.read_text()[-3000:]
+    assert "are to be made by 2 processes" in logs[0].read_text()
     ours, theirs = (sorted((tmp_path / name / "data").iterdir()) for name in ("out", "whole"))
     for first, second in zip(ours, theirs, strict=True):
         assert first.name == second.name

@@ -12,12 +12,20 @@ from datasets import Dataset
 from hf_gpt.training.text_files import iter_texts, unwrap_paragraphs
 
 
-def write_tar(path, mode, members):
-    with tarfile.open(path, mode) as archive:
+def archive(kind, members):
+    """The bytes of an archive."""
+    buffer = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(buffer, "w") as file:
+            for member in members.items():
+                file.writestr(*member)
+        return buffer.getvalue()
+    with tarfile.open(fileobj=buffer, mode=f"w:{kind.partition('.')[2]}") as file:
         for name, data in members.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
+            file.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
 
 
 @pytest.mark.parametrize("kind", ["tar", "tar.gz", "tar.xz", "tar.bz2", "zip"])
@@ -25,49 +33,37 @@ def test_archives(tmp_path, kind):
     """Their texts in their order, without hidden files."""
     path = tmp_path / f"books.{kind}"
     members = {"b/two.TXT": "zwei é".encode(), "b/._two.txt": b"\x00\xff", "__MACOSX/b/two.txt": b"\xff"}
-    members |= {"b/notes.md": b"no", "./one.txt": b"\xef\xbb\xbfone"}
-    if kind == "zip":
-        with zipfile.ZipFile(path, "w") as archive:
-            for member in members.items():
-                archive.writestr(*member)
-    else:
-        write_tar(path, f"w:{kind.partition('.')[2]}", members)
+    path.write_bytes(archive(kind, members | {"b/notes.md": b"no", "./one.txt": b"\xef\xbb\xbfone"}))
     assert [*iter_texts(path)] == [(f"{path}/b/two.TXT", "zwei é"), (f"{path}/./one.txt", "one")]
 
 
 def test_files_and_folders(tmp_path):
     folder = tmp_path / "books"
     (folder / "deep").mkdir(parents=True)
-    (folder / "deep" / "b.txt").write_bytes(b"\xef\xbb\xbfbom")
-    (folder / "a.txt").write_text("first")
-    (folder / "._a.txt").write_bytes(b"\xff")
-    (folder / "table.csv").write_text("no")
-    (folder / "c.txt.gz").write_bytes(gzip.compress(b"gz", mtime=0))
-    (folder / "d.txt.xz").write_bytes(lzma.compress(b"xz"))
-    (folder / "e.jsonl").write_text('{"text": "one", "n": 1}\n\n{"text": "two"}\n')
-    (folder / "f.jsonl.gz").write_bytes(gzip.compress(b'{"text": "three"}\n', mtime=0))
+    files = {"deep/b.txt": b"\xef\xbb\xbfbom", "a.txt": b"first", "._a.txt": b"\xff", "table.csv": b"no"}
+    files |= {"c.txt.gz": gzip.compress(b"gz", mtime=0), "d.txt.xz": lzma.compress(b"xz")}
+    files |= {"e.jsonl": b'{"text": "one", "n": 1}\n\n{"text": "two"}\n'}
+    files |= {"f.jsonl.gz": gzip.compress(b'{"text": "three"}\n', mtime=0), "../README.md": b"named directly"}
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
     Dataset.from_dict({"text": ["four", "five"]}).to_parquet(folder / "g.parquet")
-    plain = tmp_path / "README.md"
-    plain.write_text("named directly")
     expected = {"a.txt": "first", "c.txt.gz": "gz", "d.txt.xz": "xz", "deep/b.txt": "bom"}
     expected |= {"e.jsonl, line 1": "one", "e.jsonl, line 3": "two", "f.jsonl.gz, line 1": "three"}
     expected |= {"g.parquet, row 1": "four", "g.parquet, row 2": "five"}
     named = [(f"{folder}/{name}", text) for name, text in expected.items()]
+    plain = tmp_path / "README.md"
     assert [*iter_texts([plain, folder])] == [(str(plain), "named directly"), *named]
 
 
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("broken.tar.xz", b"nothing", r"broken\.tar\.xz: "),
-        ("broken.zip", b"nothing", r"broken\.zip: this is not a readable archive"),
-        ("broken.tar.bz2", b"nothing", r"broken\.tar\.bz2: "),
-        ("broken.xz", b"nothing", r"broken\.xz: "),
-        ("broken.gz", gzip.compress(b"text" * 100, mtime=0)[:-20], r"broken\.gz: "),
+        *((f"a.{kind}", b"nothing", rf"a\.{kind}: ") for kind in ("tar.xz", "tar.bz2", "xz", "zip")),
+        ("a.gz", gzip.compress(b"text" * 100, mtime=0)[:-20], r"a\.gz: "),
+        ("a.tar.xz", archive("tar.xz", {"a.txt": bytes(range(97, 123)) * 5000})[:-60], r"a\.tar\.xz: "),
         ("latin.txt", "né".encode("latin-1"), r"latin\.txt: byte 0xe9 at offset 1 is not valid utf-8"),
         ("a.jsonl", b'{"text": "x"}\n{"body": "x"}', r"a\.jsonl, line 2: there is no column 'text'; .* are body"),
         ("a.jsonl", b'{"text": 3}', r"a\.jsonl, line 1: column 'text' holds 3, a text was expected"),
-        ("a.jsonl", b'{"text": null}', r"a\.jsonl, line 1: column 'text' holds None"),
         ("a.jsonl", b"text", r"a\.jsonl, line 1: Expecting value"),
     ],
 )
@@ -75,14 +71,6 @@ def test_damaged_files(tmp_path, name, data, message):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(ValueError, match=message):
         list(iter_texts([tmp_path / name]))
-
-
-def test_truncated_archive(tmp_path):
-    path = tmp_path / "books.tar.xz"
-    write_tar(path, "w:xz", {"one.txt": bytes(range(97, 123)) * 5000})
-    path.write_bytes(path.read_bytes()[:-60])
-    with pytest.raises(ValueError, match=r"books\.tar\.xz: "):
-        list(iter_texts([path]))
 
 
 def test_nothing_to_read(tmp_path):
@@ -104,10 +92,9 @@ LONG = "a line much longer than any that was wrapped by hand, which therefore is
         ("one\r\ntwo\r\n\r\n  three  \r\n", "one two\nthree"),
         ("one\n \t \n\n\ntwo", "one\ntwo"),
         (f"{LONG}\n{LONG}\nshort", f"{LONG.strip()}\n{LONG.strip()}\nshort"),
-        ("", ""),
         ("\n \n", ""),
     ],
-    ids=["wrapped", "carriage returns", "blank lines", "a paragraph a line", "empty", "blank"],
+    ids=["wrapped", "carriage returns", "blank lines", "a paragraph a line", "blank"],
 )
 def test_unwrap_paragraphs(text, expected):
     assert unwrap_paragraphs(text) == expected
