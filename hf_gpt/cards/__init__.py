@@ -1,11 +1,10 @@
 """
-Model cards: facts as YAML (`base`), one kind for each thing that has a card, and a callback for a Trainer.
+Model cards of what was fine-tuned or pretrained: what was trained on what, what was measured, and code that runs.
 
-The text of a card is a Jinja template in `templates`.
+A card is a data class (`fine_tuned`), which a Trainer fills in (`callback`), and its text a Jinja template in
+`templates`; extracted features have one of their own (`features`).
 """
 
-from .base import Card
-from .fine_tuned import FineTunedCard
-from .pretrained import PretrainedCard
+from .fine_tuned import FineTunedCard, learning_rate_advice
 
-__all__ = ["Card", "FineTunedCard", "PretrainedCard"]
+__all__ = ["FineTunedCard", "learning_rate_advice"]

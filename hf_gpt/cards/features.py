@@ -6,17 +6,15 @@ from typing import Any
 from huggingface_hub import DatasetCard, DatasetCardData
 
 from ..files.templates import render_template
-from .base import TEMPLATES
+from .fine_tuned import TEMPLATES
 
 
 def describe_rows(record: dict[str, Any]) -> str:
     """What was read, and which rows are not as one may expect; for arguments see `card_text`."""
     text = f"{record['rows']:,} rows, {record['tokens']:,} tokens"
     if record["truncated_rows"]:
-        text += (
-            f"; rows truncated to {record['max_length']} tokens: {record['truncated_rows']:,} (they lost "
-            f"{record['truncated_tokens']:,} tokens in all)"
-        )
+        lost = f"{record['truncated_rows']:,} (they lost {record['truncated_tokens']:,} tokens in all)"
+        text += f"; rows truncated to {record['max_length']} tokens: {lost}"
     if record["empty_rows"]:
         kind = "no states" if record["pooling"] == "none" else "NaN for states"
         text += f"; rows without any token, which have {kind}: {record['empty_rows']:,}"
@@ -25,18 +23,10 @@ def describe_rows(record: dict[str, Any]) -> str:
 
 def card_text(record: dict[str, Any]) -> str:
     """The text of README.md, of what `features.json` holds (see `hf_gpt.features.shards`)."""
-    kind, tags = record["format"], ["feature-extraction", "hf_gpt"]
-    # So that `load_dataset` takes the folder, and the Hub shows the rows.
-    shown = {"configs": [{"config_name": "default", "data_files": f"data/*.{kind}"}]}
-    data = DatasetCardData(tags=tags, **(shown if kind in ("parquet", "arrow") else {}))
-    text = render_template(
-        TEMPLATES / "features.md",
-        card_data=data.to_yaml(),
-        record=record,
-        pooled=record["pooling"] != "none",
-        files=", ".join(Path(name).name for name, *_ in record["input_files"]),
-        read=describe_rows(record),
-        layer=f"layer_{record['layers'][0]}",
-        first=f"features-00000-of-{record['shards']:05d}",
-    )
-    return str(DatasetCard(text))
+    shown = {}
+    if record["format"] in ("parquet", "arrow"):  # so that `load_dataset` takes the folder, and the Hub shows the rows
+        shown = {"configs": [{"config_name": "default", "data_files": f"data/*.{record['format']}"}]}
+    data = DatasetCardData(tags=["feature-extraction", "hf_gpt"], **shown)
+    files = ", ".join(Path(name).name for name, *_ in record["input_files"])
+    values = {"record": record, "read": describe_rows(record), "files": files, "card_data": data.to_yaml()}
+    return str(DatasetCard(render_template(TEMPLATES / "features.md", **values)))

@@ -17,7 +17,7 @@ one transformer is trained on several tasks, and each has a folder of its own in
 
 import sys
 
-from ..cards.pretrained import learning_rate_advice
+from ..cards import learning_rate_advice
 from ..tasks import task_table
 from ..training.arguments import FINE_TUNING_GROUPS, DataArguments, FineTuningArguments, ModelArguments, check_launch
 from ..training.finetune import run, run_seeds

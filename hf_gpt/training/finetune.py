@@ -19,8 +19,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ..adapters import HEAD_CONFIG, head_config, virtual_tokens
-from ..cards.base import Card
-from ..cards.callback import EMISSIONS, fill_in
+from ..cards.callback import fill_in
 from ..cards.fine_tuned import FineTunedCard
 from ..files import (
     FACTS,
@@ -68,7 +67,7 @@ from .trainer import GPTTrainer, has_optimizer, is_whole, last_checkpoint
 from .unfreezing import planned_updates, unfreezing_plan
 
 # What a run writes into its folder. A whole model and an adapter in one folder would be taken for each other.
-RESULT_FILES = (METRICS, PREDICTIONS, PRETRAINING, "README.md", FACTS, EMISSIONS, *SUBMISSION_FILES.values())
+RESULT_FILES = (METRICS, PREDICTIONS, PRETRAINING, "README.md", FACTS, "emissions.csv", *SUBMISSION_FILES.values())
 RESULT_FILES += ("config.json", "generation_config.json", "model.safetensors", HEAD_CONFIG)
 RESULT_FILES += ("adapter_config.json", "adapter_model.safetensors")
 # What an interruption before the first checkpoint leaves, TensorBoard's folder among them.
@@ -458,7 +457,7 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
     if args.process_index == 0:
         write_json(output / RESULTS, results)
         for folder in (output / f"seed-{seed}" for seed in records):
-            card = Card.load(folder)
+            card = FineTunedCard.load(folder)
             card.seeds = results
             card.save(folder)
         print(format_results(results))

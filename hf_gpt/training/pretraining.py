@@ -12,8 +12,7 @@ from transformers import PreTrainedModel, set_seed
 from transformers.trainer_utils import IntervalStrategy
 
 from ..cards.callback import ModelCardCallback
-from ..cards.fine_tuned import FineTunedCard
-from ..cards.pretrained import learning_rate_advice
+from ..cards.fine_tuned import FineTunedCard, learning_rate_advice
 from ..conversion.sources import KINDS, forget_task
 from ..conversion.tokenizers import check_ids
 from ..files import PRETRAINING, flag, in_output_folder, write_json

@@ -24,12 +24,21 @@ from peft import get_peft_model
 import hf_gpt.files
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification
 from hf_gpt.adapters import HEAD_CONFIG, adapter_config, head_config, load_adapter
-from hf_gpt.cards.base import FACTS, Card
+from hf_gpt.cards import FineTunedCard
 from hf_gpt.conversion.joblib_arrays import read_arrays
 from hf_gpt.conversion.release import read_release
 from hf_gpt.conversion.sources import SourceOptions, read_checkpoint
 from hf_gpt.conversion.tokenizers import release_tokenizer
-from hf_gpt.files import read_archive, read_json, read_npy, read_tensor_file, read_tensors, read_text_lines, read_yaml
+from hf_gpt.files import (
+    FACTS,
+    read_archive,
+    read_json,
+    read_npy,
+    read_tensor_file,
+    read_tensors,
+    read_text_lines,
+    read_yaml,
+)
 from hf_gpt.generation.scoring import read_pairs
 from hf_gpt.loading import open_source
 from hf_gpt.tasks import formats
@@ -47,7 +56,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 RELEASE = CARRIED / "tiny_seed0" / "checkpoint"
-MINI = Path(__file__).resolve().parents[2] / "model_cards" / "gpt-mini"
 SEED = int(os.environ.get("HF_GPT_DAMAGE_SEED", 0))
 TEXT = "She opened the door.\nIt was Zoë.\n\n"
 
@@ -149,7 +157,8 @@ def archives(folder: Path) -> None:
 
 def settings_files(folder: Path) -> None:
     (folder / "config.yaml").write_text("model_name_or_path: x\ntask: trec\ntasks: [a, b]\nlimits: {a: 1}\n")
-    shutil.copy(MINI / FACTS, folder / FACTS)
+    facts = {"metrics": {"test": {"f1": 0.5}}, "rows": {"test": 9}}
+    FineTunedCard("trec", "classification", "someone/gpt", **facts).save(folder)
 
 
 def convert(folder: Path):
@@ -206,7 +215,7 @@ READERS: dict[str, tuple[Callable, Callable[[Path], object], int]] = {
     **{name: (archives, each_text(name, read_pairs), 60) for name in ("pairs.tsv", "pairs.jsonl")},
     **{name: (data_files, each_text(name, read), 60) for name, (read, _) in DATA_FILES.items()},
     "config.yaml": (settings_files, lambda folder: read_yaml(folder / "config.yaml"), 100),
-    FACTS: (settings_files, lambda folder: Card.load(folder).render(), 40),
+    FACTS: (settings_files, lambda folder: FineTunedCard.load(folder).render(), 40),
 }
 
 

@@ -9,7 +9,7 @@ from peft import get_peft_model
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, adapter_config
-from hf_gpt.cards import Card
+from hf_gpt.cards import FineTunedCard
 from hf_gpt.commands import parse_arguments
 from hf_gpt.training.optimization import warmup_linear
 from hf_gpt.training.packing import TextArguments, encode_document
@@ -97,7 +97,7 @@ def test_start_is_the_pretrained_checkpoint(build, tiny_checkpoint, files, tmp_p
     assert (found.config.head_layers, found.config.problem_type, found.config.embd_pdrop) == (None, None, 0.1)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "o")
     assert tokenizer.task_template is False
-    card = Card.load(tmp_path / "o")
+    card = FineTunedCard.load(tmp_path / "o")
     assert (card.base_model, card.family) == (str(tmp_path / "start"), "language-model")
     assert card.metrics["validation"]["perplexity"] == pytest.approx(record["validation_perplexity"])
     # Three samples, each behind the first tokens of a held-out row.

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from hf_gpt import GPTForMaskedLM
-from hf_gpt.cards import Card
+from hf_gpt.cards import FineTunedCard
 from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.training.arguments import DataArguments, ModelArguments
@@ -72,7 +72,7 @@ def test_from_random_weights(pretrained, files):
     assert (tokenizer.mask_token, len(tokenizer), model.config.vocab_size) == ("<mask>", 8005, 8005)
     card = (output / "README.md").read_text()
     assert "trained on the task `masked-language-modelling` from random weights." in " ".join(card.split())
-    assert (Card.load(output).name, Card.load(output).base_model) == (output.name, "")
+    assert (FineTunedCard.load(output).name, FineTunedCard.load(output).base_model) == (output.name, "")
     answers = pipeline("fill-mask", model=str(output))("She opened the <mask> and ran.")
     assert len(answers) == 5
     # What was measured, by a plain loop over the rows.
@@ -100,7 +100,7 @@ def test_pretraining_continues(pretrained, files, tmp_path):
         assert record[f"validation_{name}"] == before == pretrained[1][f"validation_{name}"]
     before, after = (load_file(folder / "model.safetensors") for folder in (pretrained[0], tmp_path / "o"))
     assert all(torch.equal(after[name], value) for name, value in before.items())
-    card = Card.load(tmp_path / "o")
+    card = FineTunedCard.load(tmp_path / "o")
     assert (card.family, card.auto_class) == ("masked-language-model", "AutoModelForMaskedLM")
     assert card.metrics["validation"].keys() == {"masked_perplexity", "masked_word_accuracy"}
     assert 'fill = pipeline("fill-mask"' in (tmp_path / "o/README.md").read_text()
