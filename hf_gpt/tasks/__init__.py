@@ -5,24 +5,13 @@
     data.notes["validation"]  # how that split was made
 
 A data set is a paragraph of `catalogue.yaml` (`spec` says what may stand there); its files are read (`formats`) and
-made into rows (`load`), these into token trees (`encode`), which are measured (`metrics`) and shown (`report`).
+made into rows (`rows`, `load`), these into token trees (`encode`), then measured (`metrics`) and shown (`report`).
 """
 
 from .catalogue import TASKS, get_task, task_table
 from .custom import CustomTask, custom_task
 from .load import TaskData, load_task
-from .spec import Cut, Hub, Layout, TaskSpec
+from .spec import HeldOut, Hub, Layout, TaskSpec
 
-__all__ = [
-    "TASKS",
-    "CustomTask",
-    "Cut",
-    "Hub",
-    "Layout",
-    "TaskData",
-    "TaskSpec",
-    "custom_task",
-    "get_task",
-    "load_task",
-    "task_table",
-]
+__all__ = ["TASKS", "CustomTask", "HeldOut", "Hub", "Layout", "TaskData", "TaskSpec", "custom_task", "get_task"]
+__all__ += ["load_task", "task_table"]

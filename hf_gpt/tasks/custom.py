@@ -10,7 +10,7 @@ from typing import Any, Self
 from ..files import flag
 from ..model.configuration_gpt import GPTConfig
 from .formats import read_by_suffix
-from .spec import CHOICE_TEXT, MULTI_LABEL, SINGLE_LABEL, TEXT_COLUMNS, Cut, Layout, TaskSpec
+from .spec import MULTI_LABEL, SINGLE_LABEL, TEXT_COLUMNS, HeldOut, Layout, TaskSpec
 
 DEFAULT_METRICS = {
     None: ("accuracy",),
@@ -19,8 +19,8 @@ DEFAULT_METRICS = {
     "regression": ("pearsonr", "spearmanr"),
     "ordinal": ("pearsonr", "spearmanr"),
 }
-# The columns of `predictions.tsv` behind those that are kept.
-PREDICTION_COLUMNS = {"id", "label", "prediction", "number", "word", "score"}
+_FAMILIES = "classification, entailment, similarity, multiple-choice or tagging"
+_TAB = {r"\t": "\t"}  # which a command line can hardly hold
 
 
 @dataclass(kw_only=True)
@@ -33,9 +33,7 @@ class CustomTask:
     """
 
     task_family: str | None = flag(
-        None,
-        "classification, entailment, similarity, multiple-choice or tagging; by default the one that takes the "
-        "columns that are named (of pairs entailment).",
+        None, f"{_FAMILIES}; by default the one that takes the columns (of pairs entailment)."
     )
     train_file: str | None = flag(None, "CSV, TSV, JSONL or Parquet file.")
     validation_file: str | None = flag(None, "By default rows are held out of the training file.")
@@ -43,8 +41,8 @@ class CustomTask:
     validation_size: float = flag(0.1, "Rows, or below 1 their share, that are held out of the training file.")
     group_by: list[str] | None = flag(
         None,
-        "Rows that agree in these (text, premise, context, ...), but for case and white space, are held out "
-        "together; by default in all texts, of multiple choice in context and question.",
+        "Rows that agree in these (text, premise, context, ...), but for case and white space, are held out together; "
+        "by default in all texts, of multiple choice in context and question.",
     )
     text_column: str | None = flag(None, "Text to classify.")
     premise_column: str | None = flag(None, "First text of a pair.")
@@ -53,36 +51,22 @@ class CustomTask:
     question_column: str | None = flag(None, "Question behind the context.")
     choices_column: str | None = flag(None, "Column that holds a list of choices.")
     choice_columns: list[str] | None = flag(None, "One column per choice.")
-    words_column: str | None = flag(
-        None, "Column that holds a list of words, or words separated by spaces; so are their labels."
-    )
+    words_column: str | None = flag(None, "Lists of words, or words separated by spaces; so are their labels.")
     label_column: str = flag("label", "Class, score, or index of the right choice.")
     label_separator: str | None = flag(None, "What stands between labels where a row may have several, such as ';'.")
-    label_columns: list[str] | None = flag(
-        None, "Where a row may have several labels: one column of 0 and 1 for each label."
-    )
-    id_column: str | None = flag(
-        None, "What predictions.tsv calls a row; by default its number in the file, from 0, behind the header."
-    )
+    label_columns: list[str] | None = flag(None, "Where a row may have several labels: a column of 0 and 1 for each.")
+    id_column: str | None = flag(None, "What predictions.tsv calls a row; by default its number in the file, from 0.")
     keep_columns: list[str] | None = flag(None, "Columns of the test file to copy into predictions.tsv.")
     class_names: list[str] | None = flag(None, "All classes; by default those found.")
-    problem_type: str | None = flag(
-        None, "single_label_classification, multi_label_classification, regression or ordinal."
-    )
-    score_range: list[float] | None = flag(
-        None, "With --problem_type ordinal: the lowest score, which is 0, and the highest."
-    )
+    problem_type: str | None = flag(None, f"{SINGLE_LABEL}, {MULTI_LABEL}, regression or ordinal.")
+    score_range: list[float] | None = flag(None, "With --problem_type ordinal: the lowest score, 0, and the highest.")
     metrics: list[str] | None = flag(
         None,
         "What is measured, the main metric first: accuracy, f1_macro, ..., or any metric of the library evaluate by "
         "its id or path, whose code is then run; by default what goes with the kind of label.",
     )
-    first_choice: str = flag(
-        "0", "How the file writes the first choice: 0, 1 or A; text if it has the right choice's text."
-    )
-    skip_bad_rows: bool = flag(
-        False, "Leave out rows without a text or a known label instead of stopping, and count them."
-    )
+    first_choice: str = flag("0", "How the file writes the first choice: 0, 1 or A; text if it has the choice's text.")
+    skip_bad_rows: bool = flag(False, "Leave out, and count, rows without a text or a known label.")
     delimiter: str | None = flag(None, "What separates columns, such as ';' or '\\t'; by default as the name says.")
     quoted: bool = flag(True, "Whether double quotes enclose fields.")
     encoding: str = flag("utf-8", "Encoding of text files.")
@@ -103,24 +87,29 @@ class CustomTask:
         _check_columns(family, columns)
         several = MULTI_LABEL if self.label_columns or self.label_separator else None
         problem_type = self.problem_type or several or (SINGLE_LABEL if family != "multiple-choice" else None)
-        self._check_labels(problem_type)
         renamed = isinstance(self.class_names, Mapping)
         names = self.class_names.values() if renamed else self.label_columns or self.class_names
+        names = None if names is None else tuple(map(str, names))
+        if names is not None and len(set(names)) < max(2, len(names)):
+            raise ValueError(
+                f"--class_names or --label_columns: {', '.join(names)} are not 2 or more different classes."
+            )
         labels = {"label": tuple(self.label_columns) if self.label_columns else self.label_column}
         files = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
-        first, tab = str(self.first_choice), {r"\t": "\t"}  # as a command line can hardly hold it
-        delimiter = tab.get(self.delimiter, self.delimiter)
+        table = {"quoted": self.quoted} | (
+            {"delimiter": _TAB.get(self.delimiter, self.delimiter)} if self.delimiter else {}
+        )
         layout = Layout(
             columns | labels | ({"id": self.id_column} if self.id_column else {}),
             **{split: (os.fspath(file),) if file is not None else () for split, file in files.items()},
-            read=partial(read_by_suffix, delimiter=delimiter, quoted=self.quoted, encoding=self.encoding),
+            read=partial(read_by_suffix, encoding=self.encoding, **table),
             labels=tuple(map(str, self.class_names)) if renamed else None,
             skip_bad_rows=self.skip_bad_rows,
-            label_separator=tab.get(self.label_separator, self.label_separator) or "|",
-            first_choice=int(first) if first.isdecimal() else first,
+            label_separator=_TAB.get(self.label_separator, self.label_separator) or "|",
+            first_choice=int(self.first_choice) if str(self.first_choice).isdecimal() else self.first_choice,
         )
         texts = tuple(column for column in columns if column != "choices")
-        held_out = Cut(self.validation_size, texts if self.group_by is None else tuple(self.group_by), folded=True)
+        rule = HeldOut(self.validation_size, texts if self.group_by is None else tuple(self.group_by), folded=True)
         return TaskSpec(
             "custom",
             family,
@@ -128,40 +117,20 @@ class CustomTask:
             layout,
             tuple(self.metrics or (() if family == "tagging" else DEFAULT_METRICS.get(problem_type, ()))),
             problem_type,
-            label_names=None if names is None else tuple(map(str, names)),
+            label_names=names,
             score_range=tuple(self.score_range) if self.score_range else None,
             source="your own files",
             default_dir=Path(),
             keep_columns=tuple(self.keep_columns or ()),
-            cut=None if self.validation_file else held_out,
+            held_out=None if self.validation_file else rule,
         )
 
     def _columns(self) -> dict[str, Any]:
         """The file's field, or fields, for each text of a row."""
-        if self.choices_column and self.choice_columns:
-            raise ValueError("Give --choices_column (a column with a list) or --choice_columns (one each), not both.")
         names = ("text", "premise", "hypothesis", "context", "question", "words")
         columns: dict[str, Any] = {name: getattr(self, f"{name}_column") for name in names}
-        columns["choices"] = self.choices_column or (tuple(self.choice_columns) if self.choice_columns else None)
+        columns["choices"] = self.choices_column or tuple(self.choice_columns or ()) or None
         return {name: column for name, column in columns.items() if column is not None}
-
-    def _check_labels(self, problem_type: str | None) -> None:
-        if (self.label_columns or self.label_separator) and problem_type != MULTI_LABEL:
-            raise ValueError(f"--label_columns and --label_separator are for --problem_type {MULTI_LABEL}.")
-        if self.label_columns and (self.class_names or self.label_separator):
-            raise ValueError("--label_columns are the classes: leave out --class_names and --label_separator.")
-        for name in ("class_names", "label_columns"):
-            names = getattr(self, name)
-            if names is not None and (len(names) < 2 or len(set(map(str, names))) < len(names)):
-                raise ValueError(f"--{name} must name at least 2 different classes, not {', '.join(map(str, names))}.")
-        if problem_type == "ordinal" and len(self.score_range or ()) != 2:
-            raise ValueError("An ordinal task needs --score_range, the lowest score (0) and the highest.")
-        first = str(self.first_choice)
-        if len(first) != 1 and not first.isdecimal() and first != CHOICE_TEXT:
-            raise ValueError(f"--first_choice is 0, 1, a letter or {CHOICE_TEXT}, not {first!r}.")
-        if taken := PREDICTION_COLUMNS.intersection(self.keep_columns or ()):
-            named = ", ".join(sorted(taken))
-            raise ValueError(f"--keep_columns {named}: predictions.tsv has a column of that name (see --id_column).")
 
 
 def custom_task(
@@ -188,12 +157,8 @@ def _family_of(columns: Mapping[str, Any]) -> str:
 def _check_columns(family: str, columns: Mapping[str, Any]) -> None:
     if family == "question-answering":
         raise ValueError("Questions of your own are SQuAD's: --task squad, with a folder of them as --data_dir.")
-    wanted = TEXT_COLUMNS.get(family, ())
-    flags = {"choices": "--choice_columns or --choices_column"}
-    missing = [column for column in wanted if column not in columns and column != "question"]
-    surplus = [column for column in columns if column not in wanted]
-    if wanted and (missing or surplus):
-        named = ", ".join(flags.get(column, f"--{column}_column") for column in missing or surplus)
-        others = " Pairs have --premise_column and --hypothesis_column, choices --context_column and --choice_columns."
-        what = f"{'needs' if missing else 'does not take'} {named}"
-        raise ValueError(f"A custom {family} task {what}.{'' if columns else others}")
+    wanted = TEXT_COLUMNS.get(family, columns)
+    if {*columns, "question"} != {*wanted, "question"}:
+        flags = {"choices": "--choice_columns (or --choices_column)", "question": "maybe --question_column"}
+        named = [" and ".join(flags.get(name, f"--{name}_column") for name in names) for names in (wanted, columns)]
+        raise ValueError(f"A custom {family} task takes {named[0]}, not {named[1] or 'no column'}.")

@@ -19,14 +19,14 @@ from ..trees.transforms import WINDOWED, InputTransform
 TREE_FEATURES = {
     field.name: List(Value("float32" if field.name == "lm_weights" else "int32")) for field in fields(TokenTree)
 }
-_COUNTS = ("length", "unshared_length", "cut_tokens")
+_COUNTS = ("length", "unshared_length", "truncated_tokens")
 # Whether a row has no token but special ones: it is predicted as empty.
 EMPTY = "is_empty"
 # Where in the passage each of its tokens begins and ends, in characters.
 PLACES = ("token_starts", "token_ends")
 # Columns that stay next to the trees.
 KEPT_COLUMNS = ("id", "words", "passage", "answers", "kept")
-# Tokens of the longest answer that is given, as in transformers' and BERT's own scripts.
+# Tokens of the longest answer, as in transformers' and BERT's own scripts.
 LONGEST_ANSWER = 30
 
 
@@ -38,44 +38,37 @@ def encode_rows(
     is tokenized as a text of its own). No special token is added here.
 
     Returns:
-        `dict[str, list]`: the columns of `TREE_FEATURES`, `length`, `unshared_length`, `cut_tokens`, `is_empty`, and
-            `label`; of a `passage` also `PLACES`, and the label is the first and the last token of its answer.
+        `dict[str, list]`: the columns of `TREE_FEATURES`, `length`, `unshared_length`, `truncated_tokens`, `is_empty`,
+            and `label`; of a `passage` also `PLACES`, and the label is the first and the last token of its answer.
     """
-    if "words" in columns:  # behind each other
-        rows = {**rows, "words": [[*words[:1], *_spaced(words[1:])] for words in rows["words"]]}
-    joined = transform.joined if "context" in columns else ()
-    ids = {
-        name: _tokenized(_spaced(rows[name]) if name in joined else rows[name], tokenizer)
-        for name in columns
-        if name != "passage"
-    }
     encoded: dict[str, list[Any]] = {"label": rows["label"]}
-    if "passage" in columns:
-        ids["passage"], places = _tokenized_passages(rows["passage"], tokenizer)
-        encoded = {name: [row[side] for row in places] for side, name in enumerate(PLACES)}
-        encoded["label"] = [token_span(label, *row) for label, row in zip(rows["label"], places, strict=True)]
+    joined = transform.joined if "context" in columns else ()
+    ids = {}
+    for name in columns:
+        texts = rows[name]
+        if name == "words":  # behind each other
+            texts = [[*words[:1], *_spaced(words[1:])] for words in texts]
+        if name == "passage":  # the same one, of several questions, is read once
+            number = {passage: index for index, passage in enumerate(dict.fromkeys(texts))}
+            found = tokenizer([*number], add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+            ids[name] = [found["input_ids"][number[text]] for text in texts]
+            offsets = (found["offset_mapping"][number[text]] for text in texts)
+            places = [tuple(map(list, zip(*row, strict=True))) or ([], []) for row in offsets]
+            encoded = {place: [row[side] for row in places] for side, place in enumerate(PLACES)}
+            encoded["label"] = [token_span(label, *row) for label, row in zip(rows["label"], places, strict=True)]
+        else:
+            ids[name] = _tokenized(_spaced(texts) if name in joined else texts, tokenizer)
+    is_windowed = getattr(transform, "family", None) in WINDOWED
     encoded |= {name: [] for name in (*TREE_FEATURES, *_COUNTS, EMPTY)}
     for index in range(len(rows[columns[0]])):
         row_ids = {name: values[index] for name, values in ids.items()}
-        tree, cut_tokens = transform.fit(row_ids)
-        is_windowed = getattr(transform, "family", None) in WINDOWED
+        tree, truncated = transform.fit(row_ids)
         unshared = len(tree) if is_windowed else sum(tree.position_ids[end] + 1 for end in tree.path_ends)
-        counts = dict(zip(_COUNTS, (len(tree), unshared, cut_tokens), strict=True))
-        counts[EMPTY] = not any(part != [] for texts in row_ids.values() for part in texts)
-        for name in (*TREE_FEATURES, *counts):
-            encoded[name].append(counts[name] if name in counts else getattr(tree, name))
+        is_empty = not any(part != [] for texts in row_ids.values() for part in texts)
+        own = dict(zip((*_COUNTS, EMPTY), (len(tree), unshared, truncated, is_empty), strict=True))
+        for name in (*TREE_FEATURES, *own):
+            encoded[name].append(own[name] if name in own else getattr(tree, name))
     return encoded
-
-
-def _tokenized_passages(
-    passages: Sequence[str], tokenizer: GPTTokenizer
-) -> tuple[list[list[int]], list[tuple[list[int], list[int]]]]:
-    """Ids and `PLACES` of each passage; the same one, of several questions, is read once."""
-    different = list(dict.fromkeys(passages))
-    found = tokenizer(different, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    places = [tuple(map(list, zip(*offsets, strict=True))) or ([], []) for offsets in found["offset_mapping"]]
-    number = {passage: index for index, passage in enumerate(different)}
-    return [found["input_ids"][number[one]] for one in passages], [places[number[one]] for one in passages]
 
 
 def _spaced(texts: list[str] | list[list[str]]) -> list[Any]:
@@ -115,14 +108,14 @@ def encode_split(
 
 
 def describe_encoded(encoded: Dataset) -> str:
-    """What tokenization made of a split: its tokens, those that sequences share, and what truncation took away."""
-    lengths, unshared, cut = (encoded.with_format("numpy")[name][:] for name in _COUNTS)
+    """What tokenization made of a split: its tokens, those that sequences share, and what was truncated."""
+    lengths, unshared, truncated = (encoded.with_format("numpy")[name][:] for name in _COUNTS)
     rows, tokens = len(encoded), lengths.sum()
     text = f"{rows:,} rows, {tokens / max(1, rows):.1f} tokens a row, the longest {lengths.max(initial=0)}"
     if unshared.sum() > tokens:
         text += f"; shared beginnings save {1 - tokens / unshared.sum():.0%} of the tokens"
-    if cut.any():
-        text += f"; {(cut > 0).sum():,} rows were truncated by {cut.sum():,} tokens in all"
+    if truncated.any():
+        text += f"; {(truncated > 0).sum():,} rows were truncated by {truncated.sum():,} tokens in all"
     return text
 
 

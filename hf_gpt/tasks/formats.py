@@ -7,6 +7,7 @@ records.
 """
 
 import csv
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -56,33 +57,32 @@ def read_table(
             where a quote is a character like any other.
         ragged (`bool`, defaults to `False`): whether rows may be longer than the columns, or shorter (None).
     """
-    columns, number = None, 0
-    lines = read_text_lines(path, encoding)
-    with reading(path):
-        if quoted:
-            csv.field_size_limit(2**27)  # its own limit is shorter than some documents
-            table = csv.reader((f"{line}\n" for _, line in lines), delimiter=delimiter, strict=True)
-            rows = ((table.line_num, row) for row in table)
-        else:
-            rows = ((number, line.split(delimiter)) for number, line in lines)
-        try:
-            for number, row in rows:
-                if len(row) < 2 and not "".join(row).strip():
+    number, columns = 0, None
+
+    def lines() -> Iterator[str]:
+        nonlocal number
+        for number, line in read_text_lines(path, encoding):  # noqa: B007 read where a row is named
+            yield f"{line}\n"
+
+    csv.field_size_limit(2**27)  # its own limit is shorter than some documents
+    try:
+        unquoted = (line.removesuffix("\n").split(delimiter) for line in lines())
+        for row in csv.reader(lines(), delimiter=delimiter, strict=True) if quoted else unquoted:
+            if len(row) < 2 and not "".join(row).strip():
+                continue
+            if columns is None:
+                columns = [name.strip() for name in row]
+                if names is None and len(set(columns)) < len(columns):
+                    raise csv.Error(f"the header names a column twice ({', '.join(columns)})")
+                if names is None or set(columns) & set(names):
                     continue
-                if columns is None:
-                    columns = [name.strip() for name in row]
-                    if names is None and len(set(columns)) < len(columns):
-                        raise ValueError(f"the header names a column twice ({', '.join(columns)})")
-                    if names is None or set(columns) & set(names):
-                        continue
-                    columns = list(names)
-                if len(row) != len(columns) and not ragged:
-                    raise ValueError(f"{len(row)} fields where {len(columns)} were expected ({', '.join(columns)})")
-                row += [None] * (len(columns) - len(row))
-                yield Record(str(path), f"line {number}", dict(zip(columns, row, strict=False)))
-        except (csv.Error, ValueError) as error:
-            with reading(path, f"line {table.line_num if quoted else number}"):
-                raise error
+                columns = list(names)
+            if len(row) != len(columns) and not ragged:
+                raise csv.Error(f"{len(row)} fields where {len(columns)} were expected ({', '.join(columns)})")
+            row += [None] * (len(columns) - len(row))
+            yield Record(str(path), f"line {number}", dict(zip(columns, row, strict=False)))
+    except (csv.Error, TypeError) as error:
+        raise ValueError(f"{path}, line {number}: {error}.") from error
 
 
 def read_jsonl(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
@@ -93,6 +93,8 @@ def read_jsonl(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
                 fields = json.loads(line)
                 if not isinstance(fields, dict):
                     raise ValueError(f"a JSON object was expected, a {type(fields).__name__} was found")
+                if "\\ud" in line or "\\uD" in line:  # half of a surrogate pair cannot be written
+                    json.dumps(fields, ensure_ascii=False).encode()
             yield Record(str(path), f"line {number}", fields)
 
 
@@ -116,8 +118,8 @@ def read_sentences(path: Path, names: Sequence[str], delimiter: str | None = Non
     with `#` are comments, of which `# name = value` is a field of the sentence.
     """
     fields: dict[str, Any] = {}
-    number, first = 0, 0
-    for number, line in read_text_lines(path):
+    first = 0
+    for number, line in itertools.chain(read_text_lines(path), [(0, "")]):
         if not line.strip():
             if first:
                 yield Record(str(path), f"line {first}", fields)
@@ -131,31 +133,21 @@ def read_sentences(path: Path, names: Sequence[str], delimiter: str | None = Non
                 raise ValueError(f"{path}, line {number}: {len(cells)} columns where {len(names)} were expected.")
             for name, cell in zip(names, cells, strict=True):
                 fields.setdefault(name, []).append(cell)
-    if first:
-        yield Record(str(path), f"line {first}", fields)
-
-
-def treebank_words(fields: dict[str, Any]) -> dict[str, list[str]]:
-    """Columns without the ranges (2-3), which are several words as they are written, and words not written (2.1)."""
-    kept = [number for number, index in enumerate(fields["index"]) if index.isdecimal()]
-    return {name: [fields[name][number] for number in kept] for name in TREEBANK_COLUMNS}
 
 
 def read_parquet(path: Path) -> Iterator[Record]:
     """Rows of a Parquet file, read in batches."""
     from pyarrow import parquet
 
-    number = 0
     with reading(path), parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=1024):
-            for fields in batch.to_pylist():
-                number += 1
-                yield Record(str(path), f"row {number}", fields)
+        rows = (fields for batch in file.iter_batches(batch_size=1024) for fields in batch.to_pylist())
+        for number, fields in enumerate(rows, 1):
+            yield Record(str(path), f"row {number}", fields)
 
 
 def read_xml(path: Path, item: str) -> Iterator[Record]:
     """Elements named `item` of an XML file: their attributes and the text of their children, as fields."""
-    with reading(path), open_bytes(path) as file:
+    with open_bytes(path) as file:
         elements = [*ElementTree.fromstring(read_bytes(file, path)).iter(item)]
     for number, element in enumerate(elements, 1):
         fields = {**element.attrib, **{child.tag: child.text for child in element}}
@@ -167,16 +159,15 @@ def read_squad(path: Path) -> Iterator[Record]:
     Questions of a JSON file as SQuAD 1.1 nests them, articles of paragraphs of questions, with the fields of the Hub's
     copy: `id`, `question`, `context`, and `answers` as lists `text` and `answer_start`.
     """
-    number = 0
     with reading(path):
         articles = json.loads("\n".join(line for _, line in read_text_lines(path)))["data"]
-        for paragraph in (paragraph for article in articles for paragraph in article["paragraphs"]):
-            for item in paragraph["qas"]:
-                number += 1
-                answers = item.get("answers") or ()
-                lists = {name: [answer[name] for answer in answers] for name in ("text", "answer_start")}
-                fields = {"id": item["id"], "question": item["question"], "context": paragraph["context"]}
-                yield Record(str(path), f"question {number}", {**fields, "answers": lists})
+        paragraphs = (paragraph for article in articles for paragraph in article["paragraphs"])
+        items = ((paragraph["context"], item) for paragraph in paragraphs for item in paragraph["qas"])
+        for number, (context, item) in enumerate(items, 1):
+            answers = item.get("answers") or ()
+            lists = {name: [answer[name] for answer in answers] for name in ("text", "answer_start")}
+            fields = {"id": item["id"], "question": item["question"], "context": context, "answers": lists}
+            yield Record(str(path), f"question {number}", fields)
 
 
 read_tsv = partial(read_table, delimiter="\t")
@@ -196,23 +187,18 @@ READERS_BY_SUFFIX: dict[str, Callable[..., Iterator[Record]]] = {
 }
 
 
-def read_by_suffix(
-    path: Path, delimiter: str | None = None, quoted: bool = True, encoding: str = "utf-8"
-) -> Iterator[Record]:
+def read_by_suffix(path: Path, encoding: str = "utf-8", **delimited: Any) -> Iterator[Record]:
     """
-    The records of a file in the format that its name tells, whatever it is compressed with; `delimiter` and `quoted`
-    are for delimited files.
+    The records of a file in the format that its name says, whatever it is compressed with; `delimited` are further
+    arguments of `read_table`, for such files.
     """
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in COMPRESSIONS]
     reader = READERS_BY_SUFFIX.get(suffixes[-1]) if suffixes else None
     if reader is None:
         known = ", ".join(READERS_BY_SUFFIX)
         raise ValueError(f"{path}: the name must end in one of {known} (.gz or .xz after it is fine).")
-    if reader is read_parquet:
-        return reader(path)
-    if reader is read_jsonl:
-        return reader(path, encoding=encoding)
-    return reader(path, quoted=quoted, encoding=encoding, **({"delimiter": delimiter} if delimiter else {}))
+    options = {} if reader is read_parquet else {"encoding": encoding}
+    return reader(path, **options, **{} if reader in (read_parquet, read_jsonl) else delimited)
 
 
 # From a publisher's record to the fields of one or more items, which `columns` in the catalogue name.
@@ -302,8 +288,9 @@ def _without_marks(text: str) -> str:
 
 
 def words_of_treebank(fields: Fields) -> Iterator[Fields]:
-    columns = treebank_words(fields)
-    yield {**fields, "words": columns["form"], "tags": columns["upos"]}
+    """Without the ranges (2-3), which are several words as they are written, and words that are not written (2.1)."""
+    kept = [number for number, index in enumerate(fields["index"]) if index.isdecimal()]
+    yield {**fields, "words": [fields["form"][n] for n in kept], "tags": [fields["upos"][n] for n in kept]}
 
 
 def tagged_words(fields: Fields) -> Iterator[Fields]:
@@ -316,9 +303,6 @@ def entities(fields: Fields) -> Iterator[Fields]:
     """A sentence with B- before every entity; the publisher has it only where two of a kind meet."""
     if fields["word"] == ["-DOCSTART-"]:
         return
-    tags, before = [], "O"
-    for tag in fields["entity"]:
-        begins = tag.startswith("I-") and before[1:] != tag[1:]
-        tags.append(f"B-{tag[2:]}" if begins else tag)
-        before = tag
+    pairs = zip(["O", *fields["entity"]], fields["entity"], strict=False)
+    tags = [f"B-{tag[2:]}" if tag.startswith("I-") and before[1:] != tag[1:] else tag for before, tag in pairs]
     yield {**fields, "entity": tags}

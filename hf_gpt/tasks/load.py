@@ -1,9 +1,7 @@
 """From a `TaskSpec` to data sets: records become normalised rows in an Arrow cache, missing splits are held out."""
 
-import difflib
 import hashlib
 import itertools
-import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,16 +14,16 @@ import numpy as np
 from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
 
-from ..files import COMPRESSIONS, reading, write_text
-from ..trees.collators import IGNORED_LABEL
+from ..files import COMPRESSIONS, listing, reading, write_text
 from .catalogue import get_task
 from .formats import Record, field_of, read_by_suffix
-from .spec import CHOICE_TEXT, MULTI_LABEL, SPLITS, Cut, Layout, TaskSpec
+from .rows import is_empty, labels_of, row_of
+from .spec import MULTI_LABEL, SPLITS, HeldOut, Layout, TaskSpec
 
 # Part of every cache key: raise it when the normalised rows themselves change.
-ROW_FORMAT = 3
-# Many classes, with hardly two rows each, are a column of something else; a class with few rows is called out.
-_MANY_CLASSES, _FEW_ROWS = 10, 5
+ROW_FORMAT = 4
+# A class with fewer training rows is called out.
+_FEW_ROWS = 5
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,6 @@ class Source(NamedTuple):
     records: Callable[[], Iterator[Record]]
     name: str
     stamp: Any
-
-
-class EmptyTextError(ValueError):
-    """A row lacks a text."""
 
 
 def load_task(
@@ -82,17 +76,15 @@ def load_task(
         raise ValueError(f"There is no split {unknown[0]!r}: a task has {', '.join(SPLITS)}.")
     directory = data_dir if data_dir is not None else spec.default_dir
     folder = None if directory is None else Path(directory).expanduser()
-    if folder is None and spec.hub is None:
-        raise FileNotFoundError(f"{spec.name}: the Hub has no copy of this data set. {_how_to_get(spec)}")
     wanted = tuple(splits or SPLITS)
     published = {split for split in SPLITS if _is_published(spec, folder, split)}
-    cuts = {"validation": spec.cut, "test": spec.test_cut}
-    cuts = {split: cut for split, cut in cuts.items() if cut and split not in published}
-    needed = {*wanted, *(["train"] if spec.infers_labels or cuts.keys() & set(wanted) else [])}
-    for split in (*wanted, "train") if folder is not None else ():
-        is_cut = split in cuts and "train" in published
+    rules = {"validation": spec.held_out, "test": spec.test_held_out}
+    rules = {split: rule for split, rule in rules.items() if rule and split not in published}
+    needed = {*wanted, *(["train"] if spec.infers_labels or rules.keys() & set(wanted) else [])}
+    for split in dict.fromkeys((*wanted, "train")):
         is_optional = split == "test" and splits is None and not (spec.reads_own_files and spec.files[split])
-        if split in needed - published and not is_cut and not is_optional:
+        is_made = split in rules and "train" in published
+        if split in needed - published and not is_made and not is_optional:
             raise _missing_file(spec, folder, split)
     cache = Path(cache_dir or datasets.config.HF_DATASETS_CACHE)
     sources = {split: _source(spec, folder, split, cache) for split in SPLITS if split in needed & published}
@@ -102,14 +94,14 @@ def load_task(
     parts, notes = {}, {}
     for split, source in sources.items():
         parts[split], notes[split] = _read_split(spec, source, split, cache)
-    for split, cut in cuts.items() if "train" in parts else ():
-        _hold_out(split, cut, parts, notes, seed, spec)
+    for split, rule in rules.items() if "train" in parts else ():
+        _hold_out(split, rule, parts, notes, seed, spec)
     if "test" in wanted and "test" not in parts:
         names = " or ".join(spec.files["test"])
         notes["test"] = f"left out: there is no {names}" if names else "left out: none was named"
     ordered = {split: parts[split] for split in SPLITS if split in wanted and split in parts}
     kept = {split: notes[split] for split in SPLITS if split in wanted and split in notes}
-    own = {split: rows for split, rows in ordered.items() if split not in cuts}
+    own = {split: rows for split, rows in ordered.items() if split not in rules}
     warnings = (*_warnings(spec, own, ordered["train"]),) if "train" in ordered else ()
     return TaskData(spec, datasets.DatasetDict(ordered), kept, warnings)
 
@@ -124,11 +116,9 @@ def find_files(directory: Path, patterns: Sequence[str]) -> list[Path]:
     """
     for pattern, suffix in itertools.product(patterns, COMPRESSIONS):
         exact = directory / (pattern + suffix)
-        if exact.is_file():
-            return [exact]
         found = [] if Path(pattern).is_absolute() else sorted(filter(Path.is_file, directory.glob(pattern + suffix)))
-        if found:
-            return found
+        if exact.is_file() or found:
+            return [exact] if exact.is_file() else found
     return []
 
 
@@ -138,27 +128,23 @@ def _is_published(spec: TaskSpec, folder: Path | None, split: str) -> bool:
     return bool(find_files(folder, spec.files[split]))
 
 
-def _missing_file(spec: TaskSpec, folder: Path, split: str) -> FileNotFoundError:
+def _missing_file(spec: TaskSpec, folder: Path | None, split: str) -> FileNotFoundError:
     """The error that says what was expected and what is there."""
+    hint = f"Get {spec.how_to_get}, and name their folder with --data_dir."
+    if folder is None:
+        return FileNotFoundError(f"{spec.name}: the Hub has no copy of the {split} rows. {hint}")
     if spec.reads_own_files and not spec.files[split]:
         classes = ", which the classes are taken from, or name them with --class_names" * (split == "train")
         return FileNotFoundError(f"{spec.name}: no {split} file was named. Give --{split}_file{classes}.")
-    patterns = spec.files[split] or spec.files["train"]
-    where = (folder / patterns[0]).parent if spec.reads_own_files else folder
-    found = sorted(path.name for path in where.iterdir()) if where.is_dir() else []
-    near = difflib.get_close_matches(Path(patterns[0]).name, found, n=1)
-    there = f"Did you mean {near[0]}?" if near else f"Found: {', '.join(found[:8]) or 'nothing'}."
-    hint = f"Correct --{split}_file, or name the folder that it is relative to with --data_dir."
+    if spec.reads_own_files:
+        hint = f"Correct --{split}_file, or name the folder that it is relative to with --data_dir."
+    split = split if spec.files[split] else "train"
+    names = " or ".join(spec.files[split])
+    where = (folder / spec.files[split][0]).parent if spec.reads_own_files else folder
     return FileNotFoundError(
-        f"{spec.name}: the {split if spec.files[split] else 'train'} file is missing: there is no "
-        f"{' or '.join(patterns)} in {folder.absolute()} (.gz or .xz after the name is fine). {there} "
-        f"{hint if spec.reads_own_files else _how_to_get(spec)}"
+        f"{spec.name}: the {split} file is missing: there is no {names} in {folder.absolute()} (.gz or .xz after the "
+        f"name is fine). Found: {listing(where)}. {hint}"
     )
-
-
-def _how_to_get(spec: TaskSpec) -> str:
-    files = "; ".join(f"{split}: {' or '.join(names)}" for split, names in spec.files.items() if names)
-    return f"Get the files from {spec.source} ({files}) and name their folder with --data_dir."
 
 
 def _source(spec: TaskSpec, folder: Path | None, split: str, cache: Path) -> Source:
@@ -183,16 +169,17 @@ def _hub_source(spec: TaskSpec, split: str, cache: Path) -> Source:
         rows = datasets.load_dataset(hub.id, hub.config, split=hub_split, **where)
     except OSError as error:
         problem = f"{spec.name}: {hub.id} could not be read from the Hub ({error})."
-        raise ConnectionError(f"{problem} {_how_to_get(spec)}") from error
+        hint = f"Get {spec.how_to_get}, and name their folder with --data_dir."
+        raise ConnectionError(f"{problem} {hint}") from error
+    # Of labels of words there are lists.
+    features = {column: getattr(feature, "feature", feature) for column, feature in rows.features.items()}
+    classes = {name: feature for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)}
+    classes = {} if spec.family == "multiple-choice" else classes
 
     def records() -> Iterator[Record]:
-        # Of labels of words there are lists.
-        features = {column: getattr(feature, "feature", feature) for column, feature in rows.features.items()}
-        classes = {name: feature for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)}
         for number, fields in enumerate(rows):
-            for column, feature in classes.items() if spec.family != "multiple-choice" else ():
-                fields[column] = _class_name(fields[column], feature)
-            yield Record(hub.id, f"{hub_split} row {number}", fields)
+            named = {column: _class_name(fields[column], feature) for column, feature in classes.items()}
+            yield Record(hub.id, f"{hub_split} row {number}", fields | named)
 
     return Source(hub.layout, records, f"{hub.id} ({hub_split})", rows._fingerprint)
 
@@ -203,35 +190,46 @@ def _class_name(value: Any, feature: datasets.ClassLabel) -> Any:
     return feature.int2str(value) if value is not None and value >= 0 else value
 
 
+def _inferred_labels(spec: TaskSpec, source: Source) -> tuple[str, ...]:
+    """The labels of the training file, sorted (as numbers where all are whole); a `ValueError` for fewer than two."""
+    column, labels = source.layout.columns["label"], set()
+    for record in source.records():
+        with reading(record.path, record.place):
+            raw = field_of(record.fields, column)
+            labels.update([] if is_empty(raw) else labels_of(raw, spec, source.layout))
+    if len(labels) < 2:
+        raise ValueError(
+            f"{source.name}: {' and '.join(labels) or 'no labels'} were found in {column!r}, at least 2 labels were "
+            "expected: check --label_column, or name all classes with --class_names."
+        )
+    is_whole = all(label.removeprefix("-").isdecimal() for label in labels)
+    return tuple(sorted(labels, key=int if is_whole else str))
+
+
 # Records become rows.
 
 
 def _read_split(spec: TaskSpec, source: Source, split: str, cache: Path) -> tuple[datasets.Dataset, str]:
     """The rows of a split, read or from the cache, and a note on them."""
-    fingerprint = _fingerprint(ROW_FORMAT, spec, source.layout, split, source.stamp)
+    # All that rows depend on: the files (path, size, time of change), the task, how they are read.
+    fingerprint = Hasher.hash((ROW_FORMAT, spec, source.layout, split, source.stamp))
     note_file = cache / "hf_gpt_tasks" / f"{fingerprint}.txt"
 
     def generate() -> Iterator[dict[str, Any]]:
-        left_out: Counter[str] = Counter()
-        count = 0
-        for row in _rows(spec, source, split, left_out):
-            count += 1
-            yield row
-        if not count:
-            raise ValueError(
-                f"{source.name}: no rows were found for the {split} split: it is empty, or the wrong file."
-            )
-        write_text(note_file, "".join(f", {number:,} {what}" for what, number in left_out.items()))
+        counts: Counter[str] = Counter()
+        for row, what in _rows(spec, source, split):
+            counts[what] += 1
+            if row is not None:
+                counts["kept"] += 1
+                yield row
+        if not counts.pop("kept", 0):
+            raise ValueError(f"{source.name}: no rows were found for the {split} split: is it the wrong file?")
+        write_text(note_file, "".join(f", {count:,} {what}" for what, count in counts.items() if what))
 
     settings = {"cache_dir": str(cache), "split": datasets.NamedSplit(split)}
     rows = cached_rows(generate, fingerprint, features=spec.features, **settings)
     more = note_file.read_text(encoding="utf-8") if note_file.is_file() else ""
     return rows, f"{source.name}: {rows.num_rows:,} rows{more}"
-
-
-def _fingerprint(*facts: Any) -> str:
-    """A cache key of all that rows depend on: the files (path, size, time of change), the task, how they are read."""
-    return Hasher.hash(facts)
 
 
 def cached_rows(
@@ -249,262 +247,18 @@ def cached_rows(
         raise
 
 
-def _rows(spec: TaskSpec, source: Source, split: str, left_out: Counter[str]) -> Iterator[dict[str, Any]]:
-    """
-    The normalised rows of a split's records. What is left out, and of what rows there are how many lack something, is
-    counted in `left_out`. A test row without a text, or one that is wrong where bad rows are skipped, stays as one of
-    empty texts without a label: predictions have a line for every row of the file.
-    """
-    layout, number = source.layout, -1
+def _rows(spec: TaskSpec, source: Source, split: str) -> Iterator[tuple[dict[str, Any] | None, str]]:
+    """The rows of a split's records, each with what it is counted as (see `row_of`)."""
+    layout, number = source.layout, itertools.count()
     for record in source.records():
-        if split != "test" and record.fields and all(map(_is_empty, record.fields.values())):
+        if split != "test" and record.fields and all(map(is_empty, record.fields.values())):
             continue
         with reading(record.path, record.place):
             items = [*layout.prepare(record.fields)] if layout.prepare else [record.fields]
-        for fields in items:
-            number += 1
-            if layout.split_field and fields.get(layout.split_field) != split:
-                if fields.get(layout.split_field) not in SPLITS:
-                    raise ValueError(f"{record.where}: {layout.split_field!r} must be one of {', '.join(SPLITS)}.")
-                continue
-            try:
-                with reading(record.path, record.place):
-                    row = _keys(spec, layout, split, fields, number)
-                    row |= _texts(spec, layout, split, fields)
-                    row |= _label(spec, layout, split, fields, row, left_out)
-            except ValueError as error:
-                what = _outcome(spec, layout, split, error.__cause__ or error)
-                if what is None:
-                    hint = " --skip_bad_rows leaves such rows out." if spec.reads_own_files else ""
-                    raise ValueError(f"{error}{hint}") from error
-                left_out[what] += 1
-                if "predicted" not in what:
-                    continue
-                row = _keys(spec, layout, split, fields, number)
-                row |= {name: {"choices": ["", ""], "words": [""]}.get(name, "") for name in spec.text_columns}
-                row["label"] = [IGNORED_LABEL] if "words" in row else spec.unlabelled
-            if row["label"] is not None:
-                yield row
-
-
-def _outcome(spec: TaskSpec, layout: Layout, split: str, error: BaseException) -> str | None:
-    """What becomes of a row with an error, for the note on its split; None where the error stands."""
-    is_empty = isinstance(error, EmptyTextError)
-    if split == "test" and spec.family != "question-answering" and (is_empty or layout.skip_bad_rows):
-        return "of them predicted as empty"
-    if is_empty and layout.skip_empty:
-        return "more left out for an empty text"
-    return "more left out as they are wrong" if layout.skip_bad_rows else None
-
-
-def _keys(spec: TaskSpec, layout: Layout, split: str, fields: dict[str, Any], number: int) -> dict[str, Any]:
-    """The row's `id`, by default its number from 0, and the columns that predictions have as well."""
-    column = layout.columns.get("id")
-    columns = column if isinstance(column, tuple) else (column,)
-    row: dict[str, Any] = {
-        "id": next((_encodable(str(fields[name])) for name in columns if name in fields), str(number))
-    }
-    if column and split == "test" and spec.reads_own_files:
-        field_of(fields, column)
-    if spec.keep_columns:
-        # Training files need not have them.
-        values = [field_of(fields, name) if split == "test" else fields.get(name) for name in spec.keep_columns]
-        row["kept"] = ["" if value is None else _encodable(str(value)) for value in values]
-    return row
-
-
-def _texts(spec: TaskSpec, layout: Layout, split: str, fields: dict[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    may_be_empty = layout.skip_empty and split == "test"
-    for name in spec.text_columns:
-        column = layout.columns.get(name)
-        is_optional = may_be_empty or (name == "question" and spec.family == "multiple-choice")
-        if name in ("choices", "words"):
-            values = (
-                [field_of(fields, part) for part in column] if isinstance(column, tuple) else field_of(fields, column)
-            )
-            values = values.split() if isinstance(values, str) and name == "words" else values or []
-            if not isinstance(values, list):
-                raise ValueError(f"{column!r} holds a {type(values).__name__}, a list of {name} was expected")
-            while isinstance(column, tuple) and values and _is_empty(values[-1]):
-                values.pop()
-            if len(values) < (2 if name == "choices" else 1):
-                raise EmptyTextError(f"{len(values)} {name} where at least {2 if name == 'choices' else 1} are needed")
-            row[name] = [_text(value, f"{column}[{place}]", may_be_empty) for place, value in enumerate(values)]
-        elif column is None:
-            row[name] = ""
-        else:
-            parts = column if isinstance(column, tuple) else (column,)
-            row[name] = " ".join(_text(field_of(fields, part), part, is_optional) for part in parts)
-    return row
-
-
-def _text(value: Any, column: str, may_be_empty: bool) -> str:
-    if _is_empty(value):
-        if may_be_empty:
-            return ""
-        raise EmptyTextError(f"the text of {column!r} is empty")
-    if not isinstance(value, str):
-        raise ValueError(f"{column!r} holds a {type(value).__name__}, a text was expected")
-    return _encodable(value.strip())
-
-
-def _label(
-    spec: TaskSpec, layout: Layout, split: str, fields: dict[str, Any], row: dict[str, Any], left_out: Counter[str]
-) -> dict[str, Any]:
-    """The columns of a row's label; a label of None where the row is left out for want of a gold label."""
-    column = layout.columns["label"]
-    if isinstance(column, tuple):
-        is_missing = split == "test" and all(_is_empty(fields.get(name)) for name in column)
-        raw: Any = None if is_missing else [name for name in column if _is_marked(fields, name)]
-    else:
-        raw = fields.get(column) if split == "test" else field_of(fields, column)
-    if spec.family == "question-answering":
-        return _answers(spec, raw, row["passage"], fields[layout.columns["passage"]], split)
-    names, written = layout.labels or spec.label_names or (), _written(raw)
-    can_be_a_label = written in names or (spec.has_scores and spec.score_range is None)
-    # -1 stands for a label that is kept secret, as on the Hub, wherever it cannot be a label.
-    is_missing = raw is None or not (written or isinstance(raw, list))
-    is_missing |= split == "test" and written == "-1" and not can_be_a_label
-    if written in layout.skip_labels and not (split == "test" and is_missing):
-        left_out["more left out for want of a gold label"] += 1
-        return {"label": None}
-    if is_missing:
-        if split != "test":
-            raise ValueError(f"the label in {column!r} is empty")
-        left_out["of them without a gold label"] += 1
-        return {"label": [IGNORED_LABEL] * len(row["words"]) if "words" in row else spec.unlabelled}
-    if spec.family == "multiple-choice":
-        return {"label": _choice(written, layout.first_choice, row["choices"])}
-    if spec.has_scores:
-        return {"label": _score(raw, spec.score_range)}
-    labels = [_class_index(label, names) for label in labels_of(raw, spec, layout)]
-    if spec.family == "tagging" and len(labels) != len(row["words"]):
-        raise ValueError(f"{len(row['words'])} words and {len(labels)} labels: give each word one")
-    if spec.problem_type == MULTI_LABEL:
-        return {"label": [float(index in labels) for index in range(len(names))]}
-    return {"label": labels if spec.family == "tagging" else labels[0]}
-
-
-def labels_of(raw: Any, spec: TaskSpec, layout: Layout) -> list[str]:
-    """
-    The labels of a cell, as text: one, or where rows may have several as many as a list or the separator (of tags
-    white space) says. A list where one label is expected is a `ValueError`.
-    """
-    several = spec.family == "tagging" or spec.problem_type == MULTI_LABEL
-    if several and isinstance(raw, str):
-        raw = [
-            part for part in raw.split(None if spec.family == "tagging" else layout.label_separator) if part.strip()
-        ]
-    labels = raw if several and isinstance(raw, list) else [raw]
-    for label in labels:
-        if label is None or isinstance(label, list | dict):
-            hint = "" if several else f" (several labels a row are --problem_type {MULTI_LABEL})"
-            raise ValueError(f"a label was expected, a {type(label).__name__} was found{hint}")
-    return [_encodable(_written(label)) for label in labels]
-
-
-def _class_index(label: str, names: Sequence[str]) -> int:
-    if label not in names:
-        raise ValueError(f"the label {label!r} is not one of {', '.join(names)}")
-    return names.index(label)
-
-
-def _choice(written: str, first: int | str, choices: Sequence[str]) -> int:
-    answers, numbers = choices, range(len(choices))
-    if first != CHOICE_TEXT:
-        answers = [chr(ord(first) + number) if isinstance(first, str) else str(first + number) for number in numbers]
-    if answers.count(written) != 1:
-        counted = "by its text" if first == CHOICE_TEXT else f"counted {answers[0]} to {answers[-1]}"
-        raise ValueError(
-            f"the answer {written!r} is not one of the row's {len(choices)} choices, {counted} (first_choice)"
-        )
-    return answers.index(written)
-
-
-def _score(raw: Any, score_range: tuple[float, float] | None) -> float:
-    low, high = score_range or (-math.inf, math.inf)
-    score = _number(raw)
-    if not math.isfinite(score) or not low <= score <= high:
-        between = f" from {low:g} to {high:g}" if score_range else ""
-        raise ValueError(f"the score {raw!r} is not a number{between}")
-    return score
-
-
-def _answers(spec: TaskSpec, raw: Any, text: str, passage: str, split: str) -> dict[str, Any]:
-    """All answers as texts, and where the first begins and ends in the passage without the blanks around it."""
-    texts, starts = ([], []) if raw is None else (raw["text"], raw["answer_start"])
-    for answer, start in zip(texts, starts, strict=True):
-        if not answer.strip() or start < 0 or passage[start : start + len(answer)] != answer:
-            found = passage.find(answer)
-            where = f"it begins at {found}" if found >= 0 and answer.strip() else "it is not in the passage"
-            raise ValueError(f"the answer {answer!r} is not at its answer_start {start}: {where}")
-    if not texts and split != "test":
-        raise ValueError("the question has no answer, which only test rows can do without (SQuAD 2.0 has such)")
-    if not texts:
-        return {"answers": [], "label": spec.unlabelled}
-    begin = starts[0] - passage.index(text)
-    return {"answers": texts, "label": [max(0, begin), begin + len(texts[0])]}
-
-
-def _written(raw: Any) -> str:
-    """A label as text: 1, 1.0, "1" and " 1 " are the same label."""
-    return str(int(raw) if isinstance(raw, float) and raw.is_integer() else "" if raw is None else raw).strip()
-
-
-def _number(label: Any) -> float:
-    """The number that a label is, NaN if it is none."""
-    try:
-        return float(label)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
-
-
-def _encodable(text: str) -> str:
-    text.encode()  # half of a surrogate pair cannot be written
-    return text
-
-
-def _is_empty(text: Any) -> bool:
-    return text is None or (isinstance(text, str) and not text.strip())
-
-
-def _is_marked(fields: dict[str, Any], column: str) -> bool:
-    """Whether a row has the label that a column of 0 and 1 stands for."""
-    value = _written(field_of(fields, column)).lower()
-    if value not in ("", "0", "0.0", "false", "1", "1.0", "true"):
-        raise ValueError(f"{column!r} holds {value!r}, 0 or 1 was expected")
-    return value in ("1", "1.0", "true")
-
-
-def _inferred_labels(spec: TaskSpec, source: Source) -> tuple[str, ...]:
-    """
-    The labels that the training file uses, sorted (as numbers where all are whole numbers); a `ValueError` for fewer
-    than two, and for what looks like scores or another column.
-    """
-    column = source.layout.columns["label"]
-    labels: Counter[str] = Counter()
-    for record in source.records():
-        with reading(record.path, record.place):
-            raw = field_of(record.fields, column)
-            labels.update([] if _is_empty(raw) else labels_of(raw, spec, source.layout))
-    if len(labels) < 2:
-        raise ValueError(
-            f"{source.name}: {' and '.join(labels) or 'no labels'} were found in {column!r}, at least 2 labels were "
-            "expected: check --label_column, or name all classes with --class_names."
-        )
-    numbers = [_number(label) for label in labels]
-    are_numbers = all(map(math.isfinite, numbers))
-    is_scattered = len(labels) >= _MANY_CLASSES and 2 * len(labels) > labels.total()
-    is_single = spec.problem_type != MULTI_LABEL and spec.family != "tagging"
-    if is_single and (is_scattered or (are_numbers and not all(number.is_integer() for number in numbers))):
-        guess = "Did you mean --problem_type regression?" if are_numbers else "Is --label_column the right one?"
-        raise ValueError(
-            f"{source.name}: there are {len(labels):,} different labels in {labels.total():,} rows, such as "
-            f"{next(iter(labels))!r}. {guess} If these are classes, name them all with --class_names."
-        )
-    is_whole = are_numbers and all(label.lstrip("-").isdecimal() for label in labels)
-    return tuple(sorted(labels, key=int if is_whole else str))
+            if layout.split_field:
+                items = [fields for fields in items if field_of(fields, layout.split_field) == split]
+            rows = [row_of(spec, layout, split, fields, next(number)) for fields in items]
+        yield from rows
 
 
 # Rows are held out, and looked at.
@@ -512,39 +266,36 @@ def _inferred_labels(spec: TaskSpec, source: Source) -> tuple[str, ...]:
 
 def _hold_out(
     split: str,
-    cut: Cut,
+    rule: HeldOut,
     parts: dict[str, datasets.Dataset],
     notes: dict[str, str],
     seed: int | None,
     spec: TaskSpec,
 ) -> None:
     """Moves the rows that a rule picks from `train` to another split, and notes that."""
-    train, seed = parts["train"], cut.seed if seed is None else seed
-    rows, size = train.num_rows, 0
-    if 0 < cut.size < math.inf:
-        size = int(cut.size) if cut.size >= 1 else max(1, round(cut.size * rows))
-    less = ""
-    if cut.size >= rows and not spec.reads_own_files:
-        # A sample of the publisher's file, to try a task.
-        size, less = rows // 5, f" instead of {int(cut.size):,}, as there are only {rows:,}"
+    train, seed = parts["train"], rule.seed if seed is None else seed
+    rows, less = train.num_rows, ""
+    size = int(min(rule.size, rows) if rule.size >= 1 else max(rule.size > 0, round(rule.size * rows)))
+    if size == rows and not spec.reads_own_files:  # a sample of the publisher's file, to try a task
+        size, less = rows // 5, f" instead of {rule.size:,}, as there are only {rows:,}"
     if not 0 < size < rows:
         raise ValueError(f"{notes['train']}: {size} rows cannot be held out of {rows} for {split}. Provide more rows.")
-    held_out = _chosen_rows(train, cut, size, seed, spec)
-    size = int(held_out.sum())
+    chosen = _chosen_rows(train, rule, size, seed, spec)
+    size = int(chosen.sum())
     if not size:
         raise ValueError(
-            f"{notes['train']}: no group of rows with the same {' and '.join(cut.group_by)} is small enough to hold "
+            f"{notes['train']}: no group of rows with the same {' and '.join(rule.group_by)} is small enough to hold "
             f"out. Hold out more rows (with --task custom, --validation_size), or provide a {split} file."
         )
-    parts[split] = train.select(np.flatnonzero(held_out))
-    parts["train"] = train.select(np.flatnonzero(~held_out))
-    together = f", rows with the same {' and '.join(cut.group_by)} kept together" if cut.group_by else ""
-    together += ", whatever their case and white space" if cut.group_by and cut.folded else ""
+    parts[split] = train.select(np.flatnonzero(chosen))
+    parts["train"] = train.select(np.flatnonzero(~chosen))
+    together = f", rows with the same {' and '.join(rule.group_by)} kept together" if rule.group_by else ""
+    together += ", whatever their case and white space" if rule.group_by and rule.folded else ""
     notes[split] = f"{size:,} rows{less} held out of the training rows (seed {seed}{together})"
     notes["train"] += f"; {size:,} held out for {split}, {parts['train'].num_rows:,} left"
 
 
-def _chosen_rows(train: datasets.Dataset, cut: Cut, size: int, seed: int, spec: TaskSpec) -> np.ndarray:
+def _chosen_rows(train: datasets.Dataset, rule: HeldOut, size: int, seed: int, spec: TaskSpec) -> np.ndarray:
     """
     Which rows to hold out, as a boolean array.
 
@@ -553,8 +304,8 @@ def _chosen_rows(train: datasets.Dataset, cut: Cut, size: int, seed: int, spec: 
     used for Story Cloze.
     """
     groups = np.arange(train.num_rows)
-    if cut.group_by:
-        keys = _text_keys(train, cut.group_by, cut.folded, spec.family == "similarity")
+    if rule.group_by:
+        keys = _text_keys(train, rule.group_by, rule.folded, spec.family == "similarity")
         _, first_rows, groups = np.unique(keys, return_index=True, return_inverse=True)
         groups = np.argsort(np.argsort(first_rows))[groups]  # numbered as they come
     counts = np.bincount(groups)
@@ -620,12 +371,9 @@ def _warnings(spec: TaskSpec, own: dict[str, datasets.Dataset], train: datasets.
 
 
 def _doubtful_classes(spec: TaskSpec, labels: list[Any]) -> Iterator[str]:
-    folded: dict[str, list[str]] = {}
-    for name in spec.label_names:
-        folded.setdefault(name.casefold(), []).append(name)
-    for names in folded.values():
-        if len(names) > 1:
-            yield f"The labels {' and '.join(map(repr, names))} differ in case alone, and are classes of their own."
+    folded = Counter(name.casefold() for name in spec.label_names)
+    if alike := [name for name in spec.label_names if folded[name.casefold()] > 1]:
+        yield f"The labels {' and '.join(map(repr, alike))} differ in case alone, and are classes of their own."
     counts = np.sum(labels, axis=0) if spec.problem_type == MULTI_LABEL else Counter(np.hstack(labels).tolist())
     rows = {name: int(counts[index]) for index, name in enumerate(spec.label_names)}
     rare = [f"{name!r} has {count}" for name, count in rows.items() if count < _FEW_ROWS]

@@ -5,6 +5,7 @@ import string
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,18 +19,20 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import EvalPrediction
 
-# What a task calls a metric -> its name on the Hub, and the options there.
-METRICS: dict[str, tuple[str, dict[str, Any]]] = {
-    "accuracy": ("accuracy", {}),
-    "f1": ("f1", {"average": "binary"}),
-    "f1_macro": ("f1", {"average": "macro"}),
-    "f1_micro": ("f1", {"average": "micro"}),
-    "matthews_correlation": ("matthews_correlation", {}),
-    "pearsonr": ("pearsonr", {}),
-    "spearmanr": ("spearmanr", {}),
-    **{f"entity_{score}": ("seqeval", {"score": score}) for score in ("f1", "precision", "recall")},
-    "exact_match": ("squad", {"score": "exact_match"}),
-    "answer_f1": ("squad", {"score": "f1"}),
+# What a task calls a metric -> its name on the Hub, the options there, and the function of a library.
+METRICS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "accuracy": ("accuracy", {}, "sklearn.metrics.accuracy_score"),
+    "f1": ("f1", {"average": "binary"}, "sklearn.metrics.f1_score"),
+    "f1_macro": ("f1", {"average": "macro"}, "sklearn.metrics.f1_score"),
+    "f1_micro": ("f1", {"average": "micro"}, "sklearn.metrics.f1_score"),
+    "matthews_correlation": ("matthews_correlation", {}, "sklearn.metrics.matthews_corrcoef"),
+    "pearsonr": ("pearsonr", {}, "scipy.stats.pearsonr"),
+    "spearmanr": ("spearmanr", {}, "scipy.stats.spearmanr"),
+    "entity_f1": ("seqeval", {"score": "f1"}, "seqeval.metrics.f1_score"),
+    "entity_precision": ("seqeval", {"score": "precision"}, "seqeval.metrics.precision_score"),
+    "entity_recall": ("seqeval", {"score": "recall"}, "seqeval.metrics.recall_score"),
+    "exact_match": ("squad", {"score": "exact_match"}, f"{__name__}.exact_match"),
+    "answer_f1": ("squad", {"score": "f1"}, f"{__name__}.answer_f1"),
 }
 # The Trainer fills up the rows of narrower batches with this, where batches differ in their number of choices.
 TRAINER_PADDING = -100
@@ -45,21 +48,12 @@ def metric_function(name: str) -> Callable[[Any, Any], float]:
     """
     if name not in METRICS:
         return _evaluate_metric(name)
-    kind, options = METRICS[name]
-    if kind in ("pearsonr", "spearmanr"):
-        from scipy import stats
-
-        return partial(_correlation, getattr(stats, kind))
-    if kind == "seqeval":
-        import seqeval.metrics
-
-        return partial(getattr(seqeval.metrics, f"{options['score']}_score"), zero_division=0)
-    if kind == "squad":
-        return partial(_answer_score, **options)
-    from sklearn import metrics
-
-    functions = {"accuracy": metrics.accuracy_score, "matthews_correlation": metrics.matthews_corrcoef}
-    return functions.get(kind) or partial(metrics.f1_score, zero_division=0, **options)
+    kind, options, path = METRICS[name]
+    module, _, attribute = path.rpartition(".")
+    function = getattr(import_module(module), attribute)
+    if kind in ("f1", "seqeval"):
+        return partial(function, zero_division=0, **options if kind == "f1" else {})
+    return partial(_correlation, function) if kind in ("pearsonr", "spearmanr") else function
 
 
 def _evaluate_metric(name: str) -> Callable[[Any, Any], float]:
@@ -79,21 +73,23 @@ def _evaluate_metric(name: str) -> Callable[[Any, Any], float]:
 
 
 def _correlation(function: Callable, references: np.ndarray, predictions: np.ndarray) -> float:
-    if len(set(predictions)) < 2 or len(set(references)) < 2:
-        return 0.0
-    return function(references, predictions).statistic
+    is_constant = len(set(predictions)) < 2 or len(set(references)) < 2
+    return 0.0 if is_constant else function(references, predictions).statistic
 
 
-def _answer_score(references: list[list[str]], predictions: list[str], score: str) -> float:
-    """
-    `exact_match` or `f1` of words, the mean over the questions of the best over a question's answers (Rajpurkar et
-    al., 2016, section 6.1); from 0 to 1, where the Hub's module has percent.
-    """
-    compare = {"exact_match": list.__eq__, "f1": _overlap}[score]
-    best = [
-        max(compare(_words_of_answer(answer), _words_of_answer(prediction)) for answer in answers)
-        for answers, prediction in zip(references, predictions, strict=True)
-    ]
+def exact_match(references: list[list[str]], predictions: list[str]) -> float:
+    """The share of answers that are one of their question's (Rajpurkar et al., 2016, section 6.1), from 0 to 1."""
+    return _mean_of_best(list.__eq__, references, predictions)
+
+
+def answer_f1(references: list[list[str]], predictions: list[str]) -> float:
+    """F1 of an answer's words, the best over its question's answers, the mean over questions; from 0 to 1."""
+    return _mean_of_best(_overlap, references, predictions)
+
+
+def _mean_of_best(compare: Callable, references: list[list[str]], predictions: list[str]) -> float:
+    pairs = zip(references, predictions, strict=True)
+    best = [max(compare(_words_of_answer(one), _words_of_answer(found)) for one in given) for given, found in pairs]
     return sum(best) / len(best)
 
 
@@ -103,6 +99,7 @@ def _words_of_answer(text: str) -> list[str]:
 
 
 def _overlap(answer: list[str], prediction: list[str]) -> float:
+    """F1 of the words of two answers."""
     common = (Counter(answer) & Counter(prediction)).total()
     return 2 * common / (len(answer) + len(prediction)) if common else 0.0
 
@@ -120,7 +117,7 @@ def compute_metrics_for(
 
     def compute_metrics(prediction: "EvalPrediction") -> dict[str, float]:
         logits, labels = logits_of(prediction.predictions, spec), np.asarray(prediction.label_ids)
-        labelled = ~lacks_label(labels)
+        labelled = ~_lacks_label(labels)
         if spec.family != "tagging":
             labelled = labelled.reshape(len(labels), -1).any(axis=1)
         if not labelled.any():
@@ -141,6 +138,12 @@ def compute_metrics_for(
     return compute_metrics
 
 
+def _tags_of_sentences(tags: np.ndarray, labelled: np.ndarray, spec: TaskSpec) -> list[list[str]]:
+    """The names of `(words,)` tags, by sentence; `labelled` of shape `(sentences, longest)` says where they stand."""
+    ends = labelled.sum(axis=1).cumsum()
+    return [[spec.label_names[tag] for tag in sentence] for sentence in np.split(tags, ends[:-1])]
+
+
 def logits_of(predictions: np.ndarray | tuple[np.ndarray, ...], spec: TaskSpec) -> np.ndarray:
     """
     The logits among what the Trainer returns as predictions: the first, if the model returns more; of question
@@ -149,22 +152,13 @@ def logits_of(predictions: np.ndarray | tuple[np.ndarray, ...], spec: TaskSpec) 
     if spec.family != "question-answering":
         return np.asarray(predictions[0] if isinstance(predictions, tuple) else predictions)
     logits = np.stack(predictions[:2], -1) if isinstance(predictions, tuple) else np.asarray(predictions)
-    if np.isnan(logits).any():
-        raise _diverged()
-    return logits
+    return _checked(logits, np.isnan(logits))
 
 
-def _tags_of_sentences(tags: np.ndarray, labelled: np.ndarray, spec: TaskSpec) -> list[list[str]]:
-    """The names of `(words,)` tags, by sentence; `labelled` of shape `(sentences, longest)` says where they stand."""
-    ends = labelled.sum(axis=1).cumsum()
-    return [[spec.label_names[tag] for tag in sentence] for sentence in np.split(tags, ends[:-1])]
-
-
-def lacks_label(labels: np.ndarray) -> np.ndarray:
+def _lacks_label(labels: np.ndarray) -> np.ndarray:
     """Which labels are none: -100, or of scores NaN; a boolean of the same shape."""
-    return np.isnan(labels) | (
-        (labels == IGNORED_LABEL) & (np.issubdtype(labels.dtype, np.integer) | (labels.ndim > 1))
-    )
+    is_class = np.issubdtype(labels.dtype, np.integer) or labels.ndim > 1
+    return labels == IGNORED_LABEL if is_class else np.isnan(labels)
 
 
 def predictions_from_logits(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
@@ -176,19 +170,18 @@ def predictions_from_logits(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
     logits = logits.astype(np.float64)
     if spec.family == "multiple-choice":
         logits = np.where(logits == TRAINER_PADDING, -np.inf, logits)
-    if np.isnan(logits).any() or (logits == -np.inf).all(axis=-1).any():
-        raise _diverged()
+    _checked(logits, np.isnan(logits) | (logits == -np.inf).all(axis=-1, keepdims=True))
     if spec.problem_type == "regression":
         return logits.reshape(len(logits))
     if spec.problem_type == "ordinal":
         return softmax(logits, axis=1) @ np.arange(logits.shape[1])
-    if spec.problem_type == MULTI_LABEL:
-        return (logits > 0).astype(np.int64)
-    return logits.argmax(axis=1)
+    return (logits > 0).astype(np.int64) if spec.problem_type == MULTI_LABEL else logits.argmax(axis=1)
 
 
-def _diverged() -> ValueError:
-    return ValueError(
-        "The model's logits are not numbers, so nothing can be measured: training has diverged. Lower the learning "
-        "rate, or train in fp32 or bf16 instead of fp16."
-    )
+def _checked(logits: np.ndarray, is_bad: np.ndarray) -> np.ndarray:
+    if is_bad.any():
+        raise ValueError(
+            "The model's logits are not numbers, so nothing can be measured: training has diverged. Lower the "
+            "learning rate, or train in fp32 or bf16 instead of fp16."
+        )
+    return logits

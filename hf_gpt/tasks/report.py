@@ -40,34 +40,31 @@ SUBMISSION_FILES = {
 
 def describe_task(task: TaskData, encoded: dict[str, Dataset], tokenizer: GPTTokenizer) -> str:
     """Splits, statistics, labels and the first training example decoded, for the eye before training starts."""
-    spec = task.spec
+    spec, first = task.spec, encoded["train"][0]
     lines = [f"Task {spec.name} ({spec.family}), version {spec.version}"]
     for split, rows in encoded.items():
         lines.append(f"  {split}: {describe_encoded(rows)}")
         lines += [f"    {task.notes[split]}"] if task.notes.get(split) else []
     lines += [f"  WARNING: {warning}" for warning in task.warnings]
-    first = encoded["train"][0]
     if spec.label_names:
         counts = Counter() if spec.problem_type == MULTI_LABEL else Counter(_flat(encoded["train"]["label"]))
         names = (f"{number} {name}" for number, name in enumerate(spec.label_names))
         shown = (f"{name} ({counts[number]:,})" if counts else name for number, name in enumerate(names))
         lines.append(f"  labels: {', '.join(shown)}")
-    if spec.family == "tagging":
-        tags = (written_label(label, spec) for label in first["label"])
-        lines.append(f"First training example ({first['id']}), words with their labels:")
-        lines.append("  " + " ".join(map("/".join, zip(first["words"], tags, strict=True))))
-        return "\n".join([*lines, "  as the model reads it:", "  " + tokenizer.decode(first["input_ids"])])
+    texts = [first["input_ids"]]
     if spec.family == "question-answering":
-        lines.append(f"First training example ({first['id']}), answer {first['answers'][0]!r}:")
-        return "\n".join([*lines, "  " + tokenizer.decode(first["input_ids"])])
-    label = f"label {written_label(first['label'], spec)}"
-    if spec.family == "multiple-choice":
-        label = f"right choice {first['label'] + 1} of {len(first['path_ends'])}"
+        label = f"answer {first['answers'][0]!r}"
+    elif spec.family == "tagging":
+        tags = (written_label(tag, spec) for tag in first["label"])
+        label = "words with their labels " + " ".join(map("/".join, zip(first["words"], tags, strict=True)))
+    else:
+        tree = TokenTree.from_row(first)
+        texts = [[tree.input_ids[index] for index in tree.path(number)] for number in range(len(tree.path_ends))]
+        label = f"label {written_label(first['label'], spec)}"
+        if spec.family == "multiple-choice":
+            label = f"right choice {first['label'] + 1} of {len(texts)}"
     lines.append(f"First training example ({first['id']}), {label}:")
-    tree = TokenTree.from_row(first)
-    for number in range(len(tree.path_ends)):
-        lines.append("  " + tokenizer.decode([tree.input_ids[index] for index in tree.path(number)]))
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"  {tokenizer.decode(ids)}" for ids in texts)])
 
 
 def describe_batches(encoded: Dataset, order: np.ndarray, batch_size: int) -> str:
@@ -76,16 +73,12 @@ def describe_batches(encoded: Dataset, order: np.ndarray, batch_size: int) -> st
     them, and in a random one; `batch_size` rows are padded to the longest of them.
     """
     lengths = encoded.with_format("numpy")["length"][:]
-    order, random = order[order < len(lengths)], np.random.default_rng(0).permutation(len(lengths))
-    ours, by_chance = (_padding_share(lengths[indices], batch_size) for indices in (order, random))
-    return f"  batches of {batch_size} rows a device are {ours:.1%} padding (in random order {by_chance:.1%})"
-
-
-def _padding_share(lengths: np.ndarray, batch_size: int) -> float:
-    starts = np.arange(0, len(lengths), batch_size)
-    longest = np.maximum.reduceat(lengths, starts)
-    laid_out = longest * np.diff(np.append(starts, len(lengths)))
-    return 1 - lengths.sum() / laid_out.sum()
+    shares = []
+    for indices in (order[order < len(lengths)], np.random.default_rng(0).permutation(len(lengths))):
+        starts = np.arange(0, len(indices), batch_size)
+        padded = np.maximum.reduceat(lengths[indices], starts) * np.diff(np.append(starts, len(indices)))
+        shares.append(1 - lengths[indices].sum() / padded.sum())
+    return f"  batches of {batch_size} rows a device are {shares[0]:.1%} padding (in random order {shares[1]:.1%})"
 
 
 def chance_level(spec: TaskSpec, train: Dataset, evaluated: Dataset) -> float:
@@ -141,8 +134,12 @@ def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: Ta
     pandas reads them; written atomically.
     """
     table = _table_of_answers if spec.family == "question-answering" else _table_of_labels
+    _write_table(path, table(encoded, logits, spec))
+
+
+def _write_table(path: Path, rows: Iterable[Sequence[Any]]) -> None:
     with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, delimiter="\t", lineterminator="\n").writerows(table(encoded, logits, spec))
+        csv.writer(file, delimiter="," if path.suffix == ".csv" else "\t", lineterminator="\n").writerows(rows)
 
 
 def _table_of_answers(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> Iterator[list[str]]:
@@ -167,18 +164,15 @@ def _table_of_labels(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> It
     logits = np.where(logits == TRAINER_PADDING, -np.inf, logits) if spec.family == "multiple-choice" else logits
     predictions = predictions_from_logits(logits, spec)
     names = [f"p({label})" for label in spec.label_names or range(logits.shape[-1])]
+    values = expit(logits) if spec.problem_type == MULTI_LABEL else softmax(logits, axis=-1)
     if spec.problem_type == "regression":
         values, names = logits.reshape(len(logits), 1), ["score"]
-    else:
-        values = expit(logits) if spec.problem_type == MULTI_LABEL else softmax(logits, axis=-1)
     yield ["id", *spec.keep_columns, *columns, "label", "prediction", *names]
     for row, prediction, numbers in zip(rows, predictions, values, strict=True):
         cells = [row["id"], *row.get("kept", ()), *(row[name] for name in columns)]
-        if row[EMPTY]:
-            yield [*cells, "", "", *[""] * len(names)]
-            continue
         written = f"{prediction:.6g}" if spec.has_scores else written_label(prediction.tolist(), spec)
-        yield [*cells, written_label(row["label"], spec), written, *(f"{number:.6g}" for number in numbers)]
+        found = [written_label(row["label"], spec), written, *(f"{number:.6g}" for number in numbers)]
+        yield [*cells, *([""] * len(found) if row[EMPTY] else found)]
 
 
 def written_label(label: Any, spec: TaskSpec) -> str:
@@ -196,7 +190,7 @@ def write_submission(folder: Path, encoded: Dataset, logits: np.ndarray, spec: T
     """
     Writes the file that GLUE or the Story Cloze test takes into `folder`, atomically: for GLUE lines of index, tab and
     prediction, by index; for Story Cloze rows of story id, comma and the right ending, counted from 1. None where a
-    task has no judges, or GLUE's ids are not the index that its own test file gives each row.
+    task has no such form, or GLUE's ids are not the index that its own test file gives each row.
     """
     if spec.name not in SUBMISSION_FILES:
         return None
@@ -204,8 +198,7 @@ def write_submission(folder: Path, encoded: Dataset, logits: np.ndarray, spec: T
     if table is None:
         return None
     path = folder / SUBMISSION_FILES[spec.name]
-    with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, delimiter="," if path.suffix == ".csv" else "\t", lineterminator="\n").writerows(table)
+    _write_table(path, table)
     return path
 
 

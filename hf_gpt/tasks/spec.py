@@ -1,4 +1,4 @@
-"""What a task is, declared: `TaskSpec`, where its rows lie (`Layout`, `Hub`), and what is held out (`Cut`).
+"""What a task is, declared: `TaskSpec`, where its rows lie (`Layout`, `Hub`), and what is held out (`HeldOut`).
 
 The normalised rows of the families are
 
@@ -45,7 +45,7 @@ ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
 
 
 @dataclass(frozen=True)
-class Cut:
+class HeldOut:
     """
     How a split that is not published, or not at hand, is held out of the training rows: `size` rows, or below 1 their
     share. Rows that agree in the normalised columns `group_by` stay on one side; with `folded` texts that differ in
@@ -126,7 +126,7 @@ class TaskSpec:
         version (`int`, defaults to 1): raised when the same files are read into other rows.
         default_dir (`Path`, *optional*): where its files lie when no data folder is named.
         keep_columns (tuple of `str`): columns of the file that predictions have as well, as the list `kept` of a row.
-        cut, test_cut (`Cut`, *optional*): the rules for a validation and a test split whose file is not there.
+        held_out, test_held_out (`HeldOut`, *optional*): rules for a validation and a test split without a file.
         paper_score (`float`, *optional*): what the GPT paper reports, in percent of the main metric, on test.
     """
 
@@ -144,28 +144,23 @@ class TaskSpec:
     hub: Hub | None = field(default=None, repr=False)
     default_dir: Path | None = None
     keep_columns: tuple[str, ...] = ()
-    cut: Cut | None = None
-    test_cut: Cut | None = None
+    held_out: HeldOut | None = None
+    test_held_out: HeldOut | None = None
     paper_score: float | None = None
 
     def __post_init__(self) -> None:
         if self.family not in TEXT_COLUMNS:
             raise ValueError(f"Unknown task family {self.family!r}; it must be one of {', '.join(TEXT_COLUMNS)}.")
-        has_classes = self.family not in ("multiple-choice", "question-answering")
-        if not has_classes and (self.problem_type or self.label_names):
-            raise ValueError(
-                f"A {self.family} task has no problem_type and no label_names: leave them out (as flags "
-                "--problem_type, --class_names, --label_columns and --label_separator)."
+        allowed = {"multiple-choice": (None,), "question-answering": (None,), "tagging": (SINGLE_LABEL,)}
+        allowed = allowed.get(self.family, PROBLEM_TYPES)
+        if self.problem_type not in allowed or (None in allowed and self.label_names):
+            known = (
+                "no problem_type and no label_names" if None in allowed else f"the problem_type {' or '.join(allowed)}"
             )
-        if has_classes and self.problem_type not in PROBLEM_TYPES:
-            known = ", ".join(PROBLEM_TYPES)
-            raise ValueError(f"A {self.family} task needs a problem_type out of {known}, not {self.problem_type!r}.")
-        if self.family == "tagging":
-            if self.problem_type != SINGLE_LABEL:
-                raise ValueError(f"A word has one tag: problem_type is {SINGLE_LABEL}, not {self.problem_type}.")
-            if self.label_names and not self.metrics:
-                is_entity = {label[:2] for label in self.label_names} - {"O"} in ({"B-"}, {"B-", "I-"})
-                object.__setattr__(self, "metrics", ENTITY_METRICS if is_entity else ("accuracy",))
+            raise ValueError(f"A {self.family} task has {known}, not {self.problem_type or self.label_names}.")
+        if self.family == "tagging" and self.label_names and not self.metrics:
+            is_entity = {label[:2] for label in self.label_names} - {"O"} in ({"B-"}, {"B-", "I-"})
+            object.__setattr__(self, "metrics", ENTITY_METRICS if is_entity else ("accuracy",))
         if self.problem_type == "ordinal":
             low, high = self.score_range or (None, None)
             if low != 0 or not float(high).is_integer() or high < 1:
@@ -195,27 +190,9 @@ class TaskSpec:
     @property
     def num_labels(self) -> int | None:
         """Outputs of the head: one per class or bin, one for regression; None where they are not known, or choices."""
-        if self.problem_type == "ordinal":
-            return int(self.score_range[1]) + 1
-        if self.problem_type == "regression":
-            return 1
+        if self.has_scores:
+            return int(self.score_range[1]) + 1 if self.problem_type == "ordinal" else 1
         return len(self.label_names) if self.label_names else None
-
-    @property
-    def how_to_get(self) -> str:
-        """Where a user finds the files, and their names in the publisher's own form, for the table of tasks."""
-        if self.default_dir is not None:
-            return "bundled"
-        names = dict.fromkeys(name for names in self.files.values() for name in names[:1])
-        text = f"{', '.join(names)} from {self.source}"
-        if self.hub:
-            text += f"; Hub: {self.hub.id}" + (f" ({part})" if (part := self.hub.config or self.hub.data_dir) else "")
-        return text
-
-    @property
-    def infers_labels(self) -> bool:
-        """Whether the label names are still to be taken from the training rows."""
-        return self.label_names is None and str(self.problem_type).endswith("classification")
 
     @property
     def files(self) -> dict[str, tuple[str, ...]]:
@@ -223,20 +200,33 @@ class TaskSpec:
         return {split: getattr(self.layout, split) for split in SPLITS}
 
     @property
+    def how_to_get(self) -> str:
+        """Where a user finds the files, and their names in the publisher's own form."""
+        names = dict.fromkeys(name for names in self.files.values() for name in names[:1])
+        hub = self.hub and f"; Hub: {' '.join(filter(None, (self.hub.id, self.hub.config or self.hub.data_dir)))}"
+        return "bundled" if self.default_dir else f"{', '.join(names)} from {self.source}{hub or ''}"
+
+    @property
+    def infers_labels(self) -> bool:
+        """Whether the label names are still to be taken from the training rows."""
+        return self.label_names is None and self.problem_type in (SINGLE_LABEL, MULTI_LABEL)
+
+    @property
     def features(self) -> Features:
         """The declared columns of the normalised rows."""
-        names = ["id", *self.text_columns]
-        names += ["answers"] * (self.family == "question-answering") + ["kept"] * bool(self.keep_columns)
-        lists = ("choices", "words", "answers", "kept")
-        label = Value("float32" if self.has_scores or self.problem_type == MULTI_LABEL else "int64")
-        if self.problem_type == MULTI_LABEL or self.family in ("tagging", "question-answering"):
+        more = {"answers": self.family == "question-answering", "kept": bool(self.keep_columns)}
+        names = ["id", *self.text_columns, *(name for name, is_there in more.items() if is_there)]
+        text, label = Value("string"), Value("float32" if self.has_scores else "int64")
+        if self.problem_type == MULTI_LABEL:
+            label = List(Value("float32"))
+        elif self.family in ("tagging", "question-answering"):
             label = List(label)
-        texts = {name: List(Value("string")) if name in lists else Value("string") for name in names}
-        return Features(texts | {"label": label})
+        lists = ("choices", "words", "answers", "kept")
+        return Features({name: List(text) if name in lists else text for name in names} | {"label": label})
 
     @property
     def unlabelled(self) -> int | float | list[float] | list[int]:
-        """The label of a row that has none."""
+        """The label of a row that has none (of one word, in tagging)."""
         if self.problem_type == MULTI_LABEL:
             return [float(IGNORED_LABEL)] * len(self.label_names or ())
         if self.family == "question-answering":

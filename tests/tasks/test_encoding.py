@@ -5,13 +5,12 @@ import pytest
 from transformers import AutoTokenizer
 
 import hf_gpt  # noqa: F401 registers the tokenizer
-from hf_gpt.tasks import load_task
-from hf_gpt.tasks.custom import custom_task
+from hf_gpt.tasks import custom_task, load_task
 from hf_gpt.tasks.encode import describe_encoded, encode_rows, encode_split
 from hf_gpt.trees.transforms import InputTransform, SpecialIds
 
 from ..support.formats import FORMATS
-from ..support.golden import REPOSITORY
+from ..support.runs import REPOSITORY
 from ..support.task_files import write
 from .test_publishers import REAL
 
@@ -20,15 +19,12 @@ pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    folder = REPOSITORY / "model_cards" / "gpt-mini"
-    if not folder.is_dir():
-        pytest.skip(f"no model in {folder}")
-    return AutoTokenizer.from_pretrained(folder, task_template=True)
+    return AutoTokenizer.from_pretrained(REPOSITORY / "model_cards" / "gpt-mini", task_template=True)
 
 
-def transform(family, tokenizer, max_length=96, rule="longest_first"):
+def transform(family, tokenizer, rule="longest_first"):
     special = SpecialIds(tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id)
-    return InputTransform(family, special, max_length, rule)
+    return InputTransform(family, special, 96, rule)
 
 
 def check_encoded(rows, spec, tokenizer, rule):
@@ -36,7 +32,6 @@ def check_encoded(rows, spec, tokenizer, rule):
     encoded = encode_split(rows, spec.text_columns, tokenizer, layout)
     assert describe_encoded(encoded).startswith(f"{len(rows):,} rows, ")
     for row, original in zip(encoded, rows, strict=True):
-        ends = [index for index, token in enumerate(row["input_ids"]) if token == tokenizer.cls_token_id]
         assert row["input_ids"][0] == tokenizer.bos_token_id
         assert max(row["position_ids"]) < layout.max_length
         if spec.family == "question-answering":
@@ -45,10 +40,10 @@ def check_encoded(rows, spec, tokenizer, rule):
         if spec.family == "tagging":
             assert (row["words"], len(row["path_ends"])) == (original["words"], len(row["label"]))
             continue
-        paths = {"similarity": 2, "multiple-choice": len(original.get("choices", ()))}.get(spec.family, 1)
         # Equal sequences share their end.
-        assert len(row["path_ends"]) == paths
-        assert set(row["path_ends"]) == set(ends)
+        assert len(row["path_ends"]) == {"similarity": 2}.get(spec.family, len(original.get("choices", "x")))
+        ends = {index for index, token in enumerate(row["input_ids"]) if token == tokenizer.cls_token_id}
+        assert set(row["path_ends"]) == ends
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -68,9 +63,8 @@ def test_real_rows(name, tokenizer, real_folder):
 
 
 def test_question_stands_behind_the_context_and_both_orders_of_a_pair_are_read(tokenizer):
-    layout = transform("multiple-choice", tokenizer)
     rows = {"context": ["It rained."], "question": ["Why?"], "choices": [["A cloud.", "A sea."]], "label": [1]}
-    encoded = encode_rows(rows, ("context", "question", "choices"), tokenizer, layout)
+    encoded = encode_rows(rows, ("context", "question", "choices"), tokenizer, transform("multiple-choice", tokenizer))
     text = tokenizer.decode(encoded["input_ids"][0])
     assert text.index("rained") < text.index("why") < text.index("_delimiter_") < text.index("cloud")
     pair = {"premise": ["Rain."], "hypothesis": ["Snow."], "label": [2.5]}
@@ -83,10 +77,6 @@ def test_a_score_of_minus_one_is_a_score(tokenizer, tmp_path):
     write(tmp_path, {"own.csv": "a,b,label\nx,y,-1\nz,w,2.5\n", "test.csv": "a,b\nx,y\n"})
     columns = {"premise_column": "a", "hypothesis_column": "b", "problem_type": "regression"}
     data = load_task(custom_task("similarity", "own.csv", "own.csv", "test.csv", **columns), tmp_path)
-    layout = transform("similarity", tokenizer)
-    labels = {
-        split: encode_split(rows, data.spec.text_columns, tokenizer, layout)["label"][:]
-        for split, rows in data.splits.items()
-    }
-    assert labels["train"] == [-1.0, 2.5]
-    assert np.isnan(labels["test"]).all()
+    layout, columns = transform("similarity", tokenizer), data.spec.text_columns
+    assert encode_split(data.splits["train"], columns, tokenizer, layout)["label"][:] == [-1.0, 2.5]
+    assert np.isnan(encode_split(data.splits["test"], columns, tokenizer, layout)["label"][:]).all()

@@ -62,7 +62,7 @@ def test_no_answer_is_lost(tokenizer, tmp_path):
     spans = [(words[first].start(), last.end()) for count in (0, 1, 2) for first, last in enumerate(words[count:])]
     answers = {f"s{begin}-{end}": [{"text": NEWS[begin:end], "answer_start": begin}] for begin, end in spans}
     rows = encoded_rows(write(tmp_path, {"train-v1.1.json": squad({NEWS: {}}, **answers)}), tokenizer)
-    assert sum(rows["cut_tokens"]) == 0
+    assert sum(rows["truncated_tokens"]) == 0
     assert max(rows["length"]) > 64
     assert len(rows) > 200
     logits = certain_logits(rows)
@@ -125,13 +125,10 @@ def test_the_best_span(tokenizer, tmp_path):
 )
 def test_metrics_are_the_official_ones(prediction, answers, exact, f1):
     """By the rules of SQuAD 1.1's own script: lower case, no punctuation, no articles, the best of the answers."""
-    for score, expected in (("exact_match", exact), ("f1", f1)):
-        assert metric_function({"exact_match": "exact_match", "f1": "answer_f1"}[score])(
-            [answers], [prediction]
-        ) == pytest.approx(expected)
-        assert metric_function({"exact_match": "exact_match", "f1": "answer_f1"}[score])(
-            [answers, ["x"]], [prediction, "x"]
-        ) == pytest.approx((expected + 1) / 2)
+    for name, expected in (("exact_match", exact), ("answer_f1", f1)):
+        measure = metric_function(name)
+        assert measure([answers], [prediction]) == pytest.approx(expected)
+        assert measure([answers, ["x"]], [prediction, "x"]) == pytest.approx((expected + 1) / 2)
 
 
 def test_metrics_of_unanswered_questions_and_of_no_numbers(tokenizer, tmp_path):

@@ -1,0 +1,207 @@
+"""The fields of a publisher's record -> the normalised row of a task (see `spec`); what is wrong is a `ValueError`."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..trees.collators import IGNORED_LABEL
+from .formats import field_of
+from .spec import CHOICE_TEXT, MULTI_LABEL, Layout, TaskSpec
+
+Fields = dict[str, Any]
+_MARKS = {"": False, "0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
+
+
+class EmptyTextError(ValueError):
+    """A row lacks a text."""
+
+
+def row_of(spec: TaskSpec, layout: Layout, split: str, fields: Fields, number: int) -> tuple[Fields | None, str]:
+    """
+    The row of a record's fields, whose id is `number` if they have none; None if it is left out. And what the note on
+    its split counts it as, if it is not like others. A test row without a text, or one that is wrong where bad rows
+    are skipped, stays as one of empty texts without a label: predictions have a line for every row of the file.
+    """
+    row = _names(spec, layout, split, fields, number)
+    try:
+        row |= _texts(spec, layout, split, fields)
+        if spec.family == "question-answering":
+            return row | _answers(spec, layout, split, fields, row["passage"]), ""
+        raw, is_missing = _raw_label(spec, layout, split, fields)
+        if _written(raw) in layout.skip_labels and not (split == "test" and is_missing):
+            return None, "more left out for want of a gold label"
+        if not is_missing:
+            return row | {"label": _label(spec, layout, raw, row)}, ""
+        if split != "test":
+            raise ValueError(f"the label in {layout.columns['label']!r} is empty")
+        label = [IGNORED_LABEL] * len(row["words"]) if "words" in row else spec.unlabelled
+        return row | {"label": label}, "of them without a gold label"
+    except ValueError as error:
+        is_empty = isinstance(error, EmptyTextError)
+        if split == "test" and spec.family != "question-answering" and (is_empty or layout.skip_bad_rows):
+            row |= {name: {"choices": ["", ""], "words": [""]}.get(name, "") for name in spec.text_columns}
+            label = [IGNORED_LABEL] if "words" in row else spec.unlabelled
+            return row | {"label": label}, "of them predicted as empty"
+        if is_empty and layout.skip_empty:
+            return None, "more left out for an empty text"
+        if layout.skip_bad_rows:
+            return None, "more left out as they are wrong"
+        hint = " (--skip_bad_rows leaves such rows out)" if spec.reads_own_files else ""
+        raise ValueError(f"{error}{hint}") from error
+
+
+def is_empty(text: Any) -> bool:
+    """Whether a field holds nothing, or nothing but white space."""
+    return text is None or (isinstance(text, str) and not text.strip())
+
+
+def labels_of(raw: Any, spec: TaskSpec, layout: Layout) -> list[str]:
+    """
+    The labels of a cell, as text: one, or where rows may have several as many as a list or the separator (of tags
+    white space) says. A list where one label is expected is a `ValueError`.
+    """
+    several = spec.family == "tagging" or spec.problem_type == MULTI_LABEL
+    if several and isinstance(raw, str):
+        parts = raw.split(None if spec.family == "tagging" else layout.label_separator)
+        raw = [part for part in parts if part.strip()]
+    labels = raw if several and isinstance(raw, list) else [raw]
+    for label in labels:
+        if label is None or isinstance(label, list | dict):
+            hint = "" if several else f" (several labels a row are --problem_type {MULTI_LABEL})"
+            raise ValueError(f"a label was expected, a {type(label).__name__} was found{hint}")
+    return list(map(_written, labels))
+
+
+def _names(spec: TaskSpec, layout: Layout, split: str, fields: Fields, number: int) -> Fields:
+    """The row's `id`, and the columns that predictions have as well: test rows must have them."""
+    columns = _several(layout.columns.get("id", ()))
+    if split == "test" and spec.reads_own_files:
+        for name in (*columns, *spec.keep_columns):
+            field_of(fields, name)
+    row: Fields = {"id": next((str(fields[name]) for name in columns if name in fields), str(number))}
+    if spec.keep_columns:
+        row["kept"] = ["" if fields.get(name) is None else str(fields[name]) for name in spec.keep_columns]
+    return row
+
+
+def _several(column: str | tuple[str, ...]) -> tuple[str, ...]:
+    return column if isinstance(column, tuple) else (column,)
+
+
+def _texts(spec: TaskSpec, layout: Layout, split: str, fields: Fields) -> Fields:
+    row: Fields = {}
+    may_be_empty = layout.skip_empty and split == "test"
+    for name in spec.text_columns:
+        column = layout.columns.get(name, ())
+        if name in ("choices", "words"):
+            row[name] = [
+                _text(value, f"{column}[{place}]", may_be_empty) for place, value in _items(name, column, fields)
+            ]
+        else:
+            is_optional = may_be_empty or (name == "question" and spec.family == "multiple-choice")
+            row[name] = " ".join(_text(field_of(fields, part), part, is_optional) for part in _several(column))
+    return row
+
+
+def _items(name: str, column: str | tuple[str, ...], fields: Fields) -> list[tuple[int, Any]]:
+    """The numbered choices of a row, which has a column for each or a list of them; or its words."""
+    values = [field_of(fields, part) for part in column] if isinstance(column, tuple) else field_of(fields, column)
+    if name == "words" and isinstance(values, str):
+        values = values.split()
+    if not isinstance(values, list | None):
+        raise ValueError(f"{column!r} holds a {type(values).__name__}, a list of {name} was expected")
+    while isinstance(column, tuple) and values and is_empty(values[-1]):
+        values.pop()
+    least = 2 if name == "choices" else 1
+    if len(values or ()) < least:
+        raise EmptyTextError(f"{len(values or ())} {name} where at least {least} are needed")
+    return list(enumerate(values))
+
+
+def _text(value: Any, column: str, may_be_empty: bool) -> str:
+    if is_empty(value):
+        if may_be_empty:
+            return ""
+        raise EmptyTextError(f"the text of {column!r} is empty")
+    if not isinstance(value, str):
+        raise ValueError(f"{column!r} holds a {type(value).__name__}, a text was expected")
+    return value.strip()
+
+
+def _raw_label(spec: TaskSpec, layout: Layout, split: str, fields: Fields) -> tuple[Any, bool]:
+    """What the label's field, or fields, hold; and whether that is no label, which test rows may have."""
+    column = layout.columns["label"]
+    if isinstance(column, tuple):
+        if split == "test" and all(is_empty(fields.get(name)) for name in column):
+            return None, True
+        return [name for name in column if _is_marked(fields, name)], False
+    raw = fields.get(column) if split == "test" else field_of(fields, column)
+    written, names = _written(raw), layout.labels or spec.label_names or ()
+    # -1 stands for a label that is kept secret, as on the Hub, wherever it cannot be a label.
+    can_be_a_label = written in names or (spec.has_scores and spec.score_range is None)
+    is_secret = split == "test" and written == "-1" and not can_be_a_label
+    return raw, is_secret or not (written or isinstance(raw, list))
+
+
+def _label(spec: TaskSpec, layout: Layout, raw: Any, row: Fields) -> Any:
+    if spec.family == "multiple-choice":
+        return _choice(_written(raw), layout.first_choice, row["choices"])
+    if spec.has_scores:
+        return _score(raw, spec.score_range)
+    names, labels = layout.labels or spec.label_names or (), labels_of(raw, spec, layout)
+    for label in labels:
+        if label not in names:
+            raise ValueError(f"the label {label!r} is not one of {', '.join(names)}")
+    numbers = list(map(names.index, labels))
+    if spec.problem_type == MULTI_LABEL:
+        return [float(number in numbers) for number in range(len(names))]
+    if spec.family != "tagging":
+        return numbers[0]
+    if len(labels) != len(row["words"]):
+        raise ValueError(f"{len(row['words'])} words and {len(labels)} labels: give each word one")
+    return numbers
+
+
+def _choice(written: str, first: int | str, choices: Sequence[str]) -> int:
+    answers = choices
+    if first != CHOICE_TEXT:
+        answers = [chr(ord(first) + n) if isinstance(first, str) else str(first + n) for n in range(len(choices))]
+    if answers.count(written) != 1:
+        raise ValueError(f"the answer {written!r} is not exactly one of {', '.join(answers)} (see first_choice)")
+    return answers.index(written)
+
+
+def _score(raw: Any, score_range: tuple[float, float] | None) -> float:
+    low, high = score_range or (-math.inf, math.inf)
+    score = float(raw)
+    if not math.isfinite(score) or not low <= score <= high:
+        raise ValueError(f"the score {raw!r} is not a number from {low:g} to {high:g}")
+    return score
+
+
+def _answers(spec: TaskSpec, layout: Layout, split: str, fields: Fields, text: str) -> Fields:
+    """All answers as texts, and where the first begins and ends in the passage without the blanks around it."""
+    answers, passage = fields.get(layout.columns["label"]), fields[layout.columns["passage"]]
+    texts, starts = (answers["text"], answers["answer_start"]) if answers else ([], [])
+    for answer, start in zip(texts, starts, strict=True):
+        if not answer.strip() or start < 0 or passage[start : start + len(answer)] != answer:
+            raise ValueError(f"the answer {answer!r} is not in the passage at its answer_start {start}")
+    if texts:
+        begin = starts[0] - passage.index(text)
+        return {"answers": texts, "label": [max(0, begin), begin + len(texts[0])]}
+    if split != "test":
+        raise ValueError("the question has no answer, which only test rows can do without (SQuAD 2.0 has such)")
+    return {"answers": [], "label": spec.unlabelled}
+
+
+def _written(raw: Any) -> str:
+    """A label as text: 1, 1.0, "1" and " 1 " are the same label."""
+    return str(int(raw) if isinstance(raw, float) and raw.is_integer() else "" if raw is None else raw).strip()
+
+
+def _is_marked(fields: Fields, column: str) -> bool:
+    """Whether a row has the label that a column of 0 and 1 stands for."""
+    value = _written(field_of(fields, column)).lower()
+    if value not in _MARKS:
+        raise ValueError(f"{column!r} holds {value!r}, 0 or 1 was expected")
+    return _MARKS[value]
