@@ -1,9 +1,9 @@
 """
 What the demonstration shows, as functions of text: continuations by several strategies, next tokens, choices, classes,
-labels of words, masked words, answers, and pages on what was expected, attended to, and mattered.
+labels of words, masked words, answers, and pages on surprisal, attention and attribution.
 
 `hf_gpt.demo.page` puts a page in front of them. Everything that is wrong with a text (empty, longer than the context)
-or a model (of another kind) is a `ValueError` that says what to do about it.
+or a model (of another kind) is a `ValueError` with a hint.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from ..generation.inspection import render_page as render_expectation
 from ..generation.strategies import Continuation, Strategy, continue_prompts, strategies
 from ..loading import open_source
 from ..model import modeling_gpt
-from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
+from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.token_tree import TokenTree
 
@@ -46,31 +46,41 @@ class Demo:
 
     @classmethod
     def from_pretrained(cls, name: str) -> "Demo":
-        """Load a folder or Hub id of `scripts/finetune.py`; an adapter is loaded on the base model that it names."""
+        """Load a folder or Hub id of `script`; an adapter is loaded on the base model that it names."""
         source = open_source(name)
-        config = source.config()
-        if cls.model_class.__name__ not in (config.architectures or ()):
-            found = ", ".join(config.architectures or ("no architecture",))
-            raise ValueError(f"{name} holds {found}; a {cls.model_class.__name__} of {cls.script} is needed here.")
-        model = source.adapted() if source.kind == "adapter" else source.model(cls.model_class)
-        return cls(model, source.tokenizer())
+        found = source.config().architectures or ("no architecture",)
+        if cls.model_class.__name__ not in found:
+            wanted = f"a {cls.model_class.__name__} of {cls.script} is needed here"
+            raise ValueError(f"{name} holds {', '.join(found)}; {wanted}.")
+        return cls(source.adapted() if source.kind == "adapter" else source.model(cls.model_class), source.tokenizer())
+
+    def ids(self, text: str) -> list[int]:
+        """Token ids of a text, without special tokens."""
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def check(self, new: int = 0, **texts: str) -> None:
-        """Raise a `ValueError` for a text that is empty, and for texts too long for one context with `new` tokens."""
+        """A `ValueError` for a text that is empty, and for texts too long for one context with `new` more tokens."""
         context, names = self.model.config.n_positions, " and ".join(texts).replace("_", " ")
-        length = sum(map(len, texts.values()))
-        if length > CHARACTERS_PER_TOKEN * context:
-            most = f"for a context of {context} tokens at most {CHARACTERS_PER_TOKEN * context:,} are taken"
-            raise ValueError(f"Too long, {length:,} characters of {names}; {most}: shorten the text.")
+        length, most = sum(map(len, texts.values())), CHARACTERS_PER_TOKEN * context
+        if length > most:
+            raise ValueError(f"Too long, {length:,} characters of {names}; at most {most:,} are taken: shorten it.")
         for what, text in texts.items():
             if not text.strip():
                 raise ValueError(f"The {what.replace('_', ' ')} is empty: write something.")
-        count = sum(len(self.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts.values())
+        count, more = sum(len(self.ids(text)) for text in texts.values()), f" and {new} more are needed" if new else ""
         if count + new > context:
-            more = f" and {new} more are needed" if new else ""
-            raise ValueError(
-                f"Too long, {count} tokens of {names}{more}, for a context of {context}: shorten the text."
-            )
+            raise ValueError(f"Too long, {count} tokens of {names}{more}, for a context of {context}: shorten it.")
+
+    def given(self, context: str, question: str, choices: Sequence[str]) -> str:
+        """What stands before each choice; a `ValueError` for too few or too many choices, or ones without it."""
+        given = " ".join(filter(None, (context.strip(), question.strip())))
+        if not 2 <= len(choices) <= MOST_CHOICES:
+            raise ValueError(f"Give at least two choices and at most {MOST_CHOICES}, each on a line of its own.")
+        if not given:
+            raise ValueError("Give a context, a question or both: choices are scored by what stands before them.")
+        for number, choice in enumerate(choices, start=1):
+            self.check(context=given, **{f"choice_{number}": choice})
+        return given
 
     @torch.no_grad()
     def output(self, *texts: str | list[str], unsqueeze: bool = False) -> Any:
@@ -83,7 +93,7 @@ class Demo:
 class LanguageModelDemo(Demo):
     """A language model; its tokenizer is used without special tokens."""
 
-    model_class = GPTForCausalLM
+    model_class = modeling_gpt.GPTForCausalLM
 
     @classmethod
     def from_pretrained(cls, name: str) -> "LanguageModelDemo":
@@ -91,21 +101,15 @@ class LanguageModelDemo(Demo):
         source = open_source(name)
         if source.kind == "adapter":
             raise ValueError(f"{name} is an adapter; the language model of the demonstration is a whole model.")
-        return cls(source.model(GPTForCausalLM), source.tokenizer())
-
-    def _ids(self, text: str) -> list[int]:
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return cls(source.model(cls.model_class), source.tokenizer())
 
     def continuations(
         self, prompt: str, new_tokens: int, chosen: Sequence[Strategy] | None = None, seed: int = 0
     ) -> list[Continuation]:
-        """
-        A prompt continued by each strategy (by default all), one next to the other; the seed is set before each, so
-        that their order does not matter.
-        """
+        """A prompt continued by each strategy (by default all); the seed is set before each."""
         self.check(new_tokens, prompt=prompt)
         chosen = strategies() if chosen is None else chosen
-        results = continue_prompts(self.model, self.tokenizer, [self._ids(prompt)], chosen, new_tokens, seed)
+        results = continue_prompts(self.model, self.tokenizer, [self.ids(prompt)], chosen, new_tokens, seed)
         return [continuation for (continuation,) in results]
 
     @torch.no_grad()
@@ -115,26 +119,23 @@ class LanguageModelDemo(Demo):
         generation configuration suppresses (its special tokens) are left out.
         """
         self.check(prompt=prompt)
-        ids = torch.tensor([self._ids(prompt)], device=self.model.device)
-        logits = self.model(ids, logits_to_keep=1).logits[0, -1].float()
+        logits = self.model(torch.tensor([self.ids(prompt)], device=self.model.device)).logits[0, -1].float()
         logits[self.model.generation_config.suppress_tokens or []] = float("-inf")
         top = logits.softmax(-1).topk(min(count, len(self.tokenizer)))
-        return [
-            NextToken.of(self.tokenizer, token_id, probability)
-            for token_id, probability in zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        ]
+        found = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        return [NextToken.of(self.tokenizer, token_id, probability) for token_id, probability in found]
 
     def expectation_page(self, text: str) -> str:
         """What was expected at each position of a text, as a page of its own."""
         self.check(text=text)
-        ids = self._ids(text)
-        positions = inspect(self.model, self.tokenizer, ids)
-        return render_expectation("the model", NextToken.of(self.tokenizer, ids[0], 1.0), positions)
+        ids = self.ids(text)
+        first = NextToken.of(self.tokenizer, ids[0], 1.0)
+        return render_expectation("the model", first, inspect(self.model, self.tokenizer, ids))
 
     def attention_page(self, text: str) -> str:
         """What every head attends to, as a page of its own; of at most `MOST_SHOWN` tokens."""
         self._check_shown(text)
-        (path,) = attention_of(self.model, TokenTree.from_paths([self._ids(text)]))
+        (path,) = attention_of(self.model, TokenTree.from_paths([self.ids(text)]))
         return render_page("attention", "Attention", {"paths": [path_record(text, path, self.tokenizer)]})
 
     def importance_page(self, text: str, next_word: str = "") -> str:
@@ -150,31 +151,19 @@ class LanguageModelDemo(Demo):
         return render_page("coloured", "Words that mattered", {"title": "Words that mattered", "texts": texts})
 
     def _check_shown(self, text: str, next_word: str = "") -> None:
-        self.check(len(self._ids(next_word[:1000])), text=text)
-        if len(self._ids(text)) > MOST_SHOWN:
-            raise ValueError(f"The text has {len(self._ids(text))} tokens, and at most {MOST_SHOWN} are shown.")
+        self.check(len(self.ids(next_word[:1000])), text=text)
+        if len(self.ids(text)) > MOST_SHOWN:
+            raise ValueError(f"The text has {len(self.ids(text))} tokens, and at most {MOST_SHOWN} are shown.")
 
     @torch.no_grad()
     def score_choices(self, context: str, question: str, choices: Sequence[str]) -> list[float]:
         """Mean log-probability of each choice's tokens behind context and question (zero-shot)."""
-        given, scores = " ".join(filter(None, (context.strip(), question.strip()))), []
-        _check_choices(self, given, choices)
-        before = self._ids(given)
+        before, scores = self.ids(self.given(context, question, choices)), []
         for choice in choices:
-            new = torch.tensor(self._ids(choice), device=self.model.device)
-            ids = torch.cat([torch.tensor(before, device=self.model.device), new])[None]
+            ids = torch.tensor([before + self.ids(choice)], device=self.model.device)
             log_probabilities = self.model(ids).logits[0, len(before) - 1 : -1].float().log_softmax(-1)
-            scores.append(log_probabilities.gather(-1, new[:, None]).mean().item())
+            scores.append(log_probabilities.gather(-1, ids[0, len(before) :, None]).mean().item())
         return scores
-
-
-def _check_choices(demo: Demo, given: str, choices: Sequence[str]) -> None:
-    if not 2 <= len(choices) <= MOST_CHOICES:
-        raise ValueError(f"Give at least two choices and at most {MOST_CHOICES}, each on a line of its own.")
-    if not given:
-        raise ValueError("Give a context, a question or both: choices are scored by what stands before them.")
-    for number, choice in enumerate(choices, start=1):
-        demo.check(context=given, **{f"choice_{number}": choice})
 
 
 class MultipleChoiceDemo(Demo):
@@ -184,8 +173,7 @@ class MultipleChoiceDemo(Demo):
 
     def score_choices(self, context: str, question: str, choices: Sequence[str]) -> list[float]:
         """The head's logit of each choice."""
-        given = " ".join(filter(None, (context.strip(), question.strip())))
-        _check_choices(self, given, choices)
+        given = self.given(context, question, choices)
         return self.output([given] * len(choices), [*choices], unsqueeze=True).logits[0].tolist()
 
 
@@ -220,10 +208,7 @@ class TaggerDemo(Demo):
     model_class = modeling_gpt.GPTForTokenClassification
 
     def tag(self, text: str) -> list[tuple[str, str | None]]:
-        """
-        The text in parts, each word with its label, read at the word's last token; what is `O` or stands between words
-        has none.
-        """
+        """The text in parts, each word with its label, read at its last token; `O` and the space between have none."""
         self.check(2, text=text)
         encoded = self.tokenizer(text)
         labels = self.output(text).logits[0].argmax(-1).tolist()
@@ -246,8 +231,7 @@ class QuestionAnsweringDemo(Demo):
     def answer(self, question: str, passage: str) -> tuple[str, float]:
         """The likeliest span of a passage that fits into the context behind the question, and its probability."""
         self.check(3, question=question, passage=passage)
-        encoded = self.tokenizer(question, passage)
-        output = self.output(question, passage)
+        encoded, output = self.tokenizer(question, passage), self.output(question, passage)
         tokens = [index for index, sequence in enumerate(encoded.sequence_ids()) if sequence == 1]  # of the passage
         starts, ends = (side[0, tokens].softmax(-1) for side in (output.start_logits, output.end_logits))
         spans = (starts[:, None] * ends).triu().tril(_LONGEST_ANSWER - 1)  # (first token, last token)
@@ -263,9 +247,7 @@ class FillMaskDemo(Demo):
     script = "scripts/pretrain.py --masked true"
 
     def guesses(self, text: str, count: int = 10) -> list[dict[str, Any]]:
-        """
-        The likeliest tokens for the one that the mask hides, as `pipeline("fill-mask")` gives them.
-        """
+        """The likeliest tokens for the one that the mask hides, as `pipeline("fill-mask")` gives them."""
         mask = self.tokenizer.mask_token
         if text.count(mask) != 1:
             raise ValueError(f"Write {mask} once, in the place of the word that is to be guessed.")

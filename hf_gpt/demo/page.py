@@ -38,12 +38,10 @@ from . import (
 if TYPE_CHECKING:
     from gradio import Blocks
 
-_PROMPT = "She opened the door and"
-_SENTENCE = "She opened the door and looked at the table."
-_FRAME = "width: 100%; height: 42em; border: 0; background: white;"
-_LONGEST_QUEUE = 32
+_PROMPT, _SENTENCE = "She opened the door and", "She opened the door and looked at the table."
 _PACKAGE = Path(__file__).resolve().parents[1]
 _COMPARED = ["Strategy", "Text", "New tokens", "Mean log-probability", "Repeated 4-grams", "Depends on the seed"]
+_FRAME = '<iframe sandbox="allow-scripts" style="width: 100%; height: 42em; border: 0; background: white" srcdoc="{}"'
 
 
 @dataclass(frozen=True)
@@ -72,27 +70,18 @@ class Demos:
         return cls(model_name_or_path, language_model, **found)
 
     def generate(
-        self,
-        prompt: str,
-        new_tokens: float,
-        num_beams: float,
-        seed: float,
-        top_k: float,
-        top_p: float,
-        typical_p: float,
-        temperature: float,
+        self, prompt: str, new_tokens: float, num_beams: float, seed: float, *settings: float
     ) -> list[list[Any]]:
-        """A row for each strategy, with its text and figures."""
+        """A row for each strategy, with its text and figures; `settings` are the last four of `strategies`."""
         if num_beams > MOST_BEAMS:
             raise ValueError(f"{int(num_beams)} beams: at most {MOST_BEAMS} are searched here.")
-        chosen = strategies(int(num_beams), int(top_k), float(top_p), float(typical_p), float(temperature))
-        return [
-            [
-                *(str(result.strategy), result.text, result.new_tokens, f"{result.mean_log_probability:.2f}"),
-                *(f"{result.repetition:.0%}", "yes" if result.strategy.is_random else "no"),
-            ]
-            for result in self.language_model.continuations(prompt, int(new_tokens), chosen, int(seed or 0))
-        ]
+        top_k, *others = settings
+        chosen = strategies(int(num_beams), int(top_k), *map(float, others))
+        rows = []
+        for result in self.language_model.continuations(prompt, int(new_tokens), chosen, int(seed or 0)):
+            figures = [result.new_tokens, f"{result.mean_log_probability:.2f}", f"{result.repetition:.0%}"]
+            rows.append([str(result.strategy), result.text, *figures, "yes" if result.strategy.is_random else "no"])
+        return rows
 
     def next_tokens(self, prompt: str) -> list[list[Any]]:
         """Rows of rank, token, probability and running sum."""
@@ -106,8 +95,8 @@ class Demos:
         """Rows of choice, score and share, the best first; `choices` has one on each line."""
         texts = [line.strip() for line in choices.splitlines() if line.strip()]
         scores = (self.multiple_choice or self.language_model).score_choices(context, question, texts)
-        rows = zip(texts, scores, softmax(scores).tolist(), strict=True)
-        return [[text, f"{score:.3f}", f"{share:.1%}"] for text, score, share in sorted(rows, key=lambda row: -row[1])]
+        rows = sorted(zip(scores, texts, softmax(scores).tolist(), strict=True), reverse=True)
+        return [[text, f"{score:.3f}", f"{share:.1%}"] for score, text, share in rows]
 
     def classify(self, text: str, second: str, both_orders: bool) -> dict[str, float] | str:
         """Probabilities by label, or the number of a regression."""
@@ -135,22 +124,20 @@ def build_app(demos: Demos) -> "Blocks":
         )
         for about, function, inputs, outputs in tabs.values()
     ]
-    app = gr.TabbedInterface(
-        pages, [*tabs], title=f"The original GPT: {Path(demos.name).name}", analytics_enabled=False
-    )
+    title = f"The original GPT: {Path(demos.name).name}"
     # Whoever comes when so many wait gets a message, instead of waiting behind them.
-    return app.queue(max_size=_LONGEST_QUEUE)
+    return gr.TabbedInterface(pages, [*tabs], title=title, analytics_enabled=False).queue(max_size=32)
 
 
-# Of a tab: what it says, the function, and the components of its inputs and outputs.
+# Of a tab: its description, the function, and the components of its inputs and outputs.
 _Tab = tuple[str, Callable[..., Any], list[Any], list[Any]]
 
 
 def _language_model_tabs(gr: Any, demos: Demos) -> dict[str, _Tab]:
-    model = demos.language_model
+    model, box = demos.language_model, gr.Textbox
     longest = min(200, model.model.config.n_positions - 1)
     settings = [
-        gr.Textbox(_PROMPT, label="Prompt", lines=2),
+        box(_PROMPT, label="Prompt", lines=2),
         gr.Slider(1, longest, min(40, longest), step=1, label="New tokens"),
         gr.Slider(2, MOST_BEAMS, 4, step=1, label="Beams"),
         gr.Number(0, precision=0, label="Seed"),
@@ -159,77 +146,69 @@ def _language_model_tabs(gr: Any, demos: Demos) -> dict[str, _Tab]:
         gr.Slider(0.05, 1, 0.95, step=0.05, label="Typical probability"),
         gr.Slider(0.1, 2, 1.0, step=0.1, label="Temperature"),
     ]
-    likeliest = "The ten likeliest tokens behind the prompt; … continues within the word."
-    scored = (
-        "A fine-tuned head scores the choices."
-        if demos.multiple_choice
-        else (
-            "Zero-shot: the score of a choice is the mean log-probability of its tokens behind context and question."
-        )
-    )
+    scored = "A fine-tuned head scores the choices."
+    if demos.multiple_choice is None:
+        scored = "Zero-shot: a choice's score is the mean log-probability of its tokens behind context and question."
     choices = [
-        gr.Textbox("The rain fell all night. In the morning the streets were", label="Context", lines=3),
-        gr.Textbox("", label="Question (may stay empty)"),
-        gr.Textbox("wet.\nmade of cheese.", label="Choices, one a line", lines=4),
+        box("The rain fell all night. In the morning the streets were", label="Context", lines=3),
+        box("", label="Question (may stay empty)"),
+        box("wet.\nmade of cheese.", label="Choices, one a line", lines=4),
     ]
-    prompt, next_word = gr.Textbox(_PROMPT, label="Text"), gr.Textbox("", label="Next word (by default the likeliest)")
-    mattered = "Which words spoke for the next one, by four methods: red speaks for it, blue against."
-    table = functools.partial(gr.Dataframe, interactive=False, wrap=True)
+    next_word = [box(_PROMPT, label="Text"), box("", label="Next word (by default the likeliest)")]
+    about = {
+        "likeliest": "The ten likeliest tokens behind the prompt; … continues within the word.",
+        "mattered": "Which words spoke for the next one, by four methods: red speaks for it, blue against.",
+        "choices": f"{scored} The share is a softmax over the scores.",
+    }
+    text = functools.partial(box, _SENTENCE, label="Text", lines=2)
+    likeliest = _table(gr, "Rank", "Token", "Probability", "Together")
     return {
-        "Generation": ("Decoding strategies side by side.", demos.generate, settings, [table(headers=_COMPARED)]),
-        "Next token": (
-            likeliest,
-            demos.next_tokens,
-            [gr.Textbox(_PROMPT, label="Prompt", lines=2)],
-            [table(headers=["Rank", "Token", "Probability", "Together"])],
-        ),
-        "Each position": _page(gr, "What was expected at each position.", model.expectation_page),
-        "Attention": _page(gr, "What every head of every block attends to.", model.attention_page),
-        "Importance": _page(gr, mattered, model.importance_page, [prompt, next_word]),
-        "Multiple choice": (
-            f"{scored} The share is a softmax over the scores.",
-            demos.score_choices,
-            choices,
-            [table(headers=["Choice", "Score", "Share"])],
-        ),
+        "Generation": ("Decoding strategies side by side.", demos.generate, settings, _table(gr, *_COMPARED)),
+        "Next token": (about["likeliest"], demos.next_tokens, [box(_PROMPT, label="Prompt", lines=2)], likeliest),
+        "Each position": _page(gr, "What was expected at each position.", model.expectation_page, [text()]),
+        "Attention": _page(gr, "What every head of every block attends to.", model.attention_page, [text()]),
+        "Importance": _page(gr, about["mattered"], model.importance_page, next_word),
+        "Multiple choice": (about["choices"], demos.score_choices, choices, _table(gr, "Choice", "Score", "Share")),
     }
 
 
 def _head_tabs(gr: Any, demos: Demos) -> dict[str, _Tab]:
-    tabs: dict[str, _Tab] = {}
+    tabs, box = {}, gr.Textbox
     if demos.classifier:
-        texts = [gr.Textbox("Who wrote the first novel?", label="Text", lines=3)]
-        texts += [gr.Textbox("", label="Second text, for models of pairs", lines=2)]
+        texts = [box("Who wrote the first novel?", label="Text", lines=3)]
+        texts += [box("", label="Second text, for models of pairs", lines=2)]
         texts += [gr.Checkbox(False, label="The order does not matter (similarity)")]
         about = f"Labels: {', '.join(demos.classifier.model.config.id2label.values())}."
         tabs["Classification"] = (about, demos.classify, texts, [gr.Label(label="Probabilities, or the score")])
     if demos.tagger:
         parts = gr.HighlightedText(label="Words with their labels", show_legend=True)
         about = "Every word has the colour of its label, which is read before the words behind it."
-        tabs["Tagging"] = (about, demos.tagger.tag, [gr.Textbox(_SENTENCE, label="Text", lines=3)], [parts])
+        tabs["Tagging"] = (about, demos.tagger.tag, [box(_SENTENCE, label="Text", lines=3)], [parts])
     if demos.fill_mask:
         mask = demos.fill_mask.tokenizer.mask_token
-        text = gr.Textbox(f"She opened the {mask} and looked out.", label="Text", lines=2)
-        table = gr.Dataframe(headers=["Rank", "Token", "Probability"], interactive=False)
+        text = box(f"She opened the {mask} and looked out.", label="Text", lines=2)
         about = f"The likeliest words in the place of `{mask}`, by a model that reads from both sides."
-        tabs["Masked word"] = (about, demos.guesses, [text], [table])
+        tabs["Masked word"] = (about, demos.guesses, [text], _table(gr, "Rank", "Token", "Probability"))
     if demos.question_answering:
-        texts = [gr.Textbox("Where does Mary live?", label="Question")]
-        texts += [gr.Textbox("Mary lives in the old house. John lives in the garden.", label="Passage", lines=5)]
+        texts = [box("Where does Mary live?", label="Question")]
+        texts += [box("Mary lives in the old house. John lives in the garden.", label="Passage", lines=5)]
         about = "The words of the passage that answer the question, read from left to right behind it."
-        tabs["Questions"] = (about, demos.answer, texts, [gr.Textbox(label="Answer"), gr.Textbox(label="Probability")])
+        tabs["Questions"] = (about, demos.answer, texts, [box(label="Answer"), box(label="Probability")])
     return tabs
 
 
-def _page(gr: Any, about: str, function: Callable[..., str], inputs: list[Any] | None = None) -> _Tab:
+def _table(gr: Any, *headers: str) -> list[Any]:
+    return [gr.Dataframe(headers=[*headers], interactive=False, wrap=True)]
+
+
+def _page(gr: Any, about: str, function: Callable[..., str], inputs: list[Any]) -> _Tab:
     """A tab that shows a page of its own, whose style and script stay within a frame."""
 
     @functools.wraps(function)
     def framed(*values: str) -> str:
-        document = html.escape(function(*values))
-        return f'<iframe sandbox="allow-scripts" title="{about}" style="{_FRAME}" srcdoc="{document}"></iframe>'
+        return f'{_FRAME.format(html.escape(function(*values)))} title="{about}"></iframe>'
 
-    return about, framed, inputs or [gr.Textbox(_SENTENCE, label="Text", lines=2)], [gr.HTML()]
+    return about, framed, inputs, [gr.HTML()]
 
 
 def _shown(gr: Any, function: Callable) -> Callable:
@@ -262,8 +241,7 @@ def export_space(folder: str | Path, model_name_or_path: str, **heads: str | Non
     """
     folder = Path(folder)
     check_empty(folder, hint="Name an empty folder, or one that does not exist.")
-    names = {"model_name_or_path": model_name_or_path}
-    names |= {argument: name for argument, name in heads.items() if name is not None}
+    names = {name: value for name, value in {"model_name_or_path": model_name_or_path, **heads}.items() if value}
     for argument, name in names.items():
         if "/" not in name or not is_hub_id(name):
             raise ValueError(

@@ -1,10 +1,9 @@
-"""The demonstration: what stands behind its tabs, the page, the folder of a Space, and the command."""
+"""The demonstration: the functions of its tabs, the page, the folder of a Space, and the command."""
 
 import json
 import math
 import os
 import re
-import runpy
 import shutil
 import socket
 import subprocess
@@ -24,14 +23,7 @@ from hf_gpt import (
     GPTForSequenceClassification,
     GPTForTokenClassification,
 )
-from hf_gpt.demo import (
-    ClassifierDemo,
-    FillMaskDemo,
-    LanguageModelDemo,
-    MultipleChoiceDemo,
-    QuestionAnsweringDemo,
-    TaggerDemo,
-)
+from hf_gpt.demo import HEAD_DEMOS, ClassifierDemo, FillMaskDemo, LanguageModelDemo, MultipleChoiceDemo
 from hf_gpt.demo.page import Demos, build_app, export_space
 from hf_gpt.generation.strategies import strategies
 from hf_gpt.hub.code import add_code
@@ -39,63 +31,55 @@ from hf_gpt.hub.code import add_code
 from ..support.runs import REPOSITORY
 
 PROMPT = "She opened the door and"
+NEEDS_GRADIO = 'needs pip install -e ".[demo]"'
+HEADS = {
+    "classifier": (GPTForSequenceClassification, {"id2label": {0: "LOC", 1: "NUM", 2: "HUM"}}),
+    "multiple_choice": (GPTForMultipleChoice, {}),
+    "tagger": (GPTForTokenClassification, {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}}),
+    "question_answering": (GPTForQuestionAnswering, {}),
+    "fill_mask": (GPTForMaskedLM, {"is_causal": False}),
+}
 
 
 @pytest.fixture(scope="module")
-def language_model(tiny_checkpoint) -> LanguageModelDemo:
-    return LanguageModelDemo.from_pretrained(str(tiny_checkpoint))
-
-
-def save_head(folder: Path, target: Path, model_class: type, **settings) -> str:
-    """A new head on the tiny model, next to its tokenizer."""
-    torch.manual_seed(0)
-    model = model_class.from_pretrained(folder, **settings)
-    torch.nn.init.normal_(model.score.weight)
-    model.save_pretrained(target)
-    AutoTokenizer.from_pretrained(folder, task_template=True).save_pretrained(target)
-    return str(target)
-
-
-@pytest.fixture(scope="module")
-def classifier_folder(tiny_checkpoint, tmp_path_factory) -> str:
-    names = {0: "LOC", 1: "NUM", 2: "HUM"}
-    target = tmp_path_factory.mktemp("classifier")
-    return save_head(tiny_checkpoint, target, GPTForSequenceClassification, id2label=names)
-
-
-@pytest.fixture(scope="module")
-def choices_folder(tiny_checkpoint, tmp_path_factory) -> str:
-    return save_head(tiny_checkpoint, tmp_path_factory.mktemp("choices"), GPTForMultipleChoice)
+def folders(tiny_checkpoint, tmp_path_factory) -> dict[str, str]:
+    """A folder for each head, newly initialized on the tiny model, with its tokenizer."""
+    targets = {}
+    for kind, (model_class, settings) in HEADS.items():
+        targets[kind] = str(tmp_path_factory.mktemp(kind))
+        torch.manual_seed(0)
+        model = model_class.from_pretrained(tiny_checkpoint, **settings)
+        options = {"mask_token": "<mask>"} if kind == "fill_mask" else {"task_template": True}
+        tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint, **options)
+        if kind == "fill_mask":
+            model.resize_token_embeddings(len(tokenizer))
+            model.config.mask_token_id = tokenizer.mask_token_id
+        else:
+            torch.nn.init.normal_(model.score.weight)
+        for part in (model, tokenizer):
+            part.save_pretrained(targets[kind])
+    return targets
 
 
 @pytest.fixture(scope="module")
-def tagger_folder(tiny_checkpoint, tmp_path_factory) -> str:
-    names = {0: "O", 1: "B-PER", 2: "I-PER"}
-    return save_head(tiny_checkpoint, tmp_path_factory.mktemp("tags"), GPTForTokenClassification, id2label=names)
+def demos(tiny_checkpoint, folders) -> Demos:
+    return Demos.from_pretrained(str(tiny_checkpoint), **folders)
 
 
 @pytest.fixture(scope="module")
-def answers_folder(tiny_checkpoint, tmp_path_factory) -> str:
-    return save_head(tiny_checkpoint, tmp_path_factory.mktemp("answers"), GPTForQuestionAnswering)
+def language_model(demos) -> LanguageModelDemo:
+    return demos.language_model
 
 
-@pytest.fixture(scope="module")
-def masked_folder(tiny_checkpoint, tmp_path_factory) -> str:
-    target = tmp_path_factory.mktemp("masked")
-    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint, mask_token="<mask>")
-    model = GPTForMaskedLM.from_pretrained(tiny_checkpoint, is_causal=False)
-    model.resize_token_embeddings(len(tokenizer))
-    model.config.mask_token_id = tokenizer.mask_token_id
-    for part in (model, tokenizer):
-        part.save_pretrained(target)
-    return str(target)
+@pytest.fixture
+def load(folders):
+    """`load(kind)`: the demonstration of a head, which the test may change."""
+    return lambda kind: HEAD_DEMOS[kind].from_pretrained(folders[kind])
 
 
-@pytest.fixture(scope="module")
-def demos(tiny_checkpoint, classifier_folder, choices_folder, tagger_folder, masked_folder, answers_folder) -> Demos:
-    heads = {"classifier": classifier_folder, "multiple_choice": choices_folder, "tagger": tagger_folder}
-    heads |= {"fill_mask": masked_folder, "question_answering": answers_folder}
-    return Demos.from_pretrained(str(tiny_checkpoint), **heads)
+def logits_of(demo, *texts, **options):
+    with torch.no_grad():
+        return demo.model(**demo.tokenizer(*texts, return_tensors="pt", **options)).logits
 
 
 def test_continuations_side_by_side(language_model):
@@ -142,10 +126,10 @@ def test_next_tokens_leave_out_what_generation_suppresses(tiny_checkpoint):
     assert [token.text for token in language_model.next_tokens(PROMPT, 2)] == [token.text for token in first[1:]]
 
 
-# What is asked, and what is said.
+# A request, and the error.
 WRONG = {
     "empty prompt": (lambda demos: demos.next_tokens("  \n"), "The prompt is empty"),
-    "room": (
+    "context": (
         lambda demos: demos.language_model.continuations("yes " * 60, 5),
         "60 tokens of prompt and 5 more are needed",
     ),
@@ -176,85 +160,61 @@ def test_what_is_wrong_with_a_request(demos, what):
         ask(demos)
 
 
-def test_choices_without_a_head(language_model):
+def test_choices(language_model, demos):
     context, choices = "The rain fell all night.", ["The streets were wet.", "yes"]
-    model, tokenizer = language_model.model, language_model.tokenizer
     expected = []
     for choice in choices:
-        given, new = tokenizer(context)["input_ids"], tokenizer(choice)["input_ids"]
-        log_probs = model(torch.tensor([[*given, *new]])).logits[0].log_softmax(-1)
+        given, new = (language_model.tokenizer(text)["input_ids"] for text in (context, choice))
+        log_probs = language_model.model(torch.tensor([[*given, *new]])).logits[0].log_softmax(-1)
         expected.append(log_probs[range(len(given) - 1, len(given) + len(new) - 1), new].mean().item())
     assert language_model.score_choices(context, "", choices) == pytest.approx(expected, abs=1e-5)
-
-
-def test_choices_with_a_head(choices_folder):
-    demo = MultipleChoiceDemo.from_pretrained(choices_folder)
-    tokenizer = AutoTokenizer.from_pretrained(choices_folder)
-    context, choices = "She opened the door.", ["She went in.", "She slept."]
-    encoded = tokenizer([context] * 2, choices, padding=True, return_tensors="pt")
-    inputs = {name: encoded[name][None] for name in ("input_ids", "attention_mask")}
+    demo = demos.multiple_choice
+    encoded = demo.tokenizer([context] * 2, choices, padding=True, return_tensors="pt")
     with torch.no_grad():
-        expected = demo.model(**inputs).logits[0].tolist()
+        expected = demo.model(**{name: values[None] for name, values in encoded.items()}).logits[0].tolist()
     assert demo.score_choices(context, "", choices) == pytest.approx(expected, abs=1e-5)
 
 
-def test_classification(classifier_folder):
-    demo = ClassifierDemo.from_pretrained(classifier_folder)
-    tokenizer = AutoTokenizer.from_pretrained(classifier_folder)
-    texts = ("Who wrote it?", "A woman did.")
-    with torch.no_grad():
-        one = demo.model(tokenizer(texts[0], return_tensors="pt")["input_ids"]).logits[0]
-        two = demo.model(tokenizer(*texts, return_tensors="pt")["input_ids"]).logits[0]
-    found = demo.classify(texts[0])
-    assert list(found) == ["LOC", "NUM", "HUM"]
-    assert list(found.values()) == pytest.approx(one.softmax(-1).tolist(), abs=1e-5)
+def test_classification(load):
+    demo, texts = load("classifier"), ("Who wrote it?", "A woman did.")
+    one, two = logits_of(demo, texts[0])[0], logits_of(demo, *texts)[0]
+    expected = dict(zip(["LOC", "NUM", "HUM"], one.softmax(-1).tolist(), strict=True))
+    assert demo.classify(texts[0]) == pytest.approx(expected, abs=1e-5)
     assert list(demo.classify(*texts).values()) == pytest.approx(two.softmax(-1).tolist(), abs=1e-5)
-    assert demo.classify(*texts, both_orders=True) == pytest.approx(
-        demo.classify(*reversed(texts), both_orders=True), abs=1e-5
-    )
+    both = demo.classify(*texts, both_orders=True)
+    assert both == pytest.approx(demo.classify(*reversed(texts), both_orders=True), abs=1e-5)
     demo.model.config.problem_type = "multi_label_classification"
     assert list(demo.classify(texts[0]).values()) == pytest.approx(one.sigmoid().tolist(), abs=1e-5)
     demo.model.config.problem_type = "ordinal"
-    assert demo.classify(texts[0])["score"] == pytest.approx(
-        (one.softmax(-1) * torch.arange(3)).sum().item(), abs=1e-5
-    )
+    expected = (one.softmax(-1) * torch.arange(3)).sum().item()
+    assert demo.classify(texts[0])["score"] == pytest.approx(expected, abs=1e-5)
 
 
-def test_tags_of_words(tagger_folder):
+def test_tags_of_words(demos):
     """The parts are the text; a word's label is the one at its last token, and `O` is none."""
-    demo = TaggerDemo.from_pretrained(tagger_folder)
-    text = "  Mr. Darcy didn't\nextemporize! "
+    demo, text = demos.tagger, "  Mr. Darcy didn't\nextemporize! "
     parts = demo.tag(text)
     assert "".join(part for part, _ in parts) == text
     assert [part for part, _ in parts if part.strip()] == ["Mr.", "Darcy", "did", "n't", "extemporize", "!"]
-    encoded = demo.tokenizer(text, return_tensors="pt")
-    with torch.no_grad():
-        labels = demo.model(encoded["input_ids"]).logits[0].argmax(-1).tolist()
+    labels, encoded = logits_of(demo, text)[0].argmax(-1).tolist(), demo.tokenizer(text)
     for part, label in parts:
-        end = text.index(part) + len(part) - 1
-        if part.strip():
-            name = demo.model.config.id2label[labels[encoded.char_to_token(end)]]
-            assert label == (None if name == "O" else name)
-        else:
-            assert label is None
+        last = encoded.char_to_token(text.index(part) + len(part) - 1)
+        name = demo.model.config.id2label[labels[last]] if part.strip() else "O"
+        assert label == (None if name == "O" else name)
     assert any(label for _, label in parts)
 
 
-def test_guesses_of_a_masked_word(masked_folder):
-    demo = FillMaskDemo.from_pretrained(masked_folder)
-    text = "She opened the <mask> and looked out."
-    found = demo.guesses(text, 5)
-    ids = demo.tokenizer(text, return_tensors="pt")["input_ids"]
-    with torch.no_grad():
-        logits = demo.model(ids).logits[0, ids[0].tolist().index(demo.tokenizer.mask_token_id)]
-    scores, tokens = logits.softmax(-1).topk(5)
+def test_guesses_of_a_masked_word(demos):
+    demo, text = demos.fill_mask, "She opened the <mask> and looked out."
+    found, ids = demo.guesses(text, 5), demo.tokenizer(text)["input_ids"]
+    scores, tokens = logits_of(demo, text)[0, ids.index(demo.tokenizer.mask_token_id)].softmax(-1).topk(5)
     assert [guess["token"] for guess in found] == tokens.tolist()
     assert [guess["score"] for guess in found] == pytest.approx(scores.tolist(), rel=1e-4)
 
 
-def test_answers_are_spans_of_the_passage(answers_folder, demos):
+def test_answers_are_spans_of_the_passage(demos):
     """The likeliest pair of beginning and end among all that there are."""
-    demo = QuestionAnsweringDemo.from_pretrained(answers_folder)
+    demo = demos.question_answering
     question, passage = "Who opened the door?", "Mary did, in the old house. John looked out."
     answer, probability = demo.answer(question, passage)
     encoded = demo.tokenizer(question, passage, return_offsets_mapping=True)
@@ -269,13 +229,17 @@ def test_answers_are_spans_of_the_passage(answers_folder, demos):
     assert demos.answer(question, passage) == (answer, f"{probability:.1%}")
 
 
-def test_a_model_of_another_kind_is_refused(tiny_checkpoint, classifier_folder):
-    with pytest.raises(ValueError, match=r"holds GPTForCausalLM; a GPTForSequenceClassification"):
-        ClassifierDemo.from_pretrained(str(tiny_checkpoint))
-    with pytest.raises(ValueError, match=r"holds GPTForSequenceClassification; a GPTForMultipleChoice"):
-        MultipleChoiceDemo.from_pretrained(classifier_folder)
-    with pytest.raises(ValueError, match=r"a GPTForMaskedLM of scripts/pretrain\.py --masked true is needed"):
-        FillMaskDemo.from_pretrained(classifier_folder)
+@pytest.mark.parametrize(
+    ("demo", "kind", "message"),
+    [
+        (ClassifierDemo, "multiple_choice", "holds GPTForMultipleChoice; a GPTForSequenceClassification"),
+        (MultipleChoiceDemo, "classifier", "holds GPTForSequenceClassification; a GPTForMultipleChoice"),
+        (FillMaskDemo, "classifier", r"a GPTForMaskedLM of scripts/pretrain\.py --masked true is needed"),
+    ],
+)
+def test_a_model_of_another_kind_is_refused(folders, demo, kind, message):
+    with pytest.raises(ValueError, match=message):
+        demo.from_pretrained(folders[kind])
 
 
 def test_rows_of_the_page(demos):
@@ -283,38 +247,33 @@ def test_rows_of_the_page(demos):
     assert all(row[1].startswith("she opened the door and") for row in table)
     assert [row[5] for row in table] == ["no"] * 2 + ["yes"] * 4
     assert table[1][0] == "Beam search (num_beams=2, no_repeat_ngram_size=2)"
-    rows = demos.next_tokens(PROMPT)
-    assert [row[0] for row in rows] == list(range(1, 11))
-    assert all("</w>" not in row[1] for row in rows)
+    for rows in (demos.next_tokens(PROMPT), demos.guesses("She opened the <mask>.")):
+        assert [row[0] for row in rows] == list(range(1, 11))
+        assert all("</w>" not in row[1] for row in rows)
     rows = demos.score_choices("It rained.", "", "It was wet.\n\n It was dry. \n")
     assert {row[0] for row in rows} == {"It was wet.", "It was dry."}
     assert float(rows[0][1]) >= float(rows[1][1])
     assert demos.classify("Who wrote it?", "", False).keys() == {"LOC", "NUM", "HUM"}
-    assert [row[0] for row in demos.guesses("She opened the <mask>.")] == list(range(1, 11))
+
+
+LANGUAGE_TABS = {
+    "Generation": "generate",
+    "Next token": "next_tokens",
+    "Each position": "expectation_page",
+    "Attention": "attention_page",
+    "Importance": "importance_page",
+    "Multiple choice": "score_choices",
+}
+HEAD_TABS = {"Classification": "classify", "Tagging": "tag", "Masked word": "guesses", "Questions": "answer"}
 
 
 def test_the_page_has_a_tab_for_everything(demos, language_model):
-    gradio = pytest.importorskip("gradio", reason='needs pip install -e ".[demo]"')
-    app = build_app(demos)
-    blocks = app.blocks.values()
-    assert [block.label for block in blocks if isinstance(block, gradio.Tab)] == [
-        *("Generation", "Next token", "Each position", "Attention", "Importance", "Multiple choice", "Classification"),
-        *("Tagging", "Masked word", "Questions"),
-    ]
-    assert {function.api_name for function in app.fns.values()} >= {
-        "generate",
-        "next_tokens",
-        "expectation_page",
-        "attention_page",
-        "importance_page",
-        "score_choices",
-        "classify",
-        "tag",
-        "guesses",
-        "answer",
-    }
-    without = build_app(Demos("model", language_model))
-    assert {"classify", "tag", "guesses", "answer"}.isdisjoint(function.api_name for function in without.fns.values())
+    gradio = pytest.importorskip("gradio", reason=NEEDS_GRADIO)
+    for shown, tabs in ((demos, LANGUAGE_TABS | HEAD_TABS), (Demos("model", language_model), LANGUAGE_TABS)):
+        app = build_app(shown)
+        assert [block.label for block in app.blocks.values() if isinstance(block, gradio.Tab)] == [*tabs]
+        names = {function.api_name for function in app.fns.values()}
+        assert names & {*LANGUAGE_TABS.values(), *HEAD_TABS.values()} == {*tabs.values()}
 
 
 def test_pages_of_what_is_inside(language_model):
@@ -324,8 +283,7 @@ def test_pages_of_what_is_inside(language_model):
     for page in pages:
         assert page.startswith("<!DOCTYPE html>")
         assert not re.search(r"(src|href)=.http", page)
-    assert "she" in pages[0]
-    assert all(method in pages[2] for method in ("gradient", "integrated", "occlusion", "phrases", "next: ran"))
+    assert all(word in pages[2] for word in ("gradient", "integrated", "occlusion", "phrases", "next: ran"))
     assert "next: " in model.importance_page(PROMPT)
 
 
@@ -336,7 +294,7 @@ def test_without_gradio_there_is_a_hint(demos, monkeypatch):
 
 
 def test_the_folder_of_a_space(tmp_path):
-    pytest.importorskip("gradio", reason='needs pip install -e ".[demo]"')
+    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
     space = tmp_path / "space"
     written = export_space(space, "user/gpt-mini", classifier="user/questions")
     assert sorted(written) == sorted(path for path in space.rglob("*") if path.is_file())
@@ -365,7 +323,7 @@ def test_a_space_wants_hub_ids(tmp_path, monkeypatch, name):
 @pytest.mark.slow
 def test_a_space_runs_on_its_own_copy(tiny_checkpoint, tmp_path):
     """Its code is the copy next to it, not what a model's own repository holds; its models are those named."""
-    pytest.importorskip("gradio", reason='needs pip install -e ".[demo]"')
+    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
     space = tmp_path / "space"
     export_space(space, "user/model")
     shutil.copytree(tiny_checkpoint, space / "user" / "model")
@@ -380,15 +338,15 @@ def test_a_space_runs_on_its_own_copy(tiny_checkpoint, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_answers_requests(tiny_checkpoint, classifier_folder, tmp_path):
-    client_module = pytest.importorskip("gradio_client", reason='needs pip install -e ".[demo]"')
+def test_the_command_answers_requests(tiny_checkpoint, folders, tmp_path):
+    client_module = pytest.importorskip("gradio_client", reason=NEEDS_GRADIO)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "scripts/demo.py", "--model_name_or_path", str(tiny_checkpoint), "--port", str(port)]
     with (tmp_path / "log").open("w") as log:
         server = subprocess.Popen(
-            [*command, "--classifier", classifier_folder],
+            [*command, "--classifier", folders["classifier"]],
             cwd=REPOSITORY,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=log,
@@ -420,10 +378,7 @@ def connected(client_module, port: int, server: subprocess.Popen, log: Path):
     return client_module.Client(f"http://127.0.0.1:{port}", verbose=False)
 
 
-def test_wrong_input_ends_with_one_line(tiny_checkpoint, monkeypatch, capsys):
+def test_wrong_input_ends_with_one_line(tiny_checkpoint, hf_gpt):
     for flags in (("--classifier", tiny_checkpoint), ("--export_space", tiny_checkpoint)):
-        monkeypatch.setattr(sys, "argv", ["demo.py", "--model_name_or_path", *map(str, (tiny_checkpoint, *flags))])
-        with pytest.raises(SystemExit) as end:
-            runpy.run_path(str(REPOSITORY / "scripts" / "demo.py"), run_name="__main__")
-        assert end.value.code == 2
-        assert re.fullmatch(r"demo\.py: .+", capsys.readouterr().err.splitlines()[-1])
+        status, _, errors = hf_gpt("demo", "--model_name_or_path", tiny_checkpoint, *flags)
+        assert (status, errors.splitlines()[-1][:13]) == (2, "hf-gpt demo: ")
