@@ -30,6 +30,7 @@ ORDER = (
 LATE_IMPORTS: dict[tuple[str, str], str] = {
     ("loading", "adapters"): "peft is imported for adapters alone",
     ("conversion.sources", "adapters"): "the same",
+    ("commands.push_to_hub", "adapters"): "the same",
     ("commands", "files"): "the list of commands, and a mistyped one, are answered without numpy and torch",
 }
 MODULES = {

@@ -12,6 +12,7 @@ peft knows `HOULSBY`, `BITFIT` and the modules of `hf_gpt` models that its metho
 import json
 import os
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -25,6 +26,7 @@ from peft import (
     PeftType,
     PrefixTuningConfig,
     PromptTuningConfig,
+    get_peft_model,
 )
 from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING, PEFT_TYPE_TO_PREFIX_MAPPING
 from peft.utils import ModulesToSaveWrapper, constants, get_peft_model_state_dict
@@ -32,7 +34,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ..files import check_types, read_json, read_tensor_file, reading
-from ..files.weights import check_tensors, load_weights
+from ..files.weights import check_tensors, load_weights, misfits
 from ..hub.checks import HEAD_CONFIG, RepositoryError, adapter_problems, check_config
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig
@@ -115,7 +117,7 @@ def adapter_config(
         raise ValueError(f"{method} cannot train embedding rows; {', '.join(_TRAINS_TOKEN_ROWS)} can.")
     size = size or _SIZED.get(method)
     if method in _VIRTUAL and size >= model_config.n_positions:
-        raise ValueError(f"{size} virtual tokens leave no room in a context of {model_config.n_positions}.")
+        raise ValueError(f"{size} virtual tokens leave no place in a context of {model_config.n_positions}.")
     head = [HEAD] if task_type is None else None
     if task_type is None and method in _VIRTUAL:
         task_type, head = _TASK_TYPE, None  # peft adds the head
@@ -182,8 +184,8 @@ def adapted_config(folder: str | os.PathLike) -> GPTConfig:
             f"{folder} has no {HEAD_CONFIG}, so its head is not known: load the base model with the right head and "
             "use peft.PeftModel.from_pretrained(model, folder)."
         )
-    settings = read_json(Path(path))
     with reading(path):
+        settings = read_json(path)
         check_config(settings, HEAD_CONFIG)
         config = GPTConfig.from_dict(settings)
         if (config.architectures or [None])[0] not in list(_MODEL_CLASSES):
@@ -197,59 +199,50 @@ def _adapter_settings(folder: str | os.PathLike) -> PeftConfig:
     if not path.is_file():
         raise ValueError(f"{folder} has no {constants.CONFIG_NAME}: it is no adapter.")
     settings = read_json(path)
-    was_renamed = settings.get("task_type") == _TASK_TYPE_BEFORE
-    if was_renamed:
+    if settings.get("task_type") == _TASK_TYPE_BEFORE:
         settings["task_type"] = _TASK_TYPE
-    problems = adapter_problems(settings)
-    if problems:
+    if problems := adapter_problems(settings):
         raise ValueError(f"{path} is refused: {'; '.join(problems)}.")
     method = settings.get("peft_type")
     # Of peft's other methods, some fetch further adapters or read files of torch's by names in the settings.
     if method not in list(METHODS.values()):
         raise ValueError(f"{folder} is an adapter of the method {method}; hf_gpt loads {', '.join(METHODS)}.")
-    config_class = PEFT_TYPE_TO_CONFIG_MAPPING[method]
-    # Whatever their annotations say, null is for the settings of peft that have it for their default.
-    defaults = vars(config_class())
-    if missing := sorted(name for name, value in settings.items() if value is None is not defaults.get(name)):
-        raise ValueError(f"{path}: {', '.join(missing)} must not be null.")
-    given = {name: value for name, value in settings.items() if value is not None}
-    check_types(path, given, get_type_hints(config_class))
-    try:
-        return PeftConfig.from_peft_type(**settings) if was_renamed else PeftConfig.from_pretrained(folder)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
+    with reading(path):
+        types = get_type_hints(PEFT_TYPE_TO_CONFIG_MAPPING[method])
+        check_types(path, {name: value for name, value in settings.items() if value is not None}, types)
+        return PeftConfig.from_peft_type(**settings)
 
 
-def _check_size(folder: str | os.PathLike, adapter: PeftConfig, config: GPTConfig) -> None:
-    """Raise a `ValueError` for an adapter that is not made for the model, or larger than the model."""
-    for name, ours in (("token_dim", "n_embd"), ("num_layers", "n_layer"), ("num_attention_heads", "n_head")):
-        found = getattr(adapter, name, None)
-        if found not in (None, getattr(config, ours)):
-            raise ValueError(f"{folder}: {name} is {found}, but {HEAD_CONFIG} has {getattr(config, ours)} ({ours}).")
-    sizes = {name: getattr(adapter, name, None) for name in ("r", "bottleneck_size", "encoder_hidden_size")}
-    sizes |= {f"rank_pattern of {name}": rank for name, rank in (getattr(adapter, "rank_pattern", None) or {}).items()}
-    sizes["num_virtual_tokens"] = getattr(adapter, "num_virtual_tokens", None)
-    for name, size in sizes.items():
-        most = config.n_positions - 1 if name == "num_virtual_tokens" else 4 * config.n_embd
-        if size is not None and (not isinstance(size, int) or not 1 <= size <= most):
-            raise ValueError(f"{folder}: {name} is {size}; for this model it is at least 1 and at most {most}.")
+def check_adapter(folder: str | os.PathLike) -> tuple[GPTConfig, PeftConfig]:
+    """
+    Look at an adapter without its base model: whether all that it says and holds fits the model that its
+    `head_config.json` describes. Nothing is allocated, as that model is built on torch's device `meta`.
 
+    Returns:
+        `tuple` of the configuration of the adapted model, and the settings of the adapter.
 
-def _weight_names(folder: Path) -> set[str]:
-    """Names of an adapter's weights; a `ValueError` if they cannot be read, or hold what are no finite numbers."""
-    names = [name for name in ("adapter_model.safetensors", "adapter_model.bin") if (folder / name).is_file()]
-    if not names:
-        raise ValueError(f"{folder} has no adapter_model.safetensors: copy all files of the adapter.")
-    tensors = read_tensor_file(folder / names[0])
-    check_tensors(tensors, folder / names[0])
-    return set(tensors)
-
-
-def _check_whole(folder: Path, model: PeftModel, name: str, stored: set[str]) -> None:
-    """Raise a `ValueError` for an adapter some of whose weights were not stored: peft leaves these as initialized."""
-    lost = get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False).keys() - stored
-    if lost:
-        raise ValueError(f"{folder}: its weights lack {min(lost)} ({len(lost)} in all): copy the adapter again.")
+    Raises:
+        ValueError: for settings that are no adapter's of ours, weights that are missing, of another shape or no finite
+            numbers, and tokens outside the vocabulary.
+    """
+    config, adapter = adapted_config(folder), _adapter_settings(folder)
+    with reading(folder):
+        names = [name for name in ("adapter_model.safetensors", "adapter_model.bin") if Path(folder, name).is_file()]
+        if not names:
+            raise ValueError(f"{folder} has no adapter_model.safetensors: copy all files of the adapter.")
+        tensors = read_tensor_file(Path(folder, names[0]))
+        check_tensors(tensors, Path(folder, names[0]))
+        tokens = getattr(adapter, "trainable_token_indices", None) or []
+        tokens = [token for rows in tokens.values() for token in rows] if isinstance(tokens, dict) else tokens
+        if not all(0 <= token < config.vocab_size for token in tokens):
+            raise ValueError(f"trainable_token_indices are not all within the {config.vocab_size} rows")
+        with torch.device("meta"):
+            model = get_peft_model(_MODEL_CLASSES[config.architectures[0]](config), deepcopy(adapter))
+        expected = get_peft_model_state_dict(model, save_embedding_layers=False)
+        shapes = ({name: tensor.shape for name, tensor in group.items()} for group in (expected, tensors))
+        if problems := misfits(*shapes):
+            raise ValueError(f"it {', and '.join(problems)}: its weights do not fit what {constants.CONFIG_NAME} says")
+    return config, adapter
 
 
 def base_folder(folder: str | os.PathLike, base_model: str | os.PathLike | None = None) -> tuple[str, Path]:
@@ -288,7 +281,7 @@ def load_adapter(
         folder (`str` or `PathLike`): folder or Hub id of the adapter.
         base_model (`str` or `PathLike`, *optional*): folder or Hub id of the base model, by default the one that the
             adapter names.
-        is_trainable (`bool`, *optional*, defaults to `False`): go on training it; not for prefix and prompt.
+        is_trainable (`bool`, *optional*, defaults to `False`): to train it further; not for prefix and prompt.
         revision (`str`, *optional*): branch, tag or commit of the adapter on the Hub.
         adapter_name (`str`, *optional*, defaults to `"default"`): what it is called in the model.
         kwargs: arguments of the base model's `from_pretrained`, such as `attn_implementation`.
@@ -303,9 +296,7 @@ def load_adapter(
     Adapters that other code saved load as usual: `PeftModel.from_pretrained(model, folder)`.
     """
     folder = local_folder(folder, revision)
-    config, adapter = adapted_config(folder), _adapter_settings(folder)
-    _check_size(folder, adapter, config)
-    stored = _weight_names(folder)
+    config, adapter = check_adapter(folder)
     name, base = base_folder(folder, base_model)
     model_class = _MODEL_CLASSES[config.architectures[0]]
     try:
@@ -313,14 +304,8 @@ def load_adapter(
     except OSError as error:
         raise ValueError(f"{folder}: no base model {name} ({error}). Say where it is with base_model=.") from error
     model.name_or_path = model.config.name_or_path = name
-    try:
+    with reading(folder):
         adapted = PeftModel.from_pretrained(model, folder, adapter_name, is_trainable, config=adapter)
-    except Exception as error:  # of peft, which looks at nothing: KeyError, IndexError and others
-        why = " ".join(str(error).split())
-        raise ValueError(
-            f"{folder}: what {constants.CONFIG_NAME} says fits neither the weights next to it nor {name} ({why})."
-        ) from error
-    _check_whole(folder, adapted, adapter_name, stored)
     adapted.register_forward_pre_hook(_check_mixed_batch, with_kwargs=True)
     return adapted
 
@@ -335,9 +320,7 @@ def load_adapters(folders: Mapping[str, str], base_model: str | os.PathLike | No
 
     Args:
         folders (mapping of `str` to `str`): folder or Hub id of each adapter, by the name that it gets in the model.
-        base_model (`str` or `PathLike`, *optional*): folder or Hub id of the base model, by default the one that all
-            adapters name.
-        kwargs: arguments of the base model's `from_pretrained`, such as `attn_implementation`.
+        base_model, kwargs (*optional*): see `load_adapter`; by default the base model that all adapters name.
 
     Returns:
         `PeftModel`: in evaluation mode. Its `config` is the first adapter's; `adapted_config(folder)` has the labels
@@ -350,39 +333,29 @@ def load_adapters(folders: Mapping[str, str], base_model: str | os.PathLike | No
     if not folders:
         raise ValueError("Name at least one adapter: load_adapters({name: folder}).")
     folders = {name: local_folder(folder) for name, folder in folders.items()}
-    adapters = {name: _adapter_settings(folder) for name, folder in folders.items()}
-    configs = {name: adapted_config(folder) for name, folder in folders.items()}
+    checked = {name: check_adapter(folder) for name, folder in folders.items()}
+    kinds = {
+        name: (adapter.peft_type.value, config.architectures[0], str(base_model or adapter.base_model_name_or_path))
+        for name, (config, adapter) in checked.items()
+    }
+    if len(set(kinds.values())) > 1:
+        raise ValueError(
+            f"Adapters on one model have one method, kind of head and base model, and here are {kinds}. Load them "
+            "apart (or, if it is one base model in two places, name it with base_model=)."
+        )
+    for name, (_, adapter) in checked.items():
+        _check_name(name, adapter)
     first, *others = folders
-    for name in folders:
-        _check_name(name, adapters[name])
-        _check_size(folders[name], adapters[name], configs[name])
-        for what, ours, theirs in (
-            ("methods", adapters[name].peft_type.value, adapters[first].peft_type.value),
-            ("heads", configs[name].architectures[0], configs[first].architectures[0]),
-            ("base models", _base_of(adapters[name], base_model), _base_of(adapters[first], base_model)),
-        ):
-            if ours != theirs:
-                raise ValueError(
-                    f"Adapters on one model have one method, kind of head and base model, but {first} and {name} have "
-                    f"different {what}: {theirs} and {ours}. Load them apart (or, if it is one base model in two "
-                    "places, name it with base_model=)."
-                )
     model = load_adapter(folders[first], base_model, adapter_name=first, **kwargs)
     head = model.get_base_model().get_submodule(HEAD)
     own = head.original_module
     for name in others:
-        if configs[name].architectures[0] == HEADS["sequence-classification"].__name__:
-            # peft copies the first adapter's head before it reads the weights: it must have as many outputs.
-            head.original_module = nn.Linear(own.in_features, configs[name].num_labels).to(own.weight)
-        stored = _weight_names(folders[name])
+        # peft copies the first adapter's head before it reads the weights: it must have as many outputs.
+        outputs = model.get_base_model().score_width or checked[name][0].num_labels
+        head.original_module = nn.Linear(own.in_features, outputs).to(own.weight)
         model.load_adapter(folders[name], adapter_name=name)
-        _check_whole(folders[name], model, name, stored)
         head.original_module = own
     return model.eval()
-
-
-def _base_of(adapter: PeftConfig, base_model: str | os.PathLike | None) -> str:
-    return base_model or f"{adapter.base_model_name_or_path} {adapter.revision or ''}".strip()
 
 
 def _check_name(name: str, adapter: PeftConfig) -> None:
@@ -392,44 +365,23 @@ def _check_name(name: str, adapter: PeftConfig) -> None:
     prefix = PEFT_TYPE_TO_PREFIX_MAPPING.get(adapter.peft_type) or ""
     if not name or "." in name or name in prefix or name.endswith(tuple(modules)):
         raise ValueError(
-            f"An adapter cannot be called {name!r}: peft would take it for a part of the model. Take a name without "
-            f"dots that does not end like {', '.join(sorted(modules))}{prefix and f' and is not found in {prefix}'}."
+            f"An adapter cannot be called {name!r}, which peft would take for a part of the model: take one without "
+            f"dots that does not end like {', '.join(sorted(modules))}, and is not in {prefix!r}."
         )
 
 
 def _check_mixed_batch(model: PeftModel, args: tuple, kwargs: dict[str, Any]) -> None:
-    """
-    Raise a `ValueError` for `adapter_names` that peft would drop without a word, or break off at: then it leaves its
-    hooks behind, and the model cannot be used any more.
-    """
-    names = kwargs.get("adapter_names")
-    if names is None:
-        return
-    configs = [model.peft_config[name] for name in names if name in model.peft_config]
-    if model.peft_type != PeftType.LORA or any(config.use_dora for config in configs):
+    """A `ValueError` for `adapter_names` that peft would drop without a word."""
+    configs = [model.peft_config[name] for name in kwargs.get("adapter_names") or () if name in model.peft_config]
+    if any(config.peft_type != PeftType.LORA or config.use_dora for config in configs):
         raise ValueError(
             "Only LoRA (not DoRA) mixes adapters within a batch: leave out adapter_names, use set_adapter."
         )
-    ids = kwargs.get("input_ids", args[0] if args else None)
-    if ids is not None and ids.dim() == 3:
-        raise ValueError(
-            "adapter_names has a name for each row, which choices are here: give token trees (TokenTreeCollator), "
-            "one row per item, or use set_adapter."
-        )
-    if ids is not None and len(ids) != len(names):
-        raise ValueError(f"adapter_names has {len(names)} names for a batch of {len(ids)} rows: give one for each.")
-    wrapper = model.get_base_model().get_submodule(HEAD)
-    heads = {name: wrapper.modules_to_save[name] for name in names if name in wrapper.modules_to_save}
-    if "__base__" in names:
-        heads["__base__"] = wrapper.original_module
-    outputs = {name: head.out_features for name, head in heads.items()}
-    if len(set(outputs.values())) > 1:
-        raise ValueError(f"Heads of {outputs} outputs cannot answer rows of one batch: use set_adapter.")
 
 
 def resumption_problem(model: PreTrainedModel | PeftModel, checkpoint: str) -> str | None:
     """
-    Why training cannot go on from a checkpoint's folder with a model as it was made for the run: one has an adapter
+    Why training cannot resume from a checkpoint's folder with a model as it was made for the run: one has an adapter
     that the other does not have; `None` if it can. peft itself would leave out what does not fit.
     """
     has_adapter = is_adapter(checkpoint)

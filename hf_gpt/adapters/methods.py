@@ -18,7 +18,7 @@ NO_MERGE = (
 
 @dataclass
 class _ModulesConfig(PeftConfig):
-    """What both methods are told of the model's modules."""
+    """Which of the model's modules a method adapts."""
 
     method: ClassVar[str]
 
@@ -42,9 +42,9 @@ class HoulsbyConfig(_ModulesConfig):
     Args:
         bottleneck_size (`int`, *optional*, defaults to 32): width between the two projections.
         activation (`str`, *optional*, defaults to `"gelu"`): a key of `ACTIVATIONS`.
-        init_std (`float`, *optional*, defaults to 0.01): of the projections' weights, drawn from a normal
-            distribution that is cut off at two standard deviations; small, so that training starts near the model
-            without adapters.
+        init_std (`float`, *optional*, defaults to 0.01): of the projections' weights, from a normal
+            distribution truncated at two standard deviations; small, so that training starts near the model without
+            adapters.
         target_modules (`list[str]` or `str`, *optional*): modules whose output goes through an adapter, by default
             attention and feed-forward layer of every block.
         exclude_modules, modules_to_save, trainable_token_indices (*optional*): as in `peft.LoraConfig`.

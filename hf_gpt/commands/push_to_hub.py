@@ -12,9 +12,13 @@ neither network nor token. After a failure the same command resumes where it sto
 """
 
 from dataclasses import dataclass
+from pathlib import Path
+
+from transformers.utils import ADAPTER_CONFIG_NAME
 
 from ..files import flag
 from ..hub import push
+from ..hub.checks import HEAD_CONFIG
 from . import command, parse_arguments
 
 
@@ -36,6 +40,10 @@ class PushArguments:
 def main() -> None:
     """Parse arguments and push."""
     args, rest = parse_arguments((PushArguments,), description=__doc__, positional={"folder": "Folder to push."})
+    if Path(rest.folder, ADAPTER_CONFIG_NAME).is_file() and Path(rest.folder, HEAD_CONFIG).is_file():
+        from ..adapters import check_adapter
+
+        check_adapter(rest.folder)
     address = push(rest.folder, **vars(args))
     if address is not None:
         print(f"Pushed: {address}")

@@ -1,98 +1,127 @@
-"""What an adapter's files may say: plain names and numbers that fit the model; anything else is refused by name."""
+"""What an adapter's files may say and hold: plain names and numbers that fit the model; the rest is refused."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
-from hf_gpt.adapters import HEAD_CONFIG, load_adapter, load_adapters
+from hf_gpt.adapters import HEAD_CONFIG, check_adapter, load_adapter, load_adapters
 from hf_gpt.hub.checks import adapter_problems
 
 # peft 0.21 asks transformers 5.23 under an old name.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 
-# What is refused in `adapter_config.json` without the model.
-FOREIGN = [
-    {"target_modules": "(.*.*)*!"},
-    {"target_modules": ["c_attn", "([a-z_.0-9]+)+!"]},
-    {"exclude_modules": ".*"},
-    {"modules_to_save": ["(a|a)*b"]},
-    {"layers_pattern": "(h+)+", "layers_to_transform": [0]},
-    {"rank_pattern": {"(.*.*)*!": 3}},
-    {"alpha_pattern": {"(.*.*)*!": 3}},
-    {"init_lora_weights": "pissa_niter_1000000"},
-    {"init_lora_weights": "eva"},
-    {"loftq_config": {"loftq_bits": 4}},
-    {"layer_replication": [[0, 1000000]]},
-    {"r": 1 << 31},
+LORA_A = "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight"
+# What `adapter_config.json` must not say, and part of the error.
+SETTINGS = [
+    *(
+        (settings, f"is refused: .*{next(iter(settings))}")
+        for settings in (
+            {"target_modules": "(.*.*)*!"},
+            {"target_modules": ["c_attn", "([a-z_.0-9]+)+!"]},
+            {"exclude_modules": ".*"},
+            {"modules_to_save": ["(a|a)*b"]},
+            {"layers_pattern": "(h+)+", "layers_to_transform": [0]},
+            {"rank_pattern": {"(.*.*)*!": 3}},
+            {"alpha_pattern": {"(.*.*)*!": 3}},
+            {"init_lora_weights": "pissa_niter_1000000"},
+            {"loftq_config": {"loftq_bits": 4}},
+            {"layer_replication": [[0, 1000000]]},
+            {"r": 1 << 31},
+        )
+    ),
+    ({"r": 100000}, r"wrong shape: .*\[4, 32\], not \[100000, 32\]"),
+    ({"rank_pattern": {"c_attn": 3}}, "wrong shape"),
+    ({"target_modules": ["attn"]}, "Target module"),
+    ({"target_modules": ["c_attn"]}, "does not ask for"),
+    ({"trainable_token_indices": [5, 1000, 2]}, "trainable_token_indices are not all within"),
+    ({"r": "abc"}, "adapter_config.json: r must be a int"),
+    ({"r": None}, "NoneType"),
+    ({"lora_dropout": "a"}, "adapter_config.json: lora_dropout must be a float"),
+    ({"peft_type": ["LORA"]}, "is an adapter of the method"),
+    ({"auto_mapping": [1]}, "adapter_config.json: auto_mapping must be"),
+]
+HEADS = [
+    ({"n_layer": 1_000_000}, "n_layer"),
+    ({"id2label": None, "label2id": None, "num_labels": 1 << 31}, "num_labels"),
+    ({"architectures": []}, "architectures"),
+    ({"architectures": [["a"]]}, "architectures"),
+    ({"n_embd": "x"}, "n_embd"),
+    ({"n_embd": 64}, "wrong shape"),
+    ({"n_head": None}, HEAD_CONFIG),
 ]
 
 
-def with_settings(source: Path, target: Path, name: str, settings: dict) -> str:
-    """A copy of an adapter of which one file says something else."""
-    shutil.copytree(source, target)
-    path = target / name
+# What becomes of the tensors of `adapter_model.safetensors`.
+WEIGHTS = [
+    (lambda tensors: {name: tensor for name, tensor in tensors.items() if name != LORA_A}, f"lacks {LORA_A}"),
+    (lambda tensors: tensors | {"more": torch.ones(3)}, "does not ask for: more"),
+    (lambda tensors: tensors | {LORA_A: tensors[LORA_A][:2]}, "wrong shape"),
+    (lambda tensors: tensors | {LORA_A: tensors[LORA_A] / 0}, f"{LORA_A} holds .* NaN or infinite"),
+    (lambda tensors: tensors | {LORA_A: tensors[LORA_A].int()}, f"{LORA_A} holds torch.int32"),
+    (lambda tensors: None, "no adapter_model.safetensors"),
+]
+
+
+def name_of(value):
+    return "-".join(value) if isinstance(value, dict) else None
+
+
+@pytest.fixture
+def adapter(saved_adapters, tmp_path):
+    """A copy of an adapter."""
+    return Path(shutil.copytree(saved_adapters["lora", "classification"], tmp_path / "adapter"))
+
+
+def assert_refused(folder, message, source):
+    for load in (check_adapter, load_adapter, lambda folder: load_adapters({"first": source, "second": folder})):
+        with pytest.raises(ValueError, match=f"(?s){re.escape(str(folder))}.*{message}"):
+            load(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "settings", "message"),
+    [("adapter_config.json", *case) for case in SETTINGS] + [(HEAD_CONFIG, *case) for case in HEADS],
+    ids=name_of,
+)
+def test_settings_that_do_not_fit(adapter, file, settings, message, saved_adapters):
+    path = adapter / file
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
-    return str(target)
+    assert_refused(adapter, message, saved_adapters["lora", "classification"])
 
 
-@pytest.mark.parametrize(
-    "settings", FOREIGN, ids=lambda settings: f"{'-'.join(settings)}-{next(iter(settings.values()))}"
-)
-def test_settings_that_no_adapter_of_ours_has(saved_adapters, settings, tmp_path):
-    source, name = saved_adapters["lora", "classification"], next(iter(settings))
-    folder = with_settings(source, tmp_path / "adapter", "adapter_config.json", settings)
-    for load in (
-        lambda: load_adapter(folder),
-        lambda: load_adapters({"first": str(source), "second": folder}),
-    ):
-        with pytest.raises(ValueError, match=f"{folder}.*is refused: .*{name}"):
-            load()
+@pytest.mark.parametrize(("change", "message"), WEIGHTS, ids=[message[:12] for _, message in WEIGHTS])
+def test_weights_that_do_not_fit(adapter, change, message, saved_adapters):
+    path = adapter / "adapter_model.safetensors"
+    tensors = change(load_file(path))
+    path.unlink() if tensors is None else save_file(tensors, path)
+    assert_refused(adapter, message, saved_adapters["lora", "classification"])
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"rank_pattern": {"c_attn": "3"}}, "rank_pattern of c_attn is 3"),
-        ({"r": 100000}, "r is 100000; for this model it is at least 1 and at most 128"),
-        ({"r": "abc"}, "adapter_config.json: r must be a int"),
-        ({"lora_dropout": "a"}, "adapter_config.json: lora_dropout must be a float"),
-        ({"peft_type": ["LORA"]}, "is an adapter of the method"),
-        ({"auto_mapping": [1]}, "adapter_config.json: auto_mapping must be"),
-        ({"target_modules": ["attn"]}, "what adapter_config.json says fits neither"),
-        ({"base_model_name_or_path": None}, "no base model"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
-)
-def test_settings_that_do_not_fit(saved_adapters, settings, message, tmp_path):
-    source = saved_adapters["lora", "classification"]
-    folder = with_settings(source, tmp_path / "adapter", "adapter_config.json", settings)
-    with pytest.raises(ValueError, match=f"{folder}.*{message}"):
-        load_adapter(folder)
-
-
-def test_settings_that_are_plain(saved_adapters):
+def test_what_is_whole_passes(saved_adapters):
     for folder in saved_adapters.values():
-        assert adapter_problems(json.loads((folder / "adapter_config.json").read_text())) == []
+        config, settings = check_adapter(folder)
+        assert (config.n_layer, settings.peft_type is not None) == (2, True)
     plain = {"init_lora_weights": "gaussian", "target_modules": "c_attn", "lora_alpha": 4, "lora_dropout": 0}
     assert adapter_problems(plain | {"rank_pattern": {"h.0.attn.c_attn": 3}, "layers_to_transform": [0, 1]}) == []
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"n_layer": 1_000_000},
-        {"num_labels": 1 << 31},
-        {"architectures": []},
-        {"architectures": [["a"]]},
-        {"n_embd": "x"},
-    ],
-    ids="-".join,
-)
-def test_head_config_that_is_damaged(saved_adapters, settings, tmp_path):
-    if "num_labels" in settings:
-        settings = {"id2label": None, "label2id": None} | settings
-    folder = with_settings(saved_adapters["lora", "classification"], tmp_path / "adapter", HEAD_CONFIG, settings)
-    with pytest.raises(ValueError, match=f"{HEAD_CONFIG}: .*{list(settings)[-1]}"):
-        load_adapter(folder)
+def test_push_refuses_what_would_not_load(adapter, hf_gpt):
+    flags = ("push_to_hub", adapter, "--repo_id", "me/questions", "--base_model", "me/base", "--dry_run")
+    assert hf_gpt(*flags)[0] == 0
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    del tensors[LORA_A]
+    save_file(tensors, adapter / "adapter_model.safetensors")
+    status, _, errors = hf_gpt(*flags)
+    assert (status, LORA_A in errors) == (2, True), errors
+
+
+def test_a_base_model_that_is_not_named(adapter):
+    path = adapter / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"base_model_name_or_path": None}))
+    with pytest.raises(ValueError, match="no base model"):
+        load_adapter(adapter)

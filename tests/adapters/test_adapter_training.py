@@ -46,11 +46,17 @@ def predictions(output: Path) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def lora_run(tiny_checkpoint, tmp_path_factory) -> tuple[Path, dict]:
-    output = tmp_path_factory.mktemp("lora") / "out"
-    return output, finetune(
-        "--model_name_or_path", tiny_checkpoint, "--output_dir", output, *FLAGS, "--adaptation", "lora"
+def train(tiny_checkpoint):
+    """`train(output, *flags)`: a run on questions from the tiny model."""
+    return lambda output, *flags: finetune(
+        "--model_name_or_path", tiny_checkpoint, "--output_dir", output, *FLAGS, *flags
     )
+
+
+@pytest.fixture(scope="module")
+def lora_run(train, tmp_path_factory) -> tuple[Path, dict]:
+    output = tmp_path_factory.mktemp("lora") / "out"
+    return output, train(output, "--adaptation", "lora")
 
 
 def assert_predicts_what_was_written(model, output: Path) -> None:
@@ -67,13 +73,12 @@ def assert_predicts_what_was_written(model, output: Path) -> None:
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method not in RESUMED])
-def test_a_run_with_each_method(method, tiny_checkpoint, tmp_path):
-    output = tmp_path / "out"
-    record = finetune("--model_name_or_path", tiny_checkpoint, "--output_dir", output, *FLAGS, "--adaptation", method)
+def test_a_run_with_each_method(method, train, tmp_path):
+    record = train(tmp_path / "out", "--adaptation", method)
     assert record["adaptation"] == method
     assert 0 < record["trained_parameters"] < 30_000
-    assert not (output / "model.safetensors").exists()
-    assert_predicts_what_was_written(load_adapter(output), output)
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+    assert_predicts_what_was_written(load_adapter(tmp_path / "out"), tmp_path / "out")
 
 
 def test_a_run_with_lora(lora_run, tiny_checkpoint):
@@ -111,127 +116,84 @@ def measure(model: Path, output: Path, task: str = "questions", rows: int = 12, 
     )
 
 
-def test_merged_adapter_is_a_model_like_any_other(lora_run, tmp_path):
+def test_an_adapter_is_measured_as_after_training(lora_run, tiny_checkpoint, tmp_path):
+    """By itself, merged, or with its base model somewhere else; the numbers are those of the run."""
     output, record = lora_run
+    assert measure(output, tmp_path / "a")["metrics"] == record["metrics"]["test"]
+    assert predictions(tmp_path / "a") == predictions(output)
+    assert measure(output, tmp_path / "b", split="validation")["metrics"] == record["metrics"]["validation"]
     merge_adapter(load_adapter(output)).save_pretrained(tmp_path / "merged")
     GPTTokenizer.from_pretrained(output).save_pretrained(tmp_path / "merged")
-    assert measure(tmp_path / "merged", tmp_path / "measured")["metrics"] == record["metrics"]["test"]
+    assert measure(tmp_path / "merged", tmp_path / "c")["metrics"] == record["metrics"]["test"]
+    moved = Path(shutil.copytree(output, tmp_path / "moved"))
+    settings = json.loads((moved / "adapter_config.json").read_text())
+    (moved / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": "elsewhere"}))
+    with pytest.raises(ValueError, match=r"no base model elsewhere.*--base_model"):
+        measure(moved, tmp_path / "d")
+    assert measure(moved, tmp_path / "d", base_model=str(tiny_checkpoint))["metrics"] == record["metrics"]["test"]
 
 
-def test_an_adapter_is_measured_as_after_training(lora_run, tmp_path):
-    output, record = lora_run
-    measured = measure(output, tmp_path / "measured")
-    assert measured["metrics"] == record["metrics"]["test"]
-    assert predictions(tmp_path / "measured") == predictions(output)
-    measured = measure(output, tmp_path / "validation", split="validation")
-    assert measured["metrics"] == record["metrics"]["validation"]
-
-
-def test_a_prefix_is_measured_as_after_training(tiny_checkpoint, tmp_path):
-    """The stories are longer than the context that the virtual tokens leave: they are cut as in training."""
-    output = tmp_path / "out"
-    flags = [
-        "--model_name_or_path",
-        tiny_checkpoint,
-        "--task",
-        "stories",
-        "--max_train_rows",
-        "16",
-        "--max_eval_rows",
-        "24",
-    ]
-    flags += ["--per_device_train_batch_size", "8", "--adaptation", "prefix", "--learning_rate", "1e-2"]
-    record = finetune(*flags, "--output_dir", output)
+def test_a_prefix_is_measured_as_after_training(train, tmp_path):
+    """The stories are longer than the context that the virtual tokens leave: they are truncated as in training."""
+    output, flags = tmp_path / "out", ("--task", "stories", "--max_train_rows", 16, "--max_eval_rows", 24)
+    flags += ("--adaptation", "prefix", "--adapter_size", 30)
+    with pytest.raises(ValueError, match="context of 34"):
+        train(output, *flags, "--max_length", 35)
+    record = train(output, *flags)
+    assert record["trained_parameters"] == 30 * 2 * 2 * 32 + 33
+    assert virtual_tokens(load_adapter(output)) == 30
     assert measure(output, tmp_path / "measured", "stories", 24)["metrics"] == record["metrics"]["test"]
     assert predictions(tmp_path / "measured") == predictions(output)
 
 
-def test_measuring_adapters_that_have_moved(lora_run, tiny_checkpoint, tmp_path):
-    output, record = lora_run
-    moved = tmp_path / "moved"
-    shutil.copytree(output, moved)
-    settings = json.loads((moved / "adapter_config.json").read_text())
-    (moved / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": "elsewhere"}))
-    with pytest.raises(ValueError, match=r"no base model elsewhere.*--base_model"):
-        measure(moved, tmp_path / "measured")
-    assert not (tmp_path / "measured").exists()
-    measured = measure(moved, tmp_path / "measured", base_model=str(tiny_checkpoint))
-    assert measured["metrics"] == record["metrics"]["test"]
-
-
-def test_adapters_that_are_not_measured(lora_run, tiny_checkpoint, tmp_path):
-    output, _ = lora_run
-    with pytest.raises(ValueError, match="needs a GPTForMultipleChoice"):
-        measure(output, tmp_path / "measured", "stories")
-    with pytest.raises(ValueError, match="adapter of a task head"):
-        measure(output, tmp_path / "measured", "stories", zero_shot=True)
-    with pytest.raises(ValueError, match="belongs to an adapter"):
-        measure(tiny_checkpoint, tmp_path / "measured", base_model=str(tiny_checkpoint))
-    with pytest.raises(ValueError, match="--random_weights"):
-        evaluate(
-            ModelArguments(str(output), random_weights=True),
-            DataArguments(task="questions"),
-            EvaluationArguments(output_dir=str(tmp_path / "measured"), use_cpu=True),
-        )
+@pytest.mark.parametrize(
+    ("is_adapter", "task", "settings", "message"),
+    [
+        (True, "stories", {}, "needs a GPTForMultipleChoice"),
+        (True, "stories", {"zero_shot": True}, "adapter of a task head"),
+        (False, "questions", {"base_model": "anything"}, "belongs to an adapter"),
+    ],
+)
+def test_adapters_that_are_not_measured(is_adapter, task, settings, message, lora_run, tiny_checkpoint, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        measure(lora_run[0] if is_adapter else tiny_checkpoint, tmp_path / "measured", task, **settings)
     assert not (tmp_path / "measured").exists()
 
 
 @pytest.mark.parametrize("method", RESUMED)
-def test_resumed_runs_give_the_same_bits(method, tiny_checkpoint, tmp_path):
-    flags = ["--model_name_or_path", tiny_checkpoint, *FLAGS, *IN_THE_EPOCH, "--adaptation", method]
+def test_resumed_runs_give_the_same_bits(method, train, tmp_path):
+    flags = [*IN_THE_EPOCH, "--adaptation", method]
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    finetune(*flags, "--output_dir", whole)
+    train(whole, *flags)
     shutil.copytree(whole / "checkpoint-3", resumed / "checkpoint-3")
-    record = finetune(*flags, "--output_dir", resumed, "--resume_from_checkpoint", "last")
-    assert record["resumed"]
+    assert train(resumed, *flags, "--resume_from_checkpoint", "last")["resumed"]
     for folder in (".", "checkpoint-6", "checkpoint-7"):
         name = "adapter_model.safetensors"
         assert_same(resumed / folder / name, whole / folder / name, torch.equal)
     assert training_lines(resumed / "checkpoint-7") == training_lines(whole / "checkpoint-7")
     assert predictions(resumed) == predictions(whole)
     assert_predicts_what_was_written(load_adapter(resumed), resumed)
-    first, second = (
-        torch.load(path / "checkpoint-7" / "optimizer.pt", weights_only=True) for path in (whole, resumed)
-    )
-    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    states = (torch.load(path / "checkpoint-7" / "optimizer.pt", weights_only=True) for path in (whole, resumed))
+    torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
-def test_a_checkpoint_of_another_adaptation_is_refused(lora_run, tiny_checkpoint):
-    output, record = lora_run
-    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", output, *FLAGS]
-    flags += ["--resume_from_checkpoint", output / f"checkpoint-{record['steps']}"]
-    for adaptation, message in (
+@pytest.mark.parametrize(
+    ("adaptation", "message"),
+    [
         (["full"], "name its --adaptation"),
         (["ia3"], "another .*peft_type"),
         (["lora", "--adapter_size", "4"], "another .*r"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            finetune(*flags, "--adaptation", *adaptation)
-
-
-def test_multiple_choice_with_virtual_tokens(tiny_checkpoint, tmp_path):
-    """Trees whose choices share their beginning; the context is shorter by the virtual tokens."""
-    output = tmp_path / "out"
-    flags = [
-        "--model_name_or_path",
-        tiny_checkpoint,
-        "--task",
-        "stories",
-        "--max_train_rows",
-        "16",
-        "--max_eval_rows",
-        "8",
-    ]
-    flags += ["--per_device_train_batch_size", "8", "--adaptation", "prefix", "--adapter_size", "30"]
-    with pytest.raises(ValueError, match="context of 34"):
-        finetune(*flags, "--output_dir", output, "--max_length", "35")
-    record = finetune(*flags, "--output_dir", output)
-    assert record["trained_parameters"] == 30 * 2 * 2 * 32 + 33
-    assert virtual_tokens(load_adapter(output)) == 30
+    ],
+)
+def test_a_checkpoint_of_another_adaptation_is_refused(adaptation, message, lora_run, train):
+    output, record = lora_run
+    checkpoint = output / f"checkpoint-{record['steps']}"
+    with pytest.raises(ValueError, match=message):
+        train(output, "--resume_from_checkpoint", checkpoint, "--adaptation", *adaptation)
 
 
 def test_an_adapter_replaces_a_model(tmp_path):
-    """Left side by side, one would be taken for the other."""
+    """Next to each other, one would be taken for the other."""
     left = ("config.json", "model.safetensors", "adapter_config.json", "adapter_model.safetensors", HEAD_CONFIG)
     for name in (*left, "notes.txt"):
         (tmp_path / name).write_text("{}")
@@ -287,21 +249,17 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_refusals_before_training(name, tiny_checkpoint, tmp_path):
+def test_refusals_before_training(name, train, tmp_path):
     flags, message = REFUSALS[name]
     with pytest.raises(ValueError, match=message):
-        finetune(
-            "--output_dir", tmp_path / "out", "--model_name_or_path", tiny_checkpoint, *FLAGS, "--adaptation", *flags
-        )
+        train(tmp_path / "out", "--adaptation", *flags)
     assert not (tmp_path / "out").exists()
 
 
-def test_the_release_must_be_converted_first(tmp_path, tiny_checkpoint):
+def test_the_release_must_be_converted_first(tmp_path, tiny_checkpoint, train):
     release = tmp_path / "release"
     release.mkdir()
     (release / "params_shapes.json").touch()
+    flags = ("--model_name_or_path", release, "--tokenizer_name", tiny_checkpoint, "--adaptation", "lora")
     with pytest.raises(ValueError, match=r"convert\.py"):
-        finetune(
-            *("--output_dir", tmp_path / "out", "--model_name_or_path", release, *FLAGS, "--adaptation", "lora"),
-            *("--tokenizer_name", tiny_checkpoint),
-        )
+        train(tmp_path / "out", *flags)

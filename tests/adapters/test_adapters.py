@@ -1,7 +1,6 @@
 """Adapters of every method on both heads: saving, loading, merging, switching, what is trained, virtual tokens."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,13 +23,7 @@ from peft import (
 )
 from safetensors.torch import load_file
 from torch import nn
-from transformers import (
-    AutoModelForMultipleChoice,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    DynamicCache,
-    pipeline,
-)
+from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification
 from hf_gpt.adapters import (
@@ -68,6 +61,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is d
 
 every_head = pytest.mark.parametrize("head", HEADS)
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
+NAMES = {0: "quiet", 1: "loud", 2: "neither"}
 
 
 def trained_parameters(variant: str, head: str) -> int:
@@ -76,7 +70,7 @@ def trained_parameters(variant: str, head: str) -> int:
     shapes = [(width, 3 * width), (width, width), (width, inner), (inner, width)]
     lora = blocks * sum(size * (fan_in + fan_out) for fan_in, fan_out in shapes) if size else 0
     token_rows, norms = 3 * width, blocks * 2 * 2 * width
-    beside_head = {
+    next_to_head = {
         "lora": lora + token_rows,
         "dora": lora + blocks * sum(fan_out for _, fan_out in shapes) + token_rows,
         "rslora": lora + token_rows,
@@ -87,68 +81,27 @@ def trained_parameters(variant: str, head: str) -> int:
         "bitfit": blocks * (sum(fan_out for _, fan_out in shapes) + 2 * width) + token_rows,
         "ln": norms,
     }
-    return beside_head[variant] + outputs * (width + 1)
-
-
-AUTO_CLASSES = {
-    "multiple-choice": (AutoModelForMultipleChoice, AutoPeftModel),
-    "classification": (AutoModelForSequenceClassification, AutoPeftModelForSequenceClassification),
-}
-
-
-@every_head
-@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant not in VIRTUAL])
-def test_auto_classes_know_head_and_labels(variant, head, base, saved_adapters, tmp_path):
-    folder = Path(shutil.copytree(saved_adapters[variant, head], tmp_path / "adapter"))
-    settings = json.loads((folder / HEAD_CONFIG).read_text())
-    if head == "classification":
-        settings["id2label"] = {"0": "quiet", "1": "loud", "2": "neither"}
-        settings["label2id"] = {"quiet": 0, "loud": 1, "neither": 2}
-        (folder / HEAD_CONFIG).write_text(json.dumps(settings))
-    batch = tree_batch(head)
-    expected = load_file(folder / "batch.safetensors")["expected"]
-    for auto_class in AUTO_CLASSES[head]:
-        model = auto_class.from_pretrained(pretrained_model_name_or_path=folder)
-        assert torch.equal(logits_of(model, batch), expected), auto_class
-        assert model.config.id2label == adapted_config(folder).id2label
-
-
-def test_pipeline_of_an_adapter(tiny_checkpoint, tmp_path):
-    labels = {0: "quiet", 1: "loud", 2: "neither"}
-    model = GPTForSequenceClassification.from_pretrained(tiny_checkpoint, id2label=labels)
-    save_adapter(get_peft_model(model, adapter_config("lora", model.config)), tmp_path)
-    AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True).save_pretrained(tmp_path)
-    pipe = pipeline("text-classification", model=str(tmp_path))
-    answers = {answer["label"]: answer["score"] for answer in pipe("She laughed.", top_k=None)}
-    wanted = load_adapter(tmp_path)(**pipe.tokenizer("She laughed.", return_tensors="pt")).logits.softmax(-1)[0]
-    assert answers == pytest.approx(dict(zip(labels.values(), wanted.tolist(), strict=True)))
-
-
-def test_language_models_adapter_by_pefts_auto_class(base, tmp_path):
-    model = GPTForCausalLM.from_pretrained(base)
-    get_peft_model(model, adapter_config("lora", model.config, size=4, task_type="CAUSAL_LM")).save_pretrained(
-        tmp_path
-    )
-    loaded = AutoPeftModelForCausalLM.from_pretrained(tmp_path)
-    assert loaded.generate(torch.tensor([[1, 2]]), max_new_tokens=2).shape == (1, 4)
+    return next_to_head[variant] + outputs * (width + 1)
 
 
 @every_head
 @every_variant
 def test_saved_and_loaded(variant, head, base, tmp_path):
-    """The same logits to the bit, from files that hold the trained numbers and nothing else."""
+    """The same logits to the bit, by peft and in one line, from files that hold the trained numbers and no others."""
     model, batch = adapted(variant, head, base), tree_batch(head)
     expected = logits_of(model, batch)
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     assert trained == model.get_nb_trainable_parameters()[0] == trained_parameters(variant, head)
-    model.save_pretrained(tmp_path)
+    save_adapter(model, tmp_path)
     saved = load_file(tmp_path / "adapter_model.safetensors")
     assert sum(tensor.numel() for tensor in saved.values()) == trained
     loaded = PeftModel.from_pretrained(load_base(head, base), tmp_path)
     assert torch.equal(logits_of(loaded, batch), expected)
-    assert type(loaded) is type(model)
     assert not any(parameter.requires_grad for parameter in loaded.get_base_model().parameters())
     assert not torch.allclose(logits_of(load_base(head, base), batch), expected, atol=1e-3)
+    in_one_line = load_adapter(tmp_path)
+    assert torch.equal(logits_of(in_one_line, batch), expected)
+    assert (type(in_one_line.get_base_model()), in_one_line.training) == (HEADS[head][0], False)
 
 
 def test_loaded_in_a_fresh_process(saved_adapters):
@@ -164,29 +117,69 @@ def test_loaded_in_a_fresh_process(saved_adapters):
         "        assert torch.equal(load_adapter(folder)(**batch).logits, expected), folder\n"
         "print('all equal')\n"
     )
+    command = [sys.executable, "-c", code, *map(str, saved_adapters.values())]
     result = subprocess.run(
-        [sys.executable, "-c", code, *map(str, saved_adapters.values())],
-        cwd=Path(__file__).resolve().parents[2],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+        command, cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, timeout=300, check=False
     )
     assert result.stdout.endswith("all equal\n"), result.stderr[-3000:]
 
 
-def test_one_line_knows_head_and_labels(saved_adapters, base, tmp_path):
-    model = load_adapter(saved_adapters["lora", "classification"], attn_implementation="eager")
-    assert isinstance(model.get_base_model(), GPTForSequenceClassification)
-    assert model.config.num_labels == 3
+@pytest.mark.parametrize(
+    ("head", "auto_class"),
+    [
+        ("multiple-choice", AutoModelForMultipleChoice),
+        ("multiple-choice", AutoPeftModel),
+        ("classification", AutoModelForSequenceClassification),
+        ("classification", AutoPeftModelForSequenceClassification),
+    ],
+)
+@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant not in VIRTUAL])
+def test_auto_classes_know_head_and_labels(variant, head, auto_class, base, tmp_path):
+    overrides = {"id2label": NAMES} if head == "classification" else {}
+    model, batch = adapted(variant, head, base, **overrides), tree_batch(head)
+    save_adapter(model, tmp_path)
+    loaded = auto_class.from_pretrained(pretrained_model_name_or_path=tmp_path)
+    assert torch.equal(logits_of(loaded, batch), logits_of(model, batch))
+    assert loaded.config.id2label == adapted_config(tmp_path).id2label == model.config.id2label
+
+
+def test_pipeline_of_an_adapter(tiny_checkpoint, tmp_path):
+    model = GPTForSequenceClassification.from_pretrained(tiny_checkpoint, id2label=NAMES)
+    save_adapter(get_peft_model(model, adapter_config("lora", model.config)), tmp_path)
+    AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True).save_pretrained(tmp_path)
+    pipe = pipeline("text-classification", model=str(tmp_path))
+    answers = {answer["label"]: answer["score"] for answer in pipe("She laughed.", top_k=None)}
+    wanted = load_adapter(tmp_path)(**pipe.tokenizer("She laughed.", return_tensors="pt")).logits.softmax(-1)[0]
+    assert answers == pytest.approx(dict(zip(NAMES.values(), wanted.tolist(), strict=True)))
+
+
+def test_language_model_with_special_tokens(base, tmp_path):
+    model = GPTForCausalLM.from_pretrained(base)
+    model = get_peft_model(model, adapter_config("lora", model.config, task_type="CAUSAL_LM"))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    batch = {"input_ids": torch.tensor([[START, 1, 2, DELIMITER, 3]])}
+    expected = logits_of(model.eval(), batch)
+    model.save_pretrained(tmp_path)
+    loaded = AutoPeftModelForCausalLM.from_pretrained(tmp_path)
+    assert torch.equal(logits_of(loaded.eval(), batch), expected)
+    assert loaded.generate(torch.tensor([[1, 2]]), max_new_tokens=2).shape == (1, 4)
+    plain = merge_adapter(loaded)
+    assert plain.lm_head.weight is plain.transformer.embed_tokens.weight
+    assert_close(logits_of(plain, batch), expected)
+
+
+def test_arguments_of_load_adapter(saved_adapters, base, tmp_path):
+    folder = saved_adapters["lora", "classification"]
+    model = load_adapter(folder, base_model=base, is_trainable=True, attn_implementation="eager")
+    assert model.get_nb_trainable_parameters()[0] == trained_parameters("lora", "classification")
     assert model.config._attn_implementation == "eager"
-    assert not model.training
-    trainable = load_adapter(saved_adapters["lora", "classification"], base_model=base, is_trainable=True)
-    assert trainable.get_nb_trainable_parameters()[0] == trained_parameters("lora", "classification")
     with pytest.raises(ValueError, match=HEAD_CONFIG):
         load_adapter(base)
     with pytest.raises(ValueError, match="base_model="):
-        load_adapter(saved_adapters["lora", "classification"], base_model=tmp_path / "nowhere")
+        load_adapter(folder, base_model=tmp_path / "nowhere")
 
 
 @every_head
@@ -206,10 +199,9 @@ def test_merged_is_unmerged(variant, head, base, tmp_path):
     assert_close(logits_of(HEADS[head][0].from_pretrained(tmp_path), batch), expected)
 
 
-@every_head
 @pytest.mark.parametrize(("variant", "message"), [("houlsby", "bitfit"), ("prefix", "Virtual"), ("prompt", "Virtual")])
-def test_what_cannot_be_merged_says_so(variant, message, head, base):
-    model, batch = adapted(variant, head, base), tree_batch(head)
+def test_what_cannot_be_merged_says_so(variant, message, base):
+    model, batch = adapted(variant, "classification", base), tree_batch("classification")
     expected = logits_of(model, batch)
     with pytest.raises(ValueError, match=message):
         merge_adapter(model)
@@ -219,34 +211,13 @@ def test_what_cannot_be_merged_says_so(variant, message, head, base):
     assert torch.equal(logits_of(model, batch), expected)
 
 
-@every_head
-@every_variant
-def test_switching_between_adapters(variant, head, base, tmp_path):
-    batch = tree_batch(head)
-    others = [adapted(variant, head, base, seed=seed) for seed in (1, 2)]
-    expected = [logits_of(other, batch) for other in others]
-    others[1].save_pretrained(tmp_path)
-    model = others[0]
-    without = load_base(head, base)
-    without.score.load_state_dict(model.get_base_model().score.original_module.state_dict())
-    if variant not in VIRTUAL:  # peft's own context manager wants a model that generates there
-        with model.disable_adapter():
-            assert_close(logits_of(model, batch), logits_of(without, batch))
-    model.load_adapter(tmp_path, "second")
-    assert torch.equal(logits_of(model, batch), expected[0])
-    model.set_adapter("second")
-    assert torch.equal(logits_of(model, batch), expected[1])
-    model.set_adapter("default")
-    assert torch.equal(logits_of(model, batch), expected[0])
-    model.set_adapter("second")
-    model.delete_adapter("default")
-    assert torch.equal(logits_of(model, batch), expected[1])
+# Several adapters.
 
 
-def two_adapters(variant: str, head: str, base: Path, root: Path, **others) -> tuple[dict[str, Path], dict]:
-    """Folders of two adapters, of which the second has settings of its own, and the logits of each alone."""
+def two_adapters(variant, head, base, root, **others):
+    """Folders of two adapters, the second with other settings of the model, and their logits of a batch."""
     folders, expected = {}, {}
-    for seed, (name, overrides) in enumerate({"one": {}, "two": others}.items()):
+    for seed, (name, overrides) in enumerate((("one", {}), ("two", others))):
         model = adapted(variant, head, base, seed=seed, **overrides)
         folders[name] = save_adapter(model, root / name)
         expected[name] = logits_of(model, tree_batch(head))
@@ -256,7 +227,7 @@ def two_adapters(variant: str, head: str, base: Path, root: Path, **others) -> t
 @pytest.mark.parametrize(("head", "others"), [("multiple-choice", {}), ("classification", {"num_labels": 5})])
 @every_variant
 def test_several_adapters_on_one_base(variant, head, others, base, tmp_path):
-    """Each with its own head, which may have other labels."""
+    """Each with its own head, which may have other labels; without any, the model is the base with the first head."""
     batch = tree_batch(head)
     folders, expected = two_adapters(variant, head, base, tmp_path, **others)
     model = load_adapters(folders)
@@ -265,6 +236,11 @@ def test_several_adapters_on_one_base(variant, head, others, base, tmp_path):
         model.set_adapter(name)
         assert torch.equal(logits_of(model, batch), expected[name])
     assert not torch.allclose(expected["one"][:, :2], expected["two"][:, :2], atol=1e-3)
+    if variant not in VIRTUAL:  # peft's own context manager wants a model that generates there
+        without = load_base(head, base)
+        without.score.load_state_dict(model.get_base_model().score.original_module.state_dict())
+        with model.disable_adapter():
+            assert_close(logits_of(model, batch), logits_of(without, batch))
 
 
 @every_head
@@ -280,112 +256,96 @@ def test_adapters_within_one_batch(variant, head, base, tmp_path):
         assert_close(found, torch.stack([expected[name][row] for row, name in enumerate(names)]))
 
 
-def test_what_cannot_be_mixed_says_so(base, tmp_path):
-    for variant in ("dora", "ia3", "prefix", "houlsby"):
-        folders, _ = two_adapters(variant, "multiple-choice", base, tmp_path / variant)
-        with pytest.raises(ValueError, match="Only LoRA"):
-            load_adapters(folders)(**tree_batch("multiple-choice"), adapter_names=["one", "two"])
-    folders, _ = two_adapters("lora", "multiple-choice", base, tmp_path / "choices")
-    with pytest.raises(ValueError, match="token trees"):
-        load_adapters(folders)(**padded_batch("multiple-choice"), adapter_names=["one", "two"])
-    folders, expected = two_adapters("lora", "classification", base, tmp_path / "labels", num_labels=5)
-    model, batch = load_adapters(folders), tree_batch("classification")
-    for names in (["one", "two"], ["__base__", "two"]):
-        with pytest.raises(ValueError, match="use set_adapter"):
-            model(**batch, adapter_names=names)
-    with pytest.raises(ValueError, match="one for each"):
-        model(**batch, adapter_names=["one"])
-    with pytest.raises(ValueError, match="non-existing"):
-        model(**batch, adapter_names=["one", "three"])
-    # Nothing of the refused calls is left.
-    model.set_adapter("two")
-    assert torch.equal(logits_of(model, batch), expected["two"])
+@pytest.mark.parametrize("variant", ["dora", "ia3", "prefix", "houlsby"])
+def test_what_cannot_be_mixed_says_so(variant, base, tmp_path):
+    folders, _ = two_adapters(variant, "multiple-choice", base, tmp_path)
+    with pytest.raises(ValueError, match="Only LoRA"):
+        load_adapters(folders)(**tree_batch("multiple-choice"), adapter_names=["one", "two"])
 
 
 def test_adapters_that_do_not_go_together(saved_adapters, base, tmp_path):
     lora, ia3 = (saved_adapters[name, "classification"] for name in ("lora", "ia3"))
-    assert is_adapter(lora)
-    assert not is_adapter(base)
-    assert adapted_config(lora).num_labels == 3
-    with pytest.raises(ValueError, match="different methods: LORA and IA3"):
-        load_adapters({"one": lora, "two": ia3})
-    with pytest.raises(ValueError, match="different heads"):
-        load_adapters({"one": lora, "two": saved_adapters["lora", "multiple-choice"]})
-    with pytest.raises(ValueError, match="at least one"):
-        load_adapters({})
-    for name in ("", "v1.0", "lora", "my-score", "c_attn"):
-        with pytest.raises(ValueError, match="cannot be called"):
-            load_adapters({"one": lora, name: lora})
-    moved = tmp_path / "moved"
-    shutil.copytree(lora, moved)
+    assert (is_adapter(lora), is_adapter(base), adapted_config(lora).num_labels) == (True, False, 3)
+    moved = save_adapter(adapted("lora", "classification", base), tmp_path / "moved")
     settings = json.loads((moved / "adapter_config.json").read_text())
     (moved / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": "elsewhere"}))
-    with pytest.raises(ValueError, match=r"different base models.*base_model="):
-        load_adapters({"one": lora, "two": moved})
+    for folders, message in (
+        ({"one": lora, "two": ia3}, "LORA.*IA3"),
+        ({"one": lora, "two": saved_adapters["lora", "multiple-choice"]}, "one method, kind of head"),
+        ({"one": lora, "two": moved}, "elsewhere.*base_model="),
+        ({}, "at least one"),
+        *(({"one": lora, name: lora}, "cannot be called") for name in ("", "v1.0", "lora", "my-score", "c_attn")),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load_adapters(folders)
     model = load_adapters({"one": lora, "two": moved}, base_model=base, attn_implementation="eager")
-    assert model.active_adapters == ["one"]
-    assert model.config._attn_implementation == "eager"
+    assert (model.active_adapters, model.config._attn_implementation) == (["one"], "eager")
+
+
+# What is trained.
 
 
 @every_head
 @every_variant
-def test_what_is_trained_gets_a_gradient(variant, head, base):
-    model = adapted(variant, head, base, resid_pdrop=0.1).train()
-    before = {name: value.clone() for name, value in model.get_base_model().state_dict().items()}
-    outputs = model(**tree_batch(head), labels=LABELS)
-    assert (outputs.lm_loss is None) == (variant == "prompt")
-    outputs.loss.backward()
-    for name, parameter in model.named_parameters():
-        assert (parameter.grad is not None) == parameter.requires_grad, name
-    torch.optim.SGD([value for value in model.parameters() if value.requires_grad], 0.1).step()
-    after = model.get_base_model().state_dict()
-    frozen = [name for name in before if name.endswith("base_layer.weight") or "embed_positions" in name]
-    assert frozen
-    assert all(torch.equal(before[name], after[name]) for name in frozen)
-
-
-@every_variant
-@every_head
 def test_trees_and_padded_inputs_agree(variant, head, base):
-    if variant in VIRTUAL and head == "multiple-choice":
-        pytest.skip("peft puts virtual tokens before rows of two axes")
+    """What is trained, and nothing else, gets a gradient, the same from trees as from padded rows."""
     model = adapted(variant, head, base).train()
-    found = {}
-    for kind, batch in (("tree", tree_batch(head)), ("padded", padded_batch(head))):
+    found = []
+    batches = [tree_batch(head), padded_batch(head)]
+    if variant in VIRTUAL and head == "multiple-choice":  # peft puts virtual tokens before rows of two axes
+        batches.pop()
+    for batch in batches:
         model.zero_grad()
         outputs = model(**batch, labels=LABELS)
         outputs.loss.backward()
         gradients = {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
-        found[kind] = outputs, gradients
-    tree, padded = found["tree"], found["padded"]
-    for term in ("logits", "task_loss", "loss") + (() if variant == "prompt" else ("lm_loss",)):
-        assert_close(tree[0][term], padded[0][term])
-    for name, gradient in tree[1].items():
-        assert_close(gradient, padded[1][name], 1e-4)
+        assert gradients.keys() == {name for name, value in model.named_parameters() if value.requires_grad}
+        assert (outputs.lm_loss is None) == (variant == "prompt")
+        found.append((outputs, gradients))
+    for outputs, gradients in found[1:]:
+        for term in ("logits", "task_loss", "loss") + (() if variant == "prompt" else ("lm_loss",)):
+            assert_close(outputs[term], found[0][0][term])
+        for name, gradient in gradients.items():
+            assert_close(gradient, found[0][1][name], 1e-4)
 
 
-def test_prefix_is_a_cache_of_keys_and_values(base):
-    """What peft hands to other models."""
-    model, batch = adapted("prefix", "classification", base), tree_batch("classification")
-    assert "subtree_end" not in batch
-    cache = model.get_prompt(batch_size=2)
-    assert isinstance(cache, DynamicCache)
-    plain = model.get_base_model()
-    with torch.no_grad():
-        states = plain.transformer(
-            batch["input_ids"], position_ids=batch["position_ids"] + 3, past_key_values=cache
-        ).last_hidden_state
-        expected = plain.score(states[torch.arange(2), batch["classify_index"][:, 0]])
-    assert_close(logits_of(model, batch), expected)
+def test_default_targets(base):
+    """peft's own configuration classes know our modules."""
+    expected = {
+        LoraConfig: {"c_attn"},
+        IA3Config: {"c_attn", "c_proj"},
+        LNTuningConfig: {"ln_1", "ln_2"},
+        HoulsbyConfig: {"attn", "mlp"},
+        BitFitConfig: {"c_attn", "c_proj", "c_fc", "ln_1", "ln_2"},
+        peft.AdaLoraConfig: {"c_attn"},
+    }
+    for config_class, names in expected.items():
+        options = {"total_step": 10} if config_class is peft.AdaLoraConfig else {}
+        model = get_peft_model(load_base("classification", base), config_class(**options))
+        assert {name.rpartition(".")[2] for name in model.targeted_module_names} == names
 
 
-def test_prompt_is_an_embedding_before_the_text(base):
-    model, batch = adapted("prompt", "classification", base), tree_batch("classification")
-    plain = model.get_base_model()
-    with torch.no_grad():
-        embeddings = torch.cat([model.get_prompt(2), plain.get_input_embeddings()(batch["input_ids"])], dim=1)
-        expected = plain(inputs_embeds=embeddings, classify_index=batch["classify_index"] + 3).logits
-    assert_close(logits_of(model, batch), expected)
+def test_refusals(base):
+    model = load_base("classification", base)
+    for arguments, message in (
+        (("lore",), "lora, ia3"),
+        (("ia3", 4), "have a size"),
+        (("lora", 0), "at least 1"),
+        (("prefix", 32), "context of 32"),
+        (("ln", None, True), "cannot train embedding rows"),
+    ):
+        method, *rest = arguments
+        with pytest.raises(ValueError, match=message):
+            adapter_config(method, model.config, *rest)
+    for settings, message in (({"activation": "step"}, "activation"), ({"bottleneck_size": 0}, "at least 1")):
+        with pytest.raises(ValueError, match=message):
+            HoulsbyConfig(**settings)
+    with pytest.raises(TypeError, match="act"):
+        get_peft_model(model, BitFitConfig(target_modules=["act"]))
+    assert set(METHODS) == {method for method, _ in VARIANTS.values()}
+
+
+# Bottlenecks and biases.
 
 
 def test_position_of_bottlenecks(base):
@@ -400,10 +360,8 @@ def test_position_of_bottlenecks(base):
     attended = through(block.attn, block.attn.base_layer(states[1])[0])
     middle = block.ln_1(states[1] + attended)
     assert_close(block.ln_2(middle + through(block.mlp, block.mlp.base_layer(middle))), states[2])
-    with torch.no_grad():
-        eager = load_base("classification", base, attn_implementation="eager")
-        eager = get_peft_model(eager, adapter_config("houlsby", eager.config))
-        assert len(eager(**batch, output_attentions=True).attentions) == 2
+    eager = adapted("houlsby", "classification", base, attn_implementation="eager")
+    assert len(eager(**batch, output_attentions=True).attentions) == 2
 
 
 def test_bottlenecks_start_near_the_model_without_them(base):
@@ -418,8 +376,7 @@ def test_bottlenecks_start_near_the_model_without_them(base):
 
 
 def test_bitfit_is_training_the_biases_themselves(base):
-    plain = load_base("classification", base)
-    model = load_base("classification", base)
+    plain, model = load_base("classification", base), load_base("classification", base)
     model.score.load_state_dict(plain.score.state_dict())
     model = get_peft_model(model, adapter_config("bitfit", model.config, train_special_tokens=False))
     for name, parameter in plain.named_parameters():
@@ -445,64 +402,29 @@ def test_bitfit_merges_one_adapter_at_a_time(base, tmp_path):
     model.merge_adapter()
     model.unmerge_adapter()
     assert torch.equal(logits_of(model, batch), expected)
-    with pytest.raises(TypeError, match="act"):
-        get_peft_model(load_base("classification", base), BitFitConfig(target_modules=["act"]))
 
 
-def test_default_targets(base):
-    """peft's own configuration classes know our modules without being told."""
-    expected = {
-        LoraConfig: {"c_attn"},
-        IA3Config: {"c_attn", "c_proj"},
-        LNTuningConfig: {"ln_1", "ln_2"},
-        HoulsbyConfig: {"attn", "mlp"},
-        BitFitConfig: {"c_attn", "c_proj", "c_fc", "ln_1", "ln_2"},
-        peft.AdaLoraConfig: {"c_attn"},
-    }
-    for config_class, names in expected.items():
-        options = {"total_step": 10} if config_class is peft.AdaLoraConfig else {}
-        model = get_peft_model(load_base("classification", base), config_class(**options))
-        assert {name.rpartition(".")[2] for name in model.targeted_module_names} == names
+# Virtual tokens.
 
 
-def test_language_model_with_special_tokens(base, tmp_path):
-    model = GPTForCausalLM.from_pretrained(base)
-    model = get_peft_model(model, adapter_config("lora", model.config, task_type="CAUSAL_LM"))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.add_(torch.randn_like(parameter) * 0.1)
-    ids = torch.tensor([[START, 1, 2, DELIMITER, 3]])
-    expected = logits_of(model.eval(), {"input_ids": ids})
-    model.save_pretrained(tmp_path)
-    loaded = PeftModel.from_pretrained(GPTForCausalLM.from_pretrained(base), tmp_path)
-    assert torch.equal(logits_of(loaded, {"input_ids": ids}), expected)
-    plain = merge_adapter(loaded)
-    assert plain.lm_head.weight is plain.transformer.embed_tokens.weight
-    assert_close(logits_of(plain, {"input_ids": ids}), expected)
-
-
-def test_refusals(base):
-    model = load_base("classification", base)
-    for arguments, message in (
-        (("lore",), "lora, ia3"),
-        (("ia3", 4), "have a size"),
-        (("lora", 0), "at least 1"),
-        (("prefix", 32), "context of 32"),
-        (("ln", None, True), "cannot train embedding rows"),
-    ):
-        method, *rest = arguments
-        with pytest.raises(ValueError, match=message):
-            adapter_config(method, model.config, *rest)
-    with pytest.raises(ValueError, match="activation"):
-        HoulsbyConfig(activation="step")
-    with pytest.raises(ValueError, match="at least 1"):
-        HoulsbyConfig(bottleneck_size=0)
-    assert set(METHODS) == {method for method, _ in VARIANTS.values()}
+@torch.no_grad()
+def test_virtual_tokens_are_what_peft_says(base):
+    """A prefix is a cache of keys and values, and a prompt embeddings before the text."""
+    batch = tree_batch("classification")
+    model = adapted("prefix", "classification", base)
+    plain, cache = model.get_base_model(), model.get_prompt(batch_size=2)
+    positions = batch["position_ids"] + 3
+    states = plain.transformer(batch["input_ids"], position_ids=positions, past_key_values=cache).last_hidden_state
+    expected = plain.score(states[torch.arange(2), batch["classify_index"][:, 0]])
+    assert_close(logits_of(model, batch), expected)
+    model = adapted("prompt", "classification", base)
+    plain = model.get_base_model()
+    embeddings = torch.cat([model.get_prompt(2), plain.get_input_embeddings()(batch["input_ids"])], dim=1)
+    expected = plain(inputs_embeds=embeddings, classify_index=batch["classify_index"] + 3).logits
+    assert_close(logits_of(model, batch), expected)
 
 
 def test_virtual_tokens_take_positions(base):
-    tree = tree_batch("multiple-choice")
     model = adapted("prefix", "multiple-choice", base)
     assert virtual_tokens(model) == 3
     assert virtual_tokens(adapted("lora", "multiple-choice", base)) == virtual_tokens(model.get_base_model()) == 0
@@ -510,7 +432,7 @@ def test_virtual_tokens_take_positions(base):
         model(input_ids=torch.tensor([[*[1] * 29, CLASSIFY]]))
     model.get_base_model().activation_checkpointing_enable()
     with pytest.raises(ValueError, match="gradient checkpointing"):
-        model.train()(**tree)
+        model.train()(**tree_batch("multiple-choice"))
 
 
 @pytest.mark.parametrize("variant", VIRTUAL)
