@@ -27,25 +27,21 @@ from ..support.texts import (
 )
 
 split = word_splitter(english_rules())
-# Kafka, Die Verwandlung (1915), and a line of abbreviations; Tolstoi, Anna Karenina (1878), and Dostoevskii, and
-# special cases with a space; Proust, Du côté de chez Swann (1913), and words that are not taken apart.
+# Kafka, Die Verwandlung (1915), and abbreviations; Tolstoi, Anna Karenina (1878), and special cases with a space;
+# Proust, Du côté de chez Swann (1913), and words that are not taken apart.
 TEXTS = {
     "de": [
         "Als Gregor Samsa eines Morgens aus unruhigen Träumen erwachte, fand er sich in seinem Bett zu einem "
         "ungeheueren Ungeziefer verwandelt.",
-        "»Was ist mit mir geschehen?« dachte er. Es war kein Traum.",
-        "Über dem Tisch hing das Bild, das er – z.B. vor kurzem – in einem hübschen, vergoldeten Rahmen untergebracht "
-        "hatte; geht's d.h. um 4 Uhr?",
+        "»Was ist mit mir geschehen?« dachte er; das Bild, das er – z.B. vor kurzem – hatte: geht's d.h. um 4 Uhr?",
     ],
     "ru": [
         "Все счастливые семьи похожи друг на друга, каждая несчастливая семья несчастлива по-своему.",
-        "В начале июля, в чрезвычайно жаркое время, под вечер, один молодой человек вышел из своей каморки в С-м "
-        "переулке, т.е. на улицу — «как бы в нерешимости».",
+        "В начале июля из своей каморки в С-м переулке, т.е. на улицу — «как бы в нерешимости».",
         "Мясо, рыба, в т.ч. красная, и др. продукты. Он жил в н.в. там.",
     ],
     "fr": [
-        "Longtemps, je me suis couché de bonne heure. Parfois, à peine ma bougie éteinte, mes yeux se fermaient si "
-        "vite que je n'avais pas le temps de me dire: «Je m'endors.»",
+        "Longtemps, je me suis couché de bonne heure; je n'avais pas le temps de me dire: «Je m'endors.»",
         "Aujourd'hui l'auto-école s'est arrêtée à Aix-en-Provence, rue Saint-Jean. Qu'est-ce que c'est?",
     ],
 }
@@ -56,18 +52,14 @@ TEXTS = {
     [
         ("Don't stop.", "do n't stop ."),
         ("the U.S. way", "the u.s. way"),
-        ("Mr. O'Neil", "mr. o'neil"),
         ("wait—what…", "wait - what ..."),
         ("it´s “so”", 'it \'s " so "'),
         ("a!!!b??c", "a ! ! ! b ? ? c"),
-        ("snake_case", "snake _ case"),
         ("back\\slash/slash", "back\\slash / slash"),
         ("one\n\n \t\ntwo", "one \n two"),
         (" \n lone \n ", "lone"),
-        ("a \t b", "a b"),
         ("&lt;b&gt; &amp;", "< b > &"),
         ("cafÃ©", "café"),
-        ("", ""),
         (" \n\t ", ""),
         # The special case 'em. is found among the words of the whole line, unless a longer match hides it.
         ("say 'em.' twice", "say 'em . ' twice"),
@@ -88,89 +80,44 @@ def test_words_of_the_release(path):
     assert [row["text"] for row in rows if split(row["text"]) != as_backend_text(row["words"])] == []
 
 
-class TestAgainstSpacy:
-    @pytest.mark.parametrize("number", [1_000, pytest.param(100_000, marks=pytest.mark.slow)])
-    def test_random_texts(self, number):
-        generator = random.Random(0)
-        cases = sorted(split.cases)
-        web = ["http://", "www.", "a.com", "$", "€", "10", "km", "C++", "1,000.50", "%", "@", "#", "_", "'", "''"]
-        ends = ["", ".", ",", "!", "'s", '"', "'", ")", "...", "-"]
-        affixes = [*"'\"():;<>=$%#&…”’—°é日^.! ", "..", "US$", "9km", "10°C.", "AB.", "=D", "e.g.", "x-y", "\ufffd"]
-        blocks = [(0x20, 0x7F), (0xA0, 0x500), (0x2000, 0x2100), (0x20A0, 0x20D0), (0x1F300, 0x1F600)]
+@pytest.mark.parametrize("number", [1_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_random_texts_against_spacy(number):
+    generator = random.Random(0)
+    cases = sorted(split.cases)
+    web = ["http://", "www.", "a.com", "$", "€", "10", "km", "C++", "1,000.50", "%", "@", "#", "_", "'", "''"]
+    ends = ["", ".", ",", "!", "'s", '"', "'", ")", "...", "-"]
+    affixes = [*"'\"():;<>=$%#&…”’—°é日^.! ", "..", "US$", "9km", "10°C.", "AB.", "=D", "e.g.", "x-y", "\ufffd"]
+    blocks = [(0x20, 0x7F), (0xA0, 0x500), (0x2000, 0x2100), (0x20A0, 0x20D0), (0x1F300, 0x1F600)]
 
-        def drawn(*parts, most):
-            return (generator.choice([part for part in parts if part]) for _ in range(generator.randrange(most)))
+    def drawn(*parts, most):
+        return (generator.choice([part for part in parts if part]) for _ in range(generator.randrange(most)))
 
-        kinds = [
-            lambda: "".join(drawn(*TYPOGRAPHY, *FRAGMENTS, most=30)),
-            lambda: "".join(drawn(*TYPOGRAPHY, *FRAGMENTS, *generator.sample(cases, 40), most=12)),
-            lambda: " ".join(case + generator.choice(ends) for case in drawn(*cases, most=8)),
-            lambda: "".join(drawn(*web, *" .-()XY", "p.m.", "..", "--", most=14)),
-            lambda: "".join(chr(generator.randrange(*generator.choice(blocks))) for _ in range(20)),
-            lambda: "".join(part * generator.choice([1, 1, 2, 10, 60]) for part in drawn(*affixes, *cases, most=12)),
-        ]
-        for _ in range(number):
-            text = generator.choice(kinds)()[:700]
-            assert split(text) == as_backend_text(split_words(text)), text
-
-    @given(TRICKY)
-    @settings(deadline=None)
-    def test_tricky_texts(self, text):
-        assert split(text) == as_backend_text(split_words(text))
-
-    def test_every_special_case(self):
-        generator = random.Random(0)
-        for case in split.cases:
-            around = generator.choice(["{}", "a {}.", "'{}'", "{}s", "x{}", "{0} {0}", "({}"])
-            assert split(around.format(case)) == as_backend_text(split_words(around.format(case)))
-
-    @pytest.mark.parametrize("language", TEXTS)
-    def test_other_languages(self, language):
-        words = word_splitter(show_rules(word_rules(language)))
-        for text in (*TEXTS[language], "\n".join(TEXTS[language])):
-            assert words(text) == as_backend_text(split_words(text, language))
-
-    def test_bundled_rules_are_those_of_the_version_they_name(self):
-        spacy = pytest.importorskip("spacy")
-        if json.loads(english_rules())["source"] != f"spaCy {spacy.__version__}":
-            pytest.skip(f"the bundled rules are of another version than spaCy {spacy.__version__}")
-        assert show_rules(word_rules("en")) == english_rules()
+    kinds = [
+        lambda: "".join(drawn(*TYPOGRAPHY, *FRAGMENTS, most=30)),
+        lambda: "".join(drawn(*TYPOGRAPHY, *FRAGMENTS, *generator.sample(cases, 40), most=12)),
+        lambda: " ".join(case + generator.choice(ends) for case in drawn(*cases, most=8)),
+        lambda: "".join(drawn(*web, *" .-()XY", "p.m.", "..", "--", most=14)),
+        lambda: "".join(chr(generator.randrange(*generator.choice(blocks))) for _ in range(20)),
+        lambda: "".join(part * generator.choice([1, 1, 2, 10, 60]) for part in drawn(*affixes, *cases, most=12)),
+    ]
+    around = ["{}", "a {}.", "'{}'", "{}s", "x{}", "{0} {0}", "({}"]
+    texts = [generator.choice(around).format(case) for case in cases]
+    texts += [generator.choice(kinds)()[:700] for _ in range(number)]
+    assert [text for text in texts if split(text) != as_backend_text(split_words(text))] == []
 
 
-@pytest.mark.parametrize("affix", ["'", "(", "\ud800", "…", "'s", "$", "=D", "."], ids=ascii)
-def test_long_runs_take_linear_time(affix):
-    # By the square of its length each would take minutes.
-    assert len(split(affix * 20_000).replace(" ", "")) >= 20_000
-
-
-class TestFtfy:
-    @given(TRICKY)
-    @settings(deadline=None)
-    def test_tricky_texts(self, text):
-        assert fix_text(text) == ftfy.fix_text(text)
-
-    @given(st.text(alphabet="aé’‘“”–—…Ãâ€™ \u0160ñ£°ÀÿœŸ¿·\xa0\xad\xd7'\"<&;", max_size=12))
-    @settings(deadline=None)
-    def test_mojibake(self, text):
-        assert fix_text(text) == ftfy.fix_text(text)
-
-    def test_entities_stay_after_an_angle_bracket(self):
-        text = "&amp; é\n<b> é\n&amp; é"
-        assert fix_text(text) == ftfy.fix_text(text) == "& é\n<b> é\n&amp; é"
-
-
-@given(TRICKY)
+@given(TRICKY | st.text(alphabet="aé’‘“”–—…Ãâ€™ \u0160ñ£°ÀÿœŸ¿·\xa0\xad\xd7'\"<&;", max_size=12))
 @settings(deadline=None)
-def test_origins(text):
+def test_tricky_texts_against_spacy_and_ftfy(text):
+    assert fix_text(text) == ftfy.fix_text(text)
     words = split(text)
+    assert words == as_backend_text(split_words(text))
     origins = align(text, words)
-    assert len(origins) == len(words)
-    visible = [start for character, (start, _) in zip(words, origins, strict=True) if character != " "]
-    assert visible == sorted(visible)
+    pairs = list(zip(words, origins, strict=True))
+    starts = [start for character, (start, _) in pairs if character != " "]
+    assert starts == sorted(starts)
     assert all(0 <= start <= end <= len(text) for start, end in origins)
-    if ftfy.fix_text(text) != text:
-        return
-    for character, (start, end) in zip(words, origins, strict=True):
+    for character, (start, end) in pairs if ftfy.fix_text(text) == text else ():
         origin = text[start:end]
         if character == "\n":
             assert origin.isspace()
@@ -180,71 +127,89 @@ def test_origins(text):
             assert character in origin.lower() or origin in "–—―…´Σ"
 
 
-class TestLanguages:
-    @pytest.mark.parametrize("language", TEXTS)
-    def test_trained_by_command(self, language, tmp_path, hf_gpt):
-        pytest.importorskip("spacy")
-        (tmp_path / "book.txt").write_text("\n\n".join(TEXTS[language] * 40), encoding="utf-8")
-        flags = ["--text_files", tmp_path / "book.txt", "--language", language, "--vocab_size", 260]
-        flags += ["--min_character_count", 1, "--output_dir", tmp_path / "out"]
-        status, _, errors = hf_gpt("train_tokenizer", *flags)
-        assert status == 0, errors
-        rules = (tmp_path / "out" / "words.json").read_text(encoding="utf-8")
-        assert json.loads(rules)["language"] == language
-        tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
-        assert tokenizer.language == language
-        for text in TEXTS[language]:
-            encoded = tokenizer(text, return_offsets_mapping=True)
-            assert tokenizer.unk_token_id not in encoded["input_ids"]
-            assert tokenizer.decode(encoded["input_ids"]) == word_splitter(rules)(text)
-            pieces = [text[start:end].lower() for start, end in encoded["offset_mapping"]]
-            assert "".join(pieces) == "".join(text.lower().split())
-        tokenizer.save_pretrained(tmp_path / "again")
-        assert (tmp_path / "again" / "words.json").read_text(encoding="utf-8") == rules
-        with pytest.raises(ValueError, match=f"those of '{language}'"):
-            fast_tokenizer(tokenizer)
-
-    @pytest.mark.parametrize(("language", "message"), [("qq", "cannot split"), ("zh", "no rules for words")])
-    def test_what_spacy_cannot_split(self, language, message):
-        pytest.importorskip("spacy")
-        with pytest.raises(ValueError, match=message):
-            word_rules(language)
-
-    def test_without_spacy(self, monkeypatch, tmp_path, hf_gpt):
-        monkeypatch.setitem(sys.modules, "spacy", None)
-        (tmp_path / "book.txt").write_text("Ein Wort.", encoding="utf-8")
-        flags = ["--text_files", tmp_path / "book.txt", "--language", "de", "--output_dir", tmp_path / "out"]
-        status, _, errors = hf_gpt("train_tokenizer", *flags)
-        assert status == 2
-        assert errors.count("\n") == 1
-        assert "pip install 'hf-gpt[languages]'" in errors
-
-    def test_other_formats_split_english(self, tiny_checkpoint, tmp_path, convert):
-        folder = tmp_path / "german"
-        rules = json.loads(english_rules()) | {"language": "de"}
-        GPTTokenizer.from_pretrained(tiny_checkpoint, words=rules).save_pretrained(folder)
-        flags = ["--to", "openai-gpt", "--tokenizer_source", folder]
-        status, printed = convert(tiny_checkpoint, tmp_path / "out", *flags)
-        assert status == 2
-        assert "its words are English, and the tokenizer's of 'de'" in printed
+def test_entities_stay_after_an_angle_bracket():
+    text = "&amp; é\n<b> é\n&amp; é"
+    assert fix_text(text) == ftfy.fix_text(text) == "& é\n<b> é\n&amp; é"
 
 
-class TestFiles:
-    def test_folder_without_rules_is_english(self, tiny_checkpoint, tmp_path):
-        GPTTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path)
-        assert (tmp_path / "words.json").read_text(encoding="utf-8") == english_rules()
-        (tmp_path / "words.json").unlink()
-        tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-        assert tokenizer.language == "en"
-        assert tokenizer.decode(tokenizer("don't")["input_ids"]) == "do n't"
+def test_bundled_rules_are_those_of_the_version_they_name():
+    spacy = pytest.importorskip("spacy")
+    if json.loads(english_rules())["source"] != f"spaCy {spacy.__version__}":
+        pytest.skip(f"the bundled rules are of another version than spaCy {spacy.__version__}")
+    assert show_rules(word_rules("en")) == english_rules()
 
-    @pytest.mark.parametrize("damaged", ["", "{", "[]", "{}", '{"cases": 3}', '{"cases": {}, "prefixes": ["("]}'])
-    def test_damaged_rules(self, damaged, tiny_checkpoint, tmp_path):
-        GPTTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path)
-        (tmp_path / "words.json").write_text(damaged, encoding="utf-8")
-        with pytest.raises(ValueError, match=r"words\.json: no rules of words"):
-            AutoTokenizer.from_pretrained(tmp_path)
 
-    def test_language_without_rules(self, tiny_checkpoint):
-        with pytest.raises(ValueError, match=r"words of 'de' need a words\.json of their own, found that of 'en'"):
-            GPTTokenizer.from_pretrained(tiny_checkpoint, language="de")
+@pytest.mark.parametrize("affix", ["'", "(", "\ud800", "…", "'s", "$", "=D", "."], ids=ascii)
+def test_long_runs_take_linear_time(affix):
+    # By the square of its length each would take minutes.
+    assert len(split(affix * 20_000).replace(" ", "")) >= 20_000
+
+
+# Other languages
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_other_languages(language, tmp_path, hf_gpt):
+    pytest.importorskip("spacy")
+    (tmp_path / "book.txt").write_text("\n\n".join(TEXTS[language] * 40), encoding="utf-8")
+    flags = ["--text_files", tmp_path / "book.txt", "--language", language, "--vocab_size", 200]
+    status, _, errors = hf_gpt("train_tokenizer", *flags, "--min_character_count", 1, "--output_dir", tmp_path / "out")
+    assert status == 0, errors
+    rules = (tmp_path / "out" / "words.json").read_text(encoding="utf-8")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert tokenizer.language == json.loads(rules)["language"] == language
+    for text in (*TEXTS[language], "\n".join(TEXTS[language])):
+        encoded = tokenizer(text, return_offsets_mapping=True)
+        words = word_splitter(rules)(text)
+        assert words == as_backend_text(split_words(text, language))
+        assert tokenizer.decode(encoded["input_ids"]) == words.replace(" \n ", "\n")
+        pieces = [text[start:end].lower() for start, end in encoded["offset_mapping"]]
+        assert "".join("".join(pieces).split()) == "".join(text.lower().split())
+    tokenizer.save_pretrained(tmp_path / "again")
+    assert (tmp_path / "again" / "words.json").read_text(encoding="utf-8") == rules
+    with pytest.raises(ValueError, match=f"those of '{language}'"):
+        fast_tokenizer(tokenizer)
+
+
+@pytest.mark.parametrize(("language", "message"), [("qq", "cannot split"), ("zh", "no rules for words")])
+def test_what_spacy_cannot_split(language, message):
+    pytest.importorskip("spacy")
+    with pytest.raises(ValueError, match=message):
+        word_rules(language)
+
+
+def test_without_spacy(monkeypatch, tmp_path, hf_gpt):
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    (tmp_path / "book.txt").write_text("Ein Wort.", encoding="utf-8")
+    flags = ["--text_files", tmp_path / "book.txt", "--language", "de", "--output_dir", tmp_path / "out"]
+    status, _, errors = hf_gpt("train_tokenizer", *flags)
+    assert (status, errors.count("\n")) == (2, 1)
+    assert "pip install 'hf-gpt[languages]'" in errors
+
+
+def test_other_formats_split_english(tiny_checkpoint, tmp_path, convert):
+    rules = json.loads(english_rules()) | {"language": "de"}
+    GPTTokenizer.from_pretrained(tiny_checkpoint, words=rules).save_pretrained(tmp_path / "german")
+    flags = ["--to", "openai-gpt", "--tokenizer_source", tmp_path / "german"]
+    status, printed = convert(tiny_checkpoint, tmp_path / "out", *flags)
+    assert status == 2
+    assert "its words are English, and the tokenizer's of 'de'" in printed
+
+
+def test_folder_without_rules_is_english(tiny_checkpoint, tmp_path):
+    GPTTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path)
+    assert (tmp_path / "words.json").read_text(encoding="utf-8") == english_rules()
+    (tmp_path / "words.json").unlink()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert tokenizer.language == "en"
+    assert tokenizer.decode(tokenizer("don't")["input_ids"]) == "do n't"
+    with pytest.raises(ValueError, match=r"words of 'de' need a words\.json of their own, found that of 'en'"):
+        GPTTokenizer.from_pretrained(tiny_checkpoint, language="de")
+
+
+@pytest.mark.parametrize("damaged", ["", "{", "[]", "{}", '{"cases": 3}', '{"cases": {}, "prefixes": ["("]}'])
+def test_damaged_rules(damaged, tiny_checkpoint, tmp_path):
+    GPTTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path)
+    (tmp_path / "words.json").write_text(damaged, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"words\.json: no rules of words"):
+        AutoTokenizer.from_pretrained(tmp_path)

@@ -1,0 +1,394 @@
+"""The task heads: joint loss, problem types, layers, padding, parts of a batch, answers by spans, wrong inputs."""
+
+import itertools
+import logging
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
+from transformers.utils.generic import find_labels
+
+from hf_gpt import (
+    GPTConfig,
+    GPTForMultipleChoice,
+    GPTForQuestionAnswering,
+    GPTForSequenceClassification,
+    GPTForTokenClassification,
+    GPTTaskOutput,
+)
+from hf_gpt.training.arguments import FineTuningArguments
+from hf_gpt.training.trainer import GPTTrainer
+from hf_gpt.trees.collators import TokenTreeCollator, collate_trees
+from hf_gpt.trees.token_tree import TokenTree
+from hf_gpt.trees.transforms import InputTransform, SpecialIds
+
+from ..support.tensors import assert_close, assert_same_gradients, padded
+from ..support.tiny import CLASSIFY, DELIMITER, PAD, START
+
+# (items, choices, length)
+CHOICES = torch.tensor(
+    [
+        [[START, 1, 2, DELIMITER, 3, CLASSIFY], [START, 1, 2, DELIMITER, 4, CLASSIFY]],
+        [[START, 5, 6, DELIMITER, 7, CLASSIFY], [START, 5, 6, DELIMITER, 8, CLASSIFY]],
+        [[START, 9, 6, DELIMITER, 1, CLASSIFY], [START, 9, 6, DELIMITER, 2, CLASSIFY]],
+    ]
+)
+TEXTS = CHOICES[:, 0]
+LABELS = torch.tensor([1, 0, 1])
+SEQUENCES = [[5, 3, 1, 4], [2, 7, 1, 8, 2, 8], [9]]
+WORD_LABELS = [[0, -100, 2, 1], [1, 1, -100, 0, 2, 2], [-100]]
+each_head = pytest.mark.parametrize("model_class", [GPTForMultipleChoice, GPTForSequenceClassification])
+
+
+def inputs_of(model_class):
+    return CHOICES if model_class is GPTForMultipleChoice else TEXTS
+
+
+# Joint loss
+
+
+@pytest.mark.parametrize("coefficient", [0, 0.5, 2])
+@pytest.mark.parametrize("asked", [None, True, False])
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_joint_loss(tiny_model, training, asked, coefficient):
+    model = tiny_model(GPTForMultipleChoice, lm_coef=coefficient).train(training)
+    outputs = model(CHOICES, labels=LABELS, return_lm_loss=asked)
+    assert_close(outputs.task_loss, cross_entropy(outputs.logits, LABELS))
+    assert (outputs.lm_loss is not None) == (coefficient > 0 and (training if asked is None else asked))
+    expected = outputs.task_loss + (0 if outputs.lm_loss is None else coefficient * outputs.lm_loss)
+    assert_close(outputs.loss, expected)
+    # As the Trainer does in several processes; the terms are logged.
+    outputs.loss *= 2
+    assert_close(outputs.task_loss, cross_entropy(outputs.logits, LABELS))
+    without = model(CHOICES, return_lm_loss=asked)
+    assert (without.loss, without.task_loss) == (None, None)
+    assert without.lm_loss == outputs.lm_loss
+
+
+def ordinal_loss(logits, scores):
+    # Each score lies between two whole ones, and gives to either what it is nearer (Tai et al., 2015).
+    return cross_entropy(logits, (1 - (scores[:, None] - torch.arange(logits.shape[-1])).abs()).clamp(min=0))
+
+
+def plain_regression(logits, labels):
+    return nn.functional.mse_loss(logits.view_as(labels), labels.float())
+
+
+def plain_multi_label(logits, labels):
+    return nn.functional.binary_cross_entropy_with_logits(logits, labels.float())
+
+
+REGRESSION, MULTI = "regression", "multi_label_classification"
+PROBLEMS = {
+    "ordinal": ({"num_labels": 4, "problem_type": "ordinal"}, [0.5, 3.0, 1.25], ordinal_loss),
+    "inferred-regression": ({"num_labels": 1}, [0.5, -1.0, 3.0], plain_regression),
+    "regression-column": ({"num_labels": 1}, [[0.5], [-1.0], [3.0]], plain_regression),
+    "regression-whole-numbers": ({"num_labels": 1}, [0, 2, 3], plain_regression),
+    "regression-of-two": (
+        {"num_labels": 2, "problem_type": REGRESSION},
+        [[0.5, 1.0], [-1.0, 2.0], [3.0, 0.0]],
+        plain_regression,
+    ),
+    "inferred-single-label": ({"num_labels": 3}, [2, 0, 1], cross_entropy),
+    "inferred-multi-label": ({"num_labels": 2}, [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]], plain_multi_label),
+    "multi-label": ({"num_labels": 2, "problem_type": MULTI}, [[0, 1], [1, 1], [0, 0]], plain_multi_label),
+}
+
+
+@pytest.mark.parametrize(("overrides", "labels", "plain"), PROBLEMS.values(), ids=PROBLEMS)
+def test_problem_types(tiny_model, overrides, labels, plain):
+    """The loss, in parts of a batch, too, and that of a batch in which a text has no label."""
+    model, labels = tiny_model(GPTForSequenceClassification, **overrides).train(), torch.tensor(labels)
+    outputs = model(TEXTS, labels=labels)
+    assert_close(outputs.task_loss, plain(outputs.logits, labels))
+    # The mean over texts is the same, whatever the labels of a text are.
+    assert_close(outputs.lm_loss, model(TEXTS).lm_loss)
+    items = labels.ne(-100).sum()  # as the Trainer counts them
+    parts = [model(TEXTS[part], labels=labels[part], num_items_in_batch=items) for part in (slice(2), slice(2, 3))]
+    assert_same_gradients(model, sum(part.loss for part in parts), outputs.loss)
+    known, missing = torch.tensor([0, 2]), labels.clone()
+    missing[1] = -100
+    found, expected = (
+        model(ids, labels=given, return_lm_loss=False)
+        for ids, given in ((TEXTS, missing), (TEXTS[known], labels[known]))
+    )
+    assert_same_gradients(model, found.loss, expected.loss)
+
+
+def test_ordinal_learns_the_mean(tiny_model):
+    model = tiny_model(GPTForSequenceClassification, num_labels=6, problem_type="ordinal")
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    scores = torch.tensor([0.0, 2.5, 4.8])
+    for _ in range(60):
+        optimizer.zero_grad()
+        model(TEXTS, labels=scores).loss.backward()
+        optimizer.step()
+    found = model(TEXTS).logits.softmax(-1).detach().numpy() @ np.arange(6)
+    np.testing.assert_allclose(found, scores, atol=0.2)
+
+
+def test_choices_in_parts(tiny_model):
+    model = tiny_model(GPTForMultipleChoice, num_labels=5).train()
+    assert model.score.weight.shape == (1, 32)
+    whole, items = model(CHOICES, labels=LABELS), torch.tensor(3)
+    parts = [model(CHOICES[part], labels=LABELS[part], num_items_in_batch=items) for part in (slice(1), slice(1, 3))]
+    for name in ("task_loss", "lm_loss"):
+        assert_close(parts[0][name] + parts[1][name], whole[name])
+    assert_same_gradients(model, parts[0].loss + parts[1].loss, whole.loss)
+
+
+def test_choices_share_their_dropout(tiny_model):
+    model = tiny_model(GPTForMultipleChoice, clf_pdrop=0.5).train()
+    logits = model(CHOICES[:1, :1].expand(8, 3, -1)).logits
+    assert_close(logits, logits[:, :1].expand(8, 3))
+    assert logits[:, 0].unique().numel() > 1
+
+
+@each_head
+@pytest.mark.parametrize("name", ["embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"])
+@torch.no_grad()
+def test_each_dropout_is_for_training_alone(tiny_model, model_class, name):
+    model, inputs = tiny_model(model_class, **{name: 0.5}), inputs_of(model_class)
+    expected = tiny_model(model_class)(inputs).logits
+    assert torch.equal(model(inputs).logits, expected)
+    assert not torch.isclose(model.train()(inputs).logits, expected).all()
+
+
+@each_head
+def test_trainer_smooths_the_task_and_keeps_the_language_model(tiny_model, tmp_path, model_class):
+    def trainer_of(model):
+        never = dict.fromkeys(("eval_strategy", "save_strategy"), "no")
+        settings = {"use_cpu": True, "load_best_model_at_end": False, "label_smoothing_factor": 0.3}
+        return GPTTrainer(model=model, args=FineTuningArguments(output_dir=str(tmp_path), **never, **settings))
+
+    inputs = {"input_ids": inputs_of(model_class), "labels": LABELS}
+    plain = tiny_model(model_class).train()(**inputs)
+    trainer = trainer_of(tiny_model(model_class).train())
+    loss, outputs = trainer.compute_loss(trainer.model, dict(inputs), return_outputs=True)
+    expected = cross_entropy(plain.logits, LABELS, label_smoothing=0.3)
+    assert_close(outputs.task_loss, expected)
+    assert_close(loss, expected + 0.5 * plain.lm_loss)
+    for overrides in ({"problem_type": "ordinal", "num_labels": 4}, {"num_labels": 1}):
+        with pytest.raises(ValueError, match=r"label_smoothing_factor 0.3.*not in (ordinal|regression)"):
+            trainer_of(tiny_model(GPTForSequenceClassification, **overrides))
+
+
+# What is read
+
+
+@torch.no_grad()
+def test_the_first_classify_token_is_read(tiny_model):
+    model, text = tiny_model(GPTForSequenceClassification), [START, 1, CLASSIFY]
+    expected = model(torch.tensor([text])).logits
+    assert_close(model(torch.tensor([[*text, 4, CLASSIFY, PAD]])).logits, expected)
+    quirky = tiny_model(GPTForSequenceClassification, release_quirks=True)
+    first = quirky.transformer(TEXTS[:, :-1]).last_hidden_state[:, 0]
+    assert_close(quirky(TEXTS[:, :-1]).logits, quirky.score(first))  # where there is none
+    without, place = tiny_model(GPTForSequenceClassification, classify_token_id=None), torch.full((3, 1), 5)
+    assert_close(without(TEXTS, classify_index=place).logits, model(TEXTS).logits)
+
+
+@torch.no_grad()
+def test_embeddings_and_positions_that_are_given(tiny_model):
+    model = tiny_model(GPTForSequenceClassification)
+    embeddings = model.get_input_embeddings()(TEXTS)
+    for index in ({}, {"classify_index": torch.full((3, 1), 5)}):
+        outputs = model(inputs_embeds=embeddings, labels=LABELS, **index)
+        assert_close(outputs.loss, model(TEXTS, labels=LABELS).loss)
+    model = tiny_model(GPTForMultipleChoice)
+    positions = torch.arange(6).expand_as(CHOICES)
+    assert_close(model(CHOICES, position_ids=positions).logits, model(CHOICES).logits)
+    assert not torch.isclose(model(CHOICES, position_ids=positions + 1).logits, model(CHOICES).logits).all()
+
+
+@pytest.mark.parametrize("head_layers", [None, 0, 1, "mix"])
+@pytest.mark.parametrize("asked", [[1], 1, [-1, 0], True, False, None], ids=str)
+@torch.no_grad()
+def test_hidden_states_with_a_head_on_other_layers(tiny_model, head_layers, asked):
+    model = tiny_model(GPTForSequenceClassification, head_layers=head_layers)
+    found = model(TEXTS, output_hidden_states=asked)
+    expected = model.transformer(TEXTS, output_hidden_states=asked).hidden_states
+    assert torch.equal(found.logits, model(TEXTS).logits)
+    if not asked:
+        assert found.hidden_states is None
+        return
+    for ours, theirs in zip(found.hidden_states, expected, strict=True):
+        assert theirs is None or torch.equal(ours, theirs)
+
+
+@torch.no_grad()
+def test_output(tiny_model):
+    model = tiny_model(GPTForMultipleChoice, "eager")
+    outputs = model(CHOICES, labels=LABELS, output_hidden_states=True, output_attentions=True)
+    assert isinstance(outputs, GPTTaskOutput)
+    assert list(outputs) == ["loss", "logits", "task_loss", "hidden_states", "attentions"]
+    assert [states.shape for states in outputs.hidden_states] == [(6, 6, 32)] * 3
+    assert [weights.shape for weights in outputs.attentions] == [(6, 2, 6, 6)] * 2
+    loss, logits, task_loss = model(CHOICES, labels=LABELS, return_dict=False)
+    assert torch.equal(logits, outputs.logits)
+    assert torch.equal(loss, task_loss)
+    # Evaluation gathers the logits alone.
+    assert set(outputs) - set(GPTConfig.keys_to_ignore_at_inference) == {"loss", "logits"}
+
+
+# Token classification and question answering
+
+TOKEN_HEADS = {
+    "causal": {},
+    "both sides": {"is_causal": False},
+    "mixed layers": {"head_layers": "mix"},
+    "a layer below": {"head_layers": 1},
+}
+
+
+@pytest.mark.parametrize("overrides", TOKEN_HEADS.values(), ids=TOKEN_HEADS)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_token_classification(tiny_model, attention, overrides, side):
+    """Padding changes nothing, and parts of a batch add up to the whole."""
+    model = tiny_model(GPTForTokenClassification, attention, num_labels=3, **overrides)
+    (ids, mask), (labels, _) = padded(SEQUENCES, side), padded(WORD_LABELS, side, -100)
+    with torch.set_grad_enabled(attention == "sdpa"):
+        found = model(ids, attention_mask=mask, labels=labels)
+        alone = torch.cat([model(torch.tensor([row])).logits[0] for row in SEQUENCES])
+    assert_close(found.logits[mask.bool()], alone)
+    assert_close(found.loss, cross_entropy(alone, torch.tensor([*itertools.chain(*WORD_LABELS)])))
+    if attention == "sdpa":
+        items, inputs = labels.ne(-100).sum(), {"input_ids": ids, "attention_mask": mask, "labels": labels}
+        rows = [{name: value[[row]] for name, value in inputs.items()} for row in range(3)]
+        assert_same_gradients(model, sum(model(**row, num_items_in_batch=items).loss for row in rows), found.loss)
+
+
+@torch.no_grad()
+def test_words_read_at_their_last_tokens(tiny_model):
+    """`classify_index` takes these states out of those of all tokens; the language-model loss has the same divisor."""
+    model = tiny_model(GPTForTokenClassification, num_labels=3)
+    rows = [[2, 7, 1, 8], [5, 3]]
+    ends, labels = torch.tensor([[1, 3], [1, -1]]), torch.tensor([[2, 0], [1, -100]])
+    batch = collate_trees([TokenTree.from_paths([row]) for row in rows], PAD) | {"classify_index": ends}
+    weights = batch.pop("lm_weights")
+    found = model(**batch, labels=labels, return_lm_loss=False)
+    every = model(batch["input_ids"]).logits
+    kept = torch.stack([every[0, 1], every[0, 3], every[1, 1]])
+    assert_close(torch.cat([found.logits[0], found.logits[1, :1]]), kept)
+    assert_close(found.loss, cross_entropy(kept, torch.tensor([2, 0, 1])))
+    joint = model(**batch, labels=labels, lm_weights=weights, return_lm_loss=True)
+    matrix = model.get_input_embeddings().weight[:PAD].t()
+    states = [model.transformer(torch.tensor([row])).last_hidden_state[0, :-1] for row in rows]
+    means = [cross_entropy(own @ matrix, torch.tensor(row[1:])) for own, row in zip(states, rows, strict=True)]
+    assert_close(joint.lm_loss, sum(means) / 3)
+    assert_close(joint.loss, joint.task_loss + model.config.lm_coef * joint.lm_loss)
+
+
+QUESTIONS = [[START, 5, 3, DELIMITER, 1, 4, 2, CLASSIFY], [START, 7, DELIMITER, 1, 8, 2, 8, 6, 3, 3, CLASSIFY]]
+PLACES = torch.tensor([[4, 6], [7, 7]])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("is_causal", [True, False], ids=["causal", "both sides"])
+@pytest.mark.parametrize("head_layers", [None, "mix"])
+@torch.no_grad()
+def test_question_answering(tiny_model, attention, side, is_causal, head_layers):
+    model = tiny_model(GPTForQuestionAnswering, attention, is_causal=is_causal, head_layers=head_layers)
+    ids, mask = padded(QUESTIONS, side)
+    starts, ends = (PLACES + mask.argmax(1, keepdim=True)).unbind(1)
+    found = model(ids, attention_mask=mask, start_positions=starts, end_positions=ends)
+    losses = []
+    for row, question in enumerate(QUESTIONS):
+        alone = model(torch.tensor([question]))
+        for place, name in zip(PLACES[row], ("start_logits", "end_logits"), strict=True):
+            assert_close(found[name][row, mask[row].bool()], alone[name][0])
+            assert torch.isneginf(found[name][row, ~mask[row].bool()]).all()
+            losses.append(cross_entropy(alone[name], place[None]))
+    assert_close(found.loss, sum(losses) / 4)
+
+
+@torch.no_grad()
+def test_answers_outside_count_nothing(tiny_model):
+    model, (ids, mask) = tiny_model(GPTForQuestionAnswering), padded(QUESTIONS)
+    starts, ends = torch.tensor([[4], [99]]), torch.tensor([6, -1])
+    both = model(ids, attention_mask=mask, start_positions=starts, end_positions=ends)
+    first = model(ids[:1], attention_mask=mask[:1], start_positions=PLACES[:1, 0], end_positions=PLACES[:1, 1])
+    assert_close(both.loss, first.loss)
+    plain = model(ids[:1], return_dict=False)
+    assert torch.equal(plain[0], model(ids[:1]).start_logits)
+    # What the Trainer of transformers takes for labels.
+    assert find_labels(GPTForQuestionAnswering) == ["start_positions", "end_positions"]
+
+
+@pytest.mark.parametrize("is_causal", [True, False], ids=["causal", "both sides"])
+def test_answers_in_windows_of_a_tree(tiny_model, is_causal):
+    """Every token of the passage is scored once, in the first window with it; the question is shared."""
+    question, passage = [7, 1], [3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 3, 4, 5, 6]
+    model = tiny_model(GPTForQuestionAnswering, is_causal=is_causal, lm_coef=0.5 * is_causal).train()
+    special = SpecialIds(START, DELIMITER, CLASSIFY)
+    transform = InputTransform("question-answering", special, 12, share_prefix=is_causal)
+    tree = transform({"question": question, "passage": passage})
+    batch = TokenTreeCollator(PAD, is_causal)([vars(tree) | {"label": [3, 9]}])
+    assert (batch["input_ids"][0].tolist().count(DELIMITER) == 1) == is_causal
+    outputs = model(**batch)
+    begin = [START, *question, DELIMITER]
+    space = 12 - len(begin) - 1
+    for place in range(len(passage)):
+        first = max(0, -(-(place + 1 - space) // (space // 2))) * (space // 2)
+        alone = model(torch.tensor([[*begin, *passage[first : first + space], CLASSIFY]]))
+        for name in ("start_logits", "end_logits"):
+            assert_close(outputs[name][0, place], alone[name][0, len(begin) + place - first])
+    logits = torch.stack([outputs.start_logits[0], outputs.end_logits[0]])
+    assert_close(outputs.task_loss, cross_entropy(logits, torch.tensor([3, 9])))
+    assert_close(2 * model(**batch, num_items_in_batch=4).loss, outputs.loss)
+    # A filler row (see PaddedDataset) has one label.
+    filler = model(**batch | {"labels": torch.tensor([[-100]])}, num_items_in_batch=4, return_lm_loss=False)
+    assert filler.loss == 0
+
+
+def test_pipeline_of_token_classification(tiny_checkpoint, caplog):
+    tokenizer, text = AutoTokenizer.from_pretrained(tiny_checkpoint), "Mr. Darcy's sister didn't laugh."
+    tagger = AutoModelForTokenClassification.from_pretrained(
+        tiny_checkpoint, id2label={0: "O", 1: "B-PER", 2: "I-PER"}
+    )
+    caplog.set_level(logging.ERROR, "transformers")
+    found = pipeline("token-classification", model=tagger, tokenizer=tokenizer, ignore_labels=[])(text)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+    encoded = tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
+    offsets = encoded.pop("offset_mapping")[0].tolist()
+    assert [[entity["start"], entity["end"]] for entity in found] == offsets
+    predicted = tagger(**encoded).logits[0].argmax(-1).tolist()
+    assert [entity["entity"] for entity in found] == [tagger.config.id2label[label] for label in predicted]
+    assert [text[entity["start"] : entity["end"]] for entity in found][-2:] == ["laugh", "."]
+
+
+# Wrong inputs
+
+PATHS = [[START, 3, 1, 4, CLASSIFY], [START, 3, 2, CLASSIFY]]
+TREE, APART = ({**collate_trees([TokenTree.from_paths(PATHS, share_limit=limit)], PAD)} for limit in (None, 0))
+CHAINS = collate_trees([TokenTree.from_paths([path]) for path in PATHS], PAD)
+WEIGHTLESS = {name: value for name, value in TREE.items() if name != "lm_weights"}
+BOTH_SIDES = {"is_causal": False}
+TWICE = {"input_ids": TEXTS, "inputs_embeds": torch.zeros(3, 6, 32), "classify_index": LABELS[:, None]}
+
+
+@pytest.mark.parametrize(
+    ("model_class", "overrides", "arguments", "message"),
+    [
+        (
+            GPTForSequenceClassification,
+            {},
+            {"input_ids": TEXTS[:, :-1]},
+            f"no classify token .id {CLASSIFY}.*template",
+        ),
+        (GPTForSequenceClassification, {"classify_token_id": None}, {"input_ids": TEXTS}, "classify token .id None"),
+        (GPTForSequenceClassification, {}, TWICE, "either input_ids or inputs_embeds"),
+        (GPTForMultipleChoice, {}, {"input_ids": torch.full((1, 2, 40), CLASSIFY)}, "40 tokens is longer"),
+        (GPTForMultipleChoice, {}, WEIGHTLESS | {"return_lm_loss": True}, "needs lm_weights"),
+        (GPTForTokenClassification, {}, {"input_ids": TEXTS, "return_lm_loss": True}, "of words needs lm_weights"),
+        (GPTForMultipleChoice, BOTH_SIDES, TREE, "share_prefix=False"),
+        (GPTForMultipleChoice, BOTH_SIDES, APART | {"return_lm_loss": True}, "lm_coef to 0"),
+        (GPTForSequenceClassification, BOTH_SIDES, CHAINS, "give attention_mask"),
+    ],
+)
+def test_wrong_inputs(tiny_model, model_class, overrides, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_model(model_class, **overrides)(**arguments)
