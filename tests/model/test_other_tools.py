@@ -1,13 +1,11 @@
 """Our checkpoints in other people's tools; each test is skipped where its tool is not installed."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from safetensors import safe_open
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, TorchAoConfig
 
@@ -22,22 +20,22 @@ ITEMS = [
     {"context": "The rain fell all night.\nIn the morning", "choices": ["streets were wet", "it was dry"], "label": 0},
 ]
 TEXTS = ["She opened the door.", "The rain fell all night upon the roofs.", "He did n't answer, and she waited."] * 4
+HARNESS_TASK = """
+task: two_items
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: FILE
+test_split: test
+output_type: multiple_choice
+doc_to_text: context
+doc_to_choice: choices
+doc_to_target: label
+metric_list:
+  - metric: acc
+"""
 
 pytestmark = pytest.mark.whole
-
-
-def own_log_probabilities(folder: Path, item: dict) -> list[float]:
-    """The log-probability of every choice behind its context, by our own scoring."""
-    model, tokenizer = GPTForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-    row = {
-        "context": tokenizer(item["context"])["input_ids"],
-        "question": [],
-        "choices": [tokenizer(choice)["input_ids"] for choice in item["choices"]],
-    }
-    tree, _ = ZeroShotTransform("choices", 64).fit(row)
-    with torch.no_grad():
-        # "words" sums, as the harness does; "choices" takes the mean.
-        return ZeroShotScorer(model, "words")(**TokenTreeCollator(8003)([vars(tree)]))["logits"][0].tolist()
 
 
 @pytest.mark.slow
@@ -46,24 +44,9 @@ def test_lm_evaluation_harness_scores_choices_as_we_do(tiny_checkpoint, tmp_path
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
 
-    (tmp_path / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in ITEMS), encoding="utf-8")
-    (tmp_path / "two_items.yaml").write_text(
-        f"""
-task: two_items
-dataset_path: json
-dataset_kwargs:
-  data_files:
-    test: {tmp_path / "items.jsonl"}
-test_split: test
-output_type: multiple_choice
-doc_to_text: context
-doc_to_choice: choices
-doc_to_target: label
-metric_list:
-  - metric: acc
-""",
-        encoding="utf-8",
-    )
+    file = tmp_path / "items.jsonl"
+    file.write_text("".join(json.dumps(item) + "\n" for item in ITEMS), encoding="utf-8")
+    (tmp_path / "two_items.yaml").write_text(HARNESS_TASK.replace("FILE", str(file)), encoding="utf-8")
     results = lm_eval.simple_evaluate(
         model=HFLM(pretrained=str(tiny_checkpoint), device="cpu", dtype="float32", batch_size=2),
         tasks=["two_items"],
@@ -71,9 +54,17 @@ metric_list:
         bootstrap_iters=0,
     )
     samples = sorted(results["samples"]["two_items"], key=lambda sample: sample["doc_id"])
+    model, tokenizer = (
+        GPTForCausalLM.from_pretrained(tiny_checkpoint).eval(),
+        AutoTokenizer.from_pretrained(tiny_checkpoint),
+    )
     right = 0
     for item, sample in zip(ITEMS, samples, strict=True):
-        expected = own_log_probabilities(tiny_checkpoint, item)
+        row = {name: tokenizer(item[name])["input_ids"] for name in ("context", "choices")} | {"question": []}
+        tree, _ = ZeroShotTransform("choices", 64).fit(row)
+        with torch.no_grad():
+            # "words" sums, as the harness does; "choices" takes the mean.
+            (expected,) = ZeroShotScorer(model, "words")(**TokenTreeCollator(8003)([vars(tree)]))["logits"].tolist()
         np.testing.assert_allclose([score for score, _ in sample["filtered_resps"]], expected, rtol=0, atol=1e-4)
         right += int(np.argmax(expected)) == item["label"]
     assert results["results"]["two_items"]["acc,none"] == right / len(ITEMS)
@@ -83,39 +74,28 @@ metric_list:
 def test_sft_trainer(tiny_checkpoint, rows, tmp_path, own_datasets_cache):
     """TRL computes the loss from our hidden states and output matrix itself."""
     trl = pytest.importorskip("trl", reason="needs pip install trl")
-    # Texts get the tokenizer's end-of-text token, which the original GPT does not have: one must be named.
     tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
     model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint)
+    # Texts get the tokenizer's end-of-text token, which the original GPT does not have: one must be named.
     options = {"eos_token": "_classify_"} if rows == "texts" else {}
+    options |= {"max_steps": 6, "per_device_train_batch_size": 12, "learning_rate": 1e-2, "logging_steps": 1}
+    options |= {"use_cpu": True, "bf16": False, "activation_checkpointing": False, "disable_tqdm": True}
     columns = {"text": TEXTS} if rows == "texts" else {"input_ids": tokenizer(TEXTS)["input_ids"]}
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     trainer = trl.SFTTrainer(
         model=model,
-        args=trl.SFTConfig(
-            output_dir=str(tmp_path),
-            max_steps=6,
-            per_device_train_batch_size=12,
-            learning_rate=1e-2,
-            logging_steps=1,
-            use_cpu=True,
-            bf16=False,
-            activation_checkpointing=False,
-            disable_tqdm=True,
-            report_to=[],
-            save_strategy="no",
-            **options,
-        ),
+        args=trl.SFTConfig(output_dir=str(tmp_path), report_to=[], save_strategy="no", **options),
         train_dataset=Dataset.from_dict(columns),
         processing_class=tokenizer,
     )
     batch = next(iter(trainer.get_train_dataloader()))
-    # It is written behind the text as any other word, as no text becomes a special token.
+    # It is written after the text as any other word, as no text becomes a special token.
     assert not batch["input_ids"].eq(tokenizer.cls_token_id).any()
     model.eval()
     with torch.no_grad():
         theirs = trainer.compute_loss(model, {**batch})
         ours = model(**batch).loss
-    # Their softmax runs over the padding row, too: one of 8,004, all alike in a model as drawn.
+    # Their softmax runs over the padding row, too: one of 8,004, all alike in a new model.
     torch.testing.assert_close(theirs, ours + np.log(8004 / 8003), rtol=0, atol=1e-4)
     trainer.train()
     losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
@@ -133,11 +113,10 @@ class Logits(nn.Module):
         self.model = model
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        options = {"use_cache": False} if isinstance(self.model, GPTForCausalLM) else {}
-        return self.model(input_ids=input_ids, attention_mask=attention_mask, **options).logits
+        return self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).logits
 
 
-def padded_batch(model_class: type, batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+def batch_of(model_class: type, batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Sequences of different lengths with the special tokens of a task, padded on the right."""
     choices = 3 if model_class is GPTForMultipleChoice else 1
     ids = torch.randint(0, START, (batch * choices, length))
@@ -150,89 +129,48 @@ def padded_batch(model_class: type, batch: int, length: int) -> tuple[torch.Tens
     return ids.view(shape), mask.view(shape)
 
 
-EXPORTED = [GPTForCausalLM, GPTForSequenceClassification, GPTForMultipleChoice]
-SIZES = [(2, 9), (3, 14), (1, 32)]
-
-
-def example_and_dimensions(model_class: type) -> tuple[tuple[torch.Tensor, torch.Tensor], dict]:
-    """A batch to export with; the batch and the length may change, the number of choices may not."""
-    dimensions = {0: torch.export.Dim("batch", max=64), 1: torch.export.Dim("length", min=4, max=32)}
-    if model_class is GPTForMultipleChoice:
-        dimensions = {0: dimensions[0], 2: dimensions[1]}
-    return padded_batch(model_class, 4, 12), {"input_ids": dimensions, "attention_mask": dimensions}
-
-
-@pytest.mark.parametrize("model_class", EXPORTED, ids=lambda model_class: model_class.__name__)
-def test_export(tiny_model, model_class):
-    model = Logits(tiny_model(model_class, num_labels=4)).eval()
-    example, dimensions = example_and_dimensions(model_class)
-    exported = torch.export.export(model, example, dynamic_shapes=dimensions).module()
-    for size in SIZES:
-        inputs = padded_batch(model_class, *size)
-        with torch.no_grad():
-            torch.testing.assert_close(exported(*inputs), model(*inputs), rtol=0, atol=1e-5)
-
-
-@pytest.mark.slow
+@pytest.mark.parametrize("tool", ["torch.export", pytest.param("ONNX", marks=pytest.mark.slow)])
 # torch's own exporter warns of torch's own tree functions.
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.:FutureWarning")
-@pytest.mark.parametrize("model_class", EXPORTED, ids=lambda model_class: model_class.__name__)
-def test_onnx_runtime(tiny_model, model_class, tmp_path):
-    pytest.importorskip("onnxscript", reason="needs pip install onnx onnxscript onnxruntime")
-    onnxruntime = pytest.importorskip("onnxruntime", reason="needs pip install onnx onnxscript onnxruntime")
+@pytest.mark.parametrize("model_class", [GPTForCausalLM, GPTForSequenceClassification, GPTForMultipleChoice])
+@torch.no_grad()
+def test_export(tiny_model, model_class, tool, tmp_path):
+    """The batch and the length may change, the number of choices may not."""
     model = Logits(tiny_model(model_class, num_labels=4)).eval()
-    example, dimensions = example_and_dimensions(model_class)
-    program = torch.onnx.export(
-        model,
-        example,
-        dynamo=True,
-        dynamic_shapes=dimensions,
-        input_names=["input_ids", "attention_mask"],
-        output_names=["logits"],
-        verbose=False,
-    )
-    program.save(str(tmp_path / "model.onnx"))
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
-    for size in SIZES:
-        inputs = padded_batch(model_class, *size)
-        fed = {name: tensor.numpy() for name, tensor in zip(("input_ids", "attention_mask"), inputs, strict=True)}
-        with torch.no_grad():
-            expected = model(*inputs).numpy()
-        (logits,) = session.run(["logits"], fed)
-        np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-4)
+    last = 2 if model_class is GPTForMultipleChoice else 1
+    dimensions = {0: torch.export.Dim("batch", max=64), last: torch.export.Dim("length", min=4, max=32)}
+    settings = {"dynamic_shapes": {"input_ids": dimensions, "attention_mask": dimensions}}
+    example, names = batch_of(model_class, 4, 12), ["input_ids", "attention_mask"]
+    if tool == "ONNX":
+        pytest.importorskip("onnxscript", reason="needs pip install onnx onnxscript onnxruntime")
+        onnxruntime = pytest.importorskip("onnxruntime", reason="needs pip install onnx onnxscript onnxruntime")
+        settings |= {"input_names": names, "output_names": ["logits"], "verbose": False, "dynamo": True}
+        torch.onnx.export(model, example, **settings).save(str(tmp_path / "model.onnx"))
+        session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
 
+        def exported(*inputs):
+            fed = {name: tensor.numpy() for name, tensor in zip(names, inputs, strict=True)}
+            return torch.from_numpy(session.run(["logits"], fed)[0])
 
-def test_safetensors_say_what_they_are_and_shards_load(tiny_model, tmp_path):
-    model = tiny_model(GPTForCausalLM)
-    model.save_pretrained(tmp_path / "one")
-    model.save_pretrained(tmp_path / "many", max_shard_size="20KB")
-    shards = sorted((tmp_path / "many").glob("model-*.safetensors"))
-    assert len(shards) > 2
-    assert not (tmp_path / "many" / "model.safetensors").exists()
-    for file in [tmp_path / "one" / "model.safetensors", *shards]:
-        with safe_open(file, framework="pt") as opened:
-            assert opened.metadata()["format"] == "pt"
-    index = json.loads((tmp_path / "many" / "model.safetensors.index.json").read_text())
-    assert {tmp_path / "many" / name for name in index["weight_map"].values()} == set(shards)
-    again = AutoModelForCausalLM.from_pretrained(tmp_path / "many")
-    expected, found = model.state_dict(), again.state_dict()
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(value, found[name]) for name, value in expected.items())
-    assert again.lm_head.weight is again.transformer.embed_tokens.weight
+    else:
+        exported = torch.export.export(model, example, **settings).module()
+    for size in [(2, 9), (3, 14), (1, 32)]:
+        inputs = batch_of(model_class, *size)
+        torch.testing.assert_close(exported(*inputs), model(*inputs), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig"])
 @pytest.mark.filterwarnings("ignore::FutureWarning:torchao")
+@torch.no_grad()
 def test_torchao_loads_in_eight_bits(tiny_model, kind, tmp_path):
     quantization = pytest.importorskip("torchao.quantization", reason="needs pip install torchao")
     model = tiny_model(GPTForSequenceClassification, num_labels=4)
     model.save_pretrained(tmp_path)
+    settings = TorchAoConfig(getattr(quantization, kind)())
     quantized = GPTForSequenceClassification.from_pretrained(
-        tmp_path, quantization_config=TorchAoConfig(getattr(quantization, kind)()), dtype=torch.float32
+        tmp_path, quantization_config=settings, dtype=torch.float32
     ).eval()
-    blocks = quantized.transformer.h
-    assert all(type(block.attn.c_attn.weight) is not nn.Parameter for block in blocks)
-    inputs = padded_batch(GPTForSequenceClassification, 4, 12)
-    with torch.no_grad():
-        theirs, ours = Logits(quantized)(*inputs), Logits(model)(*inputs)
+    assert all(type(block.attn.c_attn.weight) is not nn.Parameter for block in quantized.transformer.h)
+    inputs = batch_of(GPTForSequenceClassification, 4, 12)
+    theirs, ours = Logits(quantized)(*inputs), Logits(model)(*inputs)
     assert 0 < (theirs - ours).abs().max() < 0.05 * ours.abs().max()
