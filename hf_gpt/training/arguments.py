@@ -16,7 +16,7 @@ from ..loading import NamesModel
 from ..tasks.custom import CustomTask
 from ..trees.transforms import TRUNCATION_RULES
 from .optimization import SCHEDULES
-from .unfreezing import KINDS, stage_length
+from .unfreezing import KINDS
 
 # How the help texts of commands that read a task are grouped.
 COLUMNS_GROUP = {
@@ -65,9 +65,6 @@ class ModelArguments(NamesModel):
         "With --adaptation frozen, what the head reads: last, the number of a layer (0 is the output of the "
         "embedding, -1 the last), or mix, a learnt mix of all layers.",
     )
-    cache_features: bool = flag(
-        True, "With --adaptation frozen: run the model once and train the head on what it gave."
-    )
     adapter_size: int | None = flag(
         None, "Rank of lora (8), virtual tokens of prefix and prompt (20), width of houlsby (32)."
     )
@@ -114,31 +111,27 @@ def check_launch() -> None:
     launcher (the Trainer would use `nn.DataParallel`), `accelerate launch --cpu --num_processes N`, which starts one
     process only, GPU configurations where there is no GPU, and FSDP on CPUs, where accelerate does not shard.
     """
-    if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" and not torch.accelerator.is_available():
-        raise ValueError(
-            "FSDP was asked for, but there is no accelerator: accelerate would train with whole copies of the model. "
-            "Use `--config_file scripts/configs/accelerate/two_cpu_processes.yaml` on CPUs."
-        )
-    precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-    if precision != "no" and os.environ.get("ACCELERATE_USE_CPU") != "True" and not torch.accelerator.is_available():
-        raise ValueError(
-            f"accelerate was configured for GPUs (mixed precision {precision}), and there is none. Use `--config_file "
-            "scripts/configs/accelerate/two_cpu_processes.yaml` on CPUs, with --bf16 true behind the script's name "
-            "where the CPU has it."
-        )
-    if "LOCAL_RANK" in os.environ:
+    settings, on_cpus = os.environ, "`--config_file scripts/configs/accelerate/two_cpu_processes.yaml` on CPUs"
+    on_cpu, precision = settings.get("ACCELERATE_USE_CPU") == "True", settings.get("ACCELERATE_MIXED_PRECISION", "no")
+    if not torch.accelerator.is_available():
+        if settings.get("ACCELERATE_USE_FSDP", "").lower() == "true":
+            problem = "FSDP was asked for, but there is no accelerator: accelerate would train with whole copies"
+            raise ValueError(f"{problem} of the model. Use {on_cpus}.")
+        if precision != "no" and not on_cpu:
+            problem = f"accelerate was configured for GPUs (mixed precision {precision}), and there is none"
+            raise ValueError(f"{problem}. Use {on_cpus}, with --bf16 true behind the script's name if the CPU has it.")
+    if "LOCAL_RANK" in settings:
         return
     if torch.cuda.device_count() > 1:
         raise ValueError(
             f"{torch.cuda.device_count()} GPUs are visible but there is no launcher. Start one process per GPU with "
             "`accelerate launch scripts/finetune.py ...`, or choose one GPU with CUDA_VISIBLE_DEVICES=0."
         )
-    of_mpirun = any(name in os.environ for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"))
-    if os.environ.get("ACCELERATE_USE_CPU") == "True" and "MASTER_ADDR" in os.environ and not of_mpirun:
+    of_mpirun = any(name in settings for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"))
+    if on_cpu and "MASTER_ADDR" in settings and not of_mpirun:
         raise ValueError(
             "accelerate was asked for several CPU processes but started only this one (--cpu leaves the others to "
-            "mpirun). Use `accelerate launch --config_file scripts/configs/accelerate/two_cpu_processes.yaml "
-            "scripts/finetune.py ...`; --num_processes after it changes the number."
+            f"mpirun). Use {on_cpus}; --num_processes after it changes the number."
         )
 
 
@@ -160,8 +153,6 @@ class LauncherArguments(TrainingArguments):
     def __post_init__(self) -> None:
         if not self.output_dir:
             raise ValueError("Name a folder for the results with --output_dir.")
-        if self.resume_from_checkpoint is not None and self.resume_from_checkpoint.lower() in ("true", "false"):
-            self.resume_from_checkpoint = "last" if self.resume_from_checkpoint.lower() == "true" else None
         if self.deepspeed and not is_deepspeed_available():
             raise ValueError('--deepspeed: DeepSpeed is not installed: pip install -e ".[deepspeed]".')
         check_ranges(self)
@@ -176,11 +167,8 @@ class LauncherArguments(TrainingArguments):
         if has_deepspeed and precision in ("bf16", "fp16") and not (self.bf16 or self.fp16):
             setattr(self, precision, True)
         super().__post_init__()
-        try:
-            for tracker in get_reporting_integration_callbacks(self.report_to):
-                tracker()  # tells what is not installed, before the Trainer would do so behind the data
-        except (ImportError, RuntimeError) as error:
-            raise ValueError(f"--report_to: {error}") from error
+        for tracker in get_reporting_integration_callbacks(self.report_to):
+            tracker()  # an error where it is not installed, before the data is read
         if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage > 2:
             raise ValueError(
                 f"DeepSpeed's ZeRO stage {self.deepspeed_plugin.zero_stage} shards the parameters, which was not made "
@@ -191,17 +179,15 @@ class LauncherArguments(TrainingArguments):
 def on_precision(args: TrainingArguments) -> str | None:
     """One line where a CPU's bfloat16 would help and is not used, or is used and would not help; else None."""
     capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10 or newer
-    if args.device.type != "cpu" or not capabilities:
-        return None
     is_native = capabilities.get("amx_bf16") or capabilities.get("avx512_bf16")
-    if is_native and args.mixed_precision == "no":
-        return (
-            "This CPU multiplies bfloat16 natively: --bf16 true trains faster, with float32 weights and coarser "
-            "gradients (measured in scripts/measure/README.md)."
-        )
-    if args.mixed_precision == "bf16" and not is_native:
+    if args.device.type != "cpu" or not capabilities or args.mixed_precision != ("no" if is_native else "bf16"):
+        return None
+    if not is_native:
         return "This CPU has no bfloat16 of its own (amx_bf16, avx512_bf16): without --bf16 it trains faster."
-    return None
+    return (
+        "This CPU multiplies bfloat16 natively: --bf16 true trains faster, with float32 weights and coarser "
+        "gradients (measured in scripts/measure/README.md)."
+    )
 
 
 @dataclass
@@ -260,22 +246,19 @@ class FineTuningArguments(LauncherArguments):
         if self.save_strategy == "no":
             self.load_best_model_at_end = False
         super().__post_init__()
-        if self.unfreeze_every is not None:
-            if self.unfreeze == "none":
-                raise ValueError("--unfreeze_every is the length of a stage: say which with --unfreeze.")
-            if self.unfreeze_every != "epoch":
-                stage_length(self.unfreeze_every)
+        if self.unfreeze_every is not None and self.unfreeze == "none":
+            raise ValueError("--unfreeze_every is the length of a stage: say which with --unfreeze.")
 
 
 def check_adaptation(model_args: ModelArguments, args: FineTuningArguments) -> None:
     """Refuse what does not go with the way in which the model is adapted."""
     is_sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" or args.fsdp or args.deepspeed_plugin
-    schedules = {"--unfreeze": args.unfreeze != "none", "--layer_decay": args.layer_decay < 1}
-    name = next((name for name, is_given in schedules.items() if is_given), None)
-    if name is not None and model_args.adaptation != "full":
-        raise ValueError(f"{name} is for training the whole model, not for --adaptation {model_args.adaptation}.")
-    if is_sharded and (name == "--unfreeze" or model_args.adaptation == "frozen"):
-        name = "--unfreeze" if name == "--unfreeze" else "--adaptation frozen"
+    is_frozen, adaptation = model_args.adaptation == "frozen", model_args.adaptation
+    for name, is_given in {"--unfreeze": args.unfreeze != "none", "--layer_decay": args.layer_decay < 1}.items():
+        if is_given and adaptation != "full":
+            raise ValueError(f"{name} is for training the whole model, not for --adaptation {adaptation}.")
+    if is_sharded and (args.unfreeze != "none" or is_frozen):
+        name = "--adaptation frozen" if is_frozen else "--unfreeze"
         raise ValueError(f"{name} goes with one process or several with whole models (DDP), not with sharded ones.")
-    if model_args.adaptation == "frozen" and args.activation_checkpointing:
+    if is_frozen and args.activation_checkpointing:
         raise ValueError("Frozen features need no backward pass: leave out --activation_checkpointing.")

@@ -38,7 +38,7 @@ from ..files import (
 from ..loading import load_tokenizer
 from ..model.modeling_gpt import GPTTaskModel
 from ..model.tokenization_gpt import GPTTokenizer
-from ..tasks import TaskData, TaskSpec
+from ..tasks import TaskData, TaskSpec, metrics
 from ..tasks.metrics import compute_metrics_for, logits_of
 from ..tasks.report import (
     SUBMISSION_FILES,
@@ -48,7 +48,7 @@ from ..tasks.report import (
     write_predictions,
     write_submission,
 )
-from ..trees.collators import IGNORED_LABEL, TokenTreeCollator
+from ..trees.collators import TokenTreeCollator
 from ..trees.mixture import MultiTaskRows
 from ..trees.transforms import InputTransform
 from .arguments import (
@@ -60,11 +60,10 @@ from .arguments import (
     on_precision,
 )
 from .frozen import FEATURES, FeatureCollator, FrozenFeatureHead, FrozenFeatureTrainer, cache_features
-from .loading import check_resumption, check_tasks, describe_start, layers_read, load_model
+from .loading import check_resumption, describe_start, layers_read, load_model
 from .multi_task import MEAN_METRIC, MultiTaskModel, MultiTaskTrainer, tasks_of
-from .rows import encode_task, input_transform, load_task_data
+from .rows import encode_task, input_transform, load_task_data, longest_first
 from .trainer import GPTTrainer, has_optimizer, is_whole, last_checkpoint
-from .unfreezing import planned_updates, unfreezing_plan
 
 # What a run writes into its folder. A whole model and an adapter in one folder would be taken for each other.
 RESULT_FILES = (METRICS, PREDICTIONS, PRETRAINING, "README.md", FACTS, "emissions.csv", *SUBMISSION_FILES.values())
@@ -120,12 +119,10 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
         raise ValueError("Name a model with --model_name_or_path: an hf_gpt folder, a Hub id or the release's folder.")
     tasks = {"": data} if data.tasks is None else tasks_of(model_args, data, args)
     check_adaptation(model_args, args)
-    checkpoint, output = check_output_dir(args), Path(args.output_dir)
-    check_tasks(checkpoint, tasks)
+    checkpoint, output, is_first = check_output_dir(args), Path(args.output_dir), args.process_index == 0
     with args.main_process_first(desc="reading the data"):
-        read = {folder: _read(folder, of_task) for folder, of_task in tasks.items()}
-        tokenizer = load_tokenizer(model_args)
-        parts = []
+        read = {folder: load_task_data(of_task) for folder, of_task in tasks.items()}
+        tokenizer, parts = load_tokenizer(model_args), []
         for folder, task in read.items():
             model = load_model(model_args, task.spec, tokenizer, args.seed)
             transform = input_transform(data, task.spec, model.config, virtual_tokens(model))
@@ -134,48 +131,33 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
             model = FrozenFeatureHead(model)
         elif data.tasks is not None:
             model = MultiTaskModel({part.spec.name: part.model for part in parts})
-        check_resumption(checkpoint, model, parts[0].model, model_args.adaptation)
+        check_resumption(checkpoint, model, parts[0].model)
         for part in parts:
             part.rows = encode_task(part.task, data, tokenizer, part.transform)
-            if data.tasks is not None:  # batches name their task
-                names = {split: [part.spec.name] * len(rows) for split, rows in part.rows.items()}
-                part.rows = {split: rows.add_column("task", names[split]) for split, rows in part.rows.items()}
-    trainer = make_trainer(model, parts, tokenizer, model_args, data, args)
-    if args.process_index == 0 and args.overwrite_output_dir and checkpoint is None:
+    if is_first:
+        print(*describe_run(parts, tokenizer, model_args, args), sep="\n", flush=True)
+    trainer = make_trainer(model, parts, tokenizer, data, args)
+    if is_first and trainer.unfreezing is not None:
+        print(f"Trained are\n{trainer.unfreezing}", flush=True)
+    if is_first and args.overwrite_output_dir and checkpoint is None:
         for folder in {output, *(part.output for part in parts)}:
             remove_earlier_results(folder)
-    if model_args.adaptation == "frozen" and model_args.cache_features:
-        train_on_features(trainer, parts[0])
     summary = trainer.finished_record(checkpoint, METRICS)
     if summary is None:
         trainer.train(resume_from_checkpoint=checkpoint)
-        scores = {part.spec.name: measure(trainer, part, data.max_eval_rows is None) for part in parts}
+        records = {part.spec.name: record_of(part, trainer, model_args, data, checkpoint) for part in parts}
+        summary = records[parts[0].spec.name] if data.tasks is None else summarise_tasks(records, data.task_rows_cap)
         trainer.save_whole_model()
-        records = {
-            part.spec.name: record_of(part, scores[part.spec.name], trainer, model_args, checkpoint) for part in parts
-        }
-        summary = (
-            summarise_tasks(records, data.task_rows_cap) if data.tasks is not None else records[parts[0].spec.name]
-        )
-        if args.process_index == 0:
+        if is_first:
             for part in parts:
                 write_card(part, records[part.spec.name], trainer, model_args, data)
             write_json(output / METRICS, summary)
             report(parts, records, summary, output)
-    if args.process_index == 0:
+    if is_first:
         shutil.rmtree(output / FEATURES, ignore_errors=True)
     if args.push_to_hub and data.tasks is None:
         trainer.push_to_hub()
     return summary
-
-
-def _read(task: str, data: DataArguments) -> TaskData:
-    try:
-        return load_task_data(data)
-    except (FileNotFoundError, ConnectionError) as error:
-        if not task:
-            raise
-        raise type(error)(f"{error} (With --tasks: --data_dirs {task}=FOLDER.)") from error
 
 
 def check_output_dir(args: LauncherArguments) -> str | None:
@@ -183,8 +165,7 @@ def check_output_dir(args: LauncherArguments) -> str | None:
     Where to resume from (a checkpoint's folder, or None); a `ValueError` where something would be overwritten unasked,
     or the checkpoint is not whole. `last` is the newest one of `output_dir`, or without any the beginning.
     """
-    output, resume = Path(args.output_dir), args.resume_from_checkpoint
-    may_replace = args.overwrite_output_dir
+    output, resume, may_replace = Path(args.output_dir), args.resume_from_checkpoint, args.overwrite_output_dir
     if resume == "last":
         found = last_checkpoint(output, args)
         if found is not None:
@@ -217,96 +198,61 @@ def remove_earlier_results(output: Path) -> None:
     shutil.rmtree(output / UNFINISHED, ignore_errors=True)
 
 
-def make_trainer(
-    model: nn.Module,
-    parts: list[Part],
-    tokenizer: GPTTokenizer,
-    model_args: ModelArguments,
-    data: DataArguments,
-    args: FineTuningArguments,
-) -> GPTTrainer:
-    """The Trainer of a run; prints what it starts from, the rows, and what is trained when."""
+def describe_run(
+    parts: list[Part], tokenizer: GPTTokenizer, model_args: ModelArguments, args: FineTuningArguments
+) -> list[str]:
+    """What a run starts from, its rows, and what is trained of a frozen model."""
+    config, trained = parts[0].model.config, parts[0].trained_parameters()
     lines = [f"Starts from {describe_start(model_args)}."]
     lines += [describe_task(part.task, part.rows, tokenizer) for part in parts]
-    if not model.config.is_causal:
-        lines.append(
-            "The model reads from both sides: the language-model loss is left out (lm_coef 0), and what sequences "
-            "have in common is computed for each."
-        )
-    more: dict[str, Any] = {"args": args, "processing_class": tokenizer}
+    if model_args.adaptation == "frozen":
+        reads = layers_read(config)
+        lines.append(f"Frozen features: {trained:,} parameters of the head are trained, which reads {reads}.")
+    if config.lm_coef != model_args.lm_coef:
+        why = "it would train nothing" if config.is_causal else "the model reads from both sides"
+        lines.append(f"The language-model loss is left out (lm_coef 0, not {model_args.lm_coef:g}): {why}.")
+    return [*lines, *filter(None, [on_precision(args)])]
+
+
+def make_trainer(
+    model: nn.Module, parts: list[Part], tokenizer: GPTTokenizer, data: DataArguments, args: FineTuningArguments
+) -> GPTTrainer:
+    """The Trainer of a run; a frozen model is run once over all rows, whose features take the place of their trees."""
+    more: dict[str, Any] = {"model": model, "args": args, "processing_class": tokenizer}
     args.greater_is_better = True
     if data.tasks is not None:
         args.metric_for_best_model = f"eval_{MEAN_METRIC}"
-        trainer = MultiTaskTrainer(
-            model=model,
+        for part in parts:  # batches name their task
+            names = {split: [part.spec.name] * len(rows) for split, rows in part.rows.items()}
+            part.rows = {split: rows.add_column("task", names[split]) for split, rows in part.rows.items()}
+        return MultiTaskTrainer(
             train_dataset=MultiTaskRows({part.spec.name: part.rows["train"] for part in parts}),
-            eval_dataset={part.spec.name: part.rows["validation"] for part in parts},
+            eval_dataset={part.spec.name: longest_first(part.rows["validation"])[0] for part in parts},
             data_collator=TokenTreeCollator(tokenizer.pad_token_id, model.config.is_causal),
             specs={part.spec.name: part.spec for part in parts},
             rows_cap=data.task_rows_cap,
             **more,
         )
-    else:
-        (part,) = parts
-        args.metric_for_best_model = f"eval_{part.spec.main_metric}"
-        if args.unfreeze != "none":
-            updates = planned_updates(len(part.rows["train"]), args)
-            plan = unfreezing_plan(args.unfreeze, args.unfreeze_every, model.config.n_layer, *updates)
-            lines.append(f"Trained are\n{plan}")
-            more["unfreezing"] = plan
-        if model_args.adaptation == "frozen":
-            trained, reads = part.trained_parameters(), layers_read(model.config)
-            lines.append(f"Frozen features: {trained:,} parameters of the head are trained, which reads {reads}.")
-            if model_args.lm_coef > 0 and model.config.is_causal:
-                lines.append(
-                    f"The language-model loss is left out (lm_coef 0, not {model_args.lm_coef:g}): it would change "
-                    "none of them."
-                )
-        trainer = (FrozenFeatureTrainer if model_args.adaptation == "frozen" else GPTTrainer)(
-            model=model,
-            train_dataset=part.rows["train"],
-            eval_dataset=part.rows["validation"],
-            data_collator=TokenTreeCollator(tokenizer.pad_token_id, model.config.is_causal),
-            compute_metrics=compute_metrics_for(part.spec, part.rows["validation"]),
-            **more,
-        )
-    if args.process_index == 0:
-        print(*filter(None, [*lines, trainer.describe_batches(), on_precision(args)]), sep="\n", flush=True)
-    return trainer
-
-
-def train_on_features(trainer: GPTTrainer, part: Part) -> None:
-    """Run the frozen model once over all rows, and have the Trainer train the head on what it gave."""
-    part.rows = cache_features(trainer.model, part.rows, trainer.data_collator, trainer.args)
-    trainer.data_collator = FeatureCollator(trainer.model.config)
-    trainer.train_dataset, trainer.eval_dataset = part.rows["train"], part.rows["validation"]
-    trainer.compute_metrics = compute_metrics_for(part.spec, trainer.eval_dataset)
-
-
-def measure(trainer: GPTTrainer, part: Part, is_whole_split: bool) -> dict[str, dict[str, float]]:
-    """
-    By split, a task's metrics of validation and test rows, if they have labels. Writes the predictions of the test
-    rows, and where all of them are there and the task has judges, the file that these want.
-    """
-    scores = {}
-    for split in [name for name in ("validation", "test") if name in part.rows]:
-        rows = part.rows[split]
-        logits, scores[split] = predict_split(trainer, rows, part.spec)
-        if split == "test" and trainer.is_world_process_zero():
-            write_predictions(part.output / PREDICTIONS, rows, logits, part.spec)
-            if is_whole_split and (written := write_submission(part.output, rows, logits, part.spec)) is not None:
-                print(f"For the judges: {written}")
-    return scores
+    (part,) = parts
+    args.metric_for_best_model = f"eval_{part.spec.main_metric}"
+    kind, collator = GPTTrainer, TokenTreeCollator(tokenizer.pad_token_id, model.config.is_causal)
+    if isinstance(model, FrozenFeatureHead):
+        part.rows = cache_features(part.model, part.rows, collator, args)
+        kind, collator = FrozenFeatureTrainer, FeatureCollator(model.config)
+    train, (validation, _) = part.rows["train"], longest_first(part.rows["validation"])
+    compute_metrics = compute_metrics_for(part.spec, validation)
+    more |= {"data_collator": collator, "compute_metrics": compute_metrics}
+    return kind(train_dataset=train, eval_dataset=validation, **more)
 
 
 def predict_split(trainer: GPTTrainer, rows: Dataset, spec: TaskSpec) -> tuple[np.ndarray, dict[str, float]]:
     """Logits of encoded rows in their order, and the task's metrics; none where no row has a label."""
+    rows, places = longest_first(rows)
     trainer.compute_metrics = compute_metrics_for(spec, rows)
     prediction = trainer.predict(rows.remove_columns("label") if is_unlabelled(rows) else rows)
-    scores = {name: prediction.metrics.get(f"test_{name}") for name in spec.metrics}
-    return logits_of(prediction.predictions, spec), {
-        name: float(value) for name, value in scores.items() if value is not None
-    }
+    found = {name: prediction.metrics.get(f"test_{name}") for name in spec.metrics}
+    scores = {name: float(value) for name, value in found.items() if value is not None}
+    return logits_of(prediction.predictions, spec)[places], scores
 
 
 def is_unlabelled(rows: Dataset) -> bool:
@@ -317,30 +263,35 @@ def is_unlabelled(rows: Dataset) -> bool:
 def lacks_label(rows: Dataset) -> np.ndarray:
     """Which labels of encoded rows are none: a boolean for each row, each of its labels, or each word of all rows."""
     labels = rows.with_format("numpy")["label"][:]
-    if labels.dtype == object:  # of words, of which sentences have unlike numbers
-        labels = np.concatenate(labels)
-    if labels.ndim == 1 and np.issubdtype(labels.dtype, np.floating):  # scores, of which -1 may be one
-        return np.isnan(labels)
-    return labels == IGNORED_LABEL
+    # Of words, of which sentences have unlike numbers.
+    return metrics.lacks_label(np.concatenate(labels) if labels.dtype == object else labels)
 
 
 def record_of(
-    part: Part,
-    scores: dict[str, dict[str, float]],
-    trainer: GPTTrainer,
-    model_args: ModelArguments,
-    checkpoint: str | None,
+    part: Part, trainer: GPTTrainer, model_args: ModelArguments, data: DataArguments, checkpoint: str | None
 ) -> dict[str, Any]:
-    """What a task's `metrics.json` holds; see `run`."""
+    """
+    Evaluate a task; what its `metrics.json` holds (see `run`). Writes the predictions of the test rows, and where all
+    of them are there and the task has a leaderboard, the file that it takes.
+    """
+    spec, scores = part.spec, {}
+    for split in [name for name in ("validation", "test") if name in part.rows]:
+        rows = part.rows[split]
+        logits, scores[split] = predict_split(trainer, rows, spec)
+        if split == "test" and trainer.is_world_process_zero():
+            write_predictions(part.output / PREDICTIONS, rows, logits, spec)
+            is_whole_split = data.max_eval_rows is None
+            if is_whole_split and (written := write_submission(part.output, rows, logits, spec)) is not None:
+                print(f"Leaderboard submission: {written}")
     history, steps = trainer.state.log_history, trainer.state.global_step
     train, validation = part.rows["train"], part.rows["validation"]
-    score = scores["validation"].get(part.spec.main_metric)
-    doubt = None if score is None else chance_warning(part.spec, train, validation, score, steps)
+    score = scores["validation"].get(spec.main_metric)
+    doubt = None if score is None else chance_warning(spec, train, validation, score, steps)
     return {
-        "task": part.spec.name,
-        "main_metric": part.spec.main_metric,
+        "task": spec.name,
+        "main_metric": spec.main_metric,
         "metrics": {split: values for split, values in scores.items() if values},
-        "chance": chance_level(part.spec, train, validation),
+        "chance": chance_level(spec, train, validation),
         "rows": {split: len(rows) for split, rows in part.rows.items()},
         "model": model_args.model_name_or_path,
         "starts_from": describe_start(model_args),
@@ -364,17 +315,13 @@ def summarise_tasks(records: dict[str, dict[str, Any]], rows_cap: int | None) ->
         scores = [record["metrics"].get(split, {}).get(record["main_metric"]) for record in records.values()]
         if None not in scores:
             means[split] = {MEAN_METRIC: float(np.mean(scores))}
-    own = {"task", "metrics", "main_metric", "chance", "rows", "trained_parameters", "max_length", "warnings"}
-    shared = {name: value for name, value in record.items() if name not in own | {"trained_with"}}
+    shared = ("model", "starts_from", "random_weights", "transfer_layers", "adaptation", "seed", "train_seconds")
+    shared = {name: record[name] for name in (*shared, "steps", "resumed", "task_rows_cap")}
     return {"tasks": dict(records), "main_metric": MEAN_METRIC, "metrics": means, **shared}
 
 
 def write_card(
-    part: Part,
-    record: dict[str, Any],
-    trainer: GPTTrainer,
-    model_args: ModelArguments,
-    data: DataArguments,
+    part: Part, record: dict[str, Any], trainer: GPTTrainer, model_args: ModelArguments, data: DataArguments
 ) -> None:
     """A task's card, what an adapter needs of its head, and of several tasks the own record of each."""
     args = trainer.args
@@ -408,19 +355,13 @@ def report(parts: list[Part], records: dict[str, dict[str, Any]], summary: dict[
     several = "tasks" in summary
     measured = {f"{task} ": record["metrics"] for task, record in records.items()} if several else {}
     print()
-    for task, metrics in {**measured, "": summary["metrics"]}.items():
-        for split, values in metrics.items():
-            for name, value in values.items():
-                print(f"{task}{split} {name}: {value:.4f}")
+    for task, found in {**measured, "": summary["metrics"]}.items():
+        for split, values in found.items():
+            print(*(f"{task}{split} {name}: {value:.4f}" for name, value in values.items()), sep="\n")
     minutes, seconds = divmod(round(summary["train_seconds"]), 60)
     print(f"training took {minutes} min {seconds} s, {summary['steps']} steps")
-    tested = [part.spec.name for part in parts if "test" in part.rows]
-    if several:
-        predictions = f", predictions.tsv of {' and '.join(tested)}" if tested else ""
-        print(f"each task's model, card and metrics.json{predictions} are in {output}/TASK, all metrics in {output}")
-    else:
-        others = ", metrics.json and predictions.tsv" if tested else " and metrics.json"
-        print(f"model, card (README.md){others} are in {output}")
+    predicted = ", metrics.json and predictions.tsv" if "test" in parts[0].rows else " and metrics.json"
+    print(f"model, card (README.md){predicted} are in {output}{'/TASK' * several}")
     for part in parts:
         # Those on the rows were printed before training.
         for warning in records[part.spec.name]["warnings"][len(part.task.warnings) :]:
@@ -437,16 +378,18 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
     """
     if args.resume_from_checkpoint not in (None, "last"):
         raise ValueError("--seeds resumes by itself where it was stopped: leave out --resume_from_checkpoint.")
-    output, records = Path(args.output_dir), {}
+    output, records, is_first = Path(args.output_dir), {}, args.process_index == 0
+    settings = dataclasses.asdict(model_args) | dataclasses.asdict(data) | args.to_dict()
+    settings = {name: value for name, value in settings.items() if name not in _FREE}
     with args.main_process_first(desc="checking the folder"):
-        _check_settings(output, dataclasses.asdict(model_args) | dataclasses.asdict(data) | args.to_dict(), args)
+        _check_settings(output, json.loads(json.dumps(settings, default=str)), args.overwrite_output_dir, is_first)
     for seed in range(args.seed, args.seed + args.seeds):
         folder = output / f"seed-{seed}"
         # The first process decides for all: another machine's may see another file system.
         finished = [read_json(folder / METRICS) if (folder / METRICS).is_file() else None]
         broadcast_object_list(finished)
         if finished[0] is None:
-            if args.process_index == 0:
+            if is_first:
                 print(f"Seed {seed} ({len(records) + 1} of {args.seeds})", flush=True)
             own = copy.deepcopy(args)
             own.output_dir, own.seed, own.overwrite_output_dir = str(folder), seed, False
@@ -454,7 +397,7 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
             finished = [run(model_args, data, own)]
         records[seed] = finished[0]
     results = summarise(records)
-    if args.process_index == 0:
+    if is_first:
         write_json(output / RESULTS, results)
         for folder in (output / f"seed-{seed}" for seed in records):
             card = FineTunedCard.load(folder)
@@ -465,22 +408,19 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
     return results
 
 
-def _check_settings(output: Path, settings: dict[str, Any], args: FineTuningArguments) -> None:
+def _check_settings(output: Path, settings: dict[str, Any], overwrite: bool, is_first: bool) -> None:
     """Make the folder new runs go into, or make sure that it holds runs of the same settings but for their seed."""
-    file = output / SETTINGS
-    own = {name: value for name, value in settings.items() if name not in _FREE}
-    settings = json.loads(json.dumps(own, default=str))
-    if file.is_file() and not args.overwrite_output_dir:
-        check_settings(output, read_json(file), settings, OVERWRITE)
+    if (output / SETTINGS).is_file() and not overwrite:
+        check_settings(output, read_json(output / SETTINGS), settings, OVERWRITE)
         return
-    check_empty(output, args.overwrite_output_dir)
-    if args.process_index == 0:
+    check_empty(output, overwrite)
+    if is_first:
         for folder in output.glob("seed-*"):
             # Without this file the seed is not finished, however far the deletion comes.
             (folder / METRICS).unlink(missing_ok=True)
             shutil.rmtree(folder)
         (output / RESULTS).unlink(missing_ok=True)
-        write_json(file, settings)
+        write_json(output / SETTINGS, settings)
 
 
 def summarise(records: dict[int, dict[str, Any]]) -> dict[str, Any]:
@@ -489,22 +429,21 @@ def summarise(records: dict[int, dict[str, Any]]) -> dict[str, Any]:
     `metrics[split][metric]` with `values`, `median`, `lowest` and `highest`.
     """
     first = next(iter(records.values()))
-    metrics: dict[str, dict[str, Any]] = {}
-    for split, names in first["metrics"].items():
-        for name in names:
-            values = [record["metrics"][split][name] for record in records.values()]
-            spread = {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
-            metrics.setdefault(split, {})[name] = {"values": values, **spread}
+    found: dict[str, dict[str, Any]] = {split: {} for split in first["metrics"]}
+    for split, name in ((split, name) for split, names in first["metrics"].items() for name in names):
+        values = [record["metrics"][split][name] for record in records.values()]
+        spread = {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
+        found[split][name] = {"values": values, **spread}
     kept = {name: first[name] for name in ("task", "main_metric", "chance", "rows", "model", "random_weights")}
-    return {**kept, "seeds": list(records), "metrics": metrics}
+    return {**kept, "seeds": list(records), "metrics": found}
 
 
 def format_results(results: dict[str, Any]) -> str:
     """Results of several seeds as a table."""
     lines = [f"| {results['task']} | median | range | seeds {', '.join(map(str, results['seeds']))} |"]
     lines.append("|---|---|---|---|")
-    for split, metrics in results["metrics"].items():
-        for name, value in metrics.items():
+    for split, found in results["metrics"].items():
+        for name, value in found.items():
             each = ", ".join(f"{number:.4f}" for number in value["values"])
             spread = f"{value['lowest']:.4f} to {value['highest']:.4f}"
             lines.append(f"| {split} {name} | {value['median']:.4f} | {spread} | {each} |")

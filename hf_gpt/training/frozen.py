@@ -1,14 +1,12 @@
 """
-Training a task head on frozen features, which are computed once.
+Training a task head on frozen features: a frozen model gives every row the same states each time, so those at the
+classify tokens of all rows are computed once and kept in tables of `datasets`.
 
     head = FrozenFeatureHead(model)
-    rows = cache_features(head, {"train": train, "test": test}, TokenTreeCollator(pad_token_id), args)
+    rows = cache_features(model, {"train": train, "test": test}, TokenTreeCollator(pad_token_id), args)
     trainer = FrozenFeatureTrainer(
         model=head, args=args, train_dataset=rows["train"], data_collator=FeatureCollator(model.config)
     )
-
-A frozen model gives every row the same states each time, so the states at the classify tokens of all rows are kept in
-tables of `datasets`, and the head is trained on these. Without the cache the same head runs the model in every step.
 """
 
 import math
@@ -25,27 +23,21 @@ from datasets.fingerprint import Hasher
 from torch import nn
 from transformers import TrainingArguments
 
-from ..files import write_json
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTTaskModel, GPTTaskOutput
-from ..tasks.encode import EMPTY, KEPT_COLUMNS, PLACES, TREE_FEATURES
+from ..tasks.encode import TREE_FEATURES
 from ..trees.collators import collate_labels, length_sorted_batches
-from .trainer import HEAD_LAYERS, GPTTrainer
+from .trainer import GPTTrainer
 
 # Folder of an output folder with cached features while a head is trained on them.
 FEATURES = "features"
 _TOKENS_PER_BATCH = 4096
-# Columns of the rows that stay next to their features.
-_KEPT = (*KEPT_COLUMNS, *PLACES, "label", "length", "path_ends", EMPTY)
 
 
 class FrozenFeatureHead(nn.Module):
     """
-    The head of a task model as a model of its own: it reads frozen features, given or computed.
-
-    Parameters, and so checkpoints, are those of the head (`score`, `head_mix`), which it shares with the whole model:
-    training the one is training the other. The body is no submodule: nothing trains it, saves it in checkpoints, or
-    puts it in training mode, so its dropout never falls.
+    The head of a task model as a model of its own, which reads frozen features. Its parameters, and so checkpoints,
+    are those of the head (`score`, `head_mix`), shared with the whole model: training the one is training the other.
     """
 
     # The loss is divided by `num_items_in_batch`.
@@ -54,77 +46,37 @@ class FrozenFeatureHead(nn.Module):
     def __init__(self, model: GPTTaskModel):
         super().__init__()
         self.config = model.config
-        self.score = model.score
-        self.clf_dropout = model.clf_dropout
+        self.score, self.clf_dropout = model.score, model.clf_dropout
         if model.config.head_layers == "mix":
             self.head_mix = model.head_mix
-        for parameter in model.base_model.parameters():
-            parameter.requires_grad_(False)
-        self._whole = (model.eval(),)  # in a tuple, which hides it from nn.Module
+        self._whole = (model.eval(),)  # in a tuple, which hides it from nn.Module: nothing trains or saves the body
 
     @property
     def whole_model(self) -> GPTTaskModel:
         """The model that this is the head of."""
         return self._whole[0]
 
-    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
-        # The body goes to the device that the head goes to.
-        self.whole_model.base_model._apply(fn, recurse)
-        return super()._apply(fn, recurse)
-
-    @torch.no_grad()
-    def features(
-        self,
-        input_ids: torch.Tensor,
-        classify_index: torch.Tensor,
-        position_ids: torch.Tensor | None = None,
-        subtree_end: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> torch.Tensor:
-        """
-        Frozen features of a batch of `TokenTreeCollator`, of shape `(batch, paths, layers, n_embd)` (see
-        `GPTTaskModel.classify_states`), in float32 whatever the mixed precision of the training.
-        """
-        model = self.whole_model
-        with torch.autocast(input_ids.device.type, enabled=False):
-            outputs = model.base_model(
-                input_ids,
-                position_ids=position_ids,
-                subtree_end=subtree_end,
-                use_cache=False,
-                output_hidden_states=model.config.head_layers is not None,
-            )
-            return model.classify_states(outputs, classify_index).float()
-
     def forward(
         self,
+        features: torch.Tensor,
+        present: torch.Tensor,
         labels: torch.Tensor | None = None,
-        features: torch.Tensor | None = None,
-        present: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        **tree: Any,
     ) -> GPTTaskOutput:
         """
         Task logits and the task's loss, as the whole model gives them with its body in evaluation mode.
 
         Args:
-            features (`torch.Tensor` of shape `(batch, paths, layers, n_embd)`, *optional*): see `features`.
-            present (`torch.Tensor` of shape `(batch, paths)`, *optional*): with `features`, False where a row has
-                fewer paths than its neighbours.
+            features (`torch.Tensor` of shape `(batch, paths, layers, n_embd)`): see `GPTTaskModel.classify_states`.
+            present (`torch.Tensor` of shape `(batch, paths)`): False where a row has fewer paths than its neighbours.
             labels, num_items_in_batch (*optional*): see `GPTTaskModel.forward`.
-            tree: instead of `features` and `present`, a batch of `TokenTreeCollator`.
         """
-        model = self.whole_model
-        if features is None:
-            features, present = self.features(**tree), tree["classify_index"].ge(0)
-        logits = model.head_logits(features, present)
-        loss = None
+        logits, loss = self.whole_model.head_logits(features, present), None
         if labels is not None:
             items = labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch
-            loss = model._task_loss_sum(logits, labels) / items
+            loss = self.whole_model._task_loss_sum(logits, labels) / items
         # Two tensors: the Trainer scales its loss in place.
-        task_loss = None if loss is None else loss.clone()
-        return GPTTaskOutput(loss=loss, logits=logits, task_loss=task_loss)
+        return GPTTaskOutput(loss=loss, logits=logits, task_loss=None if loss is None else loss.clone())
 
 
 class FrozenFeatureTrainer(GPTTrainer):
@@ -132,23 +84,13 @@ class FrozenFeatureTrainer(GPTTrainer):
 
     def task_models(self) -> list[GPTTaskModel]:
         """The whole model, whose task loss the head has."""
-        return [self.model.whole_model] if isinstance(self.model, FrozenFeatureHead) else super().task_models()
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """As the Trainer does; parameters do not tell which layer a head reads, so a file of the checkpoint does."""
-        super().save_model(output_dir, _internal_call)
-        if isinstance(self.model, FrozenFeatureHead) and self.args.should_save:
-            layers = {"layers": self.model.config.layers_of_head}
-            write_json(Path(output_dir or self.args.output_dir) / HEAD_LAYERS, layers)
+        return [self.model.whole_model]
 
     def write_whole_model(self, folder: Path) -> None:
         """Not the head, but the model that it is the head of."""
-        head = self.model
-        self.model = head.whole_model
-        try:
-            super().write_whole_model(folder)
-        finally:
-            self.model = head
+        if self.args.should_save:
+            self.model.whole_model.save_pretrained(folder)
+            self.processing_class.save_pretrained(folder)
 
 
 @dataclass
@@ -166,19 +108,16 @@ class FeatureCollator:
         shape = (len(self.config.layers_of_head), self.config.n_embd)
         filler = np.zeros(math.prod(shape), dtype=np.float32)
         found = [row.get("features", filler) for row in rows]
-        states = torch.from_numpy(np.concatenate(found)).view(-1, *shape)
         counts = torch.tensor([len(row) // len(filler) for row in found])
         present = torch.arange(int(counts.max())) < counts.unsqueeze(1)  # (batch, paths)
-        features = torch.zeros(*present.shape, *shape)
-        features[present] = states  # (batch, paths, layers, n_embd)
+        features = torch.zeros(*present.shape, *shape)  # (batch, paths, layers, n_embd)
+        features[present] = torch.from_numpy(np.concatenate(found)).view(-1, *shape)
         batch = {"features": features, "present": present}
-        if "label" in rows[0]:
-            batch["labels"] = collate_labels([row["label"] for row in rows])
-        return batch
+        return batch | ({"labels": collate_labels([row["label"] for row in rows])} if "label" in rows[0] else {})
 
 
 def cache_features(
-    head: FrozenFeatureHead,
+    model: GPTTaskModel,
     encoded: Mapping[str, Dataset],
     collator: Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]],
     args: TrainingArguments,
@@ -189,24 +128,25 @@ def cache_features(
     `args.output_dir`, if model and rows are the same.
 
     Returns:
-        `dict[str, datasets.Dataset]`: by split `id`, `label`, `length`, `path_ends`, and `features`: the float32
+        `dict[str, datasets.Dataset]`: by split the columns of the rows but their trees, and `features`: the float32
             states of shape `(paths, layers, n_embd)` in one list; the same in every process.
     """
-    head.to(args.device).eval()
+    model.to(args.device).eval()
     folder = Path(args.output_dir) / FEATURES
     folder.mkdir(parents=True, exist_ok=True)
-    parameters = [value.detach().cpu().numpy() for value in head.whole_model.base_model.parameters()]
-    settings = [head.config.layers_of_head, head.config.n_head, _TOKENS_PER_BATCH, torch.__version__]
-    digest, found = Hasher.hash([settings, parameters]), {}
+    parameters = [value.detach().cpu().numpy() for value in model.base_model.parameters()]
+    digest = Hasher.hash([model.config.layers_of_head, model.config.n_head, torch.__version__, parameters])
+    kept_trees, found = {"path_ends"}, {}
     for split, rows in encoded.items():
-        kept = {name: rows.features[name] for name in _KEPT if name in rows.column_names}
+        dropped = [name for name in TREE_FEATURES if name not in kept_trees]
+        kept = {name: kind for name, kind in rows.features.items() if name not in dropped}
         fingerprint = Hasher.hash([digest, rows._fingerprint])
         # The first process computes, and the others read its file (or compute, where they do not see it).
         with args.main_process_first(desc=f"features of {split}"):
             found[split] = rows.map(
-                lambda batch: {"features": _features_of(batch, head, collator, args.device)},
+                lambda batch: {"features": _features_of(batch, model, collator)},
                 batched=True,
-                remove_columns=[name for name in rows.column_names if name not in kept],
+                remove_columns=dropped,
                 features=Features(kept | {"features": Array(Value("float32"))}),
                 new_fingerprint=fingerprint,
                 cache_file_name=str(folder / f"{split}-{fingerprint}.arrow"),
@@ -215,18 +155,18 @@ def cache_features(
     return found
 
 
-def _features_of(
-    rows: Mapping[str, Sequence[Any]],
-    head: FrozenFeatureHead,
-    collator: Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]],
-    device: torch.device,
-) -> list[np.ndarray]:
+@torch.no_grad()
+def _features_of(rows: Mapping[str, Sequence[Any]], model: GPTTaskModel, collator: Callable) -> list[np.ndarray]:
     """The features of some rows, each `(paths * layers * n_embd,)`, computed in batches of rows of like length."""
     found: list[Any] = [[] for _ in rows["length"]]
     for numbers in length_sorted_batches(np.array(rows["length"]), _TOKENS_PER_BATCH):
         trees = [{name: rows[name][number] for name in TREE_FEATURES} for number in numbers]
-        batch = {name: value.to(device) for name, value in collator(trees).items()}
-        states = head.features(**batch)
+        batch = {name: value.to(model.device) for name, value in collator(trees).items()}
+        inputs = {name: batch[name] for name in ("input_ids", "position_ids", "subtree_end") if name in batch}
+        outputs = model.base_model(
+            **inputs, use_cache=False, output_hidden_states=model.config.head_layers is not None
+        )
+        states = model.classify_states(outputs, batch["classify_index"]).float()
         for number, row, is_path in zip(numbers, states, batch["classify_index"].ge(0), strict=True):
             found[number] = row[is_path].flatten().cpu().numpy()
     return found

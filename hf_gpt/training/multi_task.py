@@ -3,7 +3,7 @@ Training on several tasks together: one transformer with a head for each task (L
 neural networks for natural language understanding").
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,21 +11,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import Sampler
 
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTPreTrainedModel, GPTTaskModel, GPTTaskOutput
 from ..tasks import TaskSpec, get_task
 from ..tasks.metrics import compute_metrics_for
-from ..tasks.report import describe_batches
 from ..trees.mixture import MultiTaskRows, MultiTaskSampler
 from .arguments import DataArguments, FineTuningArguments, ModelArguments
 from .trainer import GPTTrainer
 
 # What chooses the best checkpoint: the mean over the tasks of their main metrics.
 MEAN_METRIC = "task_mean"
-# What the names of the heads' parameters begin with, followed by the task.
-HEADS = "heads"
 
 
 class MultiTaskModel(nn.Module):
@@ -40,13 +36,11 @@ class MultiTaskModel(nn.Module):
     def __init__(self, task_models: Mapping[str, GPTTaskModel]):
         super().__init__()
         self.transformer = next(iter(task_models.values())).transformer
-        heads = {}
+        self.heads = nn.ModuleDict()
         for task, model in task_models.items():
             model.transformer = self.transformer
-            heads[task] = nn.ModuleDict(
-                {name: child for name, child in model.named_children() if name != "transformer"}
-            )
-        self.heads = nn.ModuleDict(heads)
+            parts = {name: child for name, child in model.named_children() if name != "transformer"}
+            self.heads[task] = nn.ModuleDict(parts)
         # In a dict of Python, so that torch does not find the shared parameters again in every model.
         self.task_models = dict(task_models)
 
@@ -57,10 +51,9 @@ class MultiTaskModel(nn.Module):
 
     def train(self, mode: bool = True) -> "MultiTaskModel":
         """As any module's; the tasks' models, whose modules these are, follow."""
-        super().train(mode)
         for model in self.task_models.values():
             model.train(mode)
-        return self
+        return super().train(mode)
 
     def gradient_checkpointing_enable(self, **kwargs: Any) -> None:
         """As `PreTrainedModel`'s: compute the blocks again in the backward pass instead of keeping their states."""
@@ -82,9 +75,8 @@ class MultiTaskModel(nn.Module):
 
     def state_of(self, task: str, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The part of a state dict of this model that is one task's, under the names of that task's own model."""
-        prefix = f"{HEADS}.{task}."
-        own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-        return own | {name: value for name, value in state.items() if not name.startswith(f"{HEADS}.")}
+        names = {name: name.removeprefix(f"heads.{task}.") for name in state}
+        return {own: state[name] for name, own in names.items() if not own.startswith("heads.")}
 
 
 class MultiTaskTrainer(GPTTrainer):
@@ -98,36 +90,17 @@ class MultiTaskTrainer(GPTTrainer):
     model: MultiTaskModel
 
     def __init__(self, *args: Any, specs: Mapping[str, TaskSpec], rows_cap: int | None = None, **kwargs: Any):
-        self.specs = dict(specs)
-        self._rows_cap = rows_cap
+        self.specs, self._rows_cap = dict(specs), rows_cap
         super().__init__(*args, **kwargs)
 
     def task_models(self) -> list[GPTTaskModel]:
         """Those of all tasks."""
         return list(self.model.task_models.values())
 
-    def filled_rows(self) -> MultiTaskRows:
-        """The training rows; their sampler fills the batches."""
-        return self.train_dataset
-
-    def train_sampler(self, rows: MultiTaskRows) -> Sampler:
-        """The order of the training rows."""
-        return self.follow_epochs(self.mixture())
-
-    def mixture(self) -> MultiTaskSampler:
-        """The order of the training rows, from the first epoch on."""
-        lengths = [self.row_lengths(part.rows) for part in self.train_dataset.parts.values()]
+    def train_sampler(self, rows: MultiTaskRows) -> MultiTaskSampler:
+        """The order of the training rows, whose batches it fills up."""
+        lengths = [self.row_lengths(part.rows) for part in rows.parts.values()]
         return MultiTaskSampler(lengths, *self.order(), rows_cap=self._rows_cap)
-
-    def describe_batches(self) -> str:
-        """How many steps of an epoch each task has, and how much of its batches is padding."""
-        mixture = self.mixture()
-        lines = [f"An epoch has {sum(mixture.batch_counts())} steps, each of one task:"]
-        for number, (task, part) in enumerate(self.train_dataset.parts.items()):
-            batches = mixture.batches_of(number)
-            padding = describe_batches(part.rows, batches.ravel(), self.args.train_batch_size).strip()
-            lines.append(f"  {task}: {len(batches)} steps; {padding}")
-        return "\n".join(lines)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
         """The Trainer's own; the gradients of the heads that had no part in it go, so that no moment decays."""
@@ -176,41 +149,34 @@ def tasks_of(model_args: ModelArguments, data: DataArguments, args: FineTuningAr
     What is to be read for each of the tasks of `--tasks`, in alphabetical order, so that a run does not depend on the
     order of the flag; a `ValueError` for what several tasks cannot have.
     """
-    tasks = data.tasks or []
+    tasks, strategy = sorted(set(data.tasks)), args.train_sampling_strategy
     for task in tasks:
         if task != "custom":
             get_task(task)
-    twice = sorted({task for task in tasks if tasks.count(task) > 1})
-    if twice:
-        raise ValueError(f"--tasks names {', '.join(twice)} more than once: name each task once.")
-    if len(tasks) < 2:
-        raise ValueError(f"--tasks trains several tasks together: name at least two, or use --task {' '.join(tasks)}.")
-    if data.task is not None or data.data_dir is not None:
-        hint = "With --tasks the folders of data sets are named by --data_dirs trec=FOLDER sst2=FOLDER."
-        raise ValueError(f"--task and --data_dir are of a single task: leave them out, or --tasks. {hint}")
-    if model_args.adaptation != "full":
-        problem = f"--adaptation {model_args.adaptation}: several tasks share a transformer that is trained as a whole"
-        raise ValueError(f"{problem}. Leave it out, or train an adapter for each task with --task.")
-    if args.seeds is not None:
-        raise ValueError("--seeds repeats runs of a single task: with --tasks, start one run for each --seed.")
-    if args.unfreeze != "none":
-        raise ValueError(f"--unfreeze {args.unfreeze} is for a single task (--task): leave it out with --tasks.")
-    if (strategy := args.train_sampling_strategy) not in ("group_by_length", "random"):
-        raise ValueError(f"--train_sampling_strategy {strategy}: with --tasks, group_by_length or random.")
-    folders = _folders(data.data_dirs or [], tasks)
+    folders = dict(entry.split("=", 1) if "=" in entry else (entry, "") for entry in data.data_dirs or ())
+    wrong = {
+        f"--tasks {' '.join(data.tasks)}: name several tasks, each once; a single one is --task.": (
+            len(tasks) < 2 or len(tasks) < len(data.tasks)
+        ),
+        "--task and --data_dir are of a single task: with --tasks, folders are --data_dirs trec=FOLDER sst2=FOLDER.": (
+            data.task is not None or data.data_dir is not None
+        ),
+        f"--data_dirs {' '.join(data.data_dirs or ())}: give each of --tasks one folder, as trec=FOLDER.": (
+            len(folders) < len(data.data_dirs or ()) or not folders.keys() <= set(tasks) or "" in folders.values()
+        ),
+        f"--adaptation {model_args.adaptation}: several tasks share a transformer that is trained as a whole.": (
+            model_args.adaptation != "full"
+        ),
+        "--seeds repeats runs of a single task: with --tasks, start one run for each --seed.": args.seeds is not None,
+        f"--unfreeze {args.unfreeze} is for a single task (--task): leave it out with --tasks.": (
+            args.unfreeze != "none"
+        ),
+        f"--train_sampling_strategy {strategy}: with --tasks, group_by_length or random.": (
+            strategy not in ("group_by_length", "random")
+        ),
+    }
+    for message, is_wrong in wrong.items():
+        if is_wrong:
+            raise ValueError(message)
     single = replace(data, tasks=None, data_dirs=None, task_rows_cap=None)
-    return {task: replace(single, task=task, data_dir=folders.get(task)) for task in sorted(tasks)}
-
-
-def _folders(entries: Sequence[str], tasks: Sequence[str]) -> dict[str, str]:
-    folders: dict[str, str] = {}
-    for entry in entries:
-        task, equals, folder = entry.partition("=")
-        if not (task and equals and folder):
-            raise ValueError(f"--data_dirs {entry}: write the task, an equals sign and its folder: trec=FOLDER.")
-        if task not in tasks:
-            raise ValueError(f"--data_dirs {entry}: {task} is not one of --tasks {' '.join(tasks)}.")
-        if task in folders:
-            raise ValueError(f"--data_dirs names the folder of {task} twice: {folders[task]} and {folder}.")
-        folders[task] = folder
-    return folders
+    return {task: replace(single, task=task, data_dir=folders.get(task)) for task in tasks}

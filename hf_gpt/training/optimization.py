@@ -7,10 +7,9 @@ import torch
 from torch.optim import AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-# Elements that are updated together. An update makes two copies of what it works on, and two copies of a whole model
-# would be the peak of a step's memory. On a CPU a part stays in the caches from one operation to the next.
-_PART_ELEMENTS = 2**23
-_PART_ELEMENTS_CPU = 2**19
+# Elements that are updated together, on a CPU and elsewhere. An update makes two copies of what it works on, and two
+# copies of a whole model would be the peak of a step's memory; on a CPU a part stays in the caches meanwhile.
+_PART_ELEMENTS_CPU, _PART_ELEMENTS = 2**19, 2**23
 
 
 def warmup_linear(progress: float, warmup: float = 0.002) -> float:
@@ -43,14 +42,11 @@ SCHEDULES: dict[str, Callable[[float, float], float]] = {
 
 def get_release_schedule(optimizer: Optimizer, name: str, total_updates: int, warmup: float = 0.002) -> LambdaLR:
     """
-    One of the release's `SCHEDULES` over a training of so many updates; a `ValueError` for another name, or none. It
-    sees the number of finished updates, so the first update has the rate 0 and moves nothing but the moments.
+    One of the release's `SCHEDULES` over a training of so many updates. It sees the number of finished updates, so the
+    first update has the rate 0 and moves nothing but the moments.
     """
-    if name not in SCHEDULES:
-        raise ValueError(f"Unknown schedule {name!r}; choose one of {', '.join(SCHEDULES)}.")
-    if total_updates < 1:
-        raise ValueError(f"total_updates must be at least 1, not {total_updates}.")
-    return LambdaLR(optimizer, lambda step: SCHEDULES[name](step / total_updates, warmup))
+    schedule = SCHEDULES[name]
+    return LambdaLR(optimizer, lambda step: schedule(step / total_updates, warmup))
 
 
 def clip_gradients(parameters: Iterable[torch.nn.Parameter], max_norm: float) -> torch.Tensor:
@@ -75,9 +71,9 @@ def decay_groups(parameters: Iterable[torch.nn.Parameter], decay_vectors: bool =
     Parameter groups with which `ReleaseAdam` decays the same parameters as without, whatever shape they are given
     later: those that decay, and those that do not; none of them is empty.
     """
-    decayed, kept = [], []
-    for parameter in parameters:
-        (decayed if decay_vectors or parameter.ndim >= 2 else kept).append(parameter)
+    parameters = list(parameters)
+    kept = [] if decay_vectors else [parameter for parameter in parameters if parameter.ndim < 2]
+    decayed = parameters if decay_vectors else [parameter for parameter in parameters if parameter.ndim >= 2]
     groups = [{"params": decayed, "decay_vectors": True}, {"params": kept, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
 
@@ -106,10 +102,8 @@ class ReleaseAdam(Optimizer):
         max_grad_norm: float = 1.0,
         decay_vectors: bool = False,
     ):
-        if lr < 0 or eps < 0 or weight_decay < 0:
-            raise ValueError(f"lr, eps and weight_decay must not be negative: {lr}, {eps}, {weight_decay}.")
-        if not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"betas must lie in [0, 1), not {betas}.")
+        if min(lr, eps, weight_decay, *betas) < 0 or max(betas) >= 1:
+            raise ValueError(f"No setting of Adam is negative, and betas are below 1: {lr, betas, eps, weight_decay}.")
         self.max_grad_norm = max_grad_norm
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, defaults | {"decay_vectors": decay_vectors})
@@ -134,27 +128,23 @@ class ReleaseAdam(Optimizer):
         return packed | {"state": {index: {name: state[name] for name in names} for index, state in states}}
 
     def _update_group(self, group: dict, parameters: list[torch.Tensor]) -> None:
+        beta1, beta2 = group["betas"]
+        by_step: dict[int, list[torch.Tensor]] = {}
         for parameter in parameters:
             if parameter.grad.is_sparse:
                 raise RuntimeError("ReleaseAdam does not take sparse gradients.")
             state = self.state[parameter]
             if not state:
-                state["step"] = 0
-                state["exp_avg"] = torch.zeros_like(parameter)
-                state["exp_avg_sq"] = torch.zeros_like(parameter)
+                zeros = torch.zeros_like
+                state |= {"step": 0, "exp_avg": zeros(parameter), "exp_avg_sq": zeros(parameter)}
             state["step"] += 1
-        beta1, beta2 = group["betas"]
-        states = [self.state[parameter] for parameter in parameters]
+            by_step.setdefault(state["step"], []).append(parameter)
         # Parameters that were frozen for a while have counted fewer updates: one multi-tensor update per count.
-        for step in sorted({state["step"] for state in states}):
+        for step, members in sorted(by_step.items()):
             rate = group["lr"] * math.sqrt(1 - beta2**step) / (1 - beta1**step)
-            pieces = []
-            for parameter, state in zip(parameters, states, strict=True):
-                if state["step"] == step:
-                    decays = bool(group["weight_decay"]) and (parameter.ndim >= 2 or group["decay_vectors"])
-                    tensors = (parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"])
-                    pieces += [(*piece, decays) for piece in _pieces(tensors)]
-            for part in _parts(pieces):
+            rows = [(p, p.grad, self.state[p]["exp_avg"], self.state[p]["exp_avg_sq"]) for p in members]
+            decays = [bool(group["weight_decay"]) and (p.ndim >= 2 or group["decay_vectors"]) for p in members]
+            for part in _parts(rows, decays):
                 values, gradients, first, second, are_decayed = zip(*part, strict=True)
                 torch._foreach_lerp_(first, gradients, 1 - beta1)
                 torch._foreach_mul_(second, beta2)
@@ -162,10 +152,31 @@ class ReleaseAdam(Optimizer):
                 updates = torch._foreach_sqrt(second)
                 torch._foreach_add_(updates, group["eps"])
                 updates = torch._foreach_div(first, updates)
-                for value, update, decays in zip(values, updates, are_decayed, strict=True):
-                    if decays:
+                for value, update, is_decayed in zip(values, updates, are_decayed, strict=True):
+                    if is_decayed:
                         update.add_(value, alpha=group["weight_decay"])
                 torch._foreach_add_(values, updates, alpha=-rate)
+
+
+def _parts(rows: list[tuple[torch.Tensor, ...]], decays: list[bool]) -> Iterator[list[tuple]]:
+    """
+    Parameters with gradients, moments, and whether they decay, in parts that are updated together. Large tensors are
+    taken in pieces, unless their elements do not lie in order or they are sharded (another kind of tensor).
+    """
+    part, elements = [], 0
+    for tensors, is_decayed in zip(rows, decays, strict=True):
+        most = _PART_ELEMENTS_CPU if tensors[0].device.type == "cpu" else _PART_ELEMENTS
+        is_plain = type(tensors[1]) is torch.Tensor and all(tensor.is_contiguous() for tensor in tensors)
+        is_whole = tensors[0].numel() <= most or not is_plain
+        pieces = [tensors] if is_whole else zip(*(tensor.view(-1).split(most) for tensor in tensors), strict=True)
+        for piece in pieces:
+            if part and elements + piece[0].numel() > most:
+                yield part
+                part, elements = [], 0
+            part.append((*piece, is_decayed))
+            elements += piece[0].numel()
+    if part:
+        yield part
 
 
 class MuonAndAdamW(Optimizer):
@@ -206,32 +217,3 @@ class MuonAndAdamW(Optimizer):
             part.state = self.state
             part.step()
         return loss
-
-
-def _most_elements(tensor: torch.Tensor) -> int:
-    """How many elements a part has where a tensor is."""
-    return _PART_ELEMENTS_CPU if tensor.device.type == "cpu" else _PART_ELEMENTS
-
-
-def _pieces(tensors: tuple[torch.Tensor, ...]) -> Iterable[tuple[torch.Tensor, ...]]:
-    """A parameter with its gradient and moments, in pieces of as many elements as a part has where it has more."""
-    # A gradient that is a tensor of another kind belongs to a parameter that is sharded.
-    is_plain = type(tensors[1]) is torch.Tensor and all(tensor.is_contiguous() for tensor in tensors)
-    most = _most_elements(tensors[0])
-    if tensors[0].numel() <= most or not is_plain:
-        return [tensors]
-    return zip(*(tensor.view(-1).split(most) for tensor in tensors), strict=True)
-
-
-def _parts(pieces: list[tuple]) -> Iterator[list[tuple]]:
-    """Runs of pieces that hold at most as many elements together as a part has, or else one piece."""
-    part, elements = [], 0
-    for piece in pieces:
-        size = piece[0].numel()
-        if part and elements + size > _most_elements(piece[0]):
-            yield part
-            part, elements = [], 0
-        part.append(piece)
-        elements += size
-    if part:
-        yield part

@@ -21,13 +21,12 @@ def check_can_push(model: Any, args: TrainingArguments) -> None:
     """A `ValueError` without a token, and for an adapter whose base model is a folder of this machine."""
     if not (args.hub_token or get_token()):
         raise ValueError("--push_to_hub: you are not logged in. Give `hf auth login`, or set HF_TOKEN.")
-    if isinstance(model, PeftModel):
-        base = model.active_peft_config.base_model_name_or_path or ""
-        if not is_hub_id(base) or "/" not in base:
-            raise ValueError(
-                f"--push_to_hub: an adapter is pushed without its base model, and {base or 'the base model'} is a "
-                "folder that nobody else has. Push that one first (scripts/push_to_hub.py), and start from its Hub id."
-            )
+    base = model.active_peft_config.base_model_name_or_path or "" if isinstance(model, PeftModel) else "user/model"
+    if not is_hub_id(base) or "/" not in base:
+        raise ValueError(
+            f"--push_to_hub: an adapter is pushed without its base model, and {base or 'the base model'} is a folder "
+            "that nobody else has. Push that one first (scripts/push_to_hub.py), and start from its Hub id."
+        )
 
 
 def push_checkpoint(folder: Path, repo_id: str, args: TrainingArguments) -> None:
@@ -36,23 +35,21 @@ def push_checkpoint(folder: Path, repo_id: str, args: TrainingArguments) -> None
     and a complete `auto_map`, and with the strategies that keep checkpoints the state of training. No file that is not
     known is sent, and no path of this machine. What could not be sent is printed; the next checkpoint is the next try.
     """
-    api, step = HfApi(token=args.hub_token), folder.name.rpartition("-")[2]
-    where = {"repo_id": repo_id, "revision": args.hub_revision}
-    message = f"Training in progress, step {step}"
+    api, message = HfApi(token=args.hub_token), f"Training in progress, step {folder.name.rpartition('-')[2]}"
     places = {HubStrategy.CHECKPOINT: "last-checkpoint", HubStrategy.ALL_CHECKPOINTS: folder.name}
     with tempfile.TemporaryDirectory(prefix="hf_gpt_push_") as sent:
         # Files that are changed there are replaced, not what they are links to.
         shutil.copytree(folder.resolve(), sent, copy_function=os.symlink, dirs_exist_ok=True)
+        where = {"repo_id": repo_id, "revision": args.hub_revision, "folder_path": sent}
         try:
             add_code(Path(sent))
             clean_settings(Path(sent))
             model, whole = checkpoint_files(Path(sent))
             if args.hub_revision is not None:
                 api.create_branch(repo_id, branch=args.hub_revision, exist_ok=True)
-            api.upload_folder(**where, folder_path=sent, commit_message=message, allow_patterns=model)
+            api.upload_folder(**where, commit_message=message, allow_patterns=model)
             if (place := places.get(args.hub_strategy)) is not None:
-                message = f"{message}, checkpoint"
-                where |= {"folder_path": sent, "path_in_repo": place}
-                api.upload_folder(**where, commit_message=message, allow_patterns=whole)
+                where |= {"commit_message": f"{message}, checkpoint", "path_in_repo": place}
+                api.upload_folder(**where, allow_patterns=whole)
         except Exception as error:  # of the client, the network and the storage behind it, which have no common base
             print(f"A checkpoint was not pushed to {repo_id}: {error}", file=sys.stderr)

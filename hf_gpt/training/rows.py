@@ -27,11 +27,9 @@ def load_task_data(data: DataArguments, splits: Sequence[str] | None = None) -> 
         )
     if not data.task:
         raise ValueError("Name a task with --task; --list_tasks prints all.")
-    if data.task != "custom":
-        return load_task(data.task, data.data_dir, splits=splits)
-    if data.train_file is None and splits is None:
+    if data.task == "custom" and data.train_file is None and splits is None:
         raise ValueError("--task custom needs --train_file and the names of its columns.")
-    return load_task(data.spec(), data.data_dir, splits=splits)
+    return load_task(data.spec() if data.task == "custom" else data.task, data.data_dir, splits=splits)
 
 
 def input_transform(data: DataArguments, spec: TaskSpec, config: GPTConfig, reserved: int = 0) -> InputTransform:
@@ -42,14 +40,10 @@ def input_transform(data: DataArguments, spec: TaskSpec, config: GPTConfig, rese
     context = config.n_positions - reserved
     if data.max_length is not None and data.max_length > context:
         raise ValueError(f"--max_length {data.max_length} is longer than the model's context of {context}.")
-    return InputTransform(
-        family=spec.family,
-        special=SpecialIds(config.start_token_id, config.delimiter_token_id, config.classify_token_id),
-        max_length=data.max_length or context,
-        rule=data.truncation,
-        # What sees both sides would see the other sequences from what they share.
-        share_prefix=data.share_prefix and config.is_causal,
-    )
+    special = SpecialIds(config.start_token_id, config.delimiter_token_id, config.classify_token_id)
+    # What sees both sides would see the other sequences from what they share.
+    shared = data.share_prefix and config.is_causal
+    return InputTransform(spec.family, special, data.max_length or context, rule=data.truncation, share_prefix=shared)
 
 
 def encode_task(
@@ -94,24 +88,20 @@ def token_trees(
     families = {"passage": "question-answering", "choices": "multiple-choice", "hypothesis": "entailment"}
     families |= {"words": "tagging", "text": "classification"}
     family = family or next((name for column, name in families.items() if column in rows.column_names), None)
-    needed = TEXT_COLUMNS.get(family, ())
-    defaults = {"context": "", "question": "", "label": IGNORED_LABEL}
-    missing = [name for name in needed if name not in rows.column_names and name not in defaults]
-    if family is None or missing:
+    needed, count, has_labels = TEXT_COLUMNS.get(family, ()), len(rows), "label" in rows.column_names
+    label = {"question-answering": [IGNORED_LABEL] * 2}.get(family, IGNORED_LABEL)
+    defaults = {"context": [""] * count, "question": [""] * count, "label": [label] * count}
+    defaults["id"] = [str(number) for number in range(count)]
+    missing = [name for name in (*needed, "label", "id") if name not in rows.column_names]
+    if family is None or not defaults.keys() >= set(missing):
         raise ValueError(
             f"The rows have the columns {', '.join(rows.column_names)}: give them text, premise and hypothesis, "
             "words, choices with context and question, or question and passage (rename_column of datasets)."
         )
-    has_labels = "label" in rows.column_names
-    added = {name: [defaults[name]] * len(rows) for name in (*needed, "label") if name not in rows.column_names}
-    if family == "tagging" and not has_labels:
-        added["label"] = [[IGNORED_LABEL] * len(words) for words in rows["words"]]
-    if family == "question-answering" and not has_labels:
-        added["label"] = [[IGNORED_LABEL] * 2] * len(rows)
-    if "id" not in rows.column_names:
-        added["id"] = [str(number) for number in range(len(rows))]
-    for name, values in added.items():
-        rows = rows.add_column(name, values)
+    if family == "tagging":
+        defaults["label"] = [[IGNORED_LABEL] * len(words) for words in rows["words"]]
+    for name in missing:
+        rows = rows.add_column(name, defaults[name])
     special = SpecialIds(tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id)
     transform = InputTransform(family, special, max_length or tokenizer.model_max_length)
     encoded = encode_split(rows, needed, tokenizer, transform, num_proc)
@@ -119,7 +109,13 @@ def token_trees(
 
 
 def subsample(rows: Dataset, limit: int | None) -> Dataset:
-    """At most so many rows, drawn with a fixed seed and in their order: files are often sorted by label."""
+    """At most so many rows, chosen with a fixed seed and in their order: files are often sorted by label."""
     if limit is None or limit >= len(rows):
         return rows
     return rows.select(np.sort(np.random.default_rng(0).permutation(len(rows))[:limit]))
+
+
+def longest_first(rows: Dataset) -> tuple[Dataset, np.ndarray]:
+    """Encoded rows whose neighbours have like lengths, for batches with little padding; and where each row went."""
+    order = np.argsort(-rows.with_format("numpy")["length"][:], kind="stable")
+    return rows.select(order), np.argsort(order)

@@ -6,7 +6,6 @@ and schedules.
 import math
 import re
 import shutil
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -15,39 +14,35 @@ import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list, gather_object
 from datasets import Dataset
-from safetensors import safe_open
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader, Sampler, SequentialSampler
+from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import (
     PREFIX_CHECKPOINT_DIR,
     EvalLoopOutput,
-    EvalPrediction,
     HubStrategy,
     IntervalStrategy,
     TrainOutput,
     rotate_checkpoints,
 )
-from transformers.utils import ADAPTER_CONFIG_NAME, SAFE_WEIGHTS_NAME
+from transformers.utils import ADAPTER_CONFIG_NAME
 
 from ..files import UNFINISHED, read_json, write_json
 from ..hub import push
 from ..model.modeling_gpt import GPTForSequenceClassification, GPTTaskModel
-from ..tasks.report import describe_batches
 from ..tasks.spec import SINGLE_LABEL
 from ..trees.collators import LengthGroupedSampler, MaskedRows, PaddedDataset, TokenTreeCollator
 from .arguments import FineTuningArguments
 from .optimization import ReleaseAdam, clip_gradients, decay_groups, get_release_schedule
 from .pushing import check_can_push, push_checkpoint
-from .unfreezing import UnfreezingPlan, scale_by_level
+from .unfreezing import scale_by_level, unfreezing_plan
 
-# File of a checkpoint: numbers of the layers that its head reads.
-HEAD_LAYERS = "head_layers.json"
-_NAME = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
+LOSS_TERMS = ("task_loss", "lm_loss")
+_CHECKPOINT = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
 
 
 def is_whole(checkpoint: Path) -> bool:
@@ -61,16 +56,16 @@ def is_whole(checkpoint: Path) -> bool:
 
 def checkpoints_in(output: Path) -> dict[int, Path]:
     """The whole checkpoints in an output folder by their step, newest first."""
-    paths = output.iterdir() if output.is_dir() else ()
-    found = {int(match[1]): path for path in paths if (match := _NAME.fullmatch(path.name)) and is_whole(path)}
+    matches = [_CHECKPOINT.fullmatch(path.name) for path in (output.iterdir() if output.is_dir() else ())]
+    found = {int(match[1]): output / match[0] for match in matches if match and is_whole(output / match[0])}
     return dict(sorted(found.items(), reverse=True))
 
 
 def has_optimizer(checkpoint: Path, args: TrainingArguments) -> bool:
     """Whether a checkpoint has the optimizer's state in the form that this run reads, DeepSpeed's or torch's."""
     of_deepspeed = (checkpoint / "latest").is_file()
-    if args.deepspeed_plugin is not None or of_deepspeed:
-        return args.deepspeed_plugin is not None and of_deepspeed
+    if of_deepspeed or args.deepspeed_plugin is not None:
+        return of_deepspeed and args.deepspeed_plugin is not None
     return any(checkpoint.glob("optimizer*"))
 
 
@@ -84,26 +79,15 @@ def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
         own, beyond = "rng_state.pth", "rng_state_0.pth"
     found = checkpoints_in(output)
     ours = {step: path for step, path in found.items() if (path / own).is_file() and not (path / beyond).is_file()}
-    steps = {step for step, path in ours.items() if has_optimizer(path, args)}
     # Without a common file system, a process sees the checkpoints of its own machine.
-    common = set.intersection(*gather_object([steps]))
-    if common:
-        return found[max(common)]
-    if any(gather_object([bool(found)])):
+    common = set.intersection(*gather_object([{step for step in ours if has_optimizer(ours[step], args)}]))
+    if not common and any(gather_object([bool(found)])):
         raise ValueError(
             f"{output} holds checkpoints, but none that {args.world_size} process(es) resume from to the same bits: "
             "they were saved by another number of processes, or without their states. Name one with "
             "--resume_from_checkpoint to resume all the same, or start again with --overwrite_output_dir."
         )
-    return None
-
-
-def saved_shapes(checkpoint: str | None) -> dict[str, tuple[int, ...]]:
-    """Shapes of a checkpoint's parameters by their names; none where there is no file of them all (sharded ones)."""
-    if checkpoint is None or not (Path(checkpoint) / SAFE_WEIGHTS_NAME).is_file():
-        return {}
-    with safe_open(Path(checkpoint) / SAFE_WEIGHTS_NAME, framework="pt") as weights:
-        return {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
+    return found[max(common)] if common else None
 
 
 class WholeCheckpointTrainer(Trainer):
@@ -197,11 +181,10 @@ class WholeCheckpointTrainer(Trainer):
 
     def refuse_diverged_weights(self) -> None:
         """A `ValueError`, in all processes, if a trained weight is not finite."""
-        trained = [value for value in self.model.parameters() if value.requires_grad]
+        trained = [value.detach() for value in self.model.parameters() if value.requires_grad]
         # Of sharded weights, each process has its part.
         parts = [value.to_local() if hasattr(value, "to_local") else value for value in trained]
-        broken = [~part.detach().isfinite().all() for part in parts]
-        count = torch.stack(broken).sum() if broken else torch.zeros((), device=self.args.device)
+        count = sum((~part.isfinite().all() for part in parts), torch.zeros((), device=self.args.device))
         if self.accelerator.reduce(count, reduction="sum"):
             raise self.divergence("weights are not finite")
 
@@ -244,15 +227,14 @@ class WholeCheckpointTrainer(Trainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """As the Trainer does, without its pickle of the arguments, which nothing reads; equal runs, equal files."""
         super().save_model(output_dir, _internal_call)
-        if not self.args.should_save:
-            return
         folder = Path(output_dir or self.args.output_dir)
-        (folder / "training_args.bin").unlink(missing_ok=True)
-        if (adapter := folder / ADAPTER_CONFIG_NAME).is_file():
-            # peft writes sets of names, in an order that differs from process to process.
-            values = read_json(adapter)
-            names = {key for key, value in values.items() if isinstance(value, list) and key.endswith("modules")}
-            write_json(adapter, {key: sorted(value) if key in names else value for key, value in values.items()})
+        if self.args.should_save:
+            (folder / "training_args.bin").unlink(missing_ok=True)
+            if (adapter := folder / ADAPTER_CONFIG_NAME).is_file():
+                # peft writes sets of names, in an order that differs from process to process.
+                values = read_json(adapter)
+                names = {key for key, value in values.items() if isinstance(value, list) and key.endswith("modules")}
+                write_json(adapter, {key: sorted(value) if key in names else value for key, value in values.items()})
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         if self.is_world_process_zero() and self.args.hub_strategy != HubStrategy.END:
@@ -266,21 +248,18 @@ class WholeCheckpointTrainer(Trainer):
         Push the output folder as `hf_gpt.hub.push` does, and wait; for arguments see the Trainer's method. It gives
         the address of the commit, on all processes but the first None.
         """
-        args = self.args
         if self.hub_model_id is None:
             self.init_hf_repo(token=settings.get("token"), private=settings.get("private"))
         if not self.is_world_process_zero():
             return None
-        self.callback_handler.on_push_begin(args, self.state, self.control)
-        where = {"revision": args.hub_revision, "token": args.hub_token}
-        where |= {name: settings[name] for name in where if settings.get(name)}
-        return push(args.output_dir, self.hub_model_id, commit_message=commit_message, **where)
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        where = {name: settings.get(name) or getattr(self.args, f"hub_{name}") for name in ("revision", "token")}
+        return push(self.args.output_dir, self.hub_model_id, commit_message=commit_message, **where)
 
     def save_whole_model(self) -> None:
         """Write the model and its tokenizer into the output folder, each file atomically."""
         self.refuse_diverged_weights()
-        output = Path(self.args.output_dir)
-        staging = output / UNFINISHED
+        output, staging = Path(self.args.output_dir), Path(self.args.output_dir) / UNFINISHED
         if self.args.should_save:
             shutil.rmtree(staging, ignore_errors=True)
         if self.is_fsdp_enabled:
@@ -301,14 +280,10 @@ class WholeCheckpointTrainer(Trainer):
         self.save_model(str(folder), _internal_call=True)
 
 
-LOSS_TERMS = ("task_loss", "lm_loss")
-_PREDICTION_PARTS = ("predictions", "label_ids", "inputs", "losses")
-
-
 class SetEpoch(TrainerCallback):
     """
-    Tells a sampler or a data set which epoch it is. accelerate does so too, but not through the two wrappers that
-    stand around the sampler when a run of several processes resumes in the middle of an epoch.
+    Sets the epoch of a sampler or a data set. accelerate does so too, but not through the two wrappers that stand
+    around the sampler when a run of several processes resumes in the middle of an epoch.
     """
 
     def __init__(self, follower: LengthGroupedSampler | MaskedRows):
@@ -325,17 +300,10 @@ def own_random_state(device: torch.device) -> AbstractContextManager:
     return torch.random.fork_rng(devices=[device.index or 0], device_type=device.type)
 
 
-def in_row_order(arrays: Any, order: Sequence[int]) -> Any:
-    """An array, or several, whose rows stand in `order`, as the rows stood before; `None` stays."""
-    if isinstance(arrays, tuple | list):
-        return type(arrays)(in_row_order(array, order) for array in arrays)
-    return None if arrays is None else arrays[np.argsort(order)]
-
-
 class GPTTrainer(WholeCheckpointTrainer):
     """
     `transformers.Trainer` with `FineTuningArguments` and atomic checkpoints; without `eval_dataset` nothing is
-    evaluated, whatever the arguments say.
+    evaluated, whatever the arguments say. Training rows are a `datasets.Dataset` of token trees.
 
     The models average both loss terms over the examples of the whole global batch (`num_items_in_batch`), so that one
     process, several processes and gradient accumulation give the same numbers. The log holds `loss`, `task_loss` and
@@ -343,26 +311,29 @@ class GPTTrainer(WholeCheckpointTrainer):
     task's loss is smoothed, over the classes or the choices that an item has, and the language-model term stays; of a
     task without one right class or choice it is a `ValueError`.
 
-    Args:
-        unfreezing (`UnfreezingPlan`, *optional*): which parameters are trained in which update; the others keep their
-            values and their moments, and the gradient's norm is that of those that are trained. Not with sharding.
+    With `args.unfreeze`, `unfreezing` is the plan of what is trained in which update (`UnfreezingPlan`); the other
+    parameters keep their values and their moments, and the gradient's norm is that of those that are trained.
     """
 
     args: FineTuningArguments
 
-    def __init__(
-        self, model: Any = None, args: Any = None, *more: Any, unfreezing: UnfreezingPlan | None = None, **kwargs: Any
-    ):
-        if len(more) < 3 and kwargs.get("eval_dataset") is None and args is not None:
+    def __init__(self, model: Any = None, args: Any = None, **kwargs: Any):
+        if kwargs.get("eval_dataset") is None and args is not None:
             args.eval_strategy, args.load_best_model_at_end = IntervalStrategy.NO, False
-        super().__init__(model, args, *more, **kwargs)
-        self.unfreezing = unfreezing
-        if self.args.label_names is None and isinstance(self.data_collator, TokenTreeCollator):
+        super().__init__(model, args, **kwargs)
+        args, self.unfreezing = self.args, None
+        if args.label_names is None and isinstance(self.data_collator, TokenTreeCollator):
             self.label_names = ["labels"]  # also those of spans, which the model takes one by one as well
         # By name, the sum since the last line of the log, and the steps that had the term.
         self._terms: dict[str, tuple[torch.Tensor, set[int]]] = {}
-        if self.args.label_smoothing_factor:
-            self._smooth_task_losses(self.args.label_smoothing_factor)
+        if args.label_smoothing_factor:
+            self._smooth_task_losses(args.label_smoothing_factor)
+        if isinstance(self.train_dataset, Dataset):  # as many rows as fill the batches of all ranks
+            self.train_dataset = PaddedDataset(self.train_dataset, args.train_batch_size * args.world_size)
+        if self.train_dataset is not None and args.unfreeze != "none":
+            _, an_epoch, *_, updates = self.set_initial_training_values(args, self.get_train_dataloader())
+            layers = self.model.config.n_layer
+            self.unfreezing = unfreezing_plan(args.unfreeze, args.unfreeze_every, layers, updates, an_epoch)
 
     def task_models(self) -> list[GPTTaskModel]:
         """The models of ours whose joint loss is trained."""
@@ -393,53 +364,37 @@ class GPTTrainer(WholeCheckpointTrainer):
         The release's Adam, or with `args.optimizer == "trainer"` the Trainer's own choice (`args.optim`); the rates of
         layers differ with `args.layer_decay`.
         """
-        is_new = self.optimizer is None
-        if is_new and self.args.optimizer == "release":
+        is_new, args = self.optimizer is None, self.args
+        if is_new and args.optimizer == "release":
             trained = [parameter for parameter in (model or self.model).parameters() if parameter.requires_grad]
-            # DeepSpeed lays the parameters of a group end to end, and then a matrix looks like a vector.
-            groups = decay_groups(trained, self.args.decay_vectors) if self.is_deepspeed_enabled else trained
-            # The Trainer clips by the global norm before the step, over all shards: not again in the optimizer.
             self.optimizer = ReleaseAdam(
-                groups,
-                lr=self.args.learning_rate,
-                betas=(self.args.adam_beta1, self.args.adam_beta2),
-                eps=self.args.adam_epsilon,
-                weight_decay=self.args.weight_decay,
+                # DeepSpeed lays the parameters of a group end to end, and then a matrix looks like a vector.
+                decay_groups(trained, args.decay_vectors) if self.is_deepspeed_enabled else trained,
+                lr=args.learning_rate,
+                betas=(args.adam_beta1, args.adam_beta2),
+                eps=args.adam_epsilon,
+                weight_decay=args.weight_decay,
+                # The Trainer clips by the global norm before the step, over all shards: not again in the optimizer.
                 max_grad_norm=0,
-                decay_vectors=self.args.decay_vectors,
+                decay_vectors=args.decay_vectors,
             )
         super().create_optimizer(model)
-        if is_new and self.args.layer_decay < 1:
-            scale_by_level(self.optimizer, model or self.model, self.args.layer_decay, self.model.config.n_layer)
+        if is_new and args.layer_decay < 1:
+            scale_by_level(self.optimizer, model or self.model, args.layer_decay, self.model.config.n_layer)
         return self.optimizer
 
-    def describe_batches(self) -> str:
-        """How much of the batches of the first epoch is padding."""
-        order = np.fromiter(self.train_sampler(self.filled_rows()), dtype=np.int64)
-        return describe_batches(self.train_dataset, order, self.args.train_batch_size)
-
-    def filled_rows(self) -> PaddedDataset:
-        """The training rows, as many as fill the batches of all ranks."""
-        return PaddedDataset(self.train_dataset, self.args.train_batch_size * self.args.world_size)
-
-    def get_train_dataloader(self) -> DataLoader:
-        """Batches of rows of like length (or in random order, see `args.train_sampling_strategy`), filled up."""
-        return self._get_dataloader(
-            dataset=self.filled_rows(),
-            description="Training",
-            batch_size=self._train_batch_size,
-            sampler_fn=self.train_sampler,
-            is_training=True,
-        )
-
-    def train_sampler(self, rows: PaddedDataset) -> Sampler | None:
-        """The order of the training rows."""
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler | None:
+        """Batches of rows of like length, or in random order (`args.train_sampling_strategy`), set to every epoch."""
         if self.args.train_sampling_strategy not in ("group_by_length", "random"):
-            return self._get_train_sampler(rows)
-        batch_size, seed = self.order()
-        return self.follow_epochs(
-            LengthGroupedSampler(self.row_lengths(rows.rows), batch_size, seed, fillers=rows.fillers)
-        )
+            return super()._get_train_sampler(train_dataset)
+        sampler = self.train_sampler(self.train_dataset)
+        self.remove_callback(SetEpoch)
+        self.add_callback(SetEpoch(sampler))
+        return sampler
+
+    def train_sampler(self, rows: PaddedDataset) -> Sampler:
+        """The order of the training rows."""
+        return LengthGroupedSampler(self.row_lengths(rows.rows), *self.order(), fillers=rows.fillers)
 
     def order(self) -> tuple[int, int]:
         """Rows of a global batch, and the seed of their order."""
@@ -453,59 +408,22 @@ class GPTTrainer(WholeCheckpointTrainer):
             return rows.with_format("numpy")[self.args.length_column_name][:]
         return np.zeros(len(rows), dtype=np.int64)
 
-    def follow_epochs(self, sampler: Sampler) -> Sampler:
-        """The sampler, which learns of every epoch from now on."""
-        self.remove_callback(SetEpoch)
-        self.add_callback(SetEpoch(sampler))
-        return sampler
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        """The Trainer's own. It leaves the random state alone, so that training goes the same way without it."""
+        with own_random_state(self.args.device):
+            return super().evaluation_loop(*args, **kwargs)
 
-    def evaluation_order(self, rows: Any) -> list[int] | None:
-        """
-        The order in which rows are evaluated, the longest first; `None` for their own, where lengths are unknown or
-        not to count, or where what comes out is not put together.
-        """
-        args = self.args
-        is_whole = args.eval_do_concat_batches and not args.batch_eval_metrics
-        by_length = args.train_sampling_strategy == "group_by_length"
-        has_lengths = isinstance(rows, Dataset) and args.length_column_name in rows.column_names
-        if not (is_whole and by_length and has_lengths):
-            return None
-        return np.argsort(-self.row_lengths(rows), kind="stable").tolist()
-
-    def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        """
-        The Trainer's own over batches of rows of like length; predictions come in the order of the rows. It leaves
-        the random state alone, so that training goes the same way without it.
-        """
-        order, compute_metrics = self.evaluation_order(dataloader.dataset), self.compute_metrics
-        if order is not None and compute_metrics is not None:
-            self.compute_metrics = lambda found: compute_metrics(
-                EvalPrediction(*(in_row_order(getattr(found, name), order) for name in _PREDICTION_PARTS))
-            )
-        try:
-            with own_random_state(self.args.device):
-                output = super().evaluation_loop(dataloader, *args, **kwargs)
-        finally:
-            self.compute_metrics = compute_metrics
-        if order is None:
-            return output
-        predictions, label_ids = in_row_order((output.predictions, output.label_ids), order)
-        return output._replace(predictions=predictions, label_ids=label_ids)
-
-    def _get_eval_sampler(self, eval_dataset: Any) -> Sampler | list[int] | None:
+    def _get_eval_sampler(self, eval_dataset: Any) -> Sampler | None:
         # The Trainer's own would group by length, too, and leave the predictions in that order.
-        order = self.evaluation_order(eval_dataset)
-        if order is None and self.args.world_size <= 1:
-            return SequentialSampler(eval_dataset)
-        return order
+        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
         """Forward and backward pass; what is frozen in this update (`unfreezing`) has no gradient after it."""
-        if self.unfreezing is None:
-            return super().training_step(model, inputs, num_items_in_batch)
-        frozen = self.unfreezing.frozen_at(self.state.global_step, self.model.named_parameters())
+        frozen = []
+        if self.unfreezing is not None:
+            frozen = self.unfreezing.frozen_at(self.state.global_step, self.model.named_parameters())
         # DDP waits for the gradient of every parameter; alone, the backward pass need not go through what is frozen.
         is_alone = model is self.model and not self.args.activation_checkpointing
         for parameter in frozen:

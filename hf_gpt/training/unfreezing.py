@@ -6,14 +6,12 @@ the last block goes with it), `n_layer + 1` is the task head. Ruder et al. (2019
 natural language processing" of NAACL, gives an overview.
 """
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import nn
 from torch.optim import Optimizer
-from transformers import TrainingArguments
 
 KINDS = ("gradual", "head_first", "chain_thaw")
 # Of head_first, where nothing else is said: the share of the updates that go to the head alone.
@@ -31,37 +29,32 @@ def level_of(name: str, n_layer: int) -> int:
     return n_layer if ".ln_f." in name else n_layer + 1
 
 
-def unfreezing_stages(kind: str, n_layer: int) -> list[frozenset[int]]:
+def unfreezing_stages(kind: str, n_layer: int) -> list[range]:
     """
-    The levels that are trained in each stage; a `ValueError` for an unknown kind.
+    The levels that are trained in each stage.
 
     `gradual`: the head, then one more block from the top in each stage, at last the embeddings (Howard and Ruder,
     2018, section 3.3). `head_first`: the head, then everything. `chain_thaw`: the head, then the embeddings and each
     block alone from the bottom up, then everything (Felbo et al., 2017).
     """
-    head, everything = n_layer + 1, frozenset(range(n_layer + 2))
-    if kind == "gradual":
-        return [frozenset(range(lowest, head + 1)) for lowest in range(head, -1, -1)]
-    if kind == "head_first":
-        return [frozenset([head]), everything]
-    if kind == "chain_thaw":
-        return [frozenset([head]), *(frozenset([level]) for level in range(head)), everything]
-    raise ValueError(f"Unknown unfreezing {kind!r}; choose one of {', '.join(KINDS)}.")
+    head, everything = range(n_layer + 1, n_layer + 2), range(n_layer + 2)
+    return {
+        "gradual": [range(lowest, n_layer + 2) for lowest in range(n_layer + 1, -1, -1)],
+        "head_first": [head, everything],
+        "chain_thaw": [head, *(range(level, level + 1) for level in range(n_layer + 1)), everything],
+    }[kind]
 
 
 @dataclass(frozen=True)
 class UnfreezingPlan:
-    """
-    What is trained in which update: levels stage after stage, each for so many `steps`, but the last, which lasts to
-    the end of the training.
-    """
+    """What is trained in which of so many `updates`: stage after stage, each of `steps` updates but the last."""
 
-    stages: tuple[frozenset[int], ...]
+    stages: list[range]
     steps: int
     n_layer: int
     updates: int
 
-    def trained_at(self, step: int) -> frozenset[int]:
+    def trained_at(self, step: int) -> range:
         """Levels that the update after `step` finished ones trains."""
         return self.stages[min(step // self.steps, len(self.stages) - 1)]
 
@@ -71,32 +64,14 @@ class UnfreezingPlan:
         return [value for name, value in parameters if level_of(name, self.n_layer) not in trained]
 
     def __str__(self) -> str:
-        """One line for each stage, and one for the first that is never reached."""
-        lines = []
+        """One line for each stage; one that is never reached says so."""
+        names, lines = ["the embeddings", *(f"block {k + 1}" for k in range(self.n_layer)), "the head"], []
         for number, levels in enumerate(self.stages):
-            first = number * self.steps
-            if first >= self.updates:
-                lines.append(f"  never, as there are {self.updates:,} updates: {self._names(levels)}")
-                break
-            last = self.updates if number == len(self.stages) - 1 else min(self.updates, first + self.steps)
-            lines.append(f"  updates {first + 1:,} to {last:,}: {self._names(levels)}")
+            first, last = number * self.steps + 1, min(self.updates, (number + 1) * self.steps)
+            when = f"updates {first:,} to {self.updates if number == len(self.stages) - 1 else last:,}"
+            what = " to ".join(dict.fromkeys([names[levels[0]], names[levels[-1]]]))
+            lines.append(f"  {when if first <= self.updates else 'never'}: {what}")
         return "\n".join(lines)
-
-    def _names(self, levels: frozenset[int]) -> str:
-        if len(levels) == self.n_layer + 2:
-            return "everything"
-        blocks = sorted(level - 1 for level in levels if 0 < level <= self.n_layer)
-        names = ["the embeddings"] if 0 in levels else []
-        if blocks:
-            names.append(f"block {blocks[0]}" if len(blocks) == 1 else f"blocks {blocks[0]} to {blocks[-1]}")
-        return " and ".join([*names, "the head"] if self.n_layer + 1 in levels else names)
-
-
-def planned_updates(rows: int, args: TrainingArguments) -> tuple[int, int]:
-    """How many updates the Trainer will make on so many rows: in all, and in an epoch."""
-    batches = math.ceil(rows / (args.train_batch_size * args.world_size))
-    an_epoch = max(1, math.ceil(batches / args.gradient_accumulation_steps))
-    return (args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * an_epoch)), an_epoch
 
 
 def unfreezing_plan(
@@ -105,7 +80,7 @@ def unfreezing_plan(
     """
     The plan of a training, of which `updates` are made. A stage is as long as `every` says: `epoch`, a number of
     updates, or below 1 a share of all; by default all are equally long, but the first of `head_first`, a tenth. A
-    `ValueError` for an unknown kind (see `unfreezing_stages`) or length, and if the second stage would never come.
+    `ValueError` for another length, and if the second stage would never come.
     """
     stages = unfreezing_stages(kind, n_layer)
     if every is None:
@@ -113,24 +88,15 @@ def unfreezing_plan(
     elif every == "epoch":
         steps = updates_per_epoch
     else:
-        length = stage_length(every)
+        length = float(every) if re.fullmatch(r"\d*\.?\d+", every) else 0.0
+        if not (0 < length < 1 or (length >= 1 and length.is_integer())):
+            raise ValueError(f"--unfreeze_every {every}: give epoch, a whole number of updates, or a share below 1.")
         steps = max(1, round(length * updates)) if length < 1 else int(length)
     if steps >= updates:
         problem = f"a stage is {steps:,} updates of {updates:,}, so nothing but the head would be trained"
         hint = "Train longer, make --unfreeze_every smaller, or take --adaptation frozen."
         raise ValueError(f"--unfreeze {kind}: {problem}. {hint}")
-    return UnfreezingPlan(tuple(stages), steps, n_layer, updates)
-
-
-def stage_length(every: str) -> float:
-    """The number in `--unfreeze_every`; a `ValueError` unless it is a share below 1 or a whole number."""
-    try:
-        length = float(every)
-    except ValueError:
-        length = 0.0
-    if not (0 < length < 1 or (length >= 1 and length.is_integer())):
-        raise ValueError(f"--unfreeze_every {every}: give epoch, a whole number of updates, or a share below 1.")
-    return length
+    return UnfreezingPlan(stages, steps, n_layer, updates)
 
 
 def scale_by_level(optimizer: Optimizer, model: nn.Module, decay: float, n_layer: int) -> None:
@@ -142,10 +108,8 @@ def scale_by_level(optimizer: Optimizer, model: nn.Module, decay: float, n_layer
     levels = {id(value): level_of(name, n_layer) for name, value in model.named_parameters()}
     groups = []
     for group in optimizer.param_groups:
-        by_level: dict[int, list[nn.Parameter]] = {}
-        for value in group["params"]:
-            by_level.setdefault(levels[id(value)], []).append(value)
-        for level, values in by_level.items():
+        for level in dict.fromkeys(levels[id(value)] for value in group["params"]):
+            values = [value for value in group["params"] if levels[id(value)] == level]
             rate = group["lr"] * decay ** (n_layer + 1 - level)
             groups.append((level, {**group, "params": values, "lr": rate}))
     optimizer.param_groups[:] = [group for _, group in sorted(groups, key=lambda pair: -pair[0])]

@@ -1,16 +1,19 @@
 """Fine-tuning runs for tests: a tiny model, runs in this process, in a process of their own, and by the launcher."""
 
+import contextlib
+import io
 import json
 import multiprocessing
 import os
 import random
-import shutil
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import psutil
 import torch
 from safetensors.torch import load_file
@@ -18,11 +21,7 @@ from transformers import AutoTokenizer
 
 from hf_gpt import GPTConfig, GPTForCausalLM
 from hf_gpt.commands import parse_arguments
-from hf_gpt.training.arguments import (
-    DataArguments,
-    FineTuningArguments,
-    ModelArguments,
-)
+from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
 from hf_gpt.training.finetune import run
 from hf_gpt.training.packing import TextArguments
 from hf_gpt.training.pretraining import PretrainingArguments, ShapeArguments, pretrain
@@ -149,10 +148,10 @@ def finish(process: subprocess.Popen, log: Path) -> None:
 
 
 def training_lines(checkpoint: Path) -> list[list[float]]:
-    """Loss, its terms and the gradient norm of every step before a checkpoint."""
+    """Loss, its terms (0 where there is none) and the gradient norm of every step before a checkpoint."""
     state = json.loads((checkpoint / "trainer_state.json").read_text())
     terms = ("loss", "task_loss", "lm_loss", "grad_norm")
-    return [[line[term] for term in terms] for line in state["log_history"] if "loss" in line]
+    return [[line.get(term, 0.0) for term in terms] for line in state["log_history"] if "loss" in line]
 
 
 def assert_same(ours: Path, theirs: Path, compare: Callable[[torch.Tensor, torch.Tensor], bool]) -> None:
@@ -163,21 +162,55 @@ def assert_same(ours: Path, theirs: Path, compare: Callable[[torch.Tensor, torch
     assert not different
 
 
-def assert_resumption(flags_of: Callable[[Path], list], folder: Path) -> None:
-    """
-    A run that goes on from a checkpoint in its middle ends with the bits of one that never stopped; `flags_of` gives
-    the flags of a run into a folder.
-    """
-    flags = ["--max_steps", 4, "--save_strategy", "steps", "--save_steps", 2, "--eval_strategy", "no"]
-    flags += ["--load_best_model_at_end", "false", "--save_total_limit", 5, "--dropout", 0.1]
-    whole, resumed = folder / "whole", folder / "resumed"
-    finetune(*flags_of(whole), *flags)
-    shutil.copytree(whole / "checkpoint-2", resumed / "checkpoint-2")
-    assert finetune(*flags_of(resumed), *flags, "--resume_from_checkpoint", "last")["resumed"]
-    assert_same(whole / "model.safetensors", resumed / "model.safetensors", torch.equal)
+def assert_same_training(ours: Path, theirs: Path, step: int) -> None:
+    """Losses, gradient norms and parameters of two runs agree to 1e-5."""
+    ours, theirs = (output / f"checkpoint-{step}" for output in (ours, theirs))
+    np.testing.assert_allclose(training_lines(ours), training_lines(theirs), rtol=1e-5, atol=1e-5)
+    # A bias of all keys, or all choices, changes no softmax: its gradient is rounding error, which Adam blows up.
+    for (name, one), other in zip(tensors_of(ours).items(), tensors_of(theirs).values(), strict=True):
+        if not name.endswith(("score.bias", "c_attn.bias")):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5, msg=name)
+
+
+def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a model or an adapter."""
+    (file,) = folder.glob("*model.safetensors")
+    return dict(sorted(load_file(file).items()))
+
+
+def files_of(folder: Path) -> dict[str, object]:
+    """Every file of a finished run, without what the clock says, and whether and from where it was resumed."""
+    found, times = {}, re.compile("second|resumed|runtime|time|flos|output_dir|commit|memory|took|minute")
+
+    def without_times(value):
+        if isinstance(value, dict):
+            return {key: without_times(each) for key, each in value.items() if not times.search(key)}
+        if isinstance(value, list):  # of the log, which has a line at the end of training of its own
+            return [without_times(each) for each in value if not (isinstance(each, dict) and "train_runtime" in each)]
+        return value
+
+    for path in (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"):
+        name, content = str(path.relative_to(folder)), path.read_bytes()
+        if path.suffix == ".json":
+            content = without_times(json.loads(content))
+        elif path.name in ("README.md", "card.yaml"):
+            content = [line for line in path.read_text().splitlines() if not times.search(line)]
+        found[name] = content
+    return found
 
 
 def predictions(output: Path) -> list[dict[str, str]]:
     """The rows of a run's predictions.tsv."""
     header, *lines = [line.split("\t") for line in (output / "predictions.tsv").read_text().splitlines()]
     return [dict(zip(header, line, strict=True)) for line in lines]
+
+
+def answers_of_card(output: Path, replaced: dict[str, str] | None = None) -> str:
+    """What the Python code of a run's card prints, with its folder and these of its texts replaced."""
+    code = (output / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    for before, after in {'folder = "."': f"folder = {str(output)!r}", **(replaced or {})}.items():
+        assert before in code
+        code = code.replace(before, after)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(code, {})
+    return printed.getvalue().strip()

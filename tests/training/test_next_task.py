@@ -11,14 +11,12 @@ from transformers import AutoTokenizer
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, adapter_config, load_adapter
 from hf_gpt.adapters import HEAD_CONFIG, head_config, merge_adapter
-from hf_gpt.commands import parse_arguments
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import custom_task, get_task
 from hf_gpt.training.arguments import ModelArguments
-from hf_gpt.training.finetune import run
 from hf_gpt.training.loading import describe_start, load_model
 
-from ..support.runs import ARGUMENTS, finetune, save_tiny_model
+from ..support.runs import finetune, save_tiny_model
 
 # Of peft.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -58,6 +56,11 @@ def starts(tmp_path_factory) -> dict[str, Path]:
                 torch.nn.init.normal_(parameter)
         save(method, adapted)
         (folders[method] / HEAD_CONFIG).write_text(json.dumps(head_config(adapted)))
+    model = GPTForCausalLM.from_pretrained(base)
+    renamed = {name.replace(".h.1.mlp", ".h.1.other"): value for name, value in model.state_dict().items()}
+    folders["damaged"] = root / "damaged"
+    model.save_pretrained(folders["damaged"], state_dict=renamed)
+    tokenizer.save_pretrained(folders["damaged"])
     return folders
 
 
@@ -66,32 +69,25 @@ def start(folder: Path, spec, **options):
     return load_model(args, spec, load_tokenizer(args), seed=3)
 
 
-def transformer_of(model) -> dict[str, torch.Tensor]:
-    return {name: value for name, value in model.state_dict().items() if name.startswith("transformer.")}
-
-
-def head_of(model) -> dict[str, torch.Tensor]:
-    return {name: value for name, value in model.state_dict().items() if not name.startswith("transformer.")}
+def parts_of(model) -> tuple[dict, dict]:
+    """The parameters of the transformer, and those of the head."""
+    state = model.state_dict()
+    return tuple(
+        {name: state[name] for name in state if name.startswith("transformer.") == one} for one in (True, False)
+    )
 
 
 def same(ours: dict, theirs: dict) -> bool:
     return ours.keys() == theirs.keys() and all(torch.equal(value, theirs[name]) for name, value in ours.items())
 
 
+CASES = [("language model", RTE), ("mnli", RTE), ("rte", QNLI), ("rte", RTE), ("rte", STORIES), ("stories", MNLI)]
+CASES += [("mix", RTE), ("stories", STORIES), ("lora", RTE), ("lora", STORIES)]
+
+
 @pytest.mark.parametrize(
     ("name", "spec"),
-    [
-        ("mnli", RTE),
-        ("rte", QNLI),
-        ("rte", RTE),
-        ("rte", STORIES),
-        ("stories", MNLI),
-        ("mix", RTE),
-        ("stories", STORIES),
-        ("lora", RTE),
-        ("lora", MNLI),
-        ("lora", STORIES),
-    ],
+    CASES,
     ids=lambda value: value if isinstance(value, str) else "-".join(value.label_names or [value.name]),
 )
 def test_the_transformer_stays_and_the_head_is_that_of_a_language_model(starts, name, spec, capfd):
@@ -99,23 +95,17 @@ def test_the_transformer_stays_and_the_head_is_that_of_a_language_model(starts, 
     printed = capfd.readouterr()
     assert "REPORT" not in printed.out + printed.err
     new = start(starts["language model"], spec)
-    assert same(head_of(model), head_of(new))
-    before = merge_adapter(load_adapter(starts[name])) if name == "lora" else None
-    if before is None:
+    assert same(parts_of(model)[1], parts_of(new)[1])
+    if name == "lora":
+        before = merge_adapter(load_adapter(starts[name]))
+        assert not same(parts_of(model)[0], parts_of(new)[0])
+    else:
         before = (GPTForMultipleChoice if name == "stories" else GPTForSequenceClassification).from_pretrained(
             starts[name]
         )
-    else:
-        assert not same(transformer_of(model), transformer_of(new))
-    assert same(transformer_of(model), transformer_of(before))
+    assert same(parts_of(model)[0], parts_of(before)[0])
     fields = ("id2label", "num_labels", "problem_type", "head_layers")
     assert [getattr(model.config, field) for field in fields] == [getattr(new.config, field) for field in fields]
-
-
-def test_no_report_for_the_new_head_of_a_language_model(starts, capfd):
-    start(starts["language model"], RTE)
-    printed = capfd.readouterr()
-    assert "REPORT" not in printed.out + printed.err
 
 
 @pytest.mark.parametrize(("name", "spec"), [("rte", RTE), ("stories", STORIES)], ids=["classes", "choices"])
@@ -124,32 +114,22 @@ def test_keep_head(starts, name, spec):
     assert same(model.state_dict(), type(model).from_pretrained(starts[name]).state_dict())
 
 
-@pytest.mark.parametrize(
-    ("name", "spec", "message"),
-    [
-        ("rte", QNLI, r"knows the labels entailment, not_entailment, custom has answered, not_answered"),
-        ("mnli", RTE, r"knows the labels contradiction, .*"),
-        ("rte", STORIES, r"holds GPTForSequenceClassification; stories needs a GPTForMultipleChoice"),
-        ("language model", RTE, r"holds GPTForCausalLM; custom needs a GPTForSequenceClassification"),
-    ],
-    ids=["other labels", "other count", "other kind", "no head"],
-)
-def test_keep_head_demands_the_same_labels(starts, name, spec, message):
-    with pytest.raises(
-        ValueError, match=rf"--keep_head: .*{message}\. Leave it out, and the head is newly initialized\.$"
-    ):
-        start(starts[name], spec, keep_head=True)
+WRONG = [
+    ("rte", {"keep_head": True}, r"knows the labels entailment, not_entailment, custom has answered, not_answered"),
+    ("mnli", {"keep_head": True}, r"--keep_head: .*knows the labels contradiction, .* head is newly initialized\.$"),
+    ("stories", {"keep_head": True}, r"holds GPTForMultipleChoice; custom needs a GPTForSequenceClassification"),
+    ("language model", {"keep_head": True}, r"holds GPTForCausalLM; custom needs a GPTForSequenceClassification"),
+    ("prompt", {}, r"cannot be merged.* --model_name_or_path .*language model\.$"),
+    ("houlsby", {}, r"cannot be merged.* --model_name_or_path .*language model\.$"),
+    ("lora", {"adaptation": "bitfit"}, r"merge it first \(scripts/convert\.py .*lora MERGED\)"),
+    ("damaged", {}, r"lacks transformer\.h\.1\.mlp\..* and 1 more, or has them in other shapes"),
+]
 
 
-@pytest.mark.parametrize("method", ["prompt", "houlsby"])
-def test_adapters_that_cannot_be_merged_are_refused_with_the_command(starts, method):
-    with pytest.raises(ValueError, match=r"cannot be merged.* --model_name_or_path .*language model\.$"):
-        start(starts[method], RTE)
-
-
-def test_an_adapter_is_no_base_of_another(starts):
-    with pytest.raises(ValueError, match=r"Merge it first \(scripts/convert\.py .*lora MERGED\)"):
-        start(starts["lora"], RTE, adaptation="bitfit")
+@pytest.mark.parametrize(("name", "options", "message"), WRONG, ids=[f"{name} {more}" for name, more, _ in WRONG])
+def test_what_cannot_be_a_start_is_refused(name, options, message, starts):
+    with pytest.raises(ValueError, match=message):
+        start(starts[name], QNLI, **options)
 
 
 def test_an_adapter_on_a_fine_tuned_model_comes_back(starts, tmp_path):
@@ -161,42 +141,24 @@ def test_an_adapter_on_a_fine_tuned_model_comes_back(starts, tmp_path):
         assert torch.equal(load_adapter(tmp_path)(ids).logits, model(ids).logits)
 
 
-def test_a_checkpoint_that_lacks_weights_is_refused(starts, tmp_path):
-    model = GPTForCausalLM.from_pretrained(starts["language model"])
-    renamed = {name.replace(".h.1.mlp", ".h.1.other"): value for name, value in model.state_dict().items()}
-    model.save_pretrained(tmp_path, state_dict=renamed)
-    AutoTokenizer.from_pretrained(starts["language model"]).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"lacks transformer\.h\.1\.mlp\..* and 1 more, or has them in other shapes"):
-        start(tmp_path, RTE)
-
-
 def test_what_a_start_is_called(starts):
-    def described(name: str, **options) -> str:
-        return describe_start(ModelArguments(str(starts[name]), **options))
-
-    assert described("language model") == "GPTForCausalLM; the head is newly initialized"
-    assert described("mnli") == "GPTForSequenceClassification with 3 labels; the head is newly initialized"
-    assert described("rte", keep_head=True) == "GPTForSequenceClassification with 2 labels; its head is kept"
-    assert described("lora").startswith("GPTForSequenceClassification with 3 labels, an adapter merged into its base")
-
-
-SHORT = ("--max_train_rows", 16, "--max_eval_rows", 8, "--max_steps", 1)
+    for name, options, text in (
+        ("language model", {}, "GPTForCausalLM; the head is newly initialized"),
+        ("mnli", {}, "GPTForSequenceClassification with 3 labels; the head is newly initialized"),
+        ("rte", {"keep_head": True}, "GPTForSequenceClassification with 2 labels; its head is kept"),
+        ("lora", {}, "GPTForSequenceClassification with 3 labels, an adapter merged into its base model; the head is"),
+    ):
+        assert describe_start(ModelArguments(str(starts[name]), **options)).startswith(text)
 
 
-def test_the_record_and_the_card_say_what_was_drawn(starts, tmp_path, capsys):
-    flags = ("--task", "questions", "--output_dir", tmp_path / "out", *SHORT)
-    record = finetune("--model_name_or_path", starts["stories"], *flags)
+def test_the_record_and_the_card_say_what_is_new(starts, tmp_path, capsys):
+    flags = ["--tasks", "questions", "stories", "--max_train_rows", 16, "--max_eval_rows", 8, "--max_steps", 1]
+    record = finetune("--model_name_or_path", starts["stories"], *flags, "--output_dir", tmp_path)
     said = "GPTForMultipleChoice; the head is newly initialized"
     assert record["starts_from"] == said
     assert f"Starts from {said}.\n" in capsys.readouterr().out
-    facts = yaml.safe_load((tmp_path / "out" / "card.yaml").read_text())
-    assert facts["hyperparameters"]["starts from"] == said
-    assert said in (tmp_path / "out" / "README.md").read_text()
-
-
-def test_several_tasks_start_from_a_fine_tuned_model(starts, tmp_path):
-    flags = ("--tasks", "questions", "stories", "--output_dir", tmp_path / "out", *SHORT, "--use_cpu", "true")
-    flags = map(str, ("--model_name_or_path", starts["mnli"], "--disable_tqdm", "true", *flags))
-    record = run(*parse_arguments(ARGUMENTS, list(flags)))
-    assert record["starts_from"] == "GPTForSequenceClassification with 3 labels; the head is newly initialized"
-    assert GPTForMultipleChoice.from_pretrained(tmp_path / "out" / "stories").score.out_features == 1
+    for task in ("questions", "stories"):
+        facts = yaml.safe_load((tmp_path / task / "card.yaml").read_text())
+        assert facts["hyperparameters"]["starts from"] == said
+        assert said in (tmp_path / task / "README.md").read_text()
+    assert GPTForMultipleChoice.from_pretrained(tmp_path / "stories").score.out_features == 1

@@ -12,21 +12,19 @@ from ..support.runs import ARGUMENTS, finetune
 
 FLAGS = ["--task", "questions", "--max_train_rows", "32", "--max_eval_rows", "12", "--learning_rate", "1e-3"]
 FLAGS += ["--per_device_train_batch_size", "16", "--num_train_epochs", "2", "--disable_tqdm", "true"]
-FLAGS += ["--use_cpu", "true", "--save_total_limit", "9"]
-FLAGS += ["--load_best_model_at_end", "false"]
+FLAGS += ["--use_cpu", "true", "--save_total_limit", "9", "--load_best_model_at_end", "false"]
 
 
-def seeds(model, output, *flags) -> dict:
-    return run_seeds(
-        *parse_arguments(
-            ARGUMENTS, ["--model_name_or_path", str(model), "--output_dir", str(output), *FLAGS, *map(str, flags)]
-        )
-    )
+@pytest.fixture
+def seeds(tiny_checkpoint, tmp_path):
+    """`seeds(*flags)`: a repeated run into the folder `out`."""
+    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *FLAGS, "--seed", 7]
+    return lambda *more: run_seeds(*parse_arguments(ARGUMENTS, list(map(str, [*flags, *more]))))
 
 
-def test_seeds_go_on_where_they_were_stopped(tiny_checkpoint, tmp_path):
+def test_seeds_resume_where_they_were_stopped(seeds, tiny_checkpoint, tmp_path):
     output = tmp_path / "out"
-    results = seeds(tiny_checkpoint, output, "--seeds", 2, "--seed", 7)
+    results = seeds("--seeds", 2)
     assert json.loads((output / "results.json").read_text()) == results
     assert results["seeds"] == [7, 8]
     accuracy = results["metrics"]["test"]["accuracy"]
@@ -38,44 +36,38 @@ def test_seeds_go_on_where_they_were_stopped(tiny_checkpoint, tmp_path):
     parameters = (tmp_path / "alone" / "model.safetensors").read_bytes()
     assert (output / "seed-8" / "model.safetensors").read_bytes() == parameters
 
-    # As if the second had been killed in the middle: it goes on, the first is left alone, and the third is new.
+    # As if the second had been killed in the middle: it resumes, the first is left alone, and the third is new.
     for name in ("metrics.json", "model.safetensors", "predictions.tsv", "README.md"):
         (output / "seed-8" / name).unlink()
     shutil.rmtree(output / "seed-8" / "checkpoint-4")
     first = (output / "seed-7" / "metrics.json").stat().st_mtime_ns
-    again = seeds(tiny_checkpoint, output, "--seeds", 3, "--seed", 7)
-    assert again["metrics"]["test"]["accuracy"]["values"][:2] == accuracy["values"]
-    assert len(again["metrics"]["test"]["accuracy"]["values"]) == 3
+    again = seeds("--seeds", 3)["metrics"]["test"]["accuracy"]["values"]
+    assert len(again) == 3
+    assert again[:2] == accuracy["values"]
     assert (output / "seed-7" / "metrics.json").stat().st_mtime_ns == first
     assert (output / "seed-8" / "model.safetensors").read_bytes() == parameters
     assert json.loads((output / "seed-8" / "metrics.json").read_text())["resumed"]
-
     with pytest.raises(ValueError, match=r"other settings \(learning_rate\)"):
-        seeds(tiny_checkpoint, output, "--seeds", 2, "--seed", 7, "--learning_rate", 1e-4)
+        seeds("--seeds", 2, "--learning_rate", 1e-4)
 
 
-def test_refusals_before_training(tiny_checkpoint, tmp_path):
+def test_what_is_wrong_is_refused_before_training(seeds, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="not empty"):
-        seeds(tiny_checkpoint, tmp_path, "--seeds", 2)
-    with pytest.raises(ValueError, match="resumes by itself"):
-        seeds(tiny_checkpoint, tmp_path / "out", "--seeds", 2, "--resume_from_checkpoint", "checkpoint-1")
-    with pytest.raises(ValueError, match="at least 1"):
-        seeds(tiny_checkpoint, tmp_path / "out", "--seeds", 0)
+    for flags, message in (
+        (["--seeds", 2, "--output_dir", tmp_path], "not empty"),
+        (["--seeds", 2, "--resume_from_checkpoint", "checkpoint-1"], "resumes by itself"),
+        (["--seeds", 0], "at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            seeds(*flags)
     assert not (tmp_path / "out").exists()
 
 
-def records() -> dict[int, dict]:
-    common = {"task": "questions", "main_metric": "accuracy", "chance": 0.25, "rows": {"test": 8}, "model": "m"}
-    values = {1: 0.5, 2: 0.9, 3: 0.7}
-    return {
-        seed: {**common, "random_weights": False, "metrics": {"test": {"accuracy": value}}}
-        for seed, value in values.items()
-    }
-
-
 def test_median_and_range():
-    results = summarise(records())
+    record = {"task": "questions", "main_metric": "accuracy", "chance": 0.25, "rows": {"test": 8}, "model": "m"}
+    record["random_weights"] = False
+    values = {1: 0.5, 2: 0.9, 3: 0.7}
+    results = summarise({seed: {**record, "metrics": {"test": {"accuracy": each}}} for seed, each in values.items()})
     assert results["metrics"] == {
         "test": {"accuracy": {"values": [0.5, 0.9, 0.7], "median": 0.7, "lowest": 0.5, "highest": 0.9}}
     }

@@ -71,36 +71,14 @@ def test_without_rows_to_evaluate_nothing_is_evaluated(tiny_checkpoint, tokenize
     assert trainer.predict(trees.remove_columns("label")).predictions.shape == (2, 2)
 
 
-@pytest.mark.parametrize("settings", [{}, {"train_sampling_strategy": "random"}, {"eval_do_concat_batches": False}])
-def test_rows_of_like_length_are_evaluated_together_and_predictions_keep_the_order_of_the_rows(
-    settings, tiny_checkpoint, tokenizer, tmp_path
-):
+def test_evaluation_keeps_the_order_of_the_rows(tiny_checkpoint, tokenizer, tmp_path):
     texts = ["it rained and it was wet and cold", "no", "it was", "it rained all day and all the night", "wet", "a b"]
     trees = token_trees(Dataset.from_dict({"text": texts, "label": [0, 1, 1, 0, 1, 0]}), tokenizer)
     model = GPTForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=2).eval()
-    seen, collator = [], TokenTreeCollator(tokenizer.pad_token_id)
-
-    def collate(rows):
-        seen.append([len(row["input_ids"]) for row in rows])
-        return collator(rows)
-
-    trainer = GPTTrainer(
-        model=model,
-        args=FineTuningArguments(str(tmp_path), per_device_eval_batch_size=2, use_cpu=True, **settings),
-        eval_dataset=trees,
-        data_collator=collate,
-        compute_metrics=lambda found: {"first": float(found.label_ids[0]), "top": float(found.predictions[0][0])},
-    )
+    collator = TokenTreeCollator(tokenizer.pad_token_id)
+    args = FineTuningArguments(str(tmp_path), per_device_eval_batch_size=2, use_cpu=True)
+    predicted = GPTTrainer(model=model, args=args, data_collator=collator).predict(trees)
     with torch.no_grad():
         alone = [model(**collator([row])).logits[0].numpy() for row in trees]
-    if settings.get("eval_do_concat_batches", True):
-        predicted = trainer.predict(trees)
-        np.testing.assert_allclose(predicted.predictions, alone, atol=1e-6)
-        assert predicted.label_ids.tolist() == trees["label"][:]
-        assert trainer.evaluate()["eval_first"] == 0
-        assert trainer.evaluate()["eval_top"] == pytest.approx(alone[0][0], abs=1e-6)
-    else:
-        trainer.compute_metrics = None
-        np.testing.assert_allclose(np.concatenate(trainer.predict(trees).predictions), alone, atol=1e-6)
-    lengths = [length for batch in seen[:3] for length in batch]
-    assert (lengths == sorted(lengths, reverse=True)) == (not settings)
+    np.testing.assert_allclose(predicted.predictions, alone, atol=1e-6)
+    assert predicted.label_ids.tolist() == trees["label"][:]
