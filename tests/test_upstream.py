@@ -27,16 +27,14 @@ READ = {
     "torch._foreach_lerp_": "the same",
     "torch._foreach_mul_": "the same",
     "torch._foreach_sqrt": "the same",
-    "transformers.Trainer._get_dataloader": "an own sampler of training rows with all else as in the Trainer",
     "transformers.Trainer._get_output_dir": "where a checkpoint goes, hyperparameter search included",
-    "transformers.Trainer._get_train_sampler": "rows of similar length, or of several tasks",
+    "transformers.Trainer._get_train_sampler": "an order of the Trainer's own, where the arguments ask for it",
 }
 # The same of instances.
 OF_INSTANCES = {
     "argparse.ArgumentParser._action_groups": "which flags of transformers' parser stand in which group of the help",
     "argparse.ArgumentParser._actions": "the flags of transformers' parser",
     "argparse.ArgumentParser._group_actions": "the flags of a group of the help",
-    "transformers.Trainer._train_batch_size": "the size that auto_find_batch_size has come to",
 }
 
 # Private attributes of others that a class of ours defines anew.
@@ -46,7 +44,6 @@ OVERRIDDEN = {
     "peft.tuners.tuners_utils.BaseTuner._create_and_replace": "the interface of a tuner",
     "peft.tuners.tuners_utils.BaseTuner._replace_module": "our layers wrap modules that are no linear layers",
     "peft.tuners.tuners_utils.BaseTunerLayer._get_base_layer_device_and_dtype": "of a wrapped module without weight",
-    "torch.nn.Module._apply": "a frozen transformer keeps its precision when its head is cast",
     "transformers.PreTrainedModel._can_compile_fullgraph": "declaration of a model",
     "transformers.PreTrainedModel._can_record_outputs": "declaration of a model: hidden states and attentions",
     "transformers.PreTrainedModel._init_weights": "the interface of a model",
@@ -63,7 +60,8 @@ OVERRIDDEN = {
     "transformers.PreTrainedTokenizerFast._save_pretrained": "files that load without the release's splitter say so",
     "transformers.Trainer._clip_grad_norm": "an exact norm on a CPU, where torch's is 0.17% too small",
     "transformers.Trainer._finalize_training": "the newest checkpoint stays, for a run that is killed while evaluated",
-    "transformers.Trainer._get_eval_sampler": "rows of similar length",
+    "transformers.Trainer._get_eval_sampler": "predictions come in the order of the rows",
+    "transformers.Trainer._get_train_sampler": "rows of similar length, or of several tasks",
     "transformers.Trainer._init_training_state": "the best checkpoint is found by name: a folder can move",
     "transformers.Trainer._push_from_checkpoint": "with code, and without paths and files that are not known",
     "transformers.Trainer._run_epoch": "a run that has ended inside an epoch trains no further",
