@@ -4,7 +4,6 @@ Commands that are killed at random moments, and given again until they end, leav
 `HF_GPT_KILL_SEED=7 pytest -m slow tests/commands/test_kills.py` draws other moments.
 """
 
-import hashlib
 import json
 import multiprocessing
 import os
@@ -20,10 +19,10 @@ import torch
 
 from hf_gpt.__main__ import main
 
-from ..support.runs import REPOSITORY
+from ..support.runs import REPOSITORY, files_of
 
 pytestmark = pytest.mark.slow
-CARRIED = REPOSITORY / "hf_gpt" / "tasks" / "data"
+BUNDLED = REPOSITORY / "hf_gpt" / "tasks" / "data"
 SMALL = "--max_train_rows 60 --max_eval_rows 12 --learning_rate 1e-3 --per_device_train_batch_size 8 --use_cpu true"
 FINETUNE = f"finetune --task questions --num_train_epochs 3 {SMALL}"
 COMMANDS = {
@@ -37,10 +36,8 @@ COMMANDS = {
     "tasks": f"finetune --tasks questions stories --num_train_epochs 3 {SMALL}",
     "pretrain": "pretrain --n_layer 2 --n_embd 32 --n_head 2 --n_positions 32 --max_steps 25 --learning_rate 1e-3 "
     "--per_device_train_batch_size 2 --save_steps 5 --eval_steps 5 --schedule warmup_constant --use_cpu true",
-    "features": f"extract_features --input_files {CARRIED}/questions.jsonl --rows_per_shard 20 --format npy",
+    "features": f"extract_features --input_files {BUNDLED}/questions.jsonl --rows_per_shard 20 --format npy",
 }
-# Of a run's record, what the clock, the number of runs and the folder's name say.
-TIMES = ("seconds", "resumed", "runtime", "per_second", "time", "output_dir", "commit", "memory")
 
 
 def run_command(log: Path, arguments: list[str]) -> None:
@@ -66,25 +63,11 @@ def finish(process: multiprocessing.Process, log: Path) -> None:
     assert process.exitcode == 0, log.read_text()[-3000:]
 
 
-def without_times(value):
-    if isinstance(value, dict):
-        kept = {key: each for key, each in value.items() if not any(word in key for word in TIMES)}
-        return {key: without_times(each) for key, each in kept.items()}
-    return [without_times(each) for each in value] if isinstance(value, list) else value
-
-
 def contents(folder: Path) -> dict[str, object]:
-    """Numbers of every JSON file, a digest of every array and prediction; the rest names folders and times."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        if path.name == "trainer_state.json" or path.is_dir():
-            continue
-        if path.suffix == ".json":
-            found[name] = without_times(json.loads(path.read_text()))
-        elif path.suffix in {".safetensors", ".npy", ".tsv"}:
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+    """Numbers of every JSON file, and the bytes of every array and prediction; the rest names folders and times."""
+    kinds = {".json", ".safetensors", ".npy", ".tsv"}
+    found = {name: content for name, content in files_of(folder).items() if Path(name).suffix in kinds}
+    return {name: content for name, content in found.items() if Path(name).name != "trainer_state.json"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -105,7 +88,7 @@ def test_killed_runs_end_as_one_that_was_not(name, tiny_checkpoint, tmp_path, ch
     model = ["--model_name_or_path", tiny_checkpoint]
     if name == "pretrain":
         book = tmp_path / "book.txt"
-        lines = [json.loads(line)["text"] for line in (CARRIED / "questions.jsonl").open()]
+        lines = [json.loads(line)["text"] for line in (BUNDLED / "questions.jsonl").open()]
         book.write_text("\n".join(lines), encoding="utf-8")
         model = ["--text_files", book, "--tokenizer", tiny_checkpoint]
     last = [] if name == "features" else ["--resume_from_checkpoint", "last"]
