@@ -93,8 +93,8 @@ def _check_arguments(args: ModelArguments, spec: TaskSpec) -> None:
         problem = f"an adapter needs a base model that loads by itself, which {name} does not"
         raise ValueError(f"{adaptation}: {problem}. Convert or merge it first (scripts/convert.py {name} MERGED).")
     if args.random_weights or args.transfer_layers is not None:
-        problem = "an adapter is saved without its base model, and its new weights would be lost"
-        raise ValueError(f"{adaptation}: {problem}: leave out --random_weights and --transfer_layers.")
+        problem = "an adapter is saved without its base model, and new weights would be lost"
+        raise ValueError(f"{adaptation}: {problem} (--random_weights, --transfer_layers): leave these out.")
 
 
 def _settings(args: ModelArguments, spec: TaskSpec, keep_head: bool) -> dict[str, Any]:
