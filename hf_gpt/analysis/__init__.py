@@ -1,12 +1,10 @@
 """
-What is inside a model, as functions over tensors and tokens: a module for each question, pages (`pages`) and figures
-(`figures`) for what they find. Layer 0 is the embeddings, layer k what is after block k; heads and neurons of block k
-are those of layer k.
+What is inside a model, as functions over tensors and tokens: a module for each question, `figures` and `pages` for the
+answers. Layer 0 is the embeddings, layer k what is after block k; heads and neurons of block k are those of layer k.
 """
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from scipy import stats
-from torch.utils.hooks import RemovableHandle
 
 from ..features import FeatureExtractor
 from ..files import check_empty, flag
@@ -43,7 +40,7 @@ class Example:
 
 @dataclass(kw_only=True)
 class AnalysisArguments(LanguageModelArguments):
-    """Which model, which texts, and where the result goes."""
+    """Which model, which texts, and where the result goes: the flags of all analyses."""
 
     text: list[str] | None = flag(None, "Texts; without text and file, bundled sentences.")
     file: str | None = flag(None, "File of texts: one a line, or rows of CSV, TSV, JSONL or Parquet.")
@@ -77,20 +74,15 @@ class AnalysisArguments(LanguageModelArguments):
 
     @cached_property
     def examples(self) -> list[Example]:
-        """
-        `list[Example]`: the texts, with their labels where there are some; a `ValueError` names file and row if one
-        has no text.
-        """
+        """`list[Example]`: the texts, with their labels where there are some; see `read_examples`."""
         if self.text is not None:
             return [Example(text) for text in self.text]
         return read_examples(Path(self.file or SENTENCES), self.text_column, self.label_column)
 
     def token_ids(self, tokenizer: GPTTokenizer, limit: int | None = None, fewest: int = 2) -> list[list[int]]:
         """
-        Token ids of the texts, of each the first `limit` at most, which is reported where a text has more.
-
-        Raises:
-            ValueError: naming the text that has fewer than `fewest` tokens.
+        Token ids of the texts, of each the first `limit` at most, which is printed where a text has more; a
+        `ValueError` names the text that has fewer than `fewest` tokens.
         """
         found = [encode(tokenizer, example.text) for example in self.examples]
         for ids, example in zip(found, self.examples, strict=True):
@@ -102,10 +94,8 @@ class AnalysisArguments(LanguageModelArguments):
 
 def read_examples(path: Path, text_column: str = "text", label_column: str = "label") -> list[Example]:
     """
-    Texts of a file: one a line, or rows of CSV, TSV, JSONL or Parquet.
-
-    Raises:
-        ValueError: naming file and row, if one has no text; or if there is none.
+    Texts of a file: one a line, or rows of CSV, TSV, JSONL or Parquet; a `ValueError` names file and row if one has no
+    text, or if there is none.
     """
     if not {suffix.lower() for suffix in path.suffixes} & READERS_BY_SUFFIX.keys():
         return [Example(line) for line in read_lines(path)]
@@ -113,29 +103,19 @@ def read_examples(path: Path, text_column: str = "text", label_column: str = "la
     for record in read_by_suffix(path):
         text, label = record.fields.get(text_column), record.fields.get(label_column)
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(
-                f"{record.where}: no text in the column {text_column!r} (there are {', '.join(record.fields)}): "
-                "name it with --text_column, or fill in the row."
-            )
+            columns = ", ".join(record.fields)
+            raise ValueError(f"{record.where}: no text in the column {text_column!r} (there are {columns}).")
         examples.append(Example(text, None if label is None else str(label)))
     if not examples:
         raise ValueError(f"{path}: the file has no rows: write one text a row.")
     return examples
 
 
-def words_of(tokenizer: GPTTokenizer, ids: list[int]) -> list[str]:
+def words_of(tokenizer: GPTTokenizer, ids: Sequence[int]) -> list[str]:
     """Each token as a reader sees it; what does not end a word ends with an ellipsis."""
-    words, special = [NextToken.of(tokenizer, token_id, 1.0) for token_id in ids], set(tokenizer.all_special_ids)
-    return [word.text if token_id in special else str(word) for token_id, word in zip(ids, words, strict=True)]
-
-
-@contextmanager
-def removing(handles: Iterable[RemovableHandle]) -> Iterator[None]:
-    """Hooks that are removed at the end of the block."""
-    with ExitStack() as hooks:
-        for handle in handles:
-            hooks.enter_context(handle)
-        yield
+    special = set(tokenizer.all_special_ids)
+    words = [(token_id in special, NextToken.of(tokenizer, token_id, 1.0)) for token_id in ids]
+    return [word.text if is_special else str(word) for is_special, word in words]
 
 
 def text_states(
@@ -167,19 +147,18 @@ def with_random_weights(model: GPTPreTrainedModel, seed: int = 0) -> GPTPreTrain
         return type(model)(copy.deepcopy(model.config)).to(model.device).eval()
 
 
-def mean_intervals(values: np.ndarray, seed: int = 0, draws: int = 1000) -> np.ndarray:
+def mean_intervals(values: np.ndarray, seed: int = 0) -> np.ndarray:
     """
     Mean, low and high, `(3, ...)`, of numbers of examples, `(examples, ...)`, by a bootstrap interval (percentiles,
-    95%) of so many draws of as many examples; all the same where there is one example only.
+    95%) of 1,000 draws of as many examples; all the same where there is one example only.
     """
     values = np.asarray(values, dtype=np.float64)
     mean = values.mean(0)
     if len(values) < 2:
         return np.stack([mean, mean, mean])
-    found = stats.bootstrap(
-        (values,), np.mean, axis=0, vectorized=True, n_resamples=draws, method="percentile", rng=seed, batch=50
-    )
-    return np.stack([mean, found.confidence_interval.low, found.confidence_interval.high])
+    settings = {"axis": 0, "vectorized": True, "n_resamples": 1000, "method": "percentile", "rng": seed, "batch": 50}
+    found = stats.bootstrap((values,), np.mean, **settings).confidence_interval
+    return np.stack([mean, found.low, found.high])
 
 
 def interval_record(values: np.ndarray) -> dict[str, Any]:

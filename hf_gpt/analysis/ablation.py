@@ -11,16 +11,14 @@ Block k is layer k, from 1, as in all analyses; heads, neurons and dimensions co
 model as it was.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 from tqdm import tqdm
 
 from ..files import read_json, reading, write_json
@@ -28,95 +26,76 @@ from ..generation import check_predicted
 from ..generation.scoring import score_texts
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
-from . import removing
 from .attention import transformer_of
 
+# Kind (`heads`, `neurons`, `layers`, `dimensions`), layer (of dimensions 0) and number in it (of layers 0).
+Part = tuple[str, int, int]
 # Gives a number of each example, in their order: `(examples,)`.
 Measure = Callable[[], np.ndarray]
 # What stands in for parts instead of 0; see `mean_activations`.
 Means = Mapping[str, torch.Tensor]
-_NAMES = {
-    "heads": "layer {} head {}",
-    "neurons": "layer {} unit {}",
-    "layers": "layer {}",
-    "dimensions": "dimension {}",
-}
+_NAMES = {"heads": "layer {} head {}", "neurons": "layer {} unit {}", "layers": "layer {}"}
 
 
-@dataclass(frozen=True)
-class Mask:
-    """
-    Parts of a model that are switched off: heads as `(layer, head)`, units of the feed-forward layers as `(layer,
-    unit)`, whole blocks by their layer, and dimensions of the embedding.
-    """
-
-    heads: tuple[tuple[int, int], ...] = ()
-    neurons: tuple[tuple[int, int], ...] = ()
-    layers: tuple[int, ...] = ()
-    dimensions: tuple[int, ...] = ()
-
-    def __add__(self, other: "Mask") -> "Mask":
-        """What either switches off."""
-        names = [item.name for item in fields(self)]
-        return Mask(*(tuple(sorted({*getattr(self, name), *getattr(other, name)})) for name in names))
-
-    def save(self, path: Path) -> None:
-        """Write the mask as JSON."""
-        write_json(path, {"first_layer": 1, **asdict(self)})
-
-    @classmethod
-    def load(cls, path: Path) -> "Mask":
-        """A mask that was saved; a `ValueError` names the file if it is none, or of another numbering of layers."""
-        with reading(path, "which is no mask.json of analyze ablate"):
-            values = read_json(path)
-            if values["first_layer"] != 1:
-                raise ValueError("its layers are not numbered from 1")
-            pairs = [tuple((int(layer), int(unit)) for layer, unit in values[name]) for name in ("heads", "neurons")]
-            return cls(*pairs, *(tuple(map(int, values[name])) for name in ("layers", "dimensions")))
+def part_name(part: Part) -> str:
+    """A part as people call it."""
+    return _NAMES.get(part[0], "dimension {1}").format(*part[1:])
 
 
-def _shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
-    """How many parts of each kind there are: by layer, or in all."""
-    inner = config.n_inner or 4 * config.n_embd
-    shapes = {"heads": (config.n_layer, config.n_head), "neurons": (config.n_layer, inner)}
-    return shapes | {"layers": (config.n_layer,), "dimensions": (config.n_embd,)}
+def _counts(config: GPTConfig) -> dict[str, tuple[range, int]]:
+    """By kind of parts the layers that have some, and how many."""
+    layers, inner = range(1, config.n_layer + 1), config.n_inner or 4 * config.n_embd
+    counts = {"heads": (layers, config.n_head), "neurons": (layers, inner), "layers": (layers, 1)}
+    return counts | {"dimensions": (range(1), config.n_embd)}
 
 
-def units(config: GPTConfig, kind: str) -> list[Mask]:
-    """Every part of one kind (`heads`, `neurons`, `layers`, `dimensions`) of a model, each as a mask of its own."""
-    parts = np.ndindex(*_shapes(config)[kind])
-    if kind == "dimensions":
-        return [Mask(dimensions=part) for part in parts]
-    return [Mask(**{kind: ((block + 1, *rest) if rest else block + 1,)}) for block, *rest in parts]
+def parts_of(config: GPTConfig, kind: str) -> list[Part]:
+    """Every part of one kind of a model."""
+    layers, count = _counts(config)[kind]
+    return [(kind, layer, number) for layer in layers for number in range(count)]
 
 
-def attach(model: GPTPreTrainedModel, mask: Mask, means: Means | None = None) -> list[RemovableHandle]:
-    """
-    Switch parts of a model with any head, adapted or not, off until the handles are removed; `means` (see
-    `mean_activations`) stand in for them, by default 0. A `ValueError` says if the model has no such part.
-    """
-    transformer, handles = transformer_of(model), []
-    for kind, (count, *inner) in _shapes(transformer.config).items():
-        first = 0 if kind == "dimensions" else 1
-        for part in getattr(mask, kind):
-            number, *unit = np.atleast_1d(part)
-            if not first <= number < first + count or (unit and not 0 <= unit[0] < inner[0]):
-                raise ValueError(f"The mask is of another model: it has no {_NAMES[kind].format(number, *unit)}.")
+def save_mask(path: Path, parts: Iterable[Part]) -> None:
+    """Write parts as JSON."""
+    write_json(path, {"first_layer": 1, "parts": sorted({*parts})})
+
+
+def load_mask(path: Path) -> list[Part]:
+    """Parts that were saved; a `ValueError` names the file if it is none of them."""
+    with reading(path, "which is no mask.json of analyze ablate"):
+        return [(str(kind), int(layer), int(number)) for kind, layer, number in read_json(path)["parts"]]
+
+
+def _places(transformer: GPTPreTrainedModel) -> dict[str, nn.Module]:
+    """The modules whose inputs hold dimensions, heads and neurons."""
+    places = {"dimensions.0": transformer.h[0]}
     for layer, block in enumerate(transformer.h, 1):
-        width = block.attn.head_dim
-        heads = [head * width + column for at, head in mask.heads if at == layer for column in range(width)]
-        neurons = [unit for at, unit in mask.neurons if at == layer]
-        for name, module, off in (("heads", block.attn.c_proj, heads), ("neurons", block.mlp.c_proj, neurons)):
-            if off:
-                value = None if means is None else means[f"{name}.{layer}"]
-                handles.append(module.register_forward_pre_hook(partial(_replace, off, value)))
-        if layer in mask.layers:
-            handles.append(block.register_forward_hook(lambda module, args, output: args[0]))
-    if mask.dimensions:
-        value = None if means is None else means["dimensions"]
-        hook = partial(_replace, list(mask.dimensions), value)
-        handles.append(transformer.h[0].register_forward_pre_hook(hook))
-    return handles
+        places |= {f"heads.{layer}": block.attn.c_proj, f"neurons.{layer}": block.mlp.c_proj}
+    return places
+
+
+def attach(model: GPTPreTrainedModel, parts: Iterable[Part], means: Means | None = None) -> ExitStack:
+    """
+    Switch parts of a model with any head, adapted or not, off until the result, a context manager, is closed; `means`
+    (see `mean_activations`) stand in for them, by default 0. A `ValueError` says if the model has no such part.
+    """
+    transformer, hooks, columns = transformer_of(model), ExitStack(), {}
+    counts = _counts(transformer.config)
+    for part in parts:
+        kind, layer, number = part
+        layers, count = counts.get(kind, ((), 0))
+        if layer not in layers or not 0 <= number < count:
+            raise ValueError(f"The mask is of another model: it has no {part_name(part)}.")
+        if kind == "layers":
+            hooks.enter_context(transformer.h[layer - 1].register_forward_hook(lambda module, args, output: args[0]))
+            continue
+        width = transformer.h[0].attn.head_dim if kind == "heads" else 1
+        columns.setdefault(f"{kind}.{layer}", []).extend(range(number * width, (number + 1) * width))
+    places = _places(transformer)
+    for name, off in columns.items():
+        hook = partial(_replace, off, None if means is None else means[name])
+        hooks.enter_context(places[name].register_forward_pre_hook(hook))
+    return hooks
 
 
 def _replace(columns: list[int], value: torch.Tensor | None, module: nn.Module, args: tuple) -> tuple:
@@ -129,77 +108,59 @@ def _replace(columns: list[int], value: torch.Tensor | None, module: nn.Module, 
 def mean_activations(model: GPTPreTrainedModel, texts: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
     """
     Means over all tokens of texts (of long ones as much as the context holds) of what `attach` replaces: `heads.N`
-    `(n_embd,)` and `neurons.N` `(n_inner,)` of each layer N, `dimensions` `(n_embd,)`.
+    `(n_embd,)` and `neurons.N` `(n_inner,)` of each layer N, `dimensions.0` `(n_embd,)`.
     """
     transformer, sums, count = transformer_of(model), {}, 0
-    places = {"dimensions": transformer.h[0]}
-    for layer, block in enumerate(transformer.h, 1):
-        places |= {f"heads.{layer}": block.attn.c_proj, f"neurons.{layer}": block.mlp.c_proj}
 
     def add(name: str, module: nn.Module, args: tuple) -> None:
         sums[name] = sums.get(name, 0) + args[0].double().sum((0, 1))
 
-    with removing(module.register_forward_pre_hook(partial(add, name)) for name, module in places.items()):
+    with ExitStack() as hooks:
+        for name, module in _places(transformer).items():
+            hooks.enter_context(module.register_forward_pre_hook(partial(add, name)))
         for ids in texts:
-            row = torch.tensor([ids[: model.config.n_positions]], device=model.device)
+            row = torch.tensor([ids[: transformer.config.n_positions]], device=transformer.device)
             transformer(row, use_cache=False)
             count += row.shape[1]
     return {name: (total / count).float() for name, total in sums.items()}
 
 
-def text_losses(model: GPTForCausalLM, texts: Sequence[Sequence[int]], batch_size: int = 16) -> Measure:
+def text_losses(model: GPTForCausalLM, texts: Sequence[Sequence[int]], batch_size: int = 16) -> np.ndarray:
     """
-    The language model's loss of each text, in nats per predicted token, of long ones of what the context holds. A
-    `ValueError` says if a text has fewer than two tokens.
+    The language model's loss of each text, in nats per predicted token, of long ones of what the context holds:
+    `(texts,)`. A `ValueError` says if a text has fewer than two tokens.
     """
     read = [list(ids[: model.config.n_positions]) for ids in texts]
     for ids in read:
         check_predicted(ids)
-    return lambda: np.array(
-        [-score.log_probability / len(score.log_probs) for score in score_texts(model, read, batch_size=batch_size)]
-    )
+    scores = score_texts(model, read, batch_size=batch_size)
+    return np.array([-score.log_probability / len(score.log_probs) for score in scores])
 
 
-def task_errors(model: GPTPreTrainedModel, batches: Sequence[dict[str, torch.Tensor]], metric: str) -> Measure:
+@torch.no_grad()
+def task_errors(model: GPTPreTrainedModel, batches: Sequence[Mapping[str, torch.Tensor]], metric: str) -> np.ndarray:
     """
     What a fine-tuned model of one label an example makes of batches of `TokenTreeCollator`, with `labels`, by
-    `metric`: `loss` (cross-entropy in nats), or `error` (1 where the answer is wrong, else 0).
+    `metric`: `loss` (cross-entropy in nats), or `error` (1 where the answer is wrong, else 0): `(examples,)`.
     """
-
-    @torch.no_grad()
-    def measure() -> np.ndarray:
-        found = []
-        for batch in batches:
-            inputs = {name: value.to(model.device) for name, value in batch.items() if name != "labels"}
-            logits, labels = model(**inputs).logits.double().cpu(), batch["labels"].cpu()
-            losses = nn.functional.cross_entropy(logits, labels, reduction="none")
-            found.append(losses if metric == "loss" else (logits.argmax(-1) != labels).double())
-        return torch.cat(found).numpy()
-
-    return measure
+    found = []
+    for batch in batches:
+        inputs = {name: value.to(model.device) for name, value in batch.items() if name != "labels"}
+        logits, labels = model(**inputs).logits.double().cpu(), batch["labels"].cpu()
+        losses = nn.functional.cross_entropy(logits, labels, reduction="none")
+        found.append(losses if metric == "loss" else (logits.argmax(-1) != labels).double())
+    return torch.cat(found).numpy()
 
 
-def effects(
-    model: GPTPreTrainedModel, masks: Sequence[Mask], measure: Measure, means: Means | None = None
+def masked(
+    model: GPTPreTrainedModel, masks: Sequence[Sequence[Part]], measure: Measure, means: Means | None = None
 ) -> np.ndarray:
-    """How much each mask alone changes a measure, `(masks, examples)`: above 0 where the part was needed."""
-    whole, found = measure(), []
-    for mask in tqdm(masks, desc="ablating", unit="part"):
-        with removing(attach(model, mask, means)):
-            found.append(measure() - whole)
+    """A measure with each of some masks, lists of parts that are off: `(masks, examples)`."""
+    found = []
+    for mask in tqdm(masks, desc="ablating", unit="mask"):
+        with attach(model, mask, means):
+            found.append(measure())
     return np.stack(found)
-
-
-def pruning_curve(
-    model: GPTPreTrainedModel, order: Sequence[Mask], measure: Measure, means: Means | None = None
-) -> list[float]:
-    """The mean of a measure with none of `order` switched off, with the first, with the first two, to all."""
-    curve, mask = [float(measure().mean())], Mask()
-    for part in tqdm(order, desc="pruning", unit="part"):
-        mask += part
-        with removing(attach(model, mask, means)):
-            curve.append(float(measure().mean()))
-    return curve
 
 
 @torch.no_grad()
@@ -210,29 +171,17 @@ def word_effects(
     How much the loss of what follows rises, in nats in all, as each token's embedding becomes 0 (or the mean of the
     text's): `(length,)`, of the last token 0, which nothing follows. A `ValueError` says if there are fewer than two.
     """
+    from captum.attr import FeatureAblation
+
     check_predicted(ids)
     row = torch.tensor([ids], device=model.device)
     embeds = model.get_input_embeddings()(row)  # (1, length, n_embd)
-    losses = []
-    # A copy without each token, and a whole one.
-    for part in torch.arange(len(ids) + 1).split(batch_size):
-        copies, left_out = embeds.repeat(len(part), 1, 1), part[part < len(ids)]  # (copies, length, n_embd)
-        copies[torch.arange(len(left_out)), left_out] = embeds.mean(1) if use_mean else torch.zeros_like(embeds[:, 0])
+
+    def log_probability(copies: torch.Tensor) -> torch.Tensor:
         log_probs = model(inputs_embeds=copies, use_cache=False).logits[:, :-1].log_softmax(-1)
-        targets = row[:, 1:, None].expand(len(part), -1, -1)
-        losses.append(-log_probs.gather(2, targets).sum((1, 2)).double().cpu())
-    *changed, whole = torch.cat(losses).tolist()
-    return np.array(changed) - whole
+        return log_probs.gather(2, row[:, 1:, None].expand(len(copies), -1, -1)).sum((1, 2)).double()
 
-
-def ranking(masks: Sequence[Mask], intervals: np.ndarray) -> list[dict[str, Any]]:
-    """
-    Rows of a table of masks with one part each, the one that is needed most first, by their mean changes, low and high
-    `(3, masks)`: `name` and the part under its kind, `change`, `low` and `high`.
-    """
-    rows = []
-    for number in np.argsort(-intervals[0], kind="stable"):
-        ((kind, part),) = [(kind, parts[0]) for kind, parts in asdict(masks[number]).items() if parts]
-        change = dict(zip(("change", "low", "high"), intervals[:, number].tolist(), strict=True))
-        rows.append({"name": _NAMES[kind].format(*np.atleast_1d(part)), kind: part, **change})
-    return rows
+    token = torch.arange(len(ids), device=row.device)[:, None].expand_as(embeds)
+    filler = embeds.mean(1, keepdim=True).expand_as(embeds) if use_mean else 0
+    settings = {"feature_mask": token, "perturbations_per_eval": batch_size}
+    return FeatureAblation(log_probability).attribute(embeds, filler, **settings)[0, :, 0].cpu().numpy()

@@ -44,10 +44,8 @@ class MinimalPair:
 def read_sets(path: Path) -> list[MinimalPair]:
     """
     Minimal pairs of a file (see `hf_gpt.generation.scoring.read_pairs`) or of a folder of JSONL files, such as BLiMP's
-    with its folder `data`. A set is a file; what it is about is `linguistics_term` of its first row, or its name.
-
-    Raises:
-        ValueError: naming the file and line that is wrong; or if there is none.
+    with its folder `data`. A set is a file; what it is about is `linguistics_term` of its first row, or its name. A
+    `ValueError` names the file and line that is wrong, or the folder where there is none.
     """
     files = sorted([*path.glob("*.jsonl"), *path.glob("data/*.jsonl")]) if path.is_dir() else [path]
     if not files:
@@ -55,10 +53,8 @@ def read_sets(path: Path) -> list[MinimalPair]:
     pairs = []
     for file in files:
         rows, name = read_pairs(file), file.name.partition(".")[0]
-        term = name
-        if ".jsonl" in file.name:
-            term = json.loads(next(line for _, line in read_text_lines(file))).get("linguistics_term", name)
-        pairs += [MinimalPair(good, bad, name, str(term)) for good, bad in rows]
+        first = json.loads(next(read_text_lines(file))[1]) if ".jsonl" in file.name else {}
+        pairs += [MinimalPair(good, bad, name, str(first.get("linguistics_term", name))) for good, bad in rows]
     return pairs
 
 
@@ -119,24 +115,24 @@ def score_pairs(
     return np.array([score.log_probability for score in scores]).reshape(-1, 2)
 
 
-def accuracy(scores: np.ndarray) -> dict[str, Any]:
-    """The share of pairs whose good sentence is likelier (a tie is wrong), with Wilson's interval (95%)."""
-    right, ties = int((scores[:, 0] > scores[:, 1]).sum()), int((scores[:, 0] == scores[:, 1]).sum())
-    return {"pairs": len(scores), **proportion(right, len(scores)), "ties": ties}
-
-
 def proportion(right: int, count: int) -> dict[str, float]:
-    """A share with Wilson's interval: `accuracy`, `low` and `high`."""
+    """A share with Wilson's interval (95%): `accuracy`, `low` and `high`."""
     interval = binomtest(right, count).proportion_ci(method="wilson")
     return {"accuracy": right / count, "low": float(interval.low), "high": float(interval.high)}
 
 
+def accuracy(scores: np.ndarray) -> dict[str, Any]:
+    """The share of pairs whose good sentence is likelier (a tie is wrong); see `proportion`."""
+    right, ties = int((scores[:, 0] > scores[:, 1]).sum()), int((scores[:, 0] == scores[:, 1]).sum())
+    return {"pairs": len(scores), **proportion(right, len(scores)), "ties": ties}
+
+
 def accuracies(pairs: Sequence[MinimalPair], scores: np.ndarray) -> dict[str, dict[str, Any]]:
     """`accuracy` by phenomenon, and in each under `paradigms` by its sets."""
-    found: dict[str, dict[str, Any]] = {}
-    for phenomenon in dict.fromkeys(pair.phenomenon for pair in pairs):
-        own = np.array([pair.phenomenon == phenomenon for pair in pairs])
-        names = np.array([pair.paradigm for pair in pairs])
-        sets = {name: accuracy(scores[own & (names == name)]) for name in dict.fromkeys(names[own].tolist())}
-        found[phenomenon] = {**accuracy(scores[own]), "paradigms": sets}
+    names, found = np.array([(pair.phenomenon, pair.paradigm) for pair in pairs]), {}
+    for phenomenon in dict.fromkeys(names[:, 0].tolist()):
+        own = names[:, 0] == phenomenon
+        sets = dict.fromkeys(names[own, 1].tolist())
+        paradigms = {name: accuracy(scores[own & (names[:, 1] == name)]) for name in sets}
+        found[phenomenon] = {**accuracy(scores[own]), "paradigms": paradigms}
     return found

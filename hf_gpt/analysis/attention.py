@@ -1,7 +1,4 @@
-"""
-What every head of every block attends to: probabilities of a text, or of each path of a token tree, and statistics
-over many texts.
-"""
+"""What every head of every block attends to in a text, or on each path of a token tree, and statistics over texts."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -48,15 +45,12 @@ def eager_attention(model: GPTPreTrainedModel) -> Iterator[None]:
 @torch.no_grad()
 def attention_of(model: GPTPreTrainedModel | PeftModel, tree: TokenTree) -> list[PathAttention]:
     """
-    Attention of every path of a token tree (a text, or an item with its choices), each as if it were read alone;
-    whatever the attention implementation of the model is, the probabilities are those of the eager one.
-
-    Raises:
-        ValueError: if the model has virtual tokens (prefix, prompt), which no word stands for.
+    Attention, as eager attention has it, of every path of a token tree (a text, or an item with its choices), each as
+    if it were read alone. A `ValueError` if the model has virtual tokens (prefix, prompt), which no word stands for.
     """
+    transformer = transformer_of(model)
     batch = {name: value.to(model.device) for name, value in collate_trees([tree], 0).items()}
     inputs = {name: batch[name] for name in ("input_ids", "position_ids", "subtree_end") if name in batch}
-    transformer = transformer_of(model)
     with eager_attention(transformer):
         weights = transformer(**inputs, use_cache=False, output_attentions=True).attentions
     weights = torch.stack(weights)[:, 0].float().cpu()  # (layers, heads, length, length)
@@ -90,12 +84,11 @@ def head_statistics(attention: PathAttention, delimiter: int | None = None) -> n
     check_predicted(attention.ids)
     weights = attention.weights.double()[:, :, 1:]  # (layers, heads, length - 1, length)
     position = torch.arange(len(attention.ids), dtype=torch.float64)
-    distance = position[1:, None] - position  # (length - 1, length)
     is_delimiter = torch.tensor([token_id == delimiter for token_id in attention.ids])
     after = is_delimiter.cumsum(0)[:-1] > 0  # of the tokens but the first: whether one stands before
     found = [
         torch.special.entr(weights).sum(-1).mean(-1) / np.log(2),
-        (weights * distance).sum(-1).mean(-1),
+        (weights * (position[1:, None] - position)).sum(-1).mean(-1),
         weights[..., 0].mean(-1),
         weights.diagonal(dim1=2, dim2=3).mean(-1),  # of each token the share on the one before
         (weights[:, :, after] * is_delimiter).sum(-1).mean(-1),
@@ -108,10 +101,10 @@ def statistics_over(attentions: Sequence[PathAttention], delimiter: int | None =
     `head_statistics` over many sequences, `(5, 3, layers, heads)`: of each the mean and its bootstrap interval (95%);
     NaN for the delimiter where there is none.
     """
-    each = np.stack([head_statistics(attention, delimiter) for attention in attentions])  # (sequences, 5, ...)
-    found = []
-    for values in each.transpose(1, 0, 2, 3):
+    each = np.stack([head_statistics(attention, delimiter) for attention in attentions], 1)  # (5, sequences, ...)
+    found = np.full((len(each), 3, *each.shape[2:]), np.nan)
+    for number, values in enumerate(each):
         present = values[~np.isnan(values).any((1, 2))]
-        shape = (3, *values.shape[1:])
-        found.append(mean_intervals(present, seed) if len(present) else np.full(shape, np.nan))
-    return np.stack(found)
+        if len(present):
+            found[number] = mean_intervals(present, seed)
+    return found

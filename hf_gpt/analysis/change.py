@@ -25,21 +25,12 @@ def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
     return float(both / scale) if scale else float("nan")
 
 
-def cka_grid(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> np.ndarray:
-    """`linear_cka` of every layer of one model with every layer of another: `(layers, other layers)`."""
-    return np.array([[linear_cka(one, other) for other in second] for one in first])
-
-
 @dataclass(frozen=True)
 class Reading:
     """
-    A model's reading of a text.
-
-    Args:
-        states (`np.ndarray` of shape `(layers + 1, length, n_embd)`): after the embedding and every block.
-        weights (`np.ndarray` of shape `(layers, heads, length, length)`): attention.
-        log_probs (`torch.Tensor` of shape `(length - 1, vocab_size)`): of the tokens that follow.
-        losses (`np.ndarray` of shape `(length - 1,)`): in nats, of each token but the first.
+    A model's reading of a text: states after the embedding and every block `(layers + 1, length, n_embd)`, attention
+    `(layers, heads, length, length)`, log-probabilities of the tokens that follow `(length - 1, vocab_size)`, and the
+    loss of each token but the first in nats `(length - 1,)`.
     """
 
     states: np.ndarray

@@ -3,7 +3,7 @@
 import importlib.util
 import warnings
 from collections.abc import Mapping, Sequence
-from itertools import cycle, product
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Of what is measured, and of what it is compared with.
-_INK, _GREY = "#1b4f8f", "#8a8a8a"
-_TEXT = {"va": "center", "parse_math": False}
+_MARKS = "os^Dv*P<>X"
+_INK = "#1b4f8f", "#8a8a8a", "#2a7a3a", "#1a1a1a", "#b05a1a", "#7a3a8a"
+_PLAIN = {"parse_math": False}
 
 
 def check_libraries() -> None:
@@ -43,29 +43,16 @@ def write_figure(path: Path, figure: "Figure", data: Any) -> None:
     write_json(path.with_suffix(".json"), data)
 
 
-def _one_panel(width: float, height: float, title: str, **style: Any) -> tuple["Figure", "Axes"]:
-    figure = new_figure(width, height)
-    axes = figure.subplots()
-    axes.set_title(title, fontsize="medium", **style)
-    return figure, axes
-
-
-def _panels(count: int, width: float, height: float, title: str) -> tuple["Figure", list["Axes"]]:
-    """A figure with so many panels of so many inches, three in a row at most."""
-    columns = min(3, count)
+def _panels(count: int, width: float, height: float, title: str, columns: int = 1) -> tuple["Figure", list["Axes"]]:
+    """A figure with so many panels of so many inches, in so many columns at most."""
+    columns = min(columns, count)
     rows = -(-count // columns)
     figure = new_figure(width * columns + 0.5, height * rows + 0.6)
-    figure.suptitle(title, fontsize="medium")
+    figure.suptitle(title, fontsize="medium", wrap=True)
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in panels[count:]:
         axes.axis("off")
     return figure, panels[:count]
-
-
-def _spread(rows: Sequence[Mapping[str, Any]], name: str = "accuracy") -> tuple[np.ndarray, np.ndarray]:
-    """A number of each row, and how far below and above it its interval goes, `(2, rows)`."""
-    values, *ends = np.array([[row[key] for key in (name, "low", "high")] for row in rows]).T
-    return values, np.abs(ends - values)
 
 
 def _shade(share: float) -> tuple[float, ...]:
@@ -74,78 +61,94 @@ def _shade(share: float) -> tuple[float, ...]:
 
 
 def grid_figure(
-    values: np.ndarray, title: str, rows: str, columns: str, row_names: Sequence = (), column_names: Sequence = ()
+    values: np.ndarray,
+    title: str,
+    rows: str,
+    columns: str,
+    row_names: Sequence = (),
+    column_names: Sequence = (),
+    words: Sequence[Sequence[str]] | None = None,
 ) -> "Figure":
-    """A matrix as shades, which read as well in grey; rows and columns have numbers from 0 unless they have names."""
-    figure, axes = _one_panel(max(5, 1.5 + 0.6 * values.shape[1]), 1.5 + 0.45 * values.shape[0], title, wrap=True)
+    """
+    A matrix as shades, which read as well in grey; rows and columns have numbers from 0 unless they have names. With
+    `words`, which stand in the cells, values are from 0 to 1, the darker the larger.
+    """
+    cell = (0.6, 0.45) if words is None else (0.75, 0.32)
+    figure, (axes,) = _panels(1, max(5, 1 + cell[0] * values.shape[1]), 1 + cell[1] * len(values), title)
     axes.set(xlabel=columns, ylabel=rows)
     axes.set_yticks(range(len(values)), row_names or range(len(values)))
-    turned = {"rotation": 60, "ha": "right", "parse_math": False} if column_names else {}
+    turned = {"rotation": 60, "ha": "right", **_PLAIN} if column_names else {}
     axes.set_xticks(range(values.shape[1]), column_names or range(values.shape[1]), **turned)
-    figure.colorbar(axes.imshow(values, cmap="viridis", aspect="auto"))
+    if words is None:
+        figure.colorbar(axes.imshow(values, cmap="viridis", aspect="auto"))
+        return figure
+    axes.imshow([[_shade(-value) for value in row] for row in values], aspect="auto")
+    for row, column in np.ndindex(values.shape):
+        axes.text(column, row, words[row][column][:10], ha="center", va="center", fontsize=7, **_PLAIN)
     return figure
 
 
 def heads_figure(weights: np.ndarray, title: str) -> "Figure":
     """Attention `(layers, heads, length, length)`, from layer 1, as a grid of squares, the darker the more."""
     layers, heads = weights.shape[:2]
-    figure = new_figure(1.1 * heads + 0.5, 1.1 * layers + 0.6)
-    figure.suptitle(title, fontsize="small")
-    for (block, head), axes in np.ndenumerate(figure.subplots(layers, heads, squeeze=False)):
+    figure, panels = _panels(layers * heads, 1.1, 1.1, title, heads)
+    for axes, (block, head) in zip(panels, np.ndindex(layers, heads), strict=True):
         axes.imshow(weights[block, head], cmap="Greys", vmin=0, vmax=1)
         axes.set(xticks=[], yticks=[])
-        if block == 0:
-            axes.set_title(f"head {head}", fontsize="small")
-        if head == 0:
-            axes.set_ylabel(f"layer {block + 1}", fontsize="small")
-    return figure
-
-
-def statistics_figure(values: np.ndarray, names: Sequence[str], title: str, across: str) -> "Figure":
-    """
-    Statistics `(statistics, 3, places)`, or `(statistics, 3, layers, heads)` of all heads, from layer 1, as means over
-    texts with their intervals: a panel each, if there is any.
-    """
-    shown = [number for number in range(len(names)) if not np.isnan(values[number]).all()]
-    figure = new_figure(8, 1.5 * len(shown) + 0.5)
-    figure.suptitle(f"{title}: mean over texts with 95% interval", fontsize="medium")
-    panels = figure.subplots(len(shown), sharex=True, squeeze=False)[:, 0]
-    for axes, number in zip(panels, shown, strict=True):
-        mean, low, high = values[number].reshape(3, -1)
-        axes.errorbar(range(len(mean)), mean, [mean - low, high - mean], fmt="o", markersize=3, color=_INK)
-        axes.set_ylabel(names[number], fontsize="small")
-    panels[-1].set(xlabel=across, xticks=range(0, len(mean), 1 + len(mean) // 13))
-    if values.ndim == 4:
-        layers, heads = values.shape[2:]
-        for axes, block in product(panels, range(1, layers)):
-            axes.axvline(block * heads - 0.5, color="#cfcfcf", linewidth=0.8)
-        middles = [heads * (block + 0.5) - 0.5 for block in range(layers)]
-        panels[-1].set_xticks(middles, [f"layer {block + 1}" for block in range(layers)])
-    return figure
-
-
-def intervals_figure(rows: Sequence[dict[str, Any]], title: str) -> "Figure":
-    """Bars of rows with `name`, `change`, `low` and `high`, the first at the top."""
-    figure, axes = _one_panel(7, 0.6 + 0.28 * len(rows), title)
-    change, spread = _spread(rows, "change")
-    axes.barh(range(len(rows)), change, xerr=spread, color="#8fb0d8", ecolor="#1a1a1a", capsize=2)
-    axes.set_yticks(range(len(rows)), [row["name"] for row in rows])
-    axes.invert_yaxis()
-    axes.axvline(0, color="#1a1a1a", linewidth=0.8)
+        axes.set_title("" if block else f"head {head}", fontsize="small")
+        axes.set_ylabel("" if head else f"layer {block + 1}", fontsize="small")
     return figure
 
 
 def curves_figure(
-    curves: Mapping[str, Sequence[float]], title: str, across: str, up: str, at: Sequence[float] | None = None
+    panels: Mapping[str, Mapping[str, Sequence]],
+    title: str,
+    across: str,
+    at: Sequence[float] | None = None,
+    line: str = "-",
+    columns: int = 1,
+    ticks: Mapping[float, str] | None = None,
 ) -> "Figure":
-    """Named curves over 0, 1, 2, ... or over the places `at`; each has a mark and a line of its own."""
-    figure, axes = _one_panel(7, 4, title)
-    styles = cycle(zip("os^Dvx", ("-", "--", ":", "-.", "-", "--"), strict=True))
-    for (name, values), (mark, line) in zip(curves.items(), styles, strict=False):
-        places = range(len(values)) if at is None else at
-        axes.plot(places, values, marker=mark, linestyle=line, markersize=4, label=name)
-    axes.set(xlabel=across, ylabel=up)
-    axes.legend()
+    """
+    Named curves over 0, 1, 2, ... or over the places `at`, each by a mark and a colour of its own: a panel for each of
+    `panels`, in which a curve is its values, `(places,)`, or mean, low and high, `(3, places)`.
+    """
+    figure, all_axes = _panels(len(panels), 7 if columns == 1 else 3.6, 4 if len(panels) == 1 else 2.2, title, columns)
+    for axes, (name, curves) in zip(all_axes, panels.items(), strict=True):
+        for (curve, values), mark, ink in zip(curves.items(), cycle(_MARKS), cycle(_INK), strict=False):
+            mean, low, high = np.broadcast_to(values, (3, np.shape(values)[-1]))
+            style = {"marker": mark, "color": ink, "linestyle": line, "markersize": 4, "capsize": 2}
+            axes.errorbar(
+                range(len(mean)) if at is None else at, mean, [mean - low, high - mean], label=curve, **style
+            )
+        axes.set_title(name, fontsize="small")
+        if ticks:
+            axes.set_xticks([*ticks], [*ticks.values()])
+        elif at is None:
+            axes.xaxis.get_major_locator().set_params(integer=True)
+    if len(curves) > 1:
+        all_axes[0].legend(fontsize="x-small")
+    all_axes[-1].set_xlabel(across)
+    return figure
+
+
+def rows_figure(rows: Sequence[Mapping[str, Any]], title: str, value: str, mark: float) -> "Figure":
+    """
+    Numbers of rows with `name`, `of` (whose they are), `value`, `low` and `high`: a line for each name, a mark for
+    each `of`, the first name at the top, and a dotted line at `mark`.
+    """
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    figure, (axes,) = _panels(1, 7, 0.6 + 0.26 * len(names), title)
+    for number, of in enumerate(dict.fromkeys(row["of"] for row in rows)):
+        own = [row for row in rows if row["of"] == of]
+        values, *ends = np.array([[row[key] for key in (value, "low", "high")] for row in own]).T
+        places = [names.index(row["name"]) + 0.2 * number for row in own]
+        style = {"fmt": _MARKS[number], "color": _INK[number], "markersize": 4, "capsize": 2}
+        axes.errorbar(values, places, xerr=np.abs(ends - values), label=of, **style)
+    axes.axvline(mark, color=_INK[1], linewidth=0.8, linestyle=":")
+    axes.set(yticks=range(len(names)), yticklabels=[name.strip() for name in names], xlabel=value)
+    axes.invert_yaxis()
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
     return figure
 
 
@@ -163,72 +166,26 @@ def text_figure(texts: Sequence[Mapping[str, Any]], title: str, width: int = 90)
             line.append((used, word, value / most))
             used += len(word) + 1
         lines.append(line)
-    figure, axes = _one_panel(9, 0.7 + 0.26 * len(lines), title, loc="left")
+    figure, (axes,) = _panels(1, 9, 0.26 * len(lines), title)
     axes.set(xlim=(0, width), ylim=(len(lines), -0.5))
     axes.axis("off")
     for row, line in enumerate(lines):
         for column, word, share in line:
             ground = {"boxstyle": "square,pad=0.15", "facecolor": _shade(share), "linewidth": 0}
-            axes.text(column, row, word, bbox=ground, family="monospace", fontsize=8.5, **_TEXT)
-    return figure
-
-
-def shares_figure(rows: Sequence[Mapping[str, Any]], title: str, across: str, chance: float) -> "Figure":
-    """Shares of rows with `name`, `of`, `accuracy`, `low` and `high`: a line for each name, a mark for each `of`."""
-    names = list(dict.fromkeys(row["name"] for row in rows))
-    figure, axes = _one_panel(7, 1.2 + 0.26 * len(names), title)
-    marks = zip(dict.fromkeys(row["of"] for row in rows), "ox", (_INK, _GREY), strict=False)
-    for number, (of, mark, colour) in enumerate(marks):
-        own = [row for row in rows if row["of"] == of]
-        values, spread = _spread(own)
-        places = [names.index(row["name"]) + 0.2 * number for row in own]
-        axes.errorbar(values, places, xerr=spread, fmt=mark, color=colour, markersize=4, capsize=2, label=of)
-    axes.axvline(chance, color=_GREY, linewidth=0.8, linestyle=":")
-    axes.set(yticks=range(len(names)), yticklabels=[name.strip() for name in names], xlim=(0, 1), xlabel=across)
-    axes.invert_yaxis()
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
-    return figure
-
-
-def probes_figure(tasks: Mapping[str, Mapping[str, Any]], title: str) -> "Figure":
-    """Accuracy over the layers of each model with its interval, a panel for each task; see `probing.probe_task`."""
-    figure, panels = _panels(len(tasks), 3.6, 2.7, f"{title}: accuracy with 95% interval")
-    for axes, (name, task) in zip(panels, tasks.items(), strict=True):
-        for (model, each), mark, colour in zip(task["models"].items(), "ox", (_INK, _GREY), strict=False):
-            values, spread = _spread(each["layers"])
-            at = range(len(values))
-            axes.errorbar(at, values, yerr=spread, marker=mark, color=colour, markersize=4, capsize=2, label=model)
-        axes.axhline(task["static"]["accuracy"], color="#2a7a3a", linestyle="--", label="static embeddings")
-        axes.axhline(task["majority"]["accuracy"], color="#1a1a1a", linestyle=":", label="most frequent label")
-        axes.set(xlabel="layer", ylim=(0, 1.02))
-        axes.set_title(name, fontsize="medium")
-    panels[0].legend(fontsize="x-small")
-    return figure
-
-
-def guesses_figure(shown: Mapping[str, Any], title: str) -> "Figure":
-    """The first guess of every layer (`guesses`) after every token (`tokens`), the darker the likelier."""
-    words = [[places[0][0] for places in layer] for layer in shown["guesses"]]
-    chances = np.array([[places[0][1] for places in layer] for layer in shown["guesses"]])
-    figure, axes = _one_panel(1 + 0.75 * chances.shape[1], 1.2 + 0.32 * len(chances), title)
-    axes.imshow([[_shade(-chance) for chance in layer] for layer in chances], aspect="auto")
-    axes.set(ylabel="layer", yticks=range(len(chances)))
-    axes.set_xticks(range(len(shown["tokens"])), shown["tokens"], rotation=45, ha="right", parse_math=False)
-    for layer, place in np.ndindex(chances.shape):
-        axes.text(place, layer, words[layer][place][:10], ha="center", fontsize=7, **_TEXT)
+            axes.text(column, row, word, bbox=ground, family="monospace", fontsize=8.5, va="center", **_PLAIN)
     return figure
 
 
 def points_figure(layers: Mapping[int, Sequence[Sequence[float]]], labels: Sequence[str], title: str) -> "Figure":
     """Points `(units, 2)` of each layer, a panel each; labels differ by mark and colour."""
-    figure, panels = _panels(len(layers), 3.4, 3, title)
-    names, marks = list(dict.fromkeys(labels)), "os^Dv*P<>X"
+    figure, panels = _panels(len(layers), 3.4, 3, title, 3)
+    names = list(dict.fromkeys(labels))
     for axes, (layer, points) in zip(panels, layers.items(), strict=True):
-        for number, name in enumerate(names):
+        for name, mark in zip(names, cycle(_MARKS), strict=False):
             own = np.array([point for point, label in zip(points, labels, strict=True) if label == name])
-            axes.scatter(*own.T, marker=marks[number % len(marks)], s=14, alpha=0.7, label=name or None)
+            axes.scatter(*own.T, marker=mark, s=14, alpha=0.7, label=name or None)
         axes.set(xticks=[], yticks=[])
         axes.set_title(f"layer {layer}", fontsize="small")
-    if 1 < len(names) <= len(marks):
+    if 1 < len(names) <= len(_MARKS):
         panels[0].legend(fontsize="x-small")
     return figure

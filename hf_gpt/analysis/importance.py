@@ -13,10 +13,10 @@ package, on a token tree.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,12 +38,10 @@ _QUIET = -4.0
 # Share of the last steps over which sigma is averaged, and times the smallest sigma that the largest must be.
 _TAIL, _SPREAD = 0.25, 1.1
 
-Phi = Callable[[torch.Tensor], torch.Tensor]
-Spans = Sequence[Sequence[int]]
+Paths = Sequence[Sequence[int]]
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     """
     A word of a passage as it was written, the number of its text (0, 1 for the second one or the first choice, and so
     on), and its tokens: number of a path, and place on it.
@@ -78,160 +76,119 @@ class Passage:
         A text alone, after it one or more others (a path each), or a pair in both orders; specials are those of the
         tokenizer's task template. A `ValueError` says if there is no word in a text.
         """
-        pairs = [(text, other) for other in others] or [(text,)]
-        orders = [(pair, (0, number)[: len(pair)]) for number, pair in enumerate(pairs, 1)]
-        if both_orders:
-            orders += [(pair[::-1], parts[::-1]) for pair, parts in orders]
+        pairs = [((text, 0), (other, number)) for number, other in enumerate(others, 1)] or [((text, 0),)]
+        pairs += [pair[::-1] for pair in pairs] if both_orders else []
         paths, texts, places = [], {}, {}
-        for number, (pair, parts) in enumerate(orders):
-            encoded = tokenizer(*pair, verbose=False)
+        for number, pair in enumerate(pairs):
+            encoded = tokenizer(*(part for part, _ in pair), verbose=False)
             paths.append(tuple(encoded["input_ids"]))
             for first, end, sequence, start, stop in word_spans(encoded.encodings[0]).tolist():
-                key = (parts[sequence], start, stop)
-                texts[key] = pair[sequence][start:stop]
-                places.setdefault(key, set()).update((number, place) for place in range(first, end))
-        if len({part for part, _, _ in texts}) < 1 + len(others):
+                part, index = pair[sequence]
+                texts[index, start, stop] = part[start:stop]
+                places.setdefault((index, start, stop), set()).update((number, place) for place in range(first, end))
+        if len({index for index, _, _ in texts}) < 1 + len(others):
             raise ValueError("One of the texts has no word: write some.")
         words = [Word(texts[key], key[0], frozenset(places[key])) for key in sorted(texts)]
         return cls(tuple(paths), tuple(words), share_prefix)
 
-    def without(self, words: Iterable[int]) -> "Passage":
-        """The passage without some of its words; these keep their number and have no place."""
+    def without(self, words: Iterable[int]) -> Paths:
+        """The paths without some of the words."""
         gone = set().union(*(self.words[word].places for word in words))
-        kept = [
-            [place for place in range(len(path)) if (number, place) not in gone]
+        return [
+            [token for place, token in enumerate(path) if (number, place) not in gone]
             for number, path in enumerate(self.paths)
         ]
-        moved = {(number, old): new for number, row in enumerate(kept) for new, old in enumerate(row)}
-        paths = tuple(tuple(path[place] for place in row) for path, row in zip(self.paths, kept, strict=True))
-        left = (replace(word, places=frozenset(moved[it] for it in word.places if it in moved)) for word in self.words)
-        return replace(self, paths=paths, words=tuple(left))
 
-    @cached_property
-    def tree(self) -> TokenTree:
-        """`TokenTree`: of the paths."""
-        return TokenTree.from_paths(self.paths, share_limit=None if self.share_prefix else 0)
+    def tree_of(self, paths: Paths) -> TokenTree:
+        """The token tree of paths, those of the passage or what is left of them."""
+        return TokenTree.from_paths(paths, share_limit=None if self.share_prefix else 0)
 
     @cached_property
     def spans(self) -> list[list[int]]:
-        """`list[list[int]]`: of each word the indices of its tokens in the row."""
-        rows = [self.tree.path(number) for number in range(len(self.paths))]
+        """`list[list[int]]`: of each word the indices of its tokens in the tree's row."""
+        tree = self.tree_of(self.paths)
+        rows = [tree.path(number) for number in range(len(self.paths))]
         return [sorted({rows[number][place] for number, place in word.places}) for word in self.words]
 
 
 class Score:
     """
-    A number that a model, which is left as it is, makes of a passage, as a function of the embeddings of its tokens. A
-    `ValueError` says if the model is in training mode, or a path longer than its context.
+    A number that a model, which is left as it is, makes of a passage, as a function of the embeddings of its tokens:
+    that of `read(**inputs)`, `(batch,)`, for inputs of the model with `classify_index`. A `ValueError` says if the
+    model is in training mode, or a path longer than its context.
     """
 
-    def __init__(self, model: GPTPreTrainedModel, passage: Passage):
+    def __init__(self, model: GPTPreTrainedModel, passage: Passage, read: Callable[..., torch.Tensor]):
+        longest, config = max(map(len, passage.paths)), model.config
         if model.training:
             raise ValueError("The model is in training mode, where dropout blurs its scores: call model.eval() first.")
-        longest, context, config = max(map(len, passage.paths)), model.config.n_positions, model.config
-        if longest > context:
-            raise ValueError(f"The text has {longest} tokens and the model's context {context}: shorten it.")
-        self.model, self.passage, self.spans = model, passage, passage.spans
+        if longest > config.n_positions:
+            raise ValueError(f"The text has {longest} tokens, more than the model's context of {config.n_positions}.")
+        self.model, self.passage, self.spans, self._read = model, passage, passage.spans, read
         self._table: torch.Tensor = model.get_input_embeddings().weight.detach()
-        self.embeds = self._table[list(passage.tree.input_ids)]  # (length, n_embd)
         special = {*(config.untrained_token_ids or ()), *config.task_token_ids, config.pad_token_id}
-        special |= {config.mask_token_id}
-        ordinary = [token for token in range(config.vocab_size) if token not in special]
+        ordinary = sorted({*range(config.vocab_size)} - special - {config.mask_token_id})
         self._ordinary = torch.tensor(ordinary, device=self._table.device)
+        self.embeds = self._table[list(passage.tree_of(passage.paths).input_ids)]  # (length, n_embd)
+        # The embeddings with each word's the mean of ordinary tokens, and the largest noise of `perturbation`.
+        self.baseline, usual = self.embeds.clone(), self._table[self._ordinary]
+        self.baseline[self._places] = usual.mean(0)
+        self.scale = 10 * usual.std().item()
 
-    @cached_property
-    def baseline(self) -> torch.Tensor:
-        """`torch.Tensor` of shape `(length, n_embd)`: the embeddings with each word's the mean of ordinary tokens."""
-        row = self.embeds.clone()
-        row[[*chain.from_iterable(self.spans)]] = self._table[self._ordinary].mean(0)
-        return row
+    @property
+    def _places(self) -> list[int]:
+        return [*chain.from_iterable(self.spans)]
+
+    @torch.no_grad()
+    def of(self, passages: Sequence[Paths]) -> torch.Tensor:
+        """Scores, `(passages,)`, of other paths, such as those of `Passage.without`."""
+        parts = [passages[start : start + _BATCH] for start in range(0, len(passages), _BATCH)]
+        return torch.cat([self._read(**self._inputs(part)) for part in parts])
 
     def __call__(self, embeds: torch.Tensor) -> torch.Tensor:
         """Scores, `(batch,)`, of the passage with other embeddings, `(batch, length, n_embd)`."""
-        batch = {name: value.expand(len(embeds), -1) for name, value in self._tensors([self.passage]).items()}
-        del batch["input_ids"]
-        return self._scores(inputs_embeds=embeds, **batch)
+        inputs = {name: value.expand(len(embeds), -1) for name, value in self._inputs([self.passage.paths]).items()}
+        del inputs["input_ids"]
+        return self._read(inputs_embeds=embeds, **inputs)
 
-    @torch.no_grad()
-    def of(self, passages: Sequence[Passage]) -> torch.Tensor:
-        """Scores, `(passages,)`, of other passages."""
-        parts = [passages[start : start + _BATCH] for start in range(0, len(passages), _BATCH)]
-        return torch.cat([self._scores(**self._tensors(part)) for part in parts])
-
-    def _tensors(self, passages: Sequence[Passage]) -> dict[str, torch.Tensor]:
-        config = self.model.config
-        batch = collate_trees([passage.tree for passage in passages], config.pad_token_id or 0, config.is_causal)
+    def _inputs(self, passages: Sequence[Paths]) -> dict[str, torch.Tensor]:
+        trees, config = [self.passage.tree_of(paths) for paths in passages], self.model.config
+        batch = collate_trees(trees, config.pad_token_id or 0, config.is_causal)
         wanted = ("input_ids", "position_ids", "subtree_end", "classify_index")
         return {name: batch[name].to(self.model.device) for name in wanted if name in batch}
-
-    def _scores(self, classify_index: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
 
     @torch.no_grad()
     def variance(self, samples: int = 64, seed: int = 0) -> float:
         """Of the score over passages of the same layout whose words are random tokens: S squared of `perturbation`."""
         generator = torch.Generator().manual_seed(seed)
-        places = [*chain.from_iterable(self.spans)]
-        drawn = torch.randint(len(self._ordinary), (samples, len(places)), generator=generator)
+        drawn = torch.randint(len(self._ordinary), (samples, len(self._places)), generator=generator)
         embeds = self.embeds.repeat(samples, 1, 1)
-        embeds[:, places] = self._table[self._ordinary[drawn.to(self._ordinary.device)]]
+        embeds[:, self._places] = self._table[self._ordinary[drawn.to(embeds.device)]]
         return torch.cat([self(part) for part in embeds.split(_BATCH)]).var().item()
 
-    @property
-    def scale(self) -> float:
-        """`float`: ten times the standard deviation of the embeddings, the largest noise of `perturbation`."""
-        return 10 * self._table[self._ordinary].std().item()
 
-
-class NextWordScore(Score):
+def next_ids_score(model: GPTForCausalLM, passage: Passage, next_ids: Sequence[int]) -> Score:
     """
     The log-probability of the tokens of the next word after a passage of one path, without specials; of a passage
     without words 0 stands for the unknown probability of a text's first token.
     """
+    targets, count = torch.tensor(next_ids, device=model.device), len(next_ids)
 
-    def __init__(self, model: GPTForCausalLM, passage: Passage, next_ids: Sequence[int]):
-        (path,) = passage.paths
-        super().__init__(model, replace(passage, paths=((*path, *next_ids),)))
-        self._next = torch.tensor(next_ids, device=model.device)
-
-    def _scores(self, classify_index: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
-        count = len(self._next)
+    def read(classify_index: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
         before = classify_index - torch.arange(count, 0, -1, device=classify_index.device)  # (batch, count)
-        states = self.model.transformer(**inputs, use_cache=False).last_hidden_state
+        states = model.transformer(**inputs, use_cache=False).last_hidden_state
         index = before.clamp(min=0).unsqueeze(-1).expand(-1, -1, states.shape[-1])  # (batch, count, n_embd)
-        log_probs = self.model.token_logits(states.gather(1, index)).float().log_softmax(-1)
-        own = log_probs.gather(-1, self._next.expand(len(before), -1).unsqueeze(-1)).squeeze(-1)  # (batch, count)
+        log_probs = model.token_logits(states.gather(1, index)).float().log_softmax(-1)
+        own = log_probs.gather(-1, targets.expand(len(before), -1).unsqueeze(-1)).squeeze(-1)  # (batch, count)
         return own.masked_fill(before < 0, 0).sum(-1)
 
-
-class ClassScore(Score):
-    """
-    What speaks for the `wanted` class, or choice, of a passage with the specials of the task template: its log-odds
-    against others, by default all, so against one other the margin of their logits; where there is none (or classes do
-    not exclude each other), its logit alone. A `ValueError` says if there is no such class or choice, or it is to be
-    compared with itself.
-    """
-
-    def __init__(self, model: GPTPreTrainedModel, passage: Passage, wanted: int, against: Sequence[int] | None = None):
-        super().__init__(model, passage)
-        by_choice = isinstance(model, GPTForMultipleChoice)
-        kind, count = ("choices", len(passage.paths)) if by_choice else ("classes", model.config.num_labels)
-        if not all(0 <= index < count for index in (wanted, *(against or ()))) or wanted in (against or ()):
-            raise ValueError(f"There are {count} {kind}, numbered from 0; one is explained against others.")
-        exclusive = by_choice or model.config.problem_type not in ("regression", "multi_label_classification")
-        if against is None:
-            against = [index for index in range(count) if index != wanted] if exclusive else []
-        self._wanted, self._against = wanted, list(against)
-
-    def _scores(self, **inputs: torch.Tensor) -> torch.Tensor:
-        logits = self.model(**inputs).logits.float()  # (batch, choices) or (batch, num_labels)
-        wanted = logits[:, self._wanted]
-        return wanted - logits[:, self._against].logsumexp(-1) if self._against else wanted
+    (path,) = passage.paths
+    return Score(model, Passage(((*path, *next_ids),), passage.words), read)
 
 
 def next_word_score(
     model: GPTForCausalLM, tokenizer: GPTTokenizer, text: str, next_word: str | None = None
-) -> tuple[NextWordScore, str]:
+) -> tuple[Score, str]:
     """
     What speaks for the next word of a text, by default the likeliest token; and the name of that score. A `ValueError`
     says if text or word are empty, or too long.
@@ -239,20 +196,44 @@ def next_word_score(
     tokenizer.task_template = False
     passage = Passage.read(tokenizer, text)
     if next_word is None:
-        Score(model, passage)  # which fits into the context
-        row = torch.tensor(passage.paths, device=model.device)  # (1, length)
+        next_ids_score(model, passage, [])  # which fits into the context
         with torch.no_grad():
-            ids = [int(model(row, logits_to_keep=1).logits[0, -1].argmax())]
+            ids = [
+                int(model(torch.tensor(passage.paths, device=model.device), logits_to_keep=1).logits[0, -1].argmax())
+            ]
     else:
         # After a space, which GPT-2's tokens hold.
         ids = encode(tokenizer, f" {next_word}") if next_word.strip() else []
         if not ids:
             raise ValueError(f"The next word, {next_word!r}, has no token: write one.")
-    return NextWordScore(model, passage, ids), f"next: {tokenizer.decode(ids).strip()}"
+    return next_ids_score(model, passage, ids), f"next: {tokenizer.decode(ids).strip()}"
 
 
-@dataclass(frozen=True)
-class Perturbation:
+def class_score(
+    model: GPTPreTrainedModel, passage: Passage, wanted: int, against: Sequence[int] | None = None
+) -> Score:
+    """
+    What speaks for the `wanted` class, or choice, of a passage with the specials of the task template: its log-odds
+    against others, by default all, so against one other the margin of their logits; where there is none (or classes do
+    not exclude each other), its logit alone. A `ValueError` says if there is no such class or choice, or it is to be
+    compared with itself.
+    """
+    by_choice = isinstance(model, GPTForMultipleChoice)
+    kind, count = ("choices", len(passage.paths)) if by_choice else ("classes", model.config.num_labels)
+    if not all(0 <= index < count for index in (wanted, *(against or ()))) or wanted in (against or ()):
+        raise ValueError(f"There are {count} {kind}, numbered from 0; one is explained against others.")
+    if against is None:
+        exclusive = by_choice or model.config.problem_type not in ("regression", "multi_label_classification")
+        against = [index for index in range(count) if index != wanted] if exclusive else []
+
+    def read(**inputs: torch.Tensor) -> torch.Tensor:
+        logits = model(**inputs).logits.float()  # (batch, choices) or (batch, num_labels)
+        return logits[:, wanted] - (logits[:, list(against)].logsumexp(-1) if against else 0)
+
+    return Score(model, passage, read)
+
+
+class Perturbation(NamedTuple):
     """
     What the words of a passage bear, `(words,)`: the noise of each (the smaller, the more it matters), as a score
     `-log(sigma / scale)`, 0 for a word that bears any noise; the loss of every step; and whether anything was learnt:
@@ -266,9 +247,9 @@ class Perturbation:
 
 
 def perturbation(
-    phi: Phi,
+    phi: Callable[[torch.Tensor], torch.Tensor],
     embeds: torch.Tensor,
-    spans: Spans,
+    spans: Sequence[Sequence[int]],
     variance: float,
     scale: float,
     rate: float = 0.1,
@@ -325,35 +306,12 @@ def perturbation(
     return Perturbation(sigma, -(sigma / scale).log(), losses, learnt)
 
 
-def _token_scores(score: Score, method: str, path_steps: int) -> torch.Tensor:
-    """Attributions `(length,)` of the tokens of a passage by captum; of occlusion each has that of its whole word."""
-    from captum.attr import FeatureAblation, InputXGradient, IntegratedGradients
-
-    embeds, baseline = score.embeds[None], score.baseline[None]
-    if method == "gradient":
-        return InputXGradient(score).attribute(embeds.clone().requires_grad_()).sum(-1)[0].detach()
-    if method == "integrated":
-        found = IntegratedGradients(score).attribute(embeds, baseline, n_steps=path_steps, internal_batch_size=_BATCH)
-        return found.sum(-1)[0].detach()
-    of_word = torch.zeros(embeds.shape[:2], dtype=torch.long, device=embeds.device)
-    for number, span in enumerate(score.spans, 1):
-        of_word[0, list(span)] = number
-    mask = of_word[..., None].expand_as(embeds)
-    with torch.no_grad():
-        found = FeatureAblation(score).attribute(embeds, baseline, feature_mask=mask, perturbations_per_eval=_BATCH)
-    return found[0, :, 0]
-
-
 def phrase_drops(score: Score, longest: int = 3) -> dict[tuple[int, ...], float]:
     """What the score loses without each phrase: each run of at most `longest` words of one text."""
-    words = score.passage.words
-    phrases = [
-        tuple(range(start, end))
-        for start in range(len(words))
-        for end in range(start + 1, min(start + longest, len(words)) + 1)
-        if words[start].part == words[end - 1].part
-    ]
-    found = score.of([score.passage, *(score.passage.without(phrase) for phrase in phrases)])
+    passage, count = score.passage, len(score.spans)
+    runs = (range(start, end) for start in range(count) for end in range(start + 1, min(start + longest, count) + 1))
+    phrases = [tuple(run) for run in runs if passage.words[run[0]].part == passage.words[run[-1]].part]
+    found = score.of([passage.paths, *map(passage.without, phrases)])
     return dict(zip(phrases, (found[0] - found[1:]).tolist(), strict=True))
 
 
@@ -366,17 +324,14 @@ def word_scores(
     **settings: Any,
 ) -> tuple[list[float], dict[str, Any]]:
     """
-    Importance of each word by a method, and what the method reports more: of `perturbation` sigma, losses, whether
-    something was learnt, and the scores' standard deviation over several seeds; of `integrated` what the scores should
-    add up to; of `phrases` all phrases.
-
-    Args:
-        seeds (`Sequence[int]`, *optional*): of runs of `perturbation`, of which the mean is taken.
-        path_steps (`int`, *optional*, defaults to 50): points on the path of integrated gradients.
-        phrase_words (`int`, *optional*, defaults to 3): words of a phrase that is taken out, at most.
-        settings: further arguments of `perturbation`.
+    Importance of each word by a method (of `perturbation`, for which further `settings` are, the mean of runs with
+    several seeds), and what the method reports more: of `perturbation` sigma, losses, whether something was learnt,
+    and the scores' standard deviation over seeds; of `integrated`, with `path_steps` points on its path, what the
+    scores should add up to; of `phrases` of at most `phrase_words` words all phrases.
     """
-    spans = score.spans
+    from captum.attr import FeatureAblation, InputXGradient, IntegratedGradients
+
+    spans, embeds, baseline = score.spans, score.embeds[None], score.baseline[None]
     if method == "perturbation":
         options = {"variance": score.variance(), "scale": score.scale, **settings}
         runs = [perturbation(score, score.embeds, spans, seed=seed, **options) for seed in seeds]
@@ -391,11 +346,24 @@ def word_scores(
         ]
         phrases = [{"words": list(phrase), "drop": drop} for phrase, drop in drops.items()]
         return [sum(values) / len(values) for values in holding], {"phrases": phrases}
-    by_token, more = _token_scores(score, method, path_steps), {}
-    if method == "integrated":
+    if method == "occlusion":
+        of_word = torch.zeros_like(embeds, dtype=torch.long)  # of the word's number, from 1, in each of its tokens
+        for number, span in enumerate(spans, 1):
+            of_word[0, span] = number
         with torch.no_grad():
-            more = {"difference": (score(score.embeds[None]) - score(score.baseline[None])).item()}
-    return [(by_token[span[:1] if method == "occlusion" else span]).sum().item() for span in spans], more
+            drops = FeatureAblation(score).attribute(
+                embeds, baseline, feature_mask=of_word, perturbations_per_eval=_BATCH
+            )
+        return [drops[0, span[0], 0].item() for span in spans], {}
+    if method == "gradient":
+        found, more = InputXGradient(score).attribute(embeds.clone().requires_grad_()), {}
+    else:
+        settings = {"n_steps": path_steps, "internal_batch_size": _BATCH}
+        found = IntegratedGradients(score).attribute(embeds, baseline, **settings)
+        with torch.no_grad():
+            more = {"difference": (score(embeds) - score(baseline)).item()}
+    by_token = found.detach().sum(-1)[0]
+    return [by_token[span].sum().item() for span in spans], more
 
 
 def shares(values: Sequence[float], method: str) -> list[float]:

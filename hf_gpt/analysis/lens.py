@@ -21,9 +21,8 @@ def lens(model: GPTForCausalLM, ids: Sequence[int]) -> torch.Tensor:
     Log-probabilities, `(layers + 1, length, vocab_size)`, of what every layer would predict after every token of a
     text that fits into the context; layer 0 is the embedding, the last the model itself.
     """
-    states = model.transformer(
-        torch.tensor([ids], device=model.device), use_cache=False, output_hidden_states=True
-    ).hidden_states
+    row = torch.tensor([ids], device=model.device)
+    states = model.transformer(row, use_cache=False, output_hidden_states=True).hidden_states
     *before, last = [state[0] for state in states]  # (length, n_embd) each; the last has gone through the final norm
     norm = model.transformer.ln_f if model.config.final_norm else torch.nn.Identity()
     logits = model.token_logits(torch.stack([*map(norm, before), last])).float()  # (layers + 1, length, vocab_size)

@@ -1,22 +1,18 @@
 """
 What single units of a model respond to: their activation at every token, and which of them separates labels (the
-question of Radford et al., 2017, section 4).
-
-A unit is a neuron of a feed-forward layer, after its activation function, or a dimension of the state after a block;
-both are those of layer k, the number of the block, from 1.
+question of Radford et al., 2017, section 4). A unit is a neuron of a feed-forward layer, after its activation
+function, or a dimension of the state after a block; both are those of layer k, the number of the block, from 1.
 """
 
 from collections.abc import Sequence
-from functools import partial
+from contextlib import ExitStack
 
 import numpy as np
 import torch
 from peft import PeftModel
 from sklearn.feature_selection import mutual_info_classif, mutual_info_regression, r_regression
-from torch import nn
 
 from ..model.modeling_gpt import GPTPreTrainedModel
-from . import removing
 from .attention import transformer_of
 
 # Of the activations of a text, (..., length), one number.
@@ -33,21 +29,16 @@ def activations(model: GPTPreTrainedModel | PeftModel, ids: Sequence[int], kind:
     The activation, `(layers, units, length)`, of every neuron, or of `states`, the dimensions of the state after each
     block, at every token of a text that fits into the context; the first row is layer 1.
     """
-    transformer, found = transformer_of(model), {}
-
-    def keep(layer: int, module: nn.Module, args: tuple, output: torch.Tensor | None = None) -> None:
-        states = args[0] if output is None else output  # (1, length, units)
-        found[layer] = states[0].T.float().cpu()
-
-    handles = [
-        block.register_forward_hook(partial(keep, layer))
-        if kind == "states"
-        else block.mlp.c_proj.register_forward_pre_hook(partial(keep, layer))
-        for layer, block in enumerate(transformer.h)
-    ]
-    with removing(handles):
+    transformer, found = transformer_of(model), []  # (1, length, units) of each layer
+    with ExitStack() as hooks:
+        for block in transformer.h:
+            if kind == "states":
+                hook = block.register_forward_hook(lambda module, args, output: found.append(output))
+            else:
+                hook = block.mlp.c_proj.register_forward_pre_hook(lambda module, args: found.append(args[0]))
+            hooks.enter_context(hook)
         transformer(torch.tensor([ids], device=transformer.device), use_cache=False)
-    return torch.stack([found[layer] for layer in range(len(transformer.h))]).numpy()
+    return torch.cat(found).transpose(1, 2).float().contiguous().cpu().numpy()
 
 
 def association(pooled: np.ndarray, labels: np.ndarray, measure: str = "correlation", seed: int = 0) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Pages of `templates/`, and text whose words have a number each: in a terminal, on a page, and in a figure."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,12 @@ def write_page(path: Path, title: str, data: Any) -> None:
     write_text(path, render_page(path.stem, title, data))
 
 
-def terminal_text(words: Sequence[str], values: Sequence[float], colours: bool = True) -> str:
+def terminal_text(words: Sequence[str], values: Sequence[float], colours: bool | None = None) -> str:
     """
     A line of words on grounds by their values, red above 0 and blue below, for terminals of 24-bit colours; without
-    colours each word with its value.
+    `colours` (by default where the output is no terminal) each word with its value.
     """
-    if not colours:
+    if not (sys.stdout.isatty() if colours is None else colours):
         return " ".join(f"{word}({value:+.2f})" for word, value in zip(words, values, strict=True))
     parts, most = [], max(map(abs, values), default=0) or 1.0
     for word, value in zip(words, values, strict=True):
@@ -35,13 +36,9 @@ def terminal_text(words: Sequence[str], values: Sequence[float], colours: bool =
 
 def write_coloured(path: Path, title: str, texts: Sequence[Mapping[str, Any]]) -> None:
     """
-    Coloured texts as a page, and as a figure with its numbers next to it.
-
-    Args:
-        path (`Path`): of the files, without a suffix.
-        title (`str`): what the numbers are.
-        texts (`Sequence[Mapping]`): with `words`, `values` (a number each) and, optionally, `label`, and `view`: texts
-            of one view are coloured on one scale; the page lets choose one, the figure shows the first.
+    Coloured texts as a page, and as a figure with its numbers next to it, at a path without a suffix. A text has
+    `words`, `values` (a number each) and, optionally, `label` and `view`: texts of one view are coloured on one scale;
+    the page lets choose one, the figure shows the first.
     """
     record = {"title": title, "texts": list(texts)}
     first = [text for text in texts if text.get("view") == texts[0].get("view")]

@@ -9,8 +9,7 @@ control task of random labels fixed per word (Hewitt and Liang, 2019); that of a
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,12 +51,11 @@ class TreeWord(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True)
-class Sentence:
+class Sentence(NamedTuple):
     """A sentence of a treebank."""
 
     text: str
-    words: tuple[TreeWord, ...]
+    words: list[TreeWord]
 
     def below(self, *relations: str) -> list[TreeWord]:
         """Words in one of some relations to the root."""
@@ -65,12 +63,22 @@ class Sentence:
         return [word for word in self.words if word.head == root and word.relation in relations]
 
 
+class Unit(NamedTuple):
+    """
+    A text or word of which a probe predicts a label (`None`: none): the number of its text, the row of its states, and
+    the word (type) that the control's label hangs on.
+    """
+
+    text: int
+    row: int
+    label: str | None
+    type: str
+
+
 def read_conllu(path: Path) -> list[Sentence]:
     """
-    Sentences of a CoNLL-U file, plain or compressed, or of all files of a folder, such as Universal Dependencies'.
-
-    Raises:
-        ValueError: naming the file and the sentence's first line if one is wrong; or if there is no sentence.
+    Sentences of a CoNLL-U file, plain or compressed, or of all files of a folder, such as Universal Dependencies'. A
+    `ValueError` names the file and the sentence's first line if one is wrong; or if there is no sentence.
     """
     sentences = []
     for file in sorted(path.rglob("*.conllu*")) if path.is_dir() else [path]:
@@ -91,8 +99,7 @@ def _sentence(lines: Sequence[str]) -> Sentence:
     if wrong := [row for row in rows if len(row) != 10]:
         raise ValueError(f"a word has {len(wrong[0])} columns, not 10")
     rows = [row for row in rows if row[0].isdecimal()]
-    text = texts[0] if texts else " ".join(row[1] for row in rows)
-    words, cursor = [], 0
+    text, words, cursor = texts[0] if texts else " ".join(row[1] for row in rows), [], 0
     for _, form, _, pos, _, features, head, relation, *_ in rows:
         if not head.isdecimal() or int(head) > len(rows):
             raise ValueError(f"there is no head {head!r} in the sentence")
@@ -103,28 +110,7 @@ def _sentence(lines: Sequence[str]) -> Sentence:
         words.append(TreeWord(form, pos, features, relation.partition(":")[0], int(head), start, end))
     if not words:
         raise ValueError("the sentence has no words")
-    return Sentence(text, tuple(words))
-
-
-@dataclass(frozen=True)
-class ProbeTask:
-    """
-    What a probe is to predict: of each unit, `(units,)`, the number of its text, the row of its states, its label, and
-    the word (type) that the control's label hangs on.
-    """
-
-    name: str
-    texts: np.ndarray
-    units: np.ndarray
-    labels: np.ndarray
-    types: np.ndarray
-
-
-def _task(name: str, rows: Iterable[tuple[int, int, str | None, str]]) -> ProbeTask:
-    """Of (text, unit, label, type); rows without a label are left out."""
-    kept = [row for row in rows if row[2] is not None]
-    columns = zip(*kept, strict=True) if kept else ((), (), (), ())
-    return ProbeTask(name, *(np.array(column, of) for column, of in zip(columns, (int, int, str, str), strict=True)))
+    return Sentence(text, words)
 
 
 def _binned(value: int, edges: Sequence[int]) -> str:
@@ -132,80 +118,70 @@ def _binned(value: int, edges: Sequence[int]) -> str:
 
 
 def _depth(sentence: Sentence) -> str:
-    depths = []
+    """Of the deepest word; of words in a circle as many steps as there are words."""
+    deepest = 0
     for number in range(1, len(sentence.words) + 1):
         depth = 0
         while number and depth <= len(sentence.words):
             number, depth = sentence.words[number - 1].head, depth + 1
-        depths.append(depth)
-    return str(min(max(depths), _DEEPEST))
+        deepest = max(deepest, depth)
+    return str(min(deepest, _DEEPEST))
 
 
 def _tense(sentence: Sentence) -> str | None:
     verbs = [*sentence.below("aux", "cop"), *(word for word in sentence.words if word.head == 0)]
-    finite = [word.features for word in verbs if word.features.get("VerbForm") == "Fin"]
-    return finite[0].get("Tense") if finite else None
+    finite = [word.features.get("Tense") for word in verbs if word.features.get("VerbForm") == "Fin"]
+    return finite[0] if finite else None
 
 
 def _number(sentence: Sentence, relation: str) -> str | None:
-    number = next((word.features.get("Number") for word in sentence.below(relation)), None)
-    return number if number in ("Sing", "Plur") else None
-
-
-def _content(sentence: Sentence, wanted: set[str]) -> str | None:
-    """Which of some words a sentence holds, if exactly one."""
-    found = {word.form.lower() for word in sentence.words} & wanted
-    return found.pop() if len(found) == 1 else None
+    numbers = [word.features.get("Number") for word in sentence.below(relation)][:1]
+    return numbers[0] if numbers and numbers[0] in ("Sing", "Plur") else None
 
 
 def _frequent(words: Iterable[TreeWord]) -> set[str]:
     return {form for form, _ in Counter(word.form.lower() for word in words).most_common(_WORDS)}
 
 
-def sentence_tasks(sentences: Sequence[Sentence]) -> list[ProbeTask]:
+def sentence_tasks(sentences: Sequence[Sentence]) -> dict[str, list[Unit]]:
     """
-    `length` (words, in seven classes), `content` (which of twenty frequent content words), `depth` of the tree,
-    `tense` of the main verb, and number of its subject and of its object. A unit is a sentence.
+    `length` (words, in seven classes), `content` (which of twenty frequent content words, if exactly one), `depth` of
+    the tree, `tense` of the main verb, and number of its subject and of its object. A unit is a sentence.
     """
     words = (word for each in sentences for word in each.words)
     frequent = _frequent(word for word in words if word.pos in ("NOUN", "VERB", "ADJ"))
-    labels: tuple[Callable[[Sentence], str | None], ...] = (
-        lambda sentence: _binned(len(sentence.words), _LENGTHS),
-        lambda sentence: _content(sentence, frequent),
-        _depth,
-        _tense,
-        lambda sentence: _number(sentence, "nsubj"),
-        lambda sentence: _number(sentence, "obj"),
-    )
-    return [
-        _task(name, ((row, row, of(each), each.words[0].form.lower()) for row, each in enumerate(sentences)))
-        for name, of in zip(SENTENCE_TASKS, labels, strict=True)
-    ]
+    found: dict[str, list[Unit]] = {name: [] for name in SENTENCE_TASKS}
+    for row, sentence in enumerate(sentences):
+        content = {word.form.lower() for word in sentence.words} & frequent
+        labels = [_binned(len(sentence.words), _LENGTHS), content.pop() if len(content) == 1 else None]
+        labels += [_depth(sentence), _tense(sentence), _number(sentence, "nsubj"), _number(sentence, "obj")]
+        for units, label in zip(found.values(), labels, strict=True):
+            units.append(Unit(row, row, label, sentence.words[0].form.lower()))
+    return found
 
 
-def word_tasks(sentences: Sequence[Sentence], rows: dict[tuple[int, int, int], int]) -> list[ProbeTask]:
+def word_tasks(sentences: Sequence[Sentence], rows: Mapping[tuple[int, int, int], int]) -> dict[str, list[Unit]]:
     """
     `pos` (part of speech), `dependency` (relation to the head), `position` in the sentence, in seven classes, and
     `previous` (which of twenty frequent words stands before). `rows` is the row of a word's states by number of its
     text and first and end character; words that the tokenizer splits otherwise have none and are left out.
     """
     frequent = _frequent(word for each in sentences for word in each.words)
-    found: dict[str, list] = {name: [] for name in WORD_TASKS}
+    found: dict[str, list[Unit]] = {name: [] for name in WORD_TASKS}
     for number, sentence in enumerate(sentences):
         before = None
         for index, word in enumerate(sentence.words):
             row = rows.get((number, word.start, word.end))
             labels = (word.pos, word.relation, _binned(index, _POSITIONS), before if before in frequent else None)
             before = word.form.lower()
-            if row is not None:
-                for name, label in zip(found, labels, strict=True):
-                    found[name].append((number, row, label, before))
-    return [_task(name, kept) for name, kept in found.items()]
+            for units, label in zip(found.values(), labels, strict=True):
+                units += [] if row is None else [Unit(number, row, label, before)]
+    return found
 
 
-def label_task(texts: Sequence[str], labels: Sequence[str | None]) -> ProbeTask:
+def label_task(texts: Sequence[str], labels: Sequence[str | None]) -> list[Unit]:
     """The labels of texts; a unit is a text."""
-    return _task("label", [(row, row, label, texts[row].split()[0].lower()) for row, label in enumerate(labels)])
+    return [Unit(row, row, label, texts[row].split()[0].lower()) for row, label in enumerate(labels)]
 
 
 def states_of(
@@ -231,24 +207,27 @@ def static_model(model: GPTPreTrainedModel) -> GPTPreTrainedModel:
     return static
 
 
-def split(task: ProbeTask, share: float = 0.25, most: int = 4000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def split(
+    name: str, texts: np.ndarray, labels: np.ndarray, most: int = 4000, seed: int = 0, share: float = 0.25
+) -> tuple[np.ndarray, np.ndarray]:
     """
-    A task's units in two parts, for training and testing, with no text in both: a random part of the texts is for
-    testing; of both parts together at most so many units are kept. A `ValueError` says if there are too few labels.
+    The units of a task, by the number of the text and the label of each, in two parts, for training and testing, with
+    no text in both: a random share of the texts is for testing; of both parts together at most so many units are kept.
+    A `ValueError` says if there are too few labels.
     """
-    kept = np.sort(np.random.default_rng(seed).permutation(len(task.labels))[:most])
-    if len(np.unique(task.texts[kept])) > 1:
-        parts = GroupShuffleSplit(1, test_size=share, random_state=seed).split(kept, groups=task.texts[kept])
+    kept = np.sort(np.random.default_rng(seed).permutation(len(labels))[:most])
+    if len(np.unique(texts[kept])) > 1:
+        parts = GroupShuffleSplit(1, test_size=share, random_state=seed).split(kept, groups=texts[kept])
         train, test = (kept[part] for part in next(parts))
-        if len(np.unique(task.labels[train])) > 1:
+        if len(np.unique(labels[train])) > 1:
             return train, test
-    raise ValueError(f"The task {task.name} has too few labelled texts for a probe: give more.")
+    raise ValueError(f"The task {name} has too few labelled texts for a probe: give more.")
 
 
-def control_labels(task: ProbeTask, classes: np.ndarray, seed: int = 0) -> np.ndarray:
+def control_labels(types: np.ndarray, classes: np.ndarray, seed: int = 0) -> np.ndarray:
     """Random classes, one for each word type, drawn with the frequencies of the task's own."""
-    types, numbers = np.unique(task.types, return_inverse=True)
-    return np.random.default_rng(seed).choice(classes, len(types))[numbers]
+    different, numbers = np.unique(types, return_inverse=True)
+    return np.random.default_rng(seed).choice(classes, len(different))[numbers]
 
 
 def probe(
@@ -279,9 +258,7 @@ def probe_mix(
     own = states[:, train]
     scaled = (states - own.mean(1, keepdims=True)) / (own.std(1, keepdims=True) + 1e-6)
     inputs, wanted = torch.from_numpy(scaled).float(), torch.from_numpy(classes)  # (layers, units, n_embd), (units,)
-    scalars, gain = (
-        torch.full(shape, value, requires_grad=True) for shape, value in (((len(states),), 0.0), ((), 1.0))
-    )
+    scalars, gain = torch.zeros(len(states), requires_grad=True), torch.ones((), requires_grad=True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         head = nn.Linear(states.shape[-1], int(classes.max()) + 1)
@@ -301,8 +278,9 @@ def probe_mix(
 
 
 def probe_task(
-    task: ProbeTask,
-    states: dict[str, np.ndarray],
+    name: str,
+    units: Sequence[Unit],
+    states: Mapping[str, np.ndarray],
     static: np.ndarray,
     kind: str = "linear",
     most: int = 4000,
@@ -313,21 +291,19 @@ def probe_task(
     embeddings `(units, n_embd)`: `classes`, `train` and `test` units, `majority`, `static`; and by model the `layers`
     (accuracy, `control` and `selectivity`) and the scalar `mix`. See `probe` and `split`.
     """
-    parts, classes = split(task, most=most, seed=seed), LabelEncoder().fit_transform(task.labels)
-    random, fixed = control_labels(task, classes, seed), static[task.units]
-    found: dict[str, Any] = {
-        "classes": len(set(classes.tolist())),
-        "train": len(parts[0]),
-        "test": len(parts[1]),
-        "majority": probe(fixed, classes, *parts, "majority"),
-        "static": probe(fixed, classes, *parts, kind, seed),
-        "models": {},
-    }
-    for name, layers in states.items():
-        own, rows = layers[:, task.units], []
+    labelled = [unit for unit in units if unit.label is not None]
+    table = np.array(labelled, dtype=object).reshape(-1, 4)
+    (texts, rows), (labels, types) = table[:, :2].astype(int).T, table[:, 2:].astype(str).T
+    parts, classes = split(name, texts, labels, most, seed), LabelEncoder().fit_transform(labels)
+    random, fixed = control_labels(types, classes, seed), static[rows]
+    found: dict[str, Any] = {"classes": len(set(classes.tolist())), "train": len(parts[0]), "test": len(parts[1])}
+    found |= {"majority": probe(fixed, classes, *parts, "majority"), "models": {}}
+    found["static"] = probe(fixed, classes, *parts, kind, seed)
+    for model, layers in states.items():
+        own, scores = layers[:, rows], []
         for each in own:
             real, control = (probe(each, wanted, *parts, kind, seed) for wanted in (classes, random))
             gain = real["accuracy"] - control["accuracy"]
-            rows.append({**real, "control": control["accuracy"], "selectivity": gain})
-        found["models"][name] = {"layers": rows, "mix": probe_mix(own, classes, *parts, seed=seed)}
+            scores.append({**real, "control": control["accuracy"], "selectivity": gain})
+        found["models"][model] = {"layers": scores, "mix": probe_mix(own, classes, *parts, seed=seed)}
     return found

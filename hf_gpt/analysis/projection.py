@@ -33,11 +33,6 @@ class Vectors:
     texts: list[int]
     contexts: list[str]
 
-    def of(self, rows: Sequence[int]) -> "Vectors":
-        """Those of some units."""
-        lists = ([column[row] for row in rows] for column in (self.names, self.texts, self.contexts))
-        return Vectors({layer: values[list(rows)] for layer, values in self.layers.items()}, *lists)
-
 
 def text_vectors(
     model: GPTPreTrainedModel,
@@ -48,21 +43,20 @@ def text_vectors(
 ) -> Vectors:
     """The states of texts or of their words, and what these are; see `hf_gpt.analysis.text_states`."""
     states, places = text_states(model, tokenizer, texts, layers, by_word)
-    names = [texts[number][start:end] for number, start, end in places]
-    around = [
-        f"{texts[number][max(0, start - 40) : start]}[{name}]{texts[number][end : end + 40]}"
-        for name, (number, start, end) in zip(names, places, strict=True)
-    ]
+    names, around = [], []
+    for number, start, end in places:
+        text = texts[number]
+        names.append(text[start:end])
+        around.append(f"{text[max(0, start - 40) : start]}[{text[start:end]}]{text[end : end + 40]}")
     return Vectors(states, names, [number for number, _, _ in places], around if by_word else names)
 
 
 def token_vectors(model: GPTPreTrainedModel, tokenizer: GPTTokenizer, ids: Sequence[int] | None = None) -> Vectors:
     """Static embeddings of some tokens, by default of all but specials; their names are those of `words_of`."""
     if ids is None:
-        special = set(tokenizer.all_special_ids)
-        ids = [token for token in range(len(tokenizer)) if token not in special]
+        ids = sorted({*range(len(tokenizer))} - {*tokenizer.all_special_ids})
     table = model.get_input_embeddings().weight.detach().float().cpu().numpy()
-    names = words_of(tokenizer, list(ids))
+    names = words_of(tokenizer, ids)
     return Vectors({0: table[list(ids)]}, names, [-1] * len(names), names)
 
 

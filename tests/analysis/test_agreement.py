@@ -30,49 +30,25 @@ def test_made_pairs_follow_their_rule():
         good, bad = pair.good.removesuffix(".").split(), pair.bad.removesuffix(".").split()
         assert good[:-1] == bad[:-1]
         plural = good[1].endswith("s")
-        assert good[-1].endswith("s") != plural
-        assert bad[-1].endswith("s") == plural
+        assert good[-1].endswith("s") != plural == bad[-1].endswith("s")
         attractors = [good[place + 1] for place, word in enumerate(good) if word == "the"]
-        count = {"simple": 0, "two attractors": 2}.get(pair.paradigm, 1)
-        assert len(attractors) == count
+        assert len(attractors) == {"simple": 0, "two attractors": 2}.get(pair.paradigm, 1)
         assert all(noun.endswith("s") == (plural == ("same" in pair.paradigm)) for noun in attractors)
     assert agreement_pairs(10, seed=1) == agreement_pairs(10, seed=1) != agreement_pairs(10, seed=2)
     # There are only so many of the simplest ones.
     assert sum(pair.paradigm == "simple" for pair in agreement_pairs(600)) == 2 * 2 * 16 * 16
 
 
-def test_a_model_that_knows_agreement_is_right_and_its_opposite_wrong(tiny_checkpoint):
-    """Readers made by hand, whom attractors of the other number mislead; and a model that was taught one sentence."""
-    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_reader_of_the_last_noun_is_misled_by_attractors(sign):
+    def score(text: str) -> float:
+        *_, noun, verb = text.removesuffix(".").split()
+        return sign * float(noun.endswith("s") != verb.endswith("s"))
+
     pairs = agreement_pairs(10)
-
-    class LastNoun:
-        """Log-probabilities of a reader who looks at the noun before the verb alone."""
-
-        def __init__(self, sign: int):
-            self.sign = sign
-
-        def __call__(self, text: str) -> float:
-            *_, noun, verb = text.removesuffix(".").split()
-            return self.sign * float(noun.endswith("s") != verb.endswith("s"))
-
-    for sign in (1, -1):
-        reader = LastNoun(sign)
-        scores = np.array([[reader(pair.good), reader(pair.bad)] for pair in pairs])
-        found = accuracies(pairs, scores)["agreement"]["paradigms"]
-        right = {name: each["accuracy"] for name, each in found.items() if name != "relative clause"}
-        expected = {"simple": 1, "attractor of the same number": 1, "attractor": 0, "two attractors": 0}
-        assert right == {name: value if sign == 1 else 1 - value for name, value in expected.items()}
-    model = GPTForCausalLM.from_pretrained(tiny_checkpoint).eval()
-    taught = pairs[0]
-    row = torch.tensor([tokenizer(taught.good)["input_ids"]])
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    for _ in range(20):
-        optimizer.zero_grad()
-        model(row, labels=row).loss.backward()
-        optimizer.step()
-    assert accuracy(score_pairs(model, tokenizer, [taught]))["accuracy"] == 1
-    assert accuracy(score_pairs(model, tokenizer, [MinimalPair(taught.bad, taught.good, "", "")]))["accuracy"] == 0
+    found = accuracies(pairs, np.array([[score(pair.good), score(pair.bad)] for pair in pairs]))
+    for name, right in {"simple": 1, "attractor of the same number": 1, "attractor": 0, "two attractors": 0}.items():
+        assert found["agreement"]["paradigms"][name]["accuracy"] == (right if sign == 1 else 1 - right)
 
 
 def test_numbers_are_those_of_each_sentence_alone(tiny_checkpoint):
@@ -108,13 +84,13 @@ def test_sets_of_files_and_folders(tmp_path):
 
 def test_random_weights_are_a_model_of_the_same_shape(tiny_checkpoint):
     model = GPTForCausalLM.from_pretrained(tiny_checkpoint).eval()
-    control = with_random_weights(model, seed=1)
-    state, other = model.state_dict(), control.state_dict()
-    assert {name: value.shape for name, value in state.items()} == {name: value.shape for name, value in other.items()}
-    assert not torch.equal(state["transformer.embed_tokens.weight"], other["transformer.embed_tokens.weight"])
+    control, again = (with_random_weights(model, seed=1) for _ in range(2))
     assert not control.training
-    again = with_random_weights(model, seed=1).state_dict()
-    assert all(torch.equal(value, again[name]) for name, value in other.items())
+    own = model.state_dict()
+    assert not torch.equal(own["transformer.embed_tokens.weight"], control.transformer.embed_tokens.weight)
+    for (name, value), other in zip(control.state_dict().items(), again.state_dict().values(), strict=True):
+        assert value.shape == own[name].shape
+        assert torch.equal(value, other)
 
 
 def test_agreement_by_command(hf_gpt, tiny_checkpoint, tmp_path):

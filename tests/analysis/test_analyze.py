@@ -6,55 +6,45 @@ import numpy as np
 import pytest
 
 from hf_gpt.analysis import SENTENCES, Example, mean_intervals, read_examples
-from hf_gpt.analysis.figures import guesses_figure, text_figure, write_figure
+from hf_gpt.analysis.figures import grid_figure, text_figure, write_figure
 from hf_gpt.analysis.pages import write_page
 from hf_gpt.commands.analyze import ANALYSES
-
-# What an analysis cannot do without, besides a model and a folder.
-NEEDED = {"compare": ("--other", "no/such/folder")}
 
 
 def test_list_of_analyses(hf_gpt):
     status, printed, _ = hf_gpt("analyze")
     assert status == 0
     assert all(f"\n  {name} " in printed for name in ANALYSES)
-    assert hf_gpt("analyze", "atention")[::2] == (
-        2,
-        "hf-gpt analyze: there is no analysis atention; did you mean attention?\n",
-    )
+    wrong = (2, "hf-gpt analyze: there is no analysis atention; did you mean attention?\n")
+    assert hf_gpt("analyze", "atention")[::2] == wrong
 
 
 @pytest.mark.parametrize("what", ANALYSES)
-def test_every_analysis_explains_itself_and_refuses(what, hf_gpt, tmp_path):
+def test_every_analysis_explains_itself_and_refuses(what, hf_gpt, tiny_checkpoint, tmp_path):
     status, printed, _ = hf_gpt("analyze", what, "--help")
-    assert status == 0
-    assert printed.startswith(f"usage: hf-gpt analyze {what} ")
+    assert (status, printed.startswith(f"usage: hf-gpt analyze {what} ")) == (0, True)
     assert f"    hf-gpt analyze {what} --model_name_or_path" in printed
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    for flags, message in (
-        (("--model_name_or_path", "no/such/folder", "--output_dir", tmp_path / "out"), "no/such/folder"),
+    out, other = ("--output_dir", tmp_path / "out"), ("--other", tiny_checkpoint) if what == "compare" else ()
+    # Agreement reads pairs, and probe texts with labels.
+    empty = () if what in ("agreement", "probe") else ("--text", "She ran.", " ")
+    empty += ("--unit", 1, 0) if what == "neurons" else ()
+    calls = [
+        (("--model_name_or_path", "no/such/folder", *out), "no/such/folder"),
         (("--model_name_or_path", "no/such/folder", "--output_dir", tmp_path / "full"), "--overwrite"),
         (("--model_name_or_path", "no/such/folder"), "output_dir"),
-    ):
-        status, _, errors = hf_gpt("analyze", what, *NEEDED.get(what, ()), *flags)
-        assert (status, errors.count("\n")) == (2, 1), errors
+        *([(("--model_name_or_path", tiny_checkpoint, *out, *empty), "write")] if empty else []),
+    ]
+    for flags, message in calls:
+        status, _, errors = hf_gpt("analyze", what, *other, *flags)
+        assert (status, errors.count("\n"), message in errors) == (2, 1, True), errors
         assert errors.startswith("hf-gpt analyze: ")
-        assert message in errors
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("what", sorted(ANALYSES.keys() - {"agreement", "probe"}))
-def test_texts_without_words_are_named(what, hf_gpt, tiny_checkpoint, tmp_path):
-    """Agreement reads pairs, and probe texts with labels."""
-    needed = {"compare": ("--other", tiny_checkpoint), "neurons": ("--unit", 1, 0)}.get(what, ())
-    flags = ("--model_name_or_path", tiny_checkpoint, "--text", "She ran.", " ", "--output_dir", tmp_path / "out")
-    status, _, errors = hf_gpt("analyze", what, *needed, *flags)
-    assert (status, errors.count("\n"), "write" in errors) == (2, 1, True), errors
-    assert not (tmp_path / "out").exists()
-
-
-ROWS = "text,label\nOne.,a\nTwo.,b\n"
+FILES = {"rows.txt": "One.\nTwo.\n", "rows.csv": "text,label\nOne.,a\nTwo.,b\n"}
+FILES["three.csv"] = f"{FILES['rows.csv']}Six.,c\n"
 
 
 @pytest.mark.parametrize(
@@ -89,30 +79,27 @@ ROWS = "text,label\nOne.,a\nTwo.,b\n"
 )
 def test_wrong_flags(what, flags, message, hf_gpt, tiny_checkpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "rows.txt").write_text("One.\nTwo.\n")
-    (tmp_path / "rows.csv").write_text(ROWS)
-    (tmp_path / "three.csv").write_text(f"{ROWS}Six.,c\n")
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
     model = ("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out")
     status, _, errors = hf_gpt("analyze", what, *model, *flags)
     assert (status, message in errors.splitlines()[-1]) == (2, True), errors
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_not_read_of_a_text_is_said(hf_gpt, tiny_checkpoint, tmp_path):
+def test_what_is_not_read_of_a_text_is_printed(hf_gpt, tiny_checkpoint, tmp_path):
     flags = ("--model_name_or_path", tiny_checkpoint, "--text", "She ran.", "the door " * 200)
     status, printed, errors = hf_gpt("analyze", "lens", *flags, "--output_dir", tmp_path / "out")
-    assert status == 0, errors
-    assert "Of 1 of 2 texts only the first " in printed
+    assert (status, "Of 1 of 2 texts only the first " in printed) == (0, True), errors
 
 
 def test_examples_of_files(tmp_path):
     assert {example.label for example in read_examples(SENTENCES)} == {"positive", "negative"}
-    lines, table = tmp_path / "lines.txt", tmp_path / "table.csv"
-    lines.write_text("One.\nTwo.\n")
-    table.write_text("text,label\nOne.,a\n,b\n")
-    assert read_examples(lines) == [Example("One."), Example("Two.")]
+    (tmp_path / "lines.txt").write_text("One.\nTwo.\n")
+    assert read_examples(tmp_path / "lines.txt") == [Example("One."), Example("Two.")]
+    (tmp_path / "table.csv").write_text("text,label\nOne.,a\n,b\n")
     with pytest.raises(ValueError, match=r"table\.csv.*3.*no text in the column 'text'"):
-        read_examples(table)
+        read_examples(tmp_path / "table.csv")
 
 
 def test_intervals_hold_the_mean():
@@ -130,8 +117,7 @@ def test_pages_hold_their_data_as_text(tmp_path):
     data = {"paths": [{"name": evil, "tokens": [evil], "weights": [[[[float("nan")]]]]}]}
     write_page(tmp_path / "attention.html", evil, data)
     page = (tmp_path / "attention.html").read_text()
-    assert "alert(1)</script>" not in page
-    assert "default-src 'none'" in page
+    assert ("alert(1)</script>" in page, "default-src 'none'" in page) == (False, True)
     held = page.split('id="data">')[1].split("</script>")[0]
     assert json.loads(held) == {"paths": [{"name": evil, "tokens": [evil], "weights": [[[[None]]]]}]}
 
@@ -139,9 +125,9 @@ def test_pages_hold_their_data_as_text(tmp_path):
 def test_figures_show_words_as_they_are(tmp_path):
     """Dollars are no formula, and what the font lacks is no error."""
     words = ["$$", "$x$", "\x08", "語"]
-    text = {"words": words, "values": [1.0, -0.5, 0.0, 0.2]}
-    shown = {"tokens": words, "guesses": [[[[word, 0.5]] for word in words]]}
-    for name, figure in (("text", text_figure([text], "a")), ("guesses", guesses_figure(shown, "a"))):
+    text = text_figure([{"words": words, "values": [1.0, -0.5, 0.0, 0.2]}], "a")
+    grid = grid_figure(np.full((1, 4), 0.5), "a", "b", "c", column_names=words, words=[words])
+    for name, figure in (("text", text), ("grid", grid)):
         write_figure(tmp_path / f"{name}.png", figure, {name: words})
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert json.loads((tmp_path / f"{name}.json").read_text()) == {name: words}

@@ -47,14 +47,13 @@ def test_adapters_merged_or_wrapped(tiny_model):
 def test_statistics_of_known_heads():
     """Heads that look at the first token, at the one before, and at all alike."""
     length = 6
-    first, previous, alike = (torch.zeros(length, length) for _ in range(3))
+    first, alike = torch.zeros(length, length), torch.ones(length, length).tril()
     first[:, 0] = 1
+    previous = torch.eye(length).roll(-1, 1).tril()
     previous[0, 0] = 1
-    for index in range(length):
-        previous[index, max(index - 1, 0)] = 1
-        alike[index, : index + 1] = 1 / (index + 1)
+    weights = torch.stack([first, previous, alike / alike.sum(1, keepdim=True)])[None]
     ids = [5, 21, 5, 5, 5, 5]
-    found = head_statistics(PathAttention(ids, torch.stack([first, previous, alike])[None]), delimiter=21)
+    found = head_statistics(PathAttention(ids, weights), delimiter=21)
     entropy, distance, on_first, on_previous, on_delimiter = found[:, 0]
     counts = np.arange(2, length + 1)
     assert entropy == pytest.approx([0, 0, np.log2(counts).mean()])
@@ -85,43 +84,28 @@ def test_attention_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     assert status == 0, errors
     assert "most on the previous token: layer " in printed
     names = {path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")}
-    assert names == {f"{name}.{kind}" for name in ("attention", "statistics") for kind in ("png", "json")} | {
-        "attention.html"
-    }
+    figures = {f"{name}.{kind}" for name in ("attention", "statistics") for kind in ("png", "json")}
+    assert names == figures | {"attention.html"}
     record = json.loads((tmp_path / "out" / "attention.json").read_text())
     assert np.allclose(np.array(record["weights"]).sum(-1), 1, atol=1e-5)
-    item = ("--text", "It rained on Tom.", "--choices", "He was wet.", "He was dry.", "--overwrite")
-    status, _, errors = hf_gpt(*flags, *item, "--max_tokens", 12)
-    assert status == 0, errors
-    page = (tmp_path / "out" / "attention.html").read_text()
-    paths = json.loads(page.split('id="data">')[1].split("</script>")[0])["paths"]
-    assert [path["name"] for path in paths] == ["He was wet.", "He was dry."]
-    tokens = paths[0]["tokens"]
-    assert (tokens[0], len(tokens), tokens[tokens.index("_delimiter_") + 1]) == ("_start_", 12, "he")
-    status, _, errors = hf_gpt(*flags, "--choices", "He was wet.", "--overwrite")
-    assert (status, "give one" in errors) == (2, True)
 
 
-@pytest.fixture
-def page_of_item(hf_gpt, tiny_checkpoint, tmp_path):
-    """attention.html of an item with two choices."""
+def test_heads_are_chosen_by_mouse_and_keyboard(hf_gpt, tiny_checkpoint, tmp_path):
+    """The page of an item with two choices, of which 12 tokens are read."""
+    flags = ("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path, "--max_tokens", 12)
     item = ("--text", "It rained on Tom.", "--choices", "He was <b>wet</b>.", "He was dry.")
-    flags = ("analyze", "attention", "--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *item)
-    status, _, errors = hf_gpt(*flags)
+    status, _, errors = hf_gpt("analyze", "attention", *flags, *item)
     assert status == 0, errors
-    return tmp_path / "out" / "attention.html"
-
-
-def test_heads_are_chosen_by_mouse_and_keyboard(page_of_item):
-    data = json.loads(page_of_item.read_text().split('id="data">')[1].split("</script>")[0])
-    with opened(page_of_item) as page:
+    data = json.loads((tmp_path / "attention.html").read_text().split('id="data">')[1].split("</script>")[0])
+    tokens, weights = (data["paths"][0][name] for name in ("tokens", "weights"))
+    assert (tokens[0], len(tokens), tokens[tokens.index("_delimiter_") + 1]) == ("_start_", 12, "he")
+    with opened(tmp_path / "attention.html") as page:
         buttons, heading = page.locator("#grid button"), page.locator("#name")
         assert (buttons.count(), heading.inner_text()) == (4, "Layer 1, head 0")
         page.click('[data-layer="1"][data-head="0"]')
         assert heading.inner_text() == "Layer 2, head 0"
         assert page.locator('#grid [aria-pressed="true"]').count() == 1
-        drawn = sum(weight >= 10 for row in data["paths"][0]["weights"][1][0] for weight in row)
-        assert page.locator("#lines line").count() == drawn
+        assert page.locator("#lines line").count() == sum(each >= 10 for row in weights[1][0] for each in row)
         page.keyboard.press("ArrowRight")
         assert heading.inner_text() == "Layer 2, head 1"
         page.keyboard.press("ArrowUp")
@@ -130,9 +114,9 @@ def test_heads_are_chosen_by_mouse_and_keyboard(page_of_item):
         for _ in range(3):
             page.keyboard.press("Tab")
         page.keyboard.press("Enter")
-        assert page.locator('#from [aria-pressed="true"]').inner_text() == data["paths"][0]["tokens"][2]
-        shares = data["paths"][0]["weights"][0][1][2]
-        assert page.locator("#lines line").count() == sum(weight >= 10 for weight in shares)
+        assert page.locator('#from [aria-pressed="true"]').inner_text() == tokens[2]
+        shares = weights[0][1][2]
+        assert page.locator("#lines line").count() == sum(each >= 10 for each in shares)
         assert page.locator("#to div").nth(1).inner_text().endswith(f"{shares[1] / 1000:.2f}")
         page.select_option("#path", "1")
         assert page.locator("#from button").all_inner_texts() == data["paths"][1]["tokens"]
@@ -141,8 +125,8 @@ def test_heads_are_chosen_by_mouse_and_keyboard(page_of_item):
 def test_bertviz_shows_our_attention(tiny_model):
     bertviz = pytest.importorskip("bertviz", reason='needs pip install -e ".[tools]"')
     outputs = tiny_model(GPTForCausalLM, "eager")(torch.tensor([PATHS[0]]), output_attentions=True)
+    weight = outputs.attentions[1][0, 1, 3, 2].item()
     for view in (bertviz.head_view, bertviz.model_view):
         page = view(outputs.attentions, [f"word{token_id}" for token_id in PATHS[0]], html_action="return").data
         assert "word22" in page
-        weight = outputs.attentions[1][0, 1, 3, 2].item()
         assert f"{weight:.6f}"[:7] in page

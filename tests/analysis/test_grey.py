@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
-from hf_gpt.analysis.figures import grid_figure, guesses_figure, heads_figure, text_figure
+from hf_gpt.analysis.figures import grid_figure, heads_figure, text_figure
 from hf_gpt.analysis.pages import terminal_text, write_coloured, write_page
 from hf_gpt.files import write_text
 from hf_gpt.generation.inspection import NextToken, Position, render_page
@@ -58,30 +58,24 @@ def css(text: str) -> np.ndarray:
     return np.array([red / 255, green / 255, blue / 255, *(alpha or [1.0])])
 
 
-def test_figures_without_words_in_them():
-    """A grid has its scale next to it, where more is lighter."""
-    for figure, way in (
-        (grid_figure(LADDER[None], "a", "b", "c"), -1),
-        (heads_figure(LADDER[None, None, None], "a"), 1),
-    ):
-        image = figure.axes[0].images[0]
-        check_darkening(image.to_rgba(LADDER)[::way])
-
-
-def test_figures_of_words():
-    (image,) = guesses_figure(GUESSES, "a").axes[0].images
+def test_figures():
+    """A grid has its scale next to it, where more is lighter; where words stand in it, more is darker."""
+    plain, heads = grid_figure(LADDER[None], "a", "b", "c"), heads_figure(LADDER[None, None, None], "a")
+    for figure, way in ((plain, -1), (heads, 1)):
+        check_darkening(figure.axes[0].images[0].to_rgba(LADDER)[::way])
+    (image,) = grid_figure(LADDER[None], "a", "b", "c", words=[WORDS]).axes[0].images
     check_darkening(np.asarray(image.get_array())[0])
     check_readable(BLACK, np.asarray(image.get_array()))
-    for sign in (1, -1):
-        drawn = text_figure([{"words": WORDS, "values": sign * LADDER}], "a").axes[0].texts
-        grounds = [to_rgba(each.get_bbox_patch().get_facecolor()) for each in drawn]
-        check_darkening(grounds)
-        check_readable([to_rgba(each.get_color()) for each in drawn], grounds)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_terminals(sign):
-    found = re.findall(r"48;2;(\d+);(\d+);(\d+);38;2;(\d+);(\d+);(\d+)m", terminal_text(WORDS, sign * LADDER))
+def test_coloured_words(sign):
+    drawn = text_figure([{"words": WORDS, "values": sign * LADDER}], "a").axes[0].texts
+    grounds = [to_rgba(each.get_bbox_patch().get_facecolor()) for each in drawn]
+    check_darkening(grounds)
+    check_readable([to_rgba(each.get_color()) for each in drawn], grounds)
+    line = terminal_text(WORDS, sign * LADDER, colours=True)
+    found = re.findall(r"48;2;(\d+);(\d+);(\d+);38;2;(\d+);(\d+);(\d+)m", line)
     grounds, inks = np.split(np.array(found, float) / 255, 2, axis=1)
     check_darkening(grounds)
     check_readable(inks, grounds)
@@ -99,11 +93,8 @@ def written(kind: str, folder) -> tuple[str, int]:
         return "#grid button", 0
     if kind == "attention":
         weights = (1000 * LADDER[None]).repeat(len(WORDS), 0)
-        write_page(
-            folder / "attention.html",
-            "a",
-            {"paths": [{"name": "a", "tokens": WORDS, "weights": [[weights.tolist()]]}]},
-        )
+        path = {"name": "a", "tokens": WORDS, "weights": [[weights.tolist()]]}
+        write_page(folder / "attention.html", "a", {"paths": [path]})
         return "#to div", 0
     sign = -1 if kind == "less" else 1
     write_coloured(folder / kind, "a", [{"words": WORDS, "values": (sign * LADDER).tolist(), "label": "b"}])
@@ -118,9 +109,8 @@ def test_pages(kind, tmp_path):
             page.locator("#from button").last.click()
             lines = [line.get_attribute("stroke-opacity") for line in page.locator("#lines line").all()]
             check_darkening([(*BLACK, float(opacity)) for opacity in lines])
-            pixels = page.evaluate(
-                "[...document.querySelector('canvas').getContext('2d').getImageData(0, 0, 11, 1).data]"
-            )
+            canvas = "document.querySelector('canvas').getContext('2d').getImageData(0, 0, 11, 1).data"
+            pixels = page.evaluate(f"[...{canvas}]")
             check_darkening(np.reshape(pixels, (-1, 4)) / 255)
         grounds = page.locator(places).evaluate_all("all => all.map(each => getComputedStyle(each).backgroundColor)")
         check_darkening([css(ground) for ground in grounds[before:]])

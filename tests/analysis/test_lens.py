@@ -27,12 +27,9 @@ def test_lens(gpt2, tiny_model):
     surprisal, agreement, divergence = lens_statistics(seen, IDS)
     assert surprisal[-1] == pytest.approx(model(row, labels=row).loss.item() / np.log(2), rel=1e-4)
     assert (agreement[-1], divergence[-1]) == (1, 0)
-    assert (divergence[:-1] > 0).all()
     last, first = seen[-1, :-1], seen[0, :-1]
     expected = torch.nn.functional.kl_div(first, last, reduction="none", log_target=True).sum(-1).mean() / np.log(2)
     assert divergence[0] == pytest.approx(expected.item(), rel=1e-4)
-    with pytest.raises(ValueError, match="fewer than two tokens"):
-        lens_statistics(seen[:, :1], IDS[:1])
 
 
 def test_lens_by_command_and_its_page(hf_gpt, tiny_checkpoint, tmp_path):
@@ -46,9 +43,8 @@ def test_lens_by_command_and_its_page(hf_gpt, tiny_checkpoint, tmp_path):
     with opened(tmp_path / "out" / "lens.html") as page:
         assert page.locator("#grid button").count() == 3 * len(shown["tokens"])
         assert page.locator("#name").inner_text() == "Layer 2, after “she”"
-        page.keyboard.press("Tab")
-        page.keyboard.press("ArrowUp")
-        page.keyboard.press("ArrowRight")
+        for key in ("Tab", "ArrowUp", "ArrowRight"):
+            page.keyboard.press(key)
         assert page.locator("#name").inner_text() == "Layer 1, after “she ran”"
         assert page.locator("#guesses td").nth(4).inner_text() == shown["guesses"][1][1][2][0]
         page.locator("#grid button").first.click()

@@ -20,15 +20,12 @@ def model(request, tiny_model):
 
 def test_activations_are_the_models(model):
     ids = [3, 1, 4, 1, 5]
-    outputs = model(torch.tensor([ids]), output_hidden_states=True)
     states = activations(model, ids, "states")
     assert states.shape == (2, 32, 5)
+    block, inputs = model.transformer.h[0], []
+    with block.mlp.register_forward_pre_hook(lambda _, args: inputs.append(args[0])):
+        outputs = model(torch.tensor([ids]), output_hidden_states=True)
     assert np.allclose(states[0].T, outputs.hidden_states[1][0].detach().numpy(), atol=1e-6)
-    block = model.transformer.h[0]
-    inputs = []
-    handle = block.mlp.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
-    model(torch.tensor([ids]))
-    handle.remove()
     expected = block.mlp.act(block.mlp.c_fc(inputs[0]))[0].T.detach().numpy()
     assert np.allclose(activations(model, ids)[0], expected, atol=1e-6)
     assert not any(module._forward_pre_hooks for module in model.modules())

@@ -32,7 +32,6 @@ def main() -> None:
         raise ValueError(f"there is no analysis {what}; {nearest(what, ANALYSES, program)}")
     module = import_module(f".{what}", __name__)
     (args,) = parse_arguments((module.Arguments,), sys.argv[2:], description=module.__doc__, prog=f"{program} {what}")
-    folder = Path(args.output_dir)
-    with output_folder(folder):
+    with output_folder(args.folder):
         module.run(args)
-    print(f"The result is in {folder}.")
+    print(f"The result is in {args.folder}.")

@@ -1,16 +1,15 @@
 r"""
 Which of two sentences a language model finds likelier: minimal pairs, by phenomenon, with a control.
 
-    python scripts/analyze.py agreement --model_name_or_path model_cards/gpt-mini --output_dir outputs/agreement
     python scripts/analyze.py agreement --model_name_or_path model_cards/gpt-mini --file blimp/data --max_pairs 100 \
         --output_dir outputs/blimp
 
 `--file` is a file of minimal pairs, as for score, or a folder of them, such as BLiMP's, as it is published; without it
 sentences are made by a rule: a subject and its verb, with and without nouns of the other number between them, with
 sense and without (`hf_gpt.analysis.agreement.agreement_pairs`). A pair is right where the good sentence has the higher
-log-probability, as score computes it (--beginning); what sentences begin with alike is read once. agreement.png and
-agreement.json report accuracies with Wilson's intervals (95%) by phenomenon and set, next to those of the same model
-with random weights; pairs.json holds every pair's log-probabilities.
+log-probability, as score computes it (--beginning). agreement.png and agreement.json report accuracies with Wilson's
+intervals (95%) by phenomenon and set, next to those of the same model with random weights; pairs.json holds every
+pair's log-probabilities.
 """
 
 import sys
@@ -21,7 +20,7 @@ from typing import Any
 
 from ...analysis import AnalysisArguments, with_random_weights
 from ...analysis.agreement import accuracies, agreement_pairs, read_sets, score_pairs
-from ...analysis.figures import shares_figure
+from ...analysis.figures import rows_figure
 from ...files import flag, write_json
 from ...generation import print_table
 from ...generation.scoring import BEGINNINGS
@@ -58,9 +57,9 @@ def run(args: Arguments) -> None:
     rows = _rows(found)
     shown = ("name", "of", "pairs", "accuracy", "low", "high")
     print_table([{name: row[name] for name in shown} for row in rows])
-    phenomena = [row for row in rows if args.file is None or row["name"] in found[args.name]]
-    figure = shares_figure(phenomena, f"Minimal pairs, {args.name}", "share of pairs that are right", chance=0.5)
-    args.save("agreement", figure, found)
+    # BLiMP's sets are too many to draw.
+    drawn = [row for row in rows if args.file is None or row["name"] in found[args.name]]
+    args.save("agreement", rows_figure(drawn, f"Minimal pairs that are right, {args.name}", "accuracy", 0.5), found)
     each = [
         {**vars(pair), **{name: values[number].tolist() for name, values in scores.items()}}
         for number, pair in enumerate(pairs)
@@ -74,12 +73,10 @@ def _rows(found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Of each phenomenon and, where it has several, each of its sets, the accuracy of every model."""
     rows = []
     for phenomenon, whole in next(iter(found.values())).items():
-        rows += [{"name": phenomenon, "of": name, **each[phenomenon]} for name, each in found.items()]
+        rows += [{"name": phenomenon, "of": model, **each[phenomenon]} for model, each in found.items()]
         # Nonce sentences have the conditions of the others.
         _, comma, kind = phenomenon.partition(",")
         for part in whole["paradigms"] if len(whole["paradigms"]) > 1 else ():
-            shown = f"    {part}{comma}{kind}"
-            rows += [
-                {"name": shown, "of": name, **each[phenomenon]["paradigms"][part]} for name, each in found.items()
-            ]
+            name = f"    {part}{comma}{kind}"
+            rows += [{"name": name, "of": of, **each[phenomenon]["paradigms"][part]} for of, each in found.items()]
     return rows

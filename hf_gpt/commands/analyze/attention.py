@@ -2,24 +2,21 @@ r"""
 What every head of every block attends to, and where the heads look on average.
 
     python scripts/analyze.py attention --model_name_or_path model_cards/gpt-mini \
-        --text "She opened the door and ran." --output_dir outputs/attention
-    python scripts/analyze.py attention --model_name_or_path outputs/stories --text "It rained on Tom." \
-        --choices "He was wet." "He was dry." --output_dir outputs/item
-    python scripts/analyze.py attention --model_name_or_path model_cards/gpt-mini --file sentences.txt \
-        --output_dir outputs/heads
+        --text "It rained on Tom." --choices "He was wet." "He was dry." --output_dir outputs/item
 
 attention.html shows every head of the first text, or of each choice of an item, to be chosen by mouse or keyboard;
 attention.png the same heads as a grid. statistics.png and statistics.json report of every head, as a mean over all
 texts with a bootstrap interval (95%): entropy in bits, distance in tokens, and the shares of its attention on the
 first token, the token before, and `_delimiter_`. The first token of a text, which sees itself alone, does not count.
-Heads of block k are those of layer k, from 1.
 """
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...analysis import AnalysisArguments, interval_record, words_of
 from ...analysis.attention import STATISTICS, attention_of, path_record, statistics_over
-from ...analysis.figures import heads_figure, statistics_figure
+from ...analysis.figures import curves_figure, heads_figure
 from ...analysis.pages import write_page
 from ...files import flag
 from ...generation import encode
@@ -54,16 +51,23 @@ def run(args: Arguments) -> None:
     title, first, names = f"Attention of {args.name}", read[0], args.choices or [args.examples[0].text]
     records = [path_record(name, path, tokenizer) for name, path in zip(names, first, strict=True)]
     write_page(args.folder / "attention.html", title, {"paths": records})
-    shown = {"tokens": words_of(tokenizer, first[0].ids), "weights": first[0].weights.tolist()}
-    args.save("attention", heads_figure(first[0].weights.numpy(), title), shown)
+    record = {"tokens": words_of(tokenizer, first[0].ids), "weights": first[0].weights.tolist()}
+    args.save("attention", heads_figure(first[0].weights.numpy(), title), record)
     values = statistics_over([path for of_text in read for path in of_text], tokenizer.sep_token_id, args.seed)
-    record = {name: interval_record(each) for name, each in zip(STATISTICS, values, strict=True)}
-    args.save("statistics", statistics_figure(values, _LABELS, title, "heads, by layer"), record)
+    layers, heads = values.shape[2:]
+    panels = {
+        label: {"": each.reshape(3, -1)}
+        for label, each in zip(_LABELS, values, strict=True)
+        if not np.isnan(each).all()
+    }
+    ticks = {heads * block: f"layer {block + 1}" for block in range(layers)}
+    figure = curves_figure(panels, f"{title}, mean over texts", "heads, by layer", line="", ticks=ticks)
+    args.save("statistics", figure, dict(zip(STATISTICS, map(interval_record, values), strict=True)))
     for name in ("first", "previous"):
         mean, low, high = values[STATISTICS.index(name)]
-        block, head = divmod(int(mean.argmax()), mean.shape[1])
-        interval = f"{low[block, head]:.2f} to {high[block, head]:.2f}"
-        print(f"most on the {name} token: layer {block + 1}, head {head}: {mean[block, head]:.2f} ({interval})")
+        best = np.unravel_index(mean.argmax(), mean.shape)
+        interval = f"{mean[best]:.2f} ({low[best]:.2f} to {high[best]:.2f})"
+        print(f"most on the {name} token: layer {best[0] + 1}, head {best[1]}: {interval}")
 
 
 def _paths(args: Arguments, tokenizer: GPTTokenizer) -> list[list[list[int]]]:

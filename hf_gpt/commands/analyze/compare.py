@@ -6,10 +6,9 @@ What changed between two checkpoints: layers, heads, next tokens, and what was f
 
 The first is the model as it was, --other as it is, both as language models (a head is left out). cka.png shows how
 alike their layers are (linear CKA over all tokens of the texts; layer 0 is the embeddings), shift.png the share of
-each head's attention that looks elsewhere (heads of block k are those of layer k), compare.html the first texts
-coloured by how much the prediction of each token changed. summary.json holds, as means over texts with bootstrap
-intervals (95%), the share of positions whose likeliest next token is another, the divergence in bits, and the
-perplexity of both: what rose was forgotten.
+each head's attention that looks elsewhere, compare.html the first texts coloured by how much the prediction of each
+token changed. summary.json holds, as means over texts with bootstrap intervals (95%), the share of positions whose
+likeliest next token is another, the divergence in bits, and the perplexity of both: what rose was forgotten.
 """
 
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ...analysis import AnalysisArguments, interval_record, interval_text, mean_intervals, words_of
-from ...analysis.change import attention_shift, cka_grid, next_token_divergence, read
+from ...analysis.change import attention_shift, linear_cka, next_token_divergence, read
 from ...analysis.figures import grid_figure
 from ...analysis.pages import write_coloured
 from ...files import flag, write_json
@@ -41,13 +40,9 @@ def run(args: Arguments) -> None:
     (first, tokenizer), (second, other) = args.load(), LanguageModelArguments(args.other, device=args.device).load()
     shapes = [(model.config.n_layer, model.config.n_head) for model in (first, second)]
     if shapes[0] != shapes[1] or tokenizer.get_vocab() != other.get_vocab():
-        raise ValueError(
-            f"{args.other} has other layers, heads or another vocabulary than {args.model_name_or_path}: name two "
-            "alike."
-        )
-    texts = args.token_ids(tokenizer, min(first.config.n_positions, second.config.n_positions))
+        raise ValueError(f"{args.other} has other layers, heads or another vocabulary than {args.model_name_or_path}.")
     states, shifts, shown, rows = [], [], [], []
-    for ids in texts:
+    for ids in args.token_ids(tokenizer, min(first.config.n_positions, second.config.n_positions)):
         was, now = read(first, ids), read(second, ids)
         states += [(was.states, now.states)] if sum(len(each[0][0]) for each in states) < _TOKENS else []
         shifts.append(attention_shift(was, now))
@@ -58,18 +53,18 @@ def run(args: Arguments) -> None:
         rows.append([changed, divergence.mean(), before, after, after - before])
     names = [args.name, Path(args.other).name]
     both = " and ".join(names)
-    grid = cka_grid(*(np.concatenate(each, axis=1) for each in zip(*states, strict=True)))
+    layers = [np.concatenate(each, axis=1) for each in zip(*states, strict=True)]  # (layers + 1, tokens, n_embd)
+    grid = np.array([[linear_cka(one, other) for other in layers[1]] for one in layers[0]])
     figure = grid_figure(grid, f"Linear CKA of {both}", *(f"layer of {name}" for name in names))
     args.save("cka", figure, {"cka": grid.tolist()})
     shift = mean_intervals(np.stack(shifts), args.seed)
-    layers = range(1, shapes[0][0] + 1)
-    figure = grid_figure(shift[0], f"Attention that looks elsewhere: {both}", "layer", "head", layers)
-    args.save("shift", figure, interval_record(shift))
+    title = f"Attention that looks elsewhere: {both}"
+    args.save("shift", grid_figure(shift[0], title, "layer", "head", range(1, len(grid))), interval_record(shift))
     title = f"Bits by which the prediction of each token changed: {both}"
     write_coloured(args.folder / "compare", title, shown[:_TEXTS])
     mean = mean_intervals(np.array(rows), args.seed)
     mean[:, 2:] = np.exp(mean[:, 2:])
-    summary = {name: interval_record(each) for name, each in zip(_SUMMARY, mean.T, strict=True)}
-    write_json(args.folder / "summary.json", {"texts": len(texts), **summary})
+    summary = dict(zip(_SUMMARY, map(interval_record, mean.T), strict=True))
+    write_json(args.folder / "summary.json", {"texts": len(rows), **summary})
     for name, value in summary.items():
         print(f"{name.replace('_', ' '):28} {interval_text(value)}")

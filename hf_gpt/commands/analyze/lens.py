@@ -17,13 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...analysis import AnalysisArguments, interval_record, interval_text, mean_intervals, words_of
-from ...analysis.figures import guesses_figure, statistics_figure
+from ...analysis.figures import curves_figure, grid_figure
 from ...analysis.lens import STATISTICS, lens, lens_statistics
 from ...analysis.pages import write_page
 from ...files import flag
 from ...generation import print_table
-from ...model.modeling_gpt import GPTForCausalLM
-from ...model.tokenization_gpt import GPTTokenizer
 
 _LABELS = ("surprisal, bits", "share: the model's guess", "divergence, bits")
 
@@ -41,24 +39,22 @@ def run(args: Arguments) -> None:
     model, tokenizer = args.load()
     texts, title = args.token_ids(tokenizer, model.config.n_positions), f"What the layers of {args.name} would predict"
     each = np.stack([lens_statistics(lens(model, ids), ids) for ids in texts])  # (texts, statistics, layers + 1)
-    shown = _shown(model, texts[0][: args.max_tokens], tokenizer, args.top_tokens)
+    ids = texts[0][: args.max_tokens]
+    top = lens(model, ids).topk(min(args.top_tokens, len(tokenizer)))  # (layers + 1, length, count)
+    words = [[words_of(tokenizer, row) for row in layer] for layer in top.indices.tolist()]
+    chances = top.values.exp().double().numpy().round(4)
+    guesses = [
+        [[*zip(*cell, strict=True)] for cell in zip(*layer, strict=True)]
+        for layer in zip(words, chances.tolist(), strict=True)
+    ]
+    shown = {"tokens": words_of(tokenizer, ids), "guesses": guesses}
     write_page(args.folder / "lens.html", title, shown)
-    args.save("lens", guesses_figure(shown, title), shown)
+    best = [[row[0] for row in layer] for layer in words]
+    figure = grid_figure(chances[..., 0], title, "layer", "", column_names=shown["tokens"], words=best)
+    args.save("lens", figure, shown)
     intervals = mean_intervals(each, args.seed).transpose(1, 0, 2)  # (statistics, 3, layers + 1)
-    record = {name: interval_record(values) for name, values in zip(STATISTICS, intervals, strict=True)}
-    args.save("layers", statistics_figure(intervals, _LABELS, title, "layer"), record)
+    panels = {label: {"": values} for label, values in zip(_LABELS, intervals, strict=True)}
+    record = dict(zip(STATISTICS, map(interval_record, intervals), strict=True))
+    args.save("layers", curves_figure(panels, f"{title}, mean over texts", "layer"), record)
     rows = [[interval_text(interval_record(values), form=".2f") for values in layer.T] for layer in intervals.T]
     print_table([{"layer": n, **dict(zip(_LABELS, row, strict=True))} for n, row in enumerate(rows)])
-
-
-def _shown(model: GPTForCausalLM, ids: list[int], tokenizer: GPTTokenizer, count: int) -> dict:
-    """What page and figure show: tokens, and of each layer and token the likeliest next ones."""
-    top = lens(model, ids).topk(min(count, len(tokenizer)))
-    guesses = [
-        [
-            [[word, round(value, 4)] for word, value in zip(words_of(tokenizer, row), values, strict=True)]
-            for row, values in zip(*of_layer, strict=True)
-        ]
-        for of_layer in zip(top.indices.tolist(), top.values.exp().tolist(), strict=True)
-    ]
-    return {"tokens": words_of(tokenizer, ids), "guesses": guesses}

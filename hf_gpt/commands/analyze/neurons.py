@@ -14,13 +14,12 @@ neurons.json the texts, coloured by the activation of the best units, or of --un
 the first block, units from 0.
 """
 
-import sys
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...analysis import AnalysisArguments, words_of
-from ...analysis.figures import intervals_figure
+from ...analysis.figures import rows_figure
 from ...analysis.neurons import POOLINGS, activations, association, best_units, chance
 from ...analysis.pages import terminal_text, write_coloured
 from ...files import flag
@@ -57,9 +56,8 @@ def run(args: Arguments) -> None:
         shown += [values] if len(shown) < _TEXTS else []
     layers, width = pooled[0].shape
     if args.unit and not (1 <= args.unit[0] <= layers and 0 <= args.unit[1] < width):
-        raise ValueError(
-            f"--unit {args.unit[0]} {args.unit[1]}: there are layers 1 to {layers} of {width} units, from 0."
-        )
+        has = f"there are layers 1 to {layers} of {width} units, from 0"
+        raise ValueError(f"--unit {args.unit[0]} {args.unit[1]}: {has}.")
     units = [tuple(args.unit)] if args.unit else _rank(args, np.stack(pooled), labels)
     coloured = [
         {
@@ -73,9 +71,9 @@ def run(args: Arguments) -> None:
     ]
     print(f"{coloured[0]['view']}:")
     for text in coloured[: len(shown)]:
-        print(f"  {text['label'] or ''} {terminal_text(text['words'], text['values'], sys.stdout.isatty())}")
-    title = f"Activation in {args.name}, {coloured[0]['view']}" if args.unit else f"Activation in {args.name}"
-    write_coloured(args.folder / "neurons", title, coloured)
+        print(f"  {text['label'] or ''} {terminal_text(text['words'], text['values'])}")
+    more = f", {coloured[0]['view']}" if args.unit else ""
+    write_coloured(args.folder / "neurons", f"Activation in {args.name}{more}", coloured)
 
 
 def _labels(args: Arguments, labels: list[str | None]) -> np.ndarray:
@@ -108,6 +106,6 @@ def _rank(args: Arguments, pooled: np.ndarray, labels: np.ndarray) -> list[tuple
         record["chance"] = chance(pooled, labels, args.seed)
         print(f"By chance the best of {values.size:,} units reaches {record['chance']:.3f} with {len(labels)} texts.")
         title += f" (chance: {record['chance']:.2f})"
-    bars = [row | dict.fromkeys(("change", "low", "high"), row["value"]) for row in rows]
-    args.save("ranking", intervals_figure(bars, title), record)
+    drawn = [row | {"of": args.name, "low": row["value"], "high": row["value"]} for row in rows]
+    args.save("ranking", rows_figure(drawn, title, "value", 0), record)
     return units

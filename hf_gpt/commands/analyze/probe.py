@@ -1,8 +1,6 @@
 r"""
 What the states of each layer hold of sentences and words: probes, with the controls that they need.
 
-    python scripts/analyze.py probe --model_name_or_path model_cards/gpt-mini \
-        --output_dir outputs/questions_probe
     python scripts/analyze.py probe --model_name_or_path model_cards/gpt-mini --tasks tense pos \
         --file UD_English-EWT/en_ewt-ud-dev.conllu --output_dir outputs/probe
 
@@ -16,15 +14,15 @@ shows what the scalar mix weighs.
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ...analysis import AnalysisArguments, interval_text, probing, read_examples, with_random_weights
-from ...analysis.figures import grid_figure, probes_figure
+from ...analysis.figures import curves_figure, grid_figure
 from ...files import flag
 from ...generation import print_table
-from ...model.modeling_gpt import GPTModel, GPTPreTrainedModel
-from ...model.tokenization_gpt import GPTTokenizer
+from ...model.modeling_gpt import GPTModel
 
 # Questions with the kind of their answer.
 _QUESTIONS = Path(__file__).parents[2] / "tasks" / "data" / "questions.jsonl"
@@ -67,42 +65,46 @@ def run(args: Arguments) -> None:
             raise ValueError(f"{args.file}: no text has a label in the column {args.label_column!r}.")
     order = np.random.default_rng(args.seed).permutation(len(rows))
     rows = [rows[row] for row in np.sort(order[: args.max_texts])]
-    texts = [row.text for row in rows]
     model, tokenizer = args.load(GPTModel)
-    models = {args.name: model} | ({"random weights": with_random_weights(model, args.seed)} if args.control else {})
-    wanted, found = set(args.tasks or _TASKS), {}
-    for by_word in (False, True):
+    models = {args.name: model, "static": probing.static_model(model)}
+    models |= {"random weights": with_random_weights(model, args.seed)} if args.control else {}
+    wanted, found, texts = set(args.tasks or _TASKS), {}, [row.text for row in rows]
+    for by_word in (False, True) if args.is_treebank else (False,):
         if not wanted & {*(probing.WORD_TASKS if by_word else probing.SENTENCE_TASKS)}:
             continue
-        if by_word and not args.is_treebank:
-            continue
-        states, static, places = _states(models, tokenizer, texts, by_word)
+        read = {name: probing.states_of(each, tokenizer, texts, by_word) for name, each in models.items()}
+        states = {name: values for name, (values, _) in read.items()}
+        static = states.pop("static")[0]
         if not args.is_treebank:
-            tasks = [probing.label_task(texts, [row.label for row in rows])]
+            tasks = {"label": probing.label_task(texts, [row.label for row in rows])}
         else:
-            tasks = probing.word_tasks(rows, places) if by_word else probing.sentence_tasks(rows)
-        for task in tasks:
-            if task.name in wanted or not args.is_treebank:
-                found[task.name] = probing.probe_task(task, states, static, args.probe, args.max_units, args.seed)
-                _print(task.name, found[task.name])
-    args.save("probes", probes_figure(found, f"{args.probe} probes, {args.name}"), found)
+            tasks = probing.word_tasks(rows, read[args.name][1]) if by_word else probing.sentence_tasks(rows)
+        for name, units in tasks.items():
+            if name in wanted or not args.is_treebank:
+                found[name] = probing.probe_task(name, units, states, static, args.probe, args.max_units, args.seed)
+                _print(name, found[name])
+    panels = {name: _curves(task) for name, task in found.items()}
+    args.save(
+        "probes", curves_figure(panels, f"{args.probe} probes, {args.name}: accuracy", "layer", columns=3), found
+    )
     weights = {name: each["models"][args.name]["mix"]["weights"] for name, each in found.items()}
     values = np.array(list(weights.values()))
-    layers = [f"layer {layer}" for layer in range(values.shape[1])]
-    args.save("mix", grid_figure(values, "Weights of the scalar mix", "", "", list(weights), layers), weights)
+    args.save("mix", grid_figure(values, "Weights of the scalar mix", "", "layer", list(weights)), weights)
 
 
-def _states(
-    models: dict[str, GPTPreTrainedModel], tokenizer: GPTTokenizer, texts: list[str], by_word: bool
-) -> tuple[dict[str, np.ndarray], np.ndarray, dict]:
-    """By model the states of all layers, static embeddings, and where the words are."""
-    read = {name: probing.states_of(model, tokenizer, texts, by_word) for name, model in models.items()}
-    first = next(iter(models))
-    static, _ = probing.states_of(probing.static_model(models[first]), tokenizer, texts, by_word)
-    return {name: states for name, (states, _) in read.items()}, static[0], read[first][1]
+def _curves(task: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Accuracy over the layers by model, and what it is compared with."""
+    names = ("accuracy", "low", "high")
+    curves = {
+        model: np.array([[row[name] for row in each["layers"]] for name in names])
+        for model, each in task["models"].items()
+    }
+    count = next(iter(curves.values())).shape[1]
+    static, majority = (np.full(count, task[name]["accuracy"]) for name in ("static", "majority"))
+    return curves | {"static embeddings": static, "most frequent label": majority}
 
 
-def _print(name: str, found: dict) -> None:
+def _print(name: str, found: dict[str, Any]) -> None:
     print(f"{name}: {found['classes']} classes, {found['train']:,} for training, {found['test']:,} for testing")
     rows = [("", "most frequent label", found["majority"]), ("", "static embeddings", found["static"])]
     for model, each in found["models"].items():

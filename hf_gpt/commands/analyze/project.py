@@ -1,7 +1,6 @@
 r"""
 Tokens, words in context and sentences as points in a plane, layer by layer; which are near, and analogies.
 
-    python scripts/analyze.py project --model_name_or_path model_cards/gpt-mini --output_dir outputs/sentences
     python scripts/analyze.py project --model_name_or_path model_cards/gpt-mini --unit word --words light play \
         --file sentences.txt --method tsne --output_dir outputs/words
     python scripts/analyze.py project --model_name_or_path model_cards/gpt-mini --nearest night \
@@ -19,34 +18,24 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from ...analysis import AnalysisArguments
+from ...analysis import AnalysisArguments, projection
 from ...analysis.figures import points_figure
 from ...analysis.pages import write_page
-from ...analysis.projection import (
-    METHODS,
-    UNITS,
-    Vectors,
-    analogy,
-    nearest,
-    projected,
-    text_vectors,
-    token_row,
-    token_vectors,
-)
 from ...files import flag, write_json
 from ...model.modeling_gpt import GPTModel, GPTPreTrainedModel
 from ...model.tokenization_gpt import GPTTokenizer
 
 # Occurrences of a word whose neighbours are printed.
 _OCCURRENCES = 5
+_PLACES = {None: "part of a word", False: "part of a word", True: "end of a word"}
 
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
     """Which model and texts, which vectors, and where the result goes."""
 
-    unit: str = flag("sentence", "What a point is.", UNITS)
-    method: str = flag("pca", "How vectors become points.", METHODS)
+    unit: str = flag("sentence", "What a point is.", projection.UNITS)
+    method: str = flag("pca", "How vectors become points.", projection.METHODS)
     layers: list[str] = flag(["all"], "Layers, 0 the embeddings, -1 the last one; or all.")
     words: list[str] | None = flag(None, "With --unit word: only these, each a label.")
     nearest: list[str] | None = flag(None, "Words whose neighbours are printed.")
@@ -65,40 +54,32 @@ class Arguments(AnalysisArguments):
 def run(args: Arguments) -> None:
     """Read the vectors, project, find neighbours."""
     model, tokenizer = args.load(GPTModel)
-    vectors, labels = _units(args, model, tokenizer)
-    points = {layer: projected(values, args.method, args.seed).tolist() for layer, values in vectors.layers.items()}
+    ids, examples = args.token_ids(tokenizer, model.config.n_positions, fewest=1), args.examples
+    if args.unit == "token":
+        tokens = list(dict.fromkeys(chain(*ids)))
+        vectors, pieces = projection.token_vectors(model, tokenizer, tokens), map(tokenizer.piece, tokens)
+        # GPT-2's tokens say where a word begins, by a space, GPT-1's where it ends.
+        labels = ["beginning of a word" if text.startswith(" ") else _PLACES[ends] for text, ends in pieces]
+    else:
+        texts = [example.text for example in examples]
+        vectors = projection.text_vectors(model, tokenizer, texts, args.layers, by_word=args.unit == "word")
+        labels = [examples[number].label or "" for number in vectors.texts]
+    words = {word.lower() for word in args.words or ()}
+    labels = [name.lower() for name in vectors.names] if words else labels
+    kept = [row for row, label in enumerate(labels) if not words or label in words][: args.max_units]
+    if len(kept) < len(labels):
+        print(f"{len(kept):,} of {len(labels):,} {args.unit}s are shown.")
+    names, labels, contexts = ([column[row] for row in kept] for column in (vectors.names, labels, vectors.contexts))
+    points = {
+        layer: projection.projected(values[kept], args.method, args.seed).tolist()
+        for layer, values in vectors.layers.items()
+    }
     title = f"{args.unit.capitalize()}s of {args.name}, {args.method}"
-    data = {"unit": args.unit, "layers": points, "names": vectors.names, "labels": labels}
-    write_page(args.folder / "projection.html", title, {**data, "contexts": vectors.contexts})
+    data = {"unit": args.unit, "layers": points, "names": names, "labels": labels}
+    write_page(args.folder / "projection.html", title, {**data, "contexts": contexts})
     args.save("projection", points_figure(points, labels, title), data)
     if args.nearest or args.analogy:
         write_json(args.folder / "nearest.json", _neighbours(args, model, tokenizer))
-
-
-def _units(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer) -> tuple[Vectors, list[str]]:
-    """The vectors that become points, and their labels."""
-    examples = args.examples
-    ids = args.token_ids(tokenizer, model.config.n_positions, fewest=1)
-    if args.unit == "token":
-        tokens = list(dict.fromkeys(chain(*ids)))[: args.max_units]
-        return token_vectors(model, tokenizer, tokens), [_place(*tokenizer.piece(token)) for token in tokens]
-    texts = [example.text for example in examples]
-    vectors = text_vectors(model, tokenizer, texts, args.layers, by_word=args.unit == "word")
-    wanted = {word.lower() for word in args.words or ()}
-    kept = [row for row, name in enumerate(vectors.names) if not wanted or name.lower() in wanted][: args.max_units]
-    if len(kept) < len(vectors.names):
-        print(f"{len(kept):,} of {len(vectors.names):,} {args.unit}s are shown.")
-    vectors = vectors.of(kept)
-    if wanted:
-        return vectors, [name.lower() for name in vectors.names]
-    return vectors, [examples[number].label or "" for number in vectors.texts]
-
-
-def _place(text: str, ends_word: bool | None) -> str:
-    """Where in a word a token stands, as far as it says."""
-    if ends_word is None:
-        return "beginning of a word" if text.startswith(" ") else "part of a word"
-    return "end of a word" if ends_word else "part of a word"
 
 
 def _neighbours(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer) -> dict[str, Any]:
@@ -109,22 +90,22 @@ def _neighbours(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokeni
         print(f"{title}\n" + "\n".join(f"  {row['cosine']:.3f}  {row['name']}" for row in rows))
         return rows
 
-    static, found = token_vectors(model, tokenizer), {}
+    static, found = projection.token_vectors(model, tokenizer), {}
     table = static.layers[0]
     if args.analogy:
-        rows = [token_row(tokenizer, static, word) for word in args.analogy]
+        rows = [projection.token_row(tokenizer, static, word) for word in args.analogy]
         name = "{} : {} = {} : ?".format(*args.analogy)
-        found[name] = rows_of(name, static.names, analogy(table, *rows, args.count))
-    texts = [example.text for example in args.examples]
-    context = text_vectors(model, tokenizer, texts, args.layers, by_word=True) if args.nearest else None
-    for word in args.nearest or ():
-        row = token_row(tokenizer, static, word)
-        near = rows_of(f"{word}, static", static.names, nearest(table, table[row], args.count, [row]))
-        found[word] = {"static": near, "in context": []}
+        found[name] = rows_of(name, static.names, projection.analogy(table, *rows, args.count))
+    if args.nearest:
+        texts = [example.text for example in args.examples]
+        context = projection.text_vectors(model, tokenizer, texts, args.layers, by_word=True)
         layer, values = list(context.layers.items())[-1]
-        own = [row for row, name in enumerate(context.names) if name.lower() == word.lower()][:_OCCURRENCES]
-        for place in own:
-            title, near = context.contexts[place], nearest(values, values[place], args.count, [place])
+    for word in args.nearest or ():
+        row = projection.token_row(tokenizer, static, word)
+        near = projection.nearest(table, table[row], args.count, [row])
+        found[word] = {"static": rows_of(f"{word}, static", static.names, near), "in context": []}
+        for place in [row for row, name in enumerate(context.names) if name.lower() == word.lower()][:_OCCURRENCES]:
+            near, title = projection.nearest(values, values[place], args.count, [place]), context.contexts[place]
             rows = rows_of(f"{title}, layer {layer}", context.contexts, near)
             found[word]["in context"].append({"context": title, "layer": layer, "nearest": rows})
     return found
