@@ -582,7 +582,7 @@ class GPTTaskModel(GPTPreTrainedModel):
             return_lm_loss = self.training and (lm_weights is not None or not self.reads_words)
         return_lm_loss = return_lm_loss and self.config.lm_coef > 0 and inputs_embeds is None
         check_task_inputs(self, attention_mask, subtree_end, classify_index, return_lm_loss, lm_weights)
-        batch = len(inputs_embeds if input_ids is None else input_ids)
+        batch = (inputs_embeds if input_ids is None else input_ids).shape[0]
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
         own_mask = None if attention_mask is None else attention_mask[..., past:]
         if classify_index is None:
