@@ -117,7 +117,7 @@ def compute_metrics_for(
 
     def compute_metrics(prediction: "EvalPrediction") -> dict[str, float]:
         logits, labels = logits_of(prediction.predictions, spec), np.asarray(prediction.label_ids)
-        labelled = ~_lacks_label(labels)
+        labelled = ~lacks_label(labels)
         if spec.family != "tagging":
             labelled = labelled.reshape(len(labels), -1).any(axis=1)
         if not labelled.any():
@@ -155,7 +155,7 @@ def logits_of(predictions: np.ndarray | tuple[np.ndarray, ...], spec: TaskSpec) 
     return _checked(logits, np.isnan(logits))
 
 
-def _lacks_label(labels: np.ndarray) -> np.ndarray:
+def lacks_label(labels: np.ndarray) -> np.ndarray:
     """Which labels are none: -100, or of scores NaN; a boolean of the same shape."""
     is_class = np.issubdtype(labels.dtype, np.integer) or labels.ndim > 1
     return labels == IGNORED_LABEL if is_class else np.isnan(labels)

@@ -160,7 +160,7 @@ WRONG = {
     "cap of one task": (["--task_rows_cap", "5"], "several tasks together"),
     "one of several": (["--task", "", "--tasks", "questions"], "several tasks, each once; a single one is --task"),
     "twice": (["--tasks", "questions", "stories", "questions"], "several tasks, each once"),
-    "unknown of several": (["--tasks", "questions", "trek"], "no task 'trek'.*'trec'"),
+    "unknown of several": (["--tasks", "questions", "trek"], "no task 'trek'.*trec"),
     "a single task too": (["--tasks", "questions", "stories"], "--task and --data_dir are of a single task"),
 }
 SEVERAL = {
