@@ -31,7 +31,7 @@ from hf_gpt import (
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.hub import code_files
 
-from ..support.stock_models import ROWS, own_model, save_old_bin, stock_model, write_vocabulary
+from ..support.stock_models import ROWS, save_old_bin, stock_model, write_vocabulary
 
 INPUTS = torch.tensor([[3, 9, 4, 1, 17, 2, 11], [5, 5, 12, 30, 0, 7, 22]])
 CHOICES, LAST = torch.stack([INPUTS, INPUTS.flip(0)]), torch.tensor([[6, 4], [3, 6]])
@@ -105,30 +105,6 @@ def test_special_tokens(tmp_path):
     assert torch.equal(rows, second.embed_tokens.weight)
     assert rows[ROWS : ROWS + 3].std().item() == pytest.approx(0.02, rel=0.3)
     assert not rows[ROWS + 3].any()
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_number_type_is_kept(dtype, tmp_path):
-    stock_model(OpenAIGPTLMHeadModel).to(dtype).save_pretrained(tmp_path)
-    assert {p.dtype for p in GPTForCausalLM.from_pretrained(tmp_path).parameters()} == {dtype}
-    assert GPTForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).dtype == torch.float32
-
-
-def test_own_weights_with_the_configuration_of_a_stock_model(tmp_path):
-    own = own_model(GPTForCausalLM)
-    stock_model(OpenAIGPTLMHeadModel).save_pretrained(tmp_path / "theirs")
-    own.save_pretrained(tmp_path / "ours")
-    again = GPTForCausalLM.from_pretrained(tmp_path / "ours", config=GPTConfig.from_pretrained(tmp_path / "theirs"))
-    assert all(torch.equal(again.get_parameter(name), value) for name, value in own.named_parameters())
-
-
-def test_untied_output_matrix(tmp_path):
-    theirs = stock_model(OpenAIGPTLMHeadModel, tie_word_embeddings=False)
-    theirs.save_pretrained(tmp_path)
-    ours, problems = load(GPTForCausalLM, tmp_path)
-    assert not problems
-    assert torch.equal(ours.lm_head.weight[:ROWS], theirs.lm_head.weight)
-    assert not torch.equal(ours.lm_head.weight, ours.transformer.embed_tokens.weight)
 
 
 def test_configuration_of_openai_gpt(tmp_path, caplog):
