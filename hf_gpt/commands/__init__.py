@@ -20,7 +20,6 @@ from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, RawDescripti
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from pkgutil import iter_modules
-from types import FrameType
 from typing import Any, NoReturn
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -64,8 +63,8 @@ def command(resume: str = "") -> Callable[[Callable[[], None]], Callable[[], Non
                     raise
                 text = " ".join(str(error).split()) or type(error).__name__
             finally:
-                if not arrived:
-                    _set_handlers(before)
+                for number, handler in before.items() if not arrived else ():
+                    signal.signal(number, handler)
             # Closes progress bars that only the error's frames held, so that nothing follows the line.
             gc.collect()
             if stop is not None:
@@ -78,9 +77,12 @@ def command(resume: str = "") -> Callable[[Callable[[], None]], Callable[[], Non
     return decorate
 
 
-def _set_handlers(handlers: dict[int, Any]) -> dict[int, Any]:
-    """Returns the handlers of before."""
-    return {number: signal.signal(number, handler) for number, handler in handlers.items()}
+def _on_stop(action: Callable[[int], Any]) -> dict[int, Any]:
+    """Have SIGINT and SIGTERM call an action with their number; returns the handlers of before."""
+    return {
+        number: signal.signal(number, lambda arrived, frame: action(arrived))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
 
 
 def _interrupt_by_signals(arrived: list[int], resume: str) -> dict[int, Any]:
@@ -90,7 +92,7 @@ def _interrupt_by_signals(arrived: list[int], resume: str) -> dict[int, Any]:
     """
     owner = os.getpid()
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def stop(number: int) -> None:
         if os.getpid() != owner:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
@@ -99,29 +101,21 @@ def _interrupt_by_signals(arrived: list[int], resume: str) -> dict[int, Any]:
             _end_stopped(arrived[0], resume, at_once=True)
         raise KeyboardInterrupt
 
-    return _set_handlers({signal.SIGINT: stop, signal.SIGTERM: stop})
+    return _on_stop(stop)
 
 
 def exit_when_stopped() -> None:
     """Until a command has been imported, SIGINT and SIGTERM end the process at once: there is nothing to finish."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        _end_stopped(number, at_once=True)  # what is imported might catch an exception
-
-    _set_handlers({signal.SIGINT: stop, signal.SIGTERM: stop})
+    _on_stop(lambda number: _end_stopped(number, at_once=True))  # what is imported might catch an exception
 
 
 def _end_stopped(number: int, resume: str = "", at_once: bool = False) -> NoReturn:
     """Print the one line of a stopped process and end; signals that follow print nothing further."""
-    _set_handlers({signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_IGN})
+    _on_stop(lambda later: None)
     _print_line(f"stopped ({signal.Signals(number).name}). {resume}".strip())
     if at_once:
         os._exit(128 + number)
-
-    def leave(later: int, frame: FrameType | None) -> None:
-        os._exit(128 + number)
-
-    _set_handlers({signal.SIGINT: leave, signal.SIGTERM: leave})
+    _on_stop(lambda later: os._exit(128 + number))
     sys.exit(128 + number)
 
 
@@ -183,8 +177,7 @@ def parse_arguments(
     Args:
         dataclass_types (sequence of `type`): their fields are the flags.
         argv (sequence of `str`, *optional*): what to parse, without the program's name; by default the command line.
-        description (`str`, *optional*): the command's docstring.
-        prog (`str`, *optional*): the program's name.
+        description, prog (`str`, *optional*): the command's docstring and name.
         groups (`dict`, *optional*): titles and flags of the groups that stand first in the help text.
         positional (`dict`, *optional*): positional arguments and their help.
 
@@ -211,15 +204,13 @@ def parse_arguments(
     _set_groups(parser, dataclass_types, groups or {})
     config = first.parse_known_args(argv)[0].config
     flags = [*([] if config is None else _flags_of(Path(config), parser, prog)), *argv]
-    unknown = parser.parse_known_args(flags)[1]
-    if unknown:
+    if unknown := parser.parse_known_args(flags)[1]:
         word = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
         guess = nearest(word.lstrip("-").replace("-", "_"), [action.dest for action in parser._actions], prog)
         raise ValueError(f"there is no flag {word}; {guess.replace('mean ', 'mean --')}")
     try:
         parsed = parser.parse_args_into_dataclasses(flags)
-    except (TypeError, OverflowError, ImportError, RuntimeError) as error:
-        # Nothing but the values of flags has been looked at so far.
+    except (TypeError, OverflowError, ImportError, RuntimeError) as error:  # only values have been looked at so far
         raise ValueError(str(error)) from error
     return parsed if positional else parsed[: len(dataclass_types)]
 
@@ -238,8 +229,13 @@ def _refuse(message: str) -> NoReturn:
 
 def _set_groups(parser: ArgumentParser, kinds: Sequence[type], first: dict[str, Sequence[str]]) -> None:
     """Group the flags in the help text: those named first, ours by data class, and the Trainer's own last."""
-    trainer = next((base for kind in kinds for base in kind.__mro__ if base.__name__ == "TrainingArguments"), None)
-    trainers = set() if trainer is None else {item.name for item in dataclasses.fields(trainer)}
+    trainers = {
+        item.name
+        for kind in kinds
+        for base in kind.__mro__
+        if base.__name__ == "TrainingArguments"
+        for item in dataclasses.fields(base)
+    }
     named = {title: set(names) for title, names in first.items()}
     for kind in kinds:
         names = {item.name for item in dataclasses.fields(kind)}
@@ -248,8 +244,7 @@ def _set_groups(parser: ArgumentParser, kinds: Sequence[type], first: dict[str, 
     groups = {title: parser.add_argument_group(title) for title in named}
     _, options, *_ = parser._action_groups
     for action in list(options._group_actions):
-        title = next((title for title, names in named.items() if action.dest in names), None)
-        if title is not None:
+        for title in [title for title, names in named.items() if action.dest in names][:1]:
             options._group_actions.remove(action)
             groups[title]._group_actions.append(action)
 
@@ -266,11 +261,10 @@ def _flags_of(path: Path, parser: ArgumentParser, prog: str) -> list[str]:
         if isinstance(value, list) and actions[name].nargs != "+":
             raise ValueError(f"--config {path}: {name} is one value, not the list {value}.")
         items = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
-        if name in _PATHS:
-            items = [_found_from(path, str(item)) for item in items]
+        items = [_found_from(path, str(item)) if name in _PATHS else str(item) for item in items]
         if value is not None:
             # Joined, so that a value may begin with a hyphen.
-            flags += [f"--{name}", *map(str, items)] if isinstance(value, list) else [f"--{name}={items[0]}"]
+            flags += [f"--{name}", *items] if isinstance(value, list) else [f"--{name}={items[0]}"]
     return flags
 
 

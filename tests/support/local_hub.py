@@ -1,16 +1,11 @@
 """
 A Hub on this machine for tests: the Hub's HTTP protocol, as the unmodified `huggingface_hub` client speaks it.
-
-    python -m tests.local_hub --port 8765
-
-prints the variables under which any program takes it for the Hub. Repositories live in memory. Faults come on demand:
+Repositories live in memory. Faults come on demand:
 
     hub.faults.append(Fault("PUT", "/lfs/", "cut"))
 """
 
-import argparse
 import base64
-import contextlib
 import hashlib
 import json
 import re
@@ -26,7 +21,6 @@ import huggingface_hub.file_download
 import huggingface_hub.hf_api
 import huggingface_hub.utils._http
 import transformers.utils.hub
-import yaml
 from huggingface_hub import constants
 from huggingface_hub.utils.sha import git_hash
 
@@ -38,21 +32,14 @@ REPOSITORY = r"/(?:(?P<kind>models|datasets)/)?(?P<id>[\w.-]+/[\w.-]+)"
 @dataclass
 class Fault:
     """
-    What goes wrong with requests.
-
-    Args:
-        method (`str`): of the requests.
-        path (`str`): regular expression that their path holds.
-        kind (`str`): `error` (answers `status`), `cut` (the connection ends in the middle of the body, of the request
-            for PUT and of the answer for GET), `drop` (it ends before the answer).
-        times (`int`): how many requests.
+    What goes wrong with requests of a `method` whose path holds a regular expression: `error` (answers 500) or `cut`
+    (the connection ends in the middle of the request's body), so many `times`.
     """
 
     method: str
     path: str
     kind: str
     times: int = 1
-    status: int = 500
 
 
 @dataclass(frozen=True)
@@ -112,20 +99,15 @@ class Refusal(Exception):
 
 
 class LocalHub:
-    """
-    The server, as a context manager; `endpoint` is its address.
+    """The server, as a context manager; `endpoint` is its address."""
 
-    Args:
-        port (`int`, *optional*): by default a free one.
-    """
-
-    def __init__(self, port: int = 0):
+    def __init__(self):
         self.repositories: dict[tuple[str, str], Repository] = {}
         self.objects: dict[str, bytes] = {}
         self.faults: list[Fault] = []
         self.requests: list[str] = []
         self.lock = threading.RLock()
-        self.server = ThreadingHTTPServer(("127.0.0.1", port), type("BoundHandler", (Handler,), {"hub": self}))
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("BoundHandler", (Handler,), {"hub": self}))
         self.server.daemon_threads = True
         self.endpoint = f"http://127.0.0.1:{self.server.server_address[1]}"
 
@@ -190,38 +172,32 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         self.path, _, query = self.path.partition("?")
         self.path, self.query = unquote(self.path), {name: values[0] for name, values in parse_qs(query).items()}
-        self.fault = self._next_fault()
         if not self.path.startswith("/api/agent-"):  # which the client asks by itself
             self.hub.requests.append(f"{self.command} {self.path}")
-        kind = self.fault.kind if self.fault else None
-        if kind == "cut" and self.command == "PUT":
+        fault = self._next_fault()
+        if fault == "cut":
             self.rfile.read(int(self.headers.get("Content-Length") or 4096) // 2)
-            return self._hang_up()
+            self.close_connection = True
+            self.connection.close()
+            return
         body = self._body()
-        if kind == "drop":
-            return self._hang_up()
         try:
-            if kind == "error":
-                raise Refusal(self.fault.status, "a fault on demand")
+            if fault == "error":
+                raise Refusal(500, "a fault on demand")
             self._route(body)
         except Refusal as refusal:
             # The Hub itself says what is wrong in the body, too.
             self.send(json.dumps({"error": str(refusal)}).encode(), refusal.status, **refusal.headers)
-        return None
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = answer
 
-    def _next_fault(self) -> Fault | None:
+    def _next_fault(self) -> str | None:
         with self.hub.lock:
             for fault in self.hub.faults:
                 if fault.times > 0 and fault.method == self.command and re.search(fault.path, self.path):
                     fault.times -= 1
-                    return fault
+                    return fault.kind
         return None
-
-    def _hang_up(self) -> None:
-        self.close_connection = True
-        self.connection.close()
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":
@@ -238,26 +214,21 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in {"Content-Length": str(len(data)), **headers}.items():
             self.send_header(name.replace("_", "-"), value.replace("\n", " "))
         self.end_headers()
-        kind = self.fault.kind if self.fault and status < 300 else None
-        if self.command == "HEAD":
-            return
-        self.wfile.write(data[: len(data) // 2] if kind == "cut" else data)
-        if kind == "cut":
-            self._hang_up()
-
-    def reply(self, value: Any) -> None:
-        self.send(json.dumps(value).encode(), Content_Type="application/json")
+        if self.command != "HEAD":
+            self.wfile.write(data)
 
     def _route(self, body: bytes) -> None:
         for method, pattern, action in ROUTES:
             match = re.fullmatch(pattern, self.path)
             if match and self.command in method.split():
+                groups = match.groupdict()
                 with self.hub.lock:
-                    answer = getattr(self, action)
-                    repository = [self._repository(**_identity(match))] if "id" in match.groupdict() else []
-                    others = {name: value for name, value in match.groupdict().items() if name not in ("kind", "id")}
-                    result = answer(*repository, body, **others)
-                return None if result is None else self.reply(result)
+                    kind, name = groups.pop("kind", None) or "models", groups.pop("id", None)
+                    repository = [] if name is None else [self._repository(kind, name)]
+                    result = getattr(self, action)(*repository, body, **groups)
+                if result is not None:
+                    self.send(json.dumps(result).encode(), Content_Type="application/json")
+                return
         raise Refusal(404, f"{self.command} {self.path} is not known here", "EntryNotFound")
 
     def _is_known(self) -> bool:
@@ -282,10 +253,6 @@ class Handler(BaseHTTPRequestHandler):
             raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
         return sha
 
-    def whoami(self, body: bytes) -> Any:
-        self._need_token()
-        return {"type": "user", "name": USER, "fullname": USER, "orgs": [], "auth": {"type": "access_token"}}
-
     def create(self, body: bytes) -> Any:
         self._need_token()
         wanted = json.loads(body)
@@ -299,45 +266,25 @@ class Handler(BaseHTTPRequestHandler):
         return {"url": url, "id": name}
 
     def validate_yaml(self, body: bytes) -> Any:
-        content = json.loads(body)["content"]
-        match = re.match(r"---\n(.*?)\n---\n", content, re.DOTALL)
-        try:
-            valid = match is None or isinstance(yaml.safe_load(match[1]), dict)
-        except yaml.YAMLError:
-            valid = False
-        warnings = [] if match else [{"message": "empty or missing yaml metadata"}]
-        errors = [] if valid else [{"message": "not YAML"}]
-        return self.send(json.dumps({"errors": errors, "warnings": warnings}).encode(), 200 if valid else 400)
+        return {"errors": [], "warnings": []}
 
     def preupload(self, repository: Repository, body: bytes, revision: str) -> Any:
-        present = repository.commits[self._commit_of(repository, revision)]
-        files = []
-        for file in json.loads(body)["files"]:
-            blob = present.get(file["path"])
-            lfs = file["path"].endswith(LFS_SUFFIXES) or file["size"] > 10_000_000
-            files.append({"path": file["path"], "uploadMode": "lfs" if lfs else "regular", "shouldIgnore": False})
-            if blob is not None:
-                files[-1]["oid"] = blob.sha256 if blob.lfs else git_hash(blob.data)
-        return {"files": files}
+        self._commit_of(repository, revision)
+        files = [(file["path"], file["path"].endswith(LFS_SUFFIXES)) for file in json.loads(body)["files"]]
+        modes = {False: "regular", True: "lfs"}
+        return {"files": [{"path": path, "uploadMode": modes[lfs], "shouldIgnore": False} for path, lfs in files]}
 
     def batch(self, repository: Repository, body: bytes) -> Any:
-        answers = []
-        for wanted in json.loads(body)["objects"]:
-            url = f"{self.hub.endpoint}/lfs/{wanted['oid']}"
-            actions = {"upload": {"href": url}, "verify": {"href": f"{url}/verify"}}
-            known = wanted["oid"] in self.hub.objects
-            answers.append({**wanted, **({} if known else {"actions": actions})})
-        return {"transfer": "basic", "objects": answers}
+        objects = json.loads(body)["objects"]
+        for wanted in objects:
+            if wanted["oid"] not in self.hub.objects:
+                wanted["actions"] = {"upload": {"href": f"{self.hub.endpoint}/lfs/{wanted['oid']}"}}
+        return {"transfer": "basic", "objects": objects}
 
     def upload(self, body: bytes, oid: str) -> Any:
         if hashlib.sha256(body).hexdigest() != oid:
             raise Refusal(400, "the content does not have the hash that was announced")
         self.hub.objects[oid] = body
-        return {}
-
-    def verify(self, body: bytes, oid: str) -> Any:
-        if len(self.hub.objects.get(oid, b"")) != json.loads(body)["size"]:
-            raise Refusal(404, "no such object")
         return {}
 
     def commit(self, repository: Repository, body: bytes, revision: str) -> Any:
@@ -347,12 +294,8 @@ class Handler(BaseHTTPRequestHandler):
             value = line["value"]
             if line["key"] == "file":
                 files[value["path"]] = Blob(base64.b64decode(value["content"]))
-            elif line["key"] == "lfsFile":
-                if value["oid"] not in self.hub.objects:
-                    raise Refusal(400, f"{value['path']}: its content was never uploaded")
-                files[value["path"]] = Blob(self.hub.objects[value["oid"]], lfs=True)
             else:
-                files = {path: blob for path, blob in files.items() if not path.startswith(value["path"])}
+                files[value["path"]] = Blob(self.hub.objects[value["oid"]], lfs=True)
         if revision not in repository.branches and "create_pr" not in self.query:
             raise Refusal(400, f"{revision} is no branch")
         sha = repository.add_commit(files, lines[0]["value"]["summary"])
@@ -370,12 +313,9 @@ class Handler(BaseHTTPRequestHandler):
         siblings = [{"rfilename": path} for path in repository.commits[sha]]
         return {"id": self.id, "sha": sha, "private": repository.private, "siblings": siblings, "tags": []}
 
-    def tree(self, repository: Repository, body: bytes, revision: str, folder: str | None) -> Any:
+    def tree(self, repository: Repository, body: bytes, revision: str) -> Any:
         files = repository.commits[self._commit_of(repository, revision)]
-        inside = {path: blob for path, blob in files.items() if not folder or path.startswith(f"{folder}/")}
-        if folder and not inside:
-            raise Refusal(404, f"{folder} does not exist", "EntryNotFound")
-        return [{"type": "file", "path": path, **blob.described()} for path, blob in inside.items()]
+        return [{"type": "file", "path": path, **blob.described()} for path, blob in files.items()]
 
     def paths_info(self, repository: Repository, body: bytes, revision: str) -> Any:
         files = repository.commits[self._commit_of(repository, revision)]
@@ -383,12 +323,10 @@ class Handler(BaseHTTPRequestHandler):
         return [{"type": "file", "path": path, **files[path].described()} for path in wanted if path in files]
 
     def refs(self, repository: Repository, body: bytes) -> Any:
-        def listed(names: dict[str, str], prefix: str) -> list[dict[str, str]]:
-            return [{"name": name, "ref": prefix + name, "targetCommit": sha} for name, sha in names.items()]
-
-        requests = listed(repository.pull_requests, "")
-        branches, tags = listed(repository.branches, "refs/heads/"), listed(repository.tags, "refs/tags/")
-        return {"branches": branches, "tags": tags, "converts": [], "pullRequests": requests}
+        tags = [
+            {"name": name, "ref": f"refs/tags/{name}", "targetCommit": sha} for name, sha in repository.tags.items()
+        ]
+        return {"branches": [], "tags": tags, "converts": [], "pullRequests": []}
 
     def create_branch(self, repository: Repository, body: bytes, name: str) -> Any:
         if name in repository.branches:
@@ -408,28 +346,17 @@ class Handler(BaseHTTPRequestHandler):
         blob = repository.commits[sha].get(file)
         if blob is None:
             raise Refusal(404, f"{file} does not exist", "EntryNotFound", **{"X-Repo-Commit": sha})
-        headers = {"X-Repo-Commit": sha, "ETag": f'"{blob.described()["oid"]}"', "Accept-Ranges": "bytes"}
+        headers = {"X-Repo-Commit": sha, "ETag": f'"{blob.described()["oid"]}"'}
         if blob.lfs:
             headers |= {"X-Linked-ETag": f'"{blob.sha256}"', "X-Linked-Size": str(len(blob.data))}
-        start = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
-        if start is None:
-            return self.send(blob.data, **headers)
-        first, size = int(start[1]), len(blob.data)
-        headers["Content-Range"] = f"bytes {first}-{size - 1}/{size}"
-        return self.send(blob.data[first:], 206, **headers)
-
-
-def _identity(match: re.Match[str]) -> dict[str, str]:
-    return {"kind": match["kind"] or "models", "id": match["id"]}
+        self.send(blob.data, **headers)
 
 
 _API = f"/api{REPOSITORY}"
 ROUTES = [
-    ("GET", "/api/whoami-v2", "whoami"),
     ("POST", "/api/repos/create", "create"),
     ("POST", "/api/validate-yaml", "validate_yaml"),
     ("PUT", "/lfs/(?P<oid>[0-9a-f]{64})", "upload"),
-    ("POST", "/lfs/(?P<oid>[0-9a-f]{64})/verify", "verify"),
     ("POST", rf"{REPOSITORY}\.git/info/lfs/objects/batch", "batch"),
     ("POST", f"{_API}/preupload/(?P<revision>.+)", "preupload"),
     ("POST", f"{_API}/commit/(?P<revision>.+)", "commit"),
@@ -437,22 +364,7 @@ ROUTES = [
     ("POST", f"{_API}/branch/(?P<name>.+)", "create_branch"),
     ("POST", f"{_API}/tag/(?P<revision>.+)", "create_tag"),
     ("GET", f"{_API}(?:/revision/(?P<revision>.+))?", "info"),
-    ("GET", f"{_API}/tree/(?P<revision>refs/pr/[0-9]+|[^/]+)(?:/(?P<folder>.+))?", "tree"),
+    ("GET", f"{_API}/tree/(?P<revision>refs/pr/[0-9]+|[^/]+)", "tree"),
     ("GET", f"{_API}/refs", "refs"),
     ("GET HEAD", f"{REPOSITORY}/resolve/(?P<revision>refs/pr/[0-9]+|[^/]+)/(?P<file>.+)", "resolve"),
 ]
-
-
-def main() -> None:
-    """Serve until interrupted."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--port", type=int, default=8765)
-    with LocalHub(parser.parse_args().port) as hub:
-        variables = {"HF_ENDPOINT": hub.endpoint, "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1"}
-        print("\n".join(f"export {name}={value}" for name, value in variables.items()), flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            threading.Event().wait()
-
-
-if __name__ == "__main__":
-    main()
