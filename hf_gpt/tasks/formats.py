@@ -22,7 +22,7 @@ TREEBANK_COLUMNS = ("index", "form", "lemma", "upos", "xpos", "features", "head"
 
 
 class Record(NamedTuple):
-    """One item of a file: its fields by name, and where it stands."""
+    """One item of a file: where it stands, and its fields by name."""
 
     path: str
     place: str
@@ -49,13 +49,8 @@ def read_table(
     encoding: str = "utf-8",
 ) -> Iterator[Record]:
     """
-    Rows of a CSV or TSV file.
-
-    Args:
-        names (sequence of `str`, *optional*): the columns of a file whose first line names none of them.
-        quoted (`bool`, defaults to `True`): whether double quotes enclose fields; `False` for files such as GLUE's,
-            where a quote is a character like any other.
-        ragged (`bool`, defaults to `False`): whether rows may be longer than the columns, or shorter (None).
+    Rows of a CSV or TSV file, in which double quotes enclose fields if it is `quoted`. `names` are the columns of one
+    whose first line names none of them; `ragged` rows may be longer than the columns, or shorter (None).
     """
     number, columns = 0, None
 
@@ -76,7 +71,7 @@ def read_table(
                     raise csv.Error(f"the header names a column twice ({', '.join(columns)})")
                 if names is None or set(columns) & set(names):
                     continue
-                columns = list(names)
+                columns = names
             if len(row) != len(columns) and not ragged:
                 raise csv.Error(f"{len(row)} fields where {len(columns)} were expected ({', '.join(columns)})")
             row += [None] * (len(columns) - len(row))
@@ -170,19 +165,14 @@ def read_squad(path: Path) -> Iterator[Record]:
             yield Record(str(path), f"question {number}", fields)
 
 
+# Tab-separated with quotes, as pandas writes it; where a quote is a character like any other, as in GLUE; CoNLL-U.
 read_tsv = partial(read_table, delimiter="\t")
-"""Tab-separated with quotes, as pandas writes it."""
 read_plain_tsv = partial(read_table, delimiter="\t", quoted=False)
-"""Tab-separated where a quote is a character like any other, as in GLUE."""
 read_treebank = partial(read_sentences, names=TREEBANK_COLUMNS, delimiter="\t")
-"""Sentences of a treebank of Universal Dependencies (CoNLL-U)."""
-
 READERS_BY_SUFFIX: dict[str, Callable[..., Iterator[Record]]] = {
     ".csv": read_table,
     ".tsv": read_tsv,
-    ".jsonl": read_jsonl,
-    ".ndjson": read_jsonl,
-    ".json": read_jsonl,
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), read_jsonl),
     ".parquet": read_parquet,
 }
 
@@ -206,16 +196,10 @@ def read_by_suffix(path: Path, encoding: str = "utf-8", **delimited: Any) -> Ite
 Fields = dict[str, Any]
 
 
-def fine_question(fields: Fields) -> Iterator[Fields]:
-    """A line of TREC: class and subclass, a space, the question."""
+def typed_question(fields: Fields) -> Iterator[Fields]:
+    """A line of TREC: class and subclass with a colon between them, a space, the question."""
     label, _, text = fields["text"].partition(" ")
-    yield {"label": label, "text": text}
-
-
-def coarse_question(fields: Fields) -> Iterator[Fields]:
-    """A line of TREC with its class alone."""
-    for item in fine_question(fields):
-        yield item | {"label": item["label"].partition(":")[0]}
+    yield {"label": label, "class": label.partition(":")[0], "text": text}
 
 
 def sentence_of_tree(fields: Fields) -> Iterator[Fields]:

@@ -1,11 +1,11 @@
 """From a `TaskSpec` to data sets: records become normalised rows in an Arrow cache, missing splits are held out."""
 
-import hashlib
 import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,19 +91,19 @@ def load_task(
     if spec.infers_labels:
         spec = replace(spec, label_names=_inferred_labels(spec, sources["train"]))
 
-    parts, notes = {}, {}
+    data = TaskData(spec, datasets.DatasetDict(), {})
     for split, source in sources.items():
-        parts[split], notes[split] = _read_split(spec, source, split, cache)
-    for split, rule in rules.items() if "train" in parts else ():
-        _hold_out(split, rule, parts, notes, seed, spec)
-    if "test" in wanted and "test" not in parts:
+        data.splits[split], data.notes[split] = _read_split(spec, source, split, cache)
+    for split, rule in rules.items() if "train" in sources else ():
+        _hold_out(split, rule, data, seed)
+    if "test" not in data.splits:
         names = " or ".join(spec.files["test"])
-        notes["test"] = f"left out: there is no {names}" if names else "left out: none was named"
-    ordered = {split: parts[split] for split in SPLITS if split in wanted and split in parts}
-    kept = {split: notes[split] for split in SPLITS if split in wanted and split in notes}
+        data.notes["test"] = f"left out: there is no {names}" if names else "left out: none was named"
+    ordered = {split: data.splits[split] for split in SPLITS if split in wanted and split in data.splits}
+    notes = {split: data.notes[split] for split in SPLITS if split in wanted and split in data.notes}
     own = {split: rows for split, rows in ordered.items() if split not in rules}
     warnings = (*_warnings(spec, own, ordered["train"]),) if "train" in ordered else ()
-    return TaskData(spec, datasets.DatasetDict(ordered), kept, warnings)
+    return TaskData(spec, datasets.DatasetDict(ordered), notes, warnings)
 
 
 # Where rows are read from.
@@ -130,35 +130,36 @@ def _is_published(spec: TaskSpec, folder: Path | None, split: str) -> bool:
 
 def _missing_file(spec: TaskSpec, folder: Path | None, split: str) -> FileNotFoundError:
     """The error that says what was expected and what is there."""
-    hint = f"Get {spec.how_to_get}, and name their folder with --data_dir."
+    names, hint = spec.files[split] or spec.files["train"], _how_to_get(spec)
+    if spec.reads_own_files:
+        classes = ", which the classes are taken from, or name them with --class_names" * (split == "train")
+        hint = f"Name it with --{split}_file (relative to --data_dir){classes}."
     if folder is None:
         return FileNotFoundError(f"{spec.name}: the Hub has no copy of the {split} rows. {hint}")
     if spec.reads_own_files and not spec.files[split]:
-        classes = ", which the classes are taken from, or name them with --class_names" * (split == "train")
-        return FileNotFoundError(f"{spec.name}: no {split} file was named. Give --{split}_file{classes}.")
-    if spec.reads_own_files:
-        hint = f"Correct --{split}_file, or name the folder that it is relative to with --data_dir."
-    split = split if spec.files[split] else "train"
-    names = " or ".join(spec.files[split])
-    where = (folder / spec.files[split][0]).parent if spec.reads_own_files else folder
+        return FileNotFoundError(f"{spec.name}: there is no {split} file. {hint}")
+    where = (folder / names[0]).parent if spec.reads_own_files else folder
     return FileNotFoundError(
-        f"{spec.name}: the {split} file is missing: there is no {names} in {folder.absolute()} (.gz or .xz after the "
-        f"name is fine). Found: {listing(where)}. {hint}"
+        f"{spec.name}: the {split} file is missing: there is no {' or '.join(names)} in {folder.absolute()} (.gz or "
+        f".xz after the name is fine). Found: {listing(where)}. {hint}"
     )
+
+
+def _how_to_get(spec: TaskSpec) -> str:
+    return f"Get {spec.how_to_get}, and name their folder with --data_dir."
 
 
 def _source(spec: TaskSpec, folder: Path | None, split: str, cache: Path) -> Source:
     if folder is None:
         return _hub_source(spec, split, cache)
-    layout, patterns = spec.layout, spec.files[split]
+    patterns, read = spec.files[split], spec.layout.read or read_by_suffix
     paths = find_files(folder, patterns)
-    if len(paths) > 1 and not layout.many:
+    if len(paths) > 1 and not spec.layout.many:
         names = ", ".join(path.name for path in paths)
         raise ValueError(f"{folder}: {patterns[0]} stands for several files ({names}). Keep one of them there.")
-    read = layout.read or read_by_suffix
     name = paths[0].name if len(paths) == 1 else f"{len(paths)} files of {patterns[0]}"
     stamp = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
-    return Source(layout, lambda: itertools.chain.from_iterable(map(read, paths)), name, stamp)
+    return Source(spec.layout, lambda: itertools.chain.from_iterable(map(read, paths)), name, stamp)
 
 
 def _hub_source(spec: TaskSpec, split: str, cache: Path) -> Source:
@@ -168,9 +169,8 @@ def _hub_source(spec: TaskSpec, split: str, cache: Path) -> Source:
         where = {"revision": hub.revision, "data_dir": hub.data_dir, "cache_dir": str(cache)}
         rows = datasets.load_dataset(hub.id, hub.config, split=hub_split, **where)
     except OSError as error:
-        problem = f"{spec.name}: {hub.id} could not be read from the Hub ({error})."
-        hint = f"Get {spec.how_to_get}, and name their folder with --data_dir."
-        raise ConnectionError(f"{problem} {hint}") from error
+        problem = f"{spec.name}: {hub.id} could not be read from the Hub ({error})"
+        raise ConnectionError(f"{problem}. {_how_to_get(spec)}") from error
     # Of labels of words there are lists.
     features = {column: getattr(feature, "feature", feature) for column, feature in rows.features.items()}
     classes = {name: feature for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)}
@@ -264,35 +264,25 @@ def _rows(spec: TaskSpec, source: Source, split: str) -> Iterator[tuple[dict[str
 # Rows are held out, and looked at.
 
 
-def _hold_out(
-    split: str,
-    rule: HeldOut,
-    parts: dict[str, datasets.Dataset],
-    notes: dict[str, str],
-    seed: int | None,
-    spec: TaskSpec,
-) -> None:
+def _hold_out(split: str, rule: HeldOut, data: TaskData, seed: int | None) -> None:
     """Moves the rows that a rule picks from `train` to another split, and notes that."""
-    train, seed = parts["train"], rule.seed if seed is None else seed
-    rows, less = train.num_rows, ""
+    train, notes, spec = data.splits["train"], data.notes, data.spec
+    seed, rows, less = rule.seed if seed is None else seed, train.num_rows, ""
     size = int(min(rule.size, rows) if rule.size >= 1 else max(rule.size > 0, round(rule.size * rows)))
     if size == rows and not spec.reads_own_files:  # a sample of the publisher's file, to try a task
         size, less = rows // 5, f" instead of {rule.size:,}, as there are only {rows:,}"
-    if not 0 < size < rows:
-        raise ValueError(f"{notes['train']}: {size} rows cannot be held out of {rows} for {split}. Provide more rows.")
     chosen = _chosen_rows(train, rule, size, seed, spec)
-    size = int(chosen.sum())
-    if not size:
-        raise ValueError(
-            f"{notes['train']}: no group of rows with the same {' and '.join(rule.group_by)} is small enough to hold "
-            f"out. Hold out more rows (with --task custom, --validation_size), or provide a {split} file."
-        )
-    parts[split] = train.select(np.flatnonzero(chosen))
-    parts["train"] = train.select(np.flatnonzero(~chosen))
     together = f", rows with the same {' and '.join(rule.group_by)} kept together" if rule.group_by else ""
     together += ", whatever their case and white space" if rule.group_by and rule.folded else ""
-    notes[split] = f"{size:,} rows{less} held out of the training rows (seed {seed}{together})"
-    notes["train"] += f"; {size:,} held out for {split}, {parts['train'].num_rows:,} left"
+    if not 0 < (count := int(chosen.sum())) < rows:
+        raise ValueError(
+            f"{notes['train']}: {size} rows cannot be held out of {rows} for {split}{together}. Hold out another "
+            f"number (with --task custom, --validation_size), or provide a {split} file."
+        )
+    data.splits[split] = train.select(np.flatnonzero(chosen))
+    data.splits["train"] = train.select(np.flatnonzero(~chosen))
+    notes[split] = f"{count:,} rows{less} held out of the training rows (seed {seed}{together})"
+    notes["train"] += f"; {count:,} held out for {split}, {rows - count:,} left"
 
 
 def _chosen_rows(train: datasets.Dataset, rule: HeldOut, size: int, seed: int, spec: TaskSpec) -> np.ndarray:
@@ -305,24 +295,21 @@ def _chosen_rows(train: datasets.Dataset, rule: HeldOut, size: int, seed: int, s
     """
     groups = np.arange(train.num_rows)
     if rule.group_by:
+        numbers: dict[int, int] = {}  # as they come
         keys = _text_keys(train, rule.group_by, rule.folded, spec.family == "similarity")
-        _, first_rows, groups = np.unique(keys, return_index=True, return_inverse=True)
-        groups = np.argsort(np.argsort(first_rows))[groups]  # numbered as they come
+        groups = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
     counts = np.bincount(groups)
     chosen = np.zeros(len(counts), dtype=bool)
     for group in np.random.RandomState(seed).permutation(len(counts)):
         if counts[group] <= size:
-            chosen[group] = True
-            size -= counts[group]
-        if size == 0:
-            break
+            chosen[group], size = True, size - counts[group]
     return chosen[groups]
 
 
-def _text_keys(rows: datasets.Dataset, columns: Sequence[str], folded: bool, in_any_order: bool) -> np.ndarray:
+def _text_keys(rows: datasets.Dataset, columns: Sequence[str], folded: bool, in_any_order: bool) -> list[int]:
     """
-    A number for the texts of each row, so that rows with the same texts have the same (but once in 2**64 cases). The
-    choices of a row are compared in any order, its words as they come; `folded`: case and white space do not count;
+    A number for the texts of each row, in this process, so that rows with the same texts have the same. The choices of
+    a row are compared in any order, its words as they come; `folded`: case and white space do not count;
     `in_any_order`: two texts mean the same in either order.
     """
 
@@ -330,12 +317,11 @@ def _text_keys(rows: datasets.Dataset, columns: Sequence[str], folded: bool, in_
         return " ".join(text.split()).casefold() if folded else text
 
     def key(texts: Iterable[str | list[str]]) -> int:
-        parts = [sorted(map(fold, text)) if isinstance(text, list) else fold(text) for text in texts]
-        digest = hashlib.blake2b(repr(sorted(parts) if in_any_order else parts).encode(), digest_size=8).digest()
-        return int.from_bytes(digest)
+        parts = [tuple(sorted(map(fold, text))) if isinstance(text, list) else fold(text) for text in texts]
+        return hash(tuple(sorted(parts) if in_any_order else parts))
 
     values = ([" ".join(words) for words in rows[name]] if name == "words" else rows[name][:] for name in columns)
-    return np.fromiter(map(key, zip(*values, strict=True)), np.uint64, rows.num_rows)
+    return list(map(key, zip(*values, strict=True)))
 
 
 def _warnings(spec: TaskSpec, own: dict[str, datasets.Dataset], train: datasets.Dataset) -> Iterator[str]:
@@ -343,30 +329,24 @@ def _warnings(spec: TaskSpec, own: dict[str, datasets.Dataset], train: datasets.
     What is likely to be wrong: classes that differ in case alone or have hardly any row, equal texts with different
     labels, and published rows (`own`) with the texts of training rows.
     """
-    unordered = spec.family == "similarity"
-    keys = {
-        split: _text_keys(rows, spec.text_columns, folded=True, in_any_order=unordered)
-        for split, rows in {**own, "train": train}.items()
-    }
-    labels = train["label"][:]
+    keys_of = partial(_text_keys, columns=spec.text_columns, folded=True, in_any_order=spec.family == "similarity")
+    keys, labels, first = keys_of(train), train["label"][:], {}
     if spec.label_names:
         yield from _doubtful_classes(spec, labels)
-    if spec.label_names and spec.family != "tagging":
-        first: dict[int, int] = {}
-        pairs = ((first.setdefault(key, row), row) for row, key in enumerate(keys["train"].tolist()))
-        pairs = [(one, other) for one, other in pairs if labels[one] != labels[other]]
-        if pairs:
-            one, other = (train["id"][row] for row in pairs[0])
-            yield (
-                f"{len(pairs):,} of the {len(labels):,} training rows have the texts of an earlier row (apart from "
-                f"case and white space) and another label, the first {other} those of {one}: which is right?"
-            )
-    for split in [split for split in own if split != "train"]:
-        count = int(np.isin(keys[split], keys["train"]).sum())
+    pairs = ((first.setdefault(key, row), row) for row, key in enumerate(keys))
+    pairs = [(one, other) for one, other in pairs if labels[one] != labels[other]]
+    if pairs and spec.label_names and spec.family != "tagging":
+        one, other = (train["id"][row] for row in pairs[0])
+        yield (
+            f"{len(pairs):,} of the {len(labels):,} training rows have the texts of an earlier row (apart from case "
+            f"and white space) and another label, the first {other} those of {one}: which is right?"
+        )
+    for split, rows in own.items():
+        count = sum(key in first for key in keys_of(rows)) if split != "train" else 0
         if count:
             yield (
-                f"{count:,} of the {len(keys[split]):,} {split} rows have texts that training rows have too (apart "
-                "from case and white space): their scores say little about new texts."
+                f"{count:,} of the {len(rows):,} {split} rows have texts that training rows have too (apart from case "
+                "and white space): their scores say little about new texts."
             )
 
 

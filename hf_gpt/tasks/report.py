@@ -118,11 +118,8 @@ def chance_warning(
     found = f"{spec.main_metric} {score:.3f} cannot be told from chance ({chance:.3f} on {len(evaluated):,} rows)"
     if updates is not None and updates < _FEW_UPDATES:
         return f"{found} after {updates} update{'s' * (updates != 1)}: train on more rows, or for longer."
-    return (
-        f"{found}: the model has learnt nothing from these labels. Check the labels and the first example above, "
-        "raise --num_train_epochs, or try other --learning_rate and --seed values; small pretrained models need more "
-        "of both."
-    )
+    hint = "Check the labels and the first example above, or try other --num_train_epochs, --learning_rate and --seed"
+    return f"{found}: the model has learnt nothing from these labels. {hint}; small pretrained models need more."
 
 
 def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> None:
@@ -210,15 +207,11 @@ def submission_rows(spec: TaskSpec, ids: Sequence[str], predictions: Sequence[fl
     if spec.name == STORY_CLOZE:
         answers = zip(ids, predictions, strict=True)
         return [("InputStoryid", "AnswerRightEnding"), *((story, choice + 1) for story, choice in answers)]
-    by_id = dict(zip(ids, predictions, strict=True))
-    numbers = [str(number) for number in range(len(ids))]
-    if by_id.keys() != set(numbers):
+    if set(ids) != set(map(str, range(len(ids)))):
         return None
-    return [("index", "prediction"), *((number, _glue_prediction(spec, by_id[number])) for number in numbers)]
-
-
-def _glue_prediction(spec: TaskSpec, prediction: float) -> str:
-    """Labels of inference by name, other classes by index, and scores as they are."""
+    # Labels of inference by name, other classes by index, and scores as they are.
     if spec.has_scores:
-        return f"{np.clip(prediction, *spec.score_range):.3f}"
-    return spec.label_names[prediction] if spec.family == "entailment" else str(prediction)
+        written = [f"{score:.3f}" for score in np.clip(predictions, *spec.score_range)]
+    else:
+        written = [spec.label_names[one] if spec.family == "entailment" else str(one) for one in predictions]
+    return [("index", "prediction"), *sorted(zip(ids, written, strict=True), key=lambda row: int(row[0]))]

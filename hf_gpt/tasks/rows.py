@@ -79,9 +79,8 @@ def _names(spec: TaskSpec, layout: Layout, split: str, fields: Fields, number: i
         for name in (*columns, *spec.keep_columns):
             field_of(fields, name)
     row: Fields = {"id": next((str(fields[name]) for name in columns if name in fields), str(number))}
-    if spec.keep_columns:
-        row["kept"] = ["" if fields.get(name) is None else str(fields[name]) for name in spec.keep_columns]
-    return row
+    kept = ["" if fields.get(name) is None else str(fields[name]) for name in spec.keep_columns]
+    return row | ({"kept": kept} if kept else {})
 
 
 def _several(column: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -134,7 +133,10 @@ def _raw_label(spec: TaskSpec, layout: Layout, split: str, fields: Fields) -> tu
     if isinstance(column, tuple):
         if split == "test" and all(is_empty(fields.get(name)) for name in column):
             return None, True
-        return [name for name in column if _is_marked(fields, name)], False
+        marks = {name: _written(field_of(fields, name)).lower() for name in column}
+        if wrong := [name for name, mark in marks.items() if mark not in _MARKS]:
+            raise ValueError(f"{wrong[0]!r} holds {marks[wrong[0]]!r}, 0 or 1 was expected")
+        return [name for name, mark in marks.items() if _MARKS[mark]], False
     raw = fields.get(column) if split == "test" else field_of(fields, column)
     written, names = _written(raw), layout.labels or spec.label_names or ()
     # -1 stands for a label that is kept secret, as on the Hub, wherever it cannot be a label.
@@ -147,7 +149,10 @@ def _label(spec: TaskSpec, layout: Layout, raw: Any, row: Fields) -> Any:
     if spec.family == "multiple-choice":
         return _choice(_written(raw), layout.first_choice, row["choices"])
     if spec.has_scores:
-        return _score(raw, spec.score_range)
+        (low, high), score = spec.score_range or (-math.inf, math.inf), float(raw)
+        if not math.isfinite(score) or not low <= score <= high:
+            raise ValueError(f"the score {raw!r} is not a number from {low:g} to {high:g}")
+        return score
     names, labels = layout.labels or spec.label_names or (), labels_of(raw, spec, layout)
     for label in labels:
         if label not in names:
@@ -171,14 +176,6 @@ def _choice(written: str, first: int | str, choices: Sequence[str]) -> int:
     return answers.index(written)
 
 
-def _score(raw: Any, score_range: tuple[float, float] | None) -> float:
-    low, high = score_range or (-math.inf, math.inf)
-    score = float(raw)
-    if not math.isfinite(score) or not low <= score <= high:
-        raise ValueError(f"the score {raw!r} is not a number from {low:g} to {high:g}")
-    return score
-
-
 def _answers(spec: TaskSpec, layout: Layout, split: str, fields: Fields, text: str) -> Fields:
     """All answers as texts, and where the first begins and ends in the passage without the blanks around it."""
     answers, passage = fields.get(layout.columns["label"]), fields[layout.columns["passage"]]
@@ -197,11 +194,3 @@ def _answers(spec: TaskSpec, layout: Layout, split: str, fields: Fields, text: s
 def _written(raw: Any) -> str:
     """A label as text: 1, 1.0, "1" and " 1 " are the same label."""
     return str(int(raw) if isinstance(raw, float) and raw.is_integer() else "" if raw is None else raw).strip()
-
-
-def _is_marked(fields: Fields, column: str) -> bool:
-    """Whether a row has the label that a column of 0 and 1 stands for."""
-    value = _written(field_of(fields, column)).lower()
-    if value not in _MARKS:
-        raise ValueError(f"{column!r} holds {value!r}, 0 or 1 was expected")
-    return _MARKS[value]

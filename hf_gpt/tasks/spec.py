@@ -68,20 +68,17 @@ class Layout:
         columns (mapping): for each column of the normalised rows the file's field, or a tuple of fields: texts are
             joined by spaces, choices have a column each, of ids the first that is there counts, of several labels each
             has a column of 0 and 1.
-        train, validation, test (tuple of `str`): file names or glob patterns, of which the first that is there is
-            read; on the Hub the names of its splits.
+        train, validation, test (tuple of `str`): names or glob patterns, of which the first that is there is read; on
+            the Hub the names of its splits. `many`: a pattern stands for many files; `split_field` (`str`,
+            *optional*): the field that names a row's split, where one file holds all.
         read (function, *optional*): from a path to its records; chosen by the file's name when left out.
         prepare (function, *optional*): from one record's fields to the fields of one or more items.
         labels (tuple of `str`, *optional*): how the file writes the task's `label_names`, if otherwise.
-        skip_labels (tuple of `str`): rows with these labels are left out and counted; `""` stands for no label.
-        skip_empty (`bool`, defaults to `False`): whether rows with an empty text are left out and counted, for data
-            sets that were published with some. Test rows are kept as they are: scores are over all of them.
-        skip_bad_rows (`bool`, defaults to `False`): whether rows that are wrong are left out and counted, too.
+        skip_labels (tuple of `str`), skip_empty, skip_bad_rows (`bool`): rows with these labels (`""`: without one),
+            with an empty text, or that are wrong are left out and counted; of test rows none is.
         label_separator (`str`, defaults to `"|"`): what stands between the labels of a row that has several.
         first_choice (`int` or `str`, defaults to 0): how the file writes the first choice's index: 0, 1 or "A"; "text"
             where it writes the right choice's text instead of an index.
-        split_field (`str`, *optional*): the field that names a row's split, where one file holds all splits.
-        many (`bool`, defaults to `False`): whether a pattern stands for many files.
     """
 
     columns: Mapping[str, str | tuple[str, ...]]
@@ -151,23 +148,23 @@ class TaskSpec:
     def __post_init__(self) -> None:
         if self.family not in TEXT_COLUMNS:
             raise ValueError(f"Unknown task family {self.family!r}; it must be one of {', '.join(TEXT_COLUMNS)}.")
-        allowed = {"multiple-choice": (None,), "question-answering": (None,), "tagging": (SINGLE_LABEL,)}
-        allowed = allowed.get(self.family, PROBLEM_TYPES)
-        if self.problem_type not in allowed or (None in allowed and self.label_names):
-            known = (
-                "no problem_type and no label_names" if None in allowed else f"the problem_type {' or '.join(allowed)}"
+        has_no_classes = self.family in ("multiple-choice", "question-answering")
+        types = (SINGLE_LABEL,) if self.family == "tagging" else PROBLEM_TYPES
+        if has_no_classes and (self.problem_type or self.label_names):
+            raise ValueError(f"A {self.family} task has no problem_type and no label_names.")
+        if not has_no_classes and self.problem_type not in types:
+            raise ValueError(
+                f"A {self.family} task has the problem_type {' or '.join(types)}, not {self.problem_type}."
             )
-            raise ValueError(f"A {self.family} task has {known}, not {self.problem_type or self.label_names}.")
         if self.family == "tagging" and self.label_names and not self.metrics:
             is_entity = {label[:2] for label in self.label_names} - {"O"} in ({"B-"}, {"B-", "I-"})
             object.__setattr__(self, "metrics", ENTITY_METRICS if is_entity else ("accuracy",))
-        if self.problem_type == "ordinal":
-            low, high = self.score_range or (None, None)
-            if low != 0 or not float(high).is_integer() or high < 1:
-                raise ValueError(
-                    f"An ordinal task has a bin for each whole score from 0 up, which score_range={self.score_range} "
-                    "does not: shift the scores so that the lowest is 0, or use --problem_type regression."
-                )
+        low, high = self.score_range or (None, 0)
+        if self.problem_type == "ordinal" and (low != 0 or high < 1 or high % 1):
+            raise ValueError(
+                f"An ordinal task has a bin for each whole score from 0 up, which score_range={self.score_range} does "
+                "not: shift the scores so that the lowest is 0, or use --problem_type regression."
+            )
 
     @property
     def main_metric(self) -> str:

@@ -242,15 +242,6 @@ def test_hub_columns(name, monkeypatch):
     assert {column: first[column] for column in expected} == expected
 
 
-@pytest.mark.parametrize("name", [name for name, spec in TASKS.items() if spec.hub])
-def test_no_loading_script_is_needed(name):
-    # Those whose own repository holds a script (the others hold Parquet files, by their file lists).
-    scripted = {"aps/super_glue", "CogComp/trec", "Rowan/hellaswag", "eriktks/conll2003"}
-    scripted.add("universal-dependencies/universal_dependencies")
-    hub = TASKS[name].hub
-    assert (hub.revision == "refs/convert/parquet") == (hub.id in scripted)
-
-
 def test_the_hub_out_of_reach_says_where_to_get_the_files():
     with pytest.raises(ConnectionError, match=r"stanfordnlp/sst2.*train\.tsv.*gluebenchmark.*--data_dir"):
         load_task("sst2")
@@ -258,106 +249,94 @@ def test_the_hub_out_of_reach_says_where_to_get_the_files():
         load_task("rocstories")
 
 
-BAD_JSON = '{"id": "7-1",\n'
-TWO_WORDS = 'a,b\n"x "y" z",2\n'
-FILE_ENTITY = '<!DOCTYPE c [<!ENTITY f SYSTEM "file:///etc/hosts">]>'
-# Input that is wrong: task, the file that replaces a good one, its content, and what the error says behind its name.
+def renamed(row, **fields):
+    return jsonl(row | fields)
+
+
+def asked(answer, *choices):
+    return jsonl(question("1", answer, *choices))
+
+
+def copa(*item, **options):
+    return copa_xml(item, **options)
+
+
+FILE_ENTITY = {"doctype": '<!DOCTYPE c [<!ENTITY f SYSTEM "file:///etc/hosts">]>'}
+TRAIN = b"sentence\tlabel\n" + b"x\t1\n" * 99
+MISPLACED = squad({BALL: {}}, a=[{"text": "Mrs. Hurst", "answer_start": 9}])
+# Input that is wrong, by task and the file that it replaces: the content, and what the error says behind the name.
 WRONG_FILES = {
-    "empty": ("trec", "TREC_10.label", "", ": no rows were found for the test split"),
-    "empty xml": ("copa", "copa-test.xml", "", ": no element found"),
-    "empty split": ("questions", "questions.jsonl", jsonl(OWN_QUESTIONS[0]), ": no rows were found for the valid"),
-    "column": (
-        "sst2",
-        "train.tsv.gz",
-        "text\tlabel\nx\t1\n",
-        ", line 2: there is no column 'sentence'; .* are text, lab",
-    ),
-    "few fields": ("sst2", "dev.tsv.xz", "sentence\tlabel\n\nfine\n", ", line 3: 1 fields where 2"),
-    "many fields": ("swag", "val.csv", "a,b\n1,2,3\n", r", line 2: 3 fields where 2 were expected \(a, b\)"),
-    "quotes": ("swag", "val.csv", TWO_WORDS, ", line 2: ',' expected"),
-    "header": ("swag", "val.csv", "a,a\n1,2\n", ", line 1: the header names a column twice"),
-    "latin": ("swag", "val.csv", b"a,b\ncaf\xe9,1\n", ", line 2: byte 0xe9 at offset 3 is not valid utf-8"),
-    "utf-16": ("swag", "val.csv", "a,b\n".encode("utf-16"), ", line 1: byte 0xff"),
-    "cut short": (
-        "sst2",
-        "train.tsv.gz",
-        gzip.compress(b"sentence\tlabel\n" + b"x\t1\n" * 99)[:-9],
-        ": Compressed file ended",
-    ),
-    "no xz": ("sst2", "dev.tsv.xz", b"a,b\n", ": Input format not supp"),
-    "label": ("trec", "TREC_10.label", "HUM:ind Who ?\nANIMAL:x Which ?\n", ", line 2: the label 'ANIMAL' is not one"),
-    "no label": ("sst2", "dev.tsv.xz", "sentence\tlabel\nfine\t\n", ", line 2: the label in 'label' is empty"),
-    "secret label": ("sst2", "dev.tsv.xz", "sentence\tlabel\nfine\t-1\n", ", line 2: the label '-1' is not one of"),
-    "no text": ("sst2", "dev.tsv.xz", "sentence\tlabel\n \t1\n", ", line 2: the text of 'sentence' is empty"),
-    "number": ("questions", "questions.jsonl", jsonl(OWN_QUESTIONS[0] | {"text": 3}), ", line 1: 'text' holds a int"),
-    "surrogate": (
-        "questions",
-        "questions.jsonl",
-        jsonl(OWN_QUESTIONS[0] | {"text": "\ud83d"}),
-        ", line 1: 'utf-8' co",
-    ),
-    "json": ("openbookqa", "train.jsonl", BAD_JSON, ", line 1: Expecting"),
-    "deep json": ("openbookqa", "train.jsonl", "[" * 100_000 + "\n", ", line 1: maximum recursion"),
-    "json list": ("openbookqa", "train.jsonl", "[1, 2]\n", ", line 1: a JSON object was expected, a list"),
-    "other keys": ("openbookqa", "train.jsonl", jsonl({"id": "1"}), ", line 1: there is no 'question'"),
-    "one choice": (
-        "openbookqa",
-        "train.jsonl",
-        jsonl(question("1", "A", "a")),
-        ", line 1: 1 choices where at least 2",
-    ),
-    "no choice": (
-        "openbookqa",
-        "train.jsonl",
-        jsonl(question("1", "A", "", "b")),
-        r", line 1: the text of 'choices\[0\]' is em",
-    ),
-    "no ending": (
-        "stories",
-        "stories.jsonl",
-        jsonl(OWN_STORIES[0] | {"ending2": ""}),
-        ", line 1: 1 choices where at least 2",
-    ),
-    "letter": ("openbookqa", "train.jsonl", jsonl(question("1", "E", *"abc")), ".*the answer 'E' .* one of A, B, C"),
-    "index": (
-        "hellaswag",
-        "hellaswag_val.jsonl",
-        jsonl(HELLASWAG | {"label": 4}),
-        ".*the answer '4' .* of 0, 1, 2, 3",
-    ),
-    "score": ("stsb", "sts-train.csv", sts_lines(4, 5.1), ", line 2: the score '5.1' is not a number from 0 to 5"),
-    "tree": ("sst5", "trees/dev.txt", "(2 Well)\n(3 (2 It) (2 works)\n", ", line 2: .*no tree"),
-    "xml": ("copa", "copa-test.xml", copa_xml(("cause", 1)).replace("</p>", ""), ": mismatched tag: line 8"),
-    "xml answer": ("copa", "copa-test.xml", copa_xml(("effect", 3)), ", item 1: the answer '3' .* one of 1, 2"),
-    "xml asks": ("copa", "copa-test.xml", copa_xml(("reason", 1)), ", item 1: there is no 'reason'"),
-    "xml file": (
-        *("copa", "copa-test.xml", copa_xml(("cause", 1), doctype=FILE_ENTITY).replace("&amp;", "&f;")),
-        ": undefined entity",
-    ),
-    "too few rows": ("copa", "copa-dev.xml", copa_xml(("cause", 1)), ": 1 rows: 0 rows cannot be held out of 1"),
-    "race": ("race", "RACE/train/high/7.txt", "{", ", item 1: Expecting property name"),
-    "race keys": ("race", "RACE/train/high/7.txt", "{}", ", item 1: there is no 'questions'"),
-    "columns": ("ud_pos", "en_ewt-ud-dev.conllu", TREEBANK + "1\tNo\n", ", line 19: 2 columns where 10 were expected"),
-    "tag": (
-        "ud_pos",
-        "en_ewt-ud-dev.conllu",
-        f"# x\n{treebank_line('1', 'No', 'UH')}",
-        ", line 2: the label 'UH' is not",
-    ),
-    "no sentence": ("conll2003", "eng.testa", "-DOCSTART- -X- O O\n", ": no rows were found"),
-    "squad json": ("squad", "train-v1.1.json", "{", ": Expecting property name"),
-    "squad keys": ("squad", "train-v1.1.json", '{"data": [{}]}', ": there is no 'paragraphs'"),
-    "offset": (
-        *("squad", "train-v1.1.json", squad({BALL: {}}, a=[{"text": "Mrs. Hurst", "answer_start": 9}])),
-        ", question 1: the answer 'Mrs. Hurst' is not in the passage at its answer_start 9",
-    ),
-    "no answer": ("squad", "train-v1.1.json", squad({BALL: {}}, a=[]), ", question 1: the question has no answer"),
+    ("trec", "TREC_10.label"): [
+        ("", ": no rows were found for the test split"),
+        ("HUM:ind Who ?\nANIMAL:x Which ?\n", ", line 2: the label 'ANIMAL' is not one"),
+    ],
+    ("sst2", "train.tsv.gz"): [
+        ("text\tlabel\nx\t1\n", ", line 2: there is no column 'sentence'; the columns are text, label"),
+        (gzip.compress(TRAIN)[:-9], ": Compressed file ended"),
+    ],
+    ("sst2", "dev.tsv.xz"): [
+        ("sentence\tlabel\n\nfine\n", ", line 3: 1 fields where 2"),
+        (b"a,b\n", ": Input format not supp"),
+        ("sentence\tlabel\nfine\t\n", ", line 2: the label in 'label' is empty"),
+        ("sentence\tlabel\nfine\t-1\n", ", line 2: the label '-1' is not one of"),
+        ("sentence\tlabel\n \t1\n", ", line 2: the text of 'sentence' is empty"),
+    ],
+    ("swag", "val.csv"): [
+        ("a,b\n1,2,3\n", r", line 2: 3 fields where 2 were expected \(a, b\)"),
+        ('a,b\n"x "y" z",2\n', ", line 2: ',' expected"),
+        ("a,a\n1,2\n", ", line 1: the header names a column twice"),
+        (b"a,b\ncaf\xe9,1\n", ", line 2: byte 0xe9 at offset 3 is not valid utf-8"),
+        ("a,b\n".encode("utf-16"), ", line 1: byte 0xff"),
+    ],
+    ("questions", "questions.jsonl"): [
+        (jsonl(OWN_QUESTIONS[0]), ": no rows were found for the valid"),
+        (renamed(OWN_QUESTIONS[0], text=3), ", line 1: 'text' holds a int"),
+        (renamed(OWN_QUESTIONS[0], text="\ud83d"), ", line 1: 'utf-8' codec"),
+    ],
+    ("openbookqa", "train.jsonl"): [
+        ('{"id": "7-1",\n', ", line 1: Expecting"),
+        ("[" * 100_000 + "\n", ", line 1: maximum recursion"),
+        ("[1, 2]\n", ", line 1: a JSON object was expected, a list"),
+        (jsonl({"id": "1"}), ", line 1: there is no 'question'"),
+        (asked("A", "a"), ", line 1: 1 choices where at least 2"),
+        (asked("A", "", "b"), r", line 1: the text of 'choices\[0\]' is empty"),
+        (asked("E", *"abc"), ", line 1: the answer 'E' is not exactly one of A, B, C"),
+    ],
+    ("stories", "stories.jsonl"): [(renamed(OWN_STORIES[0], ending2=""), ", line 1: 1 choices where at least 2")],
+    ("hellaswag", "hellaswag_val.jsonl"): [(renamed(HELLASWAG, label=4), ", line 1: the answer '4' .* of 0, 1, 2, 3")],
+    ("stsb", "sts-train.csv"): [(sts_lines(4, 5.1), ", line 2: the score '5.1' is not a number from 0 to 5")],
+    ("sst5", "trees/dev.txt"): [("(2 Well)\n(3 (2 It) (2 works)\n", ", line 2: .*no tree")],
+    ("copa", "copa-test.xml"): [
+        ("", ": no element found"),
+        (copa("cause", 1).replace("</p>", ""), ": mismatched tag: line 8"),
+        (copa("effect", 3), ", item 1: the answer '3' .* one of 1, 2"),
+        (copa("reason", 1), ", item 1: there is no 'reason'"),
+        (copa("cause", 1, **FILE_ENTITY).replace("&amp;", "&f;"), ": undefined entity"),
+    ],
+    ("copa", "copa-dev.xml"): [(copa("cause", 1), ": 1 rows: 0 rows cannot be held out of 1")],
+    ("race", "RACE/train/high/7.txt"): [
+        ("{", ", item 1: Expecting property name"),
+        ("{}", ", item 1: there is no 'questions'"),
+    ],
+    ("ud_pos", "en_ewt-ud-dev.conllu"): [
+        (TREEBANK + "1\tNo\n", ", line 19: 2 columns where 10 were expected"),
+        (f"# x\n{treebank_line('1', 'No', 'UH')}", ", line 2: the label 'UH' is not one"),
+    ],
+    ("conll2003", "eng.testa"): [("-DOCSTART- -X- O O\n", ": no rows were found")],
+    ("squad", "train-v1.1.json"): [
+        ("{", ": Expecting property name"),
+        ('{"data": [{}]}', ": there is no 'paragraphs'"),
+        (MISPLACED, ", question 1: the answer 'Mrs. Hurst' is not in the passage at its answer_start 9"),
+        (squad({BALL: {}}, a=[]), ", question 1: the question has no answer"),
+    ],
 }
 
 
-@pytest.mark.parametrize("case", WRONG_FILES)
-def test_a_wrong_file_is_named_with_the_place(case, tmp_path):
-    task, name, content, message = WRONG_FILES[case]
+@pytest.mark.parametrize(
+    ("task", "name", "content", "message"),
+    [pytest.param(*key, *case, id=f"{key[0]}-{case[1]}") for key, cases in WRONG_FILES.items() for case in cases],
+)
+def test_a_wrong_file_is_named_with_the_place(task, name, content, message, tmp_path):
     write(tmp_path, FORMATS[task][0])
     if isinstance(content, str):
         write(tmp_path, {name: content})
@@ -407,6 +386,10 @@ def test_declarations_are_complete_and_have_a_configuration(name):
     spec = TASKS[name]
     assert spec.name == name
     assert all((spec.licence, spec.source, spec.description, spec.files["train"], spec.files["test"]))
+    # Those whose own repository on the Hub holds a loading script (the others hold Parquet files).
+    scripted = {"aps/super_glue", "CogComp/trec", "Rowan/hellaswag", "eriktks/conll2003"}
+    scripted.add("universal-dependencies/universal_dependencies")
+    assert spec.hub is None or (spec.hub.revision == "refs/convert/parquet") == (spec.hub.id in scripted)
     assert spec.files["validation"] or spec.held_out, "a published validation part, or a rule to hold one out"
     for layout in (spec.layout, *([spec.hub.layout] if spec.hub else [])):
         assert {"label", *spec.text_columns} - {"question"} <= set(layout.columns)
