@@ -6,9 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
 from datasets import Dataset, IterableDataset
-from transformers import PreTrainedModel, set_seed
+from transformers import set_seed
 from transformers.trainer_utils import IntervalStrategy
 
 from ..cards.callback import ModelCardCallback
@@ -32,8 +31,6 @@ from .packing import TextArguments, packed_parts
 # language model has, too.
 NEW, PRETRAINED = {"learning_rate": 1e-3, "warmup_steps": 200.0}, {"learning_rate": 6.25e-5, "warmup_steps": 0.1}
 NEW_SHAPE = {"n_layer": 5, "n_embd": 192, "n_positions": 512, "n_inner": None, "afn": "gelu", "norm_first": False}
-# Tokens of a sample that are given, and that the model adds.
-_PROMPT, _SAMPLE = 8, 24
 
 
 @dataclass
@@ -167,10 +164,6 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
         if is_main:
             write_json(output / PRETRAINING, record)
             print((output / PRETRAINING).read_text(encoding="utf-8"), end="")
-            if not (shape.masked or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
-                some = validation or Dataset.from_list([*train.take(3)])
-                print(f"Samples: {'held-out ' if validation else ''}text | how the model continues")
-                print(*samples(model, tokenizer, some, seed=args.seed), sep="\n", flush=True)
     if args.push_to_hub:
         trainer.push_to_hub()
     return record
@@ -255,22 +248,6 @@ def _train(
         if not math.isfinite(record["validation_loss"]):
             raise trainer.divergence(f"the held-out loss is {record['validation_loss']}")
     return record
-
-
-def samples(model: PreTrainedModel, tokenizer: GPTTokenizer, rows: Dataset, seed: int = 0) -> list[str]:
-    """
-    How a language model continues the beginnings of three packed rows, sampled from its 40 likeliest tokens: a line
-    each, ` | ` between the row's tokens and those sampled.
-    """
-    context = model.config.n_positions
-    given = max(1, min(_PROMPT, context // 2))
-    chosen = rows.select(range(0, len(rows), max(1, len(rows) // 3)))[:3]["input_ids"]
-    prompts = torch.tensor([row[:given] for row in chosen], device=model.device)  # (samples, given)
-    set_seed(seed)
-    settings = {"max_new_tokens": min(_SAMPLE, context - given), "do_sample": True, "top_k": 40}
-    found = model.eval().generate(prompts, attention_mask=torch.ones_like(prompts), **settings)
-    texts = (tokenizer.batch_decode([row[:given], row[given:]]) for row in found.tolist())
-    return [" | ".join(" ".join(part.split()) for part in parts) for parts in texts]
 
 
 def _card(texts: TextArguments, shape: ShapeArguments, start: str, output: Path) -> FineTunedCard:

@@ -24,7 +24,7 @@ from hf_gpt.model.modeling_gpt import GPTForCausalLM
 from hf_gpt.tasks import get_task
 from hf_gpt.trees.collators import TokenTreeCollator
 
-from ..support.runs import ARGUMENTS, finetune
+from ..support.runs import ARGUMENTS, finetune, predictions
 from ..support.tiny import PAD, build_model
 
 CHOICES = [
@@ -133,50 +133,28 @@ def test_zero_shot_choices_and_words(tiny_checkpoint, tmp_path):
     assert 0 <= record["metrics"]["accuracy"] <= 1
     words = ["--zero_shot_words", "word", "what", "thing", "who", "where", "number", "--zero_shot_prompt", "about a"]
     record = run_evaluation(tiny_checkpoint, tmp_path / "words", "--zero_shot", "true", "--task", "questions", *words)
-    assert record["words"][0] == "word"
-    lines = [line.split("\t") for line in (tmp_path / "words" / "predictions.tsv").read_text().splitlines()]
-    assert len(lines) == 21
-    right = np.mean([line[1] == line[2] for line in lines[1:]])
-    assert right == pytest.approx(record["metrics"]["accuracy"])
+    assert (record["words"][0], record["prompt"]) == ("word", "about a")
+    rows = predictions(tmp_path / "words")
+    right = [row["label"] == row["prediction"] for row in rows]
+    assert (len(rows), np.mean(right)) == (20, pytest.approx(record["metrics"]["accuracy"]))
 
 
 def test_zero_shot_threshold(tiny_checkpoint, tmp_path, monkeypatch):
     """The threshold comes from the training rows; here long sentences of common words against letters."""
-    texts = [(f"she went to house {n}", "good") if n % 2 else (f"x q z j {n}", "bad") for n in range(40)]
-    file = tmp_path / "train.csv"
-    file.write_text("\n".join(["text,label", *(f"{text},{label}" for text, label in texts)]), encoding="utf-8")
+    texts = [f"she went to house {n},good" if n % 2 else f"x q z j {n},bad" for n in range(40)]
+    (tmp_path / "train.csv").write_text("\n".join(["text,label", *texts]), encoding="utf-8")
     monkeypatch.setitem(RULES, "custom", ZeroShotRule("threshold"))
-    flags = ["--task", "custom", "--train_file", file, "--text_column", "text", "--split", "validation"]
-    record = run_evaluation(tiny_checkpoint, tmp_path / "out", "--zero_shot", "true", *flags)
+    flags = ["--task", "custom", "--train_file", tmp_path / "train.csv", "--text_column", "text"]
+    flags += ["--split", "validation", "--zero_shot", "true"]
+    record = run_evaluation(tiny_checkpoint, tmp_path / "out", *flags)
     assert record["threshold"] < 0
     assert set(record["metrics"]) >= {"accuracy"}
-
-
-def test_a_fine_tuned_model_is_evaluated_as_after_training(tiny_checkpoint, tmp_path):
-    rows = ["--max_eval_rows", 20, "--task", "questions"]
-    settings = ["--max_train_rows", 32, "--per_device_train_batch_size", 8, "--learning_rate", 1e-3]
-    places = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "trained"]
-    trained = finetune(*places, *rows, *settings)
-    record = run_evaluation(tmp_path / "trained", tmp_path / "out", *rows)
-    assert record["metrics"] == trained["metrics"]["test"]
-    predictions = [(folder / "predictions.tsv").read_text() for folder in (tmp_path / "trained", tmp_path / "out")]
-    assert predictions[0] == predictions[1]
-    with pytest.raises(ValueError, match="not empty"):
-        run_evaluation(tmp_path / "trained", tmp_path / "out", *rows)
-    (tmp_path / "two.csv").write_text("text,label\n" + "".join(f"a b {n},LOC\nc d {n},NUM\n" for n in range(10)))
-    custom = ["--task", "custom", "--text_column", "text", "--train_file", tmp_path / "two.csv", "--split", "train"]
-    for flags, message in (
-        (["--task", "stories"], "holds GPTForSequenceClassification; stories needs a GPTForMultipleChoice"),
-        (custom, "evaluate it on the task that it was trained on"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            run_evaluation(tmp_path / "trained", tmp_path / "other", *flags)
 
 
 # Flags of training, the files' columns, and what a new row is.
 COLUMNS = {"choices": "--context_column text --choice_columns a b"}
 NEW_ROWS = {
-    "classes": ("", "text,label", lambda n: f"text {n},{'xy'[n % 2]}", "x"),
+    "classes": ("", "text,label", lambda n: f"text {n},{'xy'[n % 2]}", "p(x)"),
     "several-labels": ("--label_separator ;", "text,label", lambda n: f"text {n},{('x', 'x;y')[n % 2]}", "p(y)"),
     "scores": ("--problem_type regression", "text,label", lambda n: f"t {n},{n}", "score"),
     "choices": ("", "text,a,b,label", lambda n: f"text {n},one,two,{n % 2}", "p(1)"),
@@ -187,43 +165,47 @@ NEW_ROWS = {
 def test_new_rows_without_labels_and_training_file_are_predicted(name, tiny_checkpoint, tmp_path):
     kind, header, row, column = NEW_ROWS[name]
     flags = ["--task", "custom", *COLUMNS.get(name, "--text_column text").split()]
-    train, new = tmp_path / "train.csv", tmp_path / "new.csv"
+    train, new, model = tmp_path / "train.csv", tmp_path / "new.csv", tmp_path / "trained"
     train.write_text("\n".join([header, *map(row, range(20))]) + "\n", encoding="utf-8")
     lines = [line.rpartition(",")[0] for line in (header, *map(row, range(30, 36)))]
     new.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    finetune(
-        *("--model_name_or_path", tiny_checkpoint, "--train_file", train, *flags, *kind.split()),
-        *("--output_dir", tmp_path / "trained", "--max_steps", 1),
-    )
-    record = run_evaluation(tmp_path / "trained", tmp_path / "out", "--test_file", new, *flags)
+    start = ["--model_name_or_path", tiny_checkpoint, "--train_file", train, "--max_steps", 1]
+    finetune(*start, *flags, *kind.split(), "--output_dir", model)
+    record = run_evaluation(model, tmp_path / "out", "--test_file", new, *flags)
     assert (record["rows"], record["metrics"]) == (6, {})
-    table = [line.split("\t") for line in (tmp_path / "out" / "predictions.tsv").read_text().splitlines()]
-    assert [line[0] for line in table[1:]] == [str(number) for number in range(6)]
-    assert all(line[1] == "" and line[2] is not None for line in table[1:])
-    assert column in " ".join(table[0])
-    # Of rows of which some have labels, these are measured.
-    if name == next(iter(NEW_ROWS)):
-        empty = "," * header.count(",")
-        new.write_text("\n".join([header, row(30), lines[2] + ",", empty, row(32)]) + "\n", encoding="utf-8")
-        record = run_evaluation(tmp_path / "trained", tmp_path / "some", "--test_file", new, *flags)
-        assert (record["rows"], record["measured_rows"]) == (4, 2)
-        table = [line.split("\t") for line in (tmp_path / "some" / "predictions.tsv").read_text().splitlines()]
-        assert [line[0] for line in table[1:]] == ["0", "1", "2", "3"]
-        assert [any(line[1:]) for line in table[1:]] == [True, True, False, True]
+    rows = predictions(tmp_path / "out")
+    assert [(row["id"], row["label"]) for row in rows] == [(str(number), "") for number in range(6)]
+    assert all(column in row or column == "score" for row in rows)
+    if name != "classes":
+        return
+    # Of rows of which some have labels, these are evaluated.
+    new.write_text("\n".join([header, row(30), lines[2] + ",", ",", row(32)]) + "\n", encoding="utf-8")
+    record = run_evaluation(model, tmp_path / "some", "--test_file", new, *flags)
+    assert (record["rows"], record["measured_rows"]) == (4, 2)
+    assert [bool(row["prediction"]) for row in predictions(tmp_path / "some")] == [True, True, False, True]
+    for wrong, message in (
+        (["--task", "stories"], "holds GPTForSequenceClassification; stories needs a GPTForMultipleChoice"),
+        (["--task", "questions"], "evaluate it on the task that it was trained on"),
+        (["--task", "questions", "--split", "dev"], "invalid choice: 'dev'"),
+        (["--task", "questions", "--adaptation", "lora"], "leave out --adaptation"),
+        (["--task", "questions", "--base_model", "base"], "--base_model belongs to an adapter"),
+        (["--task", "questions", "--output_dir", tmp_path / "some"], "not empty"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run_evaluation(model, tmp_path / "other", *wrong)
 
 
 def test_a_language_model_has_no_head_to_evaluate(tiny_checkpoint, tmp_path):
-    with pytest.raises(ValueError, match=r"holds GPTForCausalLM.*--zero_shot"):
-        run_evaluation(tiny_checkpoint, tmp_path / "out", "--task", "questions")
-    # It is reported before classes are missed, which only such a head would know.
+    """It is reported before classes are missed, which only such a head would know."""
     (tmp_path / "new.csv").write_text("text\nsome words\n")
-    flags = ["--task", "custom", "--text_column", "text", "--test_file", tmp_path / "new.csv"]
-    with pytest.raises(ValueError, match=r"holds GPTForCausalLM; custom needs a GPTForSequenceClassification"):
-        run_evaluation(tiny_checkpoint, tmp_path / "out", *flags)
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_prompt_must_leave_positions():
+    custom = ["--task", "custom", "--text_column", "text", "--test_file", tmp_path / "new.csv"]
+    for flags, message in (
+        (["--task", "questions"], r"holds GPTForCausalLM.*--zero_shot"),
+        (custom, "holds GPTForCausalLM; custom needs a GPTForSequenceClassification"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run_evaluation(tiny_checkpoint, tmp_path / "out", *flags)
+        assert not (tmp_path / "out").exists()
     rule = replace(RULES["sst2"], prompt="very " * 80)
     with pytest.raises(ValueError, match="fills the context"):
         zero_shot_transform(rule, lambda text, **_: {"input_ids": text.split()}, 64, "half", True)

@@ -66,24 +66,19 @@ def test_from_random_weights(pretrained, files):
     assert record == json.loads((output / "pretraining.json").read_text())
     assert record["start"] == "random weights"
     assert record["validation_masked_perplexity"] < 2000
-    model = AutoModelForMaskedLM.from_pretrained(output)
+    model, tokenizer = AutoModelForMaskedLM.from_pretrained(output), AutoTokenizer.from_pretrained(output)
     assert (type(model), model.config.is_causal, model.config.mask_token_id) == (GPTForMaskedLM, False, 8004)
-    tokenizer = AutoTokenizer.from_pretrained(output)
     assert (tokenizer.mask_token, len(tokenizer), model.config.vocab_size) == ("<mask>", 8005, 8005)
-    card = (output / "README.md").read_text()
-    assert "trained on the task `masked-language-modelling` from random weights." in " ".join(card.split())
     assert (FineTunedCard.load(output).name, FineTunedCard.load(output).base_model) == (output.name, "")
-    answers = pipeline("fill-mask", model=str(output))("She opened the <mask> and ran.")
-    assert len(answers) == 5
-    # What was measured, by a plain loop over the rows.
+    assert len(pipeline("fill-mask", model=str(output))("She opened the <mask> and ran.")) == 5
+    # What was evaluated, by a plain loop over the rows.
     rows = packed_dataset([str(files[4])], tokenizer, 64)
     rows = MaskedRows.of(rows.select(np.linspace(0, len(rows), 5, endpoint=False).astype(int)), tokenizer)
     losses, right = [], []
     for row in map(rows.__getitem__, range(5)):
-        spans = zip(row["starts"], [*row["starts"][1:], 64], strict=True)
-        pieces = [torch.tensor([row["input_ids"][start:end]]) for start, end in spans]
+        pieces = torch.tensor(row["input_ids"]).tensor_split(row["starts"][1:])
         with torch.no_grad():
-            logits = torch.cat([model(piece).logits[0] for piece in pieces])
+            logits = torch.cat([model(piece[None]).logits[0] for piece in pieces])
         labels = torch.tensor(row["labels"])
         losses.append(torch.nn.functional.cross_entropy(logits, labels).item())
         right.append(masked_word_accuracy(logits.argmax(-1).numpy()[None], labels.numpy()[None], rows))
@@ -103,7 +98,6 @@ def test_pretraining_continues(pretrained, files, tmp_path):
     card = FineTunedCard.load(tmp_path / "o")
     assert (card.family, card.auto_class) == ("masked-language-model", "AutoModelForMaskedLM")
     assert card.metrics["validation"].keys() == {"masked_perplexity", "masked_word_accuracy"}
-    assert 'fill = pipeline("fill-mask"' in (tmp_path / "o/README.md").read_text()
     # It is no causal one.
     with pytest.raises(ValueError, match="is a masked language model, which sees the token"):
         pretraining(*files[1:], "--model_name_or_path", tmp_path / "o", "--output_dir", tmp_path / "p")
@@ -129,9 +123,8 @@ def test_from_gpt2(files, tmp_path):
     flags = ["--model_name_or_path", tmp_path / "gpt2", "--output_dir", tmp_path / "o", "--max_steps", 20]
     record = pretraining(*files, *flags, "--learning_rate", 1e-2, "--warmup_steps", 0)
     assert record["validation_masked_perplexity"] < record["validation_masked_perplexity_before"] / 2
-    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "o")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "o")
-    assert (model.config.norm_first, tokenizer.byte_level, tokenizer.mask_token) == (True, True, "<mask>")
+    assert (tokenizer.byte_level, tokenizer.mask_token) == (True, "<mask>")
     answers = pipeline("fill-mask", model=str(tmp_path / "o"))("She opened the<mask> and ran.")
     assert answers[0]["score"] > 1 / len(tokenizer)
 
