@@ -60,7 +60,7 @@ class FineTunedCard:
 
     task: str
     family: str
-    base_model: str
+    base_model: str = ""
     name: str = ""
     description: str = ""
     problem_type: str | None = None

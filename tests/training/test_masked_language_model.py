@@ -142,7 +142,7 @@ def test_fine_tuned_numbers_are_those_of_each_sequence_alone(task, flags, pretra
     start = ["--model_name_or_path", pretrained[0], "--task", task, "--output_dir", tmp_path / "o"]
     record = finetune(*start, *rows, "--learning_rate", 1e-3, *flags)
     printed = capsys.readouterr().out
-    assert "The model reads from both sides: the language-model loss is left out (lm_coef 0)" in printed
+    assert "(lm_coef 0, not 0.5): the model reads from both sides" in printed
     assert record["starts_from"] == "GPTForMaskedLM; the head is newly initialized"
     auto = AutoModelForMultipleChoice if task == "stories" else AutoModelForSequenceClassification
     model, tokenizer = auto.from_pretrained(tmp_path / "o"), AutoTokenizer.from_pretrained(tmp_path / "o")
