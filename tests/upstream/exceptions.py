@@ -3,8 +3,6 @@ Tests of other projects that hf_gpt fails or that are not run on it: by suite, t
 name and the reason. An entry of `EXCEPTIONS` that starts to pass fails the run.
 """
 
-OTHER_MODEL = "loads a model of its own from the Hub"
-
 EXCEPTIONS = {
     "transformers_models": {
         "(Default|NormFirstScalarMix|ReleaseQuirks)::test_inputs_embeds": "choices are not given as embeddings",
@@ -16,9 +14,7 @@ EXCEPTIONS = {
     "transformers_tokenizer": {
         ".*::test_tokenizer_store_full_signature": "the rules of words are a file of the tokenizer, not a setting",
         ".*::test_tokenize_special_tokens": "the names of special tokens in a text are text (split_special_tokens)",
-        ".*::test_training_new_tokenizer(_with_special_tokens_change)?": (
-            "a vocabulary is learnt by scripts/train_tokenizer.py"
-        ),
+        ".*::test_training_new_tokenizer(_with_special_tokens_change)?": "hf-gpt train_tokenizer learns a vocabulary",
     },
     "peft_models": {
         r".*\[(dtype\d-|True-|False-)?BeftConfig-.*": (
@@ -32,14 +28,15 @@ EXCEPTIONS = {
 
 SKIPPED = {
     "peft_models": {
-        "TestDecoder::test_generate_adalora_no_dropout": OTHER_MODEL,
-        "TestDecoder::test_lora_embed_scale_.*": OTHER_MODEL,
-        "TestDecoder::test_lora_layer_replication": OTHER_MODEL,
-        "TestDecoder::test_merge_and_unload_fixes_tie_word_embeddings_config": OTHER_MODEL,
-        "TestDecoder::test_prefix_tuning_.*": OTHER_MODEL,
-        "TestDecoder::test_prompt_tuning_prepare_inputs_for_generation_4d_attention_mask": OTHER_MODEL,
-        "TestDecoder::test_prompt_tuning_(text_tokenizer_kwargs|trust_remote_code)": OTHER_MODEL,
-        "TestDecoder::test_save_pretrained_targeting_lora_to_embedding_layer.*": OTHER_MODEL,
+        f"TestDecoder::test_{test}": "loads a model of its own from the Hub"
+        for test in (
+            *("generate_adalora_no_dropout", "lora_embed_scale_.*", "lora_layer_replication", "prefix_tuning_.*"),
+            *("merge_and_unload_fixes_tie_word_embeddings_config", "prompt_tuning_(text_tokenizer_kw|trust_remote).*"),
+            "prompt_tuning_prepare_inputs_for_generation_4d_attention_mask",
+            "save_pretrained_targeting_lora_to_embedding_layer.*",
+        )
+    }
+    | {
         r"TestDecoder::test_prompt_learning_with_gradient_checkpointing\[(Prompt|CPT).*": "loads data from the Hub",
     },
 }

@@ -6,8 +6,7 @@ from collections import Counter, defaultdict
 import pytest
 from exceptions import EXCEPTIONS, SKIPPED
 
-REASON = pytest.StashKey[str]()
-NOT_PASSED = pytest.StashKey[bool]()
+REASON, NOT_PASSED = pytest.StashKey[str](), pytest.StashKey[bool]()
 # Of a test's reports (its phases, its subtests) the worst counts.
 RANKS = ("passed", "skipped", "excepted", "failed")
 OUTCOMES: dict[str, str] = {}
@@ -17,20 +16,17 @@ OUTCOMES: dict[str, str] = {}
 def pytest_collection_modifyitems(items):
     """Mark the tests that `EXCEPTIONS` and `SKIPPED` name; an entry that names none of its suite is a mistake."""
     for suite in {item.path.stem for item in items}:
-        for item, reason in _named(items, suite, EXCEPTIONS):
-            item.stash[REASON] = reason
-        for item, reason in _named(items, suite, SKIPPED):
-            item.add_marker(pytest.mark.skip(reason))
-
-
-def _named(items, suite, entries):
-    """The tests of the suite that an entry names, each with the entry's reason."""
-    names = {item: item.nodeid.split("::", 1)[1] for item in items if item.path.stem == suite}
-    for pattern, reason in entries.get(suite, {}).items():
-        matches = [item for item, name in names.items() if re.fullmatch(pattern, name)]
-        if not matches:
-            raise pytest.UsageError(f"exceptions.py names no test of {suite}: {pattern}")
-        yield from ((item, reason) for item in matches)
+        names = {item: item.nodeid.split("::", 1)[1] for item in items if item.path.stem == suite}
+        excepted, skipped = (entries.get(suite, {}) for entries in (EXCEPTIONS, SKIPPED))
+        for pattern, reason in [*excepted.items(), *skipped.items()]:
+            matches = [item for item, name in names.items() if re.fullmatch(pattern, name)]
+            if not matches:
+                raise pytest.UsageError(f"exceptions.py names no test of {suite}: {pattern}")
+            for item in matches:
+                if pattern in excepted:
+                    item.stash[REASON] = reason
+                else:
+                    item.add_marker(pytest.mark.skip(reason))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -59,8 +55,8 @@ def pytest_terminal_summary(terminalreporter):
     counts = defaultdict(Counter)
     for nodeid, outcome in OUTCOMES.items():
         path, suite, *_ = nodeid.split("::")
-        counts[path.removesuffix(".py"), suite][outcome] += 1
+        counts[f"{path.removesuffix('.py')} {suite}"][outcome] += 1
     terminalreporter.section("suites")
     terminalreporter.line(f"{'suite':50}" + "".join(f"{outcome:>10}" for outcome in RANKS))
-    for (path, suite), row in counts.items():
-        terminalreporter.line(f"{path + ' ' + suite:50}" + "".join(f"{row[outcome]:10}" for outcome in RANKS))
+    for suite, row in counts.items():
+        terminalreporter.line(f"{suite:50}" + "".join(f"{row[outcome]:10}" for outcome in RANKS))

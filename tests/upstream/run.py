@@ -22,10 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 UNPACKED = REPOSITORY / ".upstream"
-SUITES = {
-    "transformers": ["transformers_models.py", "transformers_tokenizer.py"],
-    "peft": ["peft_models.py"],
-}
+SUITES = {"transformers": ["transformers_models.py", "transformers_tokenizer.py"], "peft": ["peft_models.py"]}
 
 
 def fetch_tests(project: str, target: Path) -> None:
@@ -64,12 +61,9 @@ def prepare(project: str, tests: Path | None) -> Path:
 
 
 def run_suites(project: str, folder: Path, arguments: list[str]) -> int:
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(HERE), str(REPOSITORY)]),
-        "HF_HOME": str(UNPACKED / "cache"),
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
+    path = os.pathsep.join([str(HERE), str(REPOSITORY)])
+    environment = os.environ | {"PYTHONPATH": path, "HF_HOME": str(UNPACKED / "cache")}
+    environment |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     suites = [str(HERE / suite) for suite in SUITES[project]]
     command = [sys.executable, "-m", "pytest", "-c", str(HERE / "pytest.ini"), *suites, *arguments]
     return subprocess.run(command, cwd=folder, env=environment).returncode

@@ -21,18 +21,14 @@ from hf_gpt import (
     GPTForTokenClassification,
     GPTModel,
 )
+from hf_gpt.model.modeling_gpt import HEADS
 
 # By these names the tests choose labels and inputs, as for a model inside transformers.
-for mapping, model_class in {
-    "MODEL_MAPPING_NAMES": GPTModel,
-    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES": GPTForCausalLM,
-    "MODEL_FOR_MASKED_LM_MAPPING_NAMES": GPTForMaskedLM,
-    "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES": GPTForMultipleChoice,
-    "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES": GPTForQuestionAnswering,
-    "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES": GPTForSequenceClassification,
-    "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES": GPTForTokenClassification,
-}.items():
-    getattr(modeling_auto, mapping)[GPTConfig.model_type] = model_class.__name__
+modeling_auto.MODEL_MAPPING_NAMES[GPTConfig.model_type] = GPTModel.__name__
+for head, model_class in HEADS.items():
+    if model_class is not GPTModel:
+        names = getattr(modeling_auto, f"MODEL_FOR_{head.upper().replace('-', '_')}_MAPPING_NAMES")
+        names[GPTConfig.model_type] = model_class.__name__
 
 
 class GPTModelTester:
@@ -49,19 +45,10 @@ class GPTModelTester:
         self.config = config
 
     def get_config(self) -> GPTConfig:
-        values = {
-            "vocab_size": self.vocab_size,
-            "n_positions": 512,
-            "n_embd": self.hidden_size,
-            "n_layer": self.num_hidden_layers,
-            "n_head": self.num_attention_heads,
-            # Not among tokens 1 to 19, which the test of training repeats, nor at the end, which others cut off.
-            "bos_token_id": 20,
-            "start_token_id": 20,
-            "delimiter_token_id": 21,
-            "classify_token_id": 22,
-            "pad_token_id": 98,
-        }
+        values = {name: getattr(self, name) for name in ("vocab_size", "hidden_size", "num_hidden_layers")}
+        # Not among tokens 1 to 19, which the test of training repeats, nor at the end, which others cut off.
+        values |= {"bos_token_id": 20, "start_token_id": 20, "delimiter_token_id": 21, "classify_token_id": 22}
+        values |= {"num_attention_heads": self.num_attention_heads, "pad_token_id": 98}
         return GPTConfig(**values | self.config)
 
     def prepare_config_and_inputs_for_common(self):
