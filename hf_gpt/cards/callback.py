@@ -97,25 +97,20 @@ def fill_in(
     ends = [index for index, line in enumerate(history) if "train_runtime" in line]
     went_back = ends and args.load_best_model_at_end and state.best_model_checkpoint and state.best_global_step
     step = state.best_global_step if went_back else state.global_step
-    after, own = history[ends[-1] + 1 :] if ends else [], [line for line in history if line.get("step") == step]
-    evaluations = (_of_evaluation(lines) for lines in (after, own))
-    evaluation = next(filter(None, evaluations), {})
+    evaluation: dict[str, float] = {}
+    for lines in (history[ends[-1] + 1 :] if ends else [], [line for line in history if line.get("step") == step]):
+        found = {name: value for line in lines for name, value in line.items() if name.startswith("eval_")}
+        evaluation = evaluation or found
     if isinstance(model, PeftModel) and not card.is_adapter:
         card.adaptation = _plain(model.active_peft_config.peft_type).lower()
-    card.hyperparameters = hyperparameters(args, state, model)
-    card.seed = args.seed
+    card.hyperparameters, card.seed, card.hardware = hyperparameters(args, state, model), args.seed, hardware(args)
     card.seconds = history[ends[-1]]["train_runtime"] if ends else None
     card.kept_step = step
     card.chosen_by = args.metric_for_best_model.removeprefix("eval_") if went_back else None
     card.losses = _losses(card, state, evaluation)
-    card.hardware = hardware(args)
     packages = [transformers, torch, *([peft] if card.is_adapter else [])]
     card.versions = {"hf_gpt": version("hf-gpt"), **{one.__name__: str(one.__version__) for one in packages}}
     return evaluation
-
-
-def _of_evaluation(lines: list[dict[str, float]]) -> dict[str, float]:
-    return {name: value for line in lines for name, value in line.items() if name.startswith("eval_")}
 
 
 def hyperparameters(
@@ -147,10 +142,8 @@ def hyperparameters(
         "context": getattr(config, "n_positions", None),
     }
     if isinstance(model, PeftModel):
-        adapter = model.active_peft_config
-        settings["adapter size"] = next(
-            (getattr(adapter, name) for name in _ADAPTER_SIZES if hasattr(adapter, name)), None
-        )
+        sizes = (getattr(model.active_peft_config, name, None) for name in _ADAPTER_SIZES)
+        settings["adapter size"] = next(filter(None, sizes), None)
         settings["trained parameters"] = f"{sum(p.numel() for p in model.parameters() if p.requires_grad):,}"
     return {name: value for name, value in settings.items() if value is not None}
 

@@ -180,32 +180,32 @@ class FineTunedCard:
 
     def eval_results(self) -> list[EvalResult]:
         """The measured values as `model-index` has them; with several seeds, each says how the others did."""
-        return [
-            self._result(split, metric, value)
-            for split, values in self.metrics.items()
-            for metric, value in values.items()
-            if math.isfinite(value)  # a correlation of constant predictions is no result
-        ]
-
-    def _result(self, split: str, metric: str, value: float) -> EvalResult:
-        kind, options, *_ = METRICS.get(metric, (metric, {}))
-        arguments = options | ({} if self.seed is None else {"seed": self.seed})
-        if self.seeds and (values := self.seeds["metrics"].get(split, {}).get(metric)) is not None:
-            arguments |= {"seeds": self.seeds["seeds"], **{name: round(values[name], 4) for name in SPREAD}}
-        described = {"task": self.task, "version": self.task_version, "rows": self.rows.get(split)}
-        return EvalResult(
-            task_type=PIPELINE_TAGS[self.auto_class],
-            dataset_type=self.dataset_id or self.task,
-            dataset_name=self.task,
-            dataset_config=self.dataset_config,
-            dataset_revision=self.dataset_revision,
-            dataset_split=split,
-            dataset_args={name: item for name, item in described.items() if item is not None},
-            metric_type=kind,
-            metric_name=metric,
-            metric_value=round(value, 4),
-            metric_args=arguments or None,
-        )
+        results = []
+        for split, metric, value in (
+            (split, *item) for split, values in self.metrics.items() for item in values.items()
+        ):
+            if not math.isfinite(value):  # a correlation of constant predictions is no result
+                continue
+            kind, options, *_ = METRICS.get(metric, (metric, {}))
+            arguments = options | ({} if self.seed is None else {"seed": self.seed})
+            if self.seeds and (others := self.seeds["metrics"].get(split, {}).get(metric)) is not None:
+                arguments |= {"seeds": self.seeds["seeds"], **{name: round(others[name], 4) for name in SPREAD}}
+            described = {"task": self.task, "version": self.task_version, "rows": self.rows.get(split)}
+            result = EvalResult(
+                task_type=PIPELINE_TAGS[self.auto_class],
+                dataset_type=self.dataset_id or self.task,
+                dataset_name=self.task,
+                dataset_config=self.dataset_config,
+                dataset_revision=self.dataset_revision,
+                dataset_split=split,
+                dataset_args={name: item for name, item in described.items() if item is not None},
+                metric_type=kind,
+                metric_name=metric,
+                metric_value=round(value, 4),
+                metric_args=arguments or None,
+            )
+            results.append(result)
+        return results
 
 
 def learning_rate_advice(model: str, learning_rate: float) -> str | None:

@@ -23,29 +23,27 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def _layout(entry: dict[str, Any]) -> Layout:
-    """A layout as the catalogue has it: readers and functions by name, a split's one file without a list."""
+def _layout(kind: type[Layout], entry: dict[str, Any]) -> Layout:
+    """
+    A layout as the catalogue has it: readers and functions by name, a split's one file without a list; on the Hub
+    splits have the usual names unless the catalogue names some.
+    """
+    if kind is Hub and not entry.keys() & set(SPLITS):
+        entry |= dict(zip(SPLITS, SPLITS, strict=True))
     for split in entry.keys() & set(SPLITS):
         entry[split] = (entry[split],) if isinstance(entry[split], str) else entry[split]
     if "read" in entry:
         entry["read"] = partial(getattr(formats, f"read_{entry['read']}"), **entry.pop("read_options", {}))
     if "prepare" in entry:
         entry["prepare"] = getattr(formats, entry["prepare"])
-    return Layout(**entry)
-
-
-def _hub(entry: dict[str, Any]) -> Hub:
-    """A place on the Hub, whose splits have the usual names unless the catalogue says otherwise."""
-    place = {name: entry.pop(name) for name in ("id", "config", "revision", "data_dir") if name in entry}
-    usual = {} if entry.keys() & set(SPLITS) else dict(zip(SPLITS, SPLITS, strict=True))
-    return Hub(layout=_layout(entry | usual), **place)
+    return kind(**entry)
 
 
 def _spec(name: str, entry: dict[str, Any]) -> TaskSpec:
     if "label_names" in entry:
         entry["problem_type"] = SINGLE_LABEL
-    entry["layout"] = _layout(entry["layout"])
-    entry |= {"hub": _hub(entry["hub"])} if "hub" in entry else {}
+    kinds = {"layout": Layout, "hub": Hub}
+    entry |= {field: _layout(kind, entry[field]) for field, kind in kinds.items() if field in entry}
     entry |= {field: HeldOut(**entry[field]) for field in ("held_out", "test_held_out") if field in entry}
     entry |= {"default_dir": BUNDLED_DATA} if entry.pop("bundled", False) else {}
     return TaskSpec(name, **entry)

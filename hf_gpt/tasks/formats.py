@@ -214,12 +214,10 @@ def sentence_of_tree(fields: Fields) -> Iterator[Fields]:
 
 
 def review(fields: Fields) -> Iterator[Fields]:
-    """A file of aclImdb: its folders are the split and the label."""
-    split, label, name = PurePosixPath(fields["path"]).parts[-3:]
-    yield from web_text({"id": f"{split}/{label}/{PurePosixPath(name).stem}", "label": label, "text": fields["text"]})
-
-
-def web_text(fields: Fields) -> Iterator[Fields]:
+    """A review of aclImdb: its folders are the split and the label."""
+    if "path" in fields:
+        split, label, name = PurePosixPath(fields["path"]).parts[-3:]
+        fields = {"id": f"{split}/{label}/{PurePosixPath(name).stem}", "label": label, "text": fields["text"]}
     yield {**fields, "text": fields["text"].replace("<br />", "\n")}
 
 
@@ -236,20 +234,14 @@ def copa_item(fields: Fields) -> Iterator[Fields]:
 
 
 def lettered_question(fields: Fields) -> Iterator[Fields]:
-    """The publication form of OpenBookQA, CommonsenseQA and ARC: a stem and choices labelled by letters."""
-    choices = sorted(fields["question"]["choices"], key=lambda choice: choice["label"])
-    texts = [choice["text"] for choice in choices]
-    answer = _letter(fields.get("answerKey"))
-    yield {"id": fields["id"], "stem": fields["question"]["stem"], "choices": texts, "answer": answer}
-
-
-def _letter(answer: str | None) -> str | None:
-    # Some exams of ARC number their choices.
-    return "ABCDEFGHI"[int(answer) - 1] if answer and answer in "123456789" else answer
-
-
-def hub_choices(fields: Fields) -> Iterator[Fields]:
-    yield {**fields, "choices": fields["choices"]["text"], "answerKey": _letter(fields["answerKey"])}
+    """OpenBookQA, CommonsenseQA and ARC: choices labelled by letters (in some exams numbers); lists on the Hub."""
+    question, answer = fields.get("question"), fields.get("answerKey")
+    if isinstance(question, dict):
+        choices = sorted(question["choices"], key=lambda choice: choice["label"])
+        fields = {**fields, "stem": question["stem"], "choices": {"text": [choice["text"] for choice in choices]}}
+    if answer and answer in "123456789":
+        answer = "ABCDEFGHI"[int(answer) - 1]
+    yield {**fields, "choices": fields["choices"]["text"], "answerKey": answer}
 
 
 def passage(fields: Fields) -> Iterator[Fields]:

@@ -124,7 +124,7 @@ def find_files(directory: Path, patterns: Sequence[str]) -> list[Path]:
 
 def _is_published(spec: TaskSpec, folder: Path | None, split: str) -> bool:
     if folder is None:
-        return spec.hub is not None and bool(getattr(spec.hub.layout, split))
+        return spec.hub is not None and bool(getattr(spec.hub, split))
     return bool(find_files(folder, spec.files[split]))
 
 
@@ -164,7 +164,7 @@ def _source(spec: TaskSpec, folder: Path | None, split: str, cache: Path) -> Sou
 
 def _hub_source(spec: TaskSpec, split: str, cache: Path) -> Source:
     hub = spec.hub
-    (hub_split,) = getattr(hub.layout, split)
+    (hub_split,) = getattr(hub, split)
     try:
         where = {"revision": hub.revision, "data_dir": hub.data_dir, "cache_dir": str(cache)}
         rows = datasets.load_dataset(hub.id, hub.config, split=hub_split, **where)
@@ -181,7 +181,7 @@ def _hub_source(spec: TaskSpec, split: str, cache: Path) -> Source:
             named = {column: _class_name(fields[column], feature) for column, feature in classes.items()}
             yield Record(hub.id, f"{hub_split} row {number}", fields | named)
 
-    return Source(hub.layout, records, f"{hub.id} ({hub_split})", rows._fingerprint)
+    return Source(hub, records, f"{hub.id} ({hub_split})", rows._fingerprint)
 
 
 def _class_name(value: Any, feature: datasets.ClassLabel) -> Any:
@@ -216,12 +216,19 @@ def _read_split(spec: TaskSpec, source: Source, split: str, cache: Path) -> tupl
     note_file = cache / "hf_gpt_tasks" / f"{fingerprint}.txt"
 
     def generate() -> Iterator[dict[str, Any]]:
-        counts: Counter[str] = Counter()
-        for row, what in _rows(spec, source, split):
-            counts[what] += 1
-            if row is not None:
-                counts["kept"] += 1
-                yield row
+        counts, number, layout = Counter(), itertools.count(), source.layout
+        for record in source.records():
+            if split != "test" and record.fields and all(map(is_empty, record.fields.values())):
+                continue
+            with reading(record.path, record.place):
+                items = [*layout.prepare(record.fields)] if layout.prepare else [record.fields]
+                if layout.split_field:
+                    items = [fields for fields in items if field_of(fields, layout.split_field) == split]
+                rows = [row_of(spec, layout, split, fields, next(number)) for fields in items]
+            counts.update(what for _, what in rows)
+            kept = [row for row, _ in rows if row is not None]
+            counts["kept"] += len(kept)
+            yield from kept
         if not counts.pop("kept", 0):
             raise ValueError(f"{source.name}: no rows were found for the {split} split: is it the wrong file?")
         write_text(note_file, "".join(f", {count:,} {what}" for what, count in counts.items() if what))
@@ -245,20 +252,6 @@ def cached_rows(
         if isinstance(error.__cause__, ValueError | OSError):
             raise error.__cause__ from None
         raise
-
-
-def _rows(spec: TaskSpec, source: Source, split: str) -> Iterator[tuple[dict[str, Any] | None, str]]:
-    """The rows of a split's records, each with what it is counted as (see `row_of`)."""
-    layout, number = source.layout, itertools.count()
-    for record in source.records():
-        if split != "test" and record.fields and all(map(is_empty, record.fields.values())):
-            continue
-        with reading(record.path, record.place):
-            items = [*layout.prepare(record.fields)] if layout.prepare else [record.fields]
-            if layout.split_field:
-                items = [fields for fields in items if field_of(fields, layout.split_field) == split]
-            rows = [row_of(spec, layout, split, fields, next(number)) for fields in items]
-        yield from rows
 
 
 # Rows are held out, and looked at.

@@ -34,20 +34,23 @@ def row_of(spec: TaskSpec, layout: Layout, split: str, fields: Fields, number: i
             return row | {"label": _label(spec, layout, raw, row)}, ""
         if split != "test":
             raise ValueError(f"the label in {layout.columns['label']!r} is empty")
-        label = [IGNORED_LABEL] * len(row["words"]) if "words" in row else spec.unlabelled
-        return row | {"label": label}, "of them without a gold label"
+        return row | _no_label(spec, row), "of them without a gold label"
     except ValueError as error:
-        is_empty = isinstance(error, EmptyTextError)
-        if split == "test" and spec.family != "question-answering" and (is_empty or layout.skip_bad_rows):
+        lacks_text = isinstance(error, EmptyTextError)
+        if split == "test" and spec.family != "question-answering" and (lacks_text or layout.skip_bad_rows):
             row |= {name: {"choices": ["", ""], "words": [""]}.get(name, "") for name in spec.text_columns}
-            label = [IGNORED_LABEL] if "words" in row else spec.unlabelled
-            return row | {"label": label}, "of them predicted as empty"
-        if is_empty and layout.skip_empty:
-            return None, "more left out for an empty text"
-        if layout.skip_bad_rows:
-            return None, "more left out as they are wrong"
+            return row | _no_label(spec, row), "of them predicted as empty"
+        if layout.skip_bad_rows or (lacks_text and layout.skip_empty):
+            return (
+                None,
+                "more left out as they are wrong" if layout.skip_bad_rows else "more left out for an empty text",
+            )
         hint = " (--skip_bad_rows leaves such rows out)" if spec.reads_own_files else ""
         raise ValueError(f"{error}{hint}") from error
+
+
+def _no_label(spec: TaskSpec, row: Fields) -> Fields:
+    return {"label": [IGNORED_LABEL] * len(row["words"]) if "words" in row else spec.unlabelled}
 
 
 def is_empty(text: Any) -> bool:

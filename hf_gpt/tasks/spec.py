@@ -97,12 +97,11 @@ class Layout:
     many: bool = False
 
 
-@dataclass(frozen=True)
-class Hub:
-    """Where the Hugging Face Hub has the data set, and what its columns are called there (see `Layout`)."""
+@dataclass(frozen=True, kw_only=True)
+class Hub(Layout):
+    """Where the Hugging Face Hub has the data set, and what its columns and splits are called there."""
 
     id: str
-    layout: Layout
     config: str | None = None
     revision: str | None = None
     data_dir: str | None = None

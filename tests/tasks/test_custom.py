@@ -2,17 +2,12 @@
 
 import math
 import os
-import random
 from dataclasses import replace
 
 import datasets
-import pyarrow
 import pytest
-from pyarrow import parquet
 
-from hf_gpt.commands import parse_arguments
-from hf_gpt.tasks import CustomTask, custom_task, load_task
-from hf_gpt.tasks.formats import read_parquet
+from hf_gpt.tasks import custom_task, load_task
 
 from ..support.task_files import jsonl, rows_of, write
 
@@ -353,38 +348,3 @@ def test_missing_files_say_which_flag(tmp_path):
 def test_arguments_that_do_not_fit(family, arguments, message):
     with pytest.raises(ValueError, match=message):
         custom_task(family, "train.csv", **arguments)
-
-
-def test_a_damaged_parquet_file_is_named(tmp_path):
-    file, generator, messages = tmp_path / "own.parquet", random.Random(0), []
-    parquet.write_table(
-        pyarrow.table({"text": [f"number {n} é" for n in range(200)], "label": ["x", "y"] * 100}), file
-    )
-    whole = file.read_bytes()
-    for _ in range(60):
-        content = bytearray(whole)
-        for _ in range(4):
-            content[generator.randrange(len(content))] = generator.randrange(256)
-        file.write_bytes(content)
-        try:
-            list(read_parquet(file))
-        except ValueError as error:
-            messages.append(str(error))
-    assert len(messages) > 10
-    assert all(message.startswith(str(file)) for message in messages)
-
-
-@pytest.mark.parametrize(
-    ("flags", "family"),
-    [
-        (["--text_column", "t"], "classification"),
-        (["--premise_column", "p", "--hypothesis_column", "h"], "entailment"),
-        (["--context_column", "c", "--choice_columns", "x", "y"], "multiple-choice"),
-        (["--context_column", "c", "--choices_column", "x"], "multiple-choice"),
-        (["--premise_column", "p", "--hypothesis_column", "h", "--task_family", "similarity"], "similarity"),
-    ],
-    ids=["text", "pair", "choices", "list", "given"],
-)
-def test_columns_say_the_family(flags, family):
-    (arguments,) = parse_arguments((CustomTask,), ["--train_file", "own.csv", *flags])
-    assert arguments.spec().family == family

@@ -225,7 +225,7 @@ def test_hub_columns(name, monkeypatch):
 
     def load_dataset(*args, split, **options):
         asked.append(split)
-        label = TASKS[name].hub.layout.columns["label"]
+        label = TASKS[name].hub.columns["label"]
         hidden = {label: secret} if secret is not None and split.startswith("test") else {}
         rows = datasets.Dataset.from_list([plain | hidden] * 2)
         for column, feature in named.items():
@@ -233,9 +233,9 @@ def test_hub_columns(name, monkeypatch):
         return rows
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    wanted = "test" if TASKS[name].hub.layout.test else "train"
+    wanted = "test" if TASKS[name].hub.test else "train"
     first = rows_of(load_task(name, splits=[wanted]), wanted)[0]
-    assert asked == [*getattr(TASKS[name].hub.layout, wanted)]
+    assert asked == [*getattr(TASKS[name].hub, wanted)]
     if secret is not None:
         assert math.isnan(first["label"]) if name == "stsb" else first["label"] == -100
         first = rows_of(load_task(name, splits=["train"]))[0]
@@ -297,7 +297,7 @@ WRONG_FILES = {
         ('{"id": "7-1",\n', ", line 1: Expecting"),
         ("[" * 100_000 + "\n", ", line 1: maximum recursion"),
         ("[1, 2]\n", ", line 1: a JSON object was expected, a list"),
-        (jsonl({"id": "1"}), ", line 1: there is no 'question'"),
+        (jsonl({"id": "1"}), ", line 1: there is no 'choices'"),
         (asked("A", "a"), ", line 1: 1 choices where at least 2"),
         (asked("A", "", "b"), r", line 1: the text of 'choices\[0\]' is empty"),
         (asked("E", *"abc"), ", line 1: the answer 'E' is not exactly one of A, B, C"),
@@ -391,7 +391,7 @@ def test_declarations_are_complete_and_have_a_configuration(name):
     scripted.add("universal-dependencies/universal_dependencies")
     assert spec.hub is None or (spec.hub.revision == "refs/convert/parquet") == (spec.hub.id in scripted)
     assert spec.files["validation"] or spec.held_out, "a published validation part, or a rule to hold one out"
-    for layout in (spec.layout, *([spec.hub.layout] if spec.hub else [])):
+    for layout in (spec.layout, *([spec.hub] if spec.hub else [])):
         assert {"label", *spec.text_columns} - {"question"} <= set(layout.columns)
         assert layout.labels is None or len(layout.labels) == len(spec.label_names)
     settings = yaml.safe_load((REPOSITORY / "scripts" / "configs" / f"{name}.yaml").read_text(encoding="utf-8"))
