@@ -28,7 +28,7 @@ from peft import (
     PromptTuningConfig,
     get_peft_model,
 )
-from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING, PEFT_TYPE_TO_PREFIX_MAPPING
+from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 from peft.utils import ModulesToSaveWrapper, constants, get_peft_model_state_dict
 from torch import nn
 from transformers import PreTrainedModel
@@ -62,9 +62,13 @@ METHODS = {
     "bitfit": "BITFIT",
     "ln": "LN_TUNING",
 }
-# The methods that have a size, which is this by default.
-_SIZED = {"lora": 8, "prefix": 20, "prompt": 20, "houlsby": 32}
-_VIRTUAL = ("prefix", "prompt")
+# The methods that have a size: its name in peft's settings, and what it is by default.
+_SIZED = {
+    "lora": ("r", 8),
+    "prefix": ("num_virtual_tokens", 20),
+    "prompt": ("num_virtual_tokens", 20),
+    "houlsby": ("bottleneck_size", 32),
+}
 # peft's task type of prefixes and prompts, whose model takes the inputs of any task head; and its name in hf_gpt 0.1.
 _TASK_TYPE, _TASK_TYPE_BEFORE = "SEQ_CLS", "GPT_TASK"
 _TRAINS_TOKEN_ROWS = ("lora", "houlsby", "bitfit")
@@ -112,51 +116,40 @@ def adapter_config(
         raise ValueError(f"Unknown adapter method {method!r}; choose one of {', '.join(METHODS)}.")
     if size is not None and (method not in _SIZED or size < 1):
         raise ValueError(f"size {size}: {', '.join(_SIZED)} have a size, of at least 1; {method} was asked for.")
-    can_train_rows = method in _TRAINS_TOKEN_ROWS
-    if train_special_tokens and not can_train_rows:
+    if train_special_tokens and method not in _TRAINS_TOKEN_ROWS:
         raise ValueError(f"{method} cannot train embedding rows; {', '.join(_TRAINS_TOKEN_ROWS)} can.")
-    size = size or _SIZED.get(method)
-    if method in _VIRTUAL and size >= model_config.n_positions:
-        raise ValueError(f"{size} virtual tokens leave no place in a context of {model_config.n_positions}.")
-    head = [HEAD] if task_type is None else None
-    if task_type is None and method in _VIRTUAL:
-        task_type, head = _TASK_TYPE, None  # peft adds the head
-    config_class, settings = _defaults(method, model_config, size)
-    settings |= {"task_type": task_type, "modules_to_save": head}
-    if method == "houlsby":
+    norms, head = norm_modules(model_config), [HEAD] if task_type is None else []
+    config_class, settings = {
+        "lora": (LoraConfig, {"target_modules": [*LINEAR_MODULES]}),
+        # One vector scales the fused query, key and value: the paper's has no part for the query.
+        "ia3": (IA3Config, {"target_modules": ["c_attn", "mlp.c_proj"], "feedforward_modules": ["mlp.c_proj"]}),
+        "prefix": (PrefixTuningConfig, {}),
+        # Lester et al. (2021), section 3.2: prompts that start as words of the vocabulary learn better.
+        "prompt": (PromptTuningConfig, {"prompt_tuning_init": "SAMPLE_VOCAB"}),
         # The paper trains the layer norms, too (section 2.1).
-        settings["modules_to_save"] = [*(head or []), *norm_modules(model_config)]
-    if can_train_rows and train_special_tokens is not False:
+        "houlsby": (HoulsbyConfig, {"target_modules": ["attn", "mlp"], "modules_to_save": [*head, *norms]}),
+        "bitfit": (BitFitConfig, {"target_modules": [*LINEAR_MODULES, *norms]}),
+        "ln": (LNTuningConfig, {"target_modules": norms}),
+    }[method]
+    settings = {"task_type": task_type, "modules_to_save": head or None} | settings
+    if method in _SIZED:
+        name, default = _SIZED[method]
+        settings[name] = size or default
+    if method == "lora":
+        settings["lora_alpha"] = 2 * settings["r"]
+    if method in ("prefix", "prompt"):
+        if settings["num_virtual_tokens"] >= model_config.n_positions:
+            number, most = settings["num_virtual_tokens"], model_config.n_positions
+            raise ValueError(f"{number} virtual tokens leave no place in a context of {most}.")
+        settings |= {"task_type": task_type or _TASK_TYPE, "modules_to_save": None}  # peft adds the head
+    if method in _TRAINS_TOKEN_ROWS and train_special_tokens is not False:
         # Which pretraining has not seen.
         settings["trainable_token_indices"] = sorted(set(model_config.task_token_ids)) or None
     return config_class(**settings | options)
 
 
-def _defaults(method: str, config: GPTConfig, size: int | None) -> tuple[type[PeftConfig], dict[str, Any]]:
-    """The configuration class of a method, and the settings that are not those of all methods."""
-    match method:
-        case "lora":
-            return LoraConfig, {"r": size, "lora_alpha": 2 * size, "target_modules": list(LINEAR_MODULES)}
-        case "ia3":
-            # One vector scales the fused query, key and value: the paper's has no part for the query.
-            return IA3Config, {"target_modules": ["c_attn", "mlp.c_proj"], "feedforward_modules": ["mlp.c_proj"]}
-        case "prefix":
-            return PrefixTuningConfig, {"num_virtual_tokens": size}
-        case "prompt":
-            # Lester et al. (2021), section 3.2: prompts that start as words of the vocabulary learn better.
-            return PromptTuningConfig, {"num_virtual_tokens": size, "prompt_tuning_init": "SAMPLE_VOCAB"}
-        case "houlsby":
-            return HoulsbyConfig, {"bottleneck_size": size, "target_modules": ["attn", "mlp"]}
-        case "bitfit":
-            return BitFitConfig, {"target_modules": [*LINEAR_MODULES, *norm_modules(config)]}
-    return LNTuningConfig, {"target_modules": norm_modules(config)}
-
-
 def head_config(model: PeftModel) -> dict[str, Any]:
-    """
-    What `HEAD_CONFIG` holds: the configuration of the adapted model with its head, labels and loss, none of which
-    the base model knows.
-    """
+    """What `HEAD_CONFIG` holds: the adapted model's configuration, with its head, labels and loss."""
     base = model.get_base_model()
     return json.loads(base.config.to_json_string(use_diff=False)) | {"architectures": [type(base).__name__]}
 
@@ -327,8 +320,8 @@ def load_adapters(folders: Mapping[str, str], base_model: str | os.PathLike | No
         of the others.
 
     Raises:
-        ValueError: if there is nothing to load, a name does not do, or adapters do not go together: they are of
-            different methods or base models, or some are for multiple choice and some for classification.
+        ValueError: if there is nothing to load, or adapters do not go together: they are of different methods or base
+            models, or some are for multiple choice and some for classification.
     """
     if not folders:
         raise ValueError("Name at least one adapter: load_adapters({name: folder}).")
@@ -343,8 +336,6 @@ def load_adapters(folders: Mapping[str, str], base_model: str | os.PathLike | No
             f"Adapters on one model have one method, kind of head and base model, and here are {kinds}. Load them "
             "apart (or, if it is one base model in two places, name it with base_model=)."
         )
-    for name, (_, adapter) in checked.items():
-        _check_name(name, adapter)
     first, *others = folders
     model = load_adapter(folders[first], base_model, adapter_name=first, **kwargs)
     head = model.get_base_model().get_submodule(HEAD)
@@ -356,18 +347,6 @@ def load_adapters(folders: Mapping[str, str], base_model: str | os.PathLike | No
         model.load_adapter(folders[name], adapter_name=name)
         head.original_module = own
     return model.eval()
-
-
-def _check_name(name: str, adapter: PeftConfig) -> None:
-    """peft finds modules by the ends of their names, of which an adapter's name becomes a part."""
-    lists = (getattr(adapter, kind, None) or () for kind in ("modules_to_save", "target_modules"))
-    modules = {HEAD, *(module for names in lists if not isinstance(names, str) for module in names)}
-    prefix = PEFT_TYPE_TO_PREFIX_MAPPING.get(adapter.peft_type) or ""
-    if not name or "." in name or name in prefix or name.endswith(tuple(modules)):
-        raise ValueError(
-            f"An adapter cannot be called {name!r}, which peft would take for a part of the model: take one without "
-            f"dots that does not end like {', '.join(sorted(modules))}, and is not in {prefix!r}."
-        )
 
 
 def _check_mixed_batch(model: PeftModel, args: tuple, kwargs: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ The release is a folder with `params_shapes.json` and ten flat float32 pieces `p
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,20 +127,23 @@ def release_config(
         if width % 64:
             raise ValueError(f"The width {width} is not a multiple of 64: give the number of heads (n_head).")
         n_head = width // 64
-    n_layer = sum(name.endswith("ln_2/b") for name in arrays)
-    shape = {"n_positions": n_positions, "n_embd": width, "n_layer": n_layer, "n_head": n_head}
+    shape = {"n_positions": n_positions, "n_embd": width, "n_layer": len(arrays) // 12, "n_head": n_head}
     return GPTConfig(**shape, **with_special_rows(arrays["tokens"].shape[0]) | kwargs)
+
+
+def _blocks(n_layer: int) -> Iterator[tuple[str, str, bool]]:
+    """Of every array of the blocks: its name, the parameter that it is, and whether it is a matrix."""
+    for layer in range(n_layer):
+        for name, (parameter, sizes) in BLOCK_ARRAYS.items():
+            yield f"model/h{layer}/{name}", f"h.{layer}.{parameter}", len(sizes) == 2
 
 
 def block_state_dict(arrays: Mapping[str, np.ndarray], n_layer: int) -> dict[str, torch.Tensor]:
     """Parameters `h.<i>....` of `n_layer` blocks from arrays named `model/h<i>/...` as the release names them."""
-    state_dict = {}
-    for layer in range(n_layer):
-        for source, (target, sizes) in BLOCK_ARRAYS.items():
-            array = arrays[f"model/h{layer}/{source}"]
-            tensor = torch.from_numpy(np.array(array[0].T if len(sizes) == 2 else array, order="C"))
-            state_dict[f"h.{layer}.{target}"] = tensor
-    return state_dict
+    return {
+        parameter: torch.from_numpy(np.array(arrays[name][0].T if is_matrix else arrays[name], order="C"))
+        for name, parameter, is_matrix in _blocks(n_layer)
+    }
 
 
 def release_parameters(arrays: Mapping[str, np.ndarray], config: GPTConfig, seed: int = 0) -> dict[str, torch.Tensor]:
@@ -157,15 +160,11 @@ def release_arrays(parameters: Mapping[str, torch.Tensor], n_layer: int) -> dict
     The arrays of a release, as `read_release` gives them, of a transformer's parameters: float32, named as those of
     `GPTModel`, with the rows of the vocabulary alone in `embed_tokens.weight`.
     """
-    arrays = {
-        "positions": parameters["embed_positions.weight"].numpy(),
-        "tokens": parameters["embed_tokens.weight"].numpy(),
+    names = (("positions", "embed_positions.weight", False), ("tokens", "embed_tokens.weight", False))
+    return {
+        name: parameters[parameter].numpy().T[None] if is_matrix else parameters[parameter].numpy()
+        for name, parameter, is_matrix in (*names, *_blocks(n_layer))
     }
-    for layer in range(n_layer):
-        for name, (source, sizes) in BLOCK_ARRAYS.items():
-            array = parameters[f"h.{layer}.{source}"].numpy()
-            arrays[f"model/h{layer}/{name}"] = array.T[None] if len(sizes) == 2 else array
-    return arrays
 
 
 def write_release(directory: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:

@@ -39,16 +39,12 @@ STOCK_CLASSES: dict[str, tuple[str, str]] = {
     "multiple-choice": ("OpenAIGPTDoubleHeadsModel", "GPT2DoubleHeadsModel"),
     "sequence-classification": ("OpenAIGPTForSequenceClassification", "GPT2ForSequenceClassification"),
 }
-# Fields of the same name and meaning.
+# Fields of the same name and meaning, and fields that stock classes do not know, but keep.
 SHARED_FIELDS = (
     *("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "embd_pdrop", "attn_pdrop", "resid_pdrop"),
     *("layer_norm_epsilon", "initializer_range", "tie_word_embeddings", "pad_token_id", "bos_token_id"),
     *("eos_token_id", "id2label", "label2id", "problem_type", "dtype"),
-)
-# Fields that stock classes do not know, but keep.
-OWN_FIELDS = (
-    *("start_token_id", "delimiter_token_id", "classify_token_id", "untrained_token_ids"),
-    *("lm_coef", "release_quirks"),
+    *("start_token_id", "delimiter_token_id", "classify_token_id", "untrained_token_ids", "lm_coef", "release_quirks"),
 )
 # The release's gelu is the tanh approximation, which gpt2 calls gelu_new; its "gelu" is another function.
 ACTIVATIONS: dict[str, dict[str, str]] = {
@@ -83,7 +79,7 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
     for name, value in _COMPUTED.items():
         if theirs.get(name, value) != value:
             raise ValueError(f"The {model_type} model has {name}={theirs[name]}, which hf_gpt does not compute.")
-    ours = {name: theirs[name] for name in (*SHARED_FIELDS, *OWN_FIELDS) if name in theirs}
+    ours = {name: theirs[name] for name in SHARED_FIELDS if name in theirs}
     for name in {"id2label", "label2id"} - config.keys():
         ours.pop(name, None)  # Of two labels by default, which would contradict a number of labels that is asked for.
     ours |= {

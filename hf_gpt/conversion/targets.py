@@ -13,15 +13,7 @@ from ..tasks.catalogue import BUNDLED_DATA
 from .fast_tokenizer import disagreement, fast_tokenizer
 from .release import release_arrays, write_release
 from .sources import TASK_HEADS, Checkpoint
-from .stock import (
-    ACTIVATIONS,
-    OWN_FIELDS,
-    SHARED_FIELDS,
-    STOCK_CLASSES,
-    STOCK_CONFIGS,
-    own_parameters,
-    to_stock,
-)
+from .stock import ACTIVATIONS, SHARED_FIELDS, STOCK_CLASSES, STOCK_CONFIGS, own_parameters, to_stock
 from .tokenizers import write_stock_tokenizer, write_vocabulary
 
 FORMATS = ("hf_gpt", "openai-gpt", "tf-release", "gpt2")
@@ -179,7 +171,7 @@ def stock_config(checkpoint: Checkpoint, to: str, vocabulary: int | None) -> Pre
     are left where those of the special tokens were dropped.
     """
     config = checkpoint.model.config
-    fields = {name: getattr(config, name) for name in (*SHARED_FIELDS, *OWN_FIELDS)}
+    fields = {name: getattr(config, name) for name in SHARED_FIELDS}
     fields |= {"dtype": checkpoint.model.dtype, "summary_first_dropout": config.clf_pdrop}
     if config.problem_type == "ordinal":
         fields["problem_type"] = None
