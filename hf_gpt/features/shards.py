@@ -211,7 +211,7 @@ def _settings(args: FeatureArguments, rows: Dataset, extractor: FeatureExtractor
 
 def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> None:
     """
-    Make the folder, or make sure that it holds features of the same settings; `overwrite` throws away features of
+    Make the folder, or make sure that it holds features of the same settings; `overwrite` deletes features of
     other settings, and whatever else is there is never touched.
     """
     file = output / SETTINGS

@@ -97,13 +97,13 @@ class PretrainingArguments(LauncherArguments):
 
     def __post_init__(self) -> None:
         # Which of the two sets of defaults holds is known where the model is.
-        self.left_open = [name for name in NEW if getattr(self, name) is None]
-        self.settle(NEW)
+        self.unset = [name for name in NEW if getattr(self, name) is None]
+        self.set_defaults(NEW)
         super().__post_init__()
 
-    def settle(self, defaults: dict[str, float]) -> None:
+    def set_defaults(self, defaults: dict[str, float]) -> None:
         """Take these values where no flag was given."""
-        for name in self.left_open:
+        for name in self.unset:
             setattr(self, name, defaults[name])
 
     def warmup_share(self, updates: int) -> float:
@@ -128,8 +128,9 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
     model, tokenizer = model_and_tokenizer(texts, shape)
     lines = [on_precision(args)]
     if source is not None:
-        args.settle(PRETRAINED)
-        start = f"{source.name}, {KINDS[source.kind]}" + (f", commit {source.commit}" if source.commit else "")
+        args.set_defaults(PRETRAINED)
+        commit = f", commit {source.commit}" if source.commit else ""
+        start = f"{source.name}, {KINDS[source.kind]}{commit}{source.new_rows}"
         lines.append(learning_rate_advice(source.name, args.learning_rate))
     context = model.config.n_positions
     row_length = texts.row_length or context

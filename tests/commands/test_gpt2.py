@@ -101,7 +101,7 @@ def test_zero_shot(gpt2, tmp_path, hf_gpt):
 
 
 @pytest.mark.whole
-def test_pretraining_goes_on(gpt2, tmp_path, hf_gpt):
+def test_pretraining_continues(gpt2, tmp_path, hf_gpt):
     (tmp_path / "a.txt").write_text(f"{TEXT}\n\nIt was a cat, said he.\n" * 200)
     flags = ["--text_files", tmp_path / "a.txt", "--model_name_or_path", gpt2 / "stock", "--max_steps", 2]
     flags += ["--per_device_train_batch_size", 2, "--use_cpu", "true", "--output_dir", tmp_path / "out"]

@@ -74,7 +74,7 @@ def test_scores_are_those_of_each_candidate_alone(model, kind, share_prefix):
 
 
 @pytest.mark.parametrize(
-    ("transform", "row", "paths", "cut"),
+    ("transform", "row", "paths", "lost"),
     [
         (ZeroShotTransform("choices", 8), CHOICES[0], [[1, 2, 3, 4, 5, 6, 7]], 0),
         (ZeroShotTransform("choices", 6), CHOICES[0], [[1, 2, 4, 5, 6, 7]], 2),
@@ -83,12 +83,12 @@ def test_scores_are_those_of_each_candidate_alone(model, kind, share_prefix):
     ],
     ids=["fits", "choices", "words", "threshold"],
 )
-def test_what_is_too_long_is_truncated(transform, row, paths, cut):
-    tree, cut_tokens = transform.fit(row)
+def test_what_is_too_long_is_truncated(transform, row, paths, lost):
+    tree, count = transform.fit(row)
     path = [tree.input_ids[index] for index in tree.path(0)]
     assert [path] == paths
     assert max(tree.position_ids) < transform.max_length
-    assert cut_tokens == cut
+    assert count == lost
 
 
 def test_threshold():
