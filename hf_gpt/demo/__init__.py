@@ -47,11 +47,12 @@ class Demo:
     @classmethod
     def from_pretrained(cls, name: str) -> "Demo":
         """Load a folder or Hub id of `script`; an adapter is loaded on the base model that it names."""
-        source = open_source(name)
+        source, wanted = open_source(name), cls.model_class.__name__
+        if cls is LanguageModelDemo:
+            return cls(source.model(cls.model_class), source.tokenizer())
         found = source.config().architectures or ("no architecture",)
-        if cls.model_class.__name__ not in found:
-            wanted = f"a {cls.model_class.__name__} of {cls.script} is needed here"
-            raise ValueError(f"{name} holds {', '.join(found)}; {wanted}.")
+        if wanted not in found:
+            raise ValueError(f"{name} holds {', '.join(found)}; a {wanted} of {cls.script} is needed here.")
         return cls(source.adapted() if source.kind == "adapter" else source.model(cls.model_class), source.tokenizer())
 
     def ids(self, text: str) -> list[int]:
@@ -94,14 +95,6 @@ class LanguageModelDemo(Demo):
     """A language model; its tokenizer is used without special tokens."""
 
     model_class = modeling_gpt.GPTForCausalLM
-
-    @classmethod
-    def from_pretrained(cls, name: str) -> "LanguageModelDemo":
-        """Load a folder or Hub id."""
-        source = open_source(name)
-        if source.kind == "adapter":
-            raise ValueError(f"{name} is an adapter; the language model of the demonstration is a whole model.")
-        return cls(source.model(cls.model_class), source.tokenizer())
 
     def continuations(
         self, prompt: str, new_tokens: int, chosen: Sequence[Strategy] | None = None, seed: int = 0

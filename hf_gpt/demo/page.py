@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
 from packaging.version import Version
-from scipy.special import softmax
 
 from ..files import check_empty, write_text
 from ..files.templates import render_template
@@ -75,8 +74,7 @@ class Demos:
         """A row for each strategy, with its text and figures; `settings` are the last four of `strategies`."""
         if num_beams > MOST_BEAMS:
             raise ValueError(f"{int(num_beams)} beams: at most {MOST_BEAMS} are searched here.")
-        top_k, *others = settings
-        chosen = strategies(int(num_beams), int(top_k), *map(float, others))
+        chosen = strategies(int(num_beams), int(settings[0]), *map(float, settings[1:]))
         rows = []
         for result in self.language_model.continuations(prompt, int(new_tokens), chosen, int(seed or 0)):
             figures = [result.new_tokens, f"{result.mean_log_probability:.2f}", f"{result.repetition:.0%}"]
@@ -84,19 +82,14 @@ class Demos:
         return rows
 
     def next_tokens(self, prompt: str) -> list[list[Any]]:
-        """Rows of rank, token, probability and running sum."""
-        rows, total = [], 0.0
-        for rank, token in enumerate(self.language_model.next_tokens(prompt), start=1):
-            total += token.probability
-            rows.append([rank, str(token), f"{token.probability:.2%}", f"{total:.2%}"])
-        return rows
+        """Rows of token and probability."""
+        return [[str(token), f"{token.probability:.2%}"] for token in self.language_model.next_tokens(prompt)]
 
     def score_choices(self, context: str, question: str, choices: str) -> list[list[Any]]:
-        """Rows of choice, score and share, the best first; `choices` has one on each line."""
+        """Rows of choice and score, the best first; `choices` has one on each line."""
         texts = [line.strip() for line in choices.splitlines() if line.strip()]
         scores = (self.multiple_choice or self.language_model).score_choices(context, question, texts)
-        rows = sorted(zip(scores, texts, softmax(scores).tolist(), strict=True), reverse=True)
-        return [[text, f"{score:.3f}", f"{share:.1%}"] for score, text, share in rows]
+        return [[text, f"{score:.3f}"] for score, text in sorted(zip(scores, texts, strict=True), reverse=True)]
 
     def classify(self, text: str, second: str, both_orders: bool) -> dict[str, float] | str:
         """Probabilities by label, or the number of a regression."""
@@ -104,9 +97,8 @@ class Demos:
         return f"{result['score']:.3f}" if list(result) == ["score"] else result
 
     def guesses(self, text: str) -> list[list[Any]]:
-        """Rows of rank, token and probability."""
-        found = enumerate(self.fill_mask.guesses(text), start=1)
-        return [[rank, guess["token_str"], f"{guess['score']:.2%}"] for rank, guess in found]
+        """Rows of token and probability."""
+        return [[guess["token_str"], f"{guess['score']:.2%}"] for guess in self.fill_mask.guesses(text)]
 
     def answer(self, question: str, passage: str) -> tuple[str, str]:
         """The answer, and its probability."""
@@ -146,29 +138,24 @@ def _language_model_tabs(gr: Any, demos: Demos) -> dict[str, _Tab]:
         gr.Slider(0.05, 1, 0.95, step=0.05, label="Typical probability"),
         gr.Slider(0.1, 2, 1.0, step=0.1, label="Temperature"),
     ]
-    scored = "A fine-tuned head scores the choices."
-    if demos.multiple_choice is None:
-        scored = "Zero-shot: a choice's score is the mean log-probability of its tokens behind context and question."
     choices = [
         box("The rain fell all night. In the morning the streets were", label="Context", lines=3),
         box("", label="Question (may stay empty)"),
         box("wet.\nmade of cheese.", label="Choices, one a line", lines=4),
     ]
-    next_word = [box(_PROMPT, label="Text"), box("", label="Next word (by default the likeliest)")]
-    about = {
-        "likeliest": "The ten likeliest tokens behind the prompt; … continues within the word.",
-        "mattered": "Which words spoke for the next one, by four methods: red speaks for it, blue against.",
-        "choices": f"{scored} The share is a softmax over the scores.",
-    }
+    scored = "mean log-probability of its tokens behind context and question (zero-shot)"
+    scored = "logit of a fine-tuned head" if demos.multiple_choice else scored
+    likeliest = "The ten likeliest tokens behind the prompt; … continues within the word."
+    mattered = "Which words spoke for the next one, by four methods: red speaks for it, blue against."
+    prompt, next_word = box(_PROMPT, label="Text"), box("", label="Next word (by default the likeliest)")
     text = functools.partial(box, _SENTENCE, label="Text", lines=2)
-    likeliest = _table(gr, "Rank", "Token", "Probability", "Together")
     return {
         "Generation": ("Decoding strategies side by side.", demos.generate, settings, _table(gr, *_COMPARED)),
-        "Next token": (about["likeliest"], demos.next_tokens, [box(_PROMPT, label="Prompt", lines=2)], likeliest),
+        "Next token": (likeliest, demos.next_tokens, [prompt], _table(gr, "Token", "Probability")),
         "Each position": _page(gr, "What was expected at each position.", model.expectation_page, [text()]),
         "Attention": _page(gr, "What every head of every block attends to.", model.attention_page, [text()]),
-        "Importance": _page(gr, about["mattered"], model.importance_page, next_word),
-        "Multiple choice": (about["choices"], demos.score_choices, choices, _table(gr, "Choice", "Score", "Share")),
+        "Importance": _page(gr, mattered, model.importance_page, [box(_PROMPT, label="Text"), next_word]),
+        "Multiple choice": (f"Score: {scored}.", demos.score_choices, choices, _table(gr, "Choice", "Score")),
     }
 
 
@@ -188,7 +175,7 @@ def _head_tabs(gr: Any, demos: Demos) -> dict[str, _Tab]:
         mask = demos.fill_mask.tokenizer.mask_token
         text = box(f"She opened the {mask} and looked out.", label="Text", lines=2)
         about = f"The likeliest words in the place of `{mask}`, by a model that reads from both sides."
-        tabs["Masked word"] = (about, demos.guesses, [text], _table(gr, "Rank", "Token", "Probability"))
+        tabs["Masked word"] = (about, demos.guesses, [text], _table(gr, "Token", "Probability"))
     if demos.question_answering:
         texts = [box("Where does Mary live?", label="Question")]
         texts += [box("Mary lives in the old house. John lives in the garden.", label="Passage", lines=5)]

@@ -125,11 +125,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def check_types(path: Path | str, values: Mapping[str, Any], types: Mapping[str, Any]) -> None:
     """Compare values of a file with the annotations of those that are looked at; a `ValueError` names file and one."""
     for name in sorted(values.keys() & types.keys()):
+        value = _as_floats(values[name]) if "float" in str(types[name]) else values[name]
         try:
-            try:
-                type_validator(name, values[name], types[name])
-            except TypeError:
-                type_validator(name, _as_floats(values[name]), types[name])
+            type_validator(name, value, types[name])
         except TypeError as error:
             wanted = types[name].__name__ if isinstance(types[name], type) else types[name]
             raise ValueError(f"{path}: {name} must be a {wanted}, not {repr(values[name])[:80]}.") from error

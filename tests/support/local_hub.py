@@ -243,7 +243,7 @@ class Handler(BaseHTTPRequestHandler):
         found = self.hub.repositories.get((kind, id))
         if found is None or (found.private and not self._is_known()):
             raise Refusal(404 if self._is_known() else 401, "Repository not found", "RepoNotFound")
-        if self.command != "GET" and self.command != "HEAD" and "paths-info" not in self.path:
+        if self.command != "GET" and self.command != "HEAD":
             self._need_token()
         return found
 
@@ -317,11 +317,6 @@ class Handler(BaseHTTPRequestHandler):
         files = repository.commits[self._commit_of(repository, revision)]
         return [{"type": "file", "path": path, **blob.described()} for path, blob in files.items()]
 
-    def paths_info(self, repository: Repository, body: bytes, revision: str) -> Any:
-        files = repository.commits[self._commit_of(repository, revision)]
-        wanted = parse_qs(body.decode())["paths"]
-        return [{"type": "file", "path": path, **files[path].described()} for path in wanted if path in files]
-
     def refs(self, repository: Repository, body: bytes) -> Any:
         tags = [
             {"name": name, "ref": f"refs/tags/{name}", "targetCommit": sha} for name, sha in repository.tags.items()
@@ -360,7 +355,6 @@ ROUTES = [
     ("POST", rf"{REPOSITORY}\.git/info/lfs/objects/batch", "batch"),
     ("POST", f"{_API}/preupload/(?P<revision>.+)", "preupload"),
     ("POST", f"{_API}/commit/(?P<revision>.+)", "commit"),
-    ("POST", f"{_API}/paths-info/(?P<revision>.+)", "paths_info"),
     ("POST", f"{_API}/branch/(?P<name>.+)", "create_branch"),
     ("POST", f"{_API}/tag/(?P<revision>.+)", "create_tag"),
     ("GET", f"{_API}(?:/revision/(?P<revision>.+))?", "info"),
