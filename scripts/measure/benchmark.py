@@ -198,8 +198,10 @@ def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
         result["share_of_product_rate"] = flops / medians[OURS] / result["product_rate"]
     if trains and workload.suite != "pretrain":
         result["logits_difference"] = logits_difference(workload, size)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["contenders"])  # torch is imported once for all
     for name in names if args.memory else ():  # each in a new process, where nothing has used memory yet
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as own_process:
+        with ProcessPoolExecutor(1, context) as own_process:
             peak = own_process.submit(peak_memory, name, workload, size, device, dtype).result()
         result.setdefault("peak_memory", {})[name] = peak
     return result
@@ -242,11 +244,10 @@ def plot_sweeps(results: Mapping[str, Mapping[str, Any]], path: Path) -> None:
 def main() -> None:
     """Run the suites, writing after each workload; results of other settings are not mixed with these."""
     (args,) = parse_arguments((BenchmarkArguments,), description=__doc__)
-    folder, record, results = Path(args.output_dir), settings(args), {}
-    if (folder / "results.json").is_file():
-        found = read_json(folder / "results.json")
-        results = found.pop("results")
-        check_settings(folder, found, record)
+    folder, record = Path(args.output_dir), settings(args)
+    found = read_json(folder / "results.json") if (folder / "results.json").is_file() else record | {"results": {}}
+    results = found.pop("results")
+    check_settings(folder, found, record)
     folder.mkdir(parents=True, exist_ok=True)
     data_dir = Path(args.data_dir) if args.data_dir else None
     tokenizer = release_tokenizer(data_dir / "gpt_bpe") if data_dir else None

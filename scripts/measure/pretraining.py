@@ -92,10 +92,9 @@ def zero_shot(folder: str, task: str, rows: int) -> dict[str, float | str]:
     # The test rows of some sets are published without labels, or not at all.
     split = "test" if "test" in splits and not is_unlabelled(splits["test"]) else "validation"
     flags = ["--task", name, *(["--data_dir", data] if data else []), "--split", split, "--disable_tqdm", "true"]
-    flags += ["--max_eval_rows", str(rows), "--max_train_rows", str(rows)]
-    flags += ["--model_name_or_path", folder, "--zero_shot", "true"]
+    flags += ["--max_eval_rows", str(rows), "--max_train_rows", str(rows), "--model_name_or_path", folder]
     with tempfile.TemporaryDirectory() as output, contextlib.redirect_stdout(io.StringIO()):
-        flags += ["--output_dir", output]
+        flags += ["--zero_shot", "true", "--output_dir", output]
         record = evaluate(*parse_arguments((ModelArguments, DataArguments, EvaluationArguments), flags))
     metric = record["main_metric"]
     return {"metric": metric, "split": split, "rows": record["rows"], "value": record["metrics"][metric]}
@@ -110,10 +109,10 @@ def tables(results: dict[str, dict[str, Any]]) -> list[str]:
         perplexities.append([read, *(f"{value:.1f}" for found in measured.values() for value in found.values())])
         answers.append([read, *(f"{found['value']:.3f}" for found in result["zero_shot"].values())])
     header += [title for name in measured for title in (f"{name}, a token", "a word")]
-    for name, found in result["zero_shot"].items():
-        tasks.append(f"{name}, {found['metric']} ({found['split']}, {found['rows']:,})")
-    made = [markdown(header, perplexities)]
-    return [*made, markdown(tasks, answers)] if len(tasks) > 1 else made
+    tasks += [
+        f"{name}, {each['metric']} ({each['split']}, {each['rows']:,})" for name, each in result["zero_shot"].items()
+    ]
+    return [markdown(header, perplexities), *([markdown(tasks, answers)] if len(tasks) > 1 else [])]
 
 
 def draw(record: dict[str, Any], path: Path) -> None:
@@ -145,11 +144,9 @@ def main() -> None:
         "zero_shot_tasks": list(tasks),
         "rows": args.rows,
     }
-    results = {}
-    if (output / "curve.json").exists():
-        found = read_json(output / "curve.json")
-        results = found.pop("results")
-        check_settings(output, found, record)
+    found = read_json(output / "curve.json") if (output / "curve.json").is_file() else record | {"results": {}}
+    results = found.pop("results")
+    check_settings(output, found, record)
     output.mkdir(parents=True, exist_ok=True)
     for folder in tqdm(sorted(steps, key=steps.get), unit="model"):
         if folder not in results:
