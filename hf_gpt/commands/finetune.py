@@ -19,9 +19,11 @@ import sys
 
 from ..cards import learning_rate_advice
 from ..tasks import task_table
-from ..training.arguments import FINE_TUNING_GROUPS, DataArguments, FineTuningArguments, ModelArguments, check_launch
+from ..training.arguments import COLUMNS_GROUP, DataArguments, FineTuningArguments, ModelArguments, check_launch
 from ..training.finetune import run, run_seeds
 from . import command, parse_arguments
+
+FIRST = ["task", "data_dir", "train_file", "model_name_or_path", "output_dir", "learning_rate", "seeds"]
 
 
 @command(resume="The same command with --resume_from_checkpoint last resumes from the last checkpoint.")
@@ -32,7 +34,7 @@ def main() -> None:
         return
     check_launch()
     kinds = (ModelArguments, DataArguments, FineTuningArguments)
-    model, data, training = parse_arguments(kinds, description=__doc__, groups=FINE_TUNING_GROUPS)
+    model, data, training = parse_arguments(kinds, description=__doc__, groups={"Needed first": FIRST} | COLUMNS_GROUP)
     if model.adaptation == "full" and training.learning_rate == FineTuningArguments.learning_rate:
         advice = learning_rate_advice(model.model_name_or_path or "", training.learning_rate)
         if advice and training.process_index == 0:

@@ -24,7 +24,7 @@ from ..tasks.report import write_predictions
 from ..tasks.spec import SPLITS, TaskSpec
 from ..training.arguments import DataArguments, LauncherArguments, ModelArguments
 from ..training.finetune import is_unlabelled, lacks_label, predict_split
-from ..training.loading import has_classes, load_model, other_head, other_kind
+from ..training.loading import has_classes, load_model, other_head
 from ..training.rows import encode_task, input_transform, load_task_data
 from ..training.trainer import GPTTrainer
 from ..trees.collators import TokenTreeCollator
@@ -123,7 +123,7 @@ def _load_task(model_args: ModelArguments, data: DataArguments, args: Evaluation
         config = model_args.source.config()
         if has_classes(config):
             data = data.with_labels_of(config)
-        _check_head(other_kind(model_args.source, data.spec()))
+        _check_head(other_head(model_args.source, data.spec()))
     return load_task_data(data, splits=(args.split,))
 
 

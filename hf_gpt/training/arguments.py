@@ -18,20 +18,10 @@ from ..trees.transforms import TRUNCATION_RULES
 from .optimization import SCHEDULES
 from .unfreezing import KINDS
 
-# How the help texts of commands that read a task are grouped.
+# Of the help texts of commands that read a task.
 COLUMNS_GROUP = {
     "The columns of your own data (--task custom)": [item.name for item in dataclasses.fields(CustomTask)]
 }
-_GROUPS = {
-    "Needed first": "task data_dir train_file model_name_or_path output_dir learning_rate num_train_epochs "
-    "per_device_train_batch_size resume_from_checkpoint",
-    "Optimization": "weight_decay max_grad_norm optimizer optim decay_vectors schedule warmup layer_decay unfreeze "
-    "unfreeze_every train_sampling_strategy",
-    "Evaluation, checkpoints and logs": "per_device_eval_batch_size eval_strategy save_strategy save_total_limit "
-    "load_best_model_at_end logging_steps report_to overwrite_output_dir",
-    "Repeated runs": "seeds",
-}
-FINE_TUNING_GROUPS = {title: names.split() for title, names in _GROUPS.items()} | COLUMNS_GROUP
 
 
 @dataclass
@@ -46,14 +36,12 @@ class ModelArguments(NamesModel):
     keep_head: bool = flag(False, "Keep the head of a fine-tuned model, whose labels must be the task's.")
     random_weights: bool = flag(False, "Keep the model's shape but initialize its weights randomly: no pretraining.")
     transfer_layers: int | None = flag(
-        None, "Keep the embeddings and the lowest so many layers of the model; initialize the others randomly."
+        None, "Layers to keep, above the embeddings; the others are randomly initialized."
     )
     lm_coef: float = flag(0.5, "Weight of the language-model loss; 0 leaves it out.")
     dropout: float | None = flag(None, "All four dropout rates; by default those of the model's configuration.")
-    release_quirks: bool = flag(False, "Train with the accidents of the release (see GPTConfig).")
-    attn_implementation: str | None = flag(
-        None, "sdpa (the default), eager or flex_attention.", ["sdpa", "eager", "flex_attention"]
-    )
+    release_quirks: bool = flag(False, "Train as the release does where it errs (see GPTConfig).")
+    attn_implementation: str | None = flag(None, "By default sdpa.", ["sdpa", "eager", "flex_attention"])
     adaptation: str = flag(
         "full",
         "What is trained: everything (full), the head alone (frozen), or an adapter and the head (see "
@@ -65,9 +53,7 @@ class ModelArguments(NamesModel):
         "With --adaptation frozen, what the head reads: last, the number of a layer (0 is the output of the "
         "embedding, -1 the last), or mix, a learnt mix of all layers.",
     )
-    adapter_size: int | None = flag(
-        None, "Rank of lora (8), virtual tokens of prefix and prompt (20), width of houlsby (32)."
-    )
+    adapter_size: int | None = flag(None, "Rank of lora (8), tokens of prefix and prompt (20), width of houlsby (32).")
     use_dora: bool = flag(False, "With --adaptation lora: DoRA.")
     use_rslora: bool = flag(False, "With --adaptation lora: rank-stabilised LoRA.")
 
@@ -82,22 +68,15 @@ class DataArguments(CustomTask):
     task: str | None = flag(None, "Name of the task; --list_tasks prints all.")
     list_tasks: bool = flag(False, "Print the tasks and stop.")
     data_dir: str | None = flag(None, "Folder of the data set's published files.")
-    tasks: list[str] | None = flag(
-        None, "Several tasks that are trained together, a head for each on one transformer."
-    )
+    tasks: list[str] | None = flag(None, "Tasks that are trained together, a head for each on one transformer.")
     data_dirs: list[str] | None = flag(None, "With --tasks: folders of published files, as trec=FOLDER sst2=FOLDER.")
-    task_rows_cap: int | None = flag(
-        None, "With --tasks: so many rows of each an epoch at most; the next epochs take others."
-    )
+    task_rows_cap: int | None = flag(None, "With --tasks: rows of each an epoch, at most; the next ones take others.")
     max_length: int | None = flag(None, "Longest sequence in tokens; by default the model's context.")
     truncation: str = flag(
-        "longest_first",
-        "What a text that is too long loses: longest_first cuts only what does not fit; half is the release's rule, "
-        "half the context for either side.",
-        TRUNCATION_RULES,
+        "longest_first", "What is left out of a text that is too long; half is the release's rule.", TRUNCATION_RULES
     )
     share_prefix: bool = flag(True, "Compute what the sequences of a row have in common once.")
-    max_train_rows: int | None = flag(None, "Train on so many rows only, drawn once for all.")
+    max_train_rows: int | None = flag(None, "Train on so many rows only, chosen once for all.")
     max_eval_rows: int | None = flag(None, "Evaluate on so many rows only.")
     num_proc: int | None = flag(None, "Processes that tokenize.")
 
@@ -141,10 +120,7 @@ class LauncherArguments(TrainingArguments):
 
     output_dir: str | None = flag(None, "Folder of the results (required).")
     resume_from_checkpoint: str | None = flag(None, "Resume after a stop: last, or the folder of a checkpoint.")
-
-    logging_nan_inf_filter: bool = flag(
-        False, "Leave losses that are not finite out of the log, which would end the run."
-    )
+    logging_nan_inf_filter: bool = flag(False, "Leave losses that are not finite, which end a run, out of the log.")
     overwrite_output_dir: bool = flag(False, "Replace what an earlier run left in --output_dir.")
     report_to: list[str] = flag(["none"], "Trackers, such as tensorboard.")
     remove_unused_columns: bool = flag(False, "The collator reads all columns.")
@@ -209,9 +185,7 @@ class FineTuningArguments(LauncherArguments):
     decay_vectors: bool = flag(False, "Decay gains and biases too (vector_l2).")
     schedule: str = flag("warmup_linear", "A schedule of the release, or the Trainer's.", [*SCHEDULES, "trainer"])
     warmup: float = flag(0.002, "Share of the updates that warm up (release schedules).")
-    layer_decay: float = flag(
-        1.0, "Factor of the learning rate from each layer to the one below; the head has it all."
-    )
+    layer_decay: float = flag(1.0, "Factor of the learning rate from each layer to the one below, from the head down.")
     unfreeze: str = flag(
         "none",
         "Begin with the head alone, then train one more block from the top in each stage (gradual), everything "
@@ -231,12 +205,8 @@ class FineTuningArguments(LauncherArguments):
     save_total_limit: int | None = flag(1, "Checkpoints kept next to the best.")
     load_best_model_at_end: bool = flag(True, "Keep the best checkpoint's weights.")
     logging_steps: float = flag(10, "Steps between log lines.")
-    ddp_find_unused_parameters: bool | None = flag(
-        False, "Every parameter takes part in every step, so there is nothing to look for."
-    )
-    seeds: int | None = flag(
-        None, "Train so many times, with seeds counted up from --seed, in folders of --output_dir."
-    )
+    ddp_find_unused_parameters: bool | None = flag(False, "Every parameter takes part in every step.")
+    seeds: int | None = flag(None, "Train so many times, with seeds from --seed up, in folders of --output_dir.")
 
     def warmup_share(self, updates: int) -> float:
         """The share of all updates that warm up, for the release's schedules."""

@@ -50,7 +50,6 @@ from ..tasks.report import (
 )
 from ..trees.collators import TokenTreeCollator
 from ..trees.mixture import MultiTaskRows
-from ..trees.transforms import InputTransform
 from .arguments import (
     DataArguments,
     FineTuningArguments,
@@ -80,25 +79,18 @@ _FREE |= {"metric_for_best_model", "greater_is_better", "local_rank", "logging_n
 
 @dataclass
 class Part:
-    """
-    One task of a run: what was read; by split its rows as the model reads them; its model with its head; the layout of
-    its rows; the folder of its results.
-    """
+    """One task of a run: its rows as they were read, and by split as its model with its head reads them; a folder."""
 
     task: TaskData
     rows: dict[str, Dataset]
     model: GPTTaskModel | PeftModel
-    transform: InputTransform
+    max_length: int
     output: Path
 
     @property
     def spec(self) -> TaskSpec:
         """`TaskSpec`: the declaration of the task."""
         return self.task.spec
-
-    def trained_parameters(self) -> int:
-        """How many numbers of its model are trained."""
-        return sum(value.numel() for value in self.model.parameters() if value.requires_grad)
 
 
 @in_output_folder
@@ -126,14 +118,13 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
         for folder, task in read.items():
             model = load_model(model_args, task.spec, tokenizer, args.seed)
             transform = input_transform(data, task.spec, model.config, virtual_tokens(model))
-            parts.append(Part(task, {}, model, transform, output / folder))
-        if model_args.adaptation == "frozen":
-            model = FrozenFeatureHead(model)
-        elif data.tasks is not None:
-            model = MultiTaskModel({part.spec.name: part.model for part in parts})
-        check_resumption(checkpoint, model, parts[0].model)
-        for part in parts:
-            part.rows = encode_task(part.task, data, tokenizer, part.transform)
+            rows = encode_task(task, data, tokenizer, transform)
+            parts.append(Part(task, rows, model, transform.max_length, output / folder))
+    if model_args.adaptation == "frozen":
+        model = FrozenFeatureHead(model)
+    elif data.tasks is not None:
+        model = MultiTaskModel({part.spec.name: part.model for part in parts})
+    check_resumption(checkpoint, model, parts[0].model)
     if is_first:
         print(*describe_run(parts, tokenizer, model_args, args), sep="\n", flush=True)
     trainer = make_trainer(model, parts, tokenizer, data, args)
@@ -167,8 +158,7 @@ def check_output_dir(args: LauncherArguments) -> str | None:
     """
     output, resume, may_replace = Path(args.output_dir), args.resume_from_checkpoint, args.overwrite_output_dir
     if resume == "last":
-        found = last_checkpoint(output, args)
-        if found is not None:
+        if (found := last_checkpoint(output, args)) is not None:
             return str(found)
         # An interruption in the first checkpoint has left half of one.
         left = {name for name in contents(output) if not name.startswith(f"{PREFIX_CHECKPOINT_DIR}-")}
@@ -176,11 +166,11 @@ def check_output_dir(args: LauncherArguments) -> str | None:
         if args.process_index == 0:
             print(f"{output} holds no checkpoint yet: training starts at the beginning.", flush=True)
     elif resume is not None:
+        problem = None if has_optimizer(Path(resume), args) else "has no optimizer's state that this run could read"
         if not is_whole(Path(resume)):
             problem = "is not a whole checkpoint: it has no trainer_state.json that can be read"
+        if problem is not None:
             raise ValueError(f"--resume_from_checkpoint {resume} {problem}.")
-        if not has_optimizer(Path(resume), args):
-            raise ValueError(f"--resume_from_checkpoint {resume} has no optimizer's state that this run could read.")
         return resume
     others = "Name another --output_dir, replace what is there with --overwrite_output_dir, or resume with "
     check_empty(output, may_replace, f"{others}--resume_from_checkpoint last.")
@@ -202,7 +192,7 @@ def describe_run(
     parts: list[Part], tokenizer: GPTTokenizer, model_args: ModelArguments, args: FineTuningArguments
 ) -> list[str]:
     """What a run starts from, its rows, and what is trained of a frozen model."""
-    config, trained = parts[0].model.config, parts[0].trained_parameters()
+    config, trained = parts[0].model.config, trained_parameters(parts[0].model)
     lines = [f"Starts from {describe_start(model_args)}."]
     lines += [describe_task(part.task, part.rows, tokenizer) for part in parts]
     if model_args.adaptation == "frozen":
@@ -212,6 +202,11 @@ def describe_run(
         why = "it would train nothing" if config.is_causal else "the model reads from both sides"
         lines.append(f"The language-model loss is left out (lm_coef 0, not {model_args.lm_coef:g}): {why}.")
     return [*lines, *filter(None, [on_precision(args)])]
+
+
+def trained_parameters(model: nn.Module) -> int:
+    """How many numbers of a model are trained."""
+    return sum(value.numel() for value in model.parameters() if value.requires_grad)
 
 
 def make_trainer(
@@ -296,8 +291,8 @@ def record_of(
         "model": model_args.model_name_or_path,
         "starts_from": describe_start(model_args),
         **{name: getattr(model_args, name) for name in ("random_weights", "transfer_layers", "adaptation")},
-        "trained_parameters": part.trained_parameters(),
-        "max_length": part.transform.max_length,
+        "trained_parameters": trained_parameters(part.model),
+        "max_length": part.max_length,
         "seed": trainer.args.seed,
         "train_seconds": next(line["train_runtime"] for line in reversed(history) if "train_runtime" in line),
         "steps": steps,
@@ -336,7 +331,7 @@ def write_card(
         "pretrained layers": model_args.transfer_layers,
         "learning rate from layer to layer": None if args.layer_decay == 1 else f"times {args.layer_decay}",
         "unfreezing": None if args.unfreeze == "none" else args.unfreeze,
-        "trained parameters": None if model_args.adaptation == "full" else f"{part.trained_parameters():,}",
+        "trained parameters": None if model_args.adaptation == "full" else f"{record['trained_parameters']:,}",
         "head reads": layers_read(part.model.config) if model_args.adaptation == "frozen" else None,
     }
     if data.tasks is not None:
@@ -353,19 +348,17 @@ def write_card(
 def report(parts: list[Part], records: dict[str, dict[str, Any]], summary: dict[str, Any], output: Path) -> None:
     """Print metrics, time and place of the results; and a warning where a score cannot be told from chance."""
     several = "tasks" in summary
-    measured = {f"{task} ": record["metrics"] for task, record in records.items()} if several else {}
     print()
-    for task, found in {**measured, "": summary["metrics"]}.items():
-        for split, values in found.items():
-            print(*(f"{task}{split} {name}: {value:.4f}" for name, value in values.items()), sep="\n")
+    for task, record in (records | {"": summary} if several else {"": summary}).items():
+        for split, found in record["metrics"].items():
+            print(*(f"{task} {split} {name}: {value:.4f}".lstrip() for name, value in found.items()), sep="\n")
     minutes, seconds = divmod(round(summary["train_seconds"]), 60)
     print(f"training took {minutes} min {seconds} s, {summary['steps']} steps")
     predicted = ", metrics.json and predictions.tsv" if "test" in parts[0].rows else " and metrics.json"
     print(f"model, card (README.md){predicted} are in {output}{'/TASK' * several}")
-    for part in parts:
-        # Those on the rows were printed before training.
+    for part in parts:  # warnings on the rows were printed before training
         for warning in records[part.spec.name]["warnings"][len(part.task.warnings) :]:
-            print(f"{part.spec.name}: " * several + f"WARNING: {warning}", file=sys.stderr)
+            print(f"{part.spec.name}: WARNING: {warning}" if several else f"WARNING: {warning}", file=sys.stderr)
 
 
 @in_output_folder

@@ -161,18 +161,15 @@ def describe_start(args: ModelArguments) -> str:
     """What a run starts from, and what is newly initialized, for people."""
     if args.random_weights:
         return "random weights"
-    found = "the release" if args.source.kind == "tf-release" else described_head(args.source.config())
+    config = None if args.source.kind == "tf-release" else args.source.config()
+    found = "the release" if config is None else (config.architectures or ["no architecture"])[0]
+    if config is not None and has_classes(config):
+        found += f" with {config.num_labels} labels"
     if args.source.kind == "adapter":
         found += ", an adapter merged into its base model"
     return (
         f"{found}{args.source.new_rows}; {'its head is kept' if args.keep_head else 'the head is newly initialized'}"
     )
-
-
-def described_head(config: GPTConfig) -> str:
-    """The class of a model, and how many labels its head knows."""
-    name = (config.architectures or ["no architecture"])[0]
-    return f"{name} with {config.num_labels} labels" if has_classes(config) else name
 
 
 def layers_read(config: GPTConfig) -> str:
@@ -187,18 +184,12 @@ def has_classes(config: GPTConfig) -> bool:
     return not {_CLASSIFIER, _HEADS["tagging"]}.isdisjoint(config.architectures or ())
 
 
-def other_kind(source: Source, spec: TaskSpec) -> str | None:
-    """Why the head of a model is of another kind than that of a task."""
-    kinds, wanted = source.config().architectures or ["no architecture"], head_class(spec).__name__
-    return None if wanted in kinds else f"{source.name} holds {', '.join(kinds)}; {spec.name} needs a {wanted}"
-
-
 def other_head(source: Source, spec: TaskSpec) -> str | None:
     """Why the head of a model is not that of a task: it is of another kind, or for other labels."""
-    config, ours = source.config(), list(spec.label_names or ())
-    theirs = [str(name) for name in config.id2label.values()]
-    if (other := other_kind(source, spec)) is not None:
-        return other
+    config, wanted, ours = source.config(), head_class(spec).__name__, list(spec.label_names or ())
+    kinds, theirs = config.architectures or ["no architecture"], [str(name) for name in config.id2label.values()]
+    if wanted not in kinds:
+        return f"{source.name} holds {', '.join(kinds)}; {spec.name} needs a {wanted}"
     if ours and theirs != ours:
         return f"{source.name} knows the labels {', '.join(theirs)}, {spec.name} has {', '.join(ours)}"
     if spec.problem_type is not None and not ours and config.num_labels != spec.num_labels:

@@ -149,34 +149,23 @@ def tasks_of(model_args: ModelArguments, data: DataArguments, args: FineTuningAr
     What is to be read for each of the tasks of `--tasks`, in alphabetical order, so that a run does not depend on the
     order of the flag; a `ValueError` for what several tasks cannot have.
     """
-    tasks, strategy = sorted(set(data.tasks)), args.train_sampling_strategy
+    tasks, entries, adaptation = sorted(set(data.tasks)), data.data_dirs or [], model_args.adaptation
     for task in tasks:
         if task != "custom":
             get_task(task)
-    folders = dict(entry.split("=", 1) if "=" in entry else (entry, "") for entry in data.data_dirs or ())
-    wrong = {
-        f"--tasks {' '.join(data.tasks)}: name several tasks, each once; a single one is --task.": (
-            len(tasks) < 2 or len(tasks) < len(data.tasks)
-        ),
-        "--task and --data_dir are of a single task: with --tasks, folders are --data_dirs trec=FOLDER sst2=FOLDER.": (
-            data.task is not None or data.data_dir is not None
-        ),
-        f"--data_dirs {' '.join(data.data_dirs or ())}: give each of --tasks one folder, as trec=FOLDER.": (
-            len(folders) < len(data.data_dirs or ()) or not folders.keys() <= set(tasks) or "" in folders.values()
-        ),
-        f"--adaptation {model_args.adaptation}: several tasks share a transformer that is trained as a whole.": (
-            model_args.adaptation != "full"
-        ),
-        "--seeds repeats runs of a single task: with --tasks, start one run for each --seed.": args.seeds is not None,
-        f"--unfreeze {args.unfreeze} is for a single task (--task): leave it out with --tasks.": (
-            args.unfreeze != "none"
-        ),
-        f"--train_sampling_strategy {strategy}: with --tasks, group_by_length or random.": (
-            strategy not in ("group_by_length", "random")
-        ),
-    }
-    for message, is_wrong in wrong.items():
-        if is_wrong:
-            raise ValueError(message)
+    folders = {task: folder for task, _, folder in (entry.partition("=") for entry in entries)}
+    problem = None
+    if len(tasks) < max(2, len(data.tasks)):
+        problem = f"--tasks {' '.join(data.tasks)}: name several tasks, each once; a single one is --task"
+    elif data.task is not None or data.data_dir is not None:
+        problem = "--task and --data_dir are of a single task: with --tasks, write --data_dirs trec=FOLDER sst2=FOLDER"
+    elif len(folders) < len(entries) or not folders.keys() <= set(tasks) or not all(folders.values()):
+        problem = f"--data_dirs {' '.join(entries)}: give each of --tasks one folder, as trec=FOLDER"
+    elif adaptation != "full":
+        problem = f"--adaptation {adaptation}: several tasks share a transformer that is trained as a whole"
+    elif args.seeds is not None:
+        problem = "--seeds repeats runs of a single task: with --tasks, start one run for each --seed"
+    if problem is not None:
+        raise ValueError(f"{problem}.")
     single = replace(data, tasks=None, data_dirs=None, task_rows_cap=None)
     return {task: replace(single, task=task, data_dir=folders.get(task)) for task in tasks}

@@ -181,15 +181,9 @@ def _parts(rows: list[tuple[torch.Tensor, ...]], decays: list[bool]) -> Iterator
 
 class MuonAndAdamW(Optimizer):
     """
-    `torch.optim.Muon` for some matrices and `torch.optim.AdamW` for all other parameters, as one optimizer for Trainer
-    and schedules. Muon's steps have the size of AdamW's (`match_rms_adamw`, Liu et al., 2025), so that both share a
-    learning rate and a weight decay.
-
-    Args:
-        matrices: parameters of two axes, each the weight of a linear layer.
-        groups: AdamW's parameter groups.
-        lr, weight_decay: of both, where a group does not say otherwise.
-        betas, eps: AdamW's.
+    `torch.optim.Muon` for `matrices`, each the weight of a linear layer, and `torch.optim.AdamW` for the parameters of
+    `groups`, as one optimizer for Trainer and schedules. Muon's steps have the size of AdamW's (`match_rms_adamw`, Liu
+    et al., 2025), so that both share `lr` and `weight_decay`; `betas` and `eps` are AdamW's.
     """
 
     def __init__(
@@ -210,10 +204,8 @@ class MuonAndAdamW(Optimizer):
     def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
         """One update of both."""
         loss = None if closure is None else torch.enable_grad()(closure)()
-        muon, adam = self._parts
-        # Loading a state replaces groups and states, so each part takes its own anew.
-        muon.param_groups, adam.param_groups = self.param_groups[:1], self.param_groups[1:]
-        for part in self._parts:
-            part.state = self.state
+        # Loading a state replaces groups and states, so each part takes its own again.
+        for part, groups in zip(self._parts, (self.param_groups[:1], self.param_groups[1:]), strict=True):
+            part.param_groups, part.state = groups, self.state
             part.step()
         return loss
