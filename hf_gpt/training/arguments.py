@@ -129,6 +129,8 @@ class LauncherArguments(TrainingArguments):
     def __post_init__(self) -> None:
         if not self.output_dir:
             raise ValueError("Name a folder for the results with --output_dir.")
+        resume = self.resume_from_checkpoint or ""  # as the Trainer has it, too
+        self.resume_from_checkpoint = {"true": "last", "false": None, "": None}.get(resume.lower(), resume)
         if self.deepspeed and not is_deepspeed_available():
             raise ValueError('--deepspeed: DeepSpeed is not installed: pip install -e ".[deepspeed]".')
         check_ranges(self)
