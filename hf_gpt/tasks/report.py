@@ -189,29 +189,16 @@ def write_submission(folder: Path, encoded: Dataset, logits: np.ndarray, spec: T
     prediction, by index; for Story Cloze rows of story id, comma and the right ending, counted from 1. None where a
     task has no such form, or GLUE's ids are not the index that its own test file gives each row.
     """
-    if spec.name not in SUBMISSION_FILES:
+    ids, is_story = encoded["id"][:], spec.name == STORY_CLOZE
+    if spec.name not in SUBMISSION_FILES or not (is_story or set(ids) == set(map(str, range(len(ids))))):
         return None
-    table = submission_rows(spec, encoded["id"][:], predictions_from_logits(logits, spec))
-    if table is None:
-        return None
-    path = folder / SUBMISSION_FILES[spec.name]
-    _write_table(path, table)
-    return path
-
-
-def submission_rows(spec: TaskSpec, ids: Sequence[str], predictions: Sequence[float]) -> list[tuple] | None:
-    """
-    The rows of a submission, its header first; see `write_submission`. Predictions are, for each row, the index of a
-    class or choice, or a score.
-    """
-    if spec.name == STORY_CLOZE:
-        answers = zip(ids, predictions, strict=True)
-        return [("InputStoryid", "AnswerRightEnding"), *((story, choice + 1) for story, choice in answers)]
-    if set(ids) != set(map(str, range(len(ids)))):
-        return None
-    # Labels of inference by name, other classes by index, and scores as they are.
+    predictions = predictions_from_logits(logits, spec)
+    written = (predictions + is_story).tolist()
     if spec.has_scores:
         written = [f"{score:.3f}" for score in np.clip(predictions, *spec.score_range)]
-    else:
-        written = [spec.label_names[one] if spec.family == "entailment" else str(one) for one in predictions]
-    return [("index", "prediction"), *sorted(zip(ids, written, strict=True), key=lambda row: int(row[0]))]
+    elif spec.family == "entailment":  # by name; other classes by index
+        written = [spec.label_names[prediction] for prediction in predictions]
+    header = ("InputStoryid", "AnswerRightEnding") if is_story else ("index", "prediction")
+    rows = sorted(zip(ids, written, strict=True), key=lambda row: 0 if is_story else int(row[0]))
+    _write_table(folder / SUBMISSION_FILES[spec.name], [header, *rows])
+    return folder / SUBMISSION_FILES[spec.name]

@@ -235,7 +235,7 @@ def test_text_says_what_the_facts_say():
         "- Trained for a test.",
         "- Its validation accuracy is no better than without reading the texts.",
         "- The licence of the data was not stated",
-        "- Texts are cut to 64 tokens.",
+        "- Texts are truncated to 64 tokens.",
     ):
         assert line in card.text, line
     assert card.data.license == "mit"

@@ -12,7 +12,6 @@ from hf_gpt.trees.transforms import InputTransform, SpecialIds
 from ..support.formats import FORMATS
 from ..support.runs import REPOSITORY
 from ..support.task_files import write
-from .test_publishers import REAL
 
 pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
@@ -27,8 +26,11 @@ def transform(family, tokenizer, rule="longest_first"):
     return InputTransform(family, special, 96, rule)
 
 
-def check_encoded(rows, spec, tokenizer, rule):
-    layout = transform(spec.family, tokenizer, rule=rule)
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format(name, tokenizer, tmp_path):
+    data = load_task(name, write(tmp_path, FORMATS[name][0]), splits=["train"])
+    rows, spec = data.splits["train"], data.spec
+    layout = transform(spec.family, tokenizer, rule="half")
     encoded = encode_split(rows, spec.text_columns, tokenizer, layout)
     assert describe_encoded(encoded).startswith(f"{len(rows):,} rows, ")
     for row, original in zip(encoded, rows, strict=True):
@@ -44,22 +46,6 @@ def check_encoded(rows, spec, tokenizer, rule):
         assert len(row["path_ends"]) == {"similarity": 2}.get(spec.family, len(original.get("choices", "x")))
         ends = {index for index, token in enumerate(row["input_ids"]) if token == tokenizer.cls_token_id}
         assert set(row["path_ends"]) == ends
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_format(name, tokenizer, tmp_path):
-    data = load_task(name, write(tmp_path, FORMATS[name][0]), splits=["train"])
-    check_encoded(data.splits["train"], data.spec, tokenizer, "half")
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("name", REAL)
-def test_real_rows(name, tokenizer, real_folder):
-    data = load_task(name, real_folder(REAL[name][0]), splits=["train"])
-    rows = data.splits["train"]
-    some = rows.select(range(0, len(rows), max(1, len(rows) // 20)))
-    for rule in ("half", "longest_first"):
-        check_encoded(some, data.spec, tokenizer, rule)
 
 
 def test_question_stands_behind_the_context_and_both_orders_of_a_pair_are_read(tokenizer):

@@ -9,7 +9,7 @@ from transformers import EvalPrediction
 
 from hf_gpt.tasks import TASKS, get_task
 from hf_gpt.tasks.metrics import METRICS, compute_metrics_for, metric_function, predictions_from_logits
-from hf_gpt.tasks.report import STORY_CLOZE, SUBMISSION_FILES, submission_rows, write_submission
+from hf_gpt.tasks.report import STORY_CLOZE, SUBMISSION_FILES, write_submission
 from hf_gpt.tasks.spec import Layout, TaskSpec
 
 # Two predicted as in the reference, one not: enough to tell every average apart.
@@ -123,37 +123,34 @@ def test_metrics_of_words_and_entities():
     assert measure(task, logits, np.full((2, 3), -100)) == {}
 
 
-@pytest.mark.parametrize(
-    ("task", "predictions", "lines"),
-    [
-        ("cola", [0, 1], ["0\t0", "1\t1"]),
-        ("mnli", [2, 1], ["0\tcontradiction", "1\tneutral"]),
-        ("mnli_mismatched", [0, 1], ["0\tentailment", "1\tneutral"]),
-        ("qnli", [1, 0], ["0\tnot_entailment", "1\tentailment"]),
-        ("stsb", [5.2, 3.14159], ["0\t5.000", "1\t3.142"]),
-    ],
-)
-def test_predictions_as_glue_takes_them(task, predictions, lines):
-    rows = submission_rows(get_task(task), ["1", "0"], predictions[::-1])  # ordered by index
-    assert ["\t".join(row) for row in rows] == ["index\tprediction", *lines]
+SCORES = np.full((2, 6), -99.0)
+SCORES[0, 5], SCORES[1, 3] = 99, 99
+SUBMITTED = {
+    "cola": (np.eye(2), ["0\t0", "1\t1"]),
+    "sst2": (np.eye(2), ["0\t0", "1\t1"]),
+    "mrpc": (np.eye(2)[::-1], ["0\t1", "1\t0"]),
+    "qqp": (np.eye(2), ["0\t0", "1\t1"]),
+    "stsb": (SCORES, ["0\t5.000", "1\t3.000"]),
+    "mnli": (np.eye(3)[[2, 1]], ["0\tcontradiction", "1\tneutral"]),
+    "mnli_mismatched": (np.eye(3)[[0, 1]], ["0\tentailment", "1\tneutral"]),
+    "qnli": (np.eye(2)[::-1], ["0\tnot_entailment", "1\tentailment"]),
+    "rte": (np.eye(2), ["0\tentailment", "1\tnot_entailment"]),
+    "rocstories": (np.eye(2), ["1,2", "0,1"]),
+}
 
 
 @pytest.mark.parametrize("name", SUBMISSION_FILES)
-def test_every_task_with_a_submission_has_a_file(name, tmp_path):
-    count = {"rocstories": 2, "stsb": 6}.get(name) or TASKS[name].num_labels
-    rows, logits = Dataset.from_dict({"id": ["0"]}), np.eye(count)[[-1]] * 100
-    path = write_submission(tmp_path / "new", rows, logits, TASKS[name])
+def test_predictions_as_glue_and_story_cloze_take_them(name, tmp_path):
+    logits, lines = SUBMITTED[name]
+    rows = Dataset.from_dict({"id": ["1", "0"]})  # GLUE's are ordered by index
+    path = write_submission(tmp_path / "new", rows, logits[::-1], TASKS[name])
     assert [*path.parent.iterdir()] == [tmp_path / "new" / SUBMISSION_FILES[name]]
-    last = {"stsb": "5.000", "mnli": "contradiction", "mnli_mismatched": "contradiction"}
-    last |= {"qnli": "not_entailment", "rte": "not_entailment"}
-    line = "0,2" if name == STORY_CLOZE else f"0\t{last.get(name, '1')}"
-    assert path.read_text().splitlines()[1:] == [line]
+    header = "InputStoryid,AnswerRightEnding" if name == STORY_CLOZE else "index\tprediction"
+    assert path.read_text().splitlines() == [header, *lines]
 
 
 def test_what_cannot_be_submitted(tmp_path):
     """Rows of another publication, rows that are missing or stand twice, and tasks without a form."""
-    for ids in (["7a", "7b"], ["0", "2"], ["0", "0"]):
-        assert submission_rows(get_task("rte"), ids, [0, 1]) is None
-    rows, logits = Dataset.from_dict({"id": ["0"]}), np.array([[0.0, 1.0]])
-    assert write_submission(tmp_path, rows, logits, get_task("copa")) is None
+    for task, ids in (("rte", ["7a", "7b"]), ("rte", ["0", "2"]), ("rte", ["0", "0"]), ("copa", ["0", "1"])):
+        assert write_submission(tmp_path, Dataset.from_dict({"id": ids}), np.eye(2), get_task(task)) is None
     assert not [*tmp_path.iterdir()]
