@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..conversion.sources import KINDS, SourceOptions, read_checkpoint
-from ..conversion.targets import FORMATS, SPECIAL_TOKENS_CHOICES, write_checkpoint
+from ..conversion.targets import FORMATS, write_checkpoint
 from ..files import check_empty, flag, output_folder
 from ..files.ranges import check_ranges
 from . import command, parse_arguments
@@ -26,12 +26,6 @@ class ConversionArguments(SourceOptions):
     """What to convert into what."""
 
     to: str = flag("hf_gpt", "Format to write.", FORMATS)
-    special_tokens: str = flag(
-        "auto",
-        "Rows of _start_, _delimiter_, _classify_, <pad>, which the other formats do not have: auto drops them where "
-        "nothing has trained them.",
-        SPECIAL_TOKENS_CHOICES,
-    )
     fast_tokenizer: bool = flag(
         False, "Write the tokenizer as a PreTrainedTokenizerFast, for places without hf_gpt and spaCy."
     )
@@ -63,7 +57,7 @@ def convert(source: str, output: Path, args: ConversionArguments) -> None:
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as temporary:
         written = Path(temporary, "written")
         written.mkdir()
-        write_checkpoint(checkpoint, written, args.to, args.special_tokens, args.fast_tokenizer)
+        write_checkpoint(checkpoint, written, args.to, args.fast_tokenizer)
         if output.exists():
             output.rename(Path(temporary, "replaced"))
         written.rename(output)

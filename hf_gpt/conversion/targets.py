@@ -17,7 +17,6 @@ from .stock import ACTIVATIONS, SHARED_FIELDS, STOCK_CLASSES, STOCK_CONFIGS, own
 from .tokenizers import write_stock_tokenizer, write_vocabulary
 
 FORMATS = ("hf_gpt", "openai-gpt", "tf-release", "gpt2")
-SPECIAL_TOKENS_CHOICES = ("auto", "keep", "drop")
 # What a format does not write down, for it is always so.
 _OPENAI_GPT = {"norm_first": False, "final_norm": False, "is_causal": True}
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -27,17 +26,14 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def write_checkpoint(
-    checkpoint: Checkpoint, folder: Path, to: str, special_tokens: str = "auto", export_tokenizer: bool = False
-) -> None:
+def write_checkpoint(checkpoint: Checkpoint, folder: Path, to: str, export_tokenizer: bool = False) -> None:
     """
-    Write a checkpoint from `read_checkpoint`, with notes of what is left out, into an empty folder.
+    Write a checkpoint from `read_checkpoint`, with notes of what is left out, into an empty folder. Of the rows of
+    `_start_`, `_delimiter_`, `_classify_` and `<pad>`, which the other formats do not have, untrained ones are left
+    out, and come back with the next conversion.
 
     Args:
         to (`str`): one of `FORMATS`.
-        special_tokens (`str`, *optional*, defaults to `"auto"`): what becomes of the rows of `_start_`, `_delimiter_`,
-            `_classify_` and `<pad>`, which neither OpenAI's release nor its stock version has: `"keep"`, `"drop"`, or
-            `"auto"`, which drops them where nothing has trained them: the next conversion adds them again.
         export_tokenizer (`bool`, *optional*, defaults to `False`): write the tokenizer as `fast_tokenizer` makes it,
             with all rows, and note how often it disagrees.
 
@@ -45,16 +41,14 @@ def write_checkpoint(
         ValueError: if the format cannot hold the model; the message says what is in the way.
     """
     _check_fit(checkpoint, to)
-    if export_tokenizer:
-        if checkpoint.tokenizer is None or to not in ("hf_gpt", "openai-gpt") or special_tokens == "drop":
-            raise ValueError("--fast_tokenizer needs a tokenizer, all its rows, and --to hf_gpt or openai-gpt.")
-        special_tokens = "keep"
+    if export_tokenizer and (checkpoint.tokenizer is None or to not in ("hf_gpt", "openai-gpt")):
+        raise ValueError("--fast_tokenizer needs a tokenizer of hf_gpt, and --to hf_gpt or openai-gpt.")
     if to == "hf_gpt":
         checkpoint.model.save_pretrained(folder)
         if checkpoint.tokenizer is not None:
             checkpoint.tokenizer.save_pretrained(folder)
     else:
-        parameters, rows = _rows_to_write(checkpoint, to, special_tokens)
+        parameters, rows = _rows_to_write(checkpoint, to, keep_all=export_tokenizer)
         if to == "tf-release":
             _write_release(checkpoint, folder, parameters)
         else:
@@ -104,29 +98,23 @@ def _export_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
     )
 
 
-def _rows_to_write(checkpoint: Checkpoint, to: str, special_tokens: str) -> tuple[dict[str, torch.Tensor], int | None]:
+def _rows_to_write(checkpoint: Checkpoint, to: str, keep_all: bool) -> tuple[dict[str, torch.Tensor], int | None]:
     """The parameters that are written, and the number of rows before the special tokens' if these are left out."""
     config = checkpoint.model.config
     parameters, first = own_parameters(checkpoint.model.state_dict(), config), config.vocab_size - 4
-    if config.start_token_id is None:
+    if config.start_token_id is None or keep_all:
         return parameters, None
     are_last = [*config.task_token_ids, config.pad_token_id] == list(range(first, first + 4))
-    are_untrained = are_last and {*range(first, first + 3)} <= {*(config.untrained_token_ids or ())}
-    if special_tokens == "keep" or (special_tokens == "auto" and not are_untrained):
-        if to == "tf-release":
-            raise ValueError(
-                "OpenAI's release holds no rows of special tokens: --special_tokens drop leaves those of the model "
-                "out, with what training made of them."
-            )
-        return parameters, None
-    if not are_last:
-        raise ValueError("The special tokens are not the last four rows, so they cannot be left out.")
-    how = "untrained" if are_untrained else "and what training made of them"
-    checkpoint.notes.append(f"Left out: the rows of the special tokens, {how}.")
-    return parameters | {
-        name: parameters[name][:first].clone()
-        for name in {"embed_tokens.weight", "lm_head.weight"} & parameters.keys()
-    }, first
+    if are_last and {*range(first, first + 3)} <= {*(config.untrained_token_ids or ())}:
+        checkpoint.notes.append("Left out: the rows of the special tokens, which are untrained.")
+        matrices = {"embed_tokens.weight", "lm_head.weight"} & parameters.keys()
+        return parameters | {name: parameters[name][:first].clone() for name in matrices}, first
+    if to == "tf-release":
+        raise ValueError(
+            "OpenAI's release holds no rows of special tokens: --head language-model leaves out what training made of "
+            "those of the model, which must be its last four."
+        )
+    return parameters, None
 
 
 def _write_release(checkpoint: Checkpoint, folder: Path, parameters: dict[str, torch.Tensor]) -> None:

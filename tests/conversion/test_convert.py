@@ -210,13 +210,11 @@ def test_another_head_and_fewer_positions(tmp_path, converted):
     assert set(tensors(tmp_path / "c")) == {name for name in tensors(tmp_path / "b1") if "score" not in name}
 
 
-@pytest.mark.parametrize(
-    ("untrained", "wish", "rows"), [(False, "drop", ROWS), (True, "keep", ROWS + 4), (False, "auto", ROWS + 4)]
-)
-def test_special_tokens_on_request(untrained, wish, rows, tmp_path, converted):
+@pytest.mark.parametrize(("untrained", "rows"), [(True, ROWS), (False, ROWS + 4)])
+def test_untrained_rows_are_left_out(untrained, rows, tmp_path, converted):
     own_model(GPTForCausalLM, untrained=untrained).save_pretrained(tmp_path / "a")
-    printed = converted(tmp_path / "a", tmp_path / "b", "--to", "openai-gpt", "--special_tokens", wish, *PLAIN)
-    assert ("what training made of them" in printed) == (wish == "drop")
+    printed = converted(tmp_path / "a", tmp_path / "b", "--to", "openai-gpt", *PLAIN)
+    assert ("special tokens, which are untrained" in printed) == untrained
     assert tensors(tmp_path / "b")["transformer.tokens_embed.weight"].shape == (rows, WIDTH)
 
 
@@ -293,7 +291,7 @@ def test_the_publishers_vocabulary(tmp_path, converted):
     config = {"vocab_size": 40482, "n_embd": 8, "n_head": 1, "n_layer": 1, "n_positions": 4}
     GPTForCausalLM(GPTForCausalLM.config_class(**config)).save_pretrained(tmp_path / "a")
     release_tokenizer(source).save_pretrained(tmp_path / "a")
-    converted(tmp_path / "a", tmp_path / "b", "--to", "tf-release", "--special_tokens", "drop")
+    converted(tmp_path / "a", tmp_path / "b", "--to", "tf-release", "--head", "language-model")
     for name in ("encoder_bpe_40000.json", "vocab_40000.bpe"):
         assert (tmp_path / "b" / name).read_bytes() == (source / name).read_bytes()
 
@@ -323,7 +321,7 @@ REFUSED = [
     ("tf-release", "--head causal-lm", GPTForMultipleChoice, {}),
     ("openai-gpt", "no bias", GPTForSequenceClassification, {}),
     ("openai-gpt", "head_layers", GPTForMultipleChoice, {"head_layers": "mix"}),
-    ("tf-release", "--special_tokens drop", GPTForCausalLM, {}),
+    ("tf-release", "--head language-model", GPTForCausalLM, {}),
     ("tf-release", "afn=gelu, and the model afn=relu", GPTForCausalLM, {"afn": "relu"}),
     ("tf-release", "output matrix", GPTForCausalLM, {"tie_word_embeddings": False}),
     ("tf-release", "float64", GPTForCausalLM, {"untrained": True}),
@@ -413,7 +411,6 @@ def test_damaged_checkpoints(name, tmp_path, convert):
         ("no such folder", PLAIN, "no such file or folder"),
         ("nobody/nothing", PLAIN, "its cache holds no copy"),
         (RELEASE / "params_0.npy", PLAIN, "name the folder"),
-        (RELEASE, ("--to", "tf-release", "--special_tokens", "keep", "--n_head", 4, *PLAIN), "holds no rows"),
         (RELEASE, ("--n_positions", 41, "--n_head", 4, *PLAIN), "--n_positions 41: the model has 40 positions"),
         (RELEASE, ("--n_head", 4), "--no_tokenizer does without"),
         (RELEASE, ("--n_head", 4, "--tokenizer_source", MINI), "does not belong to the weights"),

@@ -61,7 +61,7 @@ def fine_tuned(tiny, folder, converted):
 
 
 def stock(tiny, folder, converted):
-    converted(tiny, folder, "--to", "openai-gpt", "--special_tokens", "keep")
+    converted(tiny, folder, "--to", "openai-gpt")
     return "a stock openai-gpt model"
 
 
