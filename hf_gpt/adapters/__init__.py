@@ -34,7 +34,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ..files import check_types, read_json, read_tensor_file, reading
-from ..files.weights import check_tensors, load_weights, misfits
+from ..files.weights import check_tensors, load_weights, mismatches
 from ..hub.checks import HEAD_CONFIG, RepositoryError, adapter_problems, check_config
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig
@@ -233,7 +233,7 @@ def check_adapter(folder: str | os.PathLike) -> tuple[GPTConfig, PeftConfig]:
             model = get_peft_model(_MODEL_CLASSES[config.architectures[0]](config), deepcopy(adapter))
         expected = get_peft_model_state_dict(model, save_embedding_layers=False)
         shapes = ({name: tensor.shape for name, tensor in group.items()} for group in (expected, tensors))
-        if problems := misfits(*shapes):
+        if problems := mismatches(*shapes):
             raise ValueError(f"it {', and '.join(problems)}: its weights do not fit what {constants.CONFIG_NAME} says")
     return config, adapter
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..files import flag, listing, read_json, read_tensors, reading
-from ..files.weights import check_tensors, head_parameters, misfits
+from ..files.weights import check_tensors, head_parameters, mismatches
 from ..hub.checks import check_config, generation_settings, stock_type
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig, default_generation_config
@@ -183,7 +183,7 @@ def _build(path: Path, head: str, config: GPTConfig, parameters: dict[str, torch
     expected = {name.removeprefix("transformer."): value.shape for name, value in model.named_parameters()}
     if config.tie_word_embeddings:
         expected.pop("lm_head.weight", None)
-    if problems := misfits(expected, {name: tensor.shape for name, tensor in parameters.items()}):
+    if problems := mismatches(expected, {name: tensor.shape for name, tensor in parameters.items()}):
         raise ValueError(f"{path} {', and '.join(problems)}.")
     check_tensors(parameters, path)
     prefix = "" if head == "none" else "transformer."

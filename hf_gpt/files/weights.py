@@ -78,7 +78,7 @@ def load_weights(
     return model
 
 
-def misfits(wanted: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]]) -> list[str]:
+def mismatches(wanted: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]]) -> list[str]:
     """How the parameters of a checkpoint are not those that its configuration asks for, given by name and shape."""
     problems = {
         "lacks": wanted.keys() - found.keys(),

@@ -33,7 +33,7 @@ COMMANDS = {
 }
 
 
-def spoil(file, kind, name=None):
+def corrupt(file, kind, name=None):
     """Make one tensor of a safetensors file what no weights are."""
     tensors = load_file(file)
     name = name or sorted(tensors)[0]
@@ -46,12 +46,12 @@ def spoil(file, kind, name=None):
 
 
 @pytest.fixture(scope="module")
-def spoilt(tmp_path_factory):
-    """`spoilt(kind)`: a folder with one tensor that is no weights."""
+def corrupted(tmp_path_factory):
+    """`corrupted(kind)`: a folder with one tensor that is no weights."""
     folders = {}
     for kind in ("nan", "inf", "int8"):
-        folders[kind] = save_tiny_model(tmp_path_factory.mktemp("spoilt") / "model")
-        spoil(folders[kind] / "model.safetensors", kind, f"transformer.{NAME}")
+        folders[kind] = save_tiny_model(tmp_path_factory.mktemp("corrupted") / "model")
+        corrupt(folders[kind] / "model.safetensors", kind, f"transformer.{NAME}")
     return folders.get
 
 
@@ -60,15 +60,15 @@ CASES = [*((command, "nan") for command in COMMANDS), *((command, "int8") for co
 
 
 @pytest.mark.parametrize(("command", "kind"), CASES)
-def test_every_command_refuses_them(hf_gpt, spoilt, tmp_path, command, kind):
+def test_every_command_refuses_them(hf_gpt, corrupted, tmp_path, command, kind):
     (tmp_path / "texts.txt").write_text("She opened the door.\n" * 30)
-    words = {"OUT": tmp_path / "out", "FILE": tmp_path / "texts.txt", "MODEL": spoilt(kind)}
+    words = {"OUT": tmp_path / "out", "FILE": tmp_path / "texts.txt", "MODEL": corrupted(kind)}
     flags = [words.get(word, word) for word in COMMANDS[command].split()]
     status, _, errors = hf_gpt(
-        *flags, *([] if "MODEL" in COMMANDS[command] else ["--model_name_or_path", spoilt(kind)])
+        *flags, *([] if "MODEL" in COMMANDS[command] else ["--model_name_or_path", corrupted(kind)])
     )
     assert status == 2
-    assert re.search(rf"{spoilt(kind)}.*{NAME} holds ", errors.splitlines()[-1])
+    assert re.search(rf"{corrupted(kind)}.*{NAME} holds ", errors.splitlines()[-1])
     assert not (tmp_path / "out").exists()
 
 
@@ -92,8 +92,8 @@ def without(file, part: str) -> str:
 
 
 DAMAGES = {
-    "nan": lambda file: f"{file}: {spoil(file, 'nan')} holds",
-    "int8": lambda file: f"{file}: {spoil(file, 'int8')} holds",
+    "nan": lambda file: f"{file}: {corrupt(file, 'nan')} holds",
+    "int8": lambda file: f"{file}: {corrupt(file, 'int8')} holds",
     "short": lambda file: file.write_bytes(file.read_bytes()[:-9]) and str(file),
     "gone": lambda file: file.unlink() or str(file.parent),
     "lacks": lambda file: without(file, "embed") and str(file.parent),

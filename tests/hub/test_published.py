@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 import hf_gpt
 from hf_gpt.loading import open_source
 
-from ..support.strangers import WITHOUT
+from ..support.remote_user import WITHOUT
 
 # Of peft.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -40,7 +40,7 @@ def load(name, auto_class=None, **options):
     auto_class = auto_class or CLASSES.get(name, "AutoModelForSequenceClassification")
     return getattr(transformers, auto_class).from_pretrained(name, **options)
 """
-STRANGER = """
+REMOTE_USER = """
 from peft import PeftModel
 torch.set_num_threads(1)
 trust = {"trust_remote_code": True}
@@ -73,7 +73,7 @@ def assert_wanted(published: Path, name: str, found) -> None:
 
 def test_with_its_own_code(published):
     """In a process without hf_gpt: each repository runs the code that was uploaded with it."""
-    for name, found in json.loads(run(WITHOUT + LOGITS + STRANGER, published).splitlines()[-1]).items():
+    for name, found in json.loads(run(WITHOUT + LOGITS + REMOTE_USER, published).splitlines()[-1]).items():
         assert_wanted(published, name, found)
 
 
@@ -99,7 +99,7 @@ def test_what_version_0_1_published_is_fetched_and_loads(hub, published):
 
 
 def test_a_space_runs_on_its_own_copy(published):
-    """A Space carries the modules that its page needs; what it imports is that copy."""
+    """A Space holds the modules that its page needs; what it imports is that copy."""
     code = (
         "import sys; sys.path.insert(0, '.')\nimport hf_gpt\nfrom hf_gpt.demo import LanguageModelDemo\n"
         "print(hf_gpt.__file__, len(LanguageModelDemo.from_pretrained('../base').next_tokens('Who')))"

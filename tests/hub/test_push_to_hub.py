@@ -198,8 +198,8 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_wrong_folders_are_refused_before_anything_is_sent(hub, folder, what):
-    spoil, message = WRONG[what]
-    spoil(folder)
+    damage, message = WRONG[what]
+    damage(folder)
     with pytest.raises(ValueError, match=re.escape(message)):
         push(folder, "alice/tiny")
     assert hub.requests == []

@@ -31,9 +31,9 @@ from hf_gpt.hub import code_files, push
 from hf_gpt.model.configuration_gpt import AUTO_MAP
 
 from ..support.local_hub import Fault, LocalHub
+from ..support.remote_user import run_without_hf_gpt
 from ..support.runs import REPOSITORY, save_tiny_model
 from ..support.stock_models import save_gpt2
-from ..support.strangers import run_stranger
 
 # Of peft.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -52,7 +52,7 @@ SETTINGS = {"class": {"id2label": LABELS}, "masked": {"is_causal": False}}
 TEXTS = ["Don't open the door, he said.", "It was \u201cquiet\u201d in the U.S. \u2014 wasn't it?"]
 ADAPTERS = ("lora", "ia3", "ln")
 
-STRANGER = """
+REMOTE_USER = """
 import json, torch, transformers
 from peft import PeftModel
 from safetensors.torch import load_file
@@ -140,7 +140,7 @@ def make_heads(folder: Path, inputs, tokenizer) -> dict[str, torch.Tensor]:
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """All heads, adapters and tokenizers on a local Hub at the tag v1, and what a stranger finds there."""
+    """All heads, adapters and tokenizers on a local Hub at the tag v1, and what a user without hf_gpt finds there."""
     folder = tmp_path_factory.mktemp("published")
     save_tiny_model(folder / "tiny")
     fast = fast_tokenizer(GPTTokenizer.from_pretrained(folder / "tiny", task_template=True))
@@ -171,8 +171,8 @@ def published(tmp_path_factory):
         (folder / "wanted.json").write_text(json.dumps(ids))
         heads = {name: auto_class for name, (auto_class, _) in HEADS.items()}
         constants = f"HEADS, ADAPTERS, TEXTS = {heads!r}, {ADAPTERS!r}, {TEXTS!r}\nimport torch\n"
-        code = constants + inspect.getsource(logits) + STRANGER
-        found = json.loads(run_stranger(hub, folder, code).splitlines()[-1])
+        code = constants + inspect.getsource(logits) + REMOTE_USER
+        found = json.loads(run_without_hf_gpt(hub, folder, code).splitlines()[-1])
         yield folder, found
 
 

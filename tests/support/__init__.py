@@ -1,1 +1,1 @@
-"""What tests of several rooms share: runs of scripts, local servers, recordings, files of data sets."""
+"""What tests of several folders share: runs of scripts, local servers, recordings, files of data sets."""

@@ -20,8 +20,8 @@ CARRIED = REPOSITORY / "tests" / "data" / "golden"
 
 def golden_directory() -> Path:
     """Folder of the recorded numbers."""
-    beside = Path(os.environ.get("HF_GPT_GOLDEN", REPOSITORY.parent / "shared" / "golden"))
-    return beside if beside.is_dir() else CARRIED
+    local = Path(os.environ.get("HF_GPT_GOLDEN", REPOSITORY.parent / "shared" / "golden"))
+    return local if local.is_dir() else CARRIED
 
 
 @cache

@@ -68,12 +68,12 @@ def write_vocabulary(folder, vocab_file="vocab.json", merges_file="merges.txt", 
 
 
 def carried_texts() -> list[str]:
-    """The texts of the carried questions."""
+    """The texts of the bundled questions."""
     return [json.loads(line)["text"] for line in (BUNDLED_DATA / "questions.jsonl").open(encoding="utf-8")]
 
 
 def gpt2_tokenizer(texts: Iterable[str] = (), size: int = 400, **settings) -> GPT2Tokenizer:
-    """A tokenizer of GPT-2's kind with a vocabulary that is learnt from some texts, by default the carried ones."""
+    """A tokenizer of GPT-2's kind with a vocabulary that is learnt from some texts, by default the bundled ones."""
     learner = Tokenizer(models.BPE())
     learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()

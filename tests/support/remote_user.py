@@ -18,7 +18,7 @@ sys.meta_path.insert(0, Missing())
 """
 
 
-def run_stranger(hub: LocalHub, folder: Path, code: str) -> str:
+def run_without_hf_gpt(hub: LocalHub, folder: Path, code: str) -> str:
     """The output of a fresh process that cannot import hf_gpt, in that folder."""
     environment = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "DISABLE_SAFETENSORS_CONVERSION": "1"}
     result = subprocess.run(
