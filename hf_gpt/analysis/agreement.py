@@ -1,25 +1,38 @@
-"""
-Minimal pairs: whether a language model finds the good sentence likelier than the bad one.
+r"""
+Which of two sentences a language model finds likelier: minimal pairs, by phenomenon, with a control.
 
-Pairs are BLiMP's (Warstadt et al., 2020), those of any file, or made here: a subject and its verb, with or without
-nouns of the other number between them (attractors: Linzen et al., 2016), in sentences that make sense and in nonce
-ones that give no help by meaning (Gulordava et al., 2018).
+    python scripts/analyze.py agreement --model_name_or_path model_cards/gpt-mini --file blimp/data --max_pairs 100 \
+        --output_dir outputs/blimp
+
+`--file` is a file of minimal pairs, as for score, or a folder of them, such as BLiMP's, as it is published; without it
+sentences are made by a rule: a subject and its verb, with and without nouns of the other number between them, with
+sense and without (`hf_gpt.analysis.agreement.agreement_pairs`). A pair is right where the good sentence has the higher
+log-probability, as score computes it (--beginning). agreement.png and agreement.json report accuracies with Wilson's
+intervals (95%) by phenomenon and set, next to those of the same model with random weights; pairs.json holds every
+pair's log-probabilities.
+
+Attractors are those of Linzen et al. (2016), nonce sentences, which give no help by meaning, of Gulordava et al.
+(2018), BLiMP is Warstadt et al.'s (2020).
 """
 
 import json
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import binomtest
 
-from ..files import read_text_lines
-from ..generation import encode
-from ..generation.scoring import beginning_ids, read_pairs, score_texts
+from ..files import flag, read_text_lines, write_json
+from ..generation import encode, print_table
+from ..generation.scoring import BEGINNINGS, beginning_ids, read_pairs, score_texts
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
+from . import AnalysisArguments, with_random_weights
+from .figures import rows_figure
 
 _PEOPLE = "author baker boy captain doctor driver farmer girl guard king lawyer nurse pilot sailor singer teacher"
 _THINGS = "apple boat book bottle chair cloud door house key lamp letter mountain picture river stone table"
@@ -31,8 +44,7 @@ _DRAWS = 20
 CONDITIONS = ("simple", "attractor of the same number", "attractor", "two attractors", "relative clause")
 
 
-@dataclass(frozen=True)
-class MinimalPair:
+class MinimalPair(NamedTuple):
     """A good and a bad sentence, the set that they belong to, and what the set is about."""
 
     good: str
@@ -136,3 +148,59 @@ def accuracies(pairs: Sequence[MinimalPair], scores: np.ndarray) -> dict[str, di
         paradigms = {name: accuracy(scores[own & (names[:, 1] == name)]) for name in sets}
         found[phenomenon] = {**accuracy(scores[own]), "paradigms": paradigms}
     return found
+
+
+@dataclass(kw_only=True)
+class Arguments(AnalysisArguments):
+    """Which model, which pairs, and where the result goes."""
+
+    # No flags: a sentence alone says nothing, and pairs have columns of their own.
+    text: None = field(default=None, init=False)
+    text_column: str = field(default="text", init=False)
+    label_column: str = field(default="label", init=False)
+    file: str | None = flag(None, "File or folder of minimal pairs, TSV or JSONL; without it, made ones.")
+    beginning: str = flag("paragraph", "What stands before a sentence, as for score.", BEGINNINGS)
+    max_pairs: int = flag(200, "Pairs of a set at most; the first of a file.")
+    control: bool = flag(True, "Measure the model with random weights, too.")
+    batch_size: int = flag(128, "Sentences that are read at once.")
+
+
+def run(args: Arguments) -> None:
+    """Score both sentences of each pair, count, draw."""
+    if args.file is None:
+        pairs = agreement_pairs(args.max_pairs, args.seed)
+    else:
+        sets = groupby(read_sets(Path(args.file)), key=lambda pair: pair.paradigm)
+        pairs = [pair for _, rows in sets for pair in [*rows][: args.max_pairs]]
+    model, tokenizer = args.load()
+    models = {args.name: model} | ({"random weights": with_random_weights(model, args.seed)} if args.control else {})
+    scores = {
+        name: score_pairs(each, tokenizer, pairs, args.batch_size, args.beginning) for name, each in models.items()
+    }
+    found = {name: accuracies(pairs, values) for name, values in scores.items()}
+    rows = _rows(found)
+    shown = ("name", "of", "pairs", "accuracy", "low", "high")
+    print_table([{name: row[name] for name in shown} for row in rows])
+    # BLiMP's sets are too many to draw.
+    drawn = [row for row in rows if args.file is None or row["name"] in found[args.name]]
+    args.save("agreement", rows_figure(drawn, f"Minimal pairs that are right, {args.name}", "accuracy", 0.5), found)
+    each = [
+        {**pair._asdict(), **{name: values[number].tolist() for name, values in scores.items()}}
+        for number, pair in enumerate(pairs)
+    ]
+    write_json(args.folder / "pairs.json", each)
+    if any(row["ties"] for row in rows):
+        print("Ties count as wrong.", file=sys.stderr)
+
+
+def _rows(found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of each phenomenon and, where it has several, each of its sets, the accuracy of every model."""
+    rows = []
+    for phenomenon, whole in next(iter(found.values())).items():
+        rows += [{"name": phenomenon, "of": model, **each[phenomenon]} for model, each in found.items()]
+        # Nonce sentences have the conditions of the others.
+        _, comma, kind = phenomenon.partition(",")
+        for part in whole["paradigms"] if len(whole["paradigms"]) > 1 else ():
+            name = f"    {part}{comma}{kind}"
+            rows += [{"name": name, "of": of, **each[phenomenon]["paradigms"][part]} for of, each in found.items()]
+    return rows

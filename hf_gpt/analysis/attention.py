@@ -1,27 +1,40 @@
-"""What every head of every block attends to in a text, or on each path of a token tree, and statistics over texts."""
+r"""
+What every head of every block attends to, and where the heads look on average.
+
+    python scripts/analyze.py attention --model_name_or_path model_cards/gpt-mini \
+        --text "It rained on Tom." --choices "He was wet." "He was dry." --output_dir outputs/item
+
+attention.html shows every head of the first text, or of each choice of an item, to be chosen by mouse or keyboard;
+attention.png the same heads as a grid. statistics.png and statistics.json report of every head, as a mean over all
+texts with a bootstrap interval (95%): entropy in bits, distance in tokens, and the shares of its attention on the
+first token, the token before, and `_delimiter_`. The first token of a text, which sees itself alone, does not count.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from peft import PeftModel
 
-from ..generation import check_predicted
+from ..files import flag
+from ..generation import check_predicted, encode
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import collate_trees
 from ..trees.token_tree import TokenTree
-from . import mean_intervals, words_of
+from . import AnalysisArguments, interval_record, mean_intervals, words_of
+from .figures import curves_figure, heads_figure
+from .pages import write_page
 
-# Of a head over the tokens of a text; see `head_statistics`.
-STATISTICS = ("entropy", "distance", "first", "previous", "delimiter")
+# Of a head over the tokens of a text, and their names in figures; see `head_statistics`.
+STATISTICS = {"entropy": "entropy, bits", "distance": "distance, tokens"}
+STATISTICS |= {name: f"share: {name}" for name in ("first", "previous", "delimiter")}
 
 
-@dataclass(frozen=True)
-class PathAttention:
+class PathAttention(NamedTuple):
     """
     Attention of one sequence: its tokens, and `(layers, heads, length, length)` the share of its attention that each
     token (third axis) gives to each (fourth); a row adds up to 1.
@@ -40,6 +53,15 @@ def eager_attention(model: GPTPreTrainedModel) -> Iterator[None]:
         yield
     finally:
         model.set_attn_implementation(before)
+
+
+def transformer_of(model: GPTPreTrainedModel | PeftModel) -> GPTPreTrainedModel:
+    """The transformer within a model with any head, adapted or not (`GPTModel`)."""
+    if isinstance(model, PeftModel):
+        if model.active_peft_config.is_prompt_learning:
+            raise ValueError("This adapter reads virtual tokens before the text, which are no words: name its base.")
+        model = model.get_base_model()
+    return model.base_model
 
 
 @torch.no_grad()
@@ -64,22 +86,12 @@ def path_record(name: str, path: PathAttention, tokenizer: GPTTokenizer) -> dict
     return {"name": name, "tokens": words_of(tokenizer, path.ids), "weights": weights}
 
 
-def transformer_of(model: GPTPreTrainedModel | PeftModel) -> GPTPreTrainedModel:
-    """The transformer within a model with any head, adapted or not (`GPTModel`)."""
-    if isinstance(model, PeftModel):
-        if model.active_peft_config.is_prompt_learning:
-            raise ValueError("This adapter reads virtual tokens before the text, which are no words: name its base.")
-        model = model.get_base_model()
-    return model.base_model
-
-
 def head_statistics(attention: PathAttention, delimiter: int | None = None) -> np.ndarray:
     """
-    Where the heads look in a sequence, as means over its tokens but the first, which sees itself alone.
-
-    `(5, layers, heads)`, in the order of `STATISTICS`: entropy in bits, mean distance in tokens, and the shares of
-    attention on the first token, the token before, and the delimiters (of the tokens after the first one; NaN where
-    there are none). A `ValueError` says if there are fewer than two tokens.
+    Where the heads look in a sequence, as means over its tokens but the first: `(5, layers, heads)`, in the order of
+    `STATISTICS`: entropy in bits, mean distance in tokens, and the shares of attention on the first token, the token
+    before, and the delimiters (of the tokens after the first one; NaN where there are none). A `ValueError` says if
+    there are fewer than two tokens.
     """
     check_predicted(attention.ids)
     weights = attention.weights.double()[:, :, 1:]  # (layers, heads, length - 1, length)
@@ -108,3 +120,49 @@ def statistics_over(attentions: Sequence[PathAttention], delimiter: int | None =
         if len(present):
             found[number] = mean_intervals(present, seed)
     return found
+
+
+@dataclass(kw_only=True)
+class Arguments(AnalysisArguments):
+    """Which model, which texts or choices, and where the result goes."""
+
+    choices: list[str] | None = flag(None, "Choices of an item after the one --text, read as in fine-tuning.")
+    task_template: bool = flag(False, "Read each text as in fine-tuning: between _start_ and _classify_.")
+    max_tokens: int = flag(64, "Tokens of a text that are read and shown at most.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.choices and (self.text is None or len(self.text) != 1 or not all(map(str.strip, self.choices))):
+            raise ValueError("--choices, none of them empty, belong to one --text: give one.")
+
+
+def run(args: Arguments) -> None:
+    """Read, count, draw."""
+    model, tokenizer = args.load()
+    start, delimiter, classify = tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id
+    texts = args.token_ids(tokenizer, fewest=1 if args.choices or args.task_template else 2)
+    paths = [[[start, *ids, classify] if args.task_template else ids] for ids in texts]
+    if args.choices:
+        begin = [start, *texts[0], delimiter]
+        paths = [[[*begin, *encode(tokenizer, choice), classify] for choice in args.choices]]
+    limit = min(args.max_tokens, model.config.n_positions)
+    if longer := sum(any(len(path) > limit for path in each) for each in paths):
+        print(f"Of {longer} of {len(paths)} texts only the first {limit} tokens are read (--max_tokens).")
+    read = [attention_of(model, TokenTree.from_paths([path[:limit] for path in each])) for each in paths]
+    title, first, names = f"Attention of {args.name}", read[0], args.choices or [args.examples[0].text]
+    records = [path_record(name, path, tokenizer) for name, path in zip(names, first, strict=True)]
+    write_page(args.folder / "attention.html", title, {"paths": records})
+    record = {"tokens": words_of(tokenizer, first[0].ids), "weights": first[0].weights.tolist()}
+    args.save("attention", heads_figure(first[0].weights.numpy(), title), record)
+    every = statistics_over([path for of_text in read for path in of_text], delimiter, args.seed)
+    values = dict(zip(STATISTICS, every, strict=True))
+    layers, heads = values["first"].shape[1:]
+    panels = {STATISTICS[name]: {"": each.reshape(3, -1)} for name, each in values.items() if not np.isnan(each).all()}
+    ticks = {heads * block: f"layer {block + 1}" for block in range(layers)}
+    figure = curves_figure(panels, f"{title}, mean over texts", "heads, by layer", line="", ticks=ticks)
+    args.save("statistics", figure, {name: interval_record(each) for name, each in values.items()})
+    for name in ("first", "previous"):
+        mean, low, high = values[name]
+        best = np.unravel_index(mean.argmax(), mean.shape)
+        interval = f"{mean[best]:.2f} ({low[best]:.2f} to {high[best]:.2f})"
+        print(f"most on the {name} token: layer {best[0] + 1}, head {best[1]}: {interval}")

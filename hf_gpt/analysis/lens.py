@@ -1,18 +1,33 @@
-"""
-What each layer would predict next (the "logit lens"): the state after it goes through the output matrix as if it were
-the last. With post-norm blocks, GPT-1's, as it is; with pre-norm blocks, GPT-2's, through the final norm first.
+r"""
+What each layer would predict next (the logit lens), and how soon it agrees with the whole model.
+
+    python scripts/analyze.py lens --model_name_or_path model_cards/gpt-mini --text "She opened the door and ran." \
+        --output_dir outputs/lens
+
+The state after a layer goes through the output matrix as if it were the last: with post-norm blocks (GPT-1) as it is,
+with pre-norm blocks (GPT-2) through the final norm first. Layer 0 is the embeddings, the last the model itself.
+lens.html and lens.png show the first guess of every layer after every token of the first text, and on the page the
+next ones; layers.png and layers.json, as means over all texts with bootstrap intervals (95%), the surprisal of the
+next token at each layer in bits, how often its first guess is the model's, and the divergence of the model's
+prediction from its.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from ..generation import check_predicted
+from ..files import flag
+from ..generation import check_predicted, print_table
 from ..model.modeling_gpt import GPTForCausalLM
+from . import AnalysisArguments, interval_record, interval_text, mean_intervals, words_of
+from .figures import curves_figure, grid_figure
+from .pages import write_page
 
-# Of a text and layer, as means over its predicted tokens; see `lens_statistics`.
-STATISTICS = ("surprisal", "agreement", "divergence")
+# Of a text and layer, as means over its predicted tokens, and their names in figures; see `lens_statistics`.
+STATISTICS = {"surprisal": "surprisal, bits", "agreement": "share: the model's guess"}
+STATISTICS["divergence"] = "divergence, bits"
 
 
 @torch.no_grad()
@@ -44,3 +59,41 @@ def lens_statistics(seen: torch.Tensor, ids: Sequence[int]) -> np.ndarray:
     divergence = (last.exp() * (last - log_probs)).sum(-1)
     bits = np.log(2)
     return torch.stack([surprisal.mean(1) / bits, agreement.mean(1), divergence.mean(1) / bits]).numpy()
+
+
+@dataclass(kw_only=True)
+class Arguments(AnalysisArguments):
+    """Which model, which texts, and where the result goes."""
+
+    top_tokens: int = flag(5, "Likeliest tokens of each layer that the page shows.")
+    max_tokens: int = flag(32, "Tokens of the first text that are shown at most.")
+
+
+def run(args: Arguments) -> None:
+    """Read, guess, draw."""
+    model, tokenizer = args.load()
+    texts, title = args.token_ids(tokenizer, model.config.n_positions), f"What the layers of {args.name} would predict"
+    each = np.stack([lens_statistics(lens(model, ids), ids) for ids in texts])  # (texts, statistics, layers + 1)
+    ids = texts[0][: args.max_tokens]
+    top = lens(model, ids).topk(min(args.top_tokens, len(tokenizer)))  # (layers + 1, length, count)
+    words = [[words_of(tokenizer, row) for row in layer] for layer in top.indices.tolist()]
+    chances = top.values.exp().double().numpy().round(4)
+    guesses = [
+        [[*zip(*cell, strict=True)] for cell in zip(*layer, strict=True)]
+        for layer in zip(words, chances.tolist(), strict=True)
+    ]
+    shown = {"tokens": words_of(tokenizer, ids), "guesses": guesses}
+    write_page(args.folder / "lens.html", title, shown)
+    best = [[row[0] for row in layer] for layer in words]
+    figure = grid_figure(chances[..., 0], title, "layer", "", column_names=shown["tokens"], words=best)
+    args.save("lens", figure, shown)
+    values = dict(zip(STATISTICS, mean_intervals(each, args.seed).transpose(1, 0, 2), strict=True))  # (3, layers + 1)
+    panels = {STATISTICS[name]: {"": value} for name, value in values.items()}
+    record = {name: interval_record(value) for name, value in values.items()}
+    args.save("layers", curves_figure(panels, f"{title}, mean over texts", "layer"), record)
+    rows = [
+        {"layer": layer}
+        | {STATISTICS[name]: interval_text(interval_record(of[:, layer]), form=".2f") for name, of in values.items()}
+        for layer in range(each.shape[2])
+    ]
+    print_table(rows)

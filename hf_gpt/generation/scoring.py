@@ -119,18 +119,10 @@ def score_texts(
     likeliest: int = 0,
 ) -> list[TextScore]:
     """
-    The log-probability of every token of each text, by a model in evaluation mode.
-
-    Args:
-        texts (`Sequence[Sequence[int]]`): token ids.
-        stride (`int`, *optional*): see `checked_stride`.
-        batch_size (`int`, *optional*, defaults to 8): windows that are read at once, rows of like length together.
-        share_prefix (`bool`, *optional*, defaults to `True`): read what texts begin with alike only once.
-        given (`Sequence[Sequence[int]]`, *optional*): of each text the tokens before it, which do not count.
-        likeliest (`int`, *optional*, defaults to 0): so many likeliest tokens, and ranks, at each position.
-
-    Raises:
-        ValueError: if the stride is more than half the context.
+    The log-probability of every token of each text, token ids, by a model in evaluation mode; with `likeliest` ranks
+    and so many likeliest tokens at each position, too. `given` are of each text the tokens before it, which do not
+    count; `batch_size` windows are read at once, rows of like length together, and what texts begin with alike only
+    once (`share_prefix`). A `ValueError` if the stride is more than half the context (see `checked_stride`).
     """
     context = model.config.n_positions
     stride = checked_stride(stride, context)

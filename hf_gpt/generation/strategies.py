@@ -44,10 +44,10 @@ def strategies(
     num_beams: int = 4, top_k: int = 40, top_p: float = 0.9, typical_p: float = 0.95, temperature: float = 1.0
 ) -> list[Strategy]:
     """
-    The strategies that are compared: greedy, beam search (which repeats no pair of tokens, as it would else go round
-    in circles), and sampling, at a temperature, from all tokens, the likeliest `top_k`, the likeliest with probability
-    `top_p` (nucleus), and those with probability `typical_p` whose surprisal is nearest to the entropy (Meister et
-    al., 2023). A `ValueError` refuses settings that `generate` could do nothing with.
+    Greedy, beam search (without repeated pairs of tokens, as it would else go round in circles), and sampling, at a
+    temperature, from all tokens, the likeliest `top_k`, the likeliest with probability `top_p` (nucleus), and those
+    with probability `typical_p` whose surprisal is nearest to the entropy (Meister et al., 2023). A `ValueError`
+    refuses settings that `generate` could do nothing with.
     """
     likely = 2 <= num_beams <= 1000 and top_k >= 1 and 0 < top_p <= 1 and 0 < typical_p <= 1
     # Logits divided by less are infinite, by more all alike.
@@ -101,19 +101,12 @@ def continue_prompts(
     **settings: Any,
 ) -> list[list[Continuation]]:
     """
-    Prompts, token ids fewer than the context, continued by each strategy.
+    Prompts, token ids fewer than the context, continued by each strategy, with `num_samples` continuations of each
+    prompt by strategies that draw: for each strategy those of the first prompt, of the second, and so on.
 
-    Args:
-        new_tokens (`int`): how many tokens to add; fewer, where the model ends the text itself. Where the context is
-            full, the last half of it becomes the prompt.
-        seed (`int`, *optional*, defaults to 0): set before each strategy, so that the order does not matter.
-        num_samples (`int`, *optional*, defaults to 1): continuations of each prompt by strategies that draw.
-        batch_size (`int`, *optional*, defaults to 16): prompts that are continued at once, where equally long.
-        settings: further arguments of `model.generate`, such as `repetition_penalty`, `cache_implementation`, or, with
-            a `batch_size` of 1, a `streamer`.
-
-    Returns:
-        `list[list[Continuation]]`: for each strategy those of the first prompt, of the second, and so on.
+    `new_tokens` are added, or fewer, where the model ends the text itself; where the context is full, the last half of
+    it becomes the prompt. The seed is set before each strategy, so that the order does not matter. `settings` are
+    further arguments of `model.generate`, such as `repetition_penalty`, or, with a `batch_size` of 1, a `streamer`.
     """
     by_length: dict[int, list[int]] = {}  # equally long prompts need no padding
     for number, ids in enumerate(prompts):

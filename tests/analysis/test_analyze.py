@@ -52,7 +52,7 @@ FILES["three.csv"] = f"{FILES['rows.csv']}Six.,c\n"
     [
         ("importance", ("--choices", "a", "b", "--text", "c"), "--choices does not go with"),
         ("importance", ("--class_name", "a"), "--class_name does not go with"),
-        ("importance", ("--methods", "magic"), "--methods magic: choose from perturbation"),
+        ("importance", ("--methods", "magic"), "--methods: invalid choice: 'magic' (choose from"),
         ("importance", ("--steps", 0), "--steps 0: the number must be at least 1"),
         ("importance", ("--next_word", " "), "has no token"),
         ("importance", ("--choices", "a"), "--choices takes two or more, and one --text"),
@@ -62,7 +62,7 @@ FILES["three.csv"] = f"{FILES['rows.csv']}Six.,c\n"
         ("project", ("--layers", 9), "layers: there is no 9"),
         ("probe", ("--text", "a"), "there is no flag --text"),
         ("probe", ("--tasks", "tense"), "--tasks are those of a treebank"),
-        ("probe", ("--tasks", "magic"), "--tasks magic: choose from length"),
+        ("probe", ("--tasks", "magic"), "--tasks: invalid choice: 'magic' (choose from"),
         ("probe", ("--file", "no.conllu"), "No such file"),
         ("probe", ("--file", "rows.txt"), "no text has a label"),
         ("agreement", ("--text", "a"), "there is no flag --text"),

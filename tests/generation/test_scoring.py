@@ -62,16 +62,6 @@ def test_tokens_are_those_of_a_plain_loop(model, length, stride, given):
     assert ((score.likeliest_log_probs[:, 0] == score.log_probs) == (score.ranks == 1)).all()
 
 
-@pytest.mark.parametrize("stride", [1, 3, 4])
-@pytest.mark.parametrize("length", [12, 13, 24, 39])
-def test_every_token_counts_once_after_enough_context(length, stride):
-    found = list(scoring.windows(length, 12, stride))
-    counted = [(place, place - begin) for begin, end, first in found for place in range(first, end)]
-    assert [place for place, _ in counted] == list(range(1, length))
-    assert all(before >= 12 - stride >= stride for place, before in counted if place >= 12)
-    assert all(end - begin <= 12 for begin, end, _ in found)
-
-
 @pytest.mark.parametrize("batch_size", [1, 3, 50])
 @pytest.mark.parametrize("given", [None, (3, 5)])
 def test_what_texts_share_is_read_once_for_the_same_numbers(model, batch_size, given, monkeypatch):

@@ -26,7 +26,7 @@ COMMANDS = {
     "generate": (GenerateArguments,),
     "inspect_text": (InspectArguments,),
     "perplexity": (PerplexityArguments,),
-    **{f"analyze {what}": (import_module(f"hf_gpt.commands.analyze.{what}").Arguments,) for what in ANALYSES},
+    **{f"analyze {what}": (import_module(f"hf_gpt.analysis.{what}").Arguments,) for what in ANALYSES},
 }
 # What these commands cannot do without.
 NEEDED = {

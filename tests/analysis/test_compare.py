@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_gpt import GPTForCausalLM
-from hf_gpt.analysis.change import attention_shift, linear_cka, next_token_divergence, read
+from hf_gpt.analysis.compare import attention_shift, linear_cka, next_token_divergence, read
 
 from ..support.browser import opened
 

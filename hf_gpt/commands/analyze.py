@@ -14,15 +14,17 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from ...files import output_folder
-from .. import command, nearest, parse_arguments, shown, summaries
+from ..files import output_folder
+from . import command, nearest, parse_arguments, shown, summaries
 
-ANALYSES = summaries(Path(__file__).parent)
+ANALYSES = summaries(Path(__file__).parents[1] / "analysis")
+for name in ("figures", "pages"):
+    del ANALYSES[name]
 
 
 @command()
 def main() -> None:
-    """Run the analysis that is named first: a module of this package with `Arguments` and `run(args)`."""
+    """Run the analysis that is named first: a module of `hf_gpt.analysis` with `Arguments` and `run(args)`."""
     program, what = Path(sys.argv[0]).name, sys.argv[1] if len(sys.argv) > 1 else "--help"
     if what in ("-h", "--help"):
         lines = [f"usage: {program} WHAT [--flag value ...]", "", shown(__doc__, program), "", "WHAT is one of", ""]
@@ -30,7 +32,7 @@ def main() -> None:
         return
     if what not in ANALYSES:
         raise ValueError(f"there is no analysis {what}; {nearest(what, ANALYSES, program)}")
-    module = import_module(f".{what}", __name__)
+    module = import_module(f"hf_gpt.analysis.{what}")
     (args,) = parse_arguments((module.Arguments,), sys.argv[2:], description=module.__doc__, prog=f"{program} {what}")
     with output_folder(args.folder):
         module.run(args)

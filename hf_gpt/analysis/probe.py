@@ -1,15 +1,24 @@
-"""
-What the states of each layer hold: classifiers on frozen states, with what they have to be compared with.
+r"""
+What the states of each layer hold of sentences and words: probes, with the controls that they need.
 
-Properties of sentences (as in SentEval: Conneau et al., 2018) and of words are made from treebanks in CoNLL-U, or are
-the labels of any file. A probe's accuracy means little alone: next to it stand the most frequent label (`majority`),
-the static embeddings, the same model with random weights, and the probe's selectivity, its accuracy less that on a
-control task of random labels fixed per word (Hewitt and Liang, 2019); that of a sentence hangs on its first word.
+    python scripts/analyze.py probe --model_name_or_path model_cards/gpt-mini --tasks tense pos \
+        --file UD_English-EWT/en_ewt-ud-dev.conllu --output_dir outputs/probe
+
+`--file` is a treebank in CoNLL-U (.conllu, or a folder of such files), of which six properties of sentences and four
+of words are made, or any file of texts with labels; without it the bundled questions. A probe is logistic regression
+on frozen states, or with `--probe mlp` a small network. probes.png and probes.json show its accuracy over the layers
+with Wilson's intervals (95%), on the scalar mix of all layers, and of the same model with random weights; the most
+frequent label and static embeddings; and selectivity, how much of it the probe cannot have learnt by heart. mix.png
+shows what the scalar mix weighs.
+
+Properties are as in SentEval (Conneau et al., 2018); selectivity is a probe's accuracy less that on a control task of
+random labels fixed per word (Hewitt and Liang, 2019), of a sentence per first word.
 """
 
 import copy
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,15 +33,20 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import LabelEncoder, StandardScaler
 from torch import nn
 
-from ..files import read_text_lines, reading
-from ..model.modeling_gpt import GPTPreTrainedModel
+from ..files import flag, read_text_lines, reading
+from ..generation import print_table
+from ..model.modeling_gpt import GPTModel, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
-from . import text_states
+from . import AnalysisArguments, interval_text, read_examples, text_states, with_random_weights
 from .agreement import proportion
+from .figures import curves_figure, grid_figure
 
+# Questions with the kind of their answer.
+_QUESTIONS = Path(__file__).parents[1] / "tasks" / "data" / "questions.jsonl"
 PROBES = ("linear", "mlp")
 SENTENCE_TASKS = ("length", "content", "depth", "tense", "subject number", "object number")
 WORD_TASKS = ("pos", "dependency", "position", "previous")
+_TASKS = (*SENTENCE_TASKS, *WORD_TASKS)
 # Classes of the tasks that ask which word there is.
 _WORDS = 20
 _LENGTHS, _POSITIONS = (4, 8, 12, 16, 20, 25), (0, 1, 2, 4, 8, 16)
@@ -307,3 +321,85 @@ def probe_task(
             scores.append({**real, "control": control["accuracy"], "selectivity": gain})
         found["models"][model] = {"layers": scores, "mix": probe_mix(own, classes, *parts, seed=seed)}
     return found
+
+
+@dataclass(kw_only=True)
+class Arguments(AnalysisArguments):
+    """Which model and texts, what is asked of their states, and where the result goes."""
+
+    # No flag: a text alone has no label.
+    text: None = field(default=None, init=False)
+    file: str | None = flag(None, "Treebank, or file of texts with labels; without it, the bundled questions.")
+    tasks: list[str] | None = flag(None, "Properties of a treebank; by default all.", _TASKS)
+    probe: str = flag("linear", "What reads the states.", PROBES)
+    control: bool = flag(True, "Probe the model with random weights, too.")
+    max_texts: int = flag(2000, "Texts that are read at most, drawn at random.")
+    max_units: int = flag(4000, "Sentences or words of a task at most.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tasks and not self.is_treebank:
+            raise ValueError("--tasks are those of a treebank: give a .conllu --file, or a folder of such files.")
+
+    @property
+    def is_treebank(self) -> bool:
+        """`bool`: whether the file is one, by its name."""
+        return self.file is not None and (Path(self.file).is_dir() or ".conllu" in Path(self.file).suffixes)
+
+
+def run(args: Arguments) -> None:
+    """Read the states once for all tasks of a kind, probe, draw."""
+    if args.is_treebank:
+        rows = read_conllu(Path(args.file))
+    else:
+        rows = read_examples(Path(args.file or _QUESTIONS), args.text_column, args.label_column)
+        if all(row.label is None for row in rows):
+            raise ValueError(f"{args.file}: no text has a label in the column {args.label_column!r}.")
+    order = np.random.default_rng(args.seed).permutation(len(rows))
+    rows = [rows[row] for row in np.sort(order[: args.max_texts])]
+    model, tokenizer = args.load(GPTModel)
+    models = {args.name: model, "": static_model(model)}
+    models |= {"random weights": with_random_weights(model, args.seed)} if args.control else {}
+    wanted, found, texts = set(args.tasks or _TASKS), {}, [row.text for row in rows]
+    for by_word in (False, True) if args.is_treebank else (False,):
+        if not wanted & {*(WORD_TASKS if by_word else SENTENCE_TASKS)}:
+            continue
+        read = {name: states_of(each, tokenizer, texts, by_word) for name, each in models.items()}
+        states = {name: values for name, (values, _) in read.items()}
+        static = states.pop("")[0]
+        if not args.is_treebank:
+            tasks = {"label": label_task(texts, [row.label for row in rows])}
+        else:
+            tasks = word_tasks(rows, read[args.name][1]) if by_word else sentence_tasks(rows)
+        for name, units in tasks.items():
+            if name in wanted or not args.is_treebank:
+                found[name] = probe_task(name, units, states, static, args.probe, args.max_units, args.seed)
+                _print(name, found[name])
+    panels = {name: _curves(task) for name, task in found.items()}
+    title = f"Accuracy of {args.probe} probes, {args.name}"
+    args.save("probes", curves_figure(panels, title, "layer", columns=3), found)
+    weights = {name: each["models"][args.name]["mix"]["weights"] for name, each in found.items()}
+    values = np.array(list(weights.values()))
+    args.save("mix", grid_figure(values, "Weights of the scalar mix", "", "layer", list(weights)), weights)
+
+
+def _curves(task: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Accuracy over the layers by model, and what it is compared with."""
+    names = ("accuracy", "low", "high")
+    rows = {model: each["layers"] for model, each in task["models"].items()}
+    for title, name in (("static embeddings", "static"), ("most frequent label", "majority")):
+        rows[title] = [dict.fromkeys(names, task[name]["accuracy"])] * len(next(iter(rows.values())))
+    return {curve: np.array([[row[name] for row in own] for name in names]) for curve, own in rows.items()}
+
+
+def _print(name: str, found: dict[str, Any]) -> None:
+    print(f"{name}: {found['classes']} classes, {found['train']:,} for training, {found['test']:,} for testing")
+    rows = [("", "most frequent label", found["majority"]), ("", "static embeddings", found["static"])]
+    for model, each in found["models"].items():
+        rows += [(model, f"layer {layer}", row) for layer, row in enumerate(each["layers"])]
+        rows.append((model, "scalar mix", each["mix"]))
+    cells = (
+        (model, of, interval_text(row, "accuracy"), f"{row['selectivity']:+.3f}" if "selectivity" in row else "")
+        for model, of, row in rows
+    )
+    print_table([dict(zip(("model", "of", "accuracy", "selectivity"), row, strict=True)) for row in cells])

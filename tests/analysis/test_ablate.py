@@ -8,7 +8,7 @@ from torch import nn
 from transformers import AutoTokenizer
 
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification
-from hf_gpt.analysis.ablation import (
+from hf_gpt.analysis.ablate import (
     attach,
     load_mask,
     masked,
@@ -19,10 +19,9 @@ from hf_gpt.analysis.ablation import (
     text_losses,
     word_effects,
 )
-from hf_gpt.trees.collators import collate_trees
-from hf_gpt.trees.token_tree import TokenTree
 
 from ..support.browser import opened
+from ..support.tiny import CLASSIFY, START
 
 TEXTS = [[1, 2, 3, 4, 5, 6], [7, 8, 9], [3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8]]
 
@@ -119,19 +118,16 @@ def test_masks_that_a_model_loads(model, tmp_path):
     for part, name in ((("heads", 3, 0), "layer 3 head 0"), (("neurons", 1, 16), "unit 16"), (("layers", 0, 0), "0")):
         with pytest.raises(ValueError, match=f"of another model: it has no .*{name}"):
             attach(model, [part])
-    with pytest.raises(ValueError, match="fewer than two tokens"):
-        text_losses(model, [[1, 2], [1]])
 
 
 def test_errors_of_a_classifier(tiny_model):
-    model = tiny_model(GPTForSequenceClassification, num_labels=3)
-    batch = collate_trees([TokenTree.from_paths([[20, *ids, 22]]) for ids in TEXTS], 23)
-    labels = torch.tensor([0, 1, 2, 0])
-    logits = model(**batch).logits
-    batch["labels"] = labels
-    expected = nn.functional.cross_entropy(logits, labels).item()
-    assert task_errors(model, [batch], "loss").mean() == pytest.approx(expected, rel=1e-5)
-    assert task_errors(model, [batch], "error").tolist() == (logits.argmax(-1) != labels).tolist()
+    model, labels = tiny_model(GPTForSequenceClassification, num_labels=3), [0, 1, 2, 0]
+    rows = [torch.tensor([[START, *ids, CLASSIFY]]) for ids in TEXTS]
+    logits = torch.cat([model(row, attention_mask=torch.ones_like(row)).logits for row in rows])
+    expected = nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="none").tolist()
+    assert task_errors(model, TEXTS, labels, batch_size=3).tolist() == pytest.approx(expected, rel=1e-5)
+    wrong = (logits.argmax(-1) != torch.tensor(labels)).tolist()
+    assert task_errors(model, TEXTS, labels, "error").tolist() == wrong
 
 
 @pytest.mark.parametrize("what", ["heads", "layers", "dimensions"])

@@ -9,7 +9,7 @@ from sklearn.decomposition import PCA
 from transformers import AutoTokenizer
 
 from hf_gpt import GPTModel
-from hf_gpt.analysis.projection import analogy, nearest, projected, text_vectors, token_row, token_vectors
+from hf_gpt.analysis.project import analogy, nearest, projected, text_vectors, token_row, token_vectors
 from hf_gpt.loading import open_source
 
 from ..support.browser import opened

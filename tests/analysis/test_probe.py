@@ -9,8 +9,8 @@ import torch
 from transformers import AutoTokenizer
 
 from hf_gpt import GPTModel
-from hf_gpt.analysis import probing
-from hf_gpt.analysis.probing import Unit, probe, probe_mix, probe_task, read_conllu, split, states_of, static_model
+from hf_gpt.analysis import probe as probing
+from hf_gpt.analysis.probe import Unit, probe, probe_mix, probe_task, read_conllu, split, states_of, static_model
 
 TREE = """# sent_id = 1
 # text = The old dogs didn't chase a cat.
