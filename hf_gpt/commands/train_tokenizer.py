@@ -89,33 +89,24 @@ def learn_vocab(
             f"--vocab_size {vocab_size} is too small for merges: {len(characters)} characters and the newline need "
             f"{len(base) + 1} rows; raise it, or raise --min_character_count above {min_character_count}"
         )
-    kept = {word: count for word, count in word_counts.items() if set(characters) >= set(word)}
-    vocab, merges = {piece: index for index, piece in enumerate(base)}, []
-    for merge in _learn_merges(kept, base, vocab_size):
-        if len(vocab) == vocab_size - 1:
-            break
-        merges.append(merge)
-        vocab.setdefault("".join(merge), len(vocab))
+    known = set(characters)
+    repeated = (  # the trainer counts words itself and takes no counts
+        " ".join([word] * min(10_000, count - start))
+        for word, count in tqdm(word_counts.items(), desc="feeding the trainer", unit=" words")
+        for start in range(0, count if known >= set(word) else 0, 10_000)
+    )
+    learner = Tokenizer(models.BPE(unk_token=UNKNOWN, end_of_word_suffix=END_OF_WORD))
+    learner.pre_tokenizer = pre_tokenizers.Split(" ", behavior="removed")
+    # Given as special tokens, the characters get the first ids, and equal counts are settled the same way in each run.
+    settings = {"special_tokens": base, "end_of_word_suffix": END_OF_WORD, "show_progress": sys.stderr.isatty()}
+    learner.train_from_iterator(repeated, trainers.BpeTrainer(vocab_size=vocab_size - 1, **settings))
+    model = json.loads(learner.to_str())["model"]
+    vocab = dict(sorted(model["vocab"].items(), key=lambda item: item[1]))
     if len(vocab) < vocab_size - 1:
         raise ValueError(
             f"the texts yield at most {len(vocab) + 1} rows; give more text or lower --vocab_size {vocab_size}"
         )
-    return vocab | {NEWLINE: len(vocab)}, merges
-
-
-def _learn_merges(word_counts: dict[str, int], base: list[str], vocab_size: int) -> list[tuple[str, str]]:
-    learner = Tokenizer(models.BPE(unk_token=UNKNOWN, end_of_word_suffix=END_OF_WORD))
-    learner.pre_tokenizer = pre_tokenizers.Split(" ", behavior="removed")
-    # Given as special tokens, the characters get fixed ids, so that equal counts are settled the same way in each run.
-    settings = {"special_tokens": base, "end_of_word_suffix": END_OF_WORD, "show_progress": sys.stderr.isatty()}
-    # The trainer counts words itself and takes no counts.
-    repeated = (
-        " ".join([word] * min(10_000, count - start))
-        for word, count in tqdm(word_counts.items(), desc="feeding the trainer", unit=" words")
-        for start in range(0, count, 10_000)
-    )
-    learner.train_from_iterator(repeated, trainers.BpeTrainer(vocab_size=vocab_size, **settings))
-    return [tuple(merge) for merge in json.loads(learner.to_str())["model"]["merges"]]
+    return vocab | {NEWLINE: len(vocab)}, [tuple(merge) for merge in model["merges"]]
 
 
 def write_tokenizer(output_dir: Path, vocab: dict[str, int], merges: list[tuple[str, str]], **settings: Any) -> None:
