@@ -83,7 +83,7 @@ def adapter_config(
     **options: Any,
 ) -> PeftConfig:
     """
-    Settings of an adapter for a GPT model, to be given to `peft.get_peft_model`.
+    Settings of an adapter for a GPT model, for `peft.get_peft_model`.
 
     | method | what is trained next to the head | source |
     |---|---|---|

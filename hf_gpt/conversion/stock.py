@@ -118,9 +118,8 @@ def initial_special_rows(config: PreTrainedConfig, seed: int = 0) -> torch.Tenso
 
 def with_special_tokens(rows: torch.Tensor, config: PreTrainedConfig, seed: int = 0) -> torch.Tensor:
     """An embedding of shape `(rows, n_embd)` with the four special rows behind it, where the model has these there."""
-    is_without = config.start_token_id == len(rows) and config.vocab_size == len(rows) + 4
-    if not is_without or rows.shape[1:] != (config.n_embd,):  # of other shapes, which whoever compares them refuses
-        return rows
+    if rows.shape != (config.start_token_id, config.n_embd) or config.vocab_size != len(rows) + 4:
+        return rows  # whoever compares shapes refuses it
     return torch.cat([rows, initial_special_rows(config, seed).to(rows)])
 
 

@@ -404,18 +404,16 @@ def test_trees_with_virtual_tokens(variant, base):
 
 
 @pytest.mark.parametrize("config", [PrefixTuningConfig, PromptTuningConfig, PromptEncoderConfig])
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_peft_settings_of_virtual_tokens(base, config, side):
+@pytest.mark.parametrize("is_left", [True, False], ids=["left", "right"])
+def test_peft_settings_of_virtual_tokens(base, config, is_left):
     """peft's own, on conventional inputs: the same with padding on either side as without."""
     settings = {"encoder_hidden_size": 8} if config is PromptEncoderConfig else {}
     model = load_base("classification", base)
     model = get_peft_model(model, config(task_type="SEQ_CLS", num_virtual_tokens=4, **settings)).eval()
-    paths = [item[0] for item in ITEMS]
-    rows = [[PAD] * (8 - len(path)) + path if side == "left" else path + [PAD] * (8 - len(path)) for path in paths]
-    ids = torch.tensor(rows)
+    paths = [torch.tensor(item[0]) for item in ITEMS]
+    ids = nn.utils.rnn.pad_sequence(paths, True, PAD, "left" if is_left else "right")
     outputs = model(input_ids=ids, attention_mask=ids.ne(PAD).long(), labels=LABELS)
-    alone = torch.cat([model(input_ids=torch.tensor([path])).logits for path in paths])
-    assert_close(outputs.logits, alone)
+    assert_close(outputs.logits, torch.cat([model(input_ids=path[None]).logits for path in paths]))
     outputs.loss.backward()
     assert all(value.grad.any() for value in model.prompt_encoder.parameters() if value.requires_grad)
 

@@ -70,7 +70,7 @@ def test_losses_with_position_rows(model, head, name):
 @pytest.mark.parametrize("recorded_weights", [True, False], ids=["recorded-mask", "own-weights"])
 @pytest.mark.parametrize(("model", "head"), HEADED)
 def test_gradients(model, head, recorded_weights):
-    """Every gradient within 2e-6, from conventional inputs whose weights we derive as well as from given ones."""
+    """Every gradient within 2e-6, from conventional inputs whose weights we derive as well as from explicit ones."""
     batch, recorded = arrays(model, f"{head}_eval"), arrays(model, f"{head}_train")
     ours = load_variables(model, head).train()
     mask = torch.tensor(batch["M"]).long()
