@@ -67,20 +67,6 @@ def describe_task(task: TaskData, encoded: dict[str, Dataset], tokenizer: GPTTok
     return "\n".join([*lines, *(f"  {tokenizer.decode(ids)}" for ids in texts)])
 
 
-def describe_batches(encoded: Dataset, order: np.ndarray, batch_size: int) -> str:
-    """
-    How much of the training batches is padding, in a given order of the encoded rows, which may have fillers behind
-    them, and in a random one; `batch_size` rows are padded to the longest of them.
-    """
-    lengths = encoded.with_format("numpy")["length"][:]
-    shares = []
-    for indices in (order[order < len(lengths)], np.random.default_rng(0).permutation(len(lengths))):
-        starts = np.arange(0, len(indices), batch_size)
-        padded = np.maximum.reduceat(lengths[indices], starts) * np.diff(np.append(starts, len(indices)))
-        shares.append(1 - lengths[indices].sum() / padded.sum())
-    return f"  batches of {batch_size} rows a device are {shares[0]:.1%} padding (in random order {shares[1]:.1%})"
-
-
 def chance_level(spec: TaskSpec, train: Dataset, evaluated: Dataset) -> float:
     """
     What answering without reading the text reaches in the main metric: the share of the most frequent training class,

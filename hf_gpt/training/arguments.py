@@ -136,7 +136,7 @@ class LauncherArguments(TrainingArguments):
         check_ranges(self)
         if not torch.accelerator.is_available():
             self.dataloader_pin_memory = False
-            # The Trainer takes --bf16 for a GPU's unless it is told to stay on the CPU.
+            # The Trainer takes --bf16 for a GPU's unless it is to stay on the CPU.
             if self.bf16 or self.bf16_full_eval or int(os.environ.get("WORLD_SIZE", "1")) > 1:
                 self.use_cpu = True
         # DeepSpeed wants to hear of the precision that the launcher chose from the Trainer, too.

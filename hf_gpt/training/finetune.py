@@ -346,7 +346,7 @@ def write_card(
 
 
 def report(parts: list[Part], records: dict[str, dict[str, Any]], summary: dict[str, Any], output: Path) -> None:
-    """Print metrics, time and place of the results; and a warning where a score cannot be told from chance."""
+    """Print metrics, time and place of the results; and a warning where a score is no better than chance."""
     several = "tasks" in summary
     print()
     for task, record in (records | {"": summary} if several else {"": summary}).items():

@@ -6,7 +6,6 @@ and schedules.
 import math
 import re
 import shutil
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -293,13 +292,6 @@ class SetEpoch(TrainerCallback):
         self.follower.set_epoch(int(state.epoch or 0))
 
 
-def own_random_state(device: torch.device) -> AbstractContextManager:
-    """What is drawn within leaves the random states of CPU and device as they are."""
-    if device.type == "cpu":
-        return torch.random.fork_rng(devices=[])
-    return torch.random.fork_rng(devices=[device.index or 0], device_type=device.type)
-
-
 class GPTTrainer(WholeCheckpointTrainer):
     """
     `transformers.Trainer` with `FineTuningArguments` and atomic checkpoints; without `eval_dataset` nothing is
@@ -410,7 +402,9 @@ class GPTTrainer(WholeCheckpointTrainer):
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """The Trainer's own. It leaves the random state alone, so that training goes the same way without it."""
-        with own_random_state(self.args.device):
+        device = self.args.device
+        elsewhere = {} if device.type == "cpu" else {"device_type": device.type}
+        with torch.random.fork_rng([device.index or 0] if elsewhere else [], **elsewhere):
             return super().evaluation_loop(*args, **kwargs)
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Sampler | None:

@@ -86,18 +86,6 @@ def test_configurations_of_the_experiments():
     assert found["zero_shot"].zero_shot
 
 
-def test_tensorboard(tiny_checkpoint, tmp_path):
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *SMALL]
-    finetune(*flags, "--report_to", "tensorboard")
-    (folder,) = (tmp_path / "out" / "runs").iterdir()
-    events = EventAccumulator(str(folder)).Reload()
-    assert {"train/loss", "train/task_loss", "train/lm_loss", "eval/accuracy"} <= set(events.Tags()["scalars"])
-    assert len(events.Scalars("train/lm_loss")) == 2
-
-
 def test_what_is_said_of_own_files(tiny_checkpoint, tmp_path, capsys):
     """Statistics, truncation, labels, the first example, and what is wrong with the rows, before training."""
     file = write_csv(tmp_path / "train.csv", f"{'river ' * 200},LOC")

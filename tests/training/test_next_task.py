@@ -14,7 +14,7 @@ from hf_gpt.adapters import HEAD_CONFIG, head_config, merge_adapter
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import custom_task, get_task
 from hf_gpt.training.arguments import ModelArguments
-from hf_gpt.training.loading import describe_start, load_model
+from hf_gpt.training.loading import load_model
 
 from ..support.runs import finetune, save_tiny_model
 
@@ -139,16 +139,6 @@ def test_an_adapter_on_a_fine_tuned_model_comes_back(starts, tmp_path):
     ids = torch.tensor([[model.config.start_token_id, 5, model.config.classify_token_id]])
     with torch.no_grad():
         assert torch.equal(load_adapter(tmp_path)(ids).logits, model(ids).logits)
-
-
-def test_what_a_start_is_called(starts):
-    for name, options, text in (
-        ("language model", {}, "GPTForCausalLM; the head is newly initialized"),
-        ("mnli", {}, "GPTForSequenceClassification with 3 labels; the head is newly initialized"),
-        ("rte", {"keep_head": True}, "GPTForSequenceClassification with 2 labels; its head is kept"),
-        ("lora", {}, "GPTForSequenceClassification with 3 labels, an adapter merged into its base model; the head is"),
-    ):
-        assert describe_start(ModelArguments(str(starts[name]), **options)).startswith(text)
 
 
 def test_the_record_and_the_card_say_what_is_new(starts, tmp_path, capsys):

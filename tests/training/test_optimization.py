@@ -94,7 +94,7 @@ def test_parameters_after_steps(model, head, run):
         if step == 1 and settings["step1_equals_initial_bitwise"]:
             assert all(torch.equal(value, initial[name]) for name, value in ours.state_dict().items())
         # The largest differences seen between right implementations, with the margin their spread calls for; the
-        # root mean square tells a mistake from rounding.
+        # root mean square separates a mistake from rounding.
         largest = (1.2e-4 if hp["lm_coef"] == 0 else 4e-5) if high_rate else 4e-6
         rms = (6e-7 if hp["lm_coef"] == 0 else 1.5e-7) if high_rate else 2e-8
         compare(recorded, f"{run}/step{step}/", as_release(ours, lambda p: p), ours, head, largest, rms)
