@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from datasets import Dataset
 from huggingface_hub import DatasetCard, ModelCard
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from peft import get_peft_model
@@ -26,13 +27,11 @@ from hf_gpt.cards import FineTunedCard, learning_rate_advice
 from hf_gpt.cards.callback import ModelCardCallback
 from hf_gpt.cards.features import card_text
 from hf_gpt.files import CARD, FACTS, write_text
-from hf_gpt.loading import load_tokenizer
-from hf_gpt.tasks import get_task
+from hf_gpt.tasks import get_task, load_task
 from hf_gpt.tasks.metrics import compute_metrics_for
-from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.training.arguments import FineTuningArguments
 from hf_gpt.training.finetune import summarise
-from hf_gpt.training.loading import load_model
-from hf_gpt.training.rows import encode_task, input_transform, load_task_data
+from hf_gpt.training.rows import token_trees
 from hf_gpt.training.trainer import GPTTrainer
 from hf_gpt.trees.collators import TokenTreeCollator
 
@@ -199,7 +198,7 @@ WRONG_FACTS = {
     "no YAML": ("task: [", "not valid YAML"),
     "no mapping": ("- task", "must hold"),
     "unknown": (f"{MINIMAL}license: mit", "card.yaml: .* unexpected keyword argument 'license'"),
-    "missing": ("task: t", "card.yaml: .* 'family' and 'base_model'"),
+    "missing": ("task: t", "card.yaml: .* missing .* 'family'"),
     "type": (f"{MINIMAL}limits: none", "limits must be a list"),
     "metric": (f"{MINIMAL}metrics: {{test: {{accuracy: high}}}}", "card.yaml: metrics must be"),
     "loss": (f"{MINIMAL}losses: [{{loss: 1.0}}]", "card.yaml: .*part"),
@@ -245,30 +244,26 @@ def test_text_says_what_the_facts_say():
 # What a Trainer knows
 
 
-def trainer_for(base: Path, output: Path, adaptation: str = "full", **settings) -> tuple[GPTTrainer, dict]:
-    data = DataArguments(task="questions", max_train_rows=25, max_eval_rows=12)
-    model_args = ModelArguments(str(base), adaptation=adaptation)
-    task, tokenizer = load_task_data(data), load_tokenizer(model_args)
-    model = load_model(model_args, task.spec, tokenizer, 0)
-    encoded = encode_task(task, data, tokenizer, input_transform(data, task.spec, model.config))
+def trainer_for(base: Path, output: Path, adaptation: str = "full", **settings) -> tuple[GPTTrainer, Dataset]:
+    task, tokenizer = load_task("questions"), AutoTokenizer.from_pretrained(base, task_template=True)
+    encoded = {
+        split: token_trees(rows.select(range(25)), tokenizer, max_length=64) for split, rows in task.splits.items()
+    }
+    model = AutoModelForSequenceClassification.from_pretrained(base, num_labels=6)
+    if adaptation != "full":
+        model = get_peft_model(model, adapter_config(adaptation, model.config))
     defaults = {"learning_rate": 1e-2, "per_device_train_batch_size": 8, "num_train_epochs": 3, "logging_steps": 1}
     args = FineTuningArguments(output_dir=str(output), use_cpu=True, disable_tqdm=True, **defaults | settings)
     args.metric_for_best_model, args.greater_is_better = "eval_accuracy", True
-    trainer = GPTTrainer(
-        model=model,
-        args=args,
-        train_dataset=encoded["train"],
-        eval_dataset=encoded["validation"],
-        data_collator=TokenTreeCollator(tokenizer.pad_token_id),
-        processing_class=tokenizer,
-        compute_metrics=compute_metrics_for(task.spec),
-        callbacks=[ModelCardCallback(FineTunedCard.for_task(task.spec, str(base)))],
-    )
-    return trainer, encoded
+    parts = {"train_dataset": encoded["train"], "eval_dataset": encoded["validation"]}
+    parts |= {"processing_class": tokenizer, "compute_metrics": compute_metrics_for(task.spec)}
+    parts["data_collator"] = TokenTreeCollator(tokenizer.pad_token_id)
+    callbacks = [ModelCardCallback(FineTunedCard.for_task(task.spec, str(base)))]
+    return GPTTrainer(model=model, args=args, callbacks=callbacks, **parts), encoded["test"]
 
 
 def test_callback_with_our_trainer(tiny_checkpoint, tmp_path):
-    trainer, encoded = trainer_for(tiny_checkpoint, tmp_path, save_total_limit=9)
+    trainer, test = trainer_for(tiny_checkpoint, tmp_path, save_total_limit=9)
     trainer.train()
     history, best = trainer.state.log_history, trainer.state.best_global_step
     evaluations = {line["step"]: line for line in history if "eval_accuracy" in line}
@@ -284,20 +279,20 @@ def test_callback_with_our_trainer(tiny_checkpoint, tmp_path):
     expected = {"global batch size": 8, "optimizer": "the release's Adam", "steps": 12}
     assert card.hyperparameters.items() >= expected.items()
     assert card.hardware.startswith("CPU (")
-    assert (card.seed, card.resumed, card.rows) == (trainer.args.seed, False, {"train": 25, "validation": 12})
+    assert (card.seed, card.resumed, card.rows) == (trainer.args.seed, False, {"train": 25, "validation": 25})
     # Each checkpoint has the card of its own step.
     for step, line in evaluations.items():
         own = FineTunedCard.load(tmp_path / f"checkpoint-{step}")
         assert own.metrics["validation"]["accuracy"] == line["eval_accuracy"]
         assert (own.kept_step, own.chosen_by, own.seconds) == (step, None, None)
         assert own.losses[0]["part"] == f"training, step {step}"
-    metrics = trainer.predict(encoded["test"]).metrics
+    metrics = trainer.predict(test).metrics
     card = FineTunedCard.load(tmp_path)
     assert card.metrics == {
         "validation": scores,
         "test": {name: metrics[f"test_{name}"] for name in ("accuracy", "f1_macro")},
     }
-    assert card.rows == {"train": 25, "validation": 12, "test": 12}
+    assert card.rows == {"train": 25, "validation": 25, "test": 25}
 
 
 def test_callback_of_an_adapter_that_is_resumed(tiny_checkpoint, tmp_path):

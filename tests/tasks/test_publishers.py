@@ -156,87 +156,61 @@ SENTENCES = {"sentence1": "A.", "sentence2": "B.", "idx": 7}
 PAIR = pair_row("7", "A.", "B.", 1)
 ENDINGS = {f"ending{index}": f"ending{index}" for index in range(4)}
 RACE = {"example_id": "high1.txt", "article": "It rained.", "answer": "B", "question": "What?", "options": ["a", "b"]}
-THREE = ("entailment", "neutral", "contradiction")
-RAIN = {"id": "5a", "context": "It rained.", "question": "What fell?"}
+BAKING = {"activity_label": "Baking", "ctx": "Mix. then", "endings": ["a", "b"], "label": "1"}
+FIRST = {"choices": ["a", "b"], "label": 1}
+CODAH = {"question_propmt": "He", "candidate_answers": ["a", "b"], "correct_answer_idx": 1}
+RAIN = {"id": "5a", "context": "It rained.", "question": "What?", "answers": {"text": ["rain"], "answer_start": [3]}}
+WORDS = {"idx": "web-1", "tokens": ["don't", "do", "n't"], "upos": classes([0, 1, 2], "_", "AUX", "PART")}
+TWO, THREE = ("entailment", "not_entailment"), ("entailment", "neutral", "contradiction")
+NEWS_ROW = {"text": "Moon\\landing", "label": classes(3, "World", "Sports", "Business", "Sci/Tech")}
+QUORA = {"question1": "A.", "question2": "B.", "label": classes(1, "not_duplicate", "duplicate"), "idx": 7}
 # The Hub's columns, as its data cards describe them: one row of them, columns of the row that comes of it, and a label
 # that is kept secret (if any is).
 HUB = {
     "sst2": ({"idx": 7, "sentence": "A.", "label": classes(1, "negative", "positive")}, {"id": "7", "label": 1}, -1),
-    "sst5": ({"text": "Bad", "label": 0, "label_text": "very negative"}, {"text": "Bad", "label": 0}, None),
+    "sst5": ({"text": "Bad", "label": 0, "label_text": "very negative"}, {"text": "Bad", "label": 0}),
     "cola": ({"sentence": "A.", "label": classes(1, "unacceptable", "acceptable"), "idx": 7}, {"label": 1}, -1),
-    "imdb": (
-        {"text": "Good.<br />Film.", "label": classes(1, "neg", "pos")},
-        {"text": "Good.\nFilm.", "label": 1},
-        None,
-    ),
-    "ag_news": (
-        {"text": "Moon\\landing", "label": classes(3, "World", "Sports", "Business", "Sci/Tech")},
-        *({"text": "Moon landing", "label": 3}, None),
-    ),
+    "imdb": ({"text": "A.<br />B.", "label": classes(1, "neg", "pos")}, {"text": "A.\nB.", "label": 1}),
+    "ag_news": (NEWS_ROW, {"text": "Moon landing", "label": 3}),
     "mnli": ({"premise": "A.", "hypothesis": "B.", "label": classes(1, *THREE), "idx": 7}, PAIR, -1),
-    "qnli": (
-        {"question": "A.", "sentence": "B.", "label": classes(1, "entailment", "not_entailment"), "idx": 7},
-        *(PAIR, -1),
-    ),
-    "scitail": ({"premise": "A.", "hypothesis": "B.", "label": "neutral"}, PAIR | {"id": "0"}, None),
-    "rte": ({**SENTENCES, "label": classes(1, "entailment", "not_entailment")}, PAIR, -1),
-    "mrpc": ({**SENTENCES, "label": classes(1, "not_equivalent", "equivalent")}, PAIR, None),
-    "qqp": (
-        {"question1": "A.", "question2": "B.", "label": classes(1, "not_duplicate", "duplicate"), "idx": 7},
-        *(PAIR, -1),
-    ),
+    "qnli": ({"question": "A.", "sentence": "B.", "label": classes(1, *TWO), "idx": 7}, PAIR, -1),
+    "scitail": ({"premise": "A.", "hypothesis": "B.", "label": "neutral"}, PAIR | {"id": "0"}),
+    "rte": ({**SENTENCES, "label": classes(1, *TWO)}, PAIR, -1),
+    "mrpc": ({**SENTENCES, "label": classes(1, "not_equivalent", "equivalent")}, PAIR),
+    "qqp": (QUORA, PAIR, -1),
     "stsb": ({**SENTENCES, "label": 2.5}, PAIR | {"label": 2.5}, -1.0),
-    "race": (RACE, {"context": "It rained.", "question": "What?", "choices": ["a", "b"], "label": 1}, None),
-    "arc_easy": ({**LETTERED, "answerKey": "2"}, COLD, None),
+    "race": (RACE, FIRST | {"context": "It rained.", "question": "What?"}),
+    "arc_easy": ({**LETTERED, "answerKey": "2"}, COLD),
     "commonsenseqa": ({**LETTERED, "answerKey": "B"}, COLD, ""),
-    "swag": (
-        {"startphrase": "He", **ENDINGS, "label": classes(2, *"0123")},
-        *({"context": "He", "choices": [*ENDINGS], "label": 2}, -1),
-    ),
-    "hellaswag": (
-        {"activity_label": "Baking", "ctx": "Mix. then", "endings": ["a", "b"], "label": "1"},
-        *({"context": "Baking: Mix. then", "choices": ["a", "b"], "label": 1}, ""),
-    ),
-    "codah": (
-        {"question_propmt": "He", "candidate_answers": ["a", "b"], "correct_answer_idx": 1},
-        *({"context": "He", "choices": ["a", "b"], "label": 1}, None),
-    ),
-    "ud_pos": (
-        {"idx": "web-1", "tokens": ["don't", "do", "n't"], "upos": classes([0, 1, 2], "_", "AUX", "PART")},
-        *({"id": "web-1", "words": ["do", "n't"], "label": [3, 9]}, None),
-    ),
-    "conll2003": (
-        {"id": "7", "tokens": ["In", "Oslo"], "ner_tags": classes([0, 1], "O", "B-LOC")},
-        *({"id": "7", "words": ["In", "Oslo"], "label": [0, 5]}, None),
-    ),
-    "squad": (
-        RAIN | {"answers": {"text": ["rain"], "answer_start": [3]}},
-        *({"id": "5a", "passage": "It rained.", "answers": ["rain"], "label": [3, 7]}, None),
-    ),
+    "swag": ({"startphrase": "He", **ENDINGS, "label": classes(2, *"0123")}, {"choices": [*ENDINGS], "label": 2}, -1),
+    "hellaswag": (BAKING, FIRST | {"context": "Baking: Mix. then"}, ""),
+    "codah": (CODAH, FIRST | {"context": "He"}),
+    "ud_pos": (WORDS, {"id": "web-1", "words": ["do", "n't"], "label": [3, 9]}),
+    "conll2003": ({"id": "7", "tokens": ["In", "Oslo"], "ner_tags": classes([0, 1], "O", "B-LOC")}, {"label": [0, 5]}),
+    "squad": (RAIN, {"id": "5a", "passage": "It rained.", "answers": ["rain"], "label": [3, 7]}),
 }
 
 
 @pytest.mark.parametrize("name", HUB)
 def test_hub_columns(name, monkeypatch):
-    row, expected, secret = HUB[name]
+    row, expected, *secret = HUB[name]
     named = {column: cell[1] for column, cell in row.items() if isinstance(cell, tuple)}
     plain = {column: cell[0] if column in named else cell for column, cell in row.items()}
-    asked = []
+    hub, asked = TASKS[name].hub, []
 
     def load_dataset(*args, split, **options):
         asked.append(split)
-        label = TASKS[name].hub.columns["label"]
-        hidden = {label: secret} if secret is not None and split.startswith("test") else {}
+        hidden = {hub.columns["label"]: secret[0]} if secret and split.startswith("test") else {}
         rows = datasets.Dataset.from_list([plain | hidden] * 2)
         for column, feature in named.items():
             rows = rows.cast_column(column, List(feature) if isinstance(plain[column], list) else feature)
         return rows
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    wanted = "test" if TASKS[name].hub.test else "train"
+    wanted = "test" if hub.test else "train"
     first = rows_of(load_task(name, splits=[wanted]), wanted)[0]
-    assert asked == [*getattr(TASKS[name].hub, wanted)]
-    if secret is not None:
+    assert asked == [*getattr(hub, wanted)]
+    if secret:
         assert math.isnan(first["label"]) if name == "stsb" else first["label"] == -100
         first = rows_of(load_task(name, splits=["train"]))[0]
     assert {column: first[column] for column in expected} == expected
