@@ -45,7 +45,7 @@ _METRICS = ("lm_loss", "loss", "error")
 Part = tuple[str, int, int]
 # Gives a number of each example, in their order: `(examples,)`.
 Measure = Callable[[], np.ndarray]
-# What stands in for parts instead of 0; see `mean_activations`.
+# What replaces parts instead of 0; see `mean_activations`.
 Means = Mapping[str, torch.Tensor]
 _NAMES = {"heads": "layer {} head {}", "neurons": "layer {} unit {}", "layers": "layer {}"}
 
@@ -90,7 +90,7 @@ def _places(transformer: GPTPreTrainedModel) -> dict[str, nn.Module]:
 def attach(model: GPTPreTrainedModel, parts: Iterable[Part], means: Means | None = None) -> ExitStack:
     """
     Switch parts of a model with any head, adapted or not, off until the result, a context manager, is closed; `means`
-    (see `mean_activations`) stand in for them, by default 0. A `ValueError` says if the model has no such part.
+    (see `mean_activations`) replace them, by default 0. A `ValueError` if the model has no such part.
     """
     transformer, hooks, columns = transformer_of(model), ExitStack(), {}
     counts = _counts(transformer.config)
@@ -188,7 +188,7 @@ def word_effects(
 ) -> np.ndarray:
     """
     How much the loss of what follows rises, in nats in all, as each token's embedding becomes 0 (or the mean of the
-    text's): `(length,)`, of the last token 0, which nothing follows. A `ValueError` says if there are fewer than two.
+    text's): `(length,)`, of the last token 0, which nothing follows. A `ValueError` if there are fewer than two.
     """
     from captum.attr import FeatureAblation
 
@@ -201,9 +201,9 @@ def word_effects(
         return log_probs.gather(2, row[:, 1:, None].expand(len(copies), -1, -1)).sum((1, 2)).double()
 
     token = torch.arange(len(ids), device=row.device)[:, None].expand_as(embeds)
-    filler = embeds.mean(1, keepdim=True).expand_as(embeds) if use_mean else 0
+    baseline = embeds.mean(1, keepdim=True).expand_as(embeds) if use_mean else 0
     settings = {"feature_mask": token, "perturbations_per_eval": batch_size}
-    return FeatureAblation(log_probability).attribute(embeds, filler, **settings)[0, :, 0].cpu().numpy()
+    return FeatureAblation(log_probability).attribute(embeds, baseline, **settings)[0, :, 0].cpu().numpy()
 
 
 @dataclass(kw_only=True)
@@ -211,7 +211,7 @@ class Arguments(AnalysisArguments):
     """Which model and texts, what is switched off, and where the result goes."""
 
     what: str = flag("heads", "What is switched off.", ["heads", "neurons", "layers", "dimensions", "words"])
-    replacement: str = flag("zero", "What stands in for it.", ["zero", "mean"])
+    replacement: str = flag("zero", "What replaces it.", ["zero", "mean"])
     metric: str = flag("lm_loss", "The loss of a language model; loss or errors of a classifier.", _METRICS)
     mask: str | None = flag(None, "Mask, as mask.json, of parts that are off from the start.")
     max_rise: float = flag(0.01, "By how much the measure may rise under the saved mask.")

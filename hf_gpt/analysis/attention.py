@@ -90,7 +90,7 @@ def head_statistics(attention: PathAttention, delimiter: int | None = None) -> n
     """
     Where the heads look in a sequence, as means over its tokens but the first: `(5, layers, heads)`, in the order of
     `STATISTICS`: entropy in bits, mean distance in tokens, and the shares of attention on the first token, the token
-    before, and the delimiters (of the tokens after the first one; NaN where there are none). A `ValueError` says if
+    before, and the delimiters (of the tokens after the first one; NaN where there are none). A `ValueError` if
     there are fewer than two tokens.
     """
     check_predicted(attention.ids)

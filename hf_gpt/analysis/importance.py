@@ -18,7 +18,6 @@ put back, as a mean over texts.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -60,36 +59,29 @@ class Word(NamedTuple):
     places: frozenset[tuple[int, int]]
 
 
-@dataclass(frozen=True)
-class Passage:
+class Passage(NamedTuple):
     """
     What a model reads: paths of a token tree, and the words on them in the order of reading; a word on several paths
-    is one. With `share_prefix` what paths begin with is read once, as a causal model can.
+    is one.
     """
 
-    paths: tuple[tuple[int, ...], ...]
-    words: tuple[Word, ...]
-    share_prefix: bool = True
+    paths: Paths
+    words: Sequence[Word]
 
     @classmethod
     def read(
-        cls,
-        tokenizer: GPTTokenizer,
-        text: str,
-        others: Sequence[str] = (),
-        both_orders: bool = False,
-        share_prefix: bool = True,
+        cls, tokenizer: GPTTokenizer, text: str, others: Sequence[str] = (), both_orders: bool = False
     ) -> "Passage":
         """
         A text alone, after it one or more others (a path each), or a pair in both orders; specials are those of the
-        tokenizer's task template. A `ValueError` says if there is no word in a text.
+        tokenizer's task template. A `ValueError` if there is no word in a text.
         """
         pairs = [((text, 0), (other, number)) for number, other in enumerate(others, 1)] or [((text, 0),)]
         pairs += [pair[::-1] for pair in pairs] if both_orders else []
         paths, texts, places = [], {}, {}
         for number, pair in enumerate(pairs):
             encoded = tokenizer(*(part for part, _ in pair), verbose=False)
-            paths.append(tuple(encoded["input_ids"]))
+            paths.append(encoded["input_ids"])
             for first, end, sequence, start, stop in word_spans(encoded.encodings[0]).tolist():
                 part, index = pair[sequence]
                 texts[index, start, stop] = part[start:stop]
@@ -97,7 +89,7 @@ class Passage:
         if len({index for index, _, _ in texts}) < 1 + len(others):
             raise ValueError("One of the texts has no word: write some.")
         words = [Word(texts[key], key[0], frozenset(places[key])) for key in sorted(texts)]
-        return cls(tuple(paths), tuple(words), share_prefix)
+        return cls(paths, words)
 
     def without(self, words: Iterable[int]) -> Paths:
         """The paths without some of the words."""
@@ -107,22 +99,11 @@ class Passage:
             for number, path in enumerate(self.paths)
         ]
 
-    def tree_of(self, paths: Paths) -> TokenTree:
-        """The token tree of paths, those of the passage or what is left of them."""
-        return TokenTree.from_paths(paths, share_limit=None if self.share_prefix else 0)
-
-    @cached_property
-    def spans(self) -> list[list[int]]:
-        """`list[list[int]]`: of each word the indices of its tokens in the tree's row."""
-        tree = self.tree_of(self.paths)
-        rows = [tree.path(number) for number in range(len(self.paths))]
-        return [sorted({rows[number][place] for number, place in word.places}) for word in self.words]
-
 
 class Score:
     """
     A number that a model, which is left as it is, makes of a passage, as a function of the embeddings of its tokens:
-    that of `read(**inputs)`, `(batch,)`, for inputs of the model with `classify_index`. A `ValueError` says if the
+    that of `read(**inputs)`, `(batch,)`, for inputs of the model with `classify_index`. A `ValueError` if the
     model is in training mode, or a path longer than its context.
     """
 
@@ -132,20 +113,25 @@ class Score:
             raise ValueError("The model is in training mode, where dropout blurs its scores: call model.eval() first.")
         if longest > config.n_positions:
             raise ValueError(f"The text has {longest} tokens, more than the model's context of {config.n_positions}.")
-        self.model, self.passage, self.spans, self._read = model, passage, passage.spans, read
+        self.model, self.passage, self._read = model, passage, read
+        tree = self._tree(passage.paths)
+        rows = [tree.path(number) for number in range(len(passage.paths))]
+        # Of each word the indices of its tokens in the tree's row.
+        self.spans = [sorted({rows[number][place] for number, place in word.places}) for word in passage.words]
+        self._places = [*chain.from_iterable(self.spans)]
         self._table: torch.Tensor = model.get_input_embeddings().weight.detach()
         special = {*(config.untrained_token_ids or ()), *config.task_token_ids, config.pad_token_id}
         ordinary = sorted({*range(config.vocab_size)} - special - {config.mask_token_id})
         self._ordinary = torch.tensor(ordinary, device=self._table.device)
-        self.embeds = self._table[list(passage.tree_of(passage.paths).input_ids)]  # (length, n_embd)
+        self.embeds = self._table[list(tree.input_ids)]  # (length, n_embd)
         # The embeddings with each word's the mean of ordinary tokens, and the largest noise of `perturbation`.
         self.baseline, usual = self.embeds.clone(), self._table[self._ordinary]
         self.baseline[self._places] = usual.mean(0)
         self.scale = 10 * usual.std().item()
 
-    @property
-    def _places(self) -> list[int]:
-        return [*chain.from_iterable(self.spans)]
+    def _tree(self, paths: Paths) -> TokenTree:
+        """What paths begin with is read once, as a causal model can."""
+        return TokenTree.from_paths(paths, share_limit=None if self.model.config.is_causal else 0)
 
     @torch.no_grad()
     def of(self, passages: Sequence[Paths]) -> torch.Tensor:
@@ -160,7 +146,7 @@ class Score:
         return self._read(inputs_embeds=embeds, **inputs)
 
     def _inputs(self, passages: Sequence[Paths]) -> dict[str, torch.Tensor]:
-        trees, config = [self.passage.tree_of(paths) for paths in passages], self.model.config
+        trees, config = [*map(self._tree, passages)], self.model.config
         batch = collate_trees(trees, config.pad_token_id or 0, config.is_causal)
         wanted = ("input_ids", "position_ids", "subtree_end", "classify_index")
         return {name: batch[name].to(self.model.device) for name in wanted if name in batch}
@@ -191,7 +177,7 @@ def next_ids_score(model: GPTForCausalLM, passage: Passage, next_ids: Sequence[i
         return own.masked_fill(before < 0, 0).sum(-1)
 
     (path,) = passage.paths
-    return Score(model, Passage(((*path, *next_ids),), passage.words), read)
+    return Score(model, Passage([[*path, *next_ids]], passage.words), read)
 
 
 def next_word_score(
@@ -199,7 +185,7 @@ def next_word_score(
 ) -> tuple[Score, str]:
     """
     What speaks for the next word of a text, by default the likeliest token; and the name of that score. A `ValueError`
-    says if text or word are empty, or too long.
+    if text or word are empty, or too long.
     """
     tokenizer.task_template = False
     passage = Passage.read(tokenizer, text)
@@ -223,7 +209,7 @@ def class_score(
     """
     What speaks for the `wanted` class, or choice, of a passage with the specials of the task template: its log-odds
     against others, by default all, so against one other the margin of their logits; where there is none (or classes do
-    not exclude each other), its logit alone. A `ValueError` says if there is no such class or choice, or it is to be
+    not exclude each other), its logit alone. A `ValueError` if there is no such class or choice, or it is to be
     compared with itself.
     """
     by_choice = isinstance(model, GPTForMultipleChoice)
@@ -510,7 +496,7 @@ def _score(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer, 
         return next_word_score(model, tokenizer, text, args.next_word)
     tokenizer.task_template = True
     others = args.choices or ([] if args.second_text is None else [args.second_text])
-    passage = Passage.read(tokenizer, text, others, args.both_orders, model.config.is_causal)
+    passage = Passage.read(tokenizer, text, others, args.both_orders)
     names, wanted = args.choices, args.choice
     if not names:
         names, wanted = list(model.config.id2label.values()), None

@@ -49,7 +49,7 @@ def lens_statistics(seen: torch.Tensor, ids: Sequence[int]) -> np.ndarray:
     How near each layer of what `lens` gives is to what comes next, and to what the whole model says: `(3, layers +
     1)`, in the order of `STATISTICS`, bits of surprisal of the next token, the share of tokens after which the layer's
     first guess is the model's, and the Kullback-Leibler divergence of the model's prediction from the layer's, in
-    bits. A `ValueError` says if there are fewer than two tokens.
+    bits. A `ValueError` if there are fewer than two tokens.
     """
     check_predicted(ids)
     log_probs, targets = seen[:, :-1].double(), torch.tensor(ids[1:])

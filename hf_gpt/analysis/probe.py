@@ -8,7 +8,7 @@ What the states of each layer hold of sentences and words: probes, with the cont
 of words are made, or any file of texts with labels; without it the bundled questions. A probe is logistic regression
 on frozen states, or with `--probe mlp` a small network. probes.png and probes.json show its accuracy over the layers
 with Wilson's intervals (95%), on the scalar mix of all layers, and of the same model with random weights; the most
-frequent label and static embeddings; and selectivity, how much of it the probe cannot have learnt by heart. mix.png
+frequent label and static embeddings; and selectivity, how much of it the probe cannot have memorized. mix.png
 shows what the scalar mix weighs.
 
 Properties are as in SentEval (Conneau et al., 2018); selectivity is a probe's accuracy less that on a control task of
@@ -227,7 +227,7 @@ def split(
     """
     The units of a task, by the number of the text and the label of each, in two parts, for training and testing, with
     no text in both: a random share of the texts is for testing; of both parts together at most so many units are kept.
-    A `ValueError` says if there are too few labels.
+    A `ValueError` if there are too few labels.
     """
     kept = np.sort(np.random.default_rng(seed).permutation(len(labels))[:most])
     if len(np.unique(texts[kept])) > 1:

@@ -79,7 +79,7 @@ def token_vectors(model: GPTPreTrainedModel, tokenizer: GPTTokenizer, ids: Seque
 def projected(vectors: np.ndarray, method: str = "pca", seed: int = 0) -> np.ndarray:
     """
     Points in a plane, `(units, 2)`, by scikit-learn's `pca` or `tsne` (begun from PCA; perplexity 30, or a third of
-    fewer units). A `ValueError` says if there are fewer than three vectors.
+    fewer units). A `ValueError` if there are fewer than three vectors.
     """
     if len(vectors) < 3:
         raise ValueError(f"{len(vectors)} vectors make no map: give at least three texts or words.")
