@@ -44,13 +44,13 @@ from ..support.adapters import (
     VARIANTS,
     VIRTUAL,
     adapted,
-    assert_close,
     load_base,
     logits_of,
     padded_batch,
     save_adapter,
     tree_batch,
 )
+from ..support.tensors import assert_close
 from ..support.tiny import CLASSIFY, DELIMITER, PAD, START
 
 # peft 0.21 asks transformers 5.23 under an old name.

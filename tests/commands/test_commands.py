@@ -25,7 +25,7 @@ from hf_gpt import __version__
 from hf_gpt.commands import command as as_command
 from hf_gpt.commands import parse_arguments
 
-from ..support.golden import CARRIED
+from ..support.golden import BUNDLED
 from ..support.runs import ARGUMENTS, REPOSITORY, finetune, save_tiny_model
 
 COMMANDS = sorted(path.stem for path in (REPOSITORY / "hf_gpt" / "commands").glob("[!_]*"))
@@ -94,7 +94,7 @@ def release(tmp_path, book, hf_gpt) -> Path:
     vocabulary = tmp_path / "vocabulary"
     flags = ("--text_files", book, "--vocab_size", RELEASE_VOCABULARY, "--output_dir", vocabulary)
     assert hf_gpt("train_tokenizer", *flags)[0] == 0
-    folder = Path(shutil.copytree(CARRIED / "tiny_seed0" / "checkpoint", tmp_path / "release"))
+    folder = Path(shutil.copytree(BUNDLED / "tiny_seed0" / "checkpoint", tmp_path / "release"))
     for file in (*vocabulary.glob("encoder_bpe_*.json"), *vocabulary.glob("vocab_*.bpe")):
         shutil.copy(file, folder)
     return folder

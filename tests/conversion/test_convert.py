@@ -33,7 +33,7 @@ from hf_gpt import (
 from hf_gpt.conversion.tokenizers import release_tokenizer
 
 from ..support.adapters import save_adapter
-from ..support.golden import CARRIED
+from ..support.golden import BUNDLED
 from ..support.stock_models import POSITIONS, ROWS, WIDTH, Trap, own_model, stock_model, write_vocabulary
 
 pytestmark = [
@@ -42,7 +42,7 @@ pytestmark = [
 ]
 REPOSITORY = Path(__file__).resolve().parents[2]
 MINI = REPOSITORY / "model_cards" / "gpt-mini"
-RELEASE = CARRIED / "tiny_seed0" / "checkpoint"
+RELEASE = BUNDLED / "tiny_seed0" / "checkpoint"
 PLAIN = ("--no_tokenizer",)
 EMBEDDING = "transformer.embed_tokens.weight"
 

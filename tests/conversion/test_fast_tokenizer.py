@@ -15,7 +15,7 @@ from hf_gpt.conversion.fast_tokenizer import disagreement, fast_tokenizer
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.model.tokenization_gpt import GPTTokenizer, english_rules, word_splitter
 
-from ..support.texts import ALL_GOLDEN, CARRIED_GOLDEN, as_backend_text, read_golden, write_release
+from ..support.texts import ALL_GOLDEN, BUNDLED_GOLDEN, as_backend_text, read_golden, write_release
 
 MIXED = ["The CAT m. sat.\nDogs 日", "“Don’t,” he said…", ""]
 
@@ -80,14 +80,14 @@ def test_words(text, words, fast_words):
     assert word_splitter(english_rules())(text) == words
 
 
-@pytest.mark.parametrize("path", [CARRIED_GOLDEN, ALL_GOLDEN], ids=["bundled", "all"])
+@pytest.mark.parametrize("path", [BUNDLED_GOLDEN, ALL_GOLDEN], ids=["bundled", "all"])
 def test_agreement_with_the_release(path, fast_words):
     """What it differs on is written to be difficult: mojibake and full-width letters."""
     if not path.is_file():
         pytest.skip(f"{path} is not there")
     rows = read_golden(path)
     different = [row for row in rows if " ".join(fast_words(row["text"])) != as_backend_text(row["words"])]
-    assert len(different) <= (14 if path is CARRIED_GOLDEN else 60)
+    assert len(different) <= (14 if path is BUNDLED_GOLDEN else 60)
     assert {row["source"] for row in different} <= {
         *("hand", "corrupted_mojibake", "corrupted_fullwidth", "spacy_examples_multilingual"),
     }

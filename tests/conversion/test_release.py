@@ -13,10 +13,10 @@ import torch
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTModel
 from hf_gpt.conversion.release import BLOCK_ARRAYS, load_release, read_release, write_release
 
-from ..support.golden import CARRIED
+from ..support.golden import BUNDLED
 from ..support.stock_models import Trap
 
-CHECKPOINT = CARRIED / "tiny_seed0" / "checkpoint"
+CHECKPOINT = BUNDLED / "tiny_seed0" / "checkpoint"
 POSITIONS, TOKENS, WIDTH, BLOCKS, HEADS = 40, 211, 48, 3, 4
 PIECES = [f"params_{index}.npy" for index in range(10)]
 SHAPES = json.loads((CHECKPOINT / "params_shapes.json").read_text())

@@ -45,7 +45,7 @@ from hf_gpt.tasks import formats
 from hf_gpt.training.text_files import iter_texts
 
 from ..support.formats import FORMATS
-from ..support.golden import CARRIED
+from ..support.golden import BUNDLED
 from ..support.stock_models import write_vocabulary
 from ..support.tiny import build_model
 
@@ -55,7 +55,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-RELEASE = CARRIED / "tiny_seed0" / "checkpoint"
+RELEASE = BUNDLED / "tiny_seed0" / "checkpoint"
 SEED = int(os.environ.get("HF_GPT_DAMAGE_SEED", 0))
 TEXT = "She opened the door.\nIt was Zoë.\n\n"
 

@@ -20,7 +20,7 @@ from transformers import AutoTokenizer, TextIteratorStreamer, TextStreamer, pipe
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.model.tokenization_gpt import GPTTokenizer, english_rules, word_splitter
 
-from ..support.texts import ALL_GOLDEN, CARRIED_GOLDEN, MERGES, RELEASE, read_golden, write_release
+from ..support.texts import ALL_GOLDEN, BUNDLED_GOLDEN, MERGES, RELEASE, read_golden, write_release
 
 TEXTS = ["The CAT sat.\n\nDogs didn't 日", "", "say 'em.' twice :)", "“the—cat”…", "<unk> _start_ a<pad>"] * 2
 CLONES = [copy.deepcopy, lambda original: pickle.loads(pickle.dumps(original))]
@@ -44,7 +44,7 @@ def task_tokenizer(tiny_release):
 
 
 @pytest.mark.skipif(not RELEASE.is_dir(), reason=f"the release's vocabulary is not in {RELEASE}")
-@pytest.mark.parametrize("path", [CARRIED_GOLDEN, ALL_GOLDEN], ids=["bundled", "all"])
+@pytest.mark.parametrize("path", [BUNDLED_GOLDEN, ALL_GOLDEN], ids=["bundled", "all"])
 def test_ids_of_the_release(path):
     if not path.is_file():
         pytest.skip(f"{path} is not there")
@@ -64,7 +64,7 @@ def test_literal_tokens(tokenizer):
     assert encoded.tokens() == ["the</w>", "cat</w>", "sat</w>", ".</w>", "\n</w>", "do", "g", "s</w>", "<unk>"]
     assert encoded.word_ids() == [0, 1, 2, 3, 4, 5, 5, 5, 6]
     assert list(encoded) == ["input_ids", "attention_mask"]
-    texts = [row["text"] for row in read_golden(CARRIED_GOLDEN)[:100]]
+    texts = [row["text"] for row in read_golden(BUNDLED_GOLDEN)[:100]]
     assert tokenizer(texts)["input_ids"] == [tokenizer(text)["input_ids"] for text in texts]
 
 
@@ -223,7 +223,7 @@ def test_decoding(tokenizer, task_tokenizer):
     ids = task_tokenizer("the cat", "sat", padding="max_length", max_length=7)["input_ids"]
     assert task_tokenizer.decode(ids) == "_start_ the cat _delimiter_ sat _classify_ <pad>"
     assert task_tokenizer.decode(ids, skip_special_tokens=True) == "the cat sat"
-    for row in read_golden(CARRIED_GOLDEN)[-200:]:
+    for row in read_golden(BUNDLED_GOLDEN)[-200:]:
         decoded = tokenizer.decode(tokenizer(row["text"])["input_ids"])
         if not any(part in decoded for part in ("<unk>", "'", ".")):
             assert tokenizer.decode(tokenizer(decoded)["input_ids"]) == decoded

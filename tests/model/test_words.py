@@ -17,7 +17,7 @@ from hf_gpt.model.tokenization_gpt import align, english_rules, fix_text, show_r
 
 from ..support.texts import (
     ALL_GOLDEN,
-    CARRIED_GOLDEN,
+    BUNDLED_GOLDEN,
     FRAGMENTS,
     TRICKY,
     TYPOGRAPHY,
@@ -71,7 +71,7 @@ def test_literal_words(text, words):
     assert split(text) == words
 
 
-@pytest.mark.parametrize("path", [CARRIED_GOLDEN, ALL_GOLDEN], ids=["bundled", "all"])
+@pytest.mark.parametrize("path", [BUNDLED_GOLDEN, ALL_GOLDEN], ids=["bundled", "all"])
 def test_words_of_the_release(path):
     if not path.is_file():
         pytest.skip(f"{path} is not there")

@@ -12,6 +12,7 @@ from hf_gpt.adapters import HEAD_CONFIG, adapter_config, head_config
 from hf_gpt.trees.collators import collate_trees
 from hf_gpt.trees.token_tree import TokenTree
 
+from .tensors import padded
 from .tiny import CLASSIFY, DELIMITER, PAD, START
 
 HEADS = {
@@ -47,13 +48,10 @@ def tree_batch(head: str) -> dict[str, torch.Tensor]:
 
 def padded_batch(head: str) -> dict[str, torch.Tensor]:
     """The same items as conventional tensors, `(items, choices, length)` or `(items, length)`."""
-    ids = torch.full((2, 3, 8), PAD)
-    for row, item in enumerate(ITEMS):
-        for column, path in enumerate(item):
-            ids[row, column, : len(path)] = torch.tensor(path)
-    if head == "classification":
-        ids = ids[:, 0]
-    return {"input_ids": ids, "attention_mask": ids.ne(PAD).long()}
+    paths = [path for item in ITEMS for path in (*item, [])[:3]]  # of a choice that is missing padding alone
+    kept = slice(None) if head == "multiple-choice" else 0
+    ids, mask = (tensor.view(2, 3, -1)[:, kept] for tensor in padded(paths))
+    return {"input_ids": ids, "attention_mask": mask}
 
 
 def load_base(head: str, base: Path, **overrides) -> nn.Module:
@@ -84,7 +82,3 @@ def save_adapter(model: PeftModel, folder: Path) -> Path:
     model.save_pretrained(folder)
     (folder / HEAD_CONFIG).write_text(json.dumps(head_config(model)))
     return folder
-
-
-def assert_close(found, expected, tolerance=1e-5):
-    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)

@@ -15,13 +15,13 @@ from hf_gpt import GPTConfig, GPTForCausalLM, GPTForMultipleChoice, GPTForSequen
 from hf_gpt.conversion.release import release_arrays, release_parameters
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-CARRIED = REPOSITORY / "tests" / "data" / "golden"
+BUNDLED = REPOSITORY / "tests" / "data" / "golden"
 
 
 def golden_directory() -> Path:
     """Folder of the recorded numbers."""
-    local = Path(os.environ.get("HF_GPT_GOLDEN", REPOSITORY.parent / "shared" / "golden"))
-    return local if local.is_dir() else CARRIED
+    recorded = Path(os.environ.get("HF_GPT_GOLDEN", REPOSITORY.parent / "shared" / "golden"))
+    return recorded if recorded.is_dir() else BUNDLED
 
 
 @cache

@@ -67,18 +67,14 @@ def write_vocabulary(folder, vocab_file="vocab.json", merges_file="merges.txt", 
     (folder / merges_file).write_text("\n".join(lines), encoding="utf-8")
 
 
-def bundled_texts() -> list[str]:
-    """The texts of the bundled questions."""
-    return [json.loads(line)["text"] for line in (BUNDLED_DATA / "questions.jsonl").open(encoding="utf-8")]
-
-
 def gpt2_tokenizer(texts: Iterable[str] = (), size: int = 400, **settings) -> GPT2Tokenizer:
-    """A tokenizer of GPT-2's kind with a vocabulary that is learnt from some texts, by default the bundled ones."""
+    """A tokenizer of GPT-2's kind with a vocabulary learnt from some texts, by default the bundled questions."""
     learner = Tokenizer(models.BPE())
     learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=size - 1, initial_alphabet=alphabet, show_progress=False)
-    learner.train_from_iterator(texts or bundled_texts(), trainer)
+    questions = (json.loads(line)["text"] for line in (BUNDLED_DATA / "questions.jsonl").open(encoding="utf-8"))
+    learner.train_from_iterator(texts or questions, trainer)
     model = json.loads(learner.to_str())["model"]
     vocabulary = model["vocab"] | {"<|endoftext|>": len(model["vocab"])}
     return GPT2Tokenizer(vocab=vocabulary, merges=[tuple(pair) for pair in model["merges"]], **settings)

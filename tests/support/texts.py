@@ -14,7 +14,7 @@ from hf_gpt.model.tokenization_gpt import clean_up, fix_text
 REPOSITORY = Path(__file__).resolve().parents[2]
 RELEASE = Path(os.environ.get("HF_GPT_DATA", REPOSITORY.parent / "shared" / "data")) / "gpt_bpe"
 ALL_GOLDEN = Path(os.environ.get("HF_GPT_GOLDEN", REPOSITORY.parent / "shared" / "golden")) / "tokenizer.jsonl"
-CARRIED_GOLDEN = REPOSITORY / "tests" / "data" / "tokenizer_hand.jsonl"
+BUNDLED_GOLDEN = REPOSITORY / "tests" / "data" / "tokenizer_hand.jsonl"
 MERGES = ["t h", "th e</w>", "c a", "ca t</w>", "s a", "sa t</w>", "n '", "d o", "do g</w>"]
 TYPOGRAPHY = "abcXYZ .,'\"-!?;:()<>/\n\t‘’“”–—…"
 FRAGMENTS = (
