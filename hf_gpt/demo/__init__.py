@@ -18,7 +18,7 @@ from ..analysis.importance import METHODS, next_word_score, shares, word_scores
 from ..analysis.pages import render_page
 from ..generation.inspection import NextToken, inspect
 from ..generation.inspection import render_page as render_expectation
-from ..generation.strategies import Continuation, Strategy, continue_prompts, strategies
+from ..generation.strategies import Continuation, Strategy, continue_prompts, mean_log_probability, strategies
 from ..loading import open_source
 from ..model import modeling_gpt
 from ..model.modeling_gpt import GPTPreTrainedModel
@@ -148,15 +148,10 @@ class LanguageModelDemo(Demo):
         if len(self.ids(text)) > MOST_SHOWN:
             raise ValueError(f"The text has {len(self.ids(text))} tokens, and at most {MOST_SHOWN} are shown.")
 
-    @torch.no_grad()
     def score_choices(self, context: str, question: str, choices: Sequence[str]) -> list[float]:
         """Mean log-probability of each choice's tokens behind context and question (zero-shot)."""
-        before, scores = self.ids(self.given(context, question, choices)), []
-        for choice in choices:
-            ids = torch.tensor([before + self.ids(choice)], device=self.model.device)
-            log_probabilities = self.model(ids).logits[0, len(before) - 1 : -1].float().log_softmax(-1)
-            scores.append(log_probabilities.gather(-1, ids[0, len(before) :, None]).mean().item())
-        return scores
+        before = self.ids(self.given(context, question, choices))
+        return [mean_log_probability(self.model, before, self.ids(choice)) for choice in choices]
 
 
 class MultipleChoiceDemo(Demo):
