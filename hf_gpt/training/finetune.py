@@ -18,36 +18,15 @@ from torch import nn
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from .. import files
 from ..adapters import HEAD_CONFIG, head_config, virtual_tokens
 from ..cards.callback import fill_in
 from ..cards.fine_tuned import FineTunedCard
-from ..files import (
-    FACTS,
-    METRICS,
-    OVERWRITE,
-    PREDICTIONS,
-    PRETRAINING,
-    UNFINISHED,
-    check_empty,
-    check_settings,
-    contents,
-    in_output_folder,
-    read_json,
-    write_json,
-)
 from ..loading import load_tokenizer
 from ..model.modeling_gpt import GPTTaskModel
 from ..model.tokenization_gpt import GPTTokenizer
-from ..tasks import TaskData, TaskSpec, metrics
+from ..tasks import TaskData, TaskSpec, metrics, report
 from ..tasks.metrics import compute_metrics_for, logits_of
-from ..tasks.report import (
-    SUBMISSION_FILES,
-    chance_level,
-    chance_warning,
-    describe_task,
-    write_predictions,
-    write_submission,
-)
 from ..trees.collators import TokenTreeCollator
 from ..trees.mixture import MultiTaskRows
 from .arguments import (
@@ -65,11 +44,11 @@ from .rows import encode_task, input_transform, load_task_data, longest_first
 from .trainer import GPTTrainer, has_optimizer, is_whole, last_checkpoint
 
 # What a run writes into its folder. A whole model and an adapter in one folder would be taken for each other.
-RESULT_FILES = (METRICS, PREDICTIONS, PRETRAINING, "README.md", FACTS, "emissions.csv", *SUBMISSION_FILES.values())
+RESULT_FILES = (files.METRICS, files.PREDICTIONS, files.PRETRAINING, files.CARD, files.FACTS, "emissions.csv")
 RESULT_FILES += ("config.json", "generation_config.json", "model.safetensors", HEAD_CONFIG)
-RESULT_FILES += ("adapter_config.json", "adapter_model.safetensors")
+RESULT_FILES += ("adapter_config.json", "adapter_model.safetensors", *report.SUBMISSION_FILES.values())
 # What an interruption before the first checkpoint leaves, TensorBoard's folder among them.
-_LEFTOVERS = {UNFINISHED, FEATURES, "runs"}
+_LEFTOVERS = {files.UNFINISHED, FEATURES, "runs"}
 SETTINGS, RESULTS = "settings.json", "results.json"
 # What may differ between two calls that belong to the same repeated run: where, how it is shown, on what machine.
 _FREE = {"output_dir", "seed", "seeds", "resume_from_checkpoint", "overwrite_output_dir", "disable_tqdm", "num_proc"}
@@ -93,7 +72,7 @@ class Part:
         return self.task.spec
 
 
-@in_output_folder
+@files.in_output_folder
 def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, Any]:
     """
     Fine-tune, evaluate, and write model, tokenizer, predictions, metrics and card into `args.output_dir`, or with
@@ -133,7 +112,7 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
     if is_first and args.overwrite_output_dir and checkpoint is None:
         for folder in {output, *(part.output for part in parts)}:
             remove_earlier_results(folder)
-    summary = trainer.finished_record(checkpoint, METRICS)
+    summary = trainer.finished_record(checkpoint, files.METRICS)
     if summary is None:
         trainer.train(resume_from_checkpoint=checkpoint)
         records = {part.spec.name: record_of(part, trainer, model_args, data, checkpoint) for part in parts}
@@ -142,8 +121,8 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
         if is_first:
             for part in parts:
                 write_card(part, records[part.spec.name], trainer, model_args, data)
-            write_json(output / METRICS, summary)
-            report(parts, records, summary, output)
+            files.write_json(output / files.METRICS, summary)
+            print_results(parts, records, summary, output)
     if is_first:
         shutil.rmtree(output / FEATURES, ignore_errors=True)
     if args.push_to_hub and data.tasks is None:
@@ -161,7 +140,7 @@ def check_output_dir(args: LauncherArguments) -> str | None:
         if (found := last_checkpoint(output, args)) is not None:
             return str(found)
         # An interruption in the first checkpoint has left half of one.
-        left = {name for name in contents(output) if not name.startswith(f"{PREFIX_CHECKPOINT_DIR}-")}
+        left = {name for name in files.contents(output) if not name.startswith(f"{PREFIX_CHECKPOINT_DIR}-")}
         may_replace = may_replace or left <= _LEFTOVERS
         if args.process_index == 0:
             print(f"{output} holds no checkpoint yet: training starts at the beginning.", flush=True)
@@ -173,7 +152,7 @@ def check_output_dir(args: LauncherArguments) -> str | None:
             raise ValueError(f"--resume_from_checkpoint {resume} {problem}.")
         return resume
     others = "Name another --output_dir, replace what is there with --overwrite_output_dir, or resume with "
-    check_empty(output, may_replace, f"{others}--resume_from_checkpoint last.")
+    files.check_empty(output, may_replace, f"{others}--resume_from_checkpoint last.")
     return None
 
 
@@ -185,7 +164,7 @@ def remove_earlier_results(output: Path) -> None:
         # Without its state, a checkpoint is not whole.
         (path / TRAINER_STATE_NAME).unlink(missing_ok=True)
         shutil.rmtree(path)
-    shutil.rmtree(output / UNFINISHED, ignore_errors=True)
+    shutil.rmtree(output / files.UNFINISHED, ignore_errors=True)
 
 
 def describe_run(
@@ -194,7 +173,7 @@ def describe_run(
     """What a run starts from, its rows, and what is trained of a frozen model."""
     config, trained = parts[0].model.config, trained_parameters(parts[0].model)
     lines = [f"Starts from {describe_start(model_args)}."]
-    lines += [describe_task(part.task, part.rows, tokenizer) for part in parts]
+    lines += [report.describe_task(part.task, part.rows, tokenizer) for part in parts]
     if model_args.adaptation == "frozen":
         reads = layers_read(config)
         lines.append(f"Frozen features: {trained:,} parameters of the head are trained, which reads {reads}.")
@@ -274,19 +253,19 @@ def record_of(
         rows = part.rows[split]
         logits, scores[split] = predict_split(trainer, rows, spec)
         if split == "test" and trainer.is_world_process_zero():
-            write_predictions(part.output / PREDICTIONS, rows, logits, spec)
+            report.write_predictions(part.output / files.PREDICTIONS, rows, logits, spec)
             is_whole_split = data.max_eval_rows is None
-            if is_whole_split and (written := write_submission(part.output, rows, logits, spec)) is not None:
+            if is_whole_split and (written := report.write_submission(part.output, rows, logits, spec)) is not None:
                 print(f"Leaderboard submission: {written}")
     history, steps = trainer.state.log_history, trainer.state.global_step
     train, validation = part.rows["train"], part.rows["validation"]
     score = scores["validation"].get(spec.main_metric)
-    doubt = None if score is None else chance_warning(spec, train, validation, score, steps)
+    doubt = None if score is None else report.chance_warning(spec, train, validation, score, steps)
     return {
         "task": spec.name,
         "main_metric": spec.main_metric,
         "metrics": {split: values for split, values in scores.items() if values},
-        "chance": chance_level(spec, train, validation),
+        "chance": report.chance_level(spec, train, validation),
         "rows": {split: len(rows) for split, rows in part.rows.items()},
         "model": model_args.model_name_or_path,
         "starts_from": describe_start(model_args),
@@ -321,7 +300,7 @@ def write_card(
     """A task's card, what an adapter needs of its head, and of several tasks the own record of each."""
     args = trainer.args
     if isinstance(part.model, PeftModel):
-        write_json(part.output / HEAD_CONFIG, head_config(part.model))
+        files.write_json(part.output / HEAD_CONFIG, head_config(part.model))
     names = ("adaptation", "random_weights", "metrics", "rows", "chance", "resumed", "max_length")
     facts = {name: record[name] for name in names}
     card = FineTunedCard.for_task(part.spec, record["model"], limits=record["warnings"], **facts)
@@ -340,12 +319,12 @@ def write_card(
             "rows of a task an epoch, at most": data.task_rows_cap,
             "checkpoint chosen by": "the mean of the tasks' main metrics",
         }
-        write_json(part.output / METRICS, record)
+        files.write_json(part.output / files.METRICS, record)
     card.hyperparameters |= {name: value for name, value in settings.items() if value is not None}
     card.save(part.output)
 
 
-def report(parts: list[Part], records: dict[str, dict[str, Any]], summary: dict[str, Any], output: Path) -> None:
+def print_results(parts: list[Part], records: dict[str, dict], summary: dict[str, Any], output: Path) -> None:
     """Print metrics, time and place of the results; and a warning where a score is no better than chance."""
     several = "tasks" in summary
     print()
@@ -361,7 +340,7 @@ def report(parts: list[Part], records: dict[str, dict[str, Any]], summary: dict[
             print(f"{part.spec.name}: WARNING: {warning}" if several else f"WARNING: {warning}", file=sys.stderr)
 
 
-@in_output_folder
+@files.in_output_folder
 def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, Any]:
     """
     Fine-tune with `args.seeds` seeds, counted up from `args.seed`, each in a folder `seed-N` of `args.output_dir`;
@@ -379,7 +358,7 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
     for seed in range(args.seed, args.seed + args.seeds):
         folder = output / f"seed-{seed}"
         # The first process decides for all: another machine's may see another file system.
-        finished = [read_json(folder / METRICS) if (folder / METRICS).is_file() else None]
+        finished = [files.read_json(folder / files.METRICS) if (folder / files.METRICS).is_file() else None]
         broadcast_object_list(finished)
         if finished[0] is None:
             if is_first:
@@ -391,7 +370,7 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
         records[seed] = finished[0]
     results = summarise(records)
     if is_first:
-        write_json(output / RESULTS, results)
+        files.write_json(output / RESULTS, results)
         for folder in (output / f"seed-{seed}" for seed in records):
             card = FineTunedCard.load(folder)
             card.seeds = results
@@ -404,16 +383,16 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
 def _check_settings(output: Path, settings: dict[str, Any], overwrite: bool, is_first: bool) -> None:
     """Make the folder new runs go into, or make sure that it holds runs of the same settings but for their seed."""
     if (output / SETTINGS).is_file() and not overwrite:
-        check_settings(output, read_json(output / SETTINGS), settings, OVERWRITE)
+        files.check_settings(output, files.read_json(output / SETTINGS), settings, files.OVERWRITE)
         return
-    check_empty(output, overwrite)
+    files.check_empty(output, overwrite)
     if is_first:
         for folder in output.glob("seed-*"):
             # Without this file the seed is not finished, however far the deletion comes.
-            (folder / METRICS).unlink(missing_ok=True)
+            (folder / files.METRICS).unlink(missing_ok=True)
             shutil.rmtree(folder)
         (output / RESULTS).unlink(missing_ok=True)
-        write_json(output / SETTINGS, settings)
+        files.write_json(output / SETTINGS, settings)
 
 
 def summarise(records: dict[int, dict[str, Any]]) -> dict[str, Any]:

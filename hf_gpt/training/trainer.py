@@ -20,14 +20,7 @@ from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerState
-from transformers.trainer_utils import (
-    PREFIX_CHECKPOINT_DIR,
-    EvalLoopOutput,
-    HubStrategy,
-    IntervalStrategy,
-    TrainOutput,
-    rotate_checkpoints,
-)
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput, TrainOutput, rotate_checkpoints
 from transformers.utils import ADAPTER_CONFIG_NAME
 
 from ..files import UNFINISHED, read_json, write_json
@@ -236,7 +229,7 @@ class WholeCheckpointTrainer(Trainer):
                 write_json(adapter, {key: sorted(value) if key in names else value for key, value in values.items()})
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        if self.is_world_process_zero() and self.args.hub_strategy != HubStrategy.END:
+        if self.is_world_process_zero() and self.args.hub_strategy != "end":
             self.callback_handler.on_push_begin(self.args, self.state, self.control)
             push_checkpoint(Path(checkpoint_folder), self.hub_model_id, self.args)
 
@@ -311,7 +304,7 @@ class GPTTrainer(WholeCheckpointTrainer):
 
     def __init__(self, model: Any = None, args: Any = None, **kwargs: Any):
         if kwargs.get("eval_dataset") is None and args is not None:
-            args.eval_strategy, args.load_best_model_at_end = IntervalStrategy.NO, False
+            args.eval_strategy, args.load_best_model_at_end = "no", False
         super().__init__(model, args, **kwargs)
         args, self.unfreezing = self.args, None
         if args.label_names is None and isinstance(self.data_collator, TokenTreeCollator):
