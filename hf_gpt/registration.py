@@ -20,7 +20,9 @@ class _AfterImport(MetaPathFinder):
         """The module's own specification, whose loader runs the action behind the module."""
         if fullname not in _ACTIONS:
             return None
-        found = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        # There are several after `importlib.reload(hf_gpt)`.
+        others = (finder for finder in sys.meta_path if type(finder).__name__ != type(self).__name__)
+        found = (finder.find_spec(fullname, path, target) for finder in others)
         spec = next(filter(None, found), None)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module

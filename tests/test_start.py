@@ -48,6 +48,7 @@ def test_what_is_not_imported(code, absent):
     [
         "",
         "from transformers import Trainer, pipeline",
+        "import importlib; importlib.reload(hf_gpt)",
         "from trl import SFTTrainer",
         *(f"import hf_gpt.{name}" for name in ("adapters", "hub", "conversion.stock")),
     ],
