@@ -124,13 +124,13 @@ def hyperparameters(
     precision = _plain(next(model.parameters()).dtype)
     if args.bf16 or args.fp16:
         precision = "bf16 mixed" if args.bf16 else "fp16 mixed"
-    is_releases = getattr(args, "optimizer", "trainer") != "trainer"
+    own = {"release": "the release's Adam", "muon": "Muon and AdamW"}.get(getattr(args, "optimizer", "trainer"))
     settings = {
         "learning rate": args.learning_rate,
         "global batch size": args.train_batch_size * args.world_size * args.gradient_accumulation_steps,
         "epochs": args.num_train_epochs if args.max_steps <= 0 else round(state.epoch or 0, 2),
         "steps": state.global_step,
-        "optimizer": "the release's Adam" if is_releases else _plain(args.optim),
+        "optimizer": own or _plain(args.optim),
         "schedule": f"{schedule}, warm-up {warmup:g}",
         "weight decay": args.weight_decay,
         "largest gradient norm": args.max_grad_norm,

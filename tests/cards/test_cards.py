@@ -328,6 +328,9 @@ def test_callback_with_the_stock_trainer(tiny_checkpoint, tmp_path):
     assert card.losses[1] == {"part": "validation", "loss": loss}
     settings = {"global batch size": 8, "optimizer": "adamw_torch_fused", "schedule": "linear, warm-up 1"}
     assert card.hyperparameters.items() >= settings.items()
+    args.optimizer = "muon"  # as pretraining calls it
+    trainer.evaluate()
+    assert FineTunedCard.load(tmp_path).hyperparameters["optimizer"] == "Muon and AdamW"
     text = (tmp_path / CARD).read_text(encoding="utf-8")
     assert "from my letters; licence: not stated. Rows: train 12, validation 4." in text
     assert "task loss" not in text
