@@ -68,7 +68,7 @@ OVERRIDDEN = {
 # Modules of transformers that its documentation does not show, or calls internal.
 VOLATILE = {
     "transformers.dynamic_module_utils": "which files a model's code consists of",
-    "transformers.initialization": "how a new model's weights are drawn without touching loaded ones",
+    "transformers.initialization": "new weights without touching loaded ones",
     "transformers.masking_utils": "create_causal_mask with our own and_mask_function",
     "transformers.modeling_layers": "gradient checkpointing of blocks",
     "transformers.models.auto.tokenization_auto": "a tokenizer's settings before the tokenizer is loaded",

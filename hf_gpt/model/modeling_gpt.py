@@ -210,7 +210,7 @@ class GPTPreTrainedModel(PreTrainedModel):
             settings.save_pretrained(save_directory)
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        """As transformers does; special tokens whose rows are cut off become `None` in the configuration."""
+        """As transformers does; special tokens whose rows are removed become `None` in the configuration."""
         embeddings = super().resize_token_embeddings(*args, **kwargs)
         if changed := self.config.forget_ids_outside():
             logger.warning(f"{self.config.vocab_size} rows hold no row for {', '.join(changed)}: now without these.")

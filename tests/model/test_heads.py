@@ -19,8 +19,6 @@ from hf_gpt import (
     GPTForTokenClassification,
     GPTTaskOutput,
 )
-from hf_gpt.training.arguments import FineTuningArguments
-from hf_gpt.training.trainer import GPTTrainer
 from hf_gpt.trees.collators import TokenTreeCollator, collate_trees
 from hf_gpt.trees.token_tree import TokenTree
 from hf_gpt.trees.transforms import InputTransform, SpecialIds
@@ -158,22 +156,12 @@ def test_each_dropout_is_for_training_alone(tiny_model, model_class, name):
 
 
 @each_head
-def test_trainer_smooths_the_task_and_keeps_the_language_model(tiny_model, tmp_path, model_class):
-    def trainer_of(model):
-        never = dict.fromkeys(("eval_strategy", "save_strategy"), "no")
-        settings = {"use_cpu": True, "load_best_model_at_end": False, "label_smoothing_factor": 0.3}
-        return GPTTrainer(model=model, args=FineTuningArguments(output_dir=str(tmp_path), **never, **settings))
-
-    inputs = {"input_ids": inputs_of(model_class), "labels": LABELS}
-    plain = tiny_model(model_class).train()(**inputs)
-    trainer = trainer_of(tiny_model(model_class).train())
-    loss, outputs = trainer.compute_loss(trainer.model, dict(inputs), return_outputs=True)
-    expected = cross_entropy(plain.logits, LABELS, label_smoothing=0.3)
-    assert_close(outputs.task_loss, expected)
-    assert_close(loss, expected + 0.5 * plain.lm_loss)
-    for overrides in ({"problem_type": "ordinal", "num_labels": 4}, {"num_labels": 1}):
-        with pytest.raises(ValueError, match=r"label_smoothing_factor 0.3.*not in (ordinal|regression)"):
-            trainer_of(tiny_model(GPTForSequenceClassification, **overrides))
+def test_smoothing_is_of_the_task_alone(tiny_model, model_class):
+    model, ids = tiny_model(model_class).train(), inputs_of(model_class)
+    plain, model.label_smoothing = model(ids, labels=LABELS), 0.3
+    found = model(ids, labels=LABELS)
+    assert_close(found.task_loss, cross_entropy(plain.logits, LABELS, label_smoothing=0.3))
+    assert_close(found.lm_loss, plain.lm_loss)
 
 
 # What is read

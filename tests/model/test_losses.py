@@ -56,15 +56,6 @@ def test_values_and_gradients(targets_per_state, excluded, seed):
     assert_same(found, plain(hidden[index], rows, targets, weights, excluded), (hidden, rows), **EXACT)
 
 
-def test_one_state_predicts_the_same_target_twice():
-    hidden, rows, _, weights = example(3, torch.float64)
-    inputs = (hidden[:1].detach().requires_grad_(), rows, torch.tensor([2, 2, 5]), weights)
-    index = torch.zeros(3, dtype=torch.long)
-    expected = plain(inputs[0][index], *inputs[1:])
-    assert_same(linear_cross_entropy(*inputs, state_index=index), expected, inputs[:2])
-    assert torch.autograd.gradcheck(lambda *leaves: linear_cross_entropy(*leaves, *inputs[2:], (), index), inputs[:2])
-
-
 def test_only_a_chunk_of_logits_is_held(monkeypatch):
     shapes, product = [], torch.mm
 

@@ -117,18 +117,6 @@ def test_trees_behind_a_cache(tiny_model, attention):
         assert_close(found[list(tree.path(number))], model(torch.tensor([prefix + path])).logits[0, len(prefix) :])
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
-@torch.no_grad()
-def test_half_precision(tiny_model, attention, dtype):
-    ids, mask = padded(SEQUENCES, "left")
-    expected = tiny_model(GPTForCausalLM, attention)(ids, attention_mask=mask).logits
-    found = tiny_model(GPTForCausalLM, attention).to(dtype)(ids, attention_mask=mask).logits
-    assert found.dtype == dtype
-    assert not found.softmax(-1)[..., PAD].any()
-    kept = mask.bool()
-    torch.testing.assert_close(found.float()[..., :PAD][kept], expected[..., :PAD][kept], rtol=0.1, atol=0.3)
-
-
 @torch.no_grad()
 def test_hidden_states_and_attentions(tiny_model):
     model = tiny_model(GPTForCausalLM, "eager", norm_first=True, final_norm=True)
@@ -188,20 +176,6 @@ def test_greedy_generation(tiny_model, arguments):
     assert_close(model(inputs_embeds=embeddings).logits, model(IDS).logits)
     found = model.generate(inputs_embeds=embeddings, do_sample=False, max_new_tokens=3, **arguments)
     assert torch.equal(found, greedy(model, IDS, 3)[:, 7:])
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{"num_beams": 3}, {"do_sample": True, "top_k": 0, "temperature": 3.0, "num_return_sequences": 4}],
-    ids=["beams", "several samples"],
-)
-@torch.no_grad()
-def test_other_generation(tiny_model, arguments):
-    found = tiny_model(GPTForCausalLM).generate(IDS, max_new_tokens=8, **{"do_sample": False, **arguments})
-    copies = arguments.get("num_return_sequences", 1)
-    assert torch.equal(found[:, :7], IDS.repeat_interleave(copies, 0))
-    assert found.shape[1] == 15
-    assert not torch.isin(found[:, 7:], torch.tensor([*SPECIALS, PAD])).any()
 
 
 @torch.no_grad()
@@ -286,18 +260,6 @@ def test_language_model_loss_is_the_plain_one(tiny_model, labels):
         return
     found = model(labels.masked_fill(labels.eq(-100), 2), labels=labels)
     assert_close(found.loss, language_loss(found.logits, labels))
-
-
-def test_roots_of_a_tree_are_not_predicted(tiny_model):
-    """Labels with a tree but without weights: the first token of a sequence has nothing before it."""
-    model = tiny_model(GPTForCausalLM)
-    batch = collate_trees([TokenTree.from_paths([[1, 2, 3], [4, 5]], share_limit=0)], PAD)
-    inputs = {name: batch[name] for name in ("input_ids", "position_ids", "subtree_end", "parent_index")}
-    sums = [
-        (len(path) - 1) * language_loss(model(torch.tensor([path])).logits, torch.tensor([path]))
-        for path in ([1, 2, 3], [4, 5])
-    ]
-    assert_close(model(**inputs, labels=batch["input_ids"]).loss, sum(sums) / 3)
 
 
 @pytest.mark.parametrize("quirks", [False, True], ids=["default", "quirks"])

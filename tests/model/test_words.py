@@ -89,16 +89,16 @@ def test_random_texts_against_spacy(number):
     affixes = [*"'\"():;<>=$%#&…”’—°é日^.! ", "..", "US$", "9km", "10°C.", "AB.", "=D", "e.g.", "x-y", "\ufffd"]
     blocks = [(0x20, 0x7F), (0xA0, 0x500), (0x2000, 0x2100), (0x20A0, 0x20D0), (0x1F300, 0x1F600)]
 
-    def drawn(*parts, most):
+    def chosen(*parts, most):
         return (generator.choice([part for part in parts if part]) for _ in range(generator.randrange(most)))
 
     kinds = [
-        lambda: "".join(drawn(*TYPOGRAPHY, *FRAGMENTS, most=30)),
-        lambda: "".join(drawn(*TYPOGRAPHY, *FRAGMENTS, *generator.sample(cases, 40), most=12)),
-        lambda: " ".join(case + generator.choice(ends) for case in drawn(*cases, most=8)),
-        lambda: "".join(drawn(*web, *" .-()XY", "p.m.", "..", "--", most=14)),
+        lambda: "".join(chosen(*TYPOGRAPHY, *FRAGMENTS, most=30)),
+        lambda: "".join(chosen(*TYPOGRAPHY, *FRAGMENTS, *generator.sample(cases, 40), most=12)),
+        lambda: " ".join(case + generator.choice(ends) for case in chosen(*cases, most=8)),
+        lambda: "".join(chosen(*web, *" .-()XY", "p.m.", "..", "--", most=14)),
         lambda: "".join(chr(generator.randrange(*generator.choice(blocks))) for _ in range(20)),
-        lambda: "".join(part * generator.choice([1, 1, 2, 10, 60]) for part in drawn(*affixes, *cases, most=12)),
+        lambda: "".join(part * generator.choice([1, 1, 2, 10, 60]) for part in chosen(*affixes, *cases, most=12)),
     ]
     around = ["{}", "a {}.", "'{}'", "{}s", "x{}", "{0} {0}", "({}"]
     texts = [generator.choice(around).format(case) for case in cases]
@@ -171,13 +171,6 @@ def test_other_languages(language, tmp_path, hf_gpt):
         fast_tokenizer(tokenizer)
 
 
-@pytest.mark.parametrize(("language", "message"), [("qq", "cannot split"), ("zh", "no rules for words")])
-def test_what_spacy_cannot_split(language, message):
-    pytest.importorskip("spacy")
-    with pytest.raises(ValueError, match=message):
-        word_rules(language)
-
-
 def test_without_spacy(monkeypatch, tmp_path, hf_gpt):
     monkeypatch.setitem(sys.modules, "spacy", None)
     (tmp_path / "book.txt").write_text("Ein Wort.", encoding="utf-8")
@@ -185,15 +178,6 @@ def test_without_spacy(monkeypatch, tmp_path, hf_gpt):
     status, _, errors = hf_gpt("train_tokenizer", *flags)
     assert (status, errors.count("\n")) == (2, 1)
     assert "pip install 'hf-gpt[languages]'" in errors
-
-
-def test_other_formats_split_english(tiny_checkpoint, tmp_path, convert):
-    rules = json.loads(english_rules()) | {"language": "de"}
-    GPTTokenizer.from_pretrained(tiny_checkpoint, words=rules).save_pretrained(tmp_path / "german")
-    flags = ["--to", "openai-gpt", "--tokenizer_source", tmp_path / "german"]
-    status, printed = convert(tiny_checkpoint, tmp_path / "out", *flags)
-    assert status == 2
-    assert "its tokenizer cannot be made of this one (of bytes: False, language: 'de')" in printed
 
 
 def test_folder_without_rules_is_english(tiny_checkpoint, tmp_path):

@@ -46,7 +46,7 @@ class GPTModelTester:
 
     def get_config(self) -> GPTConfig:
         values = {name: getattr(self, name) for name in ("vocab_size", "hidden_size", "num_hidden_layers")}
-        # Not among tokens 1 to 19, which the test of training repeats, nor at the end, which others cut off.
+        # Not among tokens 1 to 19, which the test of training repeats, nor at the end, which others remove.
         values |= {"bos_token_id": 20, "start_token_id": 20, "delimiter_token_id": 21, "classify_token_id": 22}
         values |= {"num_attention_heads": self.num_attention_heads, "pad_token_id": 98}
         return GPTConfig(**values | self.config)
