@@ -24,7 +24,12 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.auto import modeling_auto
 from transformers.utils import ModelOutput, can_return_tuple, logging
 from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+from transformers.utils.output_capturing import (
+    OutputRecorder,
+    capture_outputs,
+    resolve_hidden_states_indices,
+    selected_hidden_states,
+)
 
 from .configuration_gpt import AUTO_MAP, GPTConfig, default_generation_config
 
@@ -94,13 +99,7 @@ class GPTAttention(nn.Module):
         self.c_proj.feeds_residual = True  # for `_init_weights`, which sees each module alone
         self.resid_dropout = nn.Dropout(config.resid_pdrop)
 
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
-        **kwargs,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def forward(self, hidden_states: torch.Tensor, attention_mask=None, past_key_values=None, **kwargs) -> tuple:
         by_head = (*hidden_states.shape[:-1], -1, self.head_dim)  # (batch, seq, head, dim)
         query, key, value = (
             part.view(by_head).transpose(1, 2) for part in self.c_attn(hidden_states).chunk(3, dim=-1)
@@ -145,11 +144,7 @@ class GPTBlock(GradientCheckpointingLayer):
         self.ln_2 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
 
     def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
-        **kwargs,
+        self, hidden_states: torch.Tensor, attention_mask=None, past_key_values=None, **kwargs
     ) -> torch.Tensor:
         if self.norm_first:
             attended, _ = self.attn(self.ln_1(hidden_states), attention_mask, past_key_values, **kwargs)
@@ -616,7 +611,7 @@ class GPTTaskModel(GPTPreTrainedModel):
         return GPTTaskOutput(
             **self._losses(logits, labels, items, states, input_ids, weights, parent_index, rows),
             logits=logits,
-            hidden_states=outputs.hidden_states if wants_states or self.config.head_layers is None else None,
+            hidden_states=self._asked_states(outputs.hidden_states, wants_states),
             attentions=outputs.attentions,
         )
 
@@ -638,6 +633,13 @@ class GPTTaskModel(GPTPreTrainedModel):
             if labels is not None:
                 losses["loss"] = losses["task_loss"] + auxiliary
         return losses
+
+    def _asked_states(self, hidden_states, asked):
+        """Of the captured hidden states those that the caller asked for, as the transformer alone returns them."""
+        if (selected := selected_hidden_states(asked)) is None:
+            return hidden_states if asked else None
+        kept = resolve_hidden_states_indices(self.transformer, selected)
+        return tuple(states if layer in kept else None for layer, states in enumerate(hidden_states))
 
     def declare_rows_trained(self) -> None:
         """

@@ -328,9 +328,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     point into the text, or the word, as given; where ftfy changes it, as well as `difflib` aligns the two.
 
     A vocabulary of all 256 bytes without end marks is GPT-2's: `byte_level` is true then, ids, offsets and decoding
-    are those of transformers' `GPT2Tokenizer`, and the special tokens stand after its own; `<|endoftext|>` is the
-    `eos_token` and the `unk_token`. `tokenizer.json`, loaded by the `tokenizers` library alone, takes lower-cased
-    words separated by single spaces.
+    are those of transformers' `GPT2Tokenizer`, the special tokens follow its own, `<|endoftext|>` is `eos_token` and
+    `unk_token`. `tokenizer.json` alone takes lower-cased words separated by single spaces.
 
     Args:
         task_template (`bool`, *optional*, defaults to `False`): whether `tokenizer(a)` gives `_start_ a _classify_`
@@ -403,8 +402,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         self.update_post_processor()
 
     def _prepare_bytes(self, named: dict[str, Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        # What a stock tokenizer has been given for the tokens of tasks, often the end of text, is not what a model
-        # knows as these.
+        # What a stock tokenizer has for the tokens of tasks, often the end of text, is not what a model knows.
         backend, vocabulary = self._tokenizer, self._tokenizer.get_vocab()
         if "_start_" not in vocabulary:
             named |= {"bos_token": "_start_", "sep_token": "_delimiter_", "cls_token": "_classify_"}

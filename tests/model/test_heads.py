@@ -193,7 +193,7 @@ def test_embeddings_and_positions_that_are_given(tiny_model):
 
 
 @pytest.mark.parametrize("head_layers", [None, 0, 1, "mix"])
-@pytest.mark.parametrize("asked", [[1], 1, [-1, 0], True, False, None], ids=str)
+@pytest.mark.parametrize("asked", [[1], 1, [-1, 0], [7], True, False, None], ids=str)
 @torch.no_grad()
 def test_hidden_states_with_a_head_on_other_layers(tiny_model, head_layers, asked):
     model = tiny_model(GPTForSequenceClassification, head_layers=head_layers)
@@ -204,7 +204,7 @@ def test_hidden_states_with_a_head_on_other_layers(tiny_model, head_layers, aske
         assert found.hidden_states is None
         return
     for ours, theirs in zip(found.hidden_states, expected, strict=True):
-        assert theirs is None or torch.equal(ours, theirs)
+        assert ours is theirs is None or torch.equal(ours, theirs)
 
 
 @torch.no_grad()
