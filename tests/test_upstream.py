@@ -105,7 +105,8 @@ def last(paths) -> set[str]:
 
 
 def is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__")
+    # `_asdict` is named tuples' public interface.
+    return name.startswith("_") and not name.startswith("__") and name != "_asdict"
 
 
 def nodes() -> Iterator[ast.AST]:
