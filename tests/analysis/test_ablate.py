@@ -131,31 +131,26 @@ def test_errors_of_a_classifier(tiny_model):
 
 
 @pytest.mark.parametrize("what", ["heads", "layers", "dimensions"])
-def test_ablation_by_command(what, hf_gpt, tiny_checkpoint, tmp_path):
-    flags = ("analyze", "ablate", "--model_name_or_path", tiny_checkpoint, "--what", what, "--replacement", "mean")
-    flags += ("--text", "She ran home.", "He slept.")
-    status, printed, errors = hf_gpt(*flags, "--output_dir", tmp_path / "out")
-    assert status == 0, errors
-    parts = json.loads((tmp_path / "out" / "effects.json").read_text())["parts"]
+def test_ablation_by_command(what, analyzed):
+    flags = ("ablate", "--what", what, "--replacement", "mean", "--text", "She ran home.", "He slept.")
+    out, printed = analyzed(*flags)
+    parts = json.loads((out / "effects.json").read_text())["parts"]
     assert len(parts) == {"heads": 4, "layers": 2, "dimensions": 32}[what]
     assert parts[0]["name"] in printed
     assert all(row["low"] <= row["change"] <= row["high"] for row in parts)
     assert parts == sorted(parts, key=lambda row: -row["change"])
-    mask = load_mask(tmp_path / "out" / "mask.json")
-    curve = json.loads((tmp_path / "out" / "curve.json").read_text())["curves"]["least needed first"]
+    mask = load_mask(out / "mask.json")
+    curve = json.loads((out / "curve.json").read_text())["curves"]["least needed first"]
     assert curve[len(mask)] <= curve[0] + 0.01
     assert curve[1] - curve[0] == pytest.approx(parts[-1]["change"], abs=1e-6)
-    again = ("--mask", tmp_path / "out" / "mask.json", "--output_dir", tmp_path / "again")
-    assert hf_gpt(*flags, *again)[0] == 0
+    analyzed(*flags, "--mask", out / "mask.json")
 
 
-def test_words_by_command_and_their_page(hf_gpt, tiny_checkpoint, tmp_path):
-    flags = ("analyze", "ablate", "--model_name_or_path", tiny_checkpoint, "--what", "words")
-    status, printed, errors = hf_gpt(*flags, "--output_dir", tmp_path / "out", "--text", "She ran home.", "<i>He</i>")
-    assert status == 0, errors
+def test_words_by_command_and_their_page(analyzed):
+    out, printed = analyzed("ablate", "--what", "words", "--text", "She ran home.", "<i>He</i>")
     assert printed.startswith("she(")
-    words = json.loads((tmp_path / "out" / "words.json").read_text())["texts"][0]["words"]
-    with opened(tmp_path / "out" / "words.html") as page:
+    words = json.loads((out / "words.json").read_text())["texts"][0]["words"]
+    with opened(out / "words.html") as page:
         assert page.locator(".text").nth(0).locator("button").all_inner_texts() == words
         page.keyboard.press("Tab")
         assert page.locator("#read").inner_text().startswith("she: ")
@@ -163,14 +158,14 @@ def test_words_by_command_and_their_page(hf_gpt, tiny_checkpoint, tmp_path):
         assert page.locator("#read").inner_text().startswith(f"{words[2]}: ")
 
 
-def test_a_classifier_by_command(hf_gpt, tiny_checkpoint, tmp_path):
+def test_a_classifier_by_command(hf_gpt, analyzed, tiny_checkpoint, tmp_path):
     GPTForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=2).save_pretrained(tmp_path / "model")
     AutoTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "model")
     (tmp_path / "rows.csv").write_text("text,label\nShe ran.,LABEL_0\nHe sat.,LABEL_1\n")
-    flags = ("analyze", "ablate", "--model_name_or_path", tmp_path / "model", "--metric", "error", "--output_dir")
-    flags += (tmp_path / "out", "--file", tmp_path / "rows.csv")
-    status, printed, errors = hf_gpt(*flags)
-    assert (status, "error of 2 texts: 0.5000" in printed) == (0, True), errors
+    flags = ("--metric", "error", "--file", tmp_path / "rows.csv")
+    out, printed = analyzed("ablate", *flags, model=tmp_path / "model")
+    assert "error of 2 texts: 0.5000" in printed
     (tmp_path / "rows.csv").write_text("text,label\nShe ran.,a\n")
-    status, _, errors = hf_gpt(*flags, "--overwrite")
+    more = ("--model_name_or_path", tmp_path / "model", "--output_dir", out, "--overwrite")
+    status, _, errors = hf_gpt("analyze", "ablate", *flags, *more)
     assert (status, "has the labels LABEL_0, LABEL_1, not a" in errors) == (2, True)

@@ -93,17 +93,14 @@ def test_random_weights_are_a_model_of_the_same_shape(tiny_checkpoint):
         assert torch.equal(value, other)
 
 
-def test_agreement_by_command(hf_gpt, tiny_checkpoint, tmp_path):
-    flags = ("analyze", "agreement", "--model_name_or_path", tiny_checkpoint, "--output_dir")
-    status, printed, errors = hf_gpt(*flags, tmp_path / "made", "--max_pairs", 3)
-    assert status == 0, errors
-    found = json.loads((tmp_path / "made" / "agreement.json").read_text())
+def test_agreement_by_command(analyzed, tiny_checkpoint, tmp_path):
+    out, printed = analyzed("agreement", "--max_pairs", 3)
+    found = json.loads((out / "agreement.json").read_text())
     assert set(found) == {tiny_checkpoint.name, "random weights"}
     assert all(name in printed for name in CONDITIONS)
-    assert len(json.loads((tmp_path / "made" / "pairs.json").read_text())) == 30
+    assert len(json.loads((out / "pairs.json").read_text())) == 30
     (tmp_path / "was.jsonl").write_text(f"{json.dumps(ROW)}\n" * 5)
-    more = ("--file", tmp_path / "was.jsonl", "--max_pairs", 2, "--control", "false")
-    assert hf_gpt(*flags, tmp_path / "read", *more)[0] == 0
-    found = json.loads((tmp_path / "read" / "agreement.json").read_text())
+    analyzed("agreement", "--file", tmp_path / "was.jsonl", "--max_pairs", 2, "--control", "false")
+    found = json.loads((out / "agreement.json").read_text())
     assert found[tiny_checkpoint.name]["verbs"]["pairs"] == 2
-    assert (tmp_path / "read" / "agreement.png").stat().st_size > 1000
+    assert (out / "agreement.png").stat().st_size > 1000

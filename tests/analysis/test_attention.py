@@ -78,28 +78,24 @@ def test_statistics_over_texts(tiny_model):
         head_statistics(attention_of(model, TokenTree.from_paths([[1]]))[0])
 
 
-def test_attention_by_command(hf_gpt, tiny_checkpoint, tmp_path):
-    flags = ("analyze", "attention", "--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out")
-    status, printed, errors = hf_gpt(*flags)
-    assert status == 0, errors
+def test_attention_by_command(analyzed):
+    out, printed = analyzed("attention")
     assert "most on the previous token: layer " in printed
-    names = {path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")}
+    names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
     figures = {f"{name}.{kind}" for name in ("attention", "statistics") for kind in ("png", "json")}
     assert names == figures | {"attention.html"}
-    record = json.loads((tmp_path / "out" / "attention.json").read_text())
+    record = json.loads((out / "attention.json").read_text())
     assert np.allclose(np.array(record["weights"]).sum(-1), 1, atol=1e-5)
 
 
-def test_heads_are_chosen_by_mouse_and_keyboard(hf_gpt, tiny_checkpoint, tmp_path):
+def test_heads_are_chosen_by_mouse_and_keyboard(analyzed):
     """The page of an item with two choices, of which 12 tokens are read."""
-    flags = ("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path, "--max_tokens", 12)
     item = ("--text", "It rained on Tom.", "--choices", "He was <b>wet</b>.", "He was dry.")
-    status, _, errors = hf_gpt("analyze", "attention", *flags, *item)
-    assert status == 0, errors
-    data = json.loads((tmp_path / "attention.html").read_text().split('id="data">')[1].split("</script>")[0])
+    out, _ = analyzed("attention", "--max_tokens", 12, *item)
+    data = json.loads((out / "attention.html").read_text().split('id="data">')[1].split("</script>")[0])
     tokens, weights = (data["paths"][0][name] for name in ("tokens", "weights"))
     assert (tokens[0], len(tokens), tokens[tokens.index("_delimiter_") + 1]) == ("_start_", 12, "he")
-    with opened(tmp_path / "attention.html") as page:
+    with opened(out / "attention.html") as page:
         buttons, heading = page.locator("#grid button"), page.locator("#name")
         assert (buttons.count(), heading.inner_text()) == (4, "Layer 1, head 0")
         page.click('[data-layer="1"][data-head="0"]')
@@ -120,13 +116,3 @@ def test_heads_are_chosen_by_mouse_and_keyboard(hf_gpt, tiny_checkpoint, tmp_pat
         assert page.locator("#to div").nth(1).inner_text().endswith(f"{shares[1] / 1000:.2f}")
         page.select_option("#path", "1")
         assert page.locator("#from button").all_inner_texts() == data["paths"][1]["tokens"]
-
-
-def test_bertviz_shows_our_attention(tiny_model):
-    bertviz = pytest.importorskip("bertviz", reason='needs pip install -e ".[tools]"')
-    outputs = tiny_model(GPTForCausalLM, "eager")(torch.tensor([PATHS[0]]), output_attentions=True)
-    weight = outputs.attentions[1][0, 1, 3, 2].item()
-    for view in (bertviz.head_view, bertviz.model_view):
-        page = view(outputs.attentions, [f"word{token_id}" for token_id in PATHS[0]], html_action="return").data
-        assert "word22" in page
-        assert f"{weight:.6f}"[:7] in page

@@ -48,7 +48,7 @@ def test_the_head_that_changed_is_found(tiny_model):
     assert was.losses.mean() == pytest.approx(before(row, labels=row).loss.item(), rel=1e-5)
 
 
-def test_compare_by_command(hf_gpt, tiny_checkpoint, tmp_path):
+def test_compare_by_command(hf_gpt, analyzed, tiny_checkpoint, tmp_path):
     model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint)
     with torch.no_grad():
         model.transformer.h[1].mlp.c_fc.weight.normal_()
@@ -57,10 +57,7 @@ def test_compare_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     for name, each in (("other", model), ("heads", GPTForCausalLM(config))):
         each.save_pretrained(tmp_path / name)
         AutoTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / name)
-    out = tmp_path / "out"
-    flags = ("analyze", "compare", "--model_name_or_path", tiny_checkpoint, "--output_dir", out)
-    status, printed, errors = hf_gpt(*flags, "--other", tmp_path / "other")
-    assert status == 0, errors
+    out, printed = analyzed("compare", "--other", tmp_path / "other")
     assert "perplexity after" in printed
     cka = np.array(json.loads((out / "cka.json").read_text())["cka"])
     assert np.allclose(np.diag(cka)[:2], 1)
@@ -74,5 +71,6 @@ def test_compare_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     with opened(out / "compare.html") as page:
         page.keyboard.press("Tab")
         assert page.locator("#read").inner_text() == "the: 0.000"
-    status, _, errors = hf_gpt(*flags, "--other", tmp_path / "heads", "--overwrite")
+    flags = ("--model_name_or_path", tiny_checkpoint, "--output_dir", out, "--overwrite")
+    status, _, errors = hf_gpt("analyze", "compare", *flags, "--other", tmp_path / "heads")
     assert (status, "other layers, heads" in errors) == (2, True)

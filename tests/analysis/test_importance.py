@@ -243,16 +243,15 @@ def test_texts_become_passages(tiny_checkpoint):
         (GPTForMultipleChoice, ("--choices", "He ran.", "He sat.", "--choice", 1), "for: He sat."),
     ],
 )
-def test_importance_by_command(head, flags, target, hf_gpt, tiny_checkpoint, tmp_path):
+def test_importance_by_command(head, flags, target, analyzed, tiny_checkpoint, tmp_path):
     """What is explained follows from the model; every file is there."""
-    folder, out = tiny_checkpoint, tmp_path / "out"
+    folder = tiny_checkpoint
     if head is not None:
         folder = tmp_path / "model"
         head.from_pretrained(tiny_checkpoint).save_pretrained(folder)
         AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True).save_pretrained(folder)
-    model = ("--model_name_or_path", folder, "--output_dir", out, "--steps", 3, "--draws", 2)
-    status, printed, errors = hf_gpt("analyze", "importance", *model, "--text", "It rained on Tom.", *flags)
-    assert status == 0, errors
+    flags += ("--text", "It rained on Tom.", "--steps", 3, "--draws", 2)
+    out, printed = analyzed("importance", *flags, model=folder)
     assert f"\n{target}" in printed
     for name in ("importance", "deletion", "insertion", "convergence"):
         assert (out / f"{name}.png").stat().st_size > 1000

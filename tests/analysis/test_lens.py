@@ -32,15 +32,13 @@ def test_lens(gpt2, tiny_model):
     assert divergence[0] == pytest.approx(expected.item(), rel=1e-4)
 
 
-def test_lens_by_command_and_its_page(hf_gpt, tiny_checkpoint, tmp_path):
-    flags = ("--model_name_or_path", tiny_checkpoint, "--text", "She ran <b>home</b>.", "He slept.")
-    status, printed, errors = hf_gpt("analyze", "lens", *flags, "--output_dir", tmp_path / "out", "--top_tokens", 3)
-    assert status == 0, errors
+def test_lens_by_command_and_its_page(analyzed):
+    out, printed = analyzed("lens", "--text", "She ran <b>home</b>.", "He slept.", "--top_tokens", 3)
     assert len(printed.splitlines()) == 5
-    layers = json.loads((tmp_path / "out" / "layers.json").read_text())
+    layers = json.loads((out / "layers.json").read_text())
     assert layers["agreement"]["mean"][-1] == 1
-    shown = json.loads((tmp_path / "out" / "lens.json").read_text())
-    with opened(tmp_path / "out" / "lens.html") as page:
+    shown = json.loads((out / "lens.json").read_text())
+    with opened(out / "lens.html") as page:
         assert page.locator("#grid button").count() == 3 * len(shown["tokens"])
         assert page.locator("#name").inner_text() == "Layer 2, after “she”"
         for key in ("Tab", "ArrowUp", "ArrowRight"):

@@ -64,21 +64,18 @@ def test_correlations_are_numpys_and_chance_is_that_of_shuffles():
     assert 2.3 / 40**0.5 < chance(pooled, labels) < 3.3 / 40**0.5
 
 
-def test_neurons_by_command_and_their_page(hf_gpt, tiny_checkpoint, tmp_path):
-    flags = ("analyze", "neurons", "--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out")
-    status, printed, errors = hf_gpt(*flags)
-    assert status == 0, errors
+def test_neurons_by_command_and_their_page(analyzed):
+    out, printed = analyzed("neurons")
     assert "By chance the best of 256 units reaches " in printed
-    ranking = json.loads((tmp_path / "out" / "ranking.json").read_text())
-    texts = json.loads((tmp_path / "out" / "neurons.json").read_text())["texts"]
+    ranking = json.loads((out / "ranking.json").read_text())
+    texts = json.loads((out / "neurons.json").read_text())["texts"]
     shown = [text["view"].replace(",", "") for text in texts[::12]]
     assert shown == [row["name"] for row in ranking["best"][:5]]
     assert {text["label"] for text in texts[:12]} == {"positive", "negative"}
-    with opened(tmp_path / "out" / "neurons.html") as page:
+    with opened(out / "neurons.html") as page:
         page.select_option("#view", texts[12]["view"])
         page.locator(".text button").first.focus()
         value = float(page.locator("#read").inner_text().split(": ")[1])
         assert value == pytest.approx(texts[12]["values"][0], rel=1e-3)
-    one = ("--unit", 1, 5, "--text", "She ran.", "--units", "states", "--overwrite")
-    status, printed, errors = hf_gpt(*flags, *one)
-    assert (status, printed.splitlines()[0]) == (0, "layer 1, unit 5:"), errors
+    _, printed = analyzed("neurons", "--unit", 1, 5, "--text", "She ran.", "--units", "states")
+    assert printed.startswith("layer 1, unit 5:\n")

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from hf_gpt import GPTModel
 from hf_gpt.analysis import probe as probing
-from hf_gpt.analysis.probe import Unit, probe, probe_mix, probe_task, read_conllu, split, states_of, static_model
+from hf_gpt.analysis.probe import Unit, probe, probe_task, read_conllu, split, states_of, static_model
 
 TREE = """# sent_id = 1
 # text = The old dogs didn't chase a cat.
@@ -146,32 +146,16 @@ def test_states_are_the_models(loaded):
     assert len(model.h) == model.config.n_layer == 2
 
 
-def test_positions_are_in_the_states_and_not_in_static_embeddings(loaded):
-    """What a model is known to hold from its first layer on, whatever its weights are."""
-    random = np.random.default_rng(0)
-    texts = [" ".join(random.choice(["she", "ran", "home", "door", "cat"], 4)) for _ in range(60)]
-    states, rows = states_of(*loaded, texts, by_word=True)
-    static, _ = states_of(static_model(loaded[0]), loaded[1], texts, by_word=True)
-    classes = np.array([texts[number][:start].count(" ") for number, start, _ in rows])
-    parts = split("position", np.array([number for number, _, _ in rows]), classes)
-    assert probe(states[0], classes, *parts)["accuracy"] > 0.9
-    assert probe(static[0], classes, *parts)["accuracy"] < 0.5
-    assert probe_mix(states, classes, *parts)["accuracy"] > 0.9
-
-
-def test_probes_by_command(hf_gpt, tiny_checkpoint, tmp_path):
+def test_probes_by_command(analyzed, tiny_checkpoint, tmp_path):
     (tmp_path / "bank").mkdir()
     (tmp_path / "bank" / "a.conllu").write_text(f"{TREE}\n" * 30)
-    flags = ("analyze", "probe", "--model_name_or_path", tiny_checkpoint, "--output_dir")
-    bank = ("--file", tmp_path / "bank", "--tasks", "tense", "pos")
-    status, printed, errors = hf_gpt(*flags, tmp_path / "out", *bank)
-    assert status == 0, errors
-    found = json.loads((tmp_path / "out" / "probes.json").read_text())
+    out, printed = analyzed("probe", "--file", tmp_path / "bank", "--tasks", "tense", "pos")
+    found = json.loads((out / "probes.json").read_text())
     assert list(found) == ["tense", "pos"]
     assert found["tense"]["models"][tiny_checkpoint.name]["layers"][2]["accuracy"] == 1
     assert len(found["pos"]["models"]["random weights"]["layers"]) == 3
     assert "pos: " in printed
-    assert len(json.loads((tmp_path / "out" / "mix.json").read_text())["pos"]) == 3
-    assert all((tmp_path / "out" / name).stat().st_size > 1000 for name in ("probes.png", "mix.png"))
-    assert hf_gpt(*flags, tmp_path / "bundled", "--max_texts", 60, "--control", "false")[0] == 0
-    assert list(json.loads((tmp_path / "bundled" / "probes.json").read_text())) == ["label"]
+    assert len(json.loads((out / "mix.json").read_text())["pos"]) == 3
+    assert all((out / name).stat().st_size > 1000 for name in ("probes.png", "mix.png"))
+    analyzed("probe", "--max_texts", 60, "--control", "false")
+    assert list(json.loads((out / "probes.json").read_text())) == ["label"]

@@ -64,35 +64,25 @@ def test_words_of_gpt2_are_found(tmp_path):
 
 
 @pytest.mark.parametrize("unit", ["sentence", "word", "token"])
-def test_projection_by_command(unit, hf_gpt, tiny_checkpoint, tmp_path):
-    flags = ("analyze", "project", "--model_name_or_path", tiny_checkpoint, "--text", *TEXTS, "--unit", unit)
+def test_projection_by_command(unit, analyzed):
     more = ("--words", "the", "door") if unit == "word" else ()
     near = ("--nearest", "door", "--analogy", "he", "his", "she", "--count", 3)
-    status, printed, errors = hf_gpt(*flags, *more, *near, "--output_dir", tmp_path / "out")
-    assert status == 0, errors
-    found = json.loads((tmp_path / "out" / "projection.json").read_text())
+    out, printed = analyzed("project", "--text", *TEXTS, "--unit", unit, *more, *near)
+    found = json.loads((out / "projection.json").read_text())
     assert list(found["layers"]) == (["0"] if unit == "token" else ["0", "1", "2"])
     assert len(found["layers"]["0"]) == len(found["labels"]) == {"sentence": 3, "word": 5, "token": 10}[unit]
     assert (set(found["labels"]) == {"the", "door"}) == (unit == "word")
-    assert (tmp_path / "out" / "projection.png").stat().st_size > 1000
-    neighbours = json.loads((tmp_path / "out" / "nearest.json").read_text())
+    assert (out / "projection.png").stat().st_size > 1000
+    neighbours = json.loads((out / "nearest.json").read_text())
     assert len(neighbours["he : his = she : ?"]) == len(neighbours["door"]["static"]) == 3
     assert neighbours["door"]["in context"][0]["context"] == "She opened the [door]."
     assert "door, static" in printed
 
 
-def test_the_map_can_be_read_and_searched(hf_gpt, tiny_checkpoint, tmp_path):
+def test_the_map_can_be_read_and_searched(analyzed, tmp_path):
     (tmp_path / "rows.csv").write_text("text,label\nShe ran.,a\n<i>He</i> sat.,b\nThey slept.,a\n")
-    flags = (
-        "--model_name_or_path",
-        tiny_checkpoint,
-        "--file",
-        tmp_path / "rows.csv",
-        "--output_dir",
-        tmp_path / "out",
-    )
-    assert hf_gpt("analyze", "project", *flags)[0] == 0
-    with opened(tmp_path / "out" / "projection.html") as page:
+    out, _ = analyzed("project", "--file", tmp_path / "rows.csv")
+    with opened(out / "projection.html") as page:
         marks = page.locator("#map text")
         assert (marks.count(), page.locator("#legend label").count()) == (3, 2)
         marks.nth(1).focus()
