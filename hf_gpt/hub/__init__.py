@@ -22,9 +22,9 @@ from ..files import CARD, first_line, read_json
 from .checks import RepositoryError
 from .code import code_files
 from .downloads import download
-from .staging import stage
+from .staging import check_base_model, stage
 
-__all__ = ["RepositoryError", "code_files", "download", "push"]
+__all__ = ["RepositoryError", "check_base_model", "code_files", "download", "push"]
 
 
 def push(

@@ -1,6 +1,5 @@
 """What is uploaded of a folder: files of known names, without paths of this machine, with their code and a card."""
 
-import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from .checks import (
     generation_settings,
     is_known,
 )
-from .code import add_code, code_files
+from .code import add_code
 from .downloads import is_hub_id
 
 # Whose presence says what a folder holds, in the order of looking.
@@ -33,11 +32,6 @@ CONFIGURATIONS = {
     "tokenizer": TOKENIZER_CONFIG_FILE,
     "features": FEATURES,
 }
-# What a Trainer keeps in a checkpoint to resume from, under DeepSpeed and FSDP as well.
-_TRAINING_STATE = (
-    *("optimizer[._]*", "scheduler.pt", "scaler.pt", "rng_state*.pth", "trainer_state.json", "head_layers.json"),
-    *("latest", "global_step*/*.pt", "pytorch_model_fsdp*"),
-)
 
 
 def stage(
@@ -89,24 +83,6 @@ def stage(
     return kind, notes
 
 
-def checkpoint_files(folder: Path) -> tuple[list[str], list[str]]:
-    """
-    Of a Trainer's checkpoint, the files that are the model, and those and the state to resume from; of a card nothing,
-    as that of peft names the base model's folder.
-    """
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    own = {file.name for file in code_files()}
-    model = [name for name in names if (is_known(name) and name != CARD) or name in own]
-    return model, model + [name for name in names if any(fnmatch.fnmatchcase(name, kind) for kind in _TRAINING_STATE)]
-
-
-def clean_settings(folder: Path) -> None:
-    """Take the paths of this machine out of all settings of a checkpoint; what its files are links to stays."""
-    for path in sorted(folder.glob("*.json")):
-        if path.name not in NO_SETTINGS:
-            write_json(path, _without_paths(read_json(path)))
-
-
 def _without_paths(value: Any, name: str = "") -> Any:
     if isinstance(value, dict):
         kept = value.keys() - {"_name_or_path", "name_or_path"}
@@ -118,16 +94,22 @@ def _without_paths(value: Any, name: str = "") -> Any:
     return Path(value).name if is_path else value
 
 
+def check_base_model(named: str) -> None:
+    """Raise a `ValueError` unless an adapter's base model is named by its Hub id."""
+    if "/" not in named or not is_hub_id(named):
+        raise ValueError(
+            f"The adapter's base model is {named or 'not named'}, which nobody else has: push that model first, then "
+            "name its Hub id with --base_model user/name, or start training from it."
+        )
+
+
 def _set_base_model(path: Path, base_model: str | None) -> str:
     settings = read_json(path)
     named = base_model or settings.get("base_model_name_or_path") or ""
     # What the user says is an id, even where a folder has its name.
-    if base_model is None and ("/" not in named or not is_hub_id(named)):
-        raise ValueError(
-            f"The adapter's base model is {named or 'not named'}, which nobody else has: push that model first, then "
-            "name its Hub id with --base_model user/name."
-        )
-    if base_model is not None:
+    if base_model is None:
+        check_base_model(named)
+    else:
         write_json(path, settings | {"base_model_name_or_path": base_model, "revision": None})
     return named
 

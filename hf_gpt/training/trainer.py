@@ -6,6 +6,7 @@ and schedules.
 import math
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list, gather_object
 from datasets import Dataset
+from huggingface_hub import get_token
+from peft import PeftModel
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -24,13 +27,12 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput, Tr
 from transformers.utils import ADAPTER_CONFIG_NAME
 
 from ..files import UNFINISHED, read_json, write_json
-from ..hub import push
+from ..hub import check_base_model, push
 from ..model.modeling_gpt import GPTForSequenceClassification, GPTTaskModel
 from ..tasks.spec import SINGLE_LABEL
 from ..trees.collators import LengthGroupedSampler, MaskedRows, PaddedDataset, TokenTreeCollator
 from .arguments import FineTuningArguments
 from .optimization import ReleaseAdam, clip_gradients, decay_groups, get_release_schedule
-from .pushing import check_can_push, push_checkpoint
 from .unfreezing import scale_by_level, unfreezing_plan
 
 LOSS_TERMS = ("task_loss", "lm_loss")
@@ -82,6 +84,16 @@ def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
     return found[max(common)] if common else None
 
 
+def _check_can_push(model: Any, args: TrainingArguments) -> None:
+    """A `ValueError`, before training, for what could not be pushed after it."""
+    if not (args.hub_token or get_token()):
+        raise ValueError("--push_to_hub: you are not logged in. Give `hf auth login`, or set HF_TOKEN.")
+    if args.hub_strategy not in ("end", "every_save"):
+        raise ValueError(f"--hub_strategy {args.hub_strategy}: the state of training is not pushed; give end or every_save.")
+    if isinstance(model, PeftModel):
+        check_base_model(model.active_peft_config.base_model_name_or_path or "")
+
+
 class WholeCheckpointTrainer(Trainer):
     """
     `transformers.Trainer` that can be killed at any moment and resumes to the same bits: a checkpoint is whole when
@@ -92,13 +104,13 @@ class WholeCheckpointTrainer(Trainer):
     by name next to the one that is resumed from, so a run's folder can move. Gradients are clipped by an exact norm
     (`clip_gradients`). Training that diverges ends with a `ValueError`, and nothing of it is saved.
 
-    With `push_to_hub` (see `check_can_push`), checkpoints are sent by `push_checkpoint`, and the end of training by
-    `push_to_hub()`, when model, card and metrics stand in the output folder.
+    With `push_to_hub`, the models in checkpoints and, by `push_to_hub()`, the output folder are sent by
+    `hf_gpt.hub.push`; the state of training stays here.
     """
 
     def __init__(self, model: Any = None, args: TrainingArguments | None = None, *more: Any, **kwargs: Any):
         if args is not None and args.push_to_hub:
-            check_can_push(model, args)
+            _check_can_push(model, args)
         super().__init__(model, args, *more, **kwargs)
 
     def finished_record(self, checkpoint: str | None, name: str) -> dict[str, Any] | None:
@@ -231,7 +243,12 @@ class WholeCheckpointTrainer(Trainer):
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         if self.is_world_process_zero() and self.args.hub_strategy != "end":
             self.callback_handler.on_push_begin(self.args, self.state, self.control)
-            push_checkpoint(Path(checkpoint_folder), self.hub_model_id, self.args)
+            where = {"revision": self.args.hub_revision, "token": self.args.hub_token}
+            message = f"Training in progress, step {self.state.global_step}"
+            try:
+                push(checkpoint_folder, self.hub_model_id, commit_message=message, **where)
+            except ValueError as error:  # the next checkpoint is the next try
+                print(f"A checkpoint was not pushed to {self.hub_model_id}: {error}", file=sys.stderr)
 
     def push_to_hub(
         self, commit_message: str | None = "End of training", blocking: bool = True, **settings: Any

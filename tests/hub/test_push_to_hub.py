@@ -16,7 +16,6 @@ from hf_gpt import GPTForMultipleChoice, GPTForSequenceClassification, adapter_c
 from hf_gpt.features.shards import FeatureArguments, extract
 from hf_gpt.hub import code_files, download, push
 from hf_gpt.hub.card import HEADING, OWN_METHODS
-from hf_gpt.hub.staging import checkpoint_files
 from hf_gpt.training.trainer import WholeCheckpointTrainer
 
 from ..support.local_hub import Fault
@@ -264,37 +263,20 @@ def trainer(folder: Path, output: Path, steps: int, **options) -> WholeCheckpoin
 
 def test_pushing_while_training(hub, folder, tmp_path):
     best = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss", "load_best_model_at_end": True}
-    run = trainer(folder, tmp_path / "run", 4, hub_strategy="checkpoint", **best)
+    run = trainer(folder, tmp_path / "run", 4, **best)
     run.train()
     repository = hub.repository("alice/run")
     titles = [repository.titles[sha] for sha in repository.commits]
     assert "Training in progress, step 2" in titles
     files = repository.files()
-    last = {path.removeprefix("last-checkpoint/") for path in files if path.startswith("last-checkpoint/")}
-    assert CODE | TOKENIZER_FILES | {"config.json", "model.safetensors", "optimizer.pt", "trainer_state.json"} < last
-    assert "training_args.bin" not in last
-    assert {path for path in files if "/" not in path} - {".gitattributes"} >= CODE | {"model.safetensors"}
-    assert not {path for path in files if "unfinished" in path or path == "optimizer.pt"}
-    # Nothing of this machine goes along, and the run's own files stay as they are.
-    kept = json.loads((tmp_path / "run" / "checkpoint-4" / "trainer_state.json").read_text())["best_model_checkpoint"]
-    assert Path(kept).parent == tmp_path / "run"
-    state = json.loads(files["last-checkpoint/trainer_state.json"].data)
-    assert state["best_model_checkpoint"] == Path(kept).name
+    model = CODE | TOKENIZER_FILES | {"config.json", "generation_config.json", "model.safetensors", "README.md"}
+    assert set(files) - {".gitattributes"} == model
     assert all(str(tmp_path).encode() not in blob.data for blob in files.values())
     run.save_whole_model()
     run.push_to_hub()
     assert repository.titles[repository.branches["main"]] == "End of training"
     assert "README.md" in repository.files()
     assert download("alice/run").is_dir()
-
-
-def test_what_deepspeed_keeps_is_not_the_model(tmp_path):
-    state = ["global_step4/mp_rank_00_model_states.pt", "latest", "rng_state_1.pth", "trainer_state.json"]
-    model = ["config.json", "model.safetensors", "modeling_gpt.py", "tokenizer.json"]
-    for name in (*state, *model, "zero_to_fp32.py", "README.md", "hf_token.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert checkpoint_files(tmp_path) == (model, [*model, *sorted(state)])
 
 
 def test_a_checkpoint_that_cannot_be_sent_is_reported_and_training_continues(hub, folder, tmp_path, capsys):
@@ -308,8 +290,10 @@ def test_pushing_while_training_needs_a_token_and_a_base_model_that_others_have(
     base = GPTForSequenceClassification.from_pretrained(folder, num_labels=3)
     adapted = get_peft_model(base, adapter_config("lora", base.config))
     arguments = TrainingArguments(str(tmp_path / "run"), push_to_hub=True, use_cpu=True, report_to="none")
-    with pytest.raises(ValueError, match="folder that nobody else has"):
+    with pytest.raises(ValueError, match="which nobody else has"):
         WholeCheckpointTrainer(adapted, arguments, train_dataset=[])
+    with pytest.raises(ValueError, match="the state of training is not pushed"):
+        trainer(folder, tmp_path / "run", 2, hub_strategy="checkpoint")
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", "no/such/file")
     with pytest.raises(ValueError, match="not logged in"):
