@@ -35,11 +35,12 @@ from transformers import PreTrainedModel
 
 from ..files import check_types, read_json, read_tensor_file, reading
 from ..files.weights import check_tensors, load_weights, mismatches
-from ..hub.checks import HEAD_CONFIG, RepositoryError, adapter_problems, check_config
+from ..hub.checks import HEAD_CONFIG, RepositoryError, check_config
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS
 from .methods import BitFitConfig, HoulsbyConfig
+from .settings import adapter_problems
 
 # The head of the task models: newly initialized for a task, so it is trained and saved whole.
 HEAD = "score"

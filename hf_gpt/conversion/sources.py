@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from ..files import flag, listing, read_json, read_tensors, reading
-from ..files.weights import check_tensors, head_parameters, mismatches
-from ..hub.checks import check_config, generation_settings, stock_type
+from ..files.weights import check_tensors, generation_settings, head_parameters, mismatches
+from ..hub.checks import check_config, stock_type
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import HEADS, GPTForCausalLM, GPTPreTrainedModel

@@ -1,4 +1,7 @@
-"""The weights of a folder in a model: what is missing is an error, and what is meant to be new is not reported."""
+"""
+The weights of a folder in a model, and how it generates: what is missing or damaged is an error, and what is meant to
+be new is not reported.
+"""
 
 import os
 import re
@@ -7,13 +10,32 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.utils import logging
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers.utils import GENERATION_CONFIG_NAME, logging
 
-from . import read_tensors
+from . import check_types, read_json, read_tensors, reading
 
+# What the generation configuration takes without a look at its type.
+_GENERATION_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("begin_suppress_tokens", "suppress_tokens"), list[int] | None),
+    **dict.fromkeys(("max_length", "max_new_tokens", "min_length", "no_repeat_ngram_size"), int | None),
+    **dict.fromkeys(("num_beams", "num_return_sequences", "top_k"), int | None),
+    **dict.fromkeys(("length_penalty", "repetition_penalty", "temperature", "top_p", "typical_p"), float | None),
+}
 # Of stock checkpoints: masks and positions, which are no weights.
 _BUFFERS = re.compile(r"(^|\.)(attn\.(masked_)?bias|position_ids)$")
+
+
+def generation_settings(folder: Path) -> GenerationConfig | None:
+    """What the `generation_config.json` of a folder says, if there is one; a `ValueError` if it is damaged."""
+    path = folder / GENERATION_CONFIG_NAME
+    if not path.is_file():
+        return None
+    with reading(path):
+        values = read_json(path)
+        check_types(path, values, _GENERATION_TYPES)
+        GenerationConfig(**values).validate()
+        return GenerationConfig.from_pretrained(folder)
 
 
 def check_tensors(tensors: Mapping[str, torch.Tensor], where: str | os.PathLike) -> None:

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import torch
 
-from ..conversion.sources import generation_settings
 from ..conversion.tokenizers import check_ids
 from ..files import flag, write_json, write_text
 from ..files.ranges import check_ranges
+from ..files.weights import generation_settings
 from ..loading import NamesModel
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer

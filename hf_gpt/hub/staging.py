@@ -8,7 +8,7 @@ from transformers.tokenization_utils_base import FULL_TOKENIZER_FILE, TOKENIZER_
 from transformers.utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME, CONFIG_NAME
 
 from ..files import CARD, read_json, read_tensor_file, read_tensors, reading, write_json, write_text
-from ..files.weights import check_tensors, load_weights
+from ..files.weights import check_tensors, generation_settings, load_weights
 from ..model import modeling_gpt
 from ..model.configuration_gpt import AUTO_MAP, GPTConfig
 from .card import is_machine_path, render_card
@@ -19,7 +19,6 @@ from .checks import (
     NO_SETTINGS,
     RepositoryError,
     check_config,
-    generation_settings,
     is_known,
 )
 from .code import add_code

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hf_gpt.adapters import HEAD_CONFIG, check_adapter, load_adapter, load_adapters
-from hf_gpt.hub.checks import adapter_problems
+from hf_gpt.adapters.settings import adapter_problems
 
 # peft 0.21 asks transformers 5.23 under an old name.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")

@@ -292,7 +292,7 @@ def test_pushing_while_training_needs_a_token_and_a_base_model_that_others_have(
     arguments = TrainingArguments(str(tmp_path / "run"), push_to_hub=True, use_cpu=True, report_to="none")
     with pytest.raises(ValueError, match="which nobody else has"):
         WholeCheckpointTrainer(adapted, arguments, train_dataset=[])
-    with pytest.raises(ValueError, match="the state of training is not pushed"):
+    with pytest.raises(ValueError, match="only models are pushed"):
         trainer(folder, tmp_path / "run", 2, hub_strategy="checkpoint")
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", "no/such/file")
