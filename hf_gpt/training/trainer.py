@@ -89,9 +89,7 @@ def _check_can_push(model: Any, args: TrainingArguments) -> None:
     if not (args.hub_token or get_token()):
         raise ValueError("--push_to_hub: you are not logged in. Give `hf auth login`, or set HF_TOKEN.")
     if args.hub_strategy not in ("end", "every_save"):
-        raise ValueError(
-            f"--hub_strategy {args.hub_strategy}: the state of training is not pushed; give end or every_save."
-        )
+        raise ValueError(f"--hub_strategy {args.hub_strategy.value}: only models are pushed: give end or every_save.")
     if isinstance(model, PeftModel):
         check_base_model(model.active_peft_config.base_model_name_or_path or "")
 
