@@ -4,8 +4,7 @@ To the Hugging Face Hub and back: models, tokenizers, adapters and features.
     push("outputs/questions", "user/questions", tag="v1")
     folder = download("user/questions", revision="v1")
 
-What is pushed loads where hf_gpt is not installed (`trust_remote_code=True`), and is checked before anything is sent.
-Of what is on the Hub neither code nor pickles are fetched. Retries and resumption are huggingface_hub's.
+What is pushed loads where hf_gpt is not installed (`trust_remote_code=True`); neither code nor pickles are fetched.
 """
 
 import os
@@ -50,8 +49,7 @@ def push(
     Args:
         folder (`str` or `PathLike`): what to upload; it is only read.
         repo_id (`str`): `user/name`; a repository that is not there is created.
-        dry_run (`bool`, *optional*, defaults to `False`): check everything, print every file with its size and the
-            card, and send nothing; neither network nor token are needed.
+        dry_run (`bool`, *optional*, defaults to `False`): only check, and print the files and the card, offline.
         private, revision, tag, create_pr, commit_message, token: as in `huggingface_hub.HfApi`; a `revision` that is
             not there is created from `main`, and `tag` names the new state.
         base_model (`str`, *optional*): Hub id of the model that this one was made from; an adapter whose base model is
@@ -61,8 +59,7 @@ def push(
         `str` or `None`: address of the commit, or of the pull request; `None` for a dry run.
 
     Raises:
-        ValueError: before anything is sent, for a folder that others could not load, and a bad name; and if the
-            Hub does not take it, or the upload breaks off.
+        ValueError: for a folder that others could not load, or a bad name; and if the upload breaks off.
     """
     for flag, name in (("--repo_id", repo_id), ("--base_model", base_model or repo_id)):
         if "/" not in name:
@@ -73,26 +70,21 @@ def push(
     with tempfile.TemporaryDirectory(prefix="hf_gpt_push_") as temporary:
         staged = Path(temporary)
         kind, notes = stage(Path(folder), staged, repo_id, base_model, tag or revision)
-        print("\n".join([f"{repo_id} ({kind}):", *_listed(staged), *notes]), flush=True)
+        files = [path for path in sorted(staged.rglob("*")) if path.is_file()]
+        sizes = [f"{path.relative_to(staged)!s:30} {tqdm.format_sizeof(path.stat().st_size):>6}B" for path in files]
+        print("\n  ".join([f"{repo_id} ({kind}):", *sizes]), *notes, sep="\n", flush=True)
         if dry_run:
             print(f"\n{CARD}:\n\n{(staged / CARD).read_text(encoding='utf-8')}\nNothing was sent (dry run).")
             return None
-        options = {"revision": revision, "create_pr": create_pr}
-        options["commit_message"] = commit_message or f"Upload {kind} with hf_gpt"
-        return _send(HfApi(token=token), staged, repo_id, kind, private, tag, options)
+        where = {"repo_id": repo_id, "repo_type": "dataset" if kind == "features" else "model"}
+        title = commit_message or f"Upload {kind} with hf_gpt"
+        options = {"revision": revision, "create_pr": create_pr, "commit_message": title}
+        return _send(HfApi(token=token), staged, where, private, tag, options)
 
 
-def _listed(staged: Path) -> list[str]:
-    sizes = {path.relative_to(staged).as_posix(): path.stat().st_size for path in staged.rglob("*") if path.is_file()}
-    width = max(map(len, sizes))
-    return [f"  {name.ljust(width)}  {tqdm.format_sizeof(size):>6}B" for name, size in sorted(sizes.items())]
-
-
-def _send(
-    api: HfApi, staged: Path, repo_id: str, kind: str, private: bool, tag: str | None, options: dict[str, Any]
-) -> str:
+def _send(api: HfApi, staged: Path, where: dict, private: bool, tag: str | None, options: dict[str, Any]) -> str:
     """Upload a folder and tag it; a `ValueError` if the Hub does not take it, or the repository is not as asked."""
-    where = {"repo_id": repo_id, "repo_type": "dataset" if kind == "features" else "model"}
+    repo_id, adapter = where["repo_id"], staged / ADAPTER_CONFIG_NAME
     try:
         if api.repo_exists(**where):
             # `create_repo` would upload to a public one without a word, and `create_tag` fail after the upload.
@@ -100,10 +92,8 @@ def _send(
                 raise RepositoryError(f"{repo_id} exists and is public: --private is for new ones.")
             if tag is not None and tag in {ref.name for ref in api.list_repo_refs(**where).tags}:
                 raise RepositoryError(f"{repo_id} has a tag {tag} already, and tags stay where they are.")
-        if kind == "adapter":
-            base = read_json(staged / ADAPTER_CONFIG_NAME)["base_model_name_or_path"]
-            if not api.repo_exists(base):
-                raise RepositoryError(f"The base model {base} is not on the Hub: push it first, or give --base_model.")
+        if adapter.is_file() and not api.repo_exists(base := read_json(adapter)["base_model_name_or_path"]):
+            raise RepositoryError(f"The base model {base} is not on the Hub: push it first, or give --base_model.")
         api.create_repo(**where, private=private, exist_ok=True)
         if options["revision"] is not None:
             api.create_branch(**where, branch=options["revision"], exist_ok=True)

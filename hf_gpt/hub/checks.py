@@ -1,6 +1,5 @@
 """The names of the files that are uploaded and fetched, and what configurations may say."""
 
-import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +41,6 @@ _STOCK_CLASSES = {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2"}
 
 class RepositoryError(ValueError):
     """A repository or folder that is not taken as it is."""
-
-
-def is_known(name: str) -> bool:
-    """Whether a file of a folder is one of those that are uploaded."""
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in UPLOADED)
 
 
 def stock_type(config: dict[str, Any]) -> str | None:

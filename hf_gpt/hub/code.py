@@ -13,8 +13,6 @@ from ..model.configuration_gpt import AUTO_MAP, GPTConfig
 from ..model.modeling_gpt import GPTModel
 from ..model.tokenization_gpt import GPTTokenizer, english_rules
 
-TOKENIZER_AUTO_MAP = {"AutoTokenizer": ["tokenization_gpt.GPTTokenizer", None]}
-
 
 def code_files(*owners: type) -> list[Path]:
     """
@@ -31,15 +29,14 @@ def code_files(*owners: type) -> list[Path]:
 def add_code(folder: Path) -> None:
     """
     Make any folder of ours load with `trust_remote_code=True` where hf_gpt is not installed, those of older versions
-    and of peft included: every class is written into `auto_map`, and the modules next to it. Links are replaced, not
-    what they lead to. Where there is neither model nor tokenizer, nothing is done.
+    and of peft included: `auto_map` gets every class, and the folder their modules, in place of links.
     """
     maps: dict[str, dict] = {}
     owners: list[type] = []
     # An export, or the tokenizer of GPT-2, is one of transformers' own.
     tokenizer = folder / TOKENIZER_CONFIG_FILE
     if tokenizer.is_file() and read_json(tokenizer).get("tokenizer_class") == GPTTokenizer.__name__:
-        maps[TOKENIZER_CONFIG_FILE] = TOKENIZER_AUTO_MAP
+        maps[TOKENIZER_CONFIG_FILE] = {"AutoTokenizer": ["tokenization_gpt.GPTTokenizer", None]}
         owners.append(GPTTokenizer)
         words = folder / GPTTokenizer.vocab_files_names["words_file"]
         # Of English tokenizers that were saved before their rules were.

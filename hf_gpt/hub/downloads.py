@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 from huggingface_hub import is_offline_mode, snapshot_download
-from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME
 
-from ..files import first_line, read_json
+from ..files import read_json
 from .checks import FETCHED, STOCK_PICKLES, WEIGHTS, RepositoryError, stock_type
 
 
@@ -36,8 +36,7 @@ def download(
         `Path`: the folder in the cache, named as the commit. Offline, what the cache holds of it.
 
     Raises:
-        RepositoryError: for a model whose weights are in pickles alone.
-        Exception: what huggingface_hub raises, if the Hub does not give it.
+        RepositoryError: for a model whose weights are in pickles alone; else what huggingface_hub raises.
     """
     where = {"repo_type": repo_type, "token": token, "cache_dir": cache_dir, "local_files_only": is_offline_mode()}
     wanted = [name for name in FETCHED if weights or name not in WEIGHTS]
@@ -64,27 +63,20 @@ def is_hub_id(name: str) -> bool:
 
 def local_folder(name: str | os.PathLike, revision: str | None = None, **options: bool) -> Path:
     """
-    The folder that a name stands for: the user's own, or the copy of a repository on the Hub, at a branch, tag or
-    commit; `options` are `weights` and `stock_pickles` of `download`. A `ValueError` with the reason in one line if
-    there is no such folder and the Hub does not give it.
+    The folder that a name stands for: the user's own, or else that of `download`, whose other arguments are `options`.
+    A `ValueError` with the reason in one line if there is none.
     """
     name = os.fspath(name)
     if os.path.isdir(name):
         return Path(name)
-    if os.path.exists(name):
-        raise ValueError(f"{name} is a file: name the folder that holds it.")
     if not is_hub_id(name):
-        raise ValueError(f"{name}: there is no such file or folder.")
+        raise ValueError(f"{name}: there is no such folder, and it is no name of a repository on the Hub.")
     try:
         return download(name, revision, **options)
     except RepositoryError:
         raise
-    except RevisionNotFoundError as error:
-        raise ValueError(f"{name} has no revision {revision} on the Hub.") from error
     except Exception as error:  # of the client and the network, which have no common base
-        found = f"could not be asked ({first_line(error.__cause__ or error)})"
-        if isinstance(error, RepositoryNotFoundError):
-            found = "has none of that name (or it is private: `hf auth login`)"
-        elif is_offline_mode():
-            found = "is not asked (HF_HUB_OFFLINE): its cache holds no copy"
-        raise ValueError(f"{name}: there is no such file or folder here, and the Hub {found}.") from error
+        message = " ".join(
+            f"{name}: there is no such file or folder here, and the Hub does not give it: {error}".split()
+        )
+        raise ValueError(message) from error

@@ -1,5 +1,6 @@
 """What is uploaded of a folder: files of known names, without paths of this machine, with their code and a card."""
 
+import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,7 @@ from ..files.weights import check_tensors, generation_settings, load_weights
 from ..model import modeling_gpt
 from ..model.configuration_gpt import AUTO_MAP, GPTConfig
 from .card import is_machine_path, render_card
-from .checks import (
-    FEATURE_DATA,
-    FEATURES,
-    HEAD_CONFIG,
-    NO_SETTINGS,
-    RepositoryError,
-    check_config,
-    is_known,
-)
+from .checks import FEATURE_DATA, FEATURES, HEAD_CONFIG, NO_SETTINGS, UPLOADED, RepositoryError, check_config
 from .code import add_code
 from .downloads import is_hub_id
 
@@ -41,16 +34,13 @@ def stage(
     this machine, other files as links, and check it.
 
     Args:
-        repo_id (`str`), revision (`str`, *optional*): what the card says how to load.
-        base_model (`str`, *optional*): Hub id of the model that this one was made from; adapters name theirs.
+        repo_id (`str`), base_model, revision (`str`, *optional*): see `hf_gpt.hub.push`; the card names them.
 
     Returns:
         `tuple` of its kind (`str`), a key of `CONFIGURATIONS`, and what the user should know (`list[str]`).
 
     Raises:
-        ValueError: for a folder of no kind, or of two; for what nobody else could load: settings, weights and
-            tokenizer that cannot be read, or do not go together; an adapter whose base model is a folder; a card that
-            names a path of this machine.
+        ValueError: for a folder of no kind, or of two, and for what nobody else could load.
     """
     kinds = [kind for kind, name in CONFIGURATIONS.items() if (folder / name).is_file()]
     if not kinds or kinds[:2] == ["adapter", "model"]:
@@ -58,7 +48,7 @@ def stage(
     kind, left_out = kinds[0], []
     for path in (*sorted(folder.iterdir()), *sorted(folder.glob(f"{FEATURE_DATA}/*"))):
         name = path.relative_to(folder).as_posix()
-        if is_known(name):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in UPLOADED):
             (target / name).parent.mkdir(exist_ok=True)
             if path.suffix == ".json" and name not in NO_SETTINGS:
                 write_json(target / name, _without_paths(read_json(path)))
@@ -67,7 +57,12 @@ def stage(
         elif path.suffix != ".py" and name != FEATURE_DATA:  # the code that is uploaded is that of hf_gpt
             left_out.append(name)
     if kind == "adapter":
-        base_model = _set_base_model(target / ADAPTER_CONFIG_NAME, base_model)
+        settings = read_json(target / ADAPTER_CONFIG_NAME)
+        if base_model is None:
+            check_base_model(base_model := settings.get("base_model_name_or_path") or "")
+        else:  # an id, even where a folder has its name
+            settings |= {"base_model_name_or_path": base_model, "revision": None}
+            write_json(target / ADAPTER_CONFIG_NAME, settings)
     if kind != "features":
         add_code(target)
     files = (target / name for name in (TOKENIZER_CONFIG_FILE, HEAD_CONFIG, CONFIGURATIONS[kind]))
@@ -100,17 +95,6 @@ def check_base_model(named: str) -> None:
             f"The adapter's base model is {named or 'not named'}, which nobody else has: push that model first, then "
             "name its Hub id with --base_model user/name, or start training from it."
         )
-
-
-def _set_base_model(path: Path, base_model: str | None) -> str:
-    settings = read_json(path)
-    named = base_model or settings.get("base_model_name_or_path") or ""
-    # What the user says is an id, even where a folder has its name.
-    if base_model is None:
-        check_base_model(named)
-    else:
-        write_json(path, settings | {"base_model_name_or_path": base_model, "revision": None})
-    return named
 
 
 def _check_loads(folder: Path, kind: str) -> None:

@@ -408,8 +408,8 @@ def test_damaged_checkpoints(name, tmp_path, convert):
 @pytest.mark.parametrize(
     ("source", "flags", "message"),
     [
-        ("no such folder", PLAIN, "no such file or folder"),
-        ("nobody/nothing", PLAIN, "its cache holds no copy"),
+        ("no such folder", PLAIN, "there is no such folder"),
+        ("nobody/nothing", PLAIN, "the Hub does not give it"),
         (RELEASE / "params_0.npy", PLAIN, "name the folder"),
         (RELEASE, ("--n_positions", 41, "--n_head", 4, *PLAIN), "--n_positions 41: the model has 40 positions"),
         (RELEASE, ("--n_head", 4), "--no_tokenizer does without"),
