@@ -16,7 +16,6 @@ from hf_gpt.adapters import HEAD_CONFIG, METHODS, merge_adapter, virtual_tokens
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.tasks import get_task
 from hf_gpt.training.arguments import DataArguments, ModelArguments
-from hf_gpt.training.finetune import remove_earlier_results
 
 from ..support.runs import (
     REPOSITORY,
@@ -192,13 +191,18 @@ def test_a_checkpoint_of_another_adaptation_is_refused(adaptation, message, lora
         train(output, "--resume_from_checkpoint", checkpoint, "--adaptation", *adaptation)
 
 
-def test_an_adapter_replaces_a_model(tmp_path):
-    """Next to each other, one would be taken for the other."""
-    left = ("config.json", "model.safetensors", "adapter_config.json", "adapter_model.safetensors", HEAD_CONFIG)
-    for name in (*left, "notes.txt"):
-        (tmp_path / name).write_text("{}")
-    remove_earlier_results(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["lora", "--random_weights", "true"], "leave these out"),
+        (["ia3", "--use_dora", "true"], "belong to --adaptation lora"),
+        (["prompt", "--adapter_size", "64"], "context of 64"),
+    ],
+)
+def test_refusals_before_training(flags, message, train, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        train(tmp_path / "out", "--adaptation", *flags)
+    assert not (tmp_path / "out").exists()
 
 
 # 4 steps, of which the last has 3 rows: the second process has none of its own there.
@@ -237,29 +241,3 @@ def test_two_processes_give_the_numbers_of_one(tiny_checkpoint, tmp_path):
         assert records[0]["metrics"] == records[1]["metrics"], name
         lines = [training_lines(output / "checkpoint-4") for output in (one, two)]
         np.testing.assert_allclose(*lines, rtol=0, atol=1e-5, err_msg=name)
-
-
-REFUSALS = {
-    "random weights": (["lora", "--random_weights", "true"], "leave these out"),
-    "transferred layers": (["lora", "--transfer_layers", "1"], "leave these out"),
-    "DoRA": (["ia3", "--use_dora", "true"], "belong to --adaptation lora"),
-    "size": (["ln", "--adapter_size", "4"], "have a size"),
-    "too many virtual tokens": (["prompt", "--adapter_size", "64"], "context of 64"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSALS)
-def test_refusals_before_training(name, train, tmp_path):
-    flags, message = REFUSALS[name]
-    with pytest.raises(ValueError, match=message):
-        train(tmp_path / "out", "--adaptation", *flags)
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_release_must_be_converted_first(tmp_path, tiny_checkpoint, train):
-    release = tmp_path / "release"
-    release.mkdir()
-    (release / "params_shapes.json").touch()
-    flags = ("--model_name_or_path", release, "--tokenizer_name", tiny_checkpoint, "--adaptation", "lora")
-    with pytest.raises(ValueError, match=r"convert\.py"):
-        train(tmp_path / "out", *flags)

@@ -8,7 +8,7 @@ from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTTokenizer
 from hf_gpt.conversion.fast_tokenizer import disagreement, fast_tokenizer
 from hf_gpt.loading import open_source
 
-from ..support.stock_models import gpt2_tokenizer, save_gpt2
+from ..support.stock_models import save_gpt2
 
 # Layers, heads and width of the published models.
 SHAPES = {"124M": (12, 12, 768), "355M": (24, 16, 1024), "774M": (36, 20, 1280), "1.5B": (48, 25, 1600)}
@@ -49,12 +49,6 @@ def test_logits_of_the_published_shapes(name, tmp_path):
     layers, heads, _ = SHAPES[name]
     sizes = {"n_layer": layers, "n_head": heads, "n_embd": 4 * heads, "vocab_size": 500, "n_positions": 32}
     assert_equal_logits(tmp_path, 24, **sizes, bos_token_id=499, eos_token_id=499)
-
-
-@pytest.mark.slow
-def test_logits_of_the_smallest_at_full_size(tmp_path):
-    layers, heads, width = SHAPES["124M"]
-    assert_equal_logits(tmp_path, 64, n_layer=layers, n_head=heads, n_embd=width)
 
 
 def test_tokenizer(stock, tmp_path):
@@ -105,18 +99,6 @@ def test_mask(stock):
     assert ids == [*ours("The").input_ids, ours.mask_token_id, *ours(" sat").input_ids]
 
 
-@pytest.mark.slow
-def test_ten_thousand_sentences(real_folder):
-    """Of film reviews, with a vocabulary that is learnt from a fifth of them."""
-    files = sorted(real_folder("imdb").rglob("*.txt"))
-    sentences = [part for file in files[:1500] for part in file.read_text(encoding="utf-8").split(". ")][:10_000]
-    assert len(sentences) == 10_000
-    theirs = gpt2_tokenizer(sentences[::5], size=5000)
-    ours = GPTTokenizer(tokenizer_object=theirs.backend_tokenizer)
-    assert ours.byte_level
-    assert ours(sentences)["input_ids"] == theirs(sentences)["input_ids"]
-
-
 def test_converted_and_back(stock, tmp_path, converted):
     printed = converted(stock, tmp_path / "ours", "--head", "sequence-classification")
     assert "Newly initialized: rows of _start_, _delimiter_, _classify_, <pad>" in printed
@@ -135,16 +117,3 @@ def test_converted_and_back(stock, tmp_path, converted):
     again = AutoTokenizer.from_pretrained(tmp_path / "stock")
     assert type(again) is GPT2Tokenizer
     assert again(TEXTS).input_ids == AutoTokenizer.from_pretrained(stock)(TEXTS).input_ids
-
-
-def test_trained_special_rows_stay(stock, tmp_path, converted):
-    converted(stock, tmp_path / "ours")
-    model = GPTForCausalLM.from_pretrained(tmp_path / "ours", untrained_token_ids=None)
-    torch.nn.init.normal_(model.transformer.embed_tokens.weight[-4:])
-    model.save_pretrained(tmp_path / "ours")
-    converted(tmp_path / "ours", tmp_path / "theirs", "--to", "gpt2")
-    converted(tmp_path / "theirs", tmp_path / "again")
-    again = GPTForCausalLM.from_pretrained(tmp_path / "again")
-    assert torch.equal(again.transformer.embed_tokens.weight, model.transformer.embed_tokens.weight)
-    first, second = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("ours", "again"))
-    assert first.get_vocab() == second.get_vocab()

@@ -1,7 +1,6 @@
 """`from_pretrained` on checkpoints of transformers' own `openai-gpt` and `gpt2`: weights, outputs, configuration."""
 
 import json
-import re
 
 import pytest
 import torch
@@ -29,7 +28,6 @@ from hf_gpt import (
     GPTTokenizer,
 )
 from hf_gpt.conversion.tokenizers import release_tokenizer
-from hf_gpt.hub import code_files
 
 from ..support.stock_models import ROWS, save_old_bin, stock_model, write_vocabulary
 
@@ -161,8 +159,3 @@ def test_tokenizer_of_a_stock_folder(as_tokenizer, tmp_path):
     text = "The path, the other\n\npath isn't there."
     assert tokenizer(text).input_ids == expected(text).input_ids
     assert tokenizer.get_vocab() == expected.get_vocab()
-
-
-def test_what_is_uploaded_does_without():
-    for file in code_files():
-        assert not re.search("OpenAIGPT|GPT2Config", file.read_text(encoding="utf-8")), file

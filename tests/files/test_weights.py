@@ -1,20 +1,14 @@
 """Weights are looked at when they are opened: NaN, infinity and integers are refused with the tensor's name."""
 
-import json
 import re
 
 import pytest
 import torch
-from peft import get_peft_model
 from safetensors.torch import load_file, save_file
 
-from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, load_adapter
-from hf_gpt.adapters import HEAD_CONFIG, adapter_config, head_config
 from hf_gpt.files.weights import check_tensors
-from hf_gpt.hub import push
 
 from ..support.runs import save_tiny_model
-from ..support.tiny import build_model
 
 NAME = "h.1.mlp.c_fc.weight"
 COMMANDS = {
@@ -70,53 +64,6 @@ def test_every_command_refuses_them(hf_gpt, corrupted, tmp_path, command, kind):
     assert status == 2
     assert re.search(rf"{corrupted(kind)}.*{NAME} holds ", errors.splitlines()[-1])
     assert not (tmp_path / "out").exists()
-
-
-@pytest.fixture
-def adapter(tmp_path):
-    """An adapter of LoRA with trained rows, next to its base model."""
-    build_model(GPTForCausalLM).save_pretrained(tmp_path / "base")
-    model = GPTForSequenceClassification.from_pretrained(tmp_path / "base")
-    adapted = get_peft_model(model, adapter_config("lora", model.config, size=2))
-    adapted.save_pretrained(tmp_path / "adapter")
-    (tmp_path / "adapter" / HEAD_CONFIG).write_text(json.dumps(head_config(adapted)))
-    return tmp_path / "adapter"
-
-
-def without(file, part: str) -> str:
-    """Take the first tensor out whose name has a part; its name."""
-    tensors = load_file(file)
-    tensors.pop(name := next(name for name in tensors if part in name))
-    save_file(tensors, file)
-    return name
-
-
-DAMAGES = {
-    "nan": lambda file: f"{file}: {corrupt(file, 'nan')} holds",
-    "int8": lambda file: f"{file}: {corrupt(file, 'int8')} holds",
-    "short": lambda file: file.write_bytes(file.read_bytes()[:-9]) and str(file),
-    "gone": lambda file: file.unlink() or str(file.parent),
-    "lacks": lambda file: without(file, "embed") and str(file.parent),
-    "lacks_matrix": lambda file: without(file, "lora_A"),  # which peft initializes newly
-}
-
-
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-@pytest.mark.filterwarnings("ignore:Found missing adapter keys:UserWarning")
-@pytest.mark.parametrize("kind", [*DAMAGES, "beyond"])
-def test_an_adapter_that_is_damaged_is_refused(adapter, kind):
-    if kind == "beyond":
-        settings = json.loads((adapter / "adapter_config.json").read_text())
-        settings["trainable_token_indices"] = [20, 21, 9999]
-        (adapter / "adapter_config.json").write_text(json.dumps(settings))
-        named = str(adapter)
-    else:
-        named = DAMAGES[kind](adapter / "adapter_model.safetensors")
-    with pytest.raises(ValueError, match=rf"^[^\n]*{re.escape(named)}[^\n]*$"):
-        load_adapter(adapter)
-    if kind in ("nan", "int8", "short", "gone"):
-        with pytest.raises(ValueError, match="adapter"):
-            push(adapter, "user/name", dry_run=True, base_model="user/base")
 
 
 def test_large_numbers_are_numbers():
