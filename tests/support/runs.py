@@ -21,6 +21,7 @@ from transformers import AutoTokenizer
 
 from hf_gpt import GPTConfig, GPTForCausalLM
 from hf_gpt.commands import parse_arguments
+from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
 from hf_gpt.training.finetune import run
 from hf_gpt.training.packing import TextArguments
@@ -64,6 +65,12 @@ def finetune(*flags) -> dict:
     """One run in this process; the last of repeated flags counts."""
     defaults = ["--use_cpu", "true", "--disable_tqdm", "true", "--num_train_epochs", "1", "--logging_steps", "1"]
     return run(*parse_arguments(ARGUMENTS, [*defaults, *map(str, flags)]))
+
+
+def evaluation(*flags) -> dict:
+    """One evaluation in this process; the last of repeated flags counts."""
+    kinds = (ModelArguments, DataArguments, EvaluationArguments)
+    return evaluate(*parse_arguments(kinds, ["--use_cpu", "true", "--disable_tqdm", "true", *map(str, flags)]))
 
 
 def finetune_logged(log: Path, flags: tuple) -> None:
@@ -147,11 +154,16 @@ def finish(process: subprocess.Popen, log: Path) -> None:
     assert process.wait(timeout=600) == 0, log.read_text()[-5000:]
 
 
+def training_log(checkpoint: Path) -> list[dict]:
+    """The lines of the log of training before a checkpoint."""
+    lines = json.loads((checkpoint / "trainer_state.json").read_text())["log_history"]
+    return [line for line in lines if "loss" in line]
+
+
 def training_lines(checkpoint: Path) -> list[list[float]]:
     """Loss, its terms (0 where there is none) and the gradient norm of every step before a checkpoint."""
-    state = json.loads((checkpoint / "trainer_state.json").read_text())
     terms = ("loss", "task_loss", "lm_loss", "grad_norm")
-    return [[line.get(term, 0.0) for term in terms] for line in state["log_history"] if "loss" in line]
+    return [[line.get(term, 0.0) for term in terms] for line in training_log(checkpoint)]
 
 
 def assert_same(ours: Path, theirs: Path, compare: Callable[[torch.Tensor, torch.Tensor], bool]) -> None:

@@ -14,14 +14,12 @@ from transformers import AutoTokenizer, pipeline
 
 import hf_gpt
 from hf_gpt.adapters import load_adapter
-from hf_gpt.commands import parse_arguments
-from hf_gpt.evaluation import EvaluationArguments, evaluate
-from hf_gpt.training.arguments import DataArguments, ModelArguments
 
 from ..support.formats.question_answering import QUESTIONS, squad
 from ..support.runs import (
     answers_of_card,
     assert_same_training,
+    evaluation,
     files_of,
     finetune,
     finish,
@@ -201,9 +199,7 @@ def test_two_processes_give_the_numbers_of_one(kind, flags_of, tmp_path):
 def test_evaluation_agrees(kind, run_of, data_of, tmp_path):
     output, record = run_of(kind)
     flags = ["--model_name_or_path", output, *data_of(KINDS[kind][0]), "--output_dir", tmp_path / "evaluated"]
-    flags += ["--use_cpu", "true", "--disable_tqdm", "true", "--per_device_eval_batch_size", 3]
-    arguments = (ModelArguments, DataArguments, EvaluationArguments)
-    evaluated = evaluate(*parse_arguments(arguments, list(map(str, flags))))
+    evaluated = evaluation(*flags, "--per_device_eval_batch_size", 3)
     assert evaluated["metrics"] == pytest.approx(record["metrics"]["test"], abs=1e-6)
     ours, theirs = predictions(tmp_path / "evaluated"), predictions(output)
     assert [line["prediction"] for line in ours] == [line["prediction"] for line in theirs]

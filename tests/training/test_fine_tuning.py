@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,15 +19,9 @@ from hf_gpt.tasks.report import chance_level, chance_warning
 from hf_gpt.training.arguments import ModelArguments
 from hf_gpt.training.loading import load_model
 
-from ..support.runs import ARGUMENTS, REPOSITORY, answers_of_card, finetune, predictions, training_lines
+from ..support.runs import ARGUMENTS, REPOSITORY, answers_of_card, assert_same, finetune, predictions, training_lines
 
 SMALL = ["--task", "questions", "--max_train_rows", 16, "--max_eval_rows", 8, "--per_device_train_batch_size", 8]
-
-
-def write_csv(path: Path, *more: str) -> Path:
-    lines = [f"question number {index} about rivers,{'LOC' if index % 2 else 'NUM'}" for index in range(24)]
-    path.write_text("\n".join(["text,label", *lines, *more]) + "\n", encoding="utf-8")
-    return path
 
 
 def test_output_of_a_run(tiny_checkpoint, tmp_path):
@@ -40,10 +33,8 @@ def test_output_of_a_run(tiny_checkpoint, tmp_path):
     assert record["starts_from"] == "GPTForCausalLM; the head is newly initialized"
     lines = predictions(output)
     assert len(lines) == 8
-    assert list(lines[0]) == [
-        *("id", "label", "prediction"),
-        *(f"p({name})" for name in get_task("questions").label_names),
-    ]
+    probabilities = [f"p({name})" for name in get_task("questions").label_names]
+    assert list(lines[0]) == ["id", "label", "prediction", *probabilities]
     assert all(sum(map(float, list(line.values())[3:])) == pytest.approx(1, abs=1e-4) for line in lines)
     state = json.loads((output / "checkpoint-10" / "trainer_state.json").read_text())
     rates = [line["learning_rate"] for line in state["log_history"] if "loss" in line]
@@ -88,18 +79,11 @@ def test_configurations_of_the_experiments():
 
 def test_what_is_said_of_own_files(tiny_checkpoint, tmp_path, capsys):
     """Statistics, truncation, labels, the first example, and what is wrong with the rows, before training."""
-    file = write_csv(tmp_path / "train.csv", f"{'river ' * 200},LOC")
-    flags = [
-        "--model_name_or_path",
-        tiny_checkpoint,
-        "--task",
-        "custom",
-        "--train_file",
-        file,
-        "--text_column",
-        "text",
-    ]
-    flags += ["--max_length", 16, "--validation_size", 4, "--max_steps", 1]
+    rows = [f"question {index} about rivers,{('NUM', 'LOC')[index % 2]}" for index in range(24)]
+    file = tmp_path / "rows.csv"
+    file.write_text("\n".join(["text,label", *rows, f"{'river ' * 200},LOC\n"]))
+    flags = ["--model_name_or_path", tiny_checkpoint, "--task", "custom", "--train_file", file]
+    flags += ["--text_column", "text", "--max_length", 16, "--validation_size", 4, "--max_steps", 1]
     record = finetune(*flags, "--output_dir", tmp_path / "out", "--random_weights", "true")
     printed = capsys.readouterr().out
     assert "1 rows were truncated by 186 tokens in all" in printed
@@ -128,17 +112,13 @@ WRONG = {
     "checkpoint": (["--resume_from_checkpoint", "no/such"], "not a whole checkpoint"),
     "layers": (["--transfer_layers", "3"], "has 2 layers"),
     "no layers": (["--transfer_layers", "1", "--random_weights", "true"], "leave one out"),
-    "smoothing": (["--task", "stsb", "--label_smoothing_factor", "0.1"], "stsb"),
     "head": (["--keep_head", "true"], "--keep_head: .* holds GPTForCausalLM; questions needs a GPTForSeq"),
     "adapter and new weights": (["--adaptation", "lora", "--random_weights", "true"], "new weights would be lost"),
     "dora": (["--adaptation", "ia3", "--use_dora", "true"], "--use_dora belong to --adaptation lora, not ia3"),
     "frozen layer": (["--adaptation", "frozen", "--layers", "3"], r"--layers 3: give last, mix, or a number .* to 2;"),
     "frozen word": (["--adaptation", "frozen", "--layers", "all"], "--layers all: give last, mix"),
     "layers of full": (["--layers", "mix"], "--layers belongs to --adaptation frozen, not full"),
-    "frozen checkpointing": (
-        ["--adaptation", "frozen", "--activation_checkpointing", "true"],
-        "leave out --activation",
-    ),
+    "checkpointing": (["--adaptation", "frozen", "--activation_checkpointing", "true"], "leave out --activation"),
     "unfrozen adapter": (["--unfreeze", "gradual", "--adaptation", "lora"], "--unfreeze is for training the whole"),
     "decay of frozen": (["--layer_decay", "0.9", "--adaptation", "frozen"], "--layer_decay is for training the whole"),
     "stage of nothing": (["--unfreeze_every", "3"], "say which with --unfreeze"),
@@ -173,13 +153,12 @@ def test_what_is_wrong_is_refused_before_training(name, tiny_checkpoint, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_sharded_models_are_not_unfrozen(tiny_checkpoint, tmp_path, monkeypatch):
+@pytest.mark.parametrize("flags", [["--unfreeze", "gradual"], ["--adaptation", "frozen"]], ids=" ".join)
+def test_sharded_models_are_not_frozen(flags, tiny_checkpoint, tmp_path, monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     monkeypatch.setenv("FSDP_VERSION", "2")
-    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *SMALL]
-    for more in (["--unfreeze", "gradual"], ["--adaptation", "frozen"]):
-        with pytest.raises(ValueError, match="not with sharded ones"):
-            finetune(*flags, *more)
+    with pytest.raises(ValueError, match="not with sharded ones"):
+        finetune("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *SMALL, *flags)
 
 
 def test_output_folder_is_not_overwritten_unasked(tiny_checkpoint, tmp_path):
@@ -278,9 +257,8 @@ def test_bfloat16_on_a_cpu_keeps_float32_weights_and_resumes(tiny_checkpoint, tm
         lines[name] = np.array(training_lines(tmp_path / name / "checkpoint-12"))
     np.testing.assert_allclose(lines["bfloat16"], lines["float32"], rtol=0.02)
     assert not np.array_equal(lines["bfloat16"], lines["float32"])
-    weights, resumed = load_file(tmp_path / "bfloat16" / "checkpoint-12" / "model.safetensors"), tmp_path / "resumed"
-    assert {weight.dtype for weight in weights.values()} == {torch.float32}
-    shutil.copytree(tmp_path / "bfloat16" / "checkpoint-4", resumed / "checkpoint-4")
-    finetune(*flags, "--bf16", "true", "--output_dir", resumed, "--resume_from_checkpoint", "last")
-    for name, weight in load_file(resumed / "checkpoint-12" / "model.safetensors").items():
-        assert torch.equal(weight, weights[name]), name
+    whole, resumed = (tmp_path / name / "model.safetensors" for name in ("bfloat16", "resumed"))
+    assert {weight.dtype for weight in load_file(whole).values()} == {torch.float32}
+    shutil.copytree(tmp_path / "bfloat16" / "checkpoint-4", tmp_path / "resumed" / "checkpoint-4")
+    finetune(*flags, "--bf16", "true", "--output_dir", tmp_path / "resumed", "--resume_from_checkpoint", "last")
+    assert_same(resumed, whole, torch.equal)

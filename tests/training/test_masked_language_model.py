@@ -17,14 +17,11 @@ from transformers import (
 
 from hf_gpt import GPTForMaskedLM
 from hf_gpt.cards import FineTunedCard
-from hf_gpt.commands import parse_arguments
-from hf_gpt.evaluation import EvaluationArguments, evaluate
-from hf_gpt.training.arguments import DataArguments, ModelArguments
 from hf_gpt.training.language_model import masked_word_accuracy
 from hf_gpt.training.packing import packed_dataset
 from hf_gpt.trees.collators import MaskedRows
 
-from ..support.runs import REPOSITORY, finetune, predictions, pretraining
+from ..support.runs import REPOSITORY, evaluation, finetune, predictions, pretraining
 from ..support.stock_models import save_gpt2
 
 pytestmark = pytest.mark.whole
@@ -127,11 +124,6 @@ def test_from_gpt2(files, tmp_path):
     assert (tokenizer.byte_level, tokenizer.mask_token) == (True, "<mask>")
     answers = pipeline("fill-mask", model=str(tmp_path / "o"))("She opened the<mask> and ran.")
     assert answers[0]["score"] > 1 / len(tokenizer)
-
-
-def evaluation(*flags):
-    kinds = (ModelArguments, DataArguments, EvaluationArguments)
-    return evaluate(*parse_arguments(kinds, [str(flag) for flag in [*flags, "--use_cpu", "true"]]))
 
 
 @pytest.mark.parametrize(

@@ -26,27 +26,9 @@ def test_ten_times_the_rows_take_no_more_memory(tiny_checkpoint, tmp_path):
         file, log = tmp_path / f"{rows}.csv", tmp_path / f"{rows}.log"
         texts = (" ".join(chance.choices(WORDS, k=chance.randint(6, 20))) for _ in range(rows))
         file.write_text("text,label\n" + "".join(f"{text},{chance.choice('AB')}\n" for text in texts))
-        flags = [
-            "--task",
-            "custom",
-            "--train_file",
-            file,
-            "--text_column",
-            "text",
-            "--output_dir",
-            tmp_path / str(rows),
-        ]
-        flags += [
-            "--max_steps",
-            60,
-            "--per_device_train_batch_size",
-            32,
-            "--eval_strategy",
-            "steps",
-            "--eval_steps",
-            60,
-        ]
-        flags += ["--save_strategy", "steps", "--save_steps", 60]
+        flags = ["--task", "custom", "--train_file", file, "--text_column", "text", "--max_steps", 60]
+        flags += ["--output_dir", tmp_path / str(rows), "--per_device_train_batch_size", 32]
+        flags += ["--eval_strategy", "steps", "--eval_steps", 60, "--save_strategy", "steps", "--save_steps", 60]
         process, peak = start_run(log, "--model_name_or_path", tiny_checkpoint, *flags), 0
         while process.is_alive():
             # What the process holds for itself; pages of mapped files are not counted.

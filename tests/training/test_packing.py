@@ -145,23 +145,9 @@ def test_rows_are_cached_until_a_file_changes(books, read):
     assert changed[0]["input_ids"] == [*word("zzzz"), VOCAB["z"]]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("0.txt", "caf\xe9".encode("latin-1"), r"0\.txt: byte 0xe9 at offset 3 is not valid utf-8"),
-        ("books.zip", b"PK broken", r"books\.zip: this is not a readable archive"),
-        ("0.txt", b"", "There is less training text than one row of 50 tokens"),
-        (None, b"", r"books: holds no \.txt file"),
-    ],
-    ids=["encoding", "archive", "little", "nothing"],
-)
-def test_unusable_files(books, read, name, content, message):
+def test_too_little_text(books, read):
     for file in books.iterdir():
-        file.unlink()
-    if name is not None:
-        (books / name).write_bytes(content)
-        (books / "1.txt").write_text("a few words")
-    with pytest.raises(ValueError, match=message):
+        file.write_text("")
+    (books / "1.txt").write_text("a few words")
+    with pytest.raises(ValueError, match="There is less training text than one row of 50 tokens"):
         read(books, row_length=50)
-    with pytest.raises(ValueError, match="nowhere: no such file or directory"):
-        read(books / "nowhere")

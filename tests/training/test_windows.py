@@ -1,24 +1,17 @@
 """Words and questions: passages longer than the context, read in windows, and models that read from both sides."""
 
 import json
+import shutil
 
 import pytest
 import torch
-from transformers import (
-    AutoModelForQuestionAnswering,
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-    pipeline,
-)
+from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from hf_gpt import GPTForMaskedLM, TokenTreeCollator, token_trees
-from hf_gpt.commands import parse_arguments
-from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.tasks import load_task
-from hf_gpt.training.arguments import DataArguments, ModelArguments
 
 from ..support.formats.question_answering import QUESTIONS, squad
-from ..support.runs import answers_of_card, finetune, predictions
+from ..support.runs import answers_of_card, evaluation, finetune, predictions
 from ..support.stock_models import save_gpt2
 
 pytestmark = pytest.mark.whole
@@ -45,9 +38,8 @@ def files(tmp_path_factory):
 def tagging(model, output, files, name="own", *more) -> dict:
     """A run on words; the last of repeated flags counts."""
     flags = ["--model_name_or_path", model, "--task", "custom", "--words_column", "words", "--label_column", "tags"]
-    flags += [
-        word for split in ("train", "validation", "test") for word in (f"--{split}_file", files / f"{name}.jsonl")
-    ]
+    for split in ("train", "validation", "test"):
+        flags += [f"--{split}_file", files / f"{name}.jsonl"]
     flags += ["--learning_rate", 1e-2, "--per_device_train_batch_size", 6, "--num_train_epochs", 4, "--dropout", 0]
     return finetune(*flags, "--output_dir", output, *more)
 
@@ -67,29 +59,13 @@ def answered_run(tiny_checkpoint, files, tmp_path_factory):
     return output, finetune(*flags)
 
 
-def evaluated(model, output, *flags) -> dict:
-    flags = [
-        "--model_name_or_path",
-        model,
-        "--output_dir",
-        output,
-        "--use_cpu",
-        "true",
-        "--disable_tqdm",
-        "true",
-        *flags,
-    ]
-    arguments = (ModelArguments, DataArguments, EvaluationArguments)
-    return evaluate(*parse_arguments(arguments, list(map(str, flags))))["metrics"]
-
-
 def test_words_are_learnt(tagged_run):
     output, record = tagged_run
     assert list(record["metrics"]["test"]) == ["entity_f1", "entity_precision", "entity_recall", "accuracy"]
     assert record["metrics"]["test"]["accuracy"] > 0.8
     lines = predictions(output)
-    assert [line["word"] for line in lines] == [word for row in ROWS for word in row["words"]]
-    assert [line["label"] for line in lines] == [tag for row in ROWS for tag in row["tags"]]
+    expected = [pair for row in ROWS for pair in zip(row["words"], row["tags"], strict=True)]
+    assert [(line["word"], line["label"]) for line in lines] == expected
     # As long as a sentence fits: the code of the card, and the pipeline at the last tokens of words.
     words, first = ROWS[0]["words"], lines[: len(ROWS[0]["words"])]
     printed = answers_of_card(output, {'["It", "rained", "in", "Paris", "."]': repr(words)})
@@ -119,8 +95,9 @@ def test_windows_of_words_give_what_each_gives_alone(tagged_run):
 
 def test_words_without_tags_are_predicted_and_other_tags_refused(tagged_run, files, tmp_path):
     output, _ = tagged_run
-    columns = ["--task", "custom", "--words_column", "words", "--label_column", "tags"]
-    assert evaluated(output, tmp_path / "new", *columns, "--test_file", files / "new.jsonl") == {}
+    flags = ["--model_name_or_path", output, "--task", "custom", "--words_column", "words", "--label_column", "tags"]
+    flags += ["--test_file", files / "new.jsonl", "--output_dir", tmp_path / "new"]
+    assert evaluation(*flags)["metrics"] == {}
     found = predictions(tmp_path / "new")
     assert [line["prediction"] for line in found] == [line["prediction"] for line in predictions(output)]
     assert not any(line["label"] for line in found)
@@ -193,18 +170,12 @@ def test_windows_of_passages_give_what_each_gives_alone(answered_run, files):
 
 
 def test_questions_without_answers_are_predicted(answered_run, files, tmp_path):
-    output, record = answered_run
-    task = ["--task", "squad", "--per_device_eval_batch_size", 3, "--data_dir"]
-    dev = evaluated(output, tmp_path / "dev", *task, files, "--split", "validation")
-    assert dev == pytest.approx(record["metrics"]["validation"])
-    for name in ("train", "dev", "test"):
-        questions = squad(QUESTIONS) if name != "test" else squad({next(iter(QUESTIONS)): {}}, one=[], two=[])
-        (tmp_path / f"{name}-v1.1.json").write_text(questions)
-    assert evaluated(output, tmp_path / "new", *task, tmp_path) == {}
-    lines = predictions(tmp_path / "new")
-    assert [(line["id"], line["label"], bool(line["prediction"])) for line in lines] == [
-        ("one", "", True),
-        ("two", "", True),
-    ]
+    flags = ["--model_name_or_path", answered_run[0], "--task", "squad", "--output_dir", tmp_path / "new"]
+    for name in ("train", "dev"):
+        shutil.copy(files / f"{name}-v1.1.json", tmp_path)
+    (tmp_path / "test-v1.1.json").write_text(squad({next(iter(QUESTIONS)): {}}, one=[], two=[]))
+    assert evaluation(*flags, "--data_dir", tmp_path)["metrics"] == {}
+    found = [(line["id"], line["label"], bool(line["prediction"])) for line in predictions(tmp_path / "new")]
+    assert found == [("one", "", True), ("two", "", True)]
     with pytest.raises(ValueError, match="no zero-shot rule for squad"):
-        evaluated(output, tmp_path / "zero", *task, files, "--zero_shot", "true")
+        evaluation(*flags[:4], "--data_dir", files, "--zero_shot", "true", "--output_dir", tmp_path / "zero")
