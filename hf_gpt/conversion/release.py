@@ -138,21 +138,16 @@ def _blocks(n_layer: int) -> Iterator[tuple[str, str, bool]]:
             yield f"model/h{layer}/{name}", f"h.{layer}.{parameter}", len(sizes) == 2
 
 
-def block_state_dict(arrays: Mapping[str, np.ndarray], n_layer: int) -> dict[str, torch.Tensor]:
-    """Parameters `h.<i>....` of `n_layer` blocks from arrays named `model/h<i>/...` as the release names them."""
-    return {
-        parameter: torch.from_numpy(np.array(arrays[name][0].T if is_matrix else arrays[name], order="C"))
-        for name, parameter, is_matrix in _blocks(n_layer)
-    }
-
-
 def release_parameters(arrays: Mapping[str, np.ndarray], config: GPTConfig, seed: int = 0) -> dict[str, torch.Tensor]:
     """Parameters of `GPTModel` from the arrays of a release; `seed` initializes the special tokens' rows."""
-    return {
+    parameters = {
         "embed_tokens.weight": with_special_tokens(torch.from_numpy(np.array(arrays["tokens"])), config, seed),
         "embed_positions.weight": torch.from_numpy(np.array(arrays["positions"][: config.n_positions])),
-        **block_state_dict(arrays, config.n_layer),
     }
+    for name, parameter, is_matrix in _blocks(config.n_layer):
+        array = arrays[name][0].T if is_matrix else arrays[name]
+        parameters[parameter] = torch.from_numpy(np.array(array, order="C"))
+    return parameters
 
 
 def release_arrays(parameters: Mapping[str, torch.Tensor], n_layer: int) -> dict[str, np.ndarray]:

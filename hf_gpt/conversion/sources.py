@@ -89,8 +89,7 @@ def locate(source: str) -> Path:
 
 def recognise(path: Path) -> str:
     """
-    What a file or folder holds, inferred from its contents: a key of `KINDS`, or a `ValueError` that says what was
-    found and what was looked for.
+    What a file or folder holds: a key of `KINDS`, or a `ValueError` that says what was found and what was looked for.
     """
     if path.is_file():
         if path.suffix == ".jl":
@@ -196,10 +195,6 @@ def _build(path: Path, head: str, config: GPTConfig, parameters: dict[str, torch
     return model.eval()
 
 
-def _read_release(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
-    return load_release(path, seed=options.seed, n_head=options.n_head)
-
-
 def _read_best_params(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
     file = path if path.is_file() else path / "best_params.jl"
     embedding, *arrays = read_arrays(file) or [np.zeros(0)]
@@ -278,7 +273,7 @@ def _read_gpt2_bundle(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
 
 _READERS = {
     "gpt2-bundle": _read_gpt2_bundle,
-    "tf-release": _read_release,
+    "tf-release": lambda path, options: load_release(path, seed=options.seed, n_head=options.n_head),
     "best-params": _read_best_params,
     "adapter": _read_adapter,
     **dict.fromkeys(("hf_gpt", "openai-gpt", "gpt2"), _read_folder),

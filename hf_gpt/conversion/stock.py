@@ -5,7 +5,6 @@ Once this is imported (`hf_gpt.registration` does it where a class of ours is fi
 and `GPTFor*.from_pretrained` read them as they are. What is uploaded with a model knows nothing of them.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from safetensors import safe_open
 from transformers import GPT2Config, OpenAIGPTConfig, PreTrainedConfig, PreTrainedModel
 
 from ..files import read_tensor_file, reading
+from ..files.weights import BUFFERS
 from ..hub.checks import check_config, stock_type
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS, GPTPreTrainedModel
@@ -30,8 +30,6 @@ _STOCK_TO_OWN = {theirs: ours for names in STOCK_NAMES.values() for theirs, ours
 STOCK_MATRICES = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 # The multiple-choice head of `*DoubleHeadsModel`.
 STOCK_HEAD = "multiple_choice_head.summary"
-# Masks and position numbers that old versions stored.
-_BUFFERS = re.compile(r"(^|\.)(attn\.(masked_)?bias|position_ids)$")
 # Head -> class of openai-gpt and of gpt2.
 STOCK_CLASSES: dict[str, tuple[str, str]] = {
     "none": ("OpenAIGPTModel", "GPT2Model"),
@@ -155,7 +153,7 @@ def from_stock(
     named = {}
     for name, tensor in tensors.items():
         name = name.removeprefix("transformer.")
-        if not _BUFFERS.search(name):
+        if not BUFFERS.search(name):
             named[_STOCK_TO_OWN.get(name, name)] = tensor
     parameters = {}
     for name, tensor in own_parameters(named, config).items():

@@ -23,7 +23,7 @@ _GENERATION_TYPES: dict[str, Any] = {
     **dict.fromkeys(("length_penalty", "repetition_penalty", "temperature", "top_p", "typical_p"), float | None),
 }
 # Of stock checkpoints: masks and positions, which are no weights.
-_BUFFERS = re.compile(r"(^|\.)(attn\.(masked_)?bias|position_ids)$")
+BUFFERS = re.compile(r"(^|\.)(attn\.(masked_)?bias|position_ids)$")
 
 
 def generation_settings(folder: Path) -> GenerationConfig | None:
@@ -44,7 +44,7 @@ def check_tensors(tensors: Mapping[str, torch.Tensor], where: str | os.PathLike)
     first tensor of integers, or that holds NaN or infinity. It takes 0.08 s for GPT-1's 117M parameters on one core.
     """
     for name, tensor in tensors.items():
-        if _BUFFERS.search(name):
+        if BUFFERS.search(name):
             continue
         if not tensor.is_floating_point():
             raise ValueError(f"{where}: {name} holds {tensor.dtype}, not floating-point numbers.")

@@ -46,10 +46,10 @@ class RepositoryError(ValueError):
 def stock_type(config: dict[str, Any]) -> str | None:
     """`"openai-gpt"` or `"gpt2"` if a `config.json` is of such a model, by its type or, in old files, its class."""
     check_types("config.json", config, {"model_type": str | None, "architectures": list[str] | None})
+    if model_type := config.get("model_type"):
+        return model_type if model_type in _STOCK_CLASSES else None
     first = (config.get("architectures") or [""])[0]
-    by_class = next((kind for kind, stem in _STOCK_CLASSES.items() if first.startswith(stem)), None)
-    model_type = config.get("model_type") or by_class
-    return model_type if model_type in _STOCK_CLASSES else None
+    return next((kind for kind, stem in _STOCK_CLASSES.items() if first.startswith(stem)), None)
 
 
 def check_config(settings: dict[str, Any], where: str | Path) -> None:

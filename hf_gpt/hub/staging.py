@@ -83,7 +83,6 @@ def _without_paths(value: Any, name: str = "") -> Any:
         return {name: _without_paths(item, name) for name, item in value.items() if name in kept}
     if isinstance(value, list):
         return list(map(_without_paths, value))
-    # Whether or not it is absolute, the best checkpoint is a folder of this machine.
     is_path = isinstance(value, str) and (name == "best_model_checkpoint" or is_machine_path(value))
     return Path(value).name if is_path else value
 

