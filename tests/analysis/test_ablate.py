@@ -20,7 +20,6 @@ from hf_gpt.analysis.ablate import (
     word_effects,
 )
 
-from ..support.browser import opened
 from ..support.tiny import CLASSIFY, START
 
 TEXTS = [[1, 2, 3, 4, 5, 6], [7, 8, 9], [3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8]]
@@ -146,16 +145,10 @@ def test_ablation_by_command(what, analyzed):
     analyzed(*flags, "--mask", out / "mask.json")
 
 
-def test_words_by_command_and_their_page(analyzed):
+def test_words_by_command(analyzed):
     out, printed = analyzed("ablate", "--what", "words", "--text", "She ran home.", "<i>He</i>")
     assert printed.startswith("she(")
-    words = json.loads((out / "words.json").read_text())["texts"][0]["words"]
-    with opened(out / "words.html") as page:
-        assert page.locator(".text").nth(0).locator("button").all_inner_texts() == words
-        page.keyboard.press("Tab")
-        assert page.locator("#read").inner_text().startswith("she: ")
-        page.locator(".text button").nth(2).hover()
-        assert page.locator("#read").inner_text().startswith(f"{words[2]}: ")
+    assert json.loads((out / "words.json").read_text())["texts"][0]["words"][0] == "she"
 
 
 def test_a_classifier_by_command(hf_gpt, analyzed, tiny_checkpoint, tmp_path):
