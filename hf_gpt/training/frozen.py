@@ -136,9 +136,8 @@ def cache_features(
     folder.mkdir(parents=True, exist_ok=True)
     parameters = [value.detach().cpu().numpy() for value in model.base_model.parameters()]
     digest = Hasher.hash([model.config.layers_of_head, model.config.n_head, torch.__version__, parameters])
-    kept_trees, found = {"path_ends"}, {}
+    dropped, found = [name for name in TREE_FEATURES if name != "path_ends"], {}
     for split, rows in encoded.items():
-        dropped = [name for name in TREE_FEATURES if name not in kept_trees]
         kept = {name: kind for name, kind in rows.features.items() if name not in dropped}
         fingerprint = Hasher.hash([digest, rows._fingerprint])
         # The first process computes, and the others read its file (or compute, where they do not see it).

@@ -39,8 +39,6 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
         super().__init__(*args, train_dataset=train_dataset, **kwargs)
         if self.is_masked:
             self.args.prediction_loss_only = False
-            # accelerate reports the epoch to a data set, but not through the wrappers of several processes or of a
-            # resumption.
             self.add_callback(SetEpoch(train_dataset))
 
     @property

@@ -159,7 +159,9 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
     record = trainer.finished_record(checkpoint, PRETRAINING)
     if record is None:
         record = {"start": start, "held_out": held_out} | _train(trainer, checkpoint, source is not None, row_length)
-        _set_fine_tuning_dropouts(model.config, shape)
+        # Task heads train with the paper's dropout on a new model, on a pretrained one with its own.
+        own = GPTConfig() if source is None else source.config(n_head=shape.n_head)
+        model.config.update({name: getattr(own, name) for name in DROPOUTS})
         model.generation_config = default_generation_config(model.config)
         trainer.save_whole_model()
         if is_main:
@@ -214,13 +216,6 @@ def new_config(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTConfig:
     return config
 
 
-def _set_fine_tuning_dropouts(config: GPTConfig, shape: ShapeArguments) -> None:
-    """Task heads that start from a new model train with the paper's dropout, from a pretrained one with its own."""
-    own = GPTConfig() if shape.source is None else shape.source.config(n_head=shape.n_head)
-    for name in DROPOUTS:
-        setattr(config, name, getattr(own, name))
-
-
 def _train(
     trainer: LanguageModelTrainer, checkpoint: str | None, is_pretrained: bool, row_length: int
 ) -> dict[str, Any]:
@@ -254,6 +249,8 @@ def _train(
 def _card(texts: TextArguments, shape: ShapeArguments, start: str, output: Path) -> FineTunedCard:
     is_new = shape.source is None
     what = "It fills in hidden tokens" if shape.masked else "It predicts the next token"
+    if not is_new:
+        what += f". Training started from {start.removeprefix(shape.source.name + ', ')}"
     return FineTunedCard(
         task="masked-language-modelling" if shape.masked else "language-modelling",
         family="masked-language-model" if shape.masked else "language-model",
@@ -261,9 +258,7 @@ def _card(texts: TextArguments, shape: ShapeArguments, start: str, output: Path)
         base_on_hub=False if is_new else None,
         random_weights=is_new,
         name=output.resolve().name if is_new else "",
-        description=what
-        if is_new
-        else f"{what}. Training started from {start.removeprefix(shape.source.name + ', ')}",
+        description=what,
         data_source=texts.describe(),
         main_metric="masked_perplexity" if shape.masked else "perplexity",
     )

@@ -291,8 +291,8 @@ class WholeCheckpointTrainer(Trainer):
 
 class SetEpoch(TrainerCallback):
     """
-    Sets the epoch of a sampler or a data set. accelerate does so too, but not through the two wrappers that stand
-    around the sampler when a run of several processes resumes in the middle of an epoch.
+    Sets the epoch of a sampler or a data set. accelerate does so too, but not through the wrappers that stand around
+    them in several processes, or when a run resumes in the middle of an epoch.
     """
 
     def __init__(self, follower: LengthGroupedSampler | MaskedRows):

@@ -18,7 +18,7 @@ from hf_gpt.trees.collators import IGNORED_LABEL, LengthGroupedSampler, TokenTre
 from hf_gpt.trees.mixture import MultiTaskRows, MultiTaskSampler
 from hf_gpt.trees.token_tree import TokenTree
 
-from ..support.runs import assert_same, finetune, training_lines
+from ..support.runs import assert_same, finetune, training_lines, training_log
 from ..support.tiny import CLASSIFY, DELIMITER, PAD, START, build_model
 
 # Lengths of the rows of two tasks: 13 and 6 rows make 4 and 2 global batches of 4.
@@ -187,8 +187,7 @@ def test_a_tasks_loss_is_the_mean_over_its_steps_whatever_the_order_of_tasks(tin
         flags = ["--model_name_or_path", tiny_checkpoint, "--max_train_rows", 16, "--max_eval_rows", 8]
         flags += ["--per_device_train_batch_size", 8, "--logging_steps", steps, "--output_dir", tmp_path / name]
         finetune(*flags, "--tasks", *tasks)
-        state = json.loads((tmp_path / name / "checkpoint-4" / "trainer_state.json").read_text())
-        lines[name] = [line for line in state["log_history"] if "loss" in line]
+        lines[name] = training_log(tmp_path / name / "checkpoint-4")
     (whole,) = lines["all"]
     for task in ("questions", "stories"):
         found = [line[name] for line in lines["each"] if (name := f"task_loss_{task}") in line]
