@@ -10,7 +10,7 @@ OpenAI's TensorFlow files of GPT-2, stock `openai-gpt` and `gpt2` (safetensors o
 which is merged into its base model. The output is written under another name and renamed when it is complete.
 """
 
-import tempfile
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,12 +53,15 @@ def convert(source: str, output: Path, args: ConversionArguments) -> None:
     model = checkpoint.model
     found = f"{KINDS[checkpoint.kind]}: {model.num_parameters():,} parameters"
     print(f"{source} is {found}, {str(model.dtype).removeprefix('torch.')}, head {checkpoint.head}.")
-    # The output is replaced when all is written.
-    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as temporary:
-        written = Path(temporary, "written")
-        written.mkdir()
-        write_checkpoint(checkpoint, written, args.to, args.fast_tokenizer)
+    # The output is replaced when all is written. What a killed run has left there is deleted by the next one.
+    temporary = output.parent / f".{output.name}.unfinished"
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        (temporary / "written").mkdir(parents=True)
+        write_checkpoint(checkpoint, temporary / "written", args.to, args.fast_tokenizer)
         if output.exists():
-            output.rename(Path(temporary, "replaced"))
-        written.rename(output)
+            output.rename(temporary / "replaced")
+        (temporary / "written").rename(output)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     print("\n".join([*checkpoint.notes, f"Written as {args.to} to {output}."]))
