@@ -1,7 +1,6 @@
 """Every command takes a stock GPT-2 and a converted one; those that read texts print the same for both."""
 
 import json
-from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer
@@ -26,23 +25,30 @@ def gpt2(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["generate", "--text", TEXT, "--max_new_tokens", 5],
-        ["score", "--text", TEXT, "The door were open."],
-        ["inspect_text", "--text", TEXT],
-        ["perplexity", "--text", TEXT],
-    ],
-    ids=lambda words: words[0],
-)
-def test_texts(words, gpt2, hf_gpt):
-    printed = []
+@pytest.mark.parametrize("command", ["generate --max_new_tokens 5", "score", "inspect_text", "perplexity", "features"])
+def test_texts(command, gpt2, tmp_path, hf_gpt):
+    """A stock model and the converted one print the same, and have the same hidden states."""
+    (tmp_path / "a.txt").write_text(f"{TEXT}\n")
+    results = []
     for name in ("stock", "converted"):
-        status, out, errors = hf_gpt(*words, "--model_name_or_path", gpt2 / name)
+        output = tmp_path / name
+        words = [*command.split(), "--text", TEXT]
+        if command == "features":
+            words = [
+                "extract_features",
+                "--input_files",
+                tmp_path / "a.txt",
+                "--format",
+                "npy",
+                "--output_dir",
+                output,
+            ]
+        status, printed, errors = hf_gpt(*words, "--model_name_or_path", gpt2 / name)
         assert status == 0, errors
-        printed.append(out.replace(str(gpt2 / name), "MODEL"))
-    assert printed[0] == printed[1]
+        arrays = [path.read_bytes() for path in sorted(output.rglob("*.npy"))]
+        assert bool(arrays) == (command == "features")
+        results.append(arrays or printed.replace(str(gpt2 / name), "MODEL"))
+    assert results[0] == results[1]
 
 
 def test_streamed_text_is_that_of_the_file(gpt2, tmp_path, hf_gpt):
@@ -52,19 +58,6 @@ def test_streamed_text_is_that_of_the_file(gpt2, tmp_path, hf_gpt):
     assert hf_gpt(*flags, "--max_new_tokens", 5, "--output_file", tmp_path / "o.json")[0] == 0
     (strategy,) = json.loads((tmp_path / "o.json").read_text())["strategies"]
     assert streamed.strip() == strategy["continuations"][0]["text"].strip()
-
-
-def features(folder: Path):
-    return [path.read_bytes() for path in sorted(folder.rglob("*.npy"))]
-
-
-def test_features(gpt2, tmp_path, hf_gpt):
-    (tmp_path / "a.txt").write_text(f"{TEXT}\nIt was a cat.\n")
-    for name in ("stock", "converted"):
-        flags = ["--model_name_or_path", gpt2 / name, "--input_files", tmp_path / "a.txt", "--format", "npy"]
-        assert hf_gpt("extract_features", *flags, "--output_dir", tmp_path / name)[0] == 0
-    assert features(tmp_path / "stock")
-    assert features(tmp_path / "stock") == features(tmp_path / "converted")
 
 
 @pytest.mark.whole

@@ -10,16 +10,12 @@ import os
 import random
 import shutil
 import signal
-import sys
 import time
 from pathlib import Path
 
 import pytest
-import torch
 
-from hf_gpt.__main__ import main
-
-from ..support.runs import REPOSITORY, files_of
+from ..support.runs import REPOSITORY, files_of, finish, run_command, start_run
 
 pytestmark = pytest.mark.slow
 BUNDLED = REPOSITORY / "hf_gpt" / "tasks" / "data"
@@ -40,27 +36,8 @@ COMMANDS = {
 }
 
 
-def run_command(log: Path, arguments: list[str]) -> None:
-    """`hf-gpt` in this process, with output to a file."""
-    torch.set_num_threads(1)
-    with log.open("a") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    sys.argv = ["hf-gpt", *arguments]
-    main()
-
-
-def start(log: Path, arguments: list) -> multiprocessing.Process:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "hf_gpt.training.finetune", "hf_gpt.features.shards"])
-    process = context.Process(target=run_command, args=(log, [str(argument) for argument in arguments]))
-    process.start()
-    return process
-
-
-def finish(process: multiprocessing.Process, log: Path) -> None:
-    process.join(600)
-    assert process.exitcode == 0, log.read_text()[-3000:]
+def start(log: Path, words: list) -> multiprocessing.Process:
+    return start_run(log, *words, function=run_command)
 
 
 def contents(folder: Path) -> dict[str, object]:

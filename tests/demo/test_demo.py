@@ -90,16 +90,6 @@ def test_continuations_side_by_side(language_model):
     assert results[0].mean_log_probability == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_seed_decides_what_is_drawn_and_nothing_else(language_model):
-    first, again, other = (language_model.continuations(PROMPT, 8, seed=seed) for seed in (1, 1, 2))
-    assert [result.text for result in first] == [result.text for result in again]
-    differs = [one.text != two.text for one, two in zip(first, other, strict=True)]
-    assert differs == [result.strategy.is_random for result in first] == [False] * 2 + [True] * 4
-    # Nor does it matter which strategies ran before.
-    alone = language_model.continuations(PROMPT, 8, strategies()[4:], seed=1)
-    assert alone[0].text == first[4].text
-
-
 def test_next_tokens_are_those_of_the_model_but_what_generation_suppresses(tiny_checkpoint):
     demo = LanguageModelDemo.from_pretrained(str(tiny_checkpoint))
     likeliest, settings = demo.next_tokens(PROMPT), demo.model.generation_config

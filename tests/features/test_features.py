@@ -1,19 +1,15 @@
 """Features are the hidden states of single texts, whatever the batch, the shard, the number of processes or a kill."""
 
 import json
-import multiprocessing
-import os
 import re
-import runpy
 import socket
-import sys
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset, load_dataset
+from datasets import load_dataset
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
@@ -24,7 +20,7 @@ from hf_gpt.features.shards import RESULT, SETTINGS, FeatureArguments, extract, 
 from hf_gpt.files import UNFINISHED
 from hf_gpt.trees.collators import length_sorted_batches
 
-from ..support.runs import REPOSITORY, save_tiny_model
+from ..support.runs import finish, run_command, start_run
 
 TEXTS = [
     "She didn't open the door.",
@@ -225,21 +221,6 @@ def test_bfloat16_is_near(run, tmp_path):
     torch.testing.assert_close(near["layer_2"].float(), exact["layer_2"], rtol=0, atol=0.05, equal_nan=True)
 
 
-@pytest.mark.parametrize("suffix", [".txt", ".csv", ".tsv", ".parquet"])
-def test_formats_of_texts_are_read_alike(suffix, run, tmp_path):
-    rows = Dataset.from_dict({"text": [text.replace("\n", " ") for text in TEXTS], "label": [0] * len(TEXTS)})
-    file, lines = tmp_path / f"same{suffix}", tmp_path / "lines.jsonl"
-    rows.to_json(lines)
-    if suffix == ".txt":
-        file.write_text("".join(text + "\n" for text in rows["text"]), encoding="utf-8")
-    else:
-        rows.to_parquet(file) if suffix == ".parquet" else rows.to_csv(file, sep=",\t"[suffix == ".tsv"])
-    for name in (lines, file):
-        run(name.stem, "--format", "npy", "--input_files", name)
-    states = [np.load(tmp_path / name.stem / "data" / "features-00000-of-00001.npy") for name in (lines, file)]
-    np.testing.assert_allclose(*states, rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -327,17 +308,6 @@ def test_stopped_before_any_rename_resumes(run, tmp_path, monkeypatch):
         assert contents(tmp_path / f"stopped-{moment}") == contents(tmp_path / "whole")
 
 
-def run_script(log, flags, environment):
-    """The script in a process of its own, as a launcher would start it; its output goes to a file."""
-    os.environ |= environment
-    torch.set_num_threads(1)
-    with log.open("w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    sys.argv = ["extract_features.py", *flags]
-    runpy.run_path(str(REPOSITORY / "scripts" / "extract_features.py"), run_name="__main__")
-
-
 def test_two_processes_give_what_one_gives(run, tiny_checkpoint, tmp_path):
     many = tmp_path / "many.txt"
     many.write_text("".join(f"{'word ' * (number % 23)}{number}\n" for number in range(500)))
@@ -346,17 +316,13 @@ def test_two_processes_give_what_one_gives(run, tiny_checkpoint, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         launcher = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
-    # Forked from a process that has imported the libraries already, they start at once.
-    context, processes, logs = multiprocessing.get_context("forkserver"), [], [tmp_path / "log0", tmp_path / "log1"]
-    context.set_forkserver_preload([save_tiny_model.__module__])
+    logs, processes = [tmp_path / "log0", tmp_path / "log1"], []
     for rank, log in enumerate(logs):
         environment = launcher | {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
-        given = flags_of(tiny_checkpoint, many, tmp_path / "out", *flags)
-        processes.append(context.Process(target=run_script, args=(log, given, environment)))
-        processes[-1].start()
+        words = ["extract_features", *flags_of(tiny_checkpoint, many, tmp_path / "out", *flags)]
+        processes.append(start_run(log, *words, function=run_command, **environment))
     for process, log in zip(processes, logs, strict=True):
-        process.join(300)
-        assert process.exitcode == 0, log.read_text()[-3000:]
+        finish(process, log)
     assert "are to be made by 2 processes" in logs[0].read_text()
     ours, theirs = (sorted((tmp_path / name / "data").iterdir()) for name in ("out", "whole"))
     for first, second in zip(ours, theirs, strict=True):

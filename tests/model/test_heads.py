@@ -1,14 +1,11 @@
 """The task heads: joint loss, problem types, layers, padding, parts of a batch, answers by spans, wrong inputs."""
 
 import itertools
-import logging
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 from transformers.utils.generic import find_labels
 
 from hf_gpt import (
@@ -114,18 +111,6 @@ def test_problem_types(tiny_model, overrides, labels, plain):
         for ids, given in ((TEXTS, missing), (TEXTS[known], labels[known]))
     )
     assert_same_gradients(model, found.loss, expected.loss)
-
-
-def test_ordinal_learns_the_mean(tiny_model):
-    model = tiny_model(GPTForSequenceClassification, num_labels=6, problem_type="ordinal")
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    scores = torch.tensor([0.0, 2.5, 4.8])
-    for _ in range(60):
-        optimizer.zero_grad()
-        model(TEXTS, labels=scores).loss.backward()
-        optimizer.step()
-    found = model(TEXTS).logits.softmax(-1).detach().numpy() @ np.arange(6)
-    np.testing.assert_allclose(found, scores, atol=0.2)
 
 
 def test_choices_in_parts(tiny_model):
@@ -330,22 +315,6 @@ def test_answers_in_windows_of_a_tree(tiny_model, is_causal):
     # A filler row (see PaddedDataset) has one label.
     filler = model(**batch | {"labels": torch.tensor([[-100]])}, num_items_in_batch=4, return_lm_loss=False)
     assert filler.loss == 0
-
-
-def test_pipeline_of_token_classification(tiny_checkpoint, caplog):
-    tokenizer, text = AutoTokenizer.from_pretrained(tiny_checkpoint), "Mr. Darcy's sister didn't laugh."
-    tagger = AutoModelForTokenClassification.from_pretrained(
-        tiny_checkpoint, id2label={0: "O", 1: "B-PER", 2: "I-PER"}
-    )
-    caplog.set_level(logging.ERROR, "transformers")
-    found = pipeline("token-classification", model=tagger, tokenizer=tokenizer, ignore_labels=[])(text)
-    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
-    encoded = tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
-    offsets = encoded.pop("offset_mapping")[0].tolist()
-    assert [[entity["start"], entity["end"]] for entity in found] == offsets
-    predicted = tagger(**encoded).logits[0].argmax(-1).tolist()
-    assert [entity["entity"] for entity in found] == [tagger.config.id2label[label] for label in predicted]
-    assert [text[entity["start"] : entity["end"]] for entity in found][-2:] == ["laugh", "."]
 
 
 # Wrong inputs

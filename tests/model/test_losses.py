@@ -97,27 +97,6 @@ def test_frozen_inputs(trained):
         assert not linear_cross_entropy(*example()).requires_grad
 
 
-def test_weights_may_be_booleans_and_gradients_accumulate():
-    hidden, rows, targets, _ = example()
-    weights = torch.tensor([True, False] * 4 + [True])
-    loss = linear_cross_entropy(hidden, rows, targets, weights)
-    assert_same(loss, plain(hidden, rows, targets, weights.float()), (hidden, rows), rtol=1e-5, atol=1e-5)
-    loss = linear_cross_entropy(hidden, rows, targets, weights)
-    loss.backward(retain_graph=True)
-    once = rows.grad.clone()
-    (2 * loss).backward()
-    torch.testing.assert_close(rows.grad, 3 * once)
-
-
-def test_there_is_no_second_derivative():
-    hidden, rows, targets, weights = example()
-    (gradient,) = torch.autograd.grad(
-        linear_cross_entropy(hidden, rows, targets, weights) ** 2, hidden, create_graph=True
-    )
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.sum().backward()
-
-
 def test_autocast():
     inputs = example(50)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -347,24 +347,6 @@ def test_masked_language_model(tiny_model, untrained):
 # The release's accidents
 
 
-def test_quirk_position_rows_in_the_softmax(tiny_model):
-    """Also those of dropout, which falls on the matrix, input and output side alike."""
-    for dropout in (0.0, 0.5):
-        model, masks = tiny_model(GPTForCausalLM, embd_pdrop=dropout, release_quirks=True).train(), []
-        model.transformer.embd_dropout.register_forward_hook(
-            lambda module, inputs, rows, masks=masks: masks.append(rows)
-        )
-        loss = model(IDS, labels=IDS).loss
-        (rows,) = masks
-        with torch.no_grad():
-            hidden = rows[IDS] + rows[VOCABULARY + torch.arange(IDS.shape[1])]
-            for block in model.transformer.h:
-                hidden = block(hidden)
-            kept = torch.cat([rows[:PAD], rows[VOCABULARY:]])
-        assert_close(loss, language_loss(hidden @ kept.T, IDS))
-    assert abs(loss - tiny_model(GPTForCausalLM)(IDS, labels=IDS).loss) > 1e-2
-
-
 @pytest.mark.parametrize("quirks", [False, True], ids=["default", "quirks"])
 def test_embedding_dropout(tiny_model, quirks):
     """By default on the sum of each place; with the quirk on the rows, so that equal tokens lose the same."""

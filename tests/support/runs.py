@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from hf_gpt import GPTConfig, GPTForCausalLM
+from hf_gpt.__main__ import main
 from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
@@ -73,20 +74,27 @@ def evaluation(*flags) -> dict:
     return evaluate(*parse_arguments(kinds, ["--use_cpu", "true", "--disable_tqdm", "true", *map(str, flags)]))
 
 
-def finetune_logged(log: Path, flags: tuple) -> None:
-    """One run whose output goes to a file."""
+def run_command(*words) -> None:
+    """`hf-gpt` in this process."""
+    sys.argv = ["hf-gpt", *map(str, words)]
+    main()
+
+
+def logged(log: Path, function: Callable, arguments: tuple, environment: dict[str, str]) -> None:
+    """A call whose output goes to a file."""
+    os.environ |= environment
     torch.set_num_threads(1)
-    with log.open("w") as file:
+    with log.open("a") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-        finetune(*flags)
+    function(*arguments)
 
 
-def start_run(log: Path, *flags) -> multiprocessing.Process:
+def start_run(log: Path, *flags, function: Callable = finetune, **environment: str) -> multiprocessing.Process:
     """A run in a process of its own, forked from one that has imported everything: it starts at once."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    process = context.Process(target=finetune_logged, args=(log, flags))
+    context.set_forkserver_preload([__name__, "hf_gpt.features.shards"])
+    process = context.Process(target=logged, args=(log, function, flags, environment))
     process.start()
     return process
 
@@ -149,9 +157,14 @@ def wait_for_moment(moment: str, output: Path, alive, chance: random.Random) -> 
     return alive()
 
 
-def finish(process: subprocess.Popen, log: Path) -> None:
-    """Wait for a launched command, which must succeed."""
-    assert process.wait(timeout=600) == 0, log.read_text()[-5000:]
+def finish(process: subprocess.Popen | multiprocessing.Process, log: Path) -> None:
+    """Wait for a launched command, or a run in a process of its own, which must succeed."""
+    if isinstance(process, subprocess.Popen):
+        status = process.wait(timeout=600)
+    else:
+        process.join(600)
+        status = process.exitcode
+    assert status == 0, log.read_text()[-5000:]
 
 
 def training_log(checkpoint: Path) -> list[dict]:

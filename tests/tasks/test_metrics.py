@@ -8,7 +8,7 @@ from datasets import Dataset
 from transformers import EvalPrediction
 
 from hf_gpt.tasks import TASKS, get_task
-from hf_gpt.tasks.metrics import METRICS, compute_metrics_for, metric_function, predictions_from_logits
+from hf_gpt.tasks.metrics import METRICS, compute_metrics_for, metric_function
 from hf_gpt.tasks.report import STORY_CLOZE, SUBMISSION_FILES, write_submission
 from hf_gpt.tasks.spec import Layout, TaskSpec
 
@@ -101,11 +101,6 @@ def test_any_metric_of_evaluate_by_its_path(tmp_path):
 def test_logits_that_are_not_numbers_are_an_error(bad):
     with pytest.raises(ValueError, match="diverged"):
         measure(spec("accuracy"), np.full((1, 3), bad), [0])
-
-
-def test_ordinal_predictions_are_scores():
-    between = np.array([[0, 0, 0, 0, 0.8, 0.2], [0.5, 0.5, 0, 0, 0, 0]])
-    assert predictions_from_logits(np.log(between + 1e-30), spec("pearsonr", **ORDINAL)) == pytest.approx([4.2, 0.5])
 
 
 def test_metrics_of_words_and_entities():

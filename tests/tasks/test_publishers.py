@@ -375,13 +375,6 @@ def test_declarations_are_complete_and_have_a_configuration(name):
         assert (float(settings["learning_rate"]), settings["num_train_epochs"], batch) == (6.25e-5, 3, 32)
 
 
-@pytest.mark.parametrize("name", ["questions", "stories"])
-def test_bundled_data(name):
-    data = load_task(name)
-    assert set(data.splits) == {"train", "validation", "test"}
-    assert all(set(part["label"]) >= {0, 1} for part in data.splits.values())
-
-
 # Real files: task, folder, and how often each label stands in all of them.
 REAL = {
     "trec": ("trec6", [95, 1300, 1344, 1288, 916, 1009]),

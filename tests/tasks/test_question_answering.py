@@ -90,24 +90,20 @@ def test_a_passage_is_tokenized_as_the_tokenizer_does_a_pair(tokenizer, tmp_path
 
 
 def test_the_best_span(tokenizer, tmp_path):
-    """It begins before it ends, and is no longer than allowed; the probability is that of both places."""
+    """Of all that begin before they end and are no longer than allowed; the probability is that of both places."""
     rows = encoded_rows(write(tmp_path, {"train-v1.1.json": squad({NEWS: {"What?": "Monday"}})}), tokenizer)
-    count = len(rows[0]["token_starts"])
-    logits = np.random.default_rng(0).uniform(size=(1, count, 2))
-    logits[0, 9, 0], logits[0, 4, 1], logits[0, 12, 1] = 4, 9, 3  # the likeliest end is before the likeliest beginning
-    ((text, probability),) = best_answers(rows, logits)
     starts, ends = rows[0]["token_starts"], rows[0]["token_ends"]
-    # Beginning anywhere up to the likeliest end is better than ending at a less likely place.
-    best = {(first, last) for first in range(count) for last in range(first, min(count, first + LONGEST_ANSWER))}
-    score = lambda span: logits[0, span[0], 0] + logits[0, span[1], 1]  # noqa: E731
-    first, last = max(sorted(best), key=score)
-    assert text == NEWS[starts[first] : ends[last]].strip()
-    softmax = np.exp(logits[0]) / np.exp(logits[0]).sum(0)
-    assert probability == pytest.approx(softmax[first, 0] * softmax[last, 1])
-    logits[:] = 0
-    logits[0, 0, 0] = logits[0, LONGEST_ANSWER, 1] = 9
-    ((text, _),) = best_answers(rows, logits)
-    assert text != NEWS[starts[0] : ends[LONGEST_ANSWER]].strip()
+    # The likeliest end is before the likeliest beginning; the two are too far apart.
+    for peaks in ([(9, 0, 4), (4, 1, 9), (12, 1, 3)], [(0, 0, 9), (LONGEST_ANSWER, 1, 9)]):
+        logits = np.random.default_rng(0).uniform(size=(1, len(starts), 2))
+        for place, side, value in peaks:
+            logits[0, place, side] = value
+        probabilities = np.exp(logits[0]) / np.exp(logits[0]).sum(0)
+        spans = np.tril(np.triu(np.outer(*probabilities.T)), LONGEST_ANSWER - 1)  # (first token, last token)
+        first, last = np.unravel_index(spans.argmax(), spans.shape)
+        ((text, probability),) = best_answers(rows, logits)
+        assert text == NEWS[starts[first] : ends[last]].strip()
+        assert probability == pytest.approx(spans.max())
 
 
 @pytest.mark.parametrize(
