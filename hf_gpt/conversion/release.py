@@ -72,13 +72,10 @@ def read_release(directory: str | os.PathLike) -> dict[str, np.ndarray]:
     is_list = isinstance(shapes, list) and all(isinstance(shape, list) and shape for shape in shapes)
     if not is_list or not all(type(size) is int and size > 0 for shape in shapes for size in shape):
         raise ValueError(f"{path} must be a list of array shapes.")
-    if len(shapes) < 14 or len(shapes) % 12 != 2:
-        raise ValueError(f"{path} must be a list of array shapes: those of 2 embeddings and of 12 arrays per block.")
-    if not len(shapes[0]) == len(shapes[1]) == 2 or shapes[0][1] != shapes[1][1]:
-        raise ValueError(
-            f"{path} begins with the shapes {shapes[0]} and {shapes[1]}; expected [positions, width] and "
-            "[vocabulary, width] with the same width."
-        )
+    has_embeddings = [len(shape) for shape in shapes[:2]] == [2, 2] and shapes[0][1] == shapes[1][1]
+    if len(shapes) < 14 or len(shapes) % 12 != 2 or not has_embeddings:
+        expected = "[positions, width], [vocabulary, width] and those of 12 arrays per block"
+        raise ValueError(f"{path} must be a list of array shapes: {expected}; it begins with {shapes[:2]}.")
     names = ["positions", "tokens", *block_names(path, shapes[2:], shapes[0][1], 2)]
     sizes = [math.prod(shape) for shape in shapes]
     # numpy.array_split: the first pieces are one longer.

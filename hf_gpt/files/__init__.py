@@ -147,12 +147,10 @@ def read_npy(path: Path) -> np.ndarray:
     The array in a `.npy` file, mapped rather than read: a size that the file does not have is refused, not allocated.
     A `ValueError` names a file that is damaged, or holds anything but an array of numbers.
     """
-    try:
+    with reading(path, "read as an array of numbers"):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufc":
             raise TypeError("its values are no numbers")
-    except Exception as error:  # numpy has the header read by Python's own tokenizer and parser
-        raise ValueError(f"{path} is not a readable array of numbers ({error}): copy it again.") from error
     return array
 
 
@@ -235,7 +233,7 @@ def read_archive(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[st
     Names and contents of the `wanted` files in a tar (plain, gzip, xz or bz2) or zip archive, in its order; nothing is
     unpacked on disk.
     """
-    try:
+    with reading(path, "read as an archive"):
         if path.suffix.lower() == ".zip":
             with zipfile.ZipFile(path) as archive:
                 for info in archive.infolist():
@@ -248,10 +246,6 @@ def read_archive(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[st
             for member in archive:
                 if member.isfile() and wanted(member.name):
                     yield member.name, read_bytes(archive.extractfile(member), f"{path}/{member.name}")
-    except Exception as error:  # of the libraries, which have no common base
-        if str(path) in str(error):
-            raise
-        raise ValueError(f"{path}: this is not a readable archive ({error}): copy it again.") from error
 
 
 def decoded(content: bytes, where: Path | str, encoding: str = "utf-8") -> str:

@@ -337,14 +337,6 @@ def with_weights(**changes):
     return change
 
 
-def truncated(size):
-    def change(folder):
-        path = folder / "model.safetensors"
-        path.write_bytes(path.read_bytes()[:size])
-
-    return change
-
-
 def with_bin(content):
     def change(folder):
         (folder / "model.safetensors").unlink()
@@ -363,13 +355,10 @@ def with_config(**values):
 
 WHOLE = torch.ones(32)
 DAMAGE = {
-    "truncated": (truncated(5000), "model.safetensors: "),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors and pytorch_model.bin"),
     "missing tensor": (with_weights(ln_2__bias=None), "lacks h.0.ln_2.bias"),
     "extra tensor": (with_weights(ln_7__bias=WHOLE), "holds what its configuration does not ask for: h.0.ln_7.bias"),
     "wrong shape": (with_weights(ln_1__bias=WHOLE[:3]), "arrays of a wrong shape: h.0.ln_1.bias [3], not [32]"),
-    "not a number": (with_weights(ln_1__bias=WHOLE / 0), "h.0.ln_1.bias holds 32 numbers that are NaN or infinite"),
-    "integers": (with_weights(ln_1__bias=WHOLE.int()), "holds torch.int32"),
     "bin of code": (with_bin(lambda folder: {"a": Trap(folder.parent / "sprung")}), "pytorch_model.bin: "),
     "bin of numbers": (with_bin(lambda folder: [1, 2]), "something else than tensors by name"),
     "another model": (with_config(model_type="bert"), "type 'bert'; hf_gpt, openai-gpt and gpt2"),

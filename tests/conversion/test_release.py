@@ -125,8 +125,8 @@ WRONG_SHAPES = {
     "list-of-numbers": ([40, 48] * 19, "must be a list of array shapes"),
     "negative": ([[-40, 48], *SHAPES[1:]], "must be a list of array shapes"),
     "part-of-a-block": (SHAPES[:-1], "12 arrays per block"),
-    "widths-differ": ([[40, 32], *SHAPES[1:]], r"begins with the shapes \[40, 32\] and \[211, 48\]"),
-    "not-a-matrix": ([[40], *SHAPES[1:]], "begins with the shapes"),
+    "widths-differ": ([[40, 32], *SHAPES[1:]], r"begins with \[\[40, 32\], \[211, 48\]\]"),
+    "not-a-matrix": ([[40], *SHAPES[1:]], "it begins with"),
     "array-of-another-width": (
         [*SHAPES[:14], [1, 64, 144], *SHAPES[15:]],
         r"array 14 \(block 1, attn/c_attn/w\) has the shape \[1, 64, 144\]; expected \[1, 48, 144\]",
