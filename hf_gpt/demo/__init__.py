@@ -23,6 +23,7 @@ from ..loading import open_source
 from ..model import modeling_gpt
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
+from ..tasks.encode import LONGEST_ANSWER
 from ..trees.token_tree import TokenTree
 
 # What a request may ask for: characters for each token of the context, and rows of work in one batch.
@@ -30,8 +31,6 @@ CHARACTERS_PER_TOKEN = 16
 MOST_CHOICES = 20
 MOST_BEAMS = 10
 MOST_SHOWN = 64
-# Tokens of an answer.
-_LONGEST_ANSWER = 30
 
 
 class Demo:
@@ -222,7 +221,7 @@ class QuestionAnsweringDemo(Demo):
         encoded, output = self.tokenizer(question, passage), self.output(question, passage)
         tokens = [index for index, sequence in enumerate(encoded.sequence_ids()) if sequence == 1]  # of the passage
         starts, ends = (side[0, tokens].softmax(-1) for side in (output.start_logits, output.end_logits))
-        spans = (starts[:, None] * ends).triu().tril(_LONGEST_ANSWER - 1)  # (first token, last token)
+        spans = (starts[:, None] * ends).triu().tril(LONGEST_ANSWER - 1)  # (first token, last token)
         first, last = divmod(int(spans.argmax()), len(tokens))
         start, stop = (encoded.token_to_chars(tokens[place]) for place in (first, last))
         return passage[start.start : stop.end].strip(), spans.max().item()
