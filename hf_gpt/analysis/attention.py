@@ -25,7 +25,7 @@ from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import collate_trees
 from ..trees.token_tree import TokenTree
-from . import AnalysisArguments, interval_record, mean_intervals, words_of
+from . import AnalysisArguments, interval_record, interval_text, mean_intervals, words_of
 from .figures import curves_figure, heads_figure
 from .pages import write_page
 
@@ -162,7 +162,6 @@ def run(args: Arguments) -> None:
     figure = curves_figure(panels, f"{title}, mean over texts", "heads, by layer", line="", ticks=ticks)
     args.save("statistics", figure, {name: interval_record(each) for name, each in values.items()})
     for name in ("first", "previous"):
-        mean, low, high = values[name]
-        best = np.unravel_index(mean.argmax(), mean.shape)
-        interval = f"{mean[best]:.2f} ({low[best]:.2f} to {high[best]:.2f})"
-        print(f"most on the {name} token: layer {best[0] + 1}, head {best[1]}: {interval}")
+        layer, head = divmod(int(values[name][0].argmax()), heads)
+        interval = interval_text(interval_record(values[name][:, layer, head]), form=".2f")
+        print(f"most on the {name} token: layer {layer + 1}, head {head}: {interval}")

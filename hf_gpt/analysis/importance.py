@@ -192,9 +192,8 @@ def next_word_score(
     if next_word is None:
         next_ids_score(model, passage, [])  # which fits into the context
         with torch.no_grad():
-            ids = [
-                int(model(torch.tensor(passage.paths, device=model.device), logits_to_keep=1).logits[0, -1].argmax())
-            ]
+            logits = model(torch.tensor(passage.paths, device=model.device), logits_to_keep=1).logits
+        ids = [int(logits[0, -1].argmax())]
     else:
         # After a space, which GPT-2's tokens hold.
         ids = encode(tokenizer, f" {next_word}") if next_word.strip() else []
@@ -337,10 +336,9 @@ def word_scores(
         of_word = torch.zeros_like(embeds, dtype=torch.long)  # of the word's number, from 1, in each of its tokens
         for number, span in enumerate(spans, 1):
             of_word[0, span] = number
+        options = {"feature_mask": of_word, "perturbations_per_eval": _BATCH}
         with torch.no_grad():
-            drops = FeatureAblation(score).attribute(
-                embeds, baseline, feature_mask=of_word, perturbations_per_eval=_BATCH
-            )
+            drops = FeatureAblation(score).attribute(embeds, baseline, **options)
         return [drops[0, span[0], 0].item() for span in spans], {}
     if method == "gradient":
         found, more = InputXGradient(score).attribute(embeds.clone().requires_grad_()), {}
@@ -499,7 +497,7 @@ def _score(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer, 
     passage = Passage.read(tokenizer, text, others, args.both_orders)
     names, wanted = args.choices, args.choice
     if not names:
-        names, wanted = list(model.config.id2label.values()), None
+        names = list(model.config.id2label.values())
         if args.class_name is not None and args.class_name not in names:
             raise ValueError(f"--class_name {args.class_name}: the classes are {', '.join(names)}.")
         wanted = None if args.class_name is None else names.index(args.class_name)

@@ -76,15 +76,14 @@ def run(args: Arguments) -> None:
     each = np.stack([lens_statistics(lens(model, ids), ids) for ids in texts])  # (texts, statistics, layers + 1)
     ids = texts[0][: args.max_tokens]
     top = lens(model, ids).topk(min(args.top_tokens, len(tokenizer)))  # (layers + 1, length, count)
-    words = [[words_of(tokenizer, row) for row in layer] for layer in top.indices.tolist()]
     chances = top.values.exp().double().numpy().round(4)
     guesses = [
-        [[*zip(*cell, strict=True)] for cell in zip(*layer, strict=True)]
-        for layer in zip(words, chances.tolist(), strict=True)
+        [[*zip(words_of(tokenizer, row), each, strict=True)] for row, each in zip(*layer, strict=True)]
+        for layer in zip(top.indices.tolist(), chances.tolist(), strict=True)
     ]
     shown = {"tokens": words_of(tokenizer, ids), "guesses": guesses}
     write_page(args.folder / "lens.html", title, shown)
-    best = [[row[0] for row in layer] for layer in words]
+    best = [[cell[0][0] for cell in layer] for layer in guesses]
     figure = grid_figure(chances[..., 0], title, "layer", "", column_names=shown["tokens"], words=best)
     args.save("lens", figure, shown)
     values = dict(zip(STATISTICS, mean_intervals(each, args.seed).transpose(1, 0, 2), strict=True))  # (3, layers + 1)
