@@ -77,12 +77,18 @@ KERNEL = "kernels-community/flash-attn3"
 # What a repository is changed to, and how loading it ends: None for a model that loads.
 CRAFTED = {
     "pickle next to it": (lambda r, m: {"pytorch_model.bin": pickle.dumps(m)}, None),
+    "pickle in capitals": (lambda r, m: {"a.PKL": pickle.dumps(m), "data/a.pkl": pickle.dumps(m)}, None),
     "pickle in disguise": (lambda r, m: {"model.safetensors": pickle.dumps(m)}, r"model\.safetensors: "),
+    "cut short": (
+        lambda r, m: {"model.safetensors": r.files()["model.safetensors"].data[:-9]},
+        r"model\.safetensors: ",
+    ),
     "state of training": (
         lambda r, m: {"last-checkpoint/optimizer.pt": pickle.dumps(m), "last-checkpoint/config.json": b"{}"},
         None,
     ),
     "path outside": (lambda r, m: {"../../evil.json": b"{}"}, None),
+    "absolute path": (lambda r, m: {"/etc/evil.json": b"{}"}, None),
     "shard outside": (
         lambda r, m: {"model.safetensors.index.json": b'{"weight_map": {"a": "../../../a.safetensors"}}'},
         None,
@@ -93,6 +99,10 @@ CRAFTED = {
         None,
     ),
     "other version of our code": (lambda r, m: code("modeling_gpt.py", m) | code("tokenization_gpt.py", m), None),
+    "other class": (
+        lambda r, m: edited(r, "tokenizer_config.json", auto_map={"AutoTokenizer": ["os.system", None]}),
+        None,
+    ),
     "unknown class": (
         lambda r, m: (
             edited(r, "tokenizer_config.json", tokenizer_class="Evil", auto_map={"AutoTokenizer": ["evil.Evil", None]})
@@ -100,15 +110,18 @@ CRAFTED = {
         ),
         "a GPTTokenizer is needed",
     ),
+    "code in capitals": (lambda r, m: code("evil.PY", m) | code("data/features.py", m), None),
     "code of generation": (lambda r, m: code("custom_generate/generate.py", m), None),
     "pipelines": (config(custom_pipelines={"a": {"impl": "evil.A"}}), None),
     "nested map": (config(text_config={"x": [{"auto_map": {"AutoModel": "evil/repo--a.B"}}]}), "alice/tiny: "),
     "kernel": (config(_attn_implementation=KERNEL), "names a kernel of the Hub"),
+    "kernel of a part": (config(attn_implementation={"x": KERNEL}), "names a kernel of the Hub"),
     "other weights": (config(transformers_weights="evil.bin"), "names other weights"),
     "adapter": (
         lambda r, m: {"adapter_config.json": b'{"auto_mapping": {"parent_library": "evil"}, "peft_type": "LORA"}'},
         "no base model",
     ),
+    "no json": (lambda r, m: {"config.json": b"{"}, "config.json is not valid JSON"),
     "trust": (lambda r, m: edited(r, "tokenizer_config.json", trust_remote_code=True), None),
 }
 
