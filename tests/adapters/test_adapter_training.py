@@ -16,6 +16,7 @@ from hf_gpt.adapters import HEAD_CONFIG, METHODS, merge_adapter, virtual_tokens
 from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.tasks import get_task
 from hf_gpt.training.arguments import DataArguments, ModelArguments
+from hf_gpt.training.finetune import remove_earlier_results
 
 from ..support.runs import (
     REPOSITORY,
@@ -203,6 +204,15 @@ def test_refusals_before_training(flags, message, train, tmp_path):
     with pytest.raises(ValueError, match=message):
         train(tmp_path / "out", "--adaptation", *flags)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_adapter_replaces_a_model(tmp_path):
+    """Next to each other, one would be taken for the other."""
+    left = ("config.json", "model.safetensors", "adapter_config.json", "adapter_model.safetensors", HEAD_CONFIG)
+    for name in (*left, "notes.txt"):
+        (tmp_path / name).write_text("{}")
+    remove_earlier_results(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 # 4 steps, of which the last has 3 rows: the second process has none of its own there.
