@@ -60,7 +60,7 @@ def test_files_and_folders(tmp_path):
     [
         *((f"a.{kind}", b"nothing", rf"a\.{kind}[:,] ") for kind in ("tar.xz", "tar.bz2", "xz", "zip")),
         ("a.gz", gzip.compress(b"text" * 100, mtime=0)[:-20], r"a\.gz: "),
-        ("a.tar.xz", archive("tar.xz", {"a.txt": bytes(range(97, 123)) * 5000})[:-60], r"a\.tar\.xz, read as an archive: "),
+        ("a.tar.xz", archive("tar.xz", {"a.txt": bytes(range(97, 123)) * 5000})[:-60], r"a\.tar\.xz, read as "),
         ("latin.txt", "né".encode("latin-1"), r"latin\.txt: byte 0xe9 at offset 1 is not valid utf-8"),
         ("a.jsonl", b'{"text": "x"}\n{"body": "x"}', r"a\.jsonl, line 2: there is no column 'text'; .* are body"),
         ("a.jsonl", b'{"text": 3}', r"a\.jsonl, line 1: column 'text' holds 3, a text was expected"),
