@@ -73,7 +73,7 @@ class GPTConfig(PreTrainedConfig):
 
     Raises:
         ValueError: for a value that is out of its range or does not go with another.
-        OverflowError: for more labels than any model has; transformers would read a `ValueError` as another model's.
+        OverflowError: for a size that no model has; `AutoTokenizer` would take a `ValueError` for another model's.
     """
 
     # What FSDP2 shards apart. The embeddings stay with the root, whose weights are there for the whole forward pass:
@@ -134,11 +134,12 @@ class GPTConfig(PreTrainedConfig):
         self.auto_map = getattr(self, "auto_map", None) or {}
 
     def _check_values(self) -> None:
-        """Raise a `ValueError` for a field that is out of its range or does not go with another."""
+        """Raise an error (see the class) for a field that is out of its range or does not go with another."""
         for name, most in LARGEST_SIZES.items():
             size = getattr(self, name)
             if size is not None and not 1 <= size <= most:
-                raise ValueError(f"{name} must be at least 1 and at most {most:,}, not {size}.")
+                kind = OverflowError if size > most else ValueError
+                raise kind(f"{name} must be at least 1 and at most {most:,}, not {size}.")
         if self.n_embd % self.n_head:
             raise ValueError(f"n_embd ({self.n_embd}) must be a multiple of n_head ({self.n_head}).")
         for name in (*DROPOUTS, "lm_coef", "initializer_range", "layer_norm_epsilon"):
