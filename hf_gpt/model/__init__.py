@@ -1,8 +1,3 @@
-"""
-The model and its tokenizer: configuration, blocks, attention, losses, heads, word splitting.
+"""The model and its tokenizer: all that is uploaded with every model, so these files import siblings only."""
 
-These files are uploaded side by side with every published model, so they import siblings only (`from .x import y`).
-"""
-
-# Before any of them, so that the registration, which transformers' import brings about, finds none half imported.
-import transformers  # noqa: F401
+import transformers  # noqa: F401  # first, or the registration that it brings about finds a module half imported

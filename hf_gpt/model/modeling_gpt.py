@@ -1011,9 +1011,8 @@ def linear_cross_entropy(
     """
     if state_index is None:
         state_index = torch.arange(len(hidden), device=hidden.device)
-    return _LinearCrossEntropy.apply(
-        hidden, rows, targets, weights, list(excluded), state_index, torch.is_grad_enabled()
-    )
+    settings = (list(excluded), state_index, torch.is_grad_enabled())
+    return _LinearCrossEntropy.apply(hidden, rows, targets, weights, *settings)
 
 
 def single_label_loss(logits: torch.Tensor, labels: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
@@ -1080,9 +1079,6 @@ for _auto_class, _reference in AUTO_MAP.items():
     if _reference.startswith("modeling_gpt."):
         globals()[_reference.removeprefix("modeling_gpt.")].register_for_auto_class(_auto_class)
 # Trainer and pipelines tell by these tables what a class is, of a causal language model that its labels are shifted.
-for _head, _class in {
-    "CAUSAL_LM": GPTForCausalLM,
-    "MASKED_LM": GPTForMaskedLM,
-    "TOKEN_CLASSIFICATION": GPTForTokenClassification,
-}.items():
-    getattr(modeling_auto, f"MODEL_FOR_{_head}_MAPPING_NAMES").setdefault(GPTConfig.model_type, _class.__name__)
+_TABLES = {"CAUSAL_LM": "causal-lm", "MASKED_LM": "masked-lm", "TOKEN_CLASSIFICATION": "token-classification"}
+for _table, _head in _TABLES.items():
+    getattr(modeling_auto, f"MODEL_FOR_{_table}_MAPPING_NAMES").setdefault(GPTConfig.model_type, HEADS[_head].__name__)
