@@ -94,14 +94,15 @@ def chance_warning(
     spec: TaskSpec, train: Dataset, evaluated: Dataset, score: float, updates: int | None = None
 ) -> str | None:
     """
-    A warning if a score after so many updates cannot be told from the level of chance (two standard errors), else
+    A warning if a score after so many updates cannot be distinguished from chance (two standard errors), else
     `None`.
     """
     chance = chance_level(spec, train, evaluated)
     margin = 2 * math.sqrt(max(chance * (1 - chance), 0.25 * (chance == 0)) / max(1, len(evaluated)))
     if score > chance + margin:
         return None
-    found = f"{spec.main_metric} {score:.3f} cannot be told from chance ({chance:.3f} on {len(evaluated):,} rows)"
+    level = f"{chance:.3f} on {len(evaluated):,} rows"
+    found = f"{spec.main_metric} {score:.3f} cannot be distinguished from chance ({level})"
     if updates is not None and updates < _FEW_UPDATES:
         return f"{found} after {updates} update{'s' * (updates != 1)}: train on more rows, or for longer."
     hint = "Check the labels and the first example above, or try other --num_train_epochs, --learning_rate and --seed"

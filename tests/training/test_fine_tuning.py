@@ -185,7 +185,7 @@ def test_tokenizer_of_another_model_is_refused(tiny_checkpoint, tmp_path):
 
 def test_chance_is_called_out():
     labels, spec = Dataset.from_dict({"label": [0, 1] * 100}), get_task("questions")
-    assert "cannot be told from chance (0.500" in chance_warning(spec, labels, labels, 0.56)
+    assert "cannot be distinguished from chance (0.500" in chance_warning(spec, labels, labels, 0.56)
     assert chance_warning(spec, labels, labels, 0.6) is None
     assert "rows) after 3 updates: train on more rows, or for longer" in chance_warning(spec, labels, labels, 0.5, 3)
     # The most frequent training class is not among these few rows; any other answer would be right now and then.
