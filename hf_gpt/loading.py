@@ -46,7 +46,7 @@ class Source:
     def kind(self) -> str:
         """`str`: a key of `hf_gpt.conversion.sources.KINDS`; a `ValueError` where it is none that can be loaded."""
         kind = recognise(self.folder)
-        if kind in ("best-params", "gpt2-bundle"):
+        if kind == "best-params":
             raise ValueError(f"{self.name} holds {KINDS[kind]}: convert it first (scripts/convert.py).")
         return kind
 

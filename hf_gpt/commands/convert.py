@@ -5,9 +5,9 @@ Convert a checkpoint into another format: hf_gpt, stock openai-gpt, stock gpt2, 
     python scripts/convert.py outputs/gpt1 outputs/openai-gpt --to openai-gpt
     python scripts/convert.py outputs/questions outputs/language_model --head language-model
 
-What the source is, is inferred from its contents: OpenAI's TensorFlow release, its fine-tuned `best_params.jl`,
-OpenAI's TensorFlow files of GPT-2, stock `openai-gpt` and `gpt2` (safetensors or `.bin`), hf_gpt, or a peft adapter,
-which is merged into its base model. The output is written under another name and renamed when it is complete.
+What the source is, is inferred from its contents: OpenAI's TensorFlow release, its fine-tuned `best_params.jl`, stock
+`openai-gpt` and `gpt2` (safetensors or `.bin`), hf_gpt, or a peft adapter, which is merged into its base model. The
+output is written under another name and renamed when it is complete.
 """
 
 import shutil
@@ -26,9 +26,6 @@ class ConversionArguments(SourceOptions):
     """What to convert into what."""
 
     to: str = flag("hf_gpt", "Format to write.", FORMATS)
-    fast_tokenizer: bool = flag(
-        False, "Write the tokenizer as a PreTrainedTokenizerFast, for places without hf_gpt and spaCy."
-    )
     overwrite: bool = flag(False, "Replace an output folder that is not empty.")
 
     def __post_init__(self) -> None:
@@ -58,7 +55,7 @@ def convert(source: str, output: Path, args: ConversionArguments) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         (temporary / "written").mkdir(parents=True)
-        write_checkpoint(checkpoint, temporary / "written", args.to, args.fast_tokenizer)
+        write_checkpoint(checkpoint, temporary / "written", args.to)
         if output.exists():
             output.rename(temporary / "replaced")
         (temporary / "written").rename(output)

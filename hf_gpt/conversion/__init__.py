@@ -1,5 +1,5 @@
 """
-OpenAI's release and its GPT-2, stock `openai-gpt` and `gpt2`, joblib arrays and adapters to hf_gpt, and back.
+OpenAI's release, stock `openai-gpt` and `gpt2`, and adapters to hf_gpt, and back.
 
 `sources` reads and checks a checkpoint, `targets` writes one; `release` is OpenAI's own format.
 """

@@ -1,6 +1,7 @@
-"""The OpenAI TensorFlow release: reading it into hf_gpt models, and writing it.
+"""
+OpenAI's TensorFlow release, read into hf_gpt models and written.
 
-The release is a folder with `params_shapes.json` and ten flat float32 pieces `params_0.npy` ... `params_9.npy`
+It is a folder with `params_shapes.json` and ten flat float32 pieces `params_0.npy` to `params_9.npy`
 (openai/finetune-transformer-lm): positions, token embedding, then twelve arrays per block.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..files import read_json, read_npy
+from ..files import read_json, read_npy, reading
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from .stock import with_special_rows, with_special_tokens
@@ -50,10 +51,8 @@ def block_names(path: Path, shapes: Sequence[Sequence[int]], width: int, first: 
         name, (_, sizes) = list(BLOCK_ARRAYS.items())[place]
         wanted = [1] * (len(sizes) == 2) + [size * width for size in sizes]
         if shape != wanted:
-            raise ValueError(
-                f"{path}: array {index + first} (block {block}, {name}) has the shape {shape}; expected {wanted} for "
-                f"the width {width} that the embedding has."
-            )
+            where = f"array {index + first} (block {block}, {name})"
+            raise ValueError(f"{path}: {where} has the shape {shape}; expected {wanted} for the width {width}.")
         names.append(f"model/h{block}/{name}")
     return names
 
@@ -69,7 +68,7 @@ def read_release(directory: str | os.PathLike) -> dict[str, np.ndarray]:
     """
     path = Path(directory) / "params_shapes.json"
     shapes = read_json(path, object)
-    is_list = isinstance(shapes, list) and all(isinstance(shape, list) and shape for shape in shapes)
+    is_list = isinstance(shapes, list) and all(isinstance(shape, list) for shape in shapes)
     if not is_list or not all(type(size) is int and size > 0 for shape in shapes for size in shape):
         raise ValueError(f"{path} must be a list of array shapes.")
     has_embeddings = [len(shape) for shape in shapes[:2]] == [2, 2] and shapes[0][1] == shapes[1][1]
@@ -80,24 +79,19 @@ def read_release(directory: str | os.PathLike) -> dict[str, np.ndarray]:
     sizes = [math.prod(shape) for shape in shapes]
     # numpy.array_split: the first pieces are one longer.
     base, longer = divmod(sum(sizes), RELEASE_PIECES)
-    pieces = [
-        _read_piece(path.with_name(f"params_{index}.npy"), base + (index < longer)) for index in range(RELEASE_PIECES)
-    ]
+    pieces = []
+    for index in range(RELEASE_PIECES):
+        path, size = path.with_name(f"params_{index}.npy"), base + (index < longer)
+        piece = read_npy(path)
+        with reading(path):
+            if piece.dtype != np.float32 or piece.shape != (size,):
+                found = f"one of {piece.dtype} with the shape {piece.shape}"
+                raise ValueError(f"it must be one flat array of {size:,} float32 numbers, and is {found}")
+            if not np.isfinite(piece).all():
+                raise ValueError("it holds numbers that are NaN or infinite: copy the file again")
+        pieces.append(piece)
     arrays = np.split(np.concatenate(pieces), np.cumsum(sizes)[:-1])
     return {name: array.reshape(shape) for name, array, shape in zip(names, arrays, shapes, strict=True)}
-
-
-def _read_piece(path: Path, size: int) -> np.ndarray:
-    """One flat piece of `size` finite float32 numbers."""
-    piece = read_npy(path)
-    if piece.dtype != np.float32 or piece.shape != (size,):
-        raise ValueError(
-            f"{path} must be one flat array of {size:,} float32 numbers, and is one of {piece.dtype} with the shape "
-            f"{piece.shape}: the file is truncated or not from this release."
-        )
-    if not np.isfinite(piece).all():
-        raise ValueError(f"{path} holds numbers that are NaN or infinite: copy the file again.")
-    return piece
 
 
 def release_config(
@@ -120,16 +114,16 @@ def release_config(
     n_positions = available if n_positions is None else n_positions
     if not 1 <= n_positions <= available:
         raise ValueError(f"n_positions is {n_positions}; the release has {available} positions, so give 1 to that.")
-    if n_head is None:
-        if width % 64:
-            raise ValueError(f"The width {width} is not a multiple of 64: give the number of heads (n_head).")
-        n_head = width // 64
+    if n_head is None and width % 64:
+        raise ValueError(f"The width {width} is not a multiple of 64: give the number of heads (n_head).")
+    n_head = width // 64 if n_head is None else n_head
     shape = {"n_positions": n_positions, "n_embd": width, "n_layer": len(arrays) // 12, "n_head": n_head}
     return GPTConfig(**shape, **with_special_rows(arrays["tokens"].shape[0]) | kwargs)
 
 
-def _blocks(n_layer: int) -> Iterator[tuple[str, str, bool]]:
-    """Of every array of the blocks: its name, the parameter that it is, and whether it is a matrix."""
+def _places(n_layer: int) -> Iterator[tuple[str, str, bool]]:
+    """Of every array of a release: its name, the parameter that it is, and whether it is a matrix of a block."""
+    yield from (("positions", "embed_positions.weight", False), ("tokens", "embed_tokens.weight", False))
     for layer in range(n_layer):
         for name, (parameter, sizes) in BLOCK_ARRAYS.items():
             yield f"model/h{layer}/{name}", f"h.{layer}.{parameter}", len(sizes) == 2
@@ -138,12 +132,12 @@ def _blocks(n_layer: int) -> Iterator[tuple[str, str, bool]]:
 def release_parameters(arrays: Mapping[str, np.ndarray], config: GPTConfig, seed: int = 0) -> dict[str, torch.Tensor]:
     """Parameters of `GPTModel` from the arrays of a release; `seed` initializes the special tokens' rows."""
     parameters = {
-        "embed_tokens.weight": with_special_tokens(torch.from_numpy(np.array(arrays["tokens"])), config, seed),
-        "embed_positions.weight": torch.from_numpy(np.array(arrays["positions"][: config.n_positions])),
+        parameter: torch.from_numpy(np.array(arrays[name][0].T if is_matrix else arrays[name], order="C"))
+        for name, parameter, is_matrix in _places(config.n_layer)
     }
-    for name, parameter, is_matrix in _blocks(config.n_layer):
-        array = arrays[name][0].T if is_matrix else arrays[name]
-        parameters[parameter] = torch.from_numpy(np.array(array, order="C"))
+    tokens, positions = parameters["embed_tokens.weight"], parameters["embed_positions.weight"]
+    parameters["embed_tokens.weight"] = with_special_tokens(tokens, config, seed)
+    parameters["embed_positions.weight"] = positions[: config.n_positions]
     return parameters
 
 
@@ -152,10 +146,9 @@ def release_arrays(parameters: Mapping[str, torch.Tensor], n_layer: int) -> dict
     The arrays of a release, as `read_release` gives them, of a transformer's parameters: float32, named as those of
     `GPTModel`, with the rows of the vocabulary alone in `embed_tokens.weight`.
     """
-    names = (("positions", "embed_positions.weight", False), ("tokens", "embed_tokens.weight", False))
     return {
         name: parameters[parameter].numpy().T[None] if is_matrix else parameters[parameter].numpy()
-        for name, parameter, is_matrix in (*names, *_blocks(n_layer))
+        for name, parameter, is_matrix in _places(n_layer)
     }
 
 
@@ -176,16 +169,9 @@ def load_release(
     **settings: Any,
 ) -> GPTPreTrainedModel:
     """
-    A model from a folder of the OpenAI release, float32, in evaluation mode.
-
-    The rows of the special tokens, and a task head, are newly initialized from a normal distribution of standard
-    deviation `initializer_range`, as the release does; the row of `<pad>`, which no loss ever touches, is 0.
-
-    Args:
-        directory (`str` or `os.PathLike`): the release.
-        model_class (`type`, *optional*, defaults to `GPTForCausalLM`): class of the model.
-        seed (`int`, *optional*, defaults to 0): of the new rows and head.
-        settings: see `release_config`.
+    A model from a folder of the OpenAI release, float32, in evaluation mode. As in the release, `seed` initializes
+    the rows of the special tokens, and a task head, from a normal distribution of standard deviation
+    `initializer_range`; the row of `<pad>` is 0. `settings` are those of `release_config`.
 
     Raises:
         FileNotFoundError, ValueError: see `read_release` and `release_config`.

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
 
 from ..files import flag, listing, read_json, read_tensors, reading
 from ..files.weights import check_tensors, generation_settings, head_parameters, mismatches
@@ -19,9 +18,8 @@ from ..model.modeling_gpt import HEADS, GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from .joblib_arrays import read_arrays
 from .release import block_names, load_release, release_config, release_parameters
-from .stock import STOCK_CONFIGS, from_stock, initial_special_rows, is_base, own_class, own_config, own_parameters
-from .tensorflow_bundle import INDEX, SIZES, read_bundle, stock_fields
-from .tokenizers import SPECIAL_TOKENS, find_tokenizer, vocabulary_size
+from .stock import STOCK_CONFIGS, from_stock, initial_special_rows, is_base, own_class, own_parameters
+from .tokenizers import SPECIAL_TOKENS, find_tokenizer, vocabulary_of
 
 KINDS = {
     "tf-release": "the OpenAI TensorFlow release",
@@ -30,7 +28,6 @@ KINDS = {
     "hf_gpt": "an hf_gpt model",
     "openai-gpt": "a stock openai-gpt model",
     "gpt2": "a stock gpt2 model",
-    "gpt2-bundle": "OpenAI's TensorFlow files of GPT-2",
 }
 NEW_ROWS = f"rows of {', '.join(SPECIAL_TOKENS)}"
 # A head that is none: `causal-lm`, without what fine-tuning has left in the model.
@@ -42,20 +39,12 @@ _SUMMARY = {"summary_type": "cls_index", "summary_use_proj": True, "summary_acti
 
 @dataclass
 class Checkpoint:
-    """
-    A model in the form that all formats are converted through.
+    """A model, with the numbers as they were stored, in the form that all formats are converted through."""
 
-    Args:
-        kind (`str`): the key of `KINDS` that it was read as.
-        model (`GPTPreTrainedModel`): with the numbers as they were stored.
-        tokenizer (`GPTTokenizer`, *optional*): of the model.
-        notes (`list[str]`): what the user should know of the conversion.
-    """
-
-    kind: str
+    kind: str  # the key of `KINDS` that it was read as
     model: GPTPreTrainedModel
     tokenizer: GPTTokenizer | None = None
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what the user should know of the conversion
 
     @property
     def head(self) -> str:
@@ -73,7 +62,7 @@ class SourceOptions:
         "without what fine-tuning left: labels, and rows of special tokens.",
         [*HEADS, LANGUAGE_MODEL],
     )
-    n_positions: int | None = flag(None, "Context length, at most the source's.")
+    n_positions: int | None = flag(None, "Context length of OpenAI's files; of best_params.jl exactly.")
     n_head: int | None = flag(None, "Attention heads of OpenAI's files, where not width / 64.")
     tokenizer_source: str | None = flag(None, "Folder of the tokenizer, if another.")
     no_tokenizer: bool = flag(False, "Convert the weights alone.")
@@ -88,17 +77,14 @@ def locate(source: str) -> Path:
 
 
 def recognise(path: Path) -> str:
-    """
-    What a file or folder holds: a key of `KINDS`, or a `ValueError` that says what was found and what was looked for.
-    """
+    """What a file or folder holds: a key of `KINDS`, or a `ValueError` that says what was found."""
     if path.is_file():
         if path.suffix == ".jl":
             return "best-params"
         raise ValueError(f"{path} is a file: name the folder that holds it, or a best_params.jl.")
-    file = path / "config.json"
     if (path / "adapter_config.json").is_file():
         return "adapter"
-    if file.is_file():
+    if (file := path / "config.json").is_file():
         with reading(file):
             config = read_json(file)
             check_config(config, file)
@@ -106,16 +92,14 @@ def recognise(path: Path) -> str:
         if kind not in KINDS:
             raise ValueError(f"{file} is of a model of the type {kind!r}; hf_gpt, openai-gpt and gpt2 are known here.")
         return kind
-    if (path / INDEX).is_file() and (path / SIZES).is_file():
-        return "gpt2-bundle"
     if (path / "params_shapes.json").is_file() or any(path.glob("params_[0-9].npy")):
         return "tf-release"
     if (path / "best_params.jl").is_file():
         return "best-params"
     raise ValueError(
-        f"{path} holds no checkpoint that is known. Looked for: params_shapes.json (OpenAI's release), {INDEX} with "
-        f"{SIZES} (OpenAI's GPT-2), best_params.jl (fine-tuned by OpenAI's code), adapter_config.json (a peft "
-        f"adapter), config.json (hf_gpt, openai-gpt, gpt2). Found: {listing(path)}."
+        f"{path} holds no checkpoint that is known. Looked for: params_shapes.json (OpenAI's release), best_params.jl "
+        "(fine-tuned by OpenAI's code), adapter_config.json (a peft adapter), config.json (hf_gpt, openai-gpt, gpt2). "
+        f"Found: {listing(path)}."
     )
 
 
@@ -123,7 +107,7 @@ def lacks_special_tokens(kind: str, path: Path) -> bool:
     """Whether a model of a kind has no rows for `SPECIAL_TOKENS` in its files: it gets them when it is read."""
     if kind in STOCK_CONFIGS:
         return "start_token_id" not in read_json(path / "config.json")
-    return kind in ("tf-release", "gpt2-bundle")
+    return kind == "tf-release"
 
 
 def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkpoint:
@@ -137,8 +121,9 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
     options = options or SourceOptions()
     path = locate(source)
     kind = recognise(path)
-    if options.n_head is not None and kind not in ("tf-release", "best-params"):
-        raise ValueError(f"--n_head: {path} is {KINDS[kind]}, whose configuration says how many heads it has.")
+    for name in ("n_head", "n_positions"):
+        if getattr(options, name) is not None and kind not in ("tf-release", "best-params"):
+            raise ValueError(f"--{name}: {path} is {KINDS[kind]}, whose configuration says it.")
     with reading(path):
         checkpoint = Checkpoint(kind, _READERS[kind](path, options))
     model = checkpoint.model
@@ -146,39 +131,30 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
         checkpoint.notes.append(f"The adapter was merged into {model.name_or_path}.")
     if lacks_special_tokens(kind, path):
         checkpoint.notes.append(f"Newly initialized: {NEW_ROWS}, which its files lack; they get no probability yet.")
-    if options.n_positions is not None:
-        _shorten(model, options.n_positions)
     if options.head == LANGUAGE_MODEL:
         _set_head(checkpoint, "causal-lm" if model.config.is_causal else "masked-lm", options.seed)
         _forget_special_rows(checkpoint, options.seed)
     else:
         _set_head(checkpoint, options.head or checkpoint.head, options.seed)
     if not options.no_tokenizer:
-        checkpoint.tokenizer = find_tokenizer(_tokenizer_folder(kind, path, options), model.config)
+        folder = path if path.is_dir() else path.parent
+        if options.tokenizer_source is not None:
+            folder = locate(options.tokenizer_source)
+        elif kind == "adapter" and not (path / "tokenizer.json").is_file():
+            from ..adapters import base_folder
+
+            folder = base_folder(path, options.base_model)[1]
+        checkpoint.tokenizer = find_tokenizer(folder, model.config)
         if kind not in ("hf_gpt", "adapter") or options.head is not None:
             checkpoint.tokenizer.task_template = checkpoint.head in TASK_HEADS[:3]
         checkpoint.tokenizer.model_max_length = model.config.n_positions
     return checkpoint
 
 
-def _tokenizer_folder(kind: str, path: Path, options: SourceOptions) -> Path:
-    """The folder that was named; else that of the source, or of the adapter's base model."""
-    if options.tokenizer_source is not None:
-        return locate(options.tokenizer_source)
-    if kind == "adapter" and not (path / "tokenizer.json").is_file():
-        from ..adapters import base_folder
-
-        return base_folder(path, options.base_model)[1]
-    return path if path.is_dir() else path.parent
-
-
 def _build(path: Path, head: str, config: GPTConfig, parameters: dict[str, torch.Tensor]) -> GPTPreTrainedModel:
     """A model with a head whose parameters, named as in `own_parameters`, are these very tensors, all of them."""
-    try:
-        with torch.device("meta"):
-            model = HEADS[head](config)
-    except Exception as error:  # of transformers and torch, whatever the settings are
-        raise ValueError(f"{path / 'config.json'} describes no model that can be built: {error}") from error
+    with reading(path / "config.json"), torch.device("meta"):
+        model = HEADS[head](config)
     expected = {name.removeprefix("transformer."): value.shape for name, value in model.named_parameters()}
     if config.tie_word_embeddings:
         expected.pop("lm_head.weight", None)
@@ -197,21 +173,24 @@ def _build(path: Path, head: str, config: GPTConfig, parameters: dict[str, torch
 
 def _read_best_params(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
     file = path if path.is_file() else path / "best_params.jl"
-    embedding, *arrays = read_arrays(file) or [np.zeros(0)]
-    blocks, rest = divmod(len(arrays), 12)
-    if blocks < 1 or rest not in (0, 2) or embedding.ndim != 2:
+    arrays = read_arrays(file)
+    blocks, rest = divmod(len(arrays) - 1, 12)
+    if blocks < 1 or rest not in (0, 2) or arrays[0].ndim != 2:
         raise ValueError(
-            f"{file} holds {len(arrays) + 1} arrays; expected one embedding matrix, 12 per block and the head's two."
+            f"{file} holds {len(arrays)} arrays; expected one embedding matrix, 12 per block and the head's two."
         )
-    arrays, head_arrays = arrays[: 12 * blocks], arrays[12 * blocks :]
+    embedding, arrays, head_arrays = arrays[0], arrays[1 : 12 * blocks + 1], arrays[12 * blocks + 1 :]
     folder = locate(options.tokenizer_source) if options.tokenizer_source else file.parent
-    vocabulary = None if options.no_tokenizer else vocabulary_size(folder)
-    if vocabulary is None and options.n_positions is not None:
+    if options.n_positions is not None:
         vocabulary = len(embedding) - 3 - options.n_positions
-    if vocabulary is None or not 1 <= vocabulary < len(embedding) - 3:
+    elif options.no_tokenizer:
+        raise ValueError("say how many positions there are (--n_positions), or leave out --no_tokenizer")
+    else:
+        vocabulary = len(vocabulary_of(find_tokenizer(folder))[0])
+    if not 1 <= vocabulary < len(embedding) - 3:
         raise ValueError(
-            f"{file} has {len(embedding):,} rows of tokens, 3 special tokens and positions, which do not fit: say "
-            "where the vocabulary is (--tokenizer_source), or how many positions there are (--n_positions)."
+            f"{file} has {len(embedding):,} rows of tokens, 3 special tokens and positions, which do not fit to "
+            f"{vocabulary:,} tokens: name the right --tokenizer_source or --n_positions."
         )
     names = block_names(file, [array.shape for array in arrays], embedding.shape[1], 1)
     named = dict(zip(names, arrays, strict=True))
@@ -239,18 +218,13 @@ def _read_folder(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
     settings, config = read_json(path / "config.json"), GPTConfig.from_pretrained(path)
     name = own_class((config.architectures or [GPTForCausalLM.__name__])[0])
     head = next((head for head, model_class in HEADS.items() if name == model_class.__name__), None)
-    kind, is_kept = stock_type(settings), options.head in (None, head)
-    if head is None and is_kept:
-        raise ValueError(
-            f"it is a {name}, a head that hf_gpt does not have: --head none or --head causal-lm takes the "
-            "transformer alone"
-        )
-    for name, value in _SUMMARY.items() if kind and head == "multiple-choice" and is_kept else ():
-        if settings.get(name, value) != value:
-            raise ValueError(
-                f"{path / 'config.json'}: {name} is {settings[name]!r}; the multiple-choice head of hf_gpt is the one "
-                f"with {value!r}. --head causal-lm leaves the head out."
-            )
+    kind = stock_type(settings)
+    if options.head in (None, head):
+        if head is None:
+            raise ValueError(f"hf_gpt has no head of the kind {name}: --head causal-lm takes the transformer alone")
+        others = {field: settings.get(field, value) for field, value in _SUMMARY.items()}
+        if kind and head == "multiple-choice" and others != _SUMMARY:
+            raise ValueError(f"its head has {others}, and hf_gpt's {_SUMMARY}: --head causal-lm leaves the head out")
     tensors = read_tensors(path)
     parameters = from_stock(tensors, config, head, options.seed) if kind else own_parameters(tensors, config)
     if head is None:
@@ -264,29 +238,14 @@ def _read_folder(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
     return model
 
 
-def _read_gpt2_bundle(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
-    fields = stock_fields(path)
-    check_config(fields, path / SIZES)
-    config = GPTConfig.from_dict(own_config(fields))
-    return _build(path, "causal-lm", config, from_stock(read_bundle(path), config, "none", options.seed))
-
-
 _READERS = {
-    "gpt2-bundle": _read_gpt2_bundle,
-    "tf-release": lambda path, options: load_release(path, seed=options.seed, n_head=options.n_head),
+    "tf-release": lambda path, options: load_release(
+        path, seed=options.seed, n_head=options.n_head, n_positions=options.n_positions
+    ),
     "best-params": _read_best_params,
     "adapter": _read_adapter,
-    **dict.fromkeys(("hf_gpt", "openai-gpt", "gpt2"), _read_folder),
+    **dict.fromkeys(("hf_gpt", *STOCK_CONFIGS), _read_folder),
 }
-
-
-def _shorten(model: GPTPreTrainedModel, n_positions: int) -> None:
-    positions = model.base_model.embed_positions
-    if not 1 <= n_positions <= len(positions.weight):
-        most = len(positions.weight)
-        raise ValueError(f"--n_positions {n_positions}: the model has {most} positions, so give 1 to that.")
-    positions.weight = nn.Parameter(positions.weight[:n_positions].clone())
-    positions.num_embeddings = model.config.n_positions = n_positions
 
 
 def _set_head(checkpoint: Checkpoint, head: str, seed: int) -> None:

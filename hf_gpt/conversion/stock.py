@@ -21,15 +21,15 @@ from ..model.modeling_gpt import HEADS, GPTPreTrainedModel
 
 STOCK_CONFIGS: dict[str, type[PreTrainedConfig]] = {"openai-gpt": OpenAIGPTConfig, "gpt2": GPT2Config}
 # Their name -> ours, for what has another name; blocks, norms and the output matrix have the same.
-STOCK_NAMES: dict[str, dict[str, str]] = {
+_NAMES = {
     "openai-gpt": {"tokens_embed.weight": "embed_tokens.weight", "positions_embed.weight": "embed_positions.weight"},
     "gpt2": {"wte.weight": "embed_tokens.weight", "wpe.weight": "embed_positions.weight"},
 }
-_STOCK_TO_OWN = {theirs: ours for names in STOCK_NAMES.values() for theirs, ours in names.items()}
+_STOCK_TO_OWN = _NAMES["openai-gpt"] | _NAMES["gpt2"]
 # Stored input by output, the other way round than in `nn.Linear`.
-STOCK_MATRICES = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
+_MATRICES = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 # The multiple-choice head of `*DoubleHeadsModel`.
-STOCK_HEAD = "multiple_choice_head.summary"
+_CHOICE_HEAD = "multiple_choice_head.summary"
 # Head -> class of openai-gpt and of gpt2.
 STOCK_CLASSES: dict[str, tuple[str, str]] = {
     "none": ("OpenAIGPTModel", "GPT2Model"),
@@ -57,10 +57,9 @@ _COMPUTED = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": Fals
 def own_config(config: dict[str, Any]) -> dict[str, Any]:
     """
     The fields of `GPTConfig` for the content of a stock `config.json`; any other configuration is returned as it is.
-
-    A stock model has no rows for a task's special tokens: it gets four more, for `_start_`, `_delimiter_`,
-    `_classify_` and `<pad>`, unless the configuration says which rows these are (as those do that
-    `scripts/convert.py` writes). `bos_token_id` becomes `_start_`; GPT-2's `<|endoftext|>` stays its `eos_token_id`.
+    There are four more rows, for `_start_`, `_delimiter_`, `_classify_` and `<pad>`, unless it says which rows these
+    are (as what `scripts/convert.py` writes). `bos_token_id` becomes `_start_`; GPT-2's `<|endoftext|>` stays its
+    `eos_token_id`.
 
     Raises:
         ValueError: if the model computes something that ours cannot.
@@ -68,7 +67,6 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
     model_type = stock_type(config)
     if model_type is None:
         return config
-    # With the defaults of what the file leaves out.
     theirs = STOCK_CONFIGS[model_type].from_dict(dict(config)).to_dict()
     activation = theirs["activation_function" if model_type == "gpt2" else "afn"]
     if activation not in ACTIVATIONS[model_type]:
@@ -107,8 +105,8 @@ def own_class(name: str) -> str:
 def initial_special_rows(config: PreTrainedConfig, seed: int = 0) -> torch.Tensor:
     """
     Embedding rows of `_start_`, `_delimiter_`, `_classify_` and `<pad>` before training, float32 of shape
-    `(4, n_embd)`: the first three as the release initializes them, that of `<pad>`, which no loss ever touches, 0. The
-    same seed gives the same rows, so that an adapter finds its base model as it was.
+    `(4, n_embd)`: the first three as the release initializes them, that of `<pad>` 0. They depend on the seed alone,
+    so that an adapter finds its base model as it was.
     """
     rows = torch.randn(3, config.n_embd, generator=torch.Generator().manual_seed(seed)) * config.initializer_range
     return torch.cat([rows, torch.zeros(1, config.n_embd)])
@@ -122,24 +120,18 @@ def with_special_tokens(rows: torch.Tensor, config: PreTrainedConfig, seed: int 
 
 
 def is_base(name: str) -> bool:
-    """Whether a parameter, named as in `own_parameters`, is the transformer's."""
+    """Whether a parameter, named as in `own_parameters`, is the transformer's and no head's."""
     return name.startswith(("embed_tokens.", "embed_positions.", "h.", "ln_f."))
 
 
 def own_parameters(tensors: Mapping[str, torch.Tensor], config: GPTConfig) -> dict[str, torch.Tensor]:
-    """
-    Parameters without `transformer.` and without a tied output matrix; a `ValueError` if that is not the token
-    embedding.
-    """
+    """Parameters without `transformer.` and a tied output matrix; a `ValueError` if that is no token embedding."""
     parameters = {name.removeprefix("transformer."): tensor.detach() for name, tensor in tensors.items()}
     if config.tie_word_embeddings and "lm_head.weight" in parameters:
         output = parameters.pop("lm_head.weight")
         # Some stock classes store the pair under the output's name alone.
         if not torch.equal(output, parameters.setdefault("embed_tokens.weight", output)):
-            raise ValueError(
-                "lm_head.weight is not the token embedding, although the configuration says so "
-                "(tie_word_embeddings): set it to false in config.json if the output matrix is one of its own."
-            )
+            raise ValueError("lm_head.weight is not the token embedding, though tie_word_embeddings is true.")
     return parameters
 
 
@@ -147,22 +139,19 @@ def from_stock(
     tensors: Mapping[str, torch.Tensor], config: GPTConfig, head: str, seed: int = 0
 ) -> dict[str, torch.Tensor]:
     """
-    `own_parameters` of a stock checkpoint's tensors as they are stored, for a configuration from `own_config`; weights
-    of another head than `head`, one of `HEADS`, keep their names, and `seed` initializes the special tokens' rows.
+    `own_parameters` of a stock checkpoint's tensors, for a configuration from `own_config`; weights of another head
+    than `head`, one of `HEADS`, keep their names, and `seed` initializes the special tokens' rows.
     """
-    named = {}
-    for name, tensor in tensors.items():
-        name = name.removeprefix("transformer.")
-        if not BUFFERS.search(name):
-            named[_STOCK_TO_OWN.get(name, name)] = tensor
+    bare = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items() if not BUFFERS.search(name)}
+    named = {_STOCK_TO_OWN.get(name, name): tensor for name, tensor in bare.items()}
     parameters = {}
     for name, tensor in own_parameters(named, config).items():
         if name in ("embed_tokens.weight", "lm_head.weight"):
             tensor = with_special_tokens(tensor, config, seed)
-        elif name.startswith("h.") and name.endswith(STOCK_MATRICES):
+        elif name.startswith("h.") and name.endswith(_MATRICES):
             tensor = tensor.t().contiguous()
         elif head == "multiple-choice":
-            name = name.replace(STOCK_HEAD, "score")
+            name = name.replace(_CHOICE_HEAD, "score")
         parameters[name] = tensor
     if head == "sequence-classification" and "score.weight" in parameters:
         # The stock head has no bias.
@@ -174,17 +163,17 @@ def to_stock(
     parameters: Mapping[str, torch.Tensor], model_type: str, head: str, tied: bool
 ) -> dict[str, torch.Tensor]:
     """The way back: `parameters` of a model with a `head`, whose output matrix may be `tied`, as a stock model has."""
-    theirs = {ours: name for name, ours in STOCK_NAMES[model_type].items()}
+    theirs = {ours: name for name, ours in _NAMES[model_type].items()}
     if model_type == "openai-gpt" and head == "multiple-choice" and tied:
         theirs["embed_tokens.weight"] = "lm_head.weight"  # the stock class stores the tied pair under that name
     tensors = {}
     for name, tensor in parameters.items():
         stock_name = theirs.get(name, name)
         if head == "multiple-choice":
-            stock_name = stock_name.replace("score", STOCK_HEAD)
+            stock_name = stock_name.replace("score", _CHOICE_HEAD)
         if is_base(name) and head != "none" and stock_name != "lm_head.weight":
             stock_name = f"transformer.{stock_name}"
-        is_matrix = name.startswith("h.") and name.endswith(STOCK_MATRICES)
+        is_matrix = name.startswith("h.") and name.endswith(_MATRICES)
         tensors[stock_name] = (tensor.t() if is_matrix else tensor).contiguous()
     if head == "sequence-classification":
         del tensors["score.bias"]
@@ -225,16 +214,11 @@ def _names(path: Path) -> list[str]:
 
 
 def _check_size(model: PreTrainedModel, files: Sequence[str]) -> None:
-    """
-    A `ValueError` before memory is taken for a gigabyte of weights that the files cannot hold, even with two numbers
-    in a byte, as in quantised ones. Smaller gaps are left to transformers, which initializes what is missing.
-    """
+    """A `ValueError` before memory is taken for a gigabyte that the files cannot hold, with two numbers a byte."""
     held = 2 * sum(Path(file).stat().st_size for file in files)
     needed = sum(parameter.numel() for parameter in model.base_model.parameters())
     if needed > held + (1 << 28):
-        raise ValueError(
-            f"{files[0]} holds at most {held:,} numbers, but its config.json asks for a transformer of {needed:,}."
-        )
+        raise ValueError(f"{files[0]} holds at most {held:,} numbers, and its config.json asks for {needed:,}.")
 
 
 GPTConfig.get_config_dict = classmethod(_get_config_dict)

@@ -7,12 +7,11 @@ from typing import Any
 
 from transformers import GPT2Tokenizer, OpenAIGPTTokenizer
 
-from ..files import decoded, read_json
+from ..files import place, read_json, read_text_lines, reading
 from ..model.configuration_gpt import GPTConfig
 from ..model.tokenization_gpt import GPTTokenizer
 
 SPECIAL_TOKENS = ("_start_", "_delimiter_", "_classify_", "<pad>")
-_ADVICE = "; --tokenizer_source names another folder, --no_tokenizer does without"
 
 
 def release_tokenizer(directory: str | os.PathLike, **settings: Any) -> GPTTokenizer:
@@ -24,18 +23,33 @@ def release_tokenizer(directory: str | os.PathLike, **settings: Any) -> GPTToken
         settings: arguments of `GPTTokenizer`, such as `task_template`.
 
     Raises:
-        ValueError: if a file is missing, empty or malformed, ids have gaps, `<unk>` is not 0, or a merge does not fit
-            the vocabulary. The message names the file and line.
+        ValueError: if a file is missing or malformed, ids have gaps, `<unk>` is not 0, or a merge does not fit the
+            vocabulary. The message names the file and line.
     """
     path = _only_file(Path(directory), "encoder_bpe_*.json")
-    vocabulary = _read_vocabulary(path)
-    unknown = str(settings.get("unk_token", "<unk>"))
-    if vocabulary.get(unknown) != 0:
-        raise ValueError(f"{path}: the unknown token {unknown!r} must have id 0, found {vocabulary.get(unknown)}")
-    for token in SPECIAL_TOKENS:
-        if token in vocabulary:
-            raise ValueError(f"{path}: {token!r} is a special token and gets its id behind the vocabulary")
-    merges = _read_merges(_only_file(Path(directory), "vocab_*.bpe"), vocabulary)
+    with reading(path):
+        vocabulary = read_json(path)
+        if not all(type(index) is int for index in vocabulary.values()):
+            raise ValueError("it must hold one JSON object that maps each piece to its id")
+        if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+            raise ValueError("ids must count from 0 without gaps or repeats")
+        unknown = str(settings.get("unk_token", "<unk>"))
+        if vocabulary.get(unknown) != 0:
+            raise ValueError(f"the unknown token {unknown!r} must have id 0, found {vocabulary.get(unknown)}")
+        if special := vocabulary.keys() & {*SPECIAL_TOKENS}:
+            raise ValueError(f"{min(special)!r} is a special token and gets its id behind the vocabulary")
+    path = _only_file(Path(directory), "vocab_*.bpe")
+    merges = []
+    for number, line in read_text_lines(path):
+        if number == 1 and line.startswith("#version"):
+            continue
+        pieces = tuple(line.split(" "))
+        if len(pieces) != 2 or not {*pieces, "".join(pieces)} <= vocabulary.keys():
+            wanted = "two pieces, and their union, of the vocabulary, separated by one space"
+            raise ValueError(f"{place(path, number)}: expected {wanted}, found {line!r}")
+        merges.append(pieces)
+    if not merges:
+        raise ValueError(f"{path}: holds no merges")
     return GPTTokenizer(vocab=vocabulary, merges=merges, **settings)
 
 
@@ -45,37 +59,6 @@ def _only_file(directory: Path, pattern: str) -> Path:
         names = ", ".join(path.name for path in found) or "none"
         raise ValueError(f"{directory}: expected one {pattern}, found {names}{'; leave one there' * (len(found) > 1)}")
     return found[0]
-
-
-def _read_vocabulary(path: Path) -> dict[str, int]:
-    vocabulary = read_json(path)
-    if not all(type(index) is int for index in vocabulary.values()):
-        raise ValueError(f"{path} must hold one JSON object that maps each piece to its id")
-    for place, index in enumerate(sorted(vocabulary.values())):
-        if index != place:
-            raise ValueError(f"{path}: ids must count from 0 without gaps or repeats, and {index} comes for {place}")
-    return vocabulary
-
-
-def _read_merges(path: Path, vocabulary: dict[str, int]) -> list[tuple[str, str]]:
-    """The merges of a BPE, first learnt first."""
-    merges = []
-    lines = decoded(path.read_bytes(), path).removesuffix("\n").split("\n")
-    for number, line in enumerate(lines, start=1):
-        if number == 1 and line.startswith("#version"):
-            continue
-        pieces = tuple(line.removesuffix("\r").split(" "))
-        if len(pieces) != 2 or not all(pieces):
-            raise ValueError(f"{path}, line {number}: expected two pieces separated by one space, found {line!r}")
-        for piece in (*pieces, "".join(pieces)):
-            if piece not in vocabulary:
-                raise ValueError(
-                    f"{path}, line {number}: {piece!r} is not in the vocabulary; do the files belong together?"
-                )
-        merges.append(pieces)
-    if not merges:
-        raise ValueError(f"{path}: holds no merges")
-    return merges
 
 
 def check_ids(config: GPTConfig, tokenizer: GPTTokenizer, name: str) -> None:
@@ -92,30 +75,17 @@ def check_ids(config: GPTConfig, tokenizer: GPTTokenizer, name: str) -> None:
         raise ValueError(f"The tokenizer does not belong to {name}: {'; '.join(wrong)}.")
 
 
-def find_tokenizer(folder: Path, config: GPTConfig) -> GPTTokenizer:
+def find_tokenizer(folder: Path, config: GPTConfig | None = None) -> GPTTokenizer:
     """The tokenizer of a folder, in whatever format; a `ValueError` if there is none that belongs to such a model."""
     try:
-        tokenizer = _read(folder)
-        check_ids(config, tokenizer, f"the weights (it was read from {folder})")
+        is_saved = any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json"))
+        tokenizer = GPTTokenizer.from_pretrained(folder) if is_saved else release_tokenizer(folder)
+        if config is not None:
+            check_ids(config, tokenizer, f"the weights (it was read from {folder})")
     except (ValueError, OSError) as error:
-        raise ValueError(f"{str(error).rstrip('.')}{_ADVICE}.") from error
+        advice = "--tokenizer_source names another folder, --no_tokenizer does without"
+        raise ValueError(f"{str(error).rstrip('.')}; {advice}.") from error
     return tokenizer
-
-
-def _read(folder: Path) -> GPTTokenizer:
-    if (folder / "tokenizer.json").is_file() or (folder / "vocab.json").is_file():
-        return GPTTokenizer.from_pretrained(folder)
-    if (folder / "encoder.json").is_file():
-        vocabulary = _read_vocabulary(folder / "encoder.json")
-        return GPTTokenizer(vocab=vocabulary, merges=_read_merges(folder / "vocab.bpe", vocabulary))
-    return release_tokenizer(folder)
-
-
-def vocabulary_size(folder: Path) -> int | None:
-    """Number of tokens without the special ones, or `None` where the folder has no tokenizer."""
-    if any(any(folder.glob(name)) for name in ("tokenizer.json", "vocab.json", "encoder_bpe_*.json")):
-        return len(vocabulary_of(_read(folder))[0])
-    return None
 
 
 def vocabulary_of(tokenizer: GPTTokenizer) -> tuple[dict[str, int], list[tuple[str, str]]]:
@@ -123,8 +93,7 @@ def vocabulary_of(tokenizer: GPTTokenizer) -> tuple[dict[str, int], list[tuple[s
     model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
     last = None if tokenizer.byte_level else 0
     vocabulary = dict(sorted(model["vocab"].items(), key=lambda item: (item[1] == last, item[1])))
-    merges = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
-    return vocabulary, merges
+    return vocabulary, list(map(tuple, model["merges"]))
 
 
 def write_vocabulary(tokenizer: GPTTokenizer, vocab_file: Path, merges_file: Path) -> None:
@@ -136,11 +105,7 @@ def write_vocabulary(tokenizer: GPTTokenizer, vocab_file: Path, merges_file: Pat
 
 
 def write_stock_tokenizer(tokenizer: GPTTokenizer, folder: Path, special_tokens: bool) -> None:
-    """
-    `vocab.json`, `merges.txt` and `tokenizer.json` of a stock `openai-gpt`, which splits words in its own way, or, for
-    a tokenizer that works on bytes, of a stock `gpt2`; with `_start_`, `_delimiter_`, `_classify_` and `<pad>` if
-    `special_tokens` says so.
-    """
+    """The files of a stock `openai-gpt`'s tokenizer, for one of bytes of a `gpt2`'s; maybe with special tokens."""
     vocabulary, merges = vocabulary_of(tokenizer)
     stock_class = GPT2Tokenizer if tokenizer.byte_level else OpenAIGPTTokenizer
     settings = {"model_max_length": tokenizer.model_max_length}

@@ -63,7 +63,7 @@ def test_parameters_that_do_not_fit(tmp_path, convert):
     whole = [variables[name] for name in variables["order"]]
     path = tmp_path / "best_params.jl"
     for content, flags, message in (
-        (whole, (), "--tokenizer_source"),
+        (whole, (), "--n_positions"),
         (whole, ("--n_positions", 235), "do not fit"),
         (whole[:-1], ("--n_positions", 24), "one embedding matrix, 12 per block"),
         ([*whole[:2], whole[3], whole[2], *whole[4:]], ("--n_positions", 24), "block 0, attn/c_attn/b"),

@@ -25,7 +25,6 @@ from hf_gpt import (
 )
 from hf_gpt.adapters import HEAD_CONFIG, head_config
 from hf_gpt.commands.convert import ConversionArguments, convert
-from hf_gpt.conversion.fast_tokenizer import fast_tokenizer
 from hf_gpt.hub import code_files, push
 from hf_gpt.model.configuration_gpt import AUTO_MAP
 
@@ -55,7 +54,7 @@ REMOTE_USER = """
 import json, torch, transformers
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoTokenizer, PreTrainedTokenizerFast, pipeline
+from transformers import AutoTokenizer, pipeline
 
 torch.set_num_threads(1)
 wanted, found = load_file("wanted.safetensors"), {}
@@ -69,10 +68,6 @@ def error_of(action, *arguments, **options):
     return "nothing was wrong"
 
 Missing.names += ["ftfy", "spacy"]
-ids = AutoTokenizer.from_pretrained("alice/fast", revision="v1")(TEXTS)["input_ids"]
-found["fast tokenizer"] = ids == json.load(open("wanted.json"))["fast"]
-ids = PreTrainedTokenizerFast.from_pretrained("alice/fast", revision="v1")(TEXTS)["input_ids"]
-found["fast tokenizer without code"] = ids == json.load(open("wanted.json"))["fast"]
 found["bytes"] = AutoTokenizer.from_pretrained("alice/bytes", **remote)(TEXTS)["input_ids"]
 found["exact error"] = error_of(AutoTokenizer.from_pretrained("alice/lm", **remote), TEXTS[0])
 Missing.names = ["hf_gpt", "spacy"]
@@ -80,7 +75,7 @@ for name in [name for name in sys.modules if name.startswith("transformers_modul
     del sys.modules[name]
 
 tokenizer = AutoTokenizer.from_pretrained("alice/class", **remote)
-found["exact tokenizer"] = tokenizer(TEXTS)["input_ids"] == json.load(open("wanted.json"))["exact"]
+found["exact tokenizer"] = tokenizer(TEXTS)["input_ids"] == json.load(open("wanted.json"))
 inputs = {name: value for name, value in wanted.items() if "_" in name}
 
 def is_wanted(model, name, head):
@@ -142,8 +137,6 @@ def published(tmp_path_factory):
     """All heads, adapters and tokenizers on a local Hub at the tag v1, and what a user without hf_gpt finds there."""
     folder = tmp_path_factory.mktemp("published")
     save_tiny_model(folder / "tiny")
-    fast = fast_tokenizer(GPTTokenizer.from_pretrained(folder / "tiny", task_template=True))
-    fast.save_pretrained(folder / "fast")
     save_gpt2(folder / "gpt2")
     convert(str(folder / "gpt2"), folder / "bytes", ConversionArguments())
     tokenizer = AutoTokenizer.from_pretrained(folder / "tiny", task_template=True)
@@ -151,7 +144,7 @@ def published(tmp_path_factory):
     wanted = make_heads(folder, inputs, tokenizer)
     with pytest.MonkeyPatch.context() as patch, LocalHub() as hub:
         hub.use_here(patch, folder / "cache")
-        for name in ("fast", "bytes", *HEADS):
+        for name in ("bytes", *HEADS):
             if name == "class":
                 # Cut in the middle for good, then repeated.
                 fault = Fault("PUT", "/lfs/", "cut", times=100)
@@ -166,8 +159,7 @@ def published(tmp_path_factory):
         GPTForCausalLM(GPTConfig.from_pretrained(folder / "lm")).save_pretrained(folder / "lm")
         push(folder / "lm", "alice/lm")
         save_file(wanted | inputs, folder / "wanted.safetensors")
-        ids = {"fast": fast(TEXTS)["input_ids"], "exact": tokenizer(TEXTS)["input_ids"]}
-        (folder / "wanted.json").write_text(json.dumps(ids))
+        (folder / "wanted.json").write_text(json.dumps(tokenizer(TEXTS)["input_ids"]))
         heads = {name: auto_class for name, (auto_class, _) in HEADS.items()}
         constants = f"HEADS, ADAPTERS, TEXTS = {heads!r}, {ADAPTERS!r}, {TEXTS!r}\nimport torch\n"
         code = constants + inspect.getsource(logits) + REMOTE_USER
@@ -175,10 +167,7 @@ def published(tmp_path_factory):
         yield folder, found
 
 
-@pytest.mark.parametrize(
-    "name",
-    [*HEADS, *ADAPTERS, "exact tokenizer", "fast tokenizer", "fast tokenizer without code", "lora tokenizer"],
-)
+@pytest.mark.parametrize("name", [*HEADS, *ADAPTERS, "exact tokenizer", "lora tokenizer"])
 def test_equal_logits_and_tokens_without_hf_gpt(published, name):
     assert published[1][name] is True
     assert published[1]["hf_gpt"] is False
