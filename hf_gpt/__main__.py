@@ -35,7 +35,7 @@ def main() -> None:
 
 def run(name: str) -> None:
     """Import a command, a module of `hf_gpt.commands`, and run it."""
-    commands.exit_when_stopped()
+    commands.catch_signals()  # what is imported might catch an exception
     import_module(f"{commands.__name__}.{name}").main()
 
 

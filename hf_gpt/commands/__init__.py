@@ -6,17 +6,16 @@ transformers is imported inside functions, so that the list of commands and a mi
 """
 
 import ast
-import dataclasses
 import difflib
 import functools
 import gc
+import inspect
 import json
 import os
 import signal
 import sys
-import time
 import warnings
-from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, RawDescriptionHelpFormatter
+from argparse import SUPPRESS, ArgumentDefaultsHelpFormatter, ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from pkgutil import iter_modules
@@ -26,7 +25,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 # Settings whose value is a file or folder to read, or several, or NAME=FOLDER.
 _PATHS = {"model_name_or_path", "tokenizer_name", "tokenizer", "base_model", "data_dir", "data_dirs", "text_files"}
 _PATHS |= {"train_file", "validation_file", "validation_files", "test_file", "input_files", "file", "pairs", "compare"}
-_PATHS |= {"other", "mask", "classifier", "multiple_choice", "tagger", "fill_mask", "question_answering"}
 _CONFIG_HELP = (
     "YAML file of defaults, `name: value` lines, which flags override. A relative path in it that is not in the "
     "working directory is looked for next to the file, then in the repository."
@@ -38,8 +36,8 @@ os.environ.setdefault("TQDM_DELAY", "3")
 def command(resume: str = "") -> Callable[[Callable[[], None]], Callable[[], None]]:
     """
     Decorator of a command's `main`: a user's mistake ends with one line and exit status 2; Ctrl-C and SIGTERM, however
-    often they come, with one line, which says how to resume where that is possible (`resume`), and 130 or 143; any
-    other error keeps its traceback. Bars and warnings that concern only developers are not shown.
+    often they come, with one line, which says how to resume (`resume`), and 130 or 143; any other error keeps its
+    traceback.
     """
 
     def decorate(main: Callable[[], None]) -> Callable[[], None]:
@@ -49,8 +47,7 @@ def command(resume: str = "") -> Callable[[Callable[[], None]], Callable[[], Non
 
             # The bar of every checkpoint's shards; the Trainer's own stays.
             logging.disable_progress_bar()
-            arrived: list[int] = []
-            before = _interrupt_by_signals(arrived, resume)
+            arrived = catch_signals(resume, at_once=False)
             try:
                 with warnings.catch_warnings():
                     # peft reads it of every model that it wraps.
@@ -58,18 +55,16 @@ def command(resume: str = "") -> Callable[[Callable[[], None]], Callable[[], Non
                     return main()
             except (Exception, KeyboardInterrupt) as error:
                 # After a stop a process may fail because another one is gone already.
-                stop = arrived[0] if arrived else signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
-                if stop is None and not _is_for_the_user(error):
+                if not arrived and not _is_for_the_user(error):
                     raise
                 text = " ".join(str(error).split()) or type(error).__name__
-            finally:
-                for number, handler in before.items() if not arrived else ():
-                    signal.signal(number, handler)
             # Closes progress bars that only the error's frames held, so that nothing follows the line.
             gc.collect()
-            if stop is not None:
-                _end_stopped(stop, resume)
-            _print_line(text, is_error=True)
+            if arrived:
+                arrived.append(arrived[0])
+                _print_stopped(arrived[0], resume)
+                sys.exit(128 + arrived[0])
+            print(f"{Path(sys.argv[0]).name}: {text}", file=sys.stderr, flush=True)
             sys.exit(2)
 
         return run
@@ -77,46 +72,35 @@ def command(resume: str = "") -> Callable[[Callable[[], None]], Callable[[], Non
     return decorate
 
 
-def _on_stop(action: Callable[[int], Any]) -> dict[int, Any]:
-    """Have SIGINT and SIGTERM call an action with their number; returns the handlers of before."""
-    return {
-        number: signal.signal(number, lambda arrived, frame: action(arrived))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-
-
-def _interrupt_by_signals(arrived: list[int], resume: str) -> dict[int, Any]:
+def catch_signals(resume: str = "", at_once: bool = True) -> list[int]:
     """
-    The first SIGINT or SIGTERM, noted in `arrived`, raises `KeyboardInterrupt` in this process, not in those that it
-    forks; a second one ends it at once.
+    Have SIGINT and SIGTERM end this process, not those that it forks, with one line: the first one, or, unless
+    `at_once`, the second; the first is then noted in the list that is returned, and raises `KeyboardInterrupt`.
     """
-    owner = os.getpid()
+    owner, arrived, last = os.getpid(), [], 1 if at_once else 2
 
-    def stop(number: int) -> None:
+    def stop(number: int, frame: Any) -> None:
         if os.getpid() != owner:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         arrived.append(number)
-        if len(arrived) > 1:
-            _end_stopped(arrived[0], resume, at_once=True)
-        raise KeyboardInterrupt
+        if len(arrived) < last:
+            raise KeyboardInterrupt
+        if len(arrived) == last:
+            _print_stopped(arrived[0], resume)
+        os._exit(128 + arrived[0])
 
-    return _on_stop(stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return arrived
 
 
-def exit_when_stopped() -> None:
-    """Until a command has been imported, SIGINT and SIGTERM end the process at once: there is nothing to finish."""
-    _on_stop(lambda number: _end_stopped(number, at_once=True))  # what is imported might catch an exception
-
-
-def _end_stopped(number: int, resume: str = "", at_once: bool = False) -> NoReturn:
-    """Print the one line of a stopped process and end; signals that follow print nothing further."""
-    _on_stop(lambda later: None)
-    _print_line(f"stopped ({signal.Signals(number).name}). {resume}".strip())
-    if at_once:
-        os._exit(128 + number)
-    _on_stop(lambda later: os._exit(128 + number))
-    sys.exit(128 + number)
+def _print_stopped(number: int, resume: str) -> None:
+    """The one line of a stopped process, in the first of several."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        # What was stopped may have left a bar, or ^C, in the terminal's line.
+        line = f"\n{Path(sys.argv[0]).name}: stopped ({signal.Signals(number).name}). {resume}"
+        print(line.rstrip(), file=sys.stderr, flush=True)
 
 
 def _is_for_the_user(error: BaseException) -> bool:
@@ -127,18 +111,6 @@ def _is_for_the_user(error: BaseException) -> bool:
 
     errors = (ValueError, OSError, YAMLError, HTTPError, EntryNotFoundError, RevisionResolutionError)
     return isinstance(error, (*errors, StrictDataclassError))
-
-
-def _print_line(text: str, is_error: bool = False) -> None:
-    """Print a line with the program's name in the first of several processes; an error is reported to a launcher."""
-    line = f"{Path(sys.argv[0]).name}: {text}"
-    # torchrun's, and so accelerate's: the launcher's report of the failure ends with what stands there.
-    report = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if os.environ.get("LOCAL_RANK", "0") == "0" or (is_error and not report):
-        # What was stopped may have left a bar, or ^C, in the terminal's line.
-        print(line if is_error else f"\n{line}", file=sys.stderr, flush=True)
-    if is_error and report:
-        Path(report).write_text(json.dumps({"message": line, "timestamp": int(time.time())}), encoding="utf-8")
 
 
 def summaries(folder: Path) -> dict[str, str]:
@@ -156,29 +128,20 @@ def nearest(word: str, names: Iterable[str], program: str) -> str:
     return f"did you mean {near[0]}?" if near else f"{program} --help lists all."
 
 
-def shown(document: str, program: str) -> str:
-    """A command's docstring, which shows the script, as that of the program that runs: `hf-gpt` has the same mains."""
-    name = " ".join(program.split()[:2])
-    script = name.removeprefix("hf-gpt ").replace("-", "_")
-    return document.replace(f"python scripts/{script}.py", name).strip()
-
-
 def parse_arguments(
     dataclass_types: Sequence[type],
     argv: Sequence[str] | None = None,
     description: str = "",
     prog: str | None = None,
-    groups: dict[str, Sequence[str]] | None = None,
     positional: dict[str, str] | None = None,
 ) -> tuple[Any, ...]:
     """
     Parse flags, with defaults from the YAML file that `--config` names.
 
     Args:
-        dataclass_types (sequence of `type`): their fields are the flags.
+        dataclass_types (sequence of `type`): their fields are the flags, a group in the help text each.
         argv (sequence of `str`, *optional*): what to parse, without the program's name; by default the command line.
         description, prog (`str`, *optional*): the command's docstring and name.
-        groups (`dict`, *optional*): titles and flags of the groups that stand first in the help text.
         positional (`dict`, *optional*): positional arguments and their help.
 
     Returns:
@@ -186,28 +149,28 @@ def parse_arguments(
 
     Raises:
         ValueError: for flags and settings that are unknown or wrong, and for a file that cannot be read.
-        SystemExit: after `--help`.
+        SystemExit: after `--help` and `--help_all`.
     """
     from transformers import HfArgumentParser
 
     argv = list(sys.argv[1:] if argv is None else argv)
-    prog = prog or Path(sys.argv[0]).name
-    usage = " ".join([prog, *(positional or {}), "[--flag value ...]"])
-    settings = {"usage": usage, "description": shown(description, prog), "formatter_class": _HelpFormatter}
-    parser = HfArgumentParser(dataclass_types, allow_abbrev=False, **settings)
+    prog, positional = prog or Path(sys.argv[0]).name, positional or {}
+    for kind in dataclass_types:
+        kind._argument_group_name = (kind.__doc__ or "").strip().splitlines()[0].rstrip(".")
+    settings = {"usage": " ".join([prog, *positional, "[--flag value ...]"]), "formatter_class": _HelpFormatter}
+    parser = HfArgumentParser(dataclass_types, description=description.strip(), allow_abbrev=False, **settings)
+    _hide_flags_of_the_trainer(parser, "--help_all" in argv)
     first = ArgumentParser(add_help=False, allow_abbrev=False)
     for each in (parser, first):
         each.error = _refuse
         each.add_argument("--config", metavar="FILE", help=_CONFIG_HELP)
-    for name, text in (positional or {}).items():
+    for name, text in positional.items():
         parser.add_argument(name, help=text)
-    _set_groups(parser, dataclass_types, groups or {})
     config = first.parse_known_args(argv)[0].config
     flags = [*([] if config is None else _flags_of(Path(config), parser, prog)), *argv]
     if unknown := parser.parse_known_args(flags)[1]:
         word = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
-        guess = nearest(word.lstrip("-").replace("-", "_"), [action.dest for action in parser._actions], prog)
-        raise ValueError(f"there is no flag {word}; {guess.replace('mean ', 'mean --')}")
+        raise ValueError(f"there is no flag {word}; {nearest(word, parser._option_string_actions, prog)}")
     try:
         parsed = parser.parse_args_into_dataclasses(flags)
     except (TypeError, OverflowError, ImportError, RuntimeError) as error:  # only values have been looked at so far
@@ -227,39 +190,27 @@ def _refuse(message: str) -> NoReturn:
     raise ValueError(message)
 
 
-def _set_groups(parser: ArgumentParser, kinds: Sequence[type], first: dict[str, Sequence[str]]) -> None:
-    """Group the flags in the help text: those named first, ours by data class, and the Trainer's own last."""
-    trainers = {
-        item.name
-        for kind in kinds
-        for base in kind.__mro__
-        if base.__name__ == "TrainingArguments"
-        for item in dataclasses.fields(base)
-    }
-    named = {title: set(names) for title, names in first.items()}
-    for kind in kinds:
-        names = {item.name for item in dataclasses.fields(kind)}
-        named[(kind.__doc__ or "").strip().splitlines()[0].rstrip(".")] = names - trainers
-    named["The Trainer's own"] = trainers
-    groups = {title: parser.add_argument_group(title) for title in named}
-    _, options, *_ = parser._action_groups
-    for action in list(options._group_actions):
-        for title in [title for title, names in named.items() if action.dest in names][:1]:
-            options._group_actions.remove(action)
-            groups[title]._group_actions.append(action)
+def _hide_flags_of_the_trainer(parser: Any, is_all_asked_for: bool) -> None:
+    """Leave flags that only transformers declares out of `--help`; `--help_all` shows them."""
+    classes = [each for kind in parser.dataclass_types for each in kind.__mro__]
+    ours = [each for each in classes if not each.__module__.startswith("transformers.")]
+    names = {"help"}.union(*map(inspect.get_annotations, ours))
+    trainers = [action for action in parser._actions if action.dest not in names]
+    if trainers:
+        parser.add_argument("--help_all", action="help", help="Show this and the Trainer's own flags.")
+    for action in () if is_all_asked_for else trainers:
+        action.help = SUPPRESS
 
 
 def _flags_of(path: Path, parser: ArgumentParser, prog: str) -> list[str]:
     """What a YAML file says, as flags; later flags override earlier ones."""
     from ..files import read_yaml
 
-    actions = {action.dest: action for action in reversed(parser._actions)}
+    names = {action.dest for action in parser._actions}
     flags = []
     for name, value in read_yaml(path).items():
-        if name not in actions:
-            raise ValueError(f"--config {path}: there is no setting {name}; {nearest(name, actions, prog)}")
-        if isinstance(value, list) and actions[name].nargs != "+":
-            raise ValueError(f"--config {path}: {name} is one value, not the list {value}.")
+        if name not in names:
+            raise ValueError(f"--config {path}: there is no setting {name}; {nearest(name, names, prog)}")
         items = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
         items = [_found_from(path, str(item)) if name in _PATHS else str(item) for item in items]
         if value is not None:

@@ -1,9 +1,9 @@
 """
 Convert a checkpoint into another format: hf_gpt, stock openai-gpt, stock gpt2, or the layout of OpenAI's release.
 
-    python scripts/convert.py finetune-transformer-lm/model outputs/gpt1
-    python scripts/convert.py outputs/gpt1 outputs/openai-gpt --to openai-gpt
-    python scripts/convert.py outputs/questions outputs/language_model --head language-model
+    hf-gpt convert finetune-transformer-lm/model outputs/gpt1
+    hf-gpt convert outputs/gpt1 outputs/openai-gpt --to openai-gpt
+    hf-gpt convert outputs/questions outputs/language_model --head language-model
 
 What the source is, is inferred from its contents: OpenAI's TensorFlow release, its fine-tuned `best_params.jl`, stock
 `openai-gpt` and `gpt2` (safetensors or `.bin`), hf_gpt, or a peft adapter, which is merged into its base model. The

@@ -1,13 +1,12 @@
 """
 Look at models in the browser: generation, next tokens, each position, attention, importance, choices, classes, tags.
 
-    python scripts/demo.py --model_name_or_path model_cards/gpt-mini
-    python scripts/demo.py --model_name_or_path model_cards/gpt-mini --classifier outputs/questions --port 7861
-    python scripts/demo.py --model_name_or_path USER/NAME --export_space outputs/space
+    hf-gpt demo --model_name_or_path model_cards/gpt-mini
+    hf-gpt demo --model_name_or_path model_cards/gpt-mini --classifier outputs/questions --port 7861
+    hf-gpt demo --model_name_or_path USER/NAME --export_space outputs/space
 
 It needs gradio (`pip install -e ".[demo]"`), answers on this machine alone, and sends nothing anywhere. With
-`--export_space` it writes the folder of a Space, without network, and ends; send it with
-`hf upload USER/SPACE outputs/space --repo-type space`.
+`--export_space` it writes the folder of a Space, without network, and ends.
 """
 
 from dataclasses import dataclass

@@ -1,16 +1,13 @@
 r"""
 Evaluate a model on a split of a task: a fine-tuned one, or a language model without training.
 
-    python scripts/evaluate_task.py --model_name_or_path outputs/questions --task questions --split test \
-        --output_dir outputs/questions_test
-    python scripts/evaluate_task.py --zero_shot --model_name_or_path model_cards/gpt-mini --task stories \
-        --output_dir outputs/stories_zero_shot
-    python scripts/evaluate_task.py --model_name_or_path outputs/tickets --task custom \
-        --test_file new.csv --text_column message --output_dir outputs/new
+    hf-gpt evaluate-task --model_name_or_path outputs/questions --task questions --output_dir outputs/questions_test
+    hf-gpt evaluate-task --zero_shot --model_name_or_path model_cards/gpt-mini --task stories --output_dir outputs/zero
+    hf-gpt evaluate-task --model_name_or_path outputs/tickets --task custom --test_file new.csv \
+        --text_column message --output_dir outputs/new
 
-The last predicts new rows without labels: where no training file is named, the classes are the model's.
-
-An adapter is loaded on the base model that it names, or on `--base_model`.
+The last predicts new rows without labels: where no training file is named, the classes are the model's. An adapter is
+loaded on the base model that it names, or on `--base_model`.
 
 With `--zero_shot` multiple choice is answered by the choice of the highest mean log-probability, sst2 and imdb by the
 likelier of the words "positive" and "negative" behind "very", cola by a threshold on the mean log-probability, chosen
@@ -19,15 +16,12 @@ on the training rows; other classification tasks take `--zero_shot_words`. The o
 """
 
 from ..evaluation import EvaluationArguments, evaluate
-from ..training.arguments import COLUMNS_GROUP, DataArguments, ModelArguments, check_launch
+from ..training.arguments import DataArguments, ModelArguments, check_launch
 from . import command, parse_arguments
-
-FIRST = ["task", "split", "data_dir", "model_name_or_path", "output_dir", "zero_shot", "per_device_eval_batch_size"]
 
 
 @command()
 def main() -> None:
     """Parse arguments and run."""
     check_launch()
-    kinds = (ModelArguments, DataArguments, EvaluationArguments)
-    evaluate(*parse_arguments(kinds, description=__doc__, groups={"Needed first": FIRST} | COLUMNS_GROUP))
+    evaluate(*parse_arguments((ModelArguments, DataArguments, EvaluationArguments), description=__doc__))

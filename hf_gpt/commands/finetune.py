@@ -1,29 +1,25 @@
 r"""
 Fine-tune a GPT on a task, with the language model as auxiliary objective (Radford et al., 2018).
 
-    python scripts/finetune.py --config scripts/configs/questions.yaml --output_dir outputs/questions
-    python scripts/finetune.py --task trec --data_dir path/to/trec \
-        --model_name_or_path model_cards/gpt-mini --output_dir outputs/trec
-    python scripts/finetune.py --config scripts/configs/experiments/multi_task.yaml \
-        --output_dir outputs/multi_task
-    python scripts/finetune.py --list_tasks
+    hf-gpt finetune --config scripts/configs/questions.yaml --output_dir outputs/questions
+    hf-gpt finetune --task trec --data_dir path/to/trec --model_name_or_path model_cards/gpt-mini \
+        --output_dir outputs/trec
+    hf-gpt finetune --config scripts/configs/experiments/multi_task.yaml --output_dir outputs/multi_task
+    hf-gpt finetune --list_tasks
 
-`--config` gives defaults that flags override. The output folder holds the best model with its tokenizer, its card
-(README.md), `metrics.json` and, where the task has a test split, `predictions.tsv`. A stopped run resumes
-with `--resume_from_checkpoint last`. With `--seeds 5` there are five runs in folders of their own, and `results.json`
-with their median and range; the same command resumes after a stop. With `--tasks questions stories`
-one transformer is trained on several tasks, and each has a folder of its own in the output folder.
+The output folder holds the best model with its tokenizer, its card (README.md), `metrics.json` and, where the task has
+a test split, `predictions.tsv`. A stopped run resumes with `--resume_from_checkpoint last`. With `--seeds 5` there are
+five runs in folders of their own, and `results.json` with their median and range; the same command resumes after a
+stop. With `--tasks questions stories` one transformer is trained on several tasks, and each has a folder of its own.
 """
 
 import sys
 
 from ..cards import learning_rate_advice
 from ..tasks import task_table
-from ..training.arguments import COLUMNS_GROUP, DataArguments, FineTuningArguments, ModelArguments, check_launch
+from ..training.arguments import DataArguments, FineTuningArguments, ModelArguments, check_launch
 from ..training.finetune import run, run_seeds
 from . import command, parse_arguments
-
-FIRST = ["task", "data_dir", "train_file", "model_name_or_path", "output_dir", "learning_rate", "seeds"]
 
 
 @command(resume="The same command with --resume_from_checkpoint last resumes from the last checkpoint.")
@@ -34,7 +30,7 @@ def main() -> None:
         return
     check_launch()
     kinds = (ModelArguments, DataArguments, FineTuningArguments)
-    model, data, training = parse_arguments(kinds, description=__doc__, groups={"Needed first": FIRST} | COLUMNS_GROUP)
+    model, data, training = parse_arguments(kinds, description=__doc__)
     if model.adaptation == "full" and training.learning_rate == FineTuningArguments.learning_rate:
         advice = learning_rate_advice(model.model_name_or_path or "", training.learning_rate)
         if advice and training.process_index == 0:

@@ -1,14 +1,12 @@
 r"""
 Continue prompts by several decoding strategies side by side, and compare what they write with human text.
 
-    python scripts/generate.py --model_name_or_path model_cards/gpt-mini --text "She opened the door and"
-    python scripts/generate.py --model_name_or_path model_cards/gpt-mini --compare human.txt --max_new_tokens 60
-    python scripts/generate.py --model_name_or_path model_cards/gpt-mini --text "She ran" --strategy nucleus --stream
+    hf-gpt generate --model_name_or_path model_cards/gpt-mini --text "She opened the door and"
+    hf-gpt generate --model_name_or_path model_cards/gpt-mini --compare human.txt --max_new_tokens 60
 
 Greedy, beam search, and sampling from all tokens (divided by --temperature), the likeliest (--top_k), the nucleus
 (--top_p) and the typical ones (--typical_p); with the mean log-probability of a new token under the model, and the
-share of the new 4-grams that stood there before. --stream prints the text of one strategy as it is written. Where the
-context is full, its last half becomes the prompt.
+share of the new 4-grams that stood there before. Where the context is full, its last half becomes the prompt.
 
 With `--compare`, measures of all texts of a strategy next to those of passages of the human text, as many and as long,
 after as many tokens of their own: perplexity, distinct-1 and -2, self-BLEU-4, Zipf's coefficient, and the share of
@@ -20,8 +18,6 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from transformers import TextStreamer
 
 from ..files import flag
 from ..generation import ReadingArguments, check_one_of, encode, print_table
@@ -43,10 +39,6 @@ class GenerateArguments(ReadingArguments):
 
     max_new_tokens: int = flag(40, "Tokens after each prompt.")
     strategy: str | None = flag(None, "One strategy alone; by default all.", [each.flag for each in strategies()])
-    stream: bool = flag(False, "Print the text of --strategy as it is written.")
-    cache_implementation: str | None = flag(
-        None, "Cache of generate: static has its full length from the start, dynamic grows.", ["dynamic", "static"]
-    )
     num_samples: int = flag(1, "Continuations of each prompt by strategies that draw.")
     seed: int = flag(0, "Of all that is drawn.")
     num_beams: int = flag(4, "Continuations that beam search keeps.")
@@ -70,43 +62,41 @@ class GenerateArguments(ReadingArguments):
         super().__post_init__()
         chosen = strategies(self.num_beams, self.top_k, self.top_p, self.typical_p, self.temperature)
         self.chosen = [each for each in chosen if self.strategy in (None, each.flag)]
-        writes_more = self.strategy in (None, "beam") or self.num_samples > 1 or self.compare or self.output_file
-        if self.stream and writes_more:
-            hint = "name a --strategy other than beam, and leave out --num_samples, --compare and --output_file"
-            raise ValueError(f"--stream prints one text as it is written: {hint}.")
 
 
 @command()
 def main() -> None:
     """Parse arguments, generate, compare, write."""
     (args,) = parse_arguments((GenerateArguments,), description=__doc__)
-    texts = read_lines(Path(args.file)) if args.file else args.text
+    texts = read_lines(Path(args.file)) if args.file else args.text or []
     human_texts = [text for _, text in iter_texts(args.compare, args.text_column)] if args.compare else []
     model, tokenizer = args.load()
-    context = model.config.n_positions
-    longest = max(context - args.max_new_tokens, context // 2)
-    prompts = [_prompt(encode(tokenizer, text), text, longest) for text in texts or []]
-    human = []
+    longest = max(model.config.n_positions - args.max_new_tokens, model.config.n_positions // 2)
+    prompts, human = [], []
+    for text in texts:
+        ids = encode(tokenizer, text)
+        if not ids:
+            raise ValueError(f"The prompt {text!r} has no token: write something.")
+        if len(ids) > longest:
+            start = f"the prompt {textwrap.shorten(text, 40, placeholder='...')!r} has {len(ids):,} tokens"
+            print(f"WARNING: {start}; the model reads its last {longest:,}.", file=sys.stderr)
+        prompts.append(ids[-longest:])
     if args.compare:
-        human = _human_passages(args, [token for text in human_texts for token in encode(tokenizer, text)], prompts)
+        # As many as each strategy that draws writes texts, and after as many tokens as the longest prompt has.
+        count = len(prompts) * args.num_samples or args.passages
+        given = max(map(len, prompts), default=args.prompt_tokens)
+        if count < 2:
+            raise ValueError("--compare needs two texts or more: give more prompts, --num_samples or --passages.")
+        ids = [token for text in human_texts for token in encode(tokenizer, text)]
+        human = passages(ids, count, given, args.max_new_tokens)
         prompts = prompts or [given[-longest:] for given, _ in human]
-    if max(map(len, prompts)) + args.max_new_tokens > context:
-        more = f"goes beyond the context of {context:,} tokens: where it is full, its last half becomes the prompt."
-        print(f"WARNING: --max_new_tokens {args.max_new_tokens} {more}", file=sys.stderr)
-    names = ("repetition_penalty", "no_repeat_ngram_size", "cache_implementation")
-    settings = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    settings = {name: getattr(args, name) for name in ("repetition_penalty", "no_repeat_ngram_size")}
+    settings = {name: value for name, value in settings.items() if value is not None}
     counts = (args.max_new_tokens, args.seed, args.num_samples, args.batch_size)
-    if args.stream:
-        for prompt in prompts:
-            # GPT-2's words begin with a space of their own.
-            print(tokenizer.decode(prompt), end="" if tokenizer.byte_level else " ", flush=True)
-            streamer = TextStreamer(tokenizer, skip_prompt=True)
-            continue_prompts(model, tokenizer, [prompt], args.chosen, *counts, streamer=streamer, **settings)
-        return
     found = continue_prompts(model, tokenizer, prompts, args.chosen, *counts, **settings)
     results = dict(zip(map(str, args.chosen), found, strict=True))
     record: dict[str, Any] = {"model": args.model_name_or_path, "seed": args.seed, **settings}
-    if texts is not None:
+    if texts:
         _print_side_by_side([tokenizer.decode(prompt) for prompt in prompts], results)
     if args.compare:
         record["comparison"] = _comparison(model, human, results)
@@ -115,27 +105,6 @@ def main() -> None:
         rows = {name: [{key: getattr(each, key) for key in _WRITTEN} for each in own] for name, own in results.items()}
         record["strategies"] = [{"strategy": name, "continuations": own} for name, own in rows.items()]
         args.write(record)
-
-
-def _prompt(ids: list[int], text: str, longest: int) -> list[int]:
-    """A prompt that fits: of one that is too long the end."""
-    if not ids:
-        raise ValueError(f"The prompt {text!r} has no token: write something.")
-    if len(ids) > longest:
-        start = f"the prompt {textwrap.shorten(text, 40, placeholder='...')!r} has {len(ids):,} tokens"
-        print(f"WARNING: {start}; the model reads its last {longest:,}.", file=sys.stderr)
-    return ids[-longest:]
-
-
-def _human_passages(args: GenerateArguments, ids: list[int], prompts: list) -> list[tuple[list[int], list[int]]]:
-    """As many as each strategy that draws writes texts, and after as many tokens as the longest prompt has."""
-    count = len(prompts) * args.num_samples if prompts else args.passages
-    if count < 2:
-        raise ValueError("--compare needs two texts or more: give more prompts, --num_samples or --passages.")
-    try:
-        return passages(ids, count, max(map(len, prompts), default=args.prompt_tokens), args.max_new_tokens)
-    except ValueError as error:
-        raise ValueError(f"--compare {args.compare}: {error}") from error
 
 
 def _comparison(model: GPTForCausalLM, human: list, results: dict[str, list[Continuation]]) -> list[dict]:

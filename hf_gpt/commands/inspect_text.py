@@ -1,9 +1,8 @@
 r"""
 Look at what a language model expects at each position of a text: the likeliest next tokens, and the place of the true.
 
-    python scripts/inspect_text.py --model_name_or_path model_cards/gpt-mini --text "She opened the door and ran."
-    python scripts/inspect_text.py --model_name_or_path model_cards/gpt-mini --file story.txt \
-        --output_file outputs/story.html
+    hf-gpt inspect-text --model_name_or_path model_cards/gpt-mini --text "She opened the door and ran."
+    hf-gpt inspect-text --model_name_or_path model_cards/gpt-mini --file story.txt --output_file outputs/story.html
 
 For every token: its probability, its rank among all tokens, its surprisal in bits (-log2 of the probability), and the
 likeliest tokens with their probabilities. The first token is predicted after the end of a paragraph, a full stop and a
@@ -50,21 +49,16 @@ def main() -> None:
     first = None if given else NextToken.of(tokenizer, ids[0], 1.0)
     mean = sum(position.surprisal for position in positions) / len(positions)
     if args.output_file is None:
-        print_table(_rows(first, positions))
+        names = ("#", "token", "probability", "rank", "bits", "likeliest")
+        rows = [("1", str(first), None, None, None, "")] if first else []
+        for number, each in enumerate(positions, len(rows) + 1):
+            likeliest = "  ".join(f"{token} {token.probability:.3f}" for token in each.likeliest)
+            cells = (f"{each.token.probability:.4f}", each.rank, f"{each.surprisal:.2f}", likeliest)
+            rows.append((str(number), str(each.token), *cells))
+        print_table([dict(zip(names, row, strict=True)) for row in rows])
     elif args.output_file.endswith(".html"):
         args.write(render_page(Path(args.model_name_or_path).name, first, positions))
     else:
         record = {"model": args.model_name_or_path, "beginning": args.beginning, "first": first and first.text}
         args.write(record | {"positions": list(map(asdict, positions))})
     print(f"{len(positions):,} predicted tokens, {mean:.2f} bits a token (perplexity {2**mean:.2f})")
-
-
-def _rows(first: NextToken | None, positions: list) -> list[dict]:
-    """Of the table: the first token, where it was not predicted, and all positions."""
-    names = ("token", "probability", "rank", "bits", "likeliest")
-    cells = [(str(first), None, None, None, "")] if first else []
-    for position in positions:
-        likeliest = "  ".join(f"{token} {token.probability:.3f}" for token in position.likeliest)
-        probability, bits = f"{position.token.probability:.4f}", f"{position.surprisal:.2f}"
-        cells.append((str(position.token), probability, position.rank, bits, likeliest))
-    return [{"#": number} | dict(zip(names, row, strict=True)) for number, row in enumerate(cells, 1)]

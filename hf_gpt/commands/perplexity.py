@@ -1,10 +1,9 @@
 r"""
 Measure a language model on texts of any length: perplexity per token and per word.
 
-    python scripts/perplexity.py --model_name_or_path model_cards/gpt-mini --file books/ more.txt.xz
-    python scripts/perplexity.py --model_name_or_path model_cards/gpt-mini --text "She opened the door." \
-        --output_file outputs/perplexity.json
-    python scripts/perplexity.py --model_name_or_path model_cards/gpt-mini --file lambada.jsonl --last_word true
+    hf-gpt perplexity --model_name_or_path model_cards/gpt-mini --file books/ more.txt.xz
+    hf-gpt perplexity --model_name_or_path model_cards/gpt-mini --text "She ran." --output_file outputs/perplexity.json
+    hf-gpt perplexity --model_name_or_path model_cards/gpt-mini --file lambada.jsonl --last_word true
 
 Per token it is exp(total / predicted tokens), per word exp(total / words), where the total is the negative
 log-probability of all tokens but the first of each text (with `--beginning paragraph` of all, the first one after a
@@ -22,16 +21,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ..files import flag, place
-from ..generation import ReadingArguments, encode
-from ..generation.scoring import (
-    BEGINNINGS,
-    beginning_ids,
-    checked_stride,
-    perplexity,
-    read_lines,
-    score_last_words,
-    score_texts,
-)
+from ..generation import ReadingArguments, encode, scoring
 from ..training.text_files import ROWS, iter_texts
 from . import command, parse_arguments
 
@@ -43,7 +33,7 @@ class PerplexityArguments(ReadingArguments):
     file: list[str] | None = flag(None, "Text, JSONL or Parquet files, folders, and archives of .txt files.")
     text_column: str = flag("text", "Column of the text in JSONL and Parquet files.")
     stride: int | None = flag(None, "Tokens by which the window moves over a long text; by default half the context.")
-    beginning: str = flag("none", "What stands before each text: nothing, or the end of a paragraph.", BEGINNINGS)
+    beginning: str = flag("none", "What stands before each text: nothing, or end of a paragraph.", scoring.BEGINNINGS)
     last_word: bool = flag(False, "Evaluate the last word of each passage alone (LAMBADA).")
     batch_size: int = flag(8, "Windows that are read at once.")
 
@@ -53,14 +43,9 @@ def main() -> None:
     """Parse arguments, measure, write."""
     (args,) = parse_arguments((PerplexityArguments,), description=__doc__)
     record = measure_last_words(args) if args.last_word else measure(args)
-    if args.last_word:
-        print(f"accuracy of the last word: {record['accuracy']:.4f}, {record['passages']:,} passages")
-        print(f"perplexity of the last word: {record['perplexity_per_word']:.4f}")
-    else:
-        for unit in ("token", "word"):
-            value = record[f"perplexity_per_{unit}"]
-            print(f"perplexity per {unit}: {'-' if value is None else f'{value:.4f}'}")
-        print(f"{record['predicted_tokens']:,} predicted tokens, {record['words']:,} words, stride {record['stride']}")
+    for name, value in record.items():
+        if name not in ("model", "texts"):
+            print(f"{name.replace('_', ' ')}: {f'{value:.4f}' if isinstance(value, float) else value}")
     if args.output_file:
         args.write(record)
 
@@ -72,19 +57,19 @@ def measure(args: PerplexityArguments) -> dict:
     texts += iter_texts(args.file, args.text_column) if args.file else []
     model, tokenizer = args.load()
     context = model.config.n_positions
-    stride = checked_stride(args.stride, context)
+    stride = scoring.checked_stride(args.stride, context)
     rows = [encode(tokenizer, text) for _, text in tqdm(texts, desc="tokenizing", unit="text")]
-    given = [beginning_ids(tokenizer, args.beginning)] * len(rows)
-    scores = score_texts(model, rows, stride, args.batch_size, given=given)
+    given = [scoring.beginning_ids(tokenizer, args.beginning)] * len(rows)
+    scores = scoring.score_texts(model, rows, stride, args.batch_size, given=given)
+    predicted = sum(len(score.log_probs) for score in scores)
+    if not predicted:
+        raise ValueError("The texts have fewer than two tokens each: nothing is predicted in them; give longer ones.")
     records = []
     for (name, text), score in zip(texts, scores, strict=True):
         total, words = score.log_probability, len(text.split())
         record = {"name": name, "tokens": score.tokens, "words": words, "log_probability": total}
-        values = {"perplexity_per_token": score.perplexity, "perplexity_per_word": perplexity(total, words)}
+        values = {"perplexity_per_token": score.perplexity, "perplexity_per_word": scoring.perplexity(total, words)}
         records.append(record | values)
-    predicted = sum(len(score.log_probs) for score in scores)
-    if not predicted:
-        raise ValueError("The texts have fewer than two tokens each: nothing is predicted in them; give longer ones.")
     total, words = (sum(record[name] for record in records) for name in ("log_probability", "words"))
     return {
         "model": args.model_name_or_path,
@@ -94,8 +79,8 @@ def measure(args: PerplexityArguments) -> dict:
         "predicted_tokens": predicted,
         "words": words,
         "log_probability": total,
-        "perplexity_per_token": perplexity(total, predicted),
-        "perplexity_per_word": perplexity(total, words),
+        "perplexity_per_token": scoring.perplexity(total, predicted),
+        "perplexity_per_word": scoring.perplexity(total, words),
         "texts": records,
     }
 
@@ -107,13 +92,13 @@ def measure_last_words(args: PerplexityArguments) -> dict:
         if file.name.lower().endswith(ROWS):
             passages += iter_texts(file, args.text_column)
         else:
-            passages += [(place(file, number), line) for number, line in enumerate(read_lines(file), 1)]
+            passages += [(place(file, number), line) for number, line in enumerate(scoring.read_lines(file), 1)]
     model, tokenizer = args.load()
-    found = score_last_words(model, tokenizer, passages, args.batch_size)
+    found = scoring.score_last_words(model, tokenizer, passages, args.batch_size)
     return {
         "model": args.model_name_or_path,
         "passages": len(found),
         "accuracy": sum(each.is_likeliest for each in found) / len(found),
-        "perplexity_per_word": perplexity(sum(each.log_probability for each in found), len(found)),
+        "perplexity_per_word": scoring.perplexity(sum(each.log_probability for each in found), len(found)),
         "texts": [{"name": name} | asdict(each) for (name, _), each in zip(passages, found, strict=True)],
     }

@@ -1,9 +1,9 @@
 """
 Push a folder to the Hugging Face Hub: a model with any head, a tokenizer, an adapter, or extracted features.
 
-    python scripts/push_to_hub.py outputs/questions --repo_id user/questions --dry_run
-    python scripts/push_to_hub.py outputs/questions --repo_id user/questions --private --tag v1
-    python scripts/push_to_hub.py outputs/questions-lora --repo_id user/questions-lora --base_model user/gpt-mini
+    hf-gpt push-to-hub outputs/questions --repo_id user/questions --dry_run
+    hf-gpt push-to-hub outputs/questions --repo_id user/questions --private --tag v1
+    hf-gpt push-to-hub outputs/questions-lora --repo_id user/questions-lora --base_model user/gpt-mini
 
 The repository holds its code, so that others load it with `trust_remote_code=True` and without hf_gpt. Files of a
 fixed list of names are sent, as they are but for paths of this machine: nothing looks for secrets in them. All is

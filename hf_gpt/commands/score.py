@@ -1,8 +1,8 @@
 r"""
 Score sentences with a language model: log-probability and perplexity of each; or the accuracy of minimal pairs.
 
-    python scripts/score.py --model_name_or_path model_cards/gpt-mini --text "The door was open." "The door were open."
-    python scripts/score.py --model_name_or_path model_cards/gpt-mini --pairs blimp/data/anaphor_number_agreement.jsonl
+    hf-gpt score --model_name_or_path model_cards/gpt-mini --text "The door was open." "The door were open."
+    hf-gpt score --model_name_or_path model_cards/gpt-mini --pairs blimp/data/anaphor_number_agreement.jsonl
 
 The log-probability is natural, and that of all tokens of the sentence; the first one is predicted after the end of a
 paragraph, a full stop and a newline, as GPT has no token that begins a text. With `--beginning none` nothing stands
@@ -11,17 +11,14 @@ good sentence, a tab and a bad one on each line, or is JSONL with `sentence_good
 published. A pair is right where the good sentence has the higher log-probability, so a tie is wrong; ties are counted.
 """
 
-import csv
-import io
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ..files import flag
 from ..generation import ReadingArguments, encode
-from ..generation.scoring import BEGINNINGS, TextScore, beginning_ids, read_lines, read_pairs, score_texts
+from ..generation.scoring import BEGINNINGS, beginning_ids, read_lines, read_pairs, score_texts
 from . import command, parse_arguments
 
 
@@ -41,54 +38,42 @@ class ScoreArguments(ReadingArguments):
 @command()
 def main() -> None:
     """Parse arguments, score, write."""
+    import pandas as pd
+
     (args,) = parse_arguments((ScoreArguments,), description=__doc__)
-    rows = _score_pairs(args) if args.pairs else _score_sentences(args)
-    if args.output_file:
-        is_table = args.output_file.endswith(".tsv")
-        args.write(_tsv(rows) if is_table else "".join(f"{json.dumps(row)}\n" for row in rows))
-    elif not args.pairs:
-        sys.stdout.write(_tsv(rows))
-
-
-def _score(args: ScoreArguments, texts: list[str]) -> list[TextScore]:
+    pairs = [(name, *pair) for name in args.pairs or [] for pair in read_pairs(Path(name))]
+    texts = [text for _, *pair in pairs for text in pair] or (read_lines(Path(args.file)) if args.file else args.text)
+    if not all(map(str.strip, texts)):
+        raise ValueError("One --text is empty: write something.")
     model, tokenizer = args.load()
     ids = [encode(tokenizer, text) for text in texts]
     given = [beginning_ids(tokenizer, args.beginning)] * len(ids)
-    return score_texts(model, ids, batch_size=args.batch_size, given=given)
+    scores = score_texts(model, ids, batch_size=args.batch_size, given=given)
+    if pairs:
+        rows = _rows_of_pairs(pairs, [score.log_probability for score in scores])
+    else:
+        names = ("tokens", "log_probability", "perplexity")
+        values = [{name: getattr(score, name) for name in names} for score in scores]
+        rows = [{"text": text} | value for text, value in zip(texts, values, strict=True)]
+    table = pd.DataFrame(rows).to_csv(sep="\t", index=False, lineterminator="\n")
+    if args.output_file:
+        lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+        args.write(table if args.output_file.endswith(".tsv") else lines)
+    elif not pairs:
+        print(table, end="")
 
 
-def _score_sentences(args: ScoreArguments) -> list[dict[str, Any]]:
-    texts = read_lines(Path(args.file)) if args.file else args.text
-    if not all(map(str.strip, texts)):
-        raise ValueError("One --text is empty: write something.")
-    names = ("tokens", "log_probability", "perplexity")
-    return [
-        {"text": text} | {name: getattr(score, name) for name in names}
-        for text, score in zip(texts, _score(args, texts), strict=True)
-    ]
-
-
-def _score_pairs(args: ScoreArguments) -> list[dict[str, Any]]:
+def _rows_of_pairs(pairs: list[tuple[str, str, str]], scores: list[float]) -> list[dict[str, Any]]:
     """A row for each pair; the accuracy of each file, and of all pairs where there are several files, is printed."""
-    pairs = [(name, *pair) for name in args.pairs for pair in read_pairs(Path(name))]
-    scores = [score.log_probability for score in _score(args, [text for _, *pair in pairs for text in pair])]
     names = ("file", "good", "bad", "good_log_probability", "bad_log_probability", "correct")
     rows = [
         dict(zip(names, (*pair, good, bad, good > bad), strict=True))
         for pair, good, bad in zip(pairs, scores[::2], scores[1::2], strict=True)
     ]
-    files = list(dict.fromkeys(args.pairs))
+    files = list(dict.fromkeys(row["file"] for row in rows))
     for file in [*files, None] if len(files) > 1 else files:
         own = [row for row in rows if file in (None, row["file"])]
         ties = sum(row["good_log_probability"] == row["bad_log_probability"] for row in own)
         accuracy, more = sum(row["correct"] for row in own) / len(own), f", {ties:,} ties" if ties else ""
         print(f"accuracy: {accuracy:.4f} ({len(own):,} pairs{more}, {file or 'all files'})")
     return rows
-
-
-def _tsv(rows: list[dict[str, Any]]) -> str:
-    table = io.StringIO()
-    writer = csv.DictWriter(table, rows[0].keys(), delimiter="\t", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return table.getvalue()

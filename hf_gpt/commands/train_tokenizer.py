@@ -1,8 +1,7 @@
 r"""
-Learns a BPE vocabulary behind the release's word splitting and writes it in the release's format.
+Learn a BPE vocabulary behind the release's word splitting and write it in the release's format.
 
-    python scripts/train_tokenizer.py --text_files books/ more_books.tar.xz --vocab_size 8000 \
-        --output_dir outputs/my_tokenizer
+    hf-gpt train-tokenizer --text_files books/ more_books.tar.xz --vocab_size 8000 --output_dir outputs/my_tokenizer
 
 The output folder holds `encoder_bpe_8000.json` and `vocab_8000.bpe`, as the release's files are, and next to them
 what `AutoTokenizer.from_pretrained` loads.
@@ -14,10 +13,8 @@ import string
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tqdm import tqdm
@@ -51,31 +48,14 @@ class TrainTokenizerArguments:
     overwrite_output_dir: bool = flag(False, "Write into a folder that is not empty.")
 
 
-def count_words(texts: Iterable[str], min_texts: int, words: dict[str, Any] | None = None) -> Counter:
-    """
-    How often each of the release's words, lower-cased, was seen, without newlines and words that fewer texts than
-    `min_texts` hold; `words` are the rules of `GPTTokenizer`, by default the English ones.
-    """
-    counts, seen_in = Counter(), Counter()
-    split = word_splitter(english_rules() if words is None else show_rules(words))
-    for text in tqdm(texts, desc="counting words", unit=" texts"):
-        found = Counter(split(text).split(" "))
-        counts.update(found)
-        seen_in.update(found.keys())
-    kept = (word for word in counts if word not in ("", "\n") and seen_in[word] >= min_texts)
-    return Counter({word: counts[word] for word in kept})
-
-
 def learn_vocab(
     word_counts: dict[str, int], vocab_size: int, min_character_count: int
 ) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """
     Learns merges by the `tokenizers` library and lays the vocabulary out as the release does: the unknown token, the
-    characters, the characters with the end mark, the merges in order, the newline.
-
-    Characters outside ASCII that are seen less often than `min_character_count` are left out, with the words that hold
-    them; those of ASCII all have their rows. A vocabulary too small for merges, or words that do not yield enough of
-    them, are a `ValueError`.
+    characters, the characters with the end mark, the merges in order, the newline. Characters outside ASCII that are
+    seen less often than `min_character_count` are left out, with the words that hold them. A vocabulary too small for
+    merges, or words that do not yield enough of them, are a `ValueError`.
     """
     character_counts = Counter(dict.fromkeys(ASCII, 0))
     for word, count in word_counts.items():
@@ -109,35 +89,34 @@ def learn_vocab(
     return vocab | {NEWLINE: len(vocab)}, [tuple(merge) for merge in model["merges"]]
 
 
-def write_tokenizer(output_dir: Path, vocab: dict[str, int], merges: list[tuple[str, str]], **settings: Any) -> None:
-    """Writes the release's two files and the tokenizer, of these settings, all of them or none."""
-    output_dir.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{output_dir.name}.", dir=output_dir.parent) as folder:
-        temporary = Path(folder)
-        lines = ["#version: 0.2", *(" ".join(merge) for merge in merges), ""]
-        (temporary / f"vocab_{len(vocab)}.bpe").write_text("\n".join(lines), encoding="utf-8", newline="\n")
-        (temporary / f"encoder_bpe_{len(vocab)}.json").write_text(json.dumps(vocab), encoding="utf-8")
-        release_tokenizer(temporary, **settings).save_pretrained(temporary)
-        output_dir.mkdir(exist_ok=True)
-        for stale in (*output_dir.glob("encoder_bpe_*.json"), *output_dir.glob("vocab_*.bpe")):
-            stale.unlink()
-        for path in sorted(temporary.iterdir()):
-            os.replace(path, output_dir / path.name)
-
-
 def train(args: TrainTokenizerArguments) -> None:
-    """Count words, learn merges, write."""
+    """Count words, learn merges, and write the release's two files and the tokenizer, all of them or none."""
     output_dir = Path(args.output_dir)
     check_empty(output_dir, args.overwrite_output_dir)
     words = None if args.language == "en" else word_rules(args.language)
-    texts = (text for _, text in iter_texts(args.text_files, args.text_column))
-    word_counts = count_words(map(unwrap_paragraphs, texts) if args.unwrap else texts, args.min_texts, words)
-    if not word_counts:
+    split = word_splitter(show_rules(words) if words else english_rules())
+    counts, seen_in = Counter(), Counter()
+    for _, text in tqdm(iter_texts(args.text_files, args.text_column), desc="counting words", unit=" texts"):
+        found = Counter(split(unwrap_paragraphs(text) if args.unwrap else text).split(" "))
+        counts.update(found)
+        seen_in.update(found.keys())
+    kept = {word: n for word, n in counts.items() if word not in ("", "\n") and seen_in[word] >= args.min_texts}
+    if not kept:
         raise ValueError(f"no words seen in {args.min_texts} or more texts of {', '.join(args.text_files)}")
-    vocab, merges = learn_vocab(word_counts, args.vocab_size, args.min_character_count)
-    write_tokenizer(output_dir, vocab, merges, model_max_length=args.model_max_length, words=words)
-    seen = f"{sum(word_counts.values()):,} words, {len(word_counts):,} distinct"
-    print(f"{seen} -> {len(vocab)} rows, {len(merges)} merges in {output_dir}")
+    vocab, merges = learn_vocab(kept, args.vocab_size, args.min_character_count)
+    output_dir.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{output_dir.name}.", dir=output_dir.parent) as folder:
+        lines = ["#version: 0.2", *(" ".join(merge) for merge in merges), ""]
+        Path(folder, f"vocab_{len(vocab)}.bpe").write_text("\n".join(lines), encoding="utf-8", newline="\n")
+        Path(folder, f"encoder_bpe_{len(vocab)}.json").write_text(json.dumps(vocab), encoding="utf-8")
+        tokenizer = release_tokenizer(Path(folder), model_max_length=args.model_max_length, words=words)
+        tokenizer.save_pretrained(folder)
+        output_dir.mkdir(exist_ok=True)
+        for stale in (*output_dir.glob("encoder_bpe_*.json"), *output_dir.glob("vocab_*.bpe")):
+            stale.unlink()
+        for path in sorted(Path(folder).iterdir()):
+            os.replace(path, output_dir / path.name)
+    print(f"{sum(kept.values()):,} words, {len(kept):,} distinct -> {len(merges)} merges in {output_dir}")
 
 
 @command()

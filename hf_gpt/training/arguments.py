@@ -1,6 +1,5 @@
 """Arguments of fine-tuning."""
 
-import dataclasses
 import os
 from dataclasses import dataclass
 
@@ -17,11 +16,6 @@ from ..tasks.custom import CustomTask
 from ..trees.transforms import TRUNCATION_RULES
 from .optimization import SCHEDULES
 from .unfreezing import KINDS
-
-# Of the help texts of commands that read a task.
-COLUMNS_GROUP = {
-    "The columns of your own data (--task custom)": [item.name for item in dataclasses.fields(CustomTask)]
-}
 
 
 @dataclass

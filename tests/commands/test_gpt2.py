@@ -51,15 +51,6 @@ def test_texts(command, gpt2, tmp_path, hf_gpt):
     assert results[0] == results[1]
 
 
-def test_streamed_text_is_that_of_the_file(gpt2, tmp_path, hf_gpt):
-    flags = ["generate", "--model_name_or_path", gpt2 / "stock", "--text", TEXT, "--strategy", "greedy"]
-    status, streamed, errors = hf_gpt(*flags, "--max_new_tokens", 5, "--stream")
-    assert status == 0, errors
-    assert hf_gpt(*flags, "--max_new_tokens", 5, "--output_file", tmp_path / "o.json")[0] == 0
-    (strategy,) = json.loads((tmp_path / "o.json").read_text())["strategies"]
-    assert streamed.strip() == strategy["continuations"][0]["text"].strip()
-
-
 @pytest.mark.whole
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
 @pytest.mark.parametrize(
