@@ -31,9 +31,6 @@ from .model.tokenization_gpt import GPTTokenizer
 if TYPE_CHECKING:
     from peft import PeftModel
 
-# One of them is in the folder of every tokenizer, the second a stock model's.
-_VOCABULARIES = ("tokenizer.json", "vocab.json")
-
 
 @dataclass(frozen=True)
 class Source:
@@ -71,29 +68,27 @@ class Source:
         return GPTConfig.from_pretrained(self.folder, **changes)
 
     def tokenizer(self, **settings: Any) -> GPTTokenizer:
-        """
-        The tokenizer, of an adapter without one that of its base model; a `ValueError` if there is no `GPTTokenizer`.
-        """
-        is_own = (self.folder / TOKENIZER_CONFIG_FILE).is_file() and not (self.folder / CONFIG_NAME).is_file()
-        kind = None if is_own else self.kind
+        """The tokenizer, of an adapter without one its base model's; a `ValueError` if it is no `GPTTokenizer`."""
+        # A folder of a tokenizer alone is of no kind.
+        is_alone = (self.folder / TOKENIZER_CONFIG_FILE).is_file() and not (self.folder / CONFIG_NAME).is_file()
+        kind = None if is_alone else self.kind
         if kind == "tf-release":
             return release_tokenizer(self.folder, **settings)
         if kind == "adapter":
             from .adapters import base_folder
 
             return Source(*base_folder(self.folder)).tokenizer(**settings)
-        if not any((self.folder / name).is_file() for name in _VOCABULARIES):
-            raise ValueError(f"{self.name} has no tokenizer: there is no {' and no '.join(_VOCABULARIES)} in it.")
+        if not any((self.folder / name).is_file() for name in ("tokenizer.json", "vocab.json")):
+            raise ValueError(f"{self.name} has no tokenizer: there is no tokenizer.json and no vocab.json in it.")
         with reading(self.name, "its tokenizer"):
-            # The class that transformers has for a stock openai-gpt splits words in another way, that for gpt2 lacks
-            # the special tokens.
             tokenizer = None
             if kind not in STOCK_CONFIGS:
                 tokenizer = AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False, **settings)
-            if tokenizer is None or isinstance(tokenizer, GPT2Tokenizer | OpenAIGPTTokenizer):
+            # Stock classes split words in another way, or lack the special tokens.
+            if isinstance(tokenizer, GPT2Tokenizer | OpenAIGPTTokenizer | None):
                 tokenizer = GPTTokenizer.from_pretrained(self.folder, **settings)
-        if not isinstance(tokenizer, GPTTokenizer):
-            raise ValueError(f"{self.name} has a {type(tokenizer).__name__}; a GPTTokenizer is needed.")
+            if not isinstance(tokenizer, GPTTokenizer):
+                raise TypeError(f"it is a {type(tokenizer).__name__}; a GPTTokenizer is needed")
         tokenizer.name_or_path = self.name
         return tokenizer
 
@@ -109,7 +104,8 @@ class Source:
         **changes: Any,
     ) -> GPTPreTrainedModel:
         """
-        The model, in evaluation mode; of an adapter the one that it is merged into.
+        The model, in evaluation mode; of an adapter the one that it is merged into. A `ValueError` or
+        `FileNotFoundError` if there is none, or its files are not as they should be.
 
         Args:
             model_class (`type`): with the head that is wanted.
@@ -118,9 +114,6 @@ class Source:
             n_head, seed (*optional*): see `hf_gpt.conversion.release.load_release`.
             dtype (`torch.dtype`, *optional*, defaults to `torch.float32`): of the weights.
             attn_implementation (`str`, *optional*), changes: settings of the configuration to change.
-
-        Raises:
-            ValueError, FileNotFoundError: if there is no such model, or its files are not as they should be.
         """
         if self.kind == "tf-release":
             model = load_release(self.folder, model_class, n_head=n_head, seed=seed, **changes).to(dtype)
@@ -129,16 +122,15 @@ class Source:
             return model
         config = self.config(**changes)
         if model_class is GPTForCausalLM and not config.is_causal:
-            raise ValueError(
-                f"{self.name} is a masked language model, which sees the token that it would predict: name a causal "
-                "one."
-            )
+            raise ValueError(f"{self.name} is a masked language model; a causal one is needed.")
         settings = {"new_head": new_head, "dtype": dtype, "attn_implementation": attn_implementation}
-        if self.kind == "adapter":
-            model = load_weights(model_class, None, config, state_dict=self._merged().state_dict(), **settings)
-        else:
-            with reading(self.name):
-                model = load_weights(model_class, self.folder, config, **settings)
+        with reading(self.name):
+            folder = self.folder
+            if self.kind == "adapter":
+                from .adapters import merge_adapter
+
+                folder, settings["state_dict"] = None, merge_adapter(self.adapted()).state_dict()
+            model = load_weights(model_class, folder, config, **settings)
         # Not the place of the copy: an adapter is saved with the name of its base model.
         model.name_or_path = model.config.name_or_path = self.name
         return model
@@ -149,23 +141,11 @@ class Source:
 
         return load_adapter(self.folder, base_model, **kwargs)
 
-    def _merged(self) -> GPTPreTrainedModel:
-        from .adapters import merge_adapter
-
-        try:
-            return merge_adapter(self.adapted())
-        except ValueError as error:
-            raise ValueError(
-                f"{self.name} is an adapter, which has to be merged into its base model here: {error} Or start from "
-                "the base model: --model_name_or_path."
-            ) from error
-
 
 def open_source(name: str | os.PathLike, revision: str | None = None, weights: bool = True) -> Source:
     """
-    What a name (folder or Hub id) stands for; of a Hub id the commit that its revision is now. `weights` is false
-    where the tokenizer alone is wanted. A `ValueError` if there is no such folder, and the Hub does not give it
-    (`RepositoryError`, one of these, for a repository that is not taken).
+    What a name (folder or Hub id) stands for; of a Hub id the commit that its revision is now, without its weights
+    where the tokenizer alone is wanted. A `ValueError` if there is no such folder, and the Hub does not give it.
     """
     return Source(os.fspath(name), local_folder(name, revision, weights=weights))
 
@@ -193,7 +173,4 @@ class NamesModel:
 
 def load_tokenizer(args: NamesModel) -> GPTTokenizer:
     """The tokenizer of a model, with the task template switched on; a `ValueError` if there is none."""
-    try:
-        return args.tokenizer_source.tokenizer(task_template=True)
-    except ValueError as error:
-        raise ValueError(f"{error} Name a tokenizer's folder with --tokenizer_name.") from error
+    return args.tokenizer_source.tokenizer(task_template=True)

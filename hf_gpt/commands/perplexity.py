@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ..files import flag, place
+from ..files import flag
 from ..generation import ReadingArguments, encode, scoring
 from ..training.text_files import ROWS, iter_texts
 from . import command, parse_arguments
@@ -30,7 +30,7 @@ from . import command, parse_arguments
 class PerplexityArguments(ReadingArguments):
     """Which language model, what to measure it on, and where the result goes."""
 
-    file: list[str] | None = flag(None, "Text, JSONL or Parquet files, folders, and archives of .txt files.")
+    file: list[str] | None = flag(None, "Text, JSONL or Parquet files, and folders of them.")
     text_column: str = flag("text", "Column of the text in JSONL and Parquet files.")
     stride: int | None = flag(None, "Tokens by which the window moves over a long text; by default half the context.")
     beginning: str = flag("none", "What stands before each text: nothing, or end of a paragraph.", scoring.BEGINNINGS)
@@ -92,7 +92,7 @@ def measure_last_words(args: PerplexityArguments) -> dict:
         if file.name.lower().endswith(ROWS):
             passages += iter_texts(file, args.text_column)
         else:
-            passages += [(place(file, number), line) for number, line in enumerate(scoring.read_lines(file), 1)]
+            passages += [(f"{file}, line {number}", line) for number, line in enumerate(scoring.read_lines(file), 1)]
     model, tokenizer = args.load()
     found = scoring.score_last_words(model, tokenizer, passages, args.batch_size)
     return {

@@ -1,7 +1,7 @@
 r"""
 Learn a BPE vocabulary behind the release's word splitting and write it in the release's format.
 
-    hf-gpt train-tokenizer --text_files books/ more_books.tar.xz --vocab_size 8000 --output_dir outputs/my_tokenizer
+    hf-gpt train-tokenizer --text_files books/ more_books.txt.xz --vocab_size 8000 --output_dir outputs/my_tokenizer
 
 The output folder holds `encoder_bpe_8000.json` and `vocab_8000.bpe`, as the release's files are, and next to them
 what `AutoTokenizer.from_pretrained` loads.

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import GPT2Tokenizer, OpenAIGPTTokenizer
 
-from ..files import place, read_json, read_text_lines, reading
+from ..files import read_json, read_text_lines, reading
 from ..model.configuration_gpt import GPTConfig
 from ..model.tokenization_gpt import GPTTokenizer
 
@@ -46,7 +46,7 @@ def release_tokenizer(directory: str | os.PathLike, **settings: Any) -> GPTToken
         pieces = tuple(line.split(" "))
         if len(pieces) != 2 or not {*pieces, "".join(pieces)} <= vocabulary.keys():
             wanted = "two pieces, and their union, of the vocabulary, separated by one space"
-            raise ValueError(f"{place(path, number)}: expected {wanted}, found {line!r}")
+            raise ValueError(f"{path}, line {number}: expected {wanted}, found {line!r}")
         merges.append(pieces)
     if not merges:
         raise ValueError(f"{path}: holds no merges")

@@ -1,20 +1,18 @@
 """
-Files: settings (JSON, YAML), texts (plain, compressed, in archives) and tensors read, where whatever is wrong names
-the file; outputs written atomically; output folders of one run at a time; and flags of commands as dataclass fields.
+Files: settings (JSON, YAML), texts and tensors read, where whatever is wrong names the file; outputs written
+atomically; output folders of one run at a time; and flags of commands as dataclass fields.
 """
 
 import bz2
 import dataclasses
 import functools
 import gzip
+import io
 import json
 import lzma
-import math
 import os
-import tarfile
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,8 +21,7 @@ import torch
 import yaml
 from filelock import FileLock, Timeout
 from huggingface_hub.dataclasses import type_validator
-from safetensors import safe_open
-from tqdm import tqdm
+from safetensors.torch import load_file
 
 METRICS, PREDICTIONS, PRETRAINING = "metrics.json", "predictions.tsv", "pretraining.json"
 CARD, FACTS = "README.md", "card.yaml"
@@ -33,13 +30,8 @@ UNFINISHED = "unfinished"
 _LOCK, _TEMPORARY = ".lock", ".tmp"
 OVERWRITE = "Name another --output_dir, or replace what is there with --overwrite_output_dir."
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
-# Far above what this project and transformers write, and below what would fill memory or a stack.
-_MOST_BYTES, _MOST_LEVELS = 100_000_000, 50
 COMPRESSIONS = ("", ".gz", ".xz")
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
-_OPENERS = {".gz": gzip.open, ".tgz": gzip.open, ".xz": lzma.open, ".txz": lzma.open, ".bz2": bz2.open}
-# Bytes of a text, or a line, once it is unpacked: compressed, they may be a thousandth of that.
-LARGEST_TEXT = 1 << 28
+_OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 
 
 def flag(default: Any = dataclasses.MISSING, help: str = "", choices: Iterable[Any] = ()) -> Any:
@@ -61,16 +53,9 @@ def first_line(error: BaseException) -> str:
 @contextmanager
 def reading(path: str | os.PathLike, place: str = "") -> Iterator[None]:
     """
-    The boundary around whatever reads a file from outside: any error of the block becomes one `ValueError` that says
-    which file and what was wrong, `PATH, PLACE: what was wrong`. Errors that name the file already stay as they are.
-
-    Args:
-        path (`str` or `PathLike`): the file, or the folder of several.
-        place (`str`, *optional*): where in the file the block reads, such as `"line 3"`.
-
-    Raises:
-        ValueError: with the error of the block as its cause; `MemoryError` and a missing library included.
-        OSError: of the file system, if it names the file itself.
+    The boundary around whatever reads a file (or folder) from outside: any error of the block becomes one `ValueError`
+    that says `PATH, PLACE: what was wrong`, where `place` is such as `"line 3"`. A `ValueError` or `OSError` that
+    names the file already stays as it is.
     """
     path = os.fspath(path)
     try:
@@ -85,11 +70,7 @@ def reading(path: str | os.PathLike, place: str = "") -> Iterator[None]:
 def read_json(path: Path, kind: type = dict) -> Any:
     """A file that holds one JSON object, or any value where `kind` is `object`; else a `ValueError` names it."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"of {path.stat().st_size:,} bytes, at most {_MOST_BYTES:,} are read")
         content = json.loads(path.read_text(encoding="utf-8"))
-        if _levels(content) > _MOST_LEVELS:
-            raise ValueError(f"nested more than {_MOST_LEVELS} levels deep")
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON ({error}).") from error
     if not isinstance(content, kind):
@@ -97,24 +78,10 @@ def read_json(path: Path, kind: type = dict) -> Any:
     return content
 
 
-def _levels(value: Any) -> int:
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + max(map(_levels, items), default=0)
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """Without aliases, of which a short file may hold a number without end."""
-
-    def compose_node(self, parent: Any, index: Any) -> yaml.Node:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError(f"the alias *{self.peek_event().anchor}")
-        return super().compose_node(parent, index)
-
-
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file of `name: value` lines; a `ValueError` names it otherwise."""
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _PlainLoader)
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError, IndexError, RecursionError) as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
@@ -123,29 +90,22 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def check_types(path: Path | str, values: Mapping[str, Any], types: Mapping[str, Any]) -> None:
-    """Compare values of a file with the annotations of those that are looked at; a `ValueError` names file and one."""
+    """A `ValueError` names file and value unless the values are as annotated, where they are; 1 is a float, too."""
     for name in sorted(values.keys() & types.keys()):
-        value = _as_floats(values[name]) if "float" in str(types[name]) else values[name]
+        value = values[name]
         try:
+            if "float" in str(types[name]):
+                value = json.loads(json.dumps(value), parse_int=float)
             type_validator(name, value, types[name])
-        except TypeError as error:
-            wanted = types[name].__name__ if isinstance(types[name], type) else types[name]
-            raise ValueError(f"{path}: {name} must be a {wanted}, not {repr(values[name])[:80]}.") from error
-
-
-def _as_floats(value: Any) -> Any:
-    """A value with its whole numbers as floats, which files write without a point."""
-    if isinstance(value, dict):
-        return {name: _as_floats(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return list(map(_as_floats, value))
-    return float(value) if type(value) is int and abs(value) < 1 << 53 else value
+        except (TypeError, ValueError) as error:
+            wanted = getattr(types[name], "__name__", types[name])
+            raise ValueError(f"{path}: {name} must be a {wanted}, not {repr(value)[:80]}.") from error
 
 
 def read_npy(path: Path) -> np.ndarray:
     """
-    The array in a `.npy` file, mapped rather than read: a size that the file does not have is refused, not allocated.
-    A `ValueError` names a file that is damaged, or holds anything but an array of numbers.
+    The array of numbers in a `.npy` file, mapped rather than read: a size that the file does not have is refused, not
+    allocated. A `ValueError` names the file that holds anything else.
     """
     with reading(path, "read as an array of numbers"):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -156,34 +116,23 @@ def read_npy(path: Path) -> np.ndarray:
 
 def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     """
-    All tensors of a model's folder, by name: safetensors, or `.bin` through `weights_only`, in one file or several.
-
-    Raises:
-        FileNotFoundError: if there are no weights.
-        ValueError: if a file is missing or damaged, or holds anything but tensors.
+    The tensors of a model's folder by name, of its safetensors or else of its `.bin` (see `read_tensor_file`); a
+    `FileNotFoundError` if there are no weights.
     """
     for name in WEIGHT_FILES:
-        index = folder / f"{name}.index.json"
         if (folder / name).is_file():
             return read_tensor_file(folder / name)
-        if index.is_file():
-            with reading(index):
-                places, tensors = read_json(index)["weight_map"], {}
-                for file in sorted(set(places.values())):
-                    tensors |= read_tensor_file(folder / Path(file).name)
-                for missing in places.keys() - tensors.keys():
-                    raise ValueError(f"{missing} is not in {places[missing]}")
-                return tensors
-    raise FileNotFoundError(f"{folder} has neither of {' and '.join(WEIGHT_FILES)}, in one file or several.")
+    raise FileNotFoundError(f"{folder} has neither of {' and '.join(WEIGHT_FILES)}.")
 
 
 def read_tensor_file(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of one file; see `read_tensors`."""
+    """
+    The tensors of one file by name, of others than safetensors through torch's `weights_only`; a `ValueError` names
+    the file that is damaged or holds anything else.
+    """
     with reading(path):
         if path.suffix == ".safetensors":
-            with safe_open(path, framework="pt") as file:
-                names = progress(list(file.keys()), f"reading {path.name}")
-                return {name: file.get_tensor(name) for name in names}
+            return load_file(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True)
         items = tensors.items() if isinstance(tensors, Mapping) else [(None, tensors)]
         if not all(isinstance(name, str) and _is_dense(tensor) for name, tensor in items):
@@ -195,22 +144,9 @@ def _is_dense(tensor: Any) -> bool:
     return isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu"
 
 
-def progress(names: Iterable[str], description: str) -> Iterable[str]:
-    """The names behind a progress bar, where somebody is looking."""
-    return tqdm(names, desc=description, unit="tensor", leave=False, disable=None)
-
-
-def place(path: Path | str, number: int, unit: str = "line") -> str:
-    """The words by which an error names a place in a file."""
-    return f"{path}, {unit} {number}"
-
-
 def listing(folder: Path) -> str:
-    """The words by which an error names what a folder holds instead."""
-    if not folder.is_dir():
-        return "no such folder"
-    names = sorted(path.name for path in folder.iterdir()) or ["nothing"]
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    """The first names in a folder, for an error that has looked for others."""
+    return ", ".join(sorted(os.listdir(folder))[:8]) or "nothing" if folder.is_dir() else "no such folder"
 
 
 @contextmanager
@@ -220,53 +156,11 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def read_bytes(file: BinaryIO, where: Path | str) -> bytes:
-    """All of a file that may be compressed; a `ValueError` if it is too large for one text."""
-    content = file.read(LARGEST_TEXT + 1)
-    if len(content) > LARGEST_TEXT:
-        raise ValueError(f"{where}: a text of more than {LARGEST_TEXT >> 20} MB: divide it into several files.")
-    return content
-
-
-def read_archive(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """
-    Names and contents of the `wanted` files in a tar (plain, gzip, xz or bz2) or zip archive, in its order; nothing is
-    unpacked on disk.
-    """
-    with reading(path, "read as an archive"):
-        if path.suffix.lower() == ".zip":
-            with zipfile.ZipFile(path) as archive:
-                for info in archive.infolist():
-                    if not info.is_dir() and wanted(info.filename):
-                        with archive.open(info) as member:
-                            yield info.filename, read_bytes(member, f"{path}/{info.filename}")
-            return
-        # A stream, read once from front to end: going back in a compressed file would unpack it from the start.
-        with tarfile.open(path, "r|*") as archive:
-            for member in archive:
-                if member.isfile() and wanted(member.name):
-                    yield member.name, read_bytes(archive.extractfile(member), f"{path}/{member.name}")
-
-
-def decoded(content: bytes, where: Path | str, encoding: str = "utf-8") -> str:
-    """Bytes as text; a `ValueError` that begins with `where` for others."""
-    try:
-        return content.decode(encoding)
-    except UnicodeDecodeError as error:
-        problem = f"byte {content[error.start]:#04x} at offset {error.start} is not valid {encoding}"
-        raise ValueError(f"{where}: {problem}. Save the file as UTF-8.") from error
-
-
 def read_text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """Numbered lines of a text file without their line ends; a byte order mark is dropped."""
+    """Numbered lines of a text file, which may be compressed, without line ends and byte order mark."""
     with open_bytes(path) as file:
-        # Decoded line by line, so that an error can name the line: a text stream decodes in blocks.
-        for number, line in enumerate(iter(lambda: file.readline(LARGEST_TEXT + 1), b""), 1):
-            if len(line) > LARGEST_TEXT:
-                raise ValueError(f"{place(path, number)}: a line of more than {LARGEST_TEXT >> 20} MB: divide it.")
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            yield number, decoded(line, place(path, number), encoding).rstrip("\r\n")
+        for number, line in enumerate(io.TextIOWrapper(file, encoding, newline="\n"), 1):
+            yield number, (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
 
 
 @contextmanager
@@ -292,31 +186,25 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", newline="")
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file atomically; NaN and infinity, which JSON does not have, become null."""
-    write_text(path, json.dumps(finite(value), indent=2, allow_nan=False) + "\n")
-
-
 def finite(value: Any) -> Any:
     """A value for JSON, which has no NaN and no infinity: they become null."""
-    if isinstance(value, dict):
-        return {name: finite(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.loads(json.dumps(value), parse_constant=lambda name: None)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file atomically (`finite`)."""
+    write_text(path, json.dumps(finite(value), indent=2) + "\n")
 
 
 def contents(folder: Path) -> set[str]:
     """Names of what is in a folder, if there is one, without its lock and leftovers of an interrupted write."""
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    names = os.listdir(folder) if folder.is_dir() else []
     return {name for name in names if name != _LOCK and not (name.startswith(".") and name.endswith(_TEMPORARY))}
 
 
 def check_empty(folder: Path, overwrite: bool = False, hint: str = OVERWRITE) -> None:
     """A `ValueError` with `hint` if a folder is a file, or is not empty and not to be overwritten."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} already exists and is a file; name a folder.")
-    if contents(folder) and not overwrite:
+    if folder.is_file() or (contents(folder) and not overwrite):
         raise ValueError(f"{folder} already exists and is not empty. {hint}")
 
 
@@ -334,17 +222,13 @@ def output_folder(
     folder: Path, process_index: int = 0, world_size: int = 1, shared: bool = False, whole: bool = False
 ) -> Iterator[None]:
     """
-    Make a folder and keep it for the run in the block: others are refused until the block ends or its process dies. At
-    the end it is removed if it is empty.
+    Make a folder and keep it for the run in the block: until the block ends or its process dies, another run gets a
+    `ValueError`, as does one that cannot make it. At the end an empty folder is removed.
 
     Args:
         process_index, world_size (`int`, *optional*): the first of several processes keeps the folder for all.
         shared (`bool`, *optional*, defaults to `False`): let in other runs that share it.
-        whole (`bool`, *optional*, defaults to `False`): the block replaces the folder as a whole, so the lock is a
-            file next to it.
-
-    Raises:
-        ValueError: in all processes, if another run has the folder, or it cannot be made.
+        whole (`bool`, *optional*, defaults to `False`): the block replaces the folder, so the lock is next to it.
     """
     lock = FileLock(folder.parent / f".{folder.name}{_LOCK}" if whole else folder / _LOCK, timeout=0)
     file, problem = Path(lock.lock_file), [None]
@@ -369,8 +253,9 @@ def output_folder(
         if lock.is_locked:
             file.unlink(missing_ok=True)  # first, or it might be the next run's
             lock.release()
-        if process_index == 0 and not whole and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+        if process_index == 0 and not whole:
+            with suppress(OSError):  # of a folder that holds something
+                folder.rmdir()
 
 
 def in_output_folder(run: Callable[..., Any]) -> Callable[..., Any]:

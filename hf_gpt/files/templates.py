@@ -13,8 +13,8 @@ COLOURS = {"more": (232, 112, 78), "less": (88, 150, 222)}
 
 def render_template(path: Path, **values: Any) -> str:
     """
-    The text of a template, which may import macros from others next to it, filled in with `values`; a name that is not
-    given is an error. `cell` makes a value fit into a cell of a table. Pages (`.html.jinja`) escape their values.
+    The text of a template, which may import others next to it, filled in with `values`; a name that is not given is an
+    error. `cell` makes a value fit into a cell of a table. Pages (`.html.jinja`) escape their values.
     """
     environment = Environment(
         loader=FileSystemLoader([path.parent, Path(__file__).parent]),
@@ -29,8 +29,5 @@ def render_template(path: Path, **values: Any) -> str:
 
 
 def render_page(template: Path, title: str, data: Any = None, **values: Any) -> str:
-    """
-    A page that needs nothing else, from a template that extends `page.html.jinja`, whose policy lets the browser fetch
-    nothing; its script reads `data`, of what JSON has, as `DATA` (NaN and infinity become null).
-    """
+    """A page from a template that extends `page.html.jinja`: it fetches nothing; its script reads `data` as `DATA`."""
     return render_template(template, title=title, data=finite(data), colours=COLOURS, **values)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from tqdm import tqdm
 
-from ..files import place, read_text_lines, reading
+from ..files import read_text_lines, reading
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import collate_trees
@@ -252,7 +252,7 @@ def read_lines(path: Path) -> list[str]:
     lines = [line for _, line in read_text_lines(path)]
     for number, line in enumerate(lines, 1):
         if not line.strip():
-            raise ValueError(f"{place(path, number)}: the line is empty: take it out.")
+            raise ValueError(f"{path}, line {number}: the line is empty: take it out.")
     if not lines:
         raise ValueError(f"{path}: the file is empty: write one text a line.")
     return lines

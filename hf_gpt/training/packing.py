@@ -26,7 +26,7 @@ _PARAGRAPHS, _SHUFFLED_ROWS = 1_000, 1_000
 # How far behind its place a text may be divided, so as to be divided between paragraphs, lines or words.
 _NEAR = 2_000
 
-# A file, folder or archive; or the arguments of `datasets.load_dataset`.
+# A file or folder; or the arguments of `datasets.load_dataset`.
 TextSource = str | dict[str, Any]
 
 
@@ -34,7 +34,7 @@ TextSource = str | dict[str, Any]
 class TextArguments:
     """What to read."""
 
-    text_files: list[str] | None = flag(None, "Text, JSONL or Parquet files, folders, or archives of .txt files.")
+    text_files: list[str] | None = flag(None, "Text, JSONL or Parquet files, or folders of them.")
     dataset_name: str | None = flag(None, "Instead: id of a data set on the Hub, or a folder that datasets reads.")
     dataset_config: str | None = flag(None, "Its configuration, if it has several.")
     dataset_split: str = flag("train", "The part of it to train on.")

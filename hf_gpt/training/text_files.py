@@ -1,15 +1,15 @@
-"""Texts from files, folders and archives, one at a time."""
+"""Texts from files and folders, one at a time."""
 
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..files import ARCHIVES, COMPRESSIONS, decoded, open_bytes, read_archive, read_bytes, reading
+from ..files import COMPRESSIONS, open_bytes, reading
 from ..tasks.formats import Record, field_of, read_by_suffix
 
 # Every row of such a file is a text.
 ROWS = (".parquet", *(f"{kind}{how}" for kind in (".jsonl", ".ndjson") for how in COMPRESSIONS))
-_FOUND_IN_FOLDERS = (".txt", *ROWS, *filter(None, COMPRESSIONS), *ARCHIVES)
+_FOUND_IN_FOLDERS = (".txt", *ROWS, *filter(None, COMPRESSIONS))
 # Of WikiText: an unknown word; marks of a word that was split, without the spaces around them; and the heading that
 # begins an article.
 WIKITEXT_UNKNOWN = "<unk>"
@@ -19,11 +19,11 @@ _WIKITEXT_TITLE = re.compile(r"\n(?=\s*\n = (?!= ).* = ?\n\s*\n)")
 
 def iter_texts(paths: str | Path | Iterable[str | Path], text_column: str = "text") -> Iterator[tuple[str, str]]:
     """
-    Texts of files, folders and archives, each with its name (`archive/member`, or file and line of a row).
+    Texts of files and folders, each with its name (of a row, file and line).
 
-    A folder gives its `.txt`, JSONL and Parquet files, compressed text files and archives, sorted by path, without
-    hidden files and those of macOS (`._name`, `__MACOSX`); an archive its `.txt` members in their order; a JSONL or
-    Parquet file the `text_column` of its rows; any other file that is named is one text in UTF-8.
+    A folder gives its `.txt`, JSONL and Parquet files and compressed text files, sorted by path, without hidden files
+    and those of macOS (`._name`, `__MACOSX`); a JSONL or Parquet file the `text_column` of its rows; any other file
+    that is named is one text in UTF-8.
 
     Raises:
         ValueError: naming file and row, if a path does not exist, holds no text, is damaged, not UTF-8, or lacks the
@@ -46,21 +46,20 @@ def _texts_of(path: Path, text_column: str) -> Iterator[tuple[str, str]]:
     if path.is_dir():
         for child in sorted(path.rglob("*")):
             wanted = child.name.lower().endswith(_FOUND_IN_FOLDERS)
-            if wanted and child.is_file() and not _is_hidden(child.relative_to(path).as_posix()):
+            if wanted and child.is_file() and not _is_hidden(child.relative_to(path)):
                 yield from _texts_of(child, text_column)
     elif name.endswith(ROWS):
         yield from ((record.where, text_of(record, text_column)) for record in read_by_suffix(path))
-    elif name.endswith(ARCHIVES):
-        for member, content in read_archive(path, lambda name: name.lower().endswith(".txt") and not _is_hidden(name)):
-            yield f"{path}/{member}", decoded(content, f"{path}/{member}", "utf-8-sig")
+    elif ".tar" in name or name.endswith((".tgz", ".txz")):
+        raise ValueError(f"{path} is an archive: unpack it, and name the folder")
     else:
         with open_bytes(path) as file:
-            yield str(path), decoded(read_bytes(file, path), path, "utf-8-sig")
+            text = file.read().decode("utf-8-sig")
+        yield str(path), text
 
 
-def _is_hidden(name: str) -> bool:
-    parts = [part for part in name.split("/") if part not in ("", ".", "..")]
-    return any(part.startswith(".") or part == "__MACOSX" for part in parts)
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
 
 
 def text_of(record: Record, column: str) -> str:

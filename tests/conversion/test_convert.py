@@ -136,32 +136,6 @@ def test_there_and_back_is_the_same(name, tmp_path, converted):
         assert_same_model(first, last)
 
 
-def save_in_parts(model, folder, as_bin):
-    model.save_pretrained(folder, max_shard_size="20KB")
-    if as_bin:
-        files = {}
-        for file in folder.glob("*.safetensors"):
-            state = load_file(file)
-            torch.save(state, folder / f"pytorch_{file.stem}.bin")
-            files |= dict.fromkeys(state, f"pytorch_{file.stem}.bin")
-            file.unlink()
-        (folder / "model.safetensors.index.json").unlink()
-        (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": files}))
-
-
-@pytest.mark.parametrize("as_bin", [False, True])
-def test_weights_in_parts(as_bin, tmp_path, convert, converted):
-    model, folder = stock_model(OpenAIGPTLMHeadModel), tmp_path / "parts"
-    model.save_pretrained(tmp_path / "whole")
-    save_in_parts(model, folder, as_bin)
-    converted(tmp_path / "whole", tmp_path / "a", *PLAIN)
-    converted(folder, tmp_path / "b", *PLAIN)
-    assert_same_model(tmp_path / "a", tmp_path / "b")
-    next(folder.glob("*-00002-*")).unlink()
-    status, printed = convert(folder, tmp_path / "c", *PLAIN)
-    assert (status, "-00002-" in printed) == (2, True)
-
-
 # Heads, sizes and special tokens.
 
 

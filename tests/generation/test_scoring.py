@@ -261,7 +261,7 @@ def test_accuracy_of_minimal_pairs_by_command(hf_gpt, tiny_checkpoint, tmp_path)
     ("name", "settings", "message"),
     [
         ("config.json", {"is_causal": False}, "is a masked language model"),  # which would be given the answers
-        ("generation_config.json", {"num_beams": [1]}, "num_beams must be a int | None, not [1]"),
+        ("generation_config.json", {"max_new_tokens": 0}, "max_new_tokens"),
     ],
 )
 def test_models_that_are_refused(hf_gpt, tiny_checkpoint, tmp_path, command, name, settings, message):

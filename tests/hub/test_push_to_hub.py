@@ -185,7 +185,7 @@ WRONG = {
     "too few blocks": (settings(n_layer=1), "does not ask for transformer.h.1"),
     "no configuration": (settings(n_head=5), "config.json: "),
     "bad json": (write("generation_config.json", "{"), "tiny/generation_config.json is not valid JSON"),
-    "bad generation": (settings("generation_config.json", num_beams=[1]), "tiny/generation_config.json: num_beams"),
+    "bad generation": (settings("generation_config.json", max_new_tokens=0), "tiny/generation_config.json: "),
     "no tokenizer": (unlink("tokenizer.json"), "tiny/tokenizer.json: "),
     "bad card": (write("README.md", "---\na: [\n---\n"), "metadata between the lines"),
     "card with a path": (write("README.md", "From /home/me/gpt1.\n"), "path of this machine, /home/me/gpt1"),

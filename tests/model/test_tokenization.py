@@ -324,7 +324,7 @@ def test_wrong_arguments(tokenizer, tmp_path):
         (None, "", r"vocab_27\.bpe: holds no merges"),
         (None, "#version: 0.2\nt h\nth  e\n", r"vocab_27\.bpe, line 3: expected two pieces"),
         (None, "#version: 0.2\nt h\nz q\n", r"vocab_27\.bpe, line 3: expected two pieces"),
-        (None, b"t h\n\xff a\n", r"vocab_27\.bpe, line 2: byte 0xff at offset 0 is not valid utf-8"),
+        (None, b"t h\n\xff a\n", r"vocab_27\.bpe: .* byte 0xff in position"),
     ],
     ids=lambda value: None if value is None else repr(value[:12]),
 )
