@@ -23,10 +23,9 @@ def describe_rows(record: dict[str, Any]) -> str:
 
 def card_text(record: dict[str, Any]) -> str:
     """The text of README.md, of what `features.json` holds (see `hf_gpt.features.shards`)."""
-    shown = {}
-    if record["format"] in ("parquet", "arrow"):  # so that `load_dataset` takes the folder, and the Hub shows the rows
-        shown = {"configs": [{"config_name": "default", "data_files": f"data/*.{record['format']}"}]}
-    data = DatasetCardData(tags=["feature-extraction", "hf_gpt"], **shown)
+    # So that `load_dataset` takes the folder, and the Hub shows the rows.
+    shown = [{"config_name": "default", "data_files": "data/*.parquet"}]
+    data = DatasetCardData(tags=["feature-extraction", "hf_gpt"], configs=shown)
     files = ", ".join(Path(name).name for name, *_ in record["input_files"])
     values = {"record": record, "read": describe_rows(record), "files": files, "card_data": data.to_yaml()}
     return str(DatasetCard(render_template(TEMPLATES / "features.md", **values)))

@@ -3,7 +3,7 @@ Write the hidden states of texts to files: of any layers, per text, word or toke
 
     hf-gpt extract-features --model_name_or_path model_cards/gpt-mini --keep_columns id label --layers 0 4 \
         --input_files hf_gpt/tasks/data/questions.jsonl --pooling mean --output_dir outputs/features
-    hf-gpt extract-features --model_name_or_path outputs/questions --pooling classify --format npy \
+    hf-gpt extract-features --model_name_or_path outputs/questions --pooling classify \
         --input_files hf_gpt/tasks/data/questions.jsonl --output_dir outputs/classify_states
 
 Rows are divided into shards of equal size, which processes share; the same command resumes after an interruption. The

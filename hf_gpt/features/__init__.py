@@ -15,22 +15,19 @@ from ..trees.collators import length_sorted_batches
 POOLINGS = ("none", "last", "mean", "classify")
 UNITS = ("token", "word")
 WORD_POOLINGS = ("mean", "last")
-# Next to the states: of each token its id; of each word the text of a pair that it is in, and its characters there.
-TOKEN_COLUMNS = ("input_ids",)
+# Next to the states of words: the text of a pair that each is in, and its characters there.
 WORD_COLUMNS = ("sequence", "word_start", "word_end")
 
 
 @dataclass
 class TextFeatures:
     """
-    Features of some texts.
+    Features of some texts. A unit is a text with pooling, else a token or a word.
 
     Args:
-        states (`dict[int, torch.Tensor]`): by layer, of shape `(units, n_embd)`; a unit is a text with pooling (NaN
-            for one without any token), else a token or a word.
+        states (`dict[int, torch.Tensor]`): by layer, `(units, n_embd)`; NaN for a pooled text without any token.
         offsets (`np.ndarray` of shape `(texts + 1,)`): the units of text i are `offsets[i]` to `offsets[i + 1]`.
-        tokens (`np.ndarray` of shape `(texts,)`): how many tokens the model read.
-        cut_tokens (`np.ndarray` of shape `(texts,)`): how many were truncated before.
+        tokens, cut_tokens (`np.ndarray` of shape `(texts,)`): how many were read, and how many truncated before.
         columns (`dict[str, np.ndarray]`): arrays of shape `(units,)`. Per token `input_ids`. Per word `sequence` (0,
             or 1 for the second text of a pair) and `word_start`, `word_end`: its characters in the text as given.
     """
@@ -107,21 +104,25 @@ class FeatureExtractor:
             raise ValueError("The model is in training mode, where dropout blurs features: call model.eval() first.")
         if pooling == "classify" and not tokenizer.task_template:
             raise ValueError("Pooling classify needs its token: set tokenizer.task_template = True.")
+        context = model.config.n_positions
+        if max_length is not None and not 8 <= max_length <= context:
+            raise ValueError(f"max_length {max_length}: give 8 to the model's context of {context}.")
         self.model: GPTModel = model.base_model
         self.tokenizer = tokenizer
         self.layers = resolve_layers(layers, len(self.model.h))
         self.pooling, self.word_pooling, self.by_word = pooling, word_pooling, unit == "word"
-        context = model.config.n_positions
-        self.max_length = context if max_length is None else max_length
-        if max_length is not None and not 8 <= max_length <= context:
-            raise ValueError(f"max_length {max_length}: give 8 to the model's context of {context}.")
+        self.max_length = max_length or context
         self.tokens_per_batch = tokens_per_batch or (512 if self.model.device.type == "cpu" else 8192)
 
     def __call__(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> TextFeatures:
         """Features of texts, or of pairs of them, in their order."""
-        encodings, cut_tokens = self._encode(list(texts), None if pairs is None else list(pairs))
+        inputs = (list(texts), None if pairs is None else list(pairs))
+        encodings = self.tokenizer(*inputs, verbose=False).encodings
+        whole = lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
+        if (whole > self.max_length).any():
+            encodings = self.tokenizer(*inputs, truncation=True, max_length=self.max_length).encodings
+            lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
         input_ids = [encoding.ids for encoding in encodings]
-        lengths = np.array([len(ids) for ids in input_ids], dtype=np.int64)
         spans, columns = self._spans(input_ids, encodings)
         del encodings  # many times as large as the ids
         offsets = np.concatenate([[0], np.cumsum([len(span) for span in spans], dtype=np.int64)])
@@ -132,20 +133,7 @@ class FeatureExtractor:
             flat_spans = np.concatenate([spans[row] + place * lengths[rows[0]] for place, row in enumerate(rows)])
             for layer, values in self._pooled_states([input_ids[row] for row in rows], flat_spans).items():
                 states[layer][units] = values
-        return TextFeatures(states, offsets, lengths, cut_tokens, columns)
-
-    def _encode(self, texts: list[str], pairs: list[str] | None) -> tuple[list[Any], np.ndarray]:
-        """The library's encodings, and how many tokens of each text were truncated."""
-        encodings = self.tokenizer(texts, pairs, verbose=False).encodings
-        lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
-        too_long = np.flatnonzero(lengths > self.max_length)
-        if len(too_long):
-            some = ([whole[row] for row in too_long] if whole is not None else None for whole in (texts, pairs))
-            shorter = self.tokenizer(*some, truncation=True, max_length=self.max_length).encodings
-            encodings = [*encodings]
-            for row, encoding in zip(too_long, shorter, strict=True):
-                encodings[row] = encoding
-        return encodings, lengths - [len(encoding) for encoding in encodings]
+        return TextFeatures(states, offsets, lengths, whole - lengths, columns)
 
     def _spans(self, input_ids: list[list[int]], encodings: Any) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
         """For each text the tokens of its units, `(units, 2)` starts and ends; and the columns of the units."""

@@ -1,4 +1,4 @@
-"""Features of files, written in shards by one process or several; resumable after an interruption."""
+"""Features of files, written as Parquet in shards by one process or several; resumable after an interruption."""
 
 import dataclasses
 import shutil
@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 from accelerate import PartialState
-from datasets import Dataset, Features, Value
+from datasets import Dataset
 from datasets.fingerprint import Hasher
 from pyarrow import parquet
-from safetensors.torch import save_file
 from tqdm.auto import tqdm
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
@@ -23,7 +22,6 @@ from ..cards.features import card_text, describe_rows
 from ..conversion.tokenizers import check_ids
 from ..files import (
     OVERWRITE,
-    UNFINISHED,
     atomic,
     check_empty,
     check_settings,
@@ -42,7 +40,6 @@ from ..tasks.load import cached_rows
 from ..training.text_files import text_of
 from . import (
     POOLINGS,
-    TOKEN_COLUMNS,
     UNITS,
     WORD_COLUMNS,
     WORD_POOLINGS,
@@ -52,26 +49,23 @@ from . import (
     resolve_layers,
 )
 
-FORMATS = ("parquet", "arrow", "npy", "safetensors")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-SETTINGS, RESULT, CARD = "feature_settings.json", "features.json", "README.md"
-# Folder of whole shards; `UNFINISHED` holds a record of each.
-DATA = "data"
-# The columns of the rows that are read, and of those that are written.
+SETTINGS, RESULT, CARD, DATA = "feature_settings.json", "features.json", "README.md", "data"
+# The columns of the rows that are read, and those that are written next to the states.
 TEXT, PAIR = "_text", "_pair"
-ROW_COLUMNS = ("row", "tokens", "truncated")
+COLUMNS = ("row", "tokens", "truncated", "input_ids", *WORD_COLUMNS)
 
 
 @dataclass
 class FeatureArguments(NamesModel):
-    """What to read, which states to keep, and how to write them."""
+    """What to read, which states to keep, and where to write them."""
 
     model_name_or_path: str = flag(help="An hf_gpt folder or Hub id, with any head or none, or OpenAI's release.")
     input_files: list[str] = flag(help=".txt (a text a line), CSV, TSV, JSONL or Parquet files; .gz and .xz are fine.")
     output_dir: str = flag(help="Folder for the features; a run that was stopped resumes there.")
     text_column: str = flag("text", "Column of the text (not for text files).")
     pair_column: str | None = flag(None, "Column of a second text.")
-    keep_columns: list[str] | None = flag(None, "Columns to copy next to the features (parquet and arrow).")
+    keep_columns: list[str] | None = flag(None, "Columns to copy next to the features.")
     quoted: bool = flag(True, "CSV and TSV: false where a double quote is a character like any other.")
     layers: list[str] = flag(["-1"], "Layers: 0 is the embedding, 1 the first block, -1 the last one; or all.")
     pooling: str = flag("mean", "State of a text: of which tokens, or none: a state per token or word.", POOLINGS)
@@ -79,24 +73,17 @@ class FeatureArguments(NamesModel):
     word_pooling: str = flag("mean", "With --unit word: of which tokens of a word.", WORD_POOLINGS)
     task_template: bool | None = flag(None, "Read _start_ text _classify_; by default as the tokenizer was saved.")
     max_length: int | None = flag(None, "Longer texts are truncated to so many tokens; by default the context.")
-    format: str = flag("parquet", "Of the files; npy not for --pooling none.", FORMATS)
-    dtype: str = flag("float32", "Numbers of the model.", DTYPES)
+    dtype: str = flag("float32", "Numbers of the model; those of the files are float32.", DTYPES)
     rows_per_shard: int | None = flag(None, "Rows of a file; by default 10,000, and 500 with --pooling none.")
     tokens_per_batch: int | None = flag(None, "Tokens of a batch with padding (default: 512 on a CPU, else 8192).")
-    attn_implementation: str | None = flag(None, "sdpa, eager or flex_attention.")
     use_cpu: bool = flag(False, "Stay on the CPU.")
     overwrite_output_dir: bool = flag(False, "Replace the features that an earlier run left in --output_dir.")
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.format == "npy" and self.pooling == "none":
-            raise ValueError("--format npy holds one array of equal rows: choose a --pooling, or another --format.")
         if self.task_template is False and (self.pooling == "classify" or self.pair_column is not None):
             raise ValueError("--pooling classify and --pair_column need the task template: leave out --task_template.")
-        if self.keep_columns and self.format not in ("parquet", "arrow"):
-            raise ValueError(f"--format {self.format} holds numbers only: leave out --keep_columns, or use parquet.")
-        taken = {*ROW_COLUMNS, *TOKEN_COLUMNS, *WORD_COLUMNS} & set(self.keep_columns or ())
-        if taken:
+        if taken := {*COLUMNS} & set(self.keep_columns or ()):
             raise ValueError(f"--keep_columns {', '.join(sorted(taken))}: the features have a column of that name.")
         self.rows_per_shard = self.rows_per_shard or (500 if self.pooling == "none" else 10_000)
 
@@ -109,35 +96,33 @@ def extract(args: FeatureArguments) -> dict[str, Any]:
     is a `ValueError` or `OSError` before a file is written.
     """
     # Processes that are done wait for the slowest; the launcher ends them where one has died.
-    patience = timedelta(days=7)
-    state = PartialState(cpu=args.use_cpu or not torch.accelerator.is_available(), timeout=patience)
+    state = PartialState(cpu=args.use_cpu or not torch.accelerator.is_available(), timeout=timedelta(days=7))
     output, is_main = Path(args.output_dir), state.is_main_process
-    # Two commands may share the work; none may delete what another is writing.
-    is_shared = not args.overwrite_output_dir
-
-    def is_made(index: int) -> bool:
-        return (output / RESULT).is_file() or _record(output, index).is_file()
-
-    with output_folder(output, state.process_index, state.num_processes, shared=is_shared):
+    with output_folder(output, state.process_index, state.num_processes):
         with state.main_process_first():
-            rows = read_rows(args)
-            extractor = load_extractor(args, state.device)
+            rows, extractor = read_rows(args), load_extractor(args, state.device)
             settings = _settings(args, rows, extractor)
             if is_main:
                 prepare_folder(output, settings, args.overwrite_output_dir)
         shards = -(-len(rows) // args.rows_per_shard)
+        files = [output / DATA / f"features-{index:05d}-of-{shards:05d}.parquet" for index in range(shards)]
         if is_main:
             by = f" by {state.num_processes} processes" if state.num_processes > 1 else ""
-            missing = sum(not is_made(index) for index in range(shards))
+            missing = sum(not file.is_file() for file in files)
             print(f"{len(rows):,} rows; {missing} of {shards} shards are to be made{by}", flush=True)
         own = range(state.process_index, shards, state.num_processes)
         for index in tqdm(own, desc="extracting", unit="shard", disable=not is_main):
-            if not is_made(index):
-                _make_shard(args, rows, extractor, index, shards)
+            if files[index].is_file():
+                continue
+            numbers = np.arange(index * args.rows_per_shard, min(len(rows), (index + 1) * args.rows_per_shard))
+            part = rows.with_format("arrow")[numbers[0] : numbers[-1] + 1]
+            found = extractor(part[TEXT].to_pylist(), part[PAIR].to_pylist() if args.pair_column else None)
+            with atomic(files[index]) as temporary:
+                parquet.write_table(features_table(numbers, found, part.select(args.keep_columns or [])), temporary)
         state.wait_for_everyone()
         if not is_main:
             return settings
-        record = _finish(output, settings, shards)
+        record = _finish(output, settings, files)
         print(describe_rows(record), f"features, card (README.md) and {RESULT} are in {output}", sep="\n", flush=True)
         return record
 
@@ -163,9 +148,7 @@ def read_rows(args: FeatureArguments) -> Dataset:
         if not count:
             raise ValueError(f"{', '.join(map(str, files))}: there is no row.")
 
-    features = None if kept else Features({name: Value("string") for name in texts})
-    fingerprint = Hasher.hash(("features", [*map(_stamp, files)], texts, kept, args.quoted))
-    return cached_rows(generate, fingerprint, features=features)
+    return cached_rows(generate, Hasher.hash(("features", [*map(_stamp, files)], texts, kept, args.quoted)))
 
 
 def _stamp(file: Path) -> list[Any]:
@@ -181,8 +164,7 @@ def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtra
         saved = get_tokenizer_config(args.tokenizer_source.folder).get("task_template", False)
         template = args.pooling == "classify" or args.pair_column is not None or bool(saved)
     tokenizer.task_template = template
-    settings = {"dtype": DTYPES[args.dtype], "attn_implementation": args.attn_implementation}
-    model = args.source.model(GPTModel, n_head=args.n_head, **settings)
+    model = args.source.model(GPTModel, n_head=args.n_head, dtype=DTYPES[args.dtype])
     check_ids(model.config, tokenizer, args.model_name_or_path)
     layers = resolve_layers(args.layers, len(model.h))
     keep_lowest_blocks(model, layers[-1])
@@ -192,7 +174,7 @@ def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtra
 
 def _settings(args: FeatureArguments, rows: Dataset, extractor: FeatureExtractor) -> dict[str, Any]:
     """What has to be the same for shards that belong together, as JSON has it."""
-    free = ("output_dir", "tokens_per_batch", "attn_implementation", "use_cpu", "overwrite_output_dir")
+    free = ("output_dir", "tokens_per_batch", "use_cpu", "overwrite_output_dir")
     stamps, kinds = [], (".safetensors", ".json", ".npy", ".bpe")
     for source in dict.fromkeys((args.source, args.tokenizer_source)):
         # Of a model on the Hub its commit, of a folder its files.
@@ -222,60 +204,19 @@ def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> N
         return
     for name in (RESULT, CARD):
         (output / name).unlink(missing_ok=True)
-    # Records first: without them no shard is whole, however far the deletion comes.
-    for folder in (UNFINISHED, DATA):
-        shutil.rmtree(output / folder, ignore_errors=True)
+    # Before the new settings are there: what is left of a deletion that was stopped belongs to the old ones.
+    shutil.rmtree(output / DATA, ignore_errors=True)
     write_json(file, settings)
-
-
-def _record(output: Path, index: int) -> Path:
-    """The record of a whole shard, written behind it; all are gone when the extraction is finished."""
-    return output / UNFINISHED / f"{index:05d}.json"
-
-
-def _make_shard(args: FeatureArguments, rows: Dataset, extractor: FeatureExtractor, index: int, count: int) -> None:
-    """Write the file of a shard, of `npy` that of the states and that of the numbers of the rows; each atomically."""
-    numbers = np.arange(index * args.rows_per_shard, min(len(rows), (index + 1) * args.rows_per_shard))
-    part = rows.with_format("arrow")[numbers[0] : numbers[-1] + 1]
-    found = extractor(part[TEXT].to_pylist(), part[PAIR].to_pylist() if args.pair_column else None)
-    file = Path(args.output_dir) / DATA / f"features-{index:05d}-of-{count:05d}.{args.format}"
-    if args.format == "npy":
-        _save_array(file, torch.stack([*found.states.values()], dim=1).float().numpy())
-        _save_array(file.with_suffix(".rows.npy"), numbers)
-    elif args.format == "safetensors":
-        arrays = {"row": numbers, "tokens": found.tokens, "truncated": found.cut_tokens > 0}
-        arrays |= found.columns | ({"offsets": found.offsets} if found.columns else {})
-        tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
-        with atomic(file) as temporary:
-            save_file(tensors | {f"layer_{layer}": states for layer, states in found.states.items()}, temporary)
-    else:
-        table = features_table(numbers, found, part.select(args.keep_columns or []))
-        with atomic(file) as temporary, temporary.open("wb") as stream:
-            if args.format == "parquet":
-                parquet.write_table(table, stream)
-            else:
-                with pa.ipc.new_stream(stream, table.schema) as writer:
-                    writer.write_table(table, max_chunksize=1000)
-    counts = {
-        "tokens": int(found.tokens.sum()),
-        "states": int(found.offsets[-1]),
-        "truncated_rows": int((found.cut_tokens > 0).sum()),
-        "truncated_tokens": int(found.cut_tokens.sum()),
-        "empty_rows": int((found.tokens == 0).sum()),
-    }
-    write_json(_record(Path(args.output_dir), index), counts)
-
-
-def _save_array(path: Path, array: np.ndarray) -> None:
-    with atomic(path) as temporary, temporary.open("wb") as stream:
-        np.save(stream, array, allow_pickle=False)
 
 
 def features_table(rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> pa.Table:
     """Features as an Arrow table that `datasets` reads: a row per text, its units as lists."""
     offsets, is_list = pa.array(features.offsets, pa.int32()), bool(features.columns)
     columns: dict[str, Any] = {"row": rows, "tokens": pa.array(features.tokens, pa.int32())}
-    columns |= {"truncated": features.cut_tokens > 0, **dict(zip(kept.column_names, kept.columns, strict=True))}
+    columns |= {
+        "truncated": pa.array(features.cut_tokens, pa.int32()),
+        **{name: kept[name] for name in kept.column_names},
+    }
     for name, values in features.columns.items():
         columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values, pa.int32()))
     for layer, states in features.states.items():
@@ -284,14 +225,19 @@ def features_table(rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> 
     return pa.table(columns)
 
 
-def _finish(output: Path, settings: dict[str, Any], shards: int) -> dict[str, Any]:
+def _finish(output: Path, settings: dict[str, Any], files: list[Path]) -> dict[str, Any]:
     """Add the shards up and write card and result; what `features.json` holds."""
     if (output / RESULT).is_file():
         return read_json(output / RESULT)
-    records = [read_json(_record(output, index)) for index in range(shards)]
-    totals = {name: sum(record[name] for record in records) for name in records[0]}
-    record = settings | {"shards": shards} | totals
+    counts = pa.concat_tables([parquet.read_table(file, columns=["tokens", "truncated"]) for file in files])
+    tokens, truncated = (counts[name].to_numpy() for name in ("tokens", "truncated"))
+    record = settings | {
+        "shards": len(files),
+        "tokens": int(tokens.sum()),
+        "truncated_rows": int((truncated > 0).sum()),
+        "truncated_tokens": int(truncated.sum()),
+        "empty_rows": int((tokens == 0).sum()),
+    }
     write_text(output / CARD, card_text(record))
     write_json(output / RESULT, record)
-    shutil.rmtree(output / UNFINISHED, ignore_errors=True)
     return record

@@ -337,7 +337,7 @@ def test_callback_with_the_stock_trainer(tiny_checkpoint, tmp_path):
 
 
 def test_card_of_features(tmp_path):
-    record = {"format": "parquet", "pooling": "mean", "unit": "token", "word_pooling": "mean", "layers": [0, 5]}
+    record = {"pooling": "mean", "unit": "token", "word_pooling": "mean", "layers": [0, 5]}
     record |= {"shards": 1, "model_name_or_path": "someone/gpt", "width": 32, "input_files": [["texts|1.txt", 9, 9]]}
     record |= {"rows": 1200, "tokens": 9000, "truncated_rows": 2, "truncated_tokens": 30, "max_length": 64}
     text = card_text(record | {"empty_rows": 0, "task_template": False, "dtype": "float32"})

@@ -34,18 +34,10 @@ def test_texts(command, gpt2, tmp_path, hf_gpt):
         output = tmp_path / name
         words = [*command.split(), "--text", TEXT]
         if command == "features":
-            words = [
-                "extract_features",
-                "--input_files",
-                tmp_path / "a.txt",
-                "--format",
-                "npy",
-                "--output_dir",
-                output,
-            ]
+            words = ["extract_features", "--input_files", tmp_path / "a.txt", "--output_dir", output]
         status, printed, errors = hf_gpt(*words, "--model_name_or_path", gpt2 / name)
         assert status == 0, errors
-        arrays = [path.read_bytes() for path in sorted(output.rglob("*.npy"))]
+        arrays = [path.read_bytes() for path in sorted(output.rglob("*.parquet"))]
         assert bool(arrays) == (command == "features")
         results.append(arrays or printed.replace(str(gpt2 / name), "MODEL"))
     assert results[0] == results[1]

@@ -32,7 +32,7 @@ COMMANDS = {
     "tasks": f"finetune --tasks questions stories --num_train_epochs 3 {SMALL}",
     "pretrain": "pretrain --n_layer 2 --n_embd 32 --n_head 2 --n_positions 32 --max_steps 25 --learning_rate 1e-3 "
     "--per_device_train_batch_size 2 --save_steps 5 --eval_steps 5 --schedule warmup_constant --use_cpu true",
-    "features": f"extract_features --input_files {BUNDLED}/questions.jsonl --rows_per_shard 20 --format npy",
+    "features": f"extract_features --input_files {BUNDLED}/questions.jsonl --rows_per_shard 20",
 }
 
 
@@ -42,7 +42,7 @@ def start(log: Path, words: list) -> multiprocessing.Process:
 
 def contents(folder: Path) -> dict[str, object]:
     """Numbers of every JSON file, and the bytes of every array and prediction; the rest names folders and times."""
-    kinds = {".json", ".safetensors", ".npy", ".tsv"}
+    kinds = {".json", ".safetensors", ".parquet", ".tsv"}
     found = {name: content for name, content in files_of(folder).items() if Path(name).suffix in kinds}
     return {name: content for name, content in found.items() if Path(name).name != "trainer_state.json"}
 

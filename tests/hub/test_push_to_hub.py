@@ -36,12 +36,12 @@ def adapter_folder(folder: Path, method: str) -> Path:
     return target
 
 
-def features_folder(folder: Path, **options) -> Path:
+def features_folder(folder: Path) -> Path:
     texts = folder.parent / "texts.txt"
     texts.write_text("He said.\nShe asked.\n", encoding="utf-8")
     target = folder.parent / "features"
     names = {"model_name_or_path": str(folder), "input_files": [str(texts)], "output_dir": str(target)}
-    extract(FeatureArguments(**names, use_cpu=True, **options))
+    extract(FeatureArguments(**names, use_cpu=True))
     return target
 
 
@@ -136,19 +136,15 @@ def test_an_adapter(hub, folder, method):
     assert (data.library_name, data.base_model) == ("peft", "alice/base")
 
 
-@pytest.mark.parametrize("form", ["parquet", "npy"])
-def test_features(hub, folder, form, own_datasets_cache, monkeypatch):
-    push(features_folder(folder, format=form), "alice/states")
+def test_features(hub, folder, own_datasets_cache, monkeypatch):
+    push(features_folder(folder), "alice/states")
     repository = hub.repository("alice/states", "datasets")
     names = repository.files().keys()
     assert {"README.md", "features.json"} < names
     assert all(name.startswith("data/features-") for name in names - {"README.md", "features.json"})
     assert all(str(folder.parent).encode() not in blob.data for blob in repository.files().values())
     data = download("alice/states", repo_type="dataset") / "data"
-    if form == "parquet":
-        assert load_dataset("parquet", data_files=str(data / "*.parquet"))["train"]["tokens"][:] == [3, 3]
-    else:
-        assert (data / "features-00000-of-00001.npy").is_file()
+    assert load_dataset("parquet", data_files=str(data / "*.parquet"))["train"]["tokens"][:] == [3, 3]
 
 
 def empty(folder: Path) -> None:
