@@ -96,11 +96,8 @@ def check_predicted(ids: Sequence[int], what: str = "A text", fewest: int = 2) -
 
 def check_one_of(**inputs: object) -> None:
     """A `ValueError` unless exactly one of several flags was given."""
-    given = [f"--{name}" for name, value in inputs.items() if value is not None]
-    if len(given) != 1:
-        *first, last = (f"--{name}" for name in inputs)
-        together = f", not {' and '.join(given)} together" if given else ""
-        raise ValueError(f"Give {', '.join(first)} or {last}{together}.")
+    if sum(value is not None for value in inputs.values()) != 1:
+        raise ValueError(f"Give one of {', '.join(f'--{name}' for name in inputs)}.")
 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -38,8 +38,6 @@ def self_bleu(texts: Texts, order: int = 4) -> float:
     Mean BLEU of each of two texts or more against all others (Zhu et al., 2018), of n-grams up to `order`, all lengths
     weighted alike, from 0 to 1; the lower, the more diverse.
     """
-    if len(texts) < 2:
-        raise ValueError("Self-BLEU compares texts with each other: give two or more.")
     counts = [[Counter(ngrams(ids, n)) for n in range(1, order + 1)] for ids in texts]
     largest, second = Counter(), Counter()  # of each n-gram, over the texts
     for grams in (grams for each in counts for grams in each):
@@ -67,8 +65,6 @@ def zipf_coefficient(texts: Texts) -> float:
     about 1 in human language.
     """
     frequencies = [count for _, count in Counter(token for ids in texts for token in ids).most_common(_RANKS)]
-    if len(frequencies) < 2:
-        raise ValueError("Zipf's coefficient needs two different tokens or more.")
     return -float(linregress(np.log(np.arange(1, len(frequencies) + 1)), np.log(frequencies)).slope)
 
 

@@ -59,17 +59,13 @@ def inspect(
     check_predicted([*given, *ids])
     (score,) = score_texts(model, [ids], stride, given=[given], likeliest=min(count, len(tokenizer)))
     columns = (score.log_probs, score.ranks, score.likeliest, score.likeliest_log_probs.exp())
-    return [
-        Position(
-            NextToken.of(tokenizer, token_id, math.exp(value)),
-            rank,
-            -value / math.log(2),
-            tuple(NextToken.of(tokenizer, *expected) for expected in zip(likeliest, probabilities, strict=True)),
-        )
-        for token_id, value, rank, likeliest, probabilities in zip(
-            ids[len(ids) - len(score.log_probs) :], *(column.tolist() for column in columns), strict=True
-        )
-    ]
+    predicted = ids[len(ids) - len(score.log_probs) :]
+    positions = []
+    for token_id, value, rank, *expected in zip(predicted, *(column.tolist() for column in columns), strict=True):
+        likeliest = tuple(NextToken.of(tokenizer, *token) for token in zip(*expected, strict=True))
+        token = NextToken.of(tokenizer, token_id, math.exp(value))
+        positions.append(Position(token, rank, -value / math.log(2), likeliest))
+    return positions
 
 
 def render_page(model: str, first: NextToken | None, positions: Sequence[Position]) -> str:

@@ -30,10 +30,8 @@ from . import encode
 BEGINNINGS = ("paragraph", "none")
 # Tokens at most of a row in which several texts share what they begin with: a longer row is mostly mask.
 _ROW_TOKENS = 128
-# Vocabulary logits of this many states are held at a time.
+# Vocabulary logits of this many tokens are held at a time.
 _CHUNK = 512
-# Names that the columns of minimal pairs may have; BLiMP's are the first.
-_PAIR_COLUMNS = (("sentence_good", "sentence_bad"), ("good", "bad"))
 
 
 def beginning_ids(tokenizer: GPTTokenizer, beginning: str) -> list[int]:
@@ -50,20 +48,6 @@ def checked_stride(stride: int | None, context: int) -> int:
     if not 1 <= stride <= context // 2:
         raise ValueError(f"--stride {stride}: at least 1 and at most {context // 2}, half the context.")
     return stride
-
-
-def windows(length: int, context: int, stride: int, counted: int = 1) -> Iterator[tuple[int, int, int]]:
-    """
-    The windows over a text of `length` tokens: begin and end, and the first token that counts in each; each token from
-    the number `counted` on counts once.
-    """
-    for begin in range(0, length, stride):
-        end = min(begin + context, length)
-        if counted < end:
-            yield begin, end, counted
-            counted = end
-        if end == length:
-            return
 
 
 @dataclass(frozen=True)
@@ -114,93 +98,50 @@ def score_texts(
     texts: Sequence[Sequence[int]],
     stride: int | None = None,
     batch_size: int = 8,
-    share_prefix: bool = True,
     given: Sequence[Sequence[int]] | None = None,
     likeliest: int = 0,
 ) -> list[TextScore]:
     """
     The log-probability of every token of each text, token ids, by a model in evaluation mode; with `likeliest` ranks
     and so many likeliest tokens at each position, too. `given` are of each text the tokens before it, which do not
-    count; `batch_size` windows are read at once, rows of like length together, and what texts begin with alike only
-    once (`share_prefix`). A `ValueError` if the stride is more than half the context (see `checked_stride`).
+    count; `batch_size` windows are read at once. A `ValueError` if the stride is more than half the context.
     """
     context = model.config.n_positions
     stride = checked_stride(stride, context)
-    parts = [
-        _Window(number, begin, whole[begin:end], first - begin)
-        for number, (start, ids) in enumerate(zip(given or [()] * len(texts), texts, strict=True))
-        for whole in [(*start, *ids)]
-        for begin, end, first in windows(len(whole), context, stride, max(1, len(start)))
-    ]
+    windows: list[_Window] = []
+    for number, (before, ids) in enumerate(zip(given or [()] * len(texts), texts, strict=True)):
+        whole, counted = (*before, *ids), max(1, len(before))
+        for begin in range(0, len(whole), stride):
+            end = min(begin + context, len(whole))
+            if counted < end:
+                windows.append(_Window(number, begin, whole[begin:end], counted - begin))
+                counted = end
+    batches = _batches(_rows(windows, batch_size), batch_size)
     found: dict[_Window, list[torch.Tensor]] = {}
     # Next to another bar it is removed when it is full.
-    with tqdm(total=len(parts), desc="scoring", unit="window", leave=None, disable=len(parts) <= batch_size) as bar:
-        for rows in _batches(_rows(parts, batch_size if share_prefix else 1), batch_size):
-            found |= zip(chain(*rows), _read(model, rows, likeliest), strict=True)
-            bar.update(sum(map(len, rows)))
-    of_text: list[list[list[torch.Tensor]]] = [[] for _ in texts]
-    for part in parts:
-        of_text[part.text].append(found[part])
-    empty = [[torch.empty(0)]]
+    for rows in tqdm(batches, desc="scoring", unit="batch", leave=None, disable=len(batches) < 2):
+        found |= zip(chain(*rows), _read(model, rows, likeliest), strict=True)
+    parts: list[list[list[torch.Tensor]]] = [[] for _ in texts]
+    for window in windows:
+        parts[window.text].append(found[window])
     return [
-        TextScore(len(ids), *map(torch.cat, zip(*values or empty, strict=True)))
-        for ids, values in zip(texts, of_text, strict=True)
+        TextScore(len(ids), *map(torch.cat, zip(*own or [[torch.empty(0)]], strict=True)))
+        for ids, own in zip(texts, parts, strict=True)
     ]
 
 
-def _read(model: GPTForCausalLM, rows: Sequence[Sequence[_Window]], likeliest: int) -> Iterator[list[torch.Tensor]]:
-    """What `TextScore` holds, of the counted tokens of each window."""
-    # No state of a last token is needed: nothing is predicted from it.
-    trees = [TokenTree.from_paths([part.ids[:-1] for part in row]) for row in rows]
-    batch = collate_trees(trees, model.config.pad_token_id or 0)
-    wanted = ("input_ids", "position_ids", "subtree_end")
-    batch = {name: value.to(model.device) for name, value in batch.items() if name in wanted}
-    states = model.transformer(**batch, use_cache=False).last_hidden_state  # (rows, length, n_embd)
-    places = [
-        number * states.shape[1] + index
-        for number, (row, tree) in enumerate(zip(rows, trees, strict=True))
-        for path, part in enumerate(row)
-        for index in tree.path(path)[part.first - 1 :]
-    ]
-    targets = [part.ids[part.first :] for part in chain(*rows)]
-    found = _predictions(model, states.flatten(0, 1), torch.tensor(places), [*chain(*targets)], likeliest)
-    split = [values.split([len(own) for own in targets]) for values in found]
-    return map(list, zip(*split, strict=True))
-
-
-def _predictions(
-    model: GPTForCausalLM, states: torch.Tensor, places: torch.Tensor, targets: Sequence[int], likeliest: int
-) -> list[torch.Tensor]:
-    """Log-probability of each target given the state `(states, n_embd)` at its place; and ranks and likeliest ones."""
-    # What several tokens come next to predicts them all at once.
-    needed, state = places.unique(return_inverse=True)
-    order, found = state.argsort(), []
-    for start, own in enumerate(order.split((state // _CHUNK).bincount().tolist())):
-        first = start * _CHUNK
-        logits = model.token_logits(states[needed[first : first + _CHUNK].to(states.device)]).float()
-        row, total = (state[own] - first).to(states.device), logits.logsumexp(-1)
-        chosen = logits[row, torch.tensor(targets)[own].to(states.device)]
-        values = [chosen - total[row]]
-        if likeliest:
-            top = logits.topk(likeliest)
-            rank = (logits[row] > chosen[:, None]).sum(1) + 1
-            values += [rank, top.indices[row], top.values[row] - total[row, None]]
-        found.append([value.cpu() for value in values])
-    return [torch.cat(kind)[order.argsort()] for kind in zip(*found, strict=True)]
-
-
-def _rows(parts: Sequence[_Window], most: int) -> list[list[_Window]]:
+def _rows(windows: Sequence[_Window], most: int) -> list[list[_Window]]:
     """Windows that stand in a row together: beginnings of texts, neighbours in the order of their tokens."""
     rows: list[list[_Window]] = []
     used = 0
-    for part in sorted(parts, key=lambda part: (part.begin, part.ids)):
+    for window in sorted(windows, key=lambda window: (window.begin, window.ids)):
         before = rows[-1][-1].ids if rows else ()
-        new = len(part.ids) - sum(takewhile(bool, map(eq, before, part.ids)))  # what both begin with is there
+        new = len(window.ids) - sum(takewhile(bool, map(eq, before, window.ids)))  # what both begin with is there
         # Windows of one text may begin alike and count from different tokens on.
-        if not rows or part.begin or len(rows[-1]) == most or used + new > _ROW_TOKENS:
+        if not rows or window.begin or len(rows[-1]) == most or used + new > _ROW_TOKENS:
             rows.append([])
-            used, new = 0, len(part.ids)
-        rows[-1].append(part)
+            used, new = 0, len(window.ids)
+        rows[-1].append(window)
         used += new
     return rows
 
@@ -208,11 +149,41 @@ def _rows(parts: Sequence[_Window], most: int) -> list[list[_Window]]:
 def _batches(rows: list[list[_Window]], size: int) -> list[list[list[_Window]]]:
     """Rows of like length, of at most `size` windows together, the longest first."""
     batches: list[list[list[_Window]]] = []
-    for row in sorted(rows, key=lambda row: -sum(len(part.ids) for part in row)):
+    for row in sorted(rows, key=lambda row: -sum(len(window.ids) for window in row)):
         if not batches or sum(map(len, batches[-1])) + len(row) > size:
             batches.append([])
         batches[-1].append(row)
     return batches
+
+
+def _read(model: GPTForCausalLM, rows: Sequence[Sequence[_Window]], likeliest: int) -> Iterator[list[torch.Tensor]]:
+    """What `TextScore` holds, of the counted tokens of each window."""
+    # No state of a last token is needed: nothing is predicted from it.
+    trees = [TokenTree.from_paths([window.ids[:-1] for window in row]) for row in rows]
+    batch = collate_trees(trees, model.config.pad_token_id or 0)
+    wanted = ("input_ids", "position_ids", "subtree_end")
+    batch = {name: value.to(model.device) for name, value in batch.items() if name in wanted}
+    states = model.transformer(**batch, use_cache=False).last_hidden_state  # (rows, length, n_embd)
+    pairs, counts = [], []  # where a state is, and the token after it
+    for number, (row, tree) in enumerate(zip(rows, trees, strict=True)):
+        for path, window in enumerate(row):
+            places = [number * states.shape[1] + index for index in tree.path(path)[window.first - 1 :]]
+            pairs += zip(places, window.ids[window.first :], strict=True)
+            counts.append(len(places))
+    # What texts share is predicted once, too.
+    different, inverse = torch.tensor(pairs).unique(dim=0, return_inverse=True)
+    found, flat = [], states.flatten(0, 1)
+    for chunk in different.split(_CHUNK):
+        places, targets = chunk.to(states.device).T
+        logits = model.token_logits(flat[places]).float()
+        total, chosen = logits.logsumexp(-1, keepdim=True), logits.gather(1, targets[:, None])
+        values = [(chosen - total)[:, 0]]
+        if likeliest:
+            top = logits.topk(likeliest)
+            values += [(logits > chosen).sum(1) + 1, top.indices, top.values - total]
+        found.append([value.cpu() for value in values])
+    columns = [torch.cat(column)[inverse].split(counts) for column in zip(*found, strict=True)]
+    return map(list, zip(*columns, strict=True))
 
 
 @dataclass(frozen=True)
@@ -250,33 +221,25 @@ def score_last_words(
 def read_lines(path: Path) -> list[str]:
     """The texts of a file, one a line; a `ValueError` names the line if one is empty, or the file if all it is."""
     lines = [line for _, line in read_text_lines(path)]
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines or [""], 1):
         if not line.strip():
-            raise ValueError(f"{path}, line {number}: the line is empty: take it out.")
-    if not lines:
-        raise ValueError(f"{path}: the file is empty: write one text a line.")
+            raise ValueError(f"{path}, line {number}: it is empty: write one text a line.")
     return lines
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
     """
-    Minimal pairs, the good sentence first: a TSV of two columns (a first line `good` and `bad`, or BLiMP's names, is
-    taken for a heading), or JSONL with `sentence_good` and `sentence_bad`, as BLiMP is published.
-
-    Raises:
-        ValueError: naming the line that holds no pair; or if there is none.
+    Minimal pairs, the good sentence first: a TSV of two columns without a heading, or JSONL with `sentence_good` and
+    `sentence_bad`, as BLiMP is published. A `ValueError` names the line that holds no pair, or the file if none does.
     """
     pairs = []
     for number, line in read_text_lines(path):
         with reading(path, f"line {number}"):
-            pair = tuple(cell.strip() for cell in line.split("\t"))
-            if ".jsonl" in path.suffixes:
-                row = json.loads(line)
-                pair = tuple(row[name] for name in _PAIR_COLUMNS["good" in row])
+            row = json.loads(line) if ".jsonl" in path.suffixes else None
+            pair = line.split("\t") if row is None else (row["sentence_good"], row["sentence_bad"])
             if len(pair) != 2 or not all(isinstance(text, str) and text.strip() for text in pair):
                 raise ValueError("a good sentence and a bad one were expected")
-        if number > 1 or pair not in _PAIR_COLUMNS:
-            pairs.append(pair)
+        pairs.append((pair[0].strip(), pair[1].strip()))
     if not pairs:
         raise ValueError(f"{path}: the file holds no pair of sentences.")
     return pairs

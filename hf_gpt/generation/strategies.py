@@ -28,7 +28,7 @@ class Strategy:
     @property
     def is_random(self) -> bool:
         """Whether the seed matters."""
-        return bool(self.settings.get("do_sample"))
+        return self.settings["do_sample"]
 
     @property
     def flag(self) -> str:
@@ -106,14 +106,14 @@ def continue_prompts(
 
     `new_tokens` are added, or fewer, where the model ends the text itself; where the context is full, the last half of
     it becomes the prompt. The seed is set before each strategy, so that the order does not matter. `settings` are
-    further arguments of `model.generate`, such as `repetition_penalty`, or, with a `batch_size` of 1, a `streamer`.
+    further arguments of `model.generate`, such as `repetition_penalty`.
     """
     by_length: dict[int, list[int]] = {}  # equally long prompts need no padding
     for number, ids in enumerate(prompts):
         by_length.setdefault(len(ids), []).append(number)
     batches = [same[at : at + batch_size] for same in by_length.values() for at in range(0, len(same), batch_size)]
-    results, quiet = [], "streamer" in settings
-    with tqdm(total=len(chosen) * len(batches), desc="generating", unit="batch", disable=quiet) as bar:
+    results = []
+    with tqdm(total=len(chosen) * len(batches), desc="generating", unit="batch") as bar:
         for strategy in chosen:
             set_seed(seed)
             copies, rows = num_samples if strategy.is_random else 1, {}
@@ -122,8 +122,15 @@ def continue_prompts(
                 new = _generated(model, given, copies, new_tokens, **{**strategy.settings, **settings})
                 rows |= {number: new[place * copies :][:copies] for place, number in enumerate(numbers)}
                 bar.update()
-            pairs = [(prompt, new) for number, prompt in enumerate(prompts) for new in rows[number]]
-            results.append([_continuation(model, tokenizer, strategy, *pair) for pair in pairs])
+            given = [prompt for prompt in prompts for _ in range(copies)]
+            new = [row for number in range(len(prompts)) for row in rows[number]]
+            scores = score_texts(model, new, given=given)
+            results.append([])
+            for prompt, ids, score in zip(given, new, scores, strict=True):
+                text = tokenizer.decode([*prompt, *ids])
+                generated = text.removeprefix(tokenizer.decode(prompt)).lstrip(" ")
+                mean = score.log_probability / max(1, len(ids))
+                results[-1].append(Continuation(strategy, text, generated, tuple(ids), mean))
     return results
 
 
@@ -149,15 +156,6 @@ def _generated(
         for number, row in zip(unfinished, more, strict=True):
             rows[number] += row
     return rows
-
-
-def _continuation(
-    model: GPTForCausalLM, tokenizer: GPTTokenizer, strategy: Strategy, prompt: Sequence[int], new: list[int]
-) -> Continuation:
-    text = tokenizer.decode([*prompt, *new])
-    generated = text.removeprefix(tokenizer.decode(prompt)).lstrip(" ")
-    score = mean_log_probability(model, prompt, new) if new else 0.0
-    return Continuation(strategy, text, generated, tuple(new), score)
 
 
 def mean_log_probability(model: GPTForCausalLM, prompt: Sequence[int], new: Sequence[int]) -> float:

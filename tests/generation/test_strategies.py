@@ -152,23 +152,3 @@ def test_comparison_by_command(hf_gpt, tiny_checkpoint, tmp_path, model, tokeniz
     texts = [each["text"] for each in record["strategies"][0]["continuations"]]
     assert all(text.startswith(tokenizer.decode(given)) for text, (given, _) in zip(texts, parts, strict=True))
     assert f"{human['perplexity']:.3f}" in printed
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ((), "Give --text or --file."),
-        (("--text", " "), "has no token"),
-        (("--text", "she", "--top_p", 2), "top-p 2.0"),
-        (("--text", "she", "--compare", "HUMAN", "--num_samples", 1), "--compare needs two texts or more"),
-        (("--compare", "HUMAN", "--passages", 5000), "5000 passages of 60 are needed"),
-        (("--compare", "no.txt"), "no.txt: no such file"),
-    ],
-)
-def test_mistakes_are_named(hf_gpt, tiny_checkpoint, tmp_path, flags, message):
-    (tmp_path / "human.txt").write_text(STORY)
-    flags = [tmp_path / "human.txt" if flag == "HUMAN" else flag for flag in flags]
-    output = ("--output_file", tmp_path / "out.json")
-    status, _, errors = hf_gpt("generate", "--model_name_or_path", tiny_checkpoint, *flags, *output)
-    assert (status, message in errors.splitlines()[-1]) == (2, True), errors
-    assert not (tmp_path / "out.json").exists()
