@@ -2,7 +2,6 @@
 
 import copy
 import json
-import re
 
 import pytest
 import torch
@@ -47,8 +46,6 @@ def test_auto_class_loads_what_was_saved(tiny_model, tmp_path, auto, name, head_
     inputs = IDS[None] if model_class is GPTForMultipleChoice else IDS
     with torch.no_grad():
         assert torch.equal(loaded(inputs)[0], saved(inputs)[0])
-    # Callers name the argument as transformers does.
-    assert_same_parameters(model_class.from_pretrained(pretrained_model_name_or_path=tmp_path), saved)
     # As transformers' own registration for custom code: the files, and every class in `auto_map`.
     assert sorted(path.name for path in tmp_path.glob("*.py")) == ["configuration_gpt.py", "modeling_gpt.py"]
     config = json.loads((tmp_path / "config.json").read_text())
@@ -101,30 +98,19 @@ def test_new_weights(norm_first, tiny_config, tmp_path):
     assert (GPTForCausalLM.from_pretrained(tmp_path).transformer.h[0].mlp.c_proj.weight == 3).all()
 
 
-def test_output_matrix_stays_tied(tiny_model, tmp_path):
-    def assert_tied(model):
-        assert model.lm_head.weight is model.transformer.embed_tokens.weight
-        assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
-        assert not any("lm_head" in name for name, _ in model.named_parameters())
-
-    model = tiny_model(GPTForCausalLM)
+@pytest.mark.parametrize("tied", [True, False])
+def test_output_matrix_is_tied_or_not(tiny_model, tmp_path, tied):
+    model = tiny_model(GPTForCausalLM, tie_word_embeddings=tied)
     model.save_pretrained(tmp_path)
-    assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
+    assert ("lm_head.weight" in load_file(tmp_path / "model.safetensors")) == (not tied)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
-    for each in (
-        model,
-        loaded,
-        copy.deepcopy(loaded),
-        AutoModelForCausalLM.from_pretrained(tmp_path, dtype="bfloat16"),
-    ):
-        assert_tied(each)
-    loaded.resize_token_embeddings(VOCABULARY + 6)
-    assert_tied(loaded.half())
-    untied = tiny_model(GPTForCausalLM, tie_word_embeddings=False)
-    untied.save_pretrained(tmp_path / "untied")
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "untied")
-    assert_same_parameters(loaded, untied)
-    assert not torch.equal(loaded.lm_head.weight, loaded.transformer.embed_tokens.weight)
+    assert_same_parameters(loaded, model)
+    half = AutoModelForCausalLM.from_pretrained(tmp_path, dtype="bfloat16")
+    resized = copy.deepcopy(loaded)
+    resized.resize_token_embeddings(VOCABULARY + 6)
+    for each in (model, loaded, half, resized.half()):
+        assert (each.lm_head.weight is each.transformer.embed_tokens.weight) == tied
+        assert each.get_output_embeddings().weight is each.lm_head.weight
 
 
 # Configuration
@@ -141,13 +127,6 @@ def test_configuration_round_trip(tiny_config, tmp_path):
     assert AutoConfig.for_model("hf_gpt", vocab_size=40482).to_dict() == GPTConfig().to_dict()
     named = GPTConfig(hidden_size=64, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=128)
     assert (named.n_embd, named.n_layer, named.n_head, named.n_positions) == (64, 3, 4, 128)
-
-
-def test_every_field_is_documented():
-    own = {name for name in GPTConfig.__annotations__ if name in GPTConfig.__dict__}
-    named = re.findall(r"^        ([\w, ]+) \(`", GPTConfig.__doc__, re.MULTILINE)
-    assert own - {"model_type"} <= {name for names in named for name in names.split(", ")}
-    assert len(own) > 20
 
 
 @pytest.mark.parametrize(

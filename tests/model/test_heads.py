@@ -45,9 +45,8 @@ def inputs_of(model_class):
 # Joint loss
 
 
-@pytest.mark.parametrize("coefficient", [0, 0.5, 2])
-@pytest.mark.parametrize("asked", [None, True, False])
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize(("training", "asked"), [(True, None), (True, False), (False, None), (False, True)])
+@pytest.mark.parametrize("coefficient", [0, 2])
 def test_joint_loss(tiny_model, training, asked, coefficient):
     model = tiny_model(GPTForMultipleChoice, lm_coef=coefficient).train(training)
     outputs = model(CHOICES, labels=LABELS, return_lm_loss=asked)
@@ -59,8 +58,7 @@ def test_joint_loss(tiny_model, training, asked, coefficient):
     outputs.loss *= 2
     assert_close(outputs.task_loss, cross_entropy(outputs.logits, LABELS))
     without = model(CHOICES, return_lm_loss=asked)
-    assert (without.loss, without.task_loss) == (None, None)
-    assert without.lm_loss == outputs.lm_loss
+    assert (without.loss, without.task_loss, without.lm_loss) == (None, None, outputs.lm_loss)
 
 
 def ordinal_loss(logits, scores):
@@ -81,7 +79,6 @@ PROBLEMS = {
     "ordinal": ({"num_labels": 4, "problem_type": "ordinal"}, [0.5, 3.0, 1.25], ordinal_loss),
     "inferred-regression": ({"num_labels": 1}, [0.5, -1.0, 3.0], plain_regression),
     "regression-column": ({"num_labels": 1}, [[0.5], [-1.0], [3.0]], plain_regression),
-    "regression-whole-numbers": ({"num_labels": 1}, [0, 2, 3], plain_regression),
     "regression-of-two": (
         {"num_labels": 2, "problem_type": REGRESSION},
         [[0.5, 1.0], [-1.0, 2.0], [3.0, 0.0]],
@@ -123,13 +120,6 @@ def test_choices_in_parts(tiny_model):
     assert_same_gradients(model, parts[0].loss + parts[1].loss, whole.loss)
 
 
-def test_choices_share_their_dropout(tiny_model):
-    model = tiny_model(GPTForMultipleChoice, clf_pdrop=0.5).train()
-    logits = model(CHOICES[:1, :1].expand(8, 3, -1)).logits
-    assert_close(logits, logits[:, :1].expand(8, 3))
-    assert logits[:, 0].unique().numel() > 1
-
-
 @each_head
 @pytest.mark.parametrize("name", ["embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"])
 @torch.no_grad()
@@ -138,6 +128,9 @@ def test_each_dropout_is_for_training_alone(tiny_model, model_class, name):
     expected = tiny_model(model_class)(inputs).logits
     assert torch.equal(model(inputs).logits, expected)
     assert not torch.isclose(model.train()(inputs).logits, expected).all()
+    if (model_class, name) == (GPTForMultipleChoice, "clf_pdrop"):
+        logits = model(CHOICES[:1, :1].expand(8, 3, -1)).logits  # shared by the choices of a row
+        assert_close(logits, logits[:, :1].expand(8, 3))
 
 
 @each_head
@@ -177,18 +170,15 @@ def test_embeddings_and_positions_that_are_given(tiny_model):
     assert not torch.isclose(model(CHOICES, position_ids=positions + 1).logits, model(CHOICES).logits).all()
 
 
-@pytest.mark.parametrize("head_layers", [None, 0, 1, "mix"])
-@pytest.mark.parametrize("asked", [[1], 1, [-1, 0], [7], True, False, None], ids=str)
+@pytest.mark.parametrize("head_layers", [None, 0, "mix"])
+@pytest.mark.parametrize("asked", [[1], [-1, 0], True, None], ids=str)
 @torch.no_grad()
 def test_hidden_states_with_a_head_on_other_layers(tiny_model, head_layers, asked):
     model = tiny_model(GPTForSequenceClassification, head_layers=head_layers)
     found = model(TEXTS, output_hidden_states=asked)
     expected = model.transformer(TEXTS, output_hidden_states=asked).hidden_states
     assert torch.equal(found.logits, model(TEXTS).logits)
-    if not asked:
-        assert found.hidden_states is None
-        return
-    for ours, theirs in zip(found.hidden_states, expected, strict=True):
+    for ours, theirs in zip(found.hidden_states or (), expected or (), strict=True):
         assert ours is theirs is None or torch.equal(ours, theirs)
 
 
@@ -209,12 +199,7 @@ def test_output(tiny_model):
 
 # Token classification and question answering
 
-TOKEN_HEADS = {
-    "causal": {},
-    "both sides": {"is_causal": False},
-    "mixed layers": {"head_layers": "mix"},
-    "a layer below": {"head_layers": 1},
-}
+TOKEN_HEADS = {"causal": {}, "both sides": {"is_causal": False}, "mixed layers": {"head_layers": "mix"}}
 
 
 @pytest.mark.parametrize("overrides", TOKEN_HEADS.values(), ids=TOKEN_HEADS)
@@ -260,11 +245,10 @@ PLACES = torch.tensor([[4, 6], [7, 7]])
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("is_causal", [True, False], ids=["causal", "both sides"])
-@pytest.mark.parametrize("head_layers", [None, "mix"])
+@pytest.mark.parametrize("overrides", TOKEN_HEADS.values(), ids=TOKEN_HEADS)
 @torch.no_grad()
-def test_question_answering(tiny_model, attention, side, is_causal, head_layers):
-    model = tiny_model(GPTForQuestionAnswering, attention, is_causal=is_causal, head_layers=head_layers)
+def test_question_answering(tiny_model, attention, side, overrides):
+    model = tiny_model(GPTForQuestionAnswering, attention, **overrides)
     ids, mask = padded(QUESTIONS, side)
     starts, ends = (PLACES + mask.argmax(1, keepdim=True)).unbind(1)
     found = model(ids, attention_mask=mask, start_positions=starts, end_positions=ends)
@@ -285,8 +269,6 @@ def test_answers_outside_count_nothing(tiny_model):
     both = model(ids, attention_mask=mask, start_positions=starts, end_positions=ends)
     first = model(ids[:1], attention_mask=mask[:1], start_positions=PLACES[:1, 0], end_positions=PLACES[:1, 1])
     assert_close(both.loss, first.loss)
-    plain = model(ids[:1], return_dict=False)
-    assert torch.equal(plain[0], model(ids[:1]).start_logits)
     # What the Trainer of transformers takes for labels.
     assert find_labels(GPTForQuestionAnswering) == ["start_positions", "end_positions"]
 
@@ -330,12 +312,7 @@ TWICE = {"input_ids": TEXTS, "inputs_embeds": torch.zeros(3, 6, 32), "classify_i
 @pytest.mark.parametrize(
     ("model_class", "overrides", "arguments", "message"),
     [
-        (
-            GPTForSequenceClassification,
-            {},
-            {"input_ids": TEXTS[:, :-1]},
-            f"no classify token .id {CLASSIFY}.*template",
-        ),
+        (GPTForSequenceClassification, {}, {"input_ids": TEXTS[:, :-1]}, f"no classify token .id {CLASSIFY}"),
         (GPTForSequenceClassification, {"classify_token_id": None}, {"input_ids": TEXTS}, "classify token .id None"),
         (GPTForSequenceClassification, {}, TWICE, "either input_ids or inputs_embeds"),
         (GPTForMultipleChoice, {}, {"input_ids": torch.full((1, 2, 40), CLASSIFY)}, "40 tokens is longer"),

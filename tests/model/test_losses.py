@@ -70,31 +70,13 @@ def test_only_a_chunk_of_logits_is_held(monkeypatch):
     assert_same(found, plain(*inputs), inputs[:2], rtol=1e-3, atol=1e-4)
 
 
-def test_excluded_rows_are_not_read():
-    hidden, rows, targets, weights = example(excluded=[3])
-    linear_cross_entropy(hidden, rows, targets, weights, excluded=[3]).backward()
-    assert not rows.grad[3].any()
-    assert rows.grad[2].any()
-    with torch.no_grad():
-        before = linear_cross_entropy(hidden, rows, targets, weights, excluded=[3])
-        rows[3] = 1e4
-        assert torch.equal(linear_cross_entropy(hidden, rows, targets, weights, excluded=[3]), before)
-
-
-@pytest.mark.parametrize("trained", ["hidden", "rows", "neither"])
+@pytest.mark.parametrize("trained", [0, 1], ids=["hidden", "rows"])
 def test_frozen_inputs(trained):
-    hidden, rows, targets, weights = example()
-    hidden.requires_grad_(trained == "hidden")
-    rows.requires_grad_(trained == "rows")
-    inputs = (hidden, rows, targets, weights)
-    found, expected = linear_cross_entropy(*inputs), plain(*inputs)
-    if trained == "neither":
-        assert not found.requires_grad
-        torch.testing.assert_close(found, expected)
-    else:
-        assert_same(found, expected, [hidden if trained == "hidden" else rows])
-    with torch.no_grad():
-        assert not linear_cross_entropy(*example()).requires_grad
+    inputs = example()
+    inputs[1 - trained].requires_grad_(False)
+    assert_same(linear_cross_entropy(*inputs), plain(*inputs), [inputs[trained]])
+    inputs[trained].requires_grad_(False)
+    assert not linear_cross_entropy(*inputs).requires_grad
 
 
 def test_autocast():
@@ -103,7 +85,6 @@ def test_autocast():
         found, expected = linear_cross_entropy(*inputs), plain(*inputs)
     assert found.dtype == torch.float32
     assert_same(found, expected, inputs[:2], rtol=2e-2, atol=5e-2)
-    assert found != plain(*inputs)
 
 
 @pytest.mark.parametrize(
@@ -133,14 +114,6 @@ def test_under_torch_compile():
     inputs = example()
     torch.compiler.reset()
     assert_same(torch.compile(loss, backend="aot_eager")(*inputs), loss(*inputs), inputs[:2])
-
-
-def test_large_logits_stay_finite():
-    hidden, *others = example()
-    with torch.no_grad():
-        hidden.mul_(1e4)
-    inputs = (hidden, *others)
-    assert_same(linear_cross_entropy(*inputs), plain(*inputs), inputs[:2], rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
