@@ -3,7 +3,6 @@ Parameter-efficient fine-tuning through peft: settings of every method, loading 
 
     model = get_peft_model(model, adapter_config("lora", model.config))
     model = load_adapter("outputs/questions-lora")
-    model = load_adapters({"questions": "outputs/questions-lora", "trec": "outputs/trec-lora"})
 
 peft knows `HOULSBY`, `BITFIT` and the modules of `hf_gpt` models that its methods adapt by default from
 `hf_gpt.registration`.
@@ -11,7 +10,6 @@ peft knows `HOULSBY`, `BITFIT` and the modules of `hf_gpt` models that its metho
 
 import json
 import os
-from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -23,13 +21,12 @@ from peft import (
     LoraConfig,
     PeftConfig,
     PeftModel,
-    PeftType,
     PrefixTuningConfig,
     PromptTuningConfig,
     get_peft_model,
 )
 from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
-from peft.utils import ModulesToSaveWrapper, constants, get_peft_model_state_dict
+from peft.utils import SAFETENSORS_WEIGHTS_NAME, ModulesToSaveWrapper, constants, get_peft_model_state_dict
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -39,7 +36,7 @@ from ..hub.checks import HEAD_CONFIG, RepositoryError, check_config
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS
-from .methods import BitFitConfig, HoulsbyConfig
+from .methods import NO_MERGE, BitFitConfig, HoulsbyConfig
 from .settings import adapter_problems
 
 # The head of the task models: newly initialized for a task, so it is trained and saved whole.
@@ -70,8 +67,8 @@ _SIZED = {
     "prompt": ("num_virtual_tokens", 20),
     "houlsby": ("bottleneck_size", 32),
 }
-# peft's task type of prefixes and prompts, whose model takes the inputs of any task head; and its name in hf_gpt 0.1.
-_TASK_TYPE, _TASK_TYPE_BEFORE = "SEQ_CLS", "GPT_TASK"
+# peft's task type of prefixes and prompts, whose model takes the inputs of any task head.
+_TASK_TYPE = "SEQ_CLS"
 _TRAINS_TOKEN_ROWS = ("lora", "houlsby", "bitfit")
 
 
@@ -174,10 +171,7 @@ def adapted_config(folder: str | os.PathLike) -> GPTConfig:
     """
     path = local_folder(folder) / HEAD_CONFIG
     if not path.is_file():
-        raise ValueError(
-            f"{folder} has no {HEAD_CONFIG}, so its head is not known: load the base model with the right head and "
-            "use peft.PeftModel.from_pretrained(model, folder)."
-        )
+        raise ValueError(f"{folder} has no {HEAD_CONFIG}: its head is not known (peft.PeftModel may load it).")
     with reading(path):
         settings = read_json(path)
         check_config(settings, HEAD_CONFIG)
@@ -193,8 +187,6 @@ def _adapter_settings(folder: str | os.PathLike) -> PeftConfig:
     if not path.is_file():
         raise ValueError(f"{folder} has no {constants.CONFIG_NAME}: it is no adapter.")
     settings = read_json(path)
-    if settings.get("task_type") == _TASK_TYPE_BEFORE:
-        settings["task_type"] = _TASK_TYPE
     if problems := adapter_problems(settings):
         raise ValueError(f"{path} is refused: {'; '.join(problems)}.")
     method = settings.get("peft_type")
@@ -209,23 +201,19 @@ def _adapter_settings(folder: str | os.PathLike) -> PeftConfig:
 
 def check_adapter(folder: str | os.PathLike) -> tuple[GPTConfig, PeftConfig]:
     """
-    Look at an adapter without its base model: whether all that it says and holds fits the model that its
-    `head_config.json` describes. Nothing is allocated, as that model is built on torch's device `meta`.
-
-    Returns:
-        `tuple` of the configuration of the adapted model, and the settings of the adapter.
+    The configuration of an adapted model and the settings of the adapter, read without the base model.
 
     Raises:
-        ValueError: for settings that are no adapter's of ours, weights that are missing, of another shape or no finite
-            numbers, and tokens outside the vocabulary.
+        ValueError: for settings that are no adapter's of ours, weights that are missing, do not fit the model that
+            `head_config.json` describes or are no finite numbers, and tokens outside the vocabulary.
     """
     config, adapter = adapted_config(folder), _adapter_settings(folder)
     with reading(folder):
-        names = [name for name in ("adapter_model.safetensors", "adapter_model.bin") if Path(folder, name).is_file()]
-        if not names:
-            raise ValueError(f"{folder} has no adapter_model.safetensors: copy all files of the adapter.")
-        tensors = read_tensor_file(Path(folder, names[0]))
-        check_tensors(tensors, Path(folder, names[0]))
+        path = Path(folder, SAFETENSORS_WEIGHTS_NAME)
+        if not path.is_file():
+            raise ValueError(f"{folder} has no {path.name}: copy all files of the adapter.")
+        tensors = read_tensor_file(path)
+        check_tensors(tensors, path)
         tokens = getattr(adapter, "trainable_token_indices", None) or []
         tokens = [token for rows in tokens.values() for token in rows] if isinstance(tokens, dict) else tokens
         if not all(0 <= token < config.vocab_size for token in tokens):
@@ -253,10 +241,8 @@ def base_folder(folder: str | os.PathLike, base_model: str | os.PathLike | None 
     except ValueError as error:
         raise ValueError(f"{folder}: no base model {name} ({error}) Say where it is with base_model=.") from error
     if is_adapter(found):
-        raise ValueError(
-            f"{folder}: its base model {name} is an adapter itself. Merge that one first (scripts/convert.py {name} "
-            "MERGED), and name the result with base_model=."
-        )
+        advice = f"Merge that one first (scripts/convert.py {name} MERGED), and name the result with base_model="
+        raise ValueError(f"{folder}: its base model {name} is an adapter itself. {advice}.")
     return name, found
 
 
@@ -269,7 +255,8 @@ def load_adapter(
     **kwargs: Any,
 ) -> PeftModel:
     """
-    An adapter of `scripts/finetune.py` on its base model.
+    An adapter of `scripts/finetune.py` on its base model, in evaluation mode and float32 unless `dtype` says
+    otherwise. Those that other code saved load as usual: `PeftModel.from_pretrained(model, folder)`.
 
     Args:
         folder (`str` or `PathLike`): folder or Hub id of the adapter.
@@ -280,83 +267,18 @@ def load_adapter(
         adapter_name (`str`, *optional*, defaults to `"default"`): what it is called in the model.
         kwargs: arguments of the base model's `from_pretrained`, such as `attn_implementation`.
 
-    Returns:
-        `PeftModel`: in evaluation mode, float32 unless `dtype` says otherwise.
-
     Raises:
-        ValueError: if there is no adapter with a head's configuration, or no base model; if weights cannot be read,
-            or hold integers, NaN or infinity (`hf_gpt.files.weights.check_tensors`).
-
-    Adapters that other code saved load as usual: `PeftModel.from_pretrained(model, folder)`.
+        ValueError: if there is no adapter with a head's configuration, no base model, or weights are damaged.
     """
     folder = local_folder(folder, revision)
     config, adapter = check_adapter(folder)
     name, base = base_folder(folder, base_model)
     model_class = _MODEL_CLASSES[config.architectures[0]]
-    try:
+    with reading(folder, "its base model"):
         model = load_weights(model_class, base, config, new_head=True, **{"dtype": torch.float32} | kwargs)
-    except OSError as error:
-        raise ValueError(f"{folder}: no base model {name} ({error}). Say where it is with base_model=.") from error
     model.name_or_path = model.config.name_or_path = name
     with reading(folder):
-        adapted = PeftModel.from_pretrained(model, folder, adapter_name, is_trainable, config=adapter)
-    adapted.register_forward_pre_hook(_check_mixed_batch, with_kwargs=True)
-    return adapted
-
-
-def load_adapters(folders: Mapping[str, str], base_model: str | os.PathLike | None = None, **kwargs: Any) -> PeftModel:
-    """
-    Several adapters of `scripts/finetune.py` on one base model, each with its own head; the first one is active.
-
-    `model.set_adapter(name)` switches. Adapters of LoRA (without DoRA) whose heads have as many outputs also answer
-    different rows of one batch: `model(**batch, adapter_names=[...])` with a name for each row (`"__base__"`: no
-    adapter). Items of multiple choice are then token trees, one row each, as `TokenTreeCollator` makes them.
-
-    Args:
-        folders (mapping of `str` to `str`): folder or Hub id of each adapter, by the name that it gets in the model.
-        base_model, kwargs (*optional*): see `load_adapter`; by default the base model that all adapters name.
-
-    Returns:
-        `PeftModel`: in evaluation mode. Its `config` is the first adapter's; `adapted_config(folder)` has the labels
-        of the others.
-
-    Raises:
-        ValueError: if there is nothing to load, or adapters do not go together: they are of different methods or base
-            models, or some are for multiple choice and some for classification.
-    """
-    if not folders:
-        raise ValueError("Name at least one adapter: load_adapters({name: folder}).")
-    folders = {name: local_folder(folder) for name, folder in folders.items()}
-    checked = {name: check_adapter(folder) for name, folder in folders.items()}
-    kinds = {
-        name: (adapter.peft_type.value, config.architectures[0], str(base_model or adapter.base_model_name_or_path))
-        for name, (config, adapter) in checked.items()
-    }
-    if len(set(kinds.values())) > 1:
-        raise ValueError(
-            f"Adapters on one model have one method, kind of head and base model, and here are {kinds}. Load them "
-            "apart (or, if it is one base model in two places, name it with base_model=)."
-        )
-    first, *others = folders
-    model = load_adapter(folders[first], base_model, adapter_name=first, **kwargs)
-    head = model.get_base_model().get_submodule(HEAD)
-    own = head.original_module
-    for name in others:
-        # peft copies the first adapter's head before it reads the weights: it must have as many outputs.
-        outputs = model.get_base_model().score_width or checked[name][0].num_labels
-        head.original_module = nn.Linear(own.in_features, outputs).to(own.weight)
-        model.load_adapter(folders[name], adapter_name=name)
-        head.original_module = own
-    return model.eval()
-
-
-def _check_mixed_batch(model: PeftModel, args: tuple, kwargs: dict[str, Any]) -> None:
-    """A `ValueError` for `adapter_names` that peft would drop without a word."""
-    configs = [model.peft_config[name] for name in kwargs.get("adapter_names") or () if name in model.peft_config]
-    if any(config.peft_type != PeftType.LORA or config.use_dora for config in configs):
-        raise ValueError(
-            "Only LoRA (not DoRA) mixes adapters within a batch: leave out adapter_names, use set_adapter."
-        )
+        return PeftModel.from_pretrained(model, folder, adapter_name, is_trainable, config=adapter)
 
 
 def resumption_problem(model: PreTrainedModel | PeftModel, checkpoint: str) -> str | None:
@@ -384,10 +306,7 @@ def merge_adapter(model: PeftModel) -> PreTrainedModel:
         ValueError: for methods that are no change of weights: prefix, prompt, and bottleneck adapters.
     """
     if model.active_peft_config.is_prompt_learning:
-        raise ValueError(
-            "Virtual tokens cannot be merged: they are an input of the model, no change of its weights. Keep the "
-            "adapter, or take one that merges (lora, ia3, ln, bitfit)."
-        )
+        raise ValueError(f"Virtual tokens cannot be merged: {NO_MERGE}")
     plain = model.merge_and_unload()
     # peft's LN tuning leaves the head in its wrapper.
     for name, module in list(plain.named_modules()):

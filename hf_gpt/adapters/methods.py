@@ -1,5 +1,6 @@
 """Two methods that peft does not have: bottleneck adapters (Houlsby et al., 2019), and biases alone (BitFit)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,10 +11,7 @@ from peft.utils import PeftType
 from torch import nn
 
 ACTIVATIONS = {"gelu": nn.functional.gelu, "relu": nn.functional.relu, "tanh": torch.tanh}
-NO_MERGE = (
-    "Bottleneck adapters cannot be merged: each holds a non-linearity, so no weights of the model equal it. Keep the "
-    "adapter, or take one that merges (lora, ia3, ln, bitfit)."
-)
+NO_MERGE = "no weights of the model equal them. Keep the adapter, or take one that merges (lora, ia3, ln, bitfit)."
 
 
 @dataclass
@@ -43,14 +41,10 @@ class HoulsbyConfig(_ModulesConfig):
         bottleneck_size (`int`, *optional*, defaults to 32): width between the two projections.
         activation (`str`, *optional*, defaults to `"gelu"`): a key of `ACTIVATIONS`.
         init_std (`float`, *optional*, defaults to 0.01): of the projections' weights, from a normal
-            distribution truncated at two standard deviations; small, so that training starts near the model without
-            adapters.
+            distribution truncated at two standard deviations; small, so that training starts near the model.
         target_modules (`list[str]` or `str`, *optional*): modules whose output goes through an adapter, by default
             attention and feed-forward layer of every block.
         exclude_modules, modules_to_save, trainable_token_indices (*optional*): as in `peft.LoraConfig`.
-
-    Raises:
-        ValueError: for a size below 1 or an unknown activation.
     """
 
     method: ClassVar[str] = "HOULSBY"
@@ -128,7 +122,7 @@ class HoulsbyLayer(_Layer):
         return (states, *outputs[1:]) if isinstance(outputs, tuple) else states
 
     def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
-        raise ValueError(NO_MERGE)
+        raise ValueError(f"Bottleneck adapters cannot be merged: {NO_MERGE}")
 
 
 class _Tuner(BaseTuner):
@@ -161,7 +155,7 @@ class HoulsbyModel(_Tuner):
 
     def _check_merge_allowed(self) -> None:
         # Here, and not only in the layer, so that nothing is half merged.
-        raise ValueError(NO_MERGE)
+        raise ValueError(f"Bottleneck adapters cannot be merged: {NO_MERGE}")
 
 
 @dataclass
@@ -179,10 +173,8 @@ class BitFitConfig(_ModulesConfig):
 
 class BitFitLayer(_Layer):
     """
-    A linear layer or layer norm with a bias of each adapter's own in place of its bias.
-
-    The bias is replaced rather than added to: the numbers are those of training the bias itself, and merging loses
-    nothing.
+    A linear layer or layer norm with a bias of each adapter's own in place of its bias, not added to it: the numbers
+    are those of training the bias itself, and merging loses nothing.
     """
 
     adapter_layer_names = ("bitfit_bias",)
@@ -199,38 +191,36 @@ class BitFitLayer(_Layer):
         self.bitfit_bias[adapter_name] = nn.Parameter(bias.clone())
         self._added(adapter_name, config)
 
+    def _only(self, names: Iterable[str]) -> str | None:
+        """The one of some adapters that this layer has."""
+        own = [name for name in names if name in self.bitfit_bias]
+        if len(own) > 1:
+            raise ValueError(f"A layer has one bias: take one adapter, not {', '.join(own)}.")
+        return own[0] if own else None
+
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         if self.disable_adapters and self.merged:
             self.unmerge()
-        names = [name for name in self.active_adapters if name in self.bitfit_bias]
-        if self.disable_adapters or self.merged or not names:
-            return self.base_layer(hidden_states)
-        if len(names) > 1:
-            raise ValueError(f"A layer has one bias: activate one adapter, not {', '.join(names)}.")
-        layer = self.base_layer
-        bias = self.bitfit_bias[names[0]].to(layer.weight.dtype)
+        layer, name = self.base_layer, self._only(self.active_adapters)
+        if self.disable_adapters or self.merged or name is None:
+            return layer(hidden_states)
+        bias = self.bitfit_bias[name].to(layer.weight.dtype)
         if isinstance(layer, nn.LayerNorm):
             return nn.functional.layer_norm(hidden_states, layer.normalized_shape, layer.weight, bias, layer.eps)
         return nn.functional.linear(hidden_states, layer.weight, bias)
 
     def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
-        """
-        Write an adapter's bias, by default the active one's, into the base layer; `safe_merge` checks that it is
-        finite.
-        """
-        names = [name for name in check_adapters_to_merge(self, adapter_names) if name in self.bitfit_bias]
-        if not names:
+        """Write an adapter's bias, by default the active one's, into the base layer; `safe_merge` wants it finite."""
+        name = self._only(check_adapters_to_merge(self, adapter_names))
+        if name is None:
             return
-        if len(names) > 1:
-            raise ValueError(f"A layer has one bias: merge one adapter, not {', '.join(names)}.")
-        bias = self.bitfit_bias[names[0]].detach()
-        if safe_merge and not torch.isfinite(bias).all():
-            raise ValueError(f"The adapter {names[0]} is broken: its biases are not finite.")
-        if self.merged:
-            self.unmerge()
+        bias = self.bitfit_bias[name].detach()
+        if safe_merge and not bias.isfinite().all():
+            raise ValueError(f"The adapter {name} is broken: its biases are not finite.")
+        self.unmerge()
         self.unmerged_bias = self.base_layer.bias.data
         self.base_layer.bias.data = bias.to(self.unmerged_bias.dtype, copy=True)
-        self.merged_adapters.append(names[0])
+        self.merged_adapters.append(name)
 
     def unmerge(self) -> None:
         """Give the base layer its own bias back."""

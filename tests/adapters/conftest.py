@@ -1,4 +1,4 @@
-"""Adapters on disk, made once; tests only read them."""
+"""A base model and an adapter on disk, made once; tests only read them."""
 
 from pathlib import Path
 
@@ -6,22 +6,18 @@ import pytest
 
 from hf_gpt import GPTForCausalLM
 
-from ..support.adapters import HEADS, VARIANTS, adapted, save_adapter
+from ..support.adapters import adapted, save_adapter
 
 
 @pytest.fixture(scope="session")
 def base(tiny_model, tmp_path_factory) -> Path:
-    """A language model on disk, which every adapter starts from."""
+    """A language model, which every adapter starts from."""
     folder = tmp_path_factory.mktemp("base")
     tiny_model(GPTForCausalLM).save_pretrained(folder)
     return folder
 
 
 @pytest.fixture(scope="session")
-def saved_adapters(base, tmp_path_factory) -> dict[tuple[str, str], Path]:
-    """Folders like those of `scripts/finetune.py`."""
-    root, folders = tmp_path_factory.mktemp("adapters"), {}
-    for variant in VARIANTS:
-        for head in HEADS:
-            folders[variant, head] = save_adapter(adapted(variant, head, base), root / f"{variant}-{head}")
-    return folders
+def saved_lora(base, tmp_path_factory) -> Path:
+    """A folder like those of `scripts/finetune.py`."""
+    return save_adapter(adapted("lora", "classification", base), tmp_path_factory.mktemp("lora"))

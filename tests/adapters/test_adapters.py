@@ -1,57 +1,21 @@
-"""Adapters of every method on both heads: saving, loading, merging, switching, what is trained, virtual tokens."""
-
-import json
+"""Adapters of every method on both heads: saving, loading, merging, what is trained, virtual tokens."""
 
 import peft
 import pytest
 import torch
-from peft import (
-    AutoPeftModel,
-    AutoPeftModelForCausalLM,
-    AutoPeftModelForSequenceClassification,
-    IA3Config,
-    LNTuningConfig,
-    LoraConfig,
-    PeftModel,
-    PrefixTuningConfig,
-    PromptEncoderConfig,
-    PromptTuningConfig,
-    get_peft_model,
-)
+from peft import PeftModel, get_peft_model
 from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from hf_gpt import GPTForCausalLM, GPTForSequenceClassification
-from hf_gpt.adapters import (
-    HEAD_CONFIG,
-    METHODS,
-    adapted_config,
-    adapter_config,
-    is_adapter,
-    load_adapter,
-    load_adapters,
-    merge_adapter,
-    virtual_tokens,
-)
+from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, adapter_config, load_adapter
+from hf_gpt.adapters import HEAD_CONFIG, adapted_config, is_adapter, merge_adapter, virtual_tokens
 from hf_gpt.adapters.methods import BitFitConfig, HoulsbyConfig
 
-from ..support.adapters import (
-    HEADS,
-    ITEMS,
-    LABELS,
-    MERGING,
-    VARIANTS,
-    VIRTUAL,
-    adapted,
-    load_base,
-    logits_of,
-    padded_batch,
-    save_adapter,
-    tree_batch,
-)
+from ..support import adapters as support
+from ..support.adapters import HEADS, VARIANTS, VIRTUAL, adapted, load_base, logits_of, save_adapter, tree_batch
 from ..support.tensors import assert_close
-from ..support.tiny import CLASSIFY, DELIMITER, PAD, START
+from ..support.tiny import CLASSIFY, DELIMITER, START
 
 # peft 0.21 asks transformers 5.23 under an old name.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -59,13 +23,21 @@ pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is d
 every_head = pytest.mark.parametrize("head", HEADS)
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 NAMES = {0: "quiet", 1: "loud", 2: "neither"}
+AUTO_CLASSES = {
+    "multiple-choice": (AutoModelForMultipleChoice, peft.AutoPeftModel),
+    "classification": (AutoModelForSequenceClassification, peft.AutoPeftModelForSequenceClassification),
+}
 
 
 @every_head
 @every_variant
 def test_saved_and_loaded(variant, head, base, tmp_path):
-    """The same logits to the bit, by peft and in one line, from files that hold the trained numbers and no others."""
-    model, batch = adapted(variant, head, base), tree_batch(head)
+    """
+    The same logits to the bit, by peft, in one line and by Auto classes, which know head and labels, from files that
+    hold the trained numbers and no others.
+    """
+    overrides = {"id2label": NAMES} if head == "classification" else {}
+    model, batch = adapted(variant, head, base, **overrides), tree_batch(head)
     expected = logits_of(model, batch)
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     assert trained == model.get_nb_trainable_parameters()[0]
@@ -77,27 +49,13 @@ def test_saved_and_loaded(variant, head, base, tmp_path):
     assert not any(parameter.requires_grad for parameter in loaded.get_base_model().parameters())
     assert not torch.allclose(logits_of(load_base(head, base), batch), expected, atol=1e-3)
     in_one_line = load_adapter(tmp_path)
-    assert torch.equal(logits_of(in_one_line, batch), expected)
     assert (type(in_one_line.get_base_model()), in_one_line.training) == (HEADS[head][0], False)
-
-
-@pytest.mark.parametrize(
-    ("head", "auto_class"),
-    [
-        ("multiple-choice", AutoModelForMultipleChoice),
-        ("multiple-choice", AutoPeftModel),
-        ("classification", AutoModelForSequenceClassification),
-        ("classification", AutoPeftModelForSequenceClassification),
-    ],
-)
-@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant not in VIRTUAL])
-def test_auto_classes_know_head_and_labels(variant, head, auto_class, base, tmp_path):
-    overrides = {"id2label": NAMES} if head == "classification" else {}
-    model, batch = adapted(variant, head, base, **overrides), tree_batch(head)
-    save_adapter(model, tmp_path)
-    loaded = auto_class.from_pretrained(pretrained_model_name_or_path=tmp_path)
-    assert torch.equal(logits_of(loaded, batch), logits_of(model, batch))
-    assert loaded.config.id2label == adapted_config(tmp_path).id2label == model.config.id2label
+    found = [in_one_line]
+    if variant not in VIRTUAL:
+        found += [auto_class.from_pretrained(tmp_path) for auto_class in AUTO_CLASSES[head]]
+    for loaded in found:
+        assert torch.equal(logits_of(loaded, batch), expected)
+        assert loaded.config.id2label == adapted_config(tmp_path).id2label == model.config.id2label
 
 
 def test_pipeline_of_an_adapter(tiny_checkpoint, tmp_path):
@@ -120,7 +78,7 @@ def test_language_model_with_special_tokens(base, tmp_path):
     batch = {"input_ids": torch.tensor([[START, 1, 2, DELIMITER, 3]])}
     expected = logits_of(model.eval(), batch)
     model.save_pretrained(tmp_path)
-    loaded = AutoPeftModelForCausalLM.from_pretrained(tmp_path)
+    loaded = peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path)
     assert torch.equal(logits_of(loaded.eval(), batch), expected)
     assert loaded.generate(torch.tensor([[1, 2]]), max_new_tokens=2).shape == (1, 4)
     plain = merge_adapter(loaded)
@@ -128,19 +86,20 @@ def test_language_model_with_special_tokens(base, tmp_path):
     assert_close(logits_of(plain, batch), expected)
 
 
-def test_arguments_of_load_adapter(saved_adapters, base, tmp_path):
-    folder = saved_adapters["lora", "classification"]
+def test_arguments_of_load_adapter(saved_lora, base, tmp_path):
+    folder = saved_lora
     model = load_adapter(folder, base_model=base, is_trainable=True, attn_implementation="eager")
     assert model.get_nb_trainable_parameters()[0] > 0
     assert model.config._attn_implementation == "eager"
+    assert (is_adapter(folder), is_adapter(base), adapted_config(folder).num_labels) == (True, False, 3)
     with pytest.raises(ValueError, match=HEAD_CONFIG):
         load_adapter(base)
-    with pytest.raises(ValueError, match="base_model="):
+    with pytest.raises(ValueError, match=r"no base model .*base_model="):
         load_adapter(folder, base_model=tmp_path / "nowhere")
 
 
 @every_head
-@pytest.mark.parametrize("variant", MERGING)
+@pytest.mark.parametrize("variant", support.MERGING)
 def test_merged_is_unmerged(variant, head, base, tmp_path):
     model, batch = adapted(variant, head, base), tree_batch(head)
     expected = logits_of(model, batch)
@@ -168,74 +127,27 @@ def test_what_cannot_be_merged_says_so(variant, message, base):
     assert torch.equal(logits_of(model, batch), expected)
 
 
-# Several adapters.
-
-
-def two_adapters(variant, head, base, root, **others):
-    """Folders of two adapters, the second with other settings of the model, and their logits of a batch."""
-    folders, expected = {}, {}
-    for seed, (name, overrides) in enumerate((("one", {}), ("two", others))):
-        model = adapted(variant, head, base, seed=seed, **overrides)
-        folders[name] = save_adapter(model, root / name)
-        expected[name] = logits_of(model, tree_batch(head))
-    return folders, expected
-
-
-@pytest.mark.parametrize(("head", "others"), [("multiple-choice", {}), ("classification", {"num_labels": 5})])
-@every_variant
-def test_several_adapters_on_one_base(variant, head, others, base, tmp_path):
-    """Each with its own head, which may have other labels; without any, the model is the base with the first head."""
-    batch = tree_batch(head)
-    folders, expected = two_adapters(variant, head, base, tmp_path, **others)
-    model = load_adapters(folders)
-    assert not model.training
-    for name in ("one", "two", "one"):
-        model.set_adapter(name)
-        assert torch.equal(logits_of(model, batch), expected[name])
-    assert not torch.allclose(expected["one"][:, :2], expected["two"][:, :2], atol=1e-3)
-    if variant not in VIRTUAL:  # peft's own context manager wants a model that generates there
-        without = load_base(head, base)
-        without.score.load_state_dict(model.get_base_model().score.original_module.state_dict())
-        with model.disable_adapter():
-            assert_close(logits_of(model, batch), logits_of(without, batch))
-
-
-@every_head
-@pytest.mark.parametrize("variant", ["lora", "rslora"])
-def test_adapters_within_one_batch(variant, head, base, tmp_path):
-    """Every row is answered by its own matrices, token rows and head."""
-    folders, expected = two_adapters(variant, head, base, tmp_path)
-    model, batch = load_adapters(folders), tree_batch(head)
+@pytest.mark.parametrize("variant", ["houlsby", "bitfit", "lora"])
+def test_a_second_adapter(variant, base):
+    """peft adds one that starts from the base model, and switches between both."""
+    model, batch = adapted(variant, "classification", base), tree_batch("classification")
+    expected = logits_of(model, batch)
+    model.add_adapter("two", model.active_peft_config)
+    assert torch.equal(logits_of(model, batch), expected)
+    model.set_adapter("two")
+    without = load_base("classification", base)
+    without.score.load_state_dict(model.get_base_model().score.modules_to_save["two"].state_dict())
+    assert_close(logits_of(model, batch), logits_of(without, batch), 0.05)
     with model.disable_adapter():
-        expected["__base__"] = logits_of(model, batch)
-    for names in (["one", "two"], ["two", "one"], ["two", "two"], ["__base__", "one"]):
-        found = logits_of(model, {**batch, "adapter_names": names})
-        assert_close(found, torch.stack([expected[name][row] for row, name in enumerate(names)]))
-
-
-@pytest.mark.parametrize("variant", ["dora", "ia3", "prefix", "houlsby"])
-def test_what_cannot_be_mixed_says_so(variant, base, tmp_path):
-    folders, _ = two_adapters(variant, "multiple-choice", base, tmp_path)
-    with pytest.raises(ValueError, match="Only LoRA"):
-        load_adapters(folders)(**tree_batch("multiple-choice"), adapter_names=["one", "two"])
-
-
-def test_adapters_that_do_not_go_together(saved_adapters, base, tmp_path):
-    lora, ia3 = (saved_adapters[name, "classification"] for name in ("lora", "ia3"))
-    assert (is_adapter(lora), is_adapter(base), adapted_config(lora).num_labels) == (True, False, 3)
-    moved = save_adapter(adapted("lora", "classification", base), tmp_path / "moved")
-    settings = json.loads((moved / "adapter_config.json").read_text())
-    (moved / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": "elsewhere"}))
-    for folders, message in (
-        ({"one": lora, "two": ia3}, "LORA.*IA3"),
-        ({"one": lora, "two": saved_adapters["lora", "multiple-choice"]}, "one method, kind of head"),
-        ({"one": lora, "two": moved}, "elsewhere.*base_model="),
-        ({}, "at least one"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            load_adapters(folders)
-    model = load_adapters({"one": lora, "two": moved}, base_model=base, attn_implementation="eager")
-    assert (model.active_adapters, model.config._attn_implementation) == (["one"], "eager")
+        disabled = logits_of(model, batch)
+    without.score.load_state_dict(model.get_base_model().score.original_module.state_dict())
+    assert_close(disabled, logits_of(without, batch))
+    model.set_adapter("default")
+    assert torch.equal(logits_of(model, batch), expected)
+    if variant == "houlsby":
+        weight = model.get_base_model().transformer.h[0].attn.houlsby_down["two"].weight
+        assert (0.005 < weight.std() < 0.01, bool(weight.abs().max() <= 0.02)) == (True, True)
+        assert type(model.unload()) is type(without)
 
 
 # What is trained.
@@ -247,12 +159,12 @@ def test_trees_and_padded_inputs_agree(variant, head, base):
     """What is trained, and nothing else, gets a gradient, the same from trees as from padded rows."""
     model = adapted(variant, head, base).train()
     found = []
-    batches = [tree_batch(head), padded_batch(head)]
+    batches = [tree_batch(head), support.padded_batch(head)]
     if variant in VIRTUAL and head == "multiple-choice":  # peft puts virtual tokens before rows of two axes
         batches.pop()
     for batch in batches:
         model.zero_grad()
-        outputs = model(**batch, labels=LABELS)
+        outputs = model(**batch, labels=support.LABELS)
         outputs.loss.backward()
         gradients = {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
         assert gradients.keys() == {name for name, value in model.named_parameters() if value.requires_grad}
@@ -265,40 +177,48 @@ def test_trees_and_padded_inputs_agree(variant, head, base):
             assert_close(gradient, found[0][1][name], 1e-4)
 
 
-def test_default_targets(base):
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        (peft.LoraConfig(), {"c_attn"}),
+        (peft.IA3Config(), {"c_attn", "c_proj"}),
+        (peft.LNTuningConfig(), {"ln_1", "ln_2"}),
+        (HoulsbyConfig(), {"attn", "mlp"}),
+        (BitFitConfig(), {"c_attn", "c_proj", "c_fc", "ln_1", "ln_2"}),
+        (peft.AdaLoraConfig(total_step=10), {"c_attn"}),
+    ],
+)
+def test_default_targets(config, names, base):
     """peft's own configuration classes know our modules."""
-    expected = {
-        LoraConfig: {"c_attn"},
-        IA3Config: {"c_attn", "c_proj"},
-        LNTuningConfig: {"ln_1", "ln_2"},
-        HoulsbyConfig: {"attn", "mlp"},
-        BitFitConfig: {"c_attn", "c_proj", "c_fc", "ln_1", "ln_2"},
-        peft.AdaLoraConfig: {"c_attn"},
-    }
-    for config_class, names in expected.items():
-        options = {"total_step": 10} if config_class is peft.AdaLoraConfig else {}
-        model = get_peft_model(load_base("classification", base), config_class(**options))
-        assert {name.rpartition(".")[2] for name in model.targeted_module_names} == names
+    model = get_peft_model(load_base("classification", base), config)
+    assert {name.rpartition(".")[2] for name in model.targeted_module_names} == names
 
 
-def test_refusals(base):
-    model = load_base("classification", base)
-    for arguments, message in (
-        (("lore",), "lora, ia3"),
-        (("ia3", 4), "have a size"),
-        (("lora", 0), "at least 1"),
-        (("prefix", 32), "context of 32"),
-        (("ln", None, True), "cannot train embedding rows"),
-    ):
-        method, *rest = arguments
-        with pytest.raises(ValueError, match=message):
-            adapter_config(method, model.config, *rest)
-    for settings, message in (({"activation": "step"}, "activation"), ({"bottleneck_size": 0}, "at least 1")):
-        with pytest.raises(ValueError, match=message):
-            HoulsbyConfig(**settings)
+REFUSED = [
+    (lambda config: adapter_config("lore", config), "lora, ia3"),
+    (lambda config: adapter_config("ia3", config, 4), "have a size"),
+    (lambda config: adapter_config("lora", config, 0), "at least 1"),
+    (lambda config: adapter_config("prefix", config, 32), "context of 32"),
+    (lambda config: adapter_config("ln", config, None, True), "cannot train embedding rows"),
+    (lambda config: HoulsbyConfig(activation="step"), "activation"),
+    (lambda config: HoulsbyConfig(bottleneck_size=0), "at least 1"),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), REFUSED)
+def test_refusals(build, message, base):
+    with pytest.raises(ValueError, match=message):
+        build(GPTForCausalLM.from_pretrained(base).config)
+
+
+def test_refusals_of_biases(base):
     with pytest.raises(TypeError, match="act"):
-        get_peft_model(model, BitFitConfig(target_modules=["act"]))
-    assert set(METHODS) == {method for method, _ in VARIANTS.values()}
+        get_peft_model(load_base("classification", base), BitFitConfig(target_modules=["act"]))
+    model = get_peft_model(load_base("classification", base), BitFitConfig())
+    model.add_adapter("two", BitFitConfig())
+    model.base_model.set_adapter(["default", "two"])
+    with pytest.raises(ValueError, match="one bias"):
+        logits_of(model, tree_batch("classification"))
 
 
 # Bottlenecks and biases.
@@ -320,24 +240,13 @@ def test_position_of_bottlenecks(base):
     assert len(eager(**batch, output_attentions=True).attentions) == 2
 
 
-def test_bottlenecks_start_near_the_model_without_them(base):
-    plain, batch = load_base("classification", base).eval(), tree_batch("classification")
-    expected = logits_of(plain, batch)
-    model = get_peft_model(plain, adapter_config("houlsby", plain.config, size=5)).eval()
-    assert_close(logits_of(model, batch), expected, 0.05)
-    weight = model.get_base_model().transformer.h[0].attn.houlsby_down["default"].weight
-    assert 0.005 < weight.std() < 0.01
-    assert weight.abs().max() <= 0.02
-    assert_close(logits_of(model.unload(), batch), expected)
-
-
 def test_bitfit_is_training_the_biases_themselves(base):
     plain, model = load_base("classification", base), load_base("classification", base)
     model.score.load_state_dict(plain.score.state_dict())
     model = get_peft_model(model, adapter_config("bitfit", model.config, train_special_tokens=False))
     for name, parameter in plain.named_parameters():
         parameter.requires_grad_((".h." in name and name.endswith(".bias")) or name.startswith("score"))
-    batch = tree_batch("classification") | {"labels": LABELS}
+    batch = tree_batch("classification") | {"labels": support.LABELS}
     for each in (plain.train(), model.train()):
         optimizer = torch.optim.Adam([value for value in each.parameters() if value.requires_grad], 1e-2)
         for _ in range(3):
@@ -386,31 +295,6 @@ def test_trees_with_virtual_tokens(variant, base):
     model, batch = adapted(variant, "multiple-choice", base), tree_batch("multiple-choice")
     found = model(**batch, return_lm_loss=True)
     assert (found.lm_loss is None) == (variant == "prompt")
-    for item, logits in zip(ITEMS, found.logits, strict=True):
+    for item, logits in zip(support.ITEMS, found.logits, strict=True):
         for path, logit in zip(item, logits.tolist(), strict=False):
             assert_close(model(input_ids=torch.tensor([path])).logits[0, 0], torch.tensor(logit))
-
-
-@pytest.mark.parametrize("config", [PrefixTuningConfig, PromptTuningConfig, PromptEncoderConfig])
-@pytest.mark.parametrize("is_left", [True, False], ids=["left", "right"])
-def test_peft_settings_of_virtual_tokens(base, config, is_left):
-    """peft's own, on conventional inputs: the same with padding on either side as without."""
-    settings = {"encoder_hidden_size": 8} if config is PromptEncoderConfig else {}
-    model = load_base("classification", base)
-    model = get_peft_model(model, config(task_type="SEQ_CLS", num_virtual_tokens=4, **settings)).eval()
-    paths = [torch.tensor(item[0]) for item in ITEMS]
-    ids = nn.utils.rnn.pad_sequence(paths, True, PAD, "left" if is_left else "right")
-    outputs = model(input_ids=ids, attention_mask=ids.ne(PAD).long(), labels=LABELS)
-    assert_close(outputs.logits, torch.cat([model(input_ids=path[None]).logits for path in paths]))
-    outputs.loss.backward()
-    assert all(value.grad.any() for value in model.prompt_encoder.parameters() if value.requires_grad)
-
-
-def test_a_prefix_of_the_first_version(base, tmp_path):
-    """Its task type was one of its own."""
-    model, batch = adapted("prefix", "multiple-choice", base), tree_batch("multiple-choice")
-    save_adapter(model, tmp_path)
-    settings = json.loads((tmp_path / "adapter_config.json").read_text())
-    settings |= {"task_type": "GPT_TASK", "modules_to_save": ["score"], "base_model_name_or_path": str(base)}
-    (tmp_path / "adapter_config.json").write_text(json.dumps(settings))
-    assert torch.equal(logits_of(load_adapter(tmp_path), batch), logits_of(model, batch))
