@@ -82,30 +82,22 @@ def check_launch() -> None:
     """
     Refuse launches that would silently do something else than asked, with the command to use: several GPUs without a
     launcher (the Trainer would use `nn.DataParallel`), `accelerate launch --cpu --num_processes N`, which starts one
-    process only, GPU configurations where there is no GPU, and FSDP on CPUs, where accelerate does not shard.
+    process only, and GPU configurations where there is no GPU.
     """
     settings, on_cpus = os.environ, "`--config_file scripts/configs/accelerate/two_cpu_processes.yaml` on CPUs"
-    on_cpu, precision = settings.get("ACCELERATE_USE_CPU") == "True", settings.get("ACCELERATE_MIXED_PRECISION", "no")
-    if not torch.accelerator.is_available():
-        if settings.get("ACCELERATE_USE_FSDP", "").lower() == "true":
-            problem = "FSDP was asked for, but there is no accelerator: accelerate would train with whole copies"
-            raise ValueError(f"{problem} of the model. Use {on_cpus}.")
-        if precision != "no" and not on_cpu:
-            problem = f"accelerate was configured for GPUs (mixed precision {precision}), and there is none"
-            raise ValueError(f"{problem}. Use {on_cpus}, with --bf16 true behind the script's name if the CPU has it.")
-    if "LOCAL_RANK" in settings:
-        return
-    if torch.cuda.device_count() > 1:
+    on_cpu, has_launcher = settings.get("ACCELERATE_USE_CPU") == "True", "LOCAL_RANK" in settings
+    is_for_gpus = settings.get("ACCELERATE_MIXED_PRECISION", "no") != "no" and not on_cpu
+    is_for_gpus = is_for_gpus or settings.get("ACCELERATE_USE_FSDP", "").lower() == "true"
+    of_mpirun = any(name in settings for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"))
+    if is_for_gpus and not torch.accelerator.is_available():
+        raise ValueError(f"accelerate was configured for GPUs, and there is none. Use {on_cpus}.")
+    if torch.cuda.device_count() > 1 and not has_launcher:
         raise ValueError(
             f"{torch.cuda.device_count()} GPUs are visible but there is no launcher. Start one process per GPU with "
             "`accelerate launch scripts/finetune.py ...`, or choose one GPU with CUDA_VISIBLE_DEVICES=0."
         )
-    of_mpirun = any(name in settings for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"))
-    if on_cpu and "MASTER_ADDR" in settings and not of_mpirun:
-        raise ValueError(
-            "accelerate was asked for several CPU processes but started only this one (--cpu leaves the others to "
-            f"mpirun). Use {on_cpus}; --num_processes after it changes the number."
-        )
+    if on_cpu and "MASTER_ADDR" in settings and not (has_launcher or of_mpirun):
+        raise ValueError(f"accelerate was asked for several CPU processes but started only this one. Use {on_cpus}.")
 
 
 @dataclass
@@ -123,8 +115,6 @@ class LauncherArguments(TrainingArguments):
     def __post_init__(self) -> None:
         if not self.output_dir:
             raise ValueError("Name a folder for the results with --output_dir.")
-        resume = self.resume_from_checkpoint or ""  # as the Trainer has it, too
-        self.resume_from_checkpoint = {"true": "last", "false": None, "": None}.get(resume.lower(), resume)
         if self.deepspeed and not is_deepspeed_available():
             raise ValueError('--deepspeed: DeepSpeed is not installed: pip install -e ".[deepspeed]".')
         check_ranges(self)
@@ -142,24 +132,7 @@ class LauncherArguments(TrainingArguments):
         for tracker in get_reporting_integration_callbacks(self.report_to):
             tracker()  # an error where it is not installed, before the data is read
         if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage > 2:
-            raise ValueError(
-                f"DeepSpeed's ZeRO stage {self.deepspeed_plugin.zero_stage} shards the parameters, which was not made "
-                "to work here: use stage 2 (scripts/configs/accelerate/zero2.yaml), or FSDP2 (fsdp2.yaml)."
-            )
-
-
-def on_precision(args: TrainingArguments) -> str | None:
-    """One line where a CPU's bfloat16 would help and is not used, or is used and would not help; else None."""
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10 or newer
-    is_native = capabilities.get("amx_bf16") or capabilities.get("avx512_bf16")
-    if args.device.type != "cpu" or not capabilities or args.mixed_precision != ("no" if is_native else "bf16"):
-        return None
-    if not is_native:
-        return "This CPU has no bfloat16 of its own (amx_bf16, avx512_bf16): without --bf16 it trains faster."
-    return (
-        "This CPU multiplies bfloat16 natively: --bf16 true trains faster, with float32 weights and coarser "
-        "gradients (measured in scripts/measure/README.md)."
-    )
+            raise ValueError("DeepSpeed's ZeRO stage 3 was not made to work here: use stage 2 (zero2.yaml), or FSDP2.")
 
 
 @dataclass
@@ -178,7 +151,6 @@ class FineTuningArguments(LauncherArguments):
     max_grad_norm: float = flag(1.0, "Gradients are scaled down to this norm.")
     optim: str = flag("adamw_torch_fused", "With --optimizer trainer: its optimizer.")
     optimizer: str = flag("release", "The release's Adam, or the Trainer's.", ["release", "trainer"])
-    decay_vectors: bool = flag(False, "Decay gains and biases too (vector_l2).")
     schedule: str = flag("warmup_linear", "A schedule of the release, or the Trainer's.", [*SCHEDULES, "trainer"])
     warmup: float = flag(0.002, "Share of the updates that warm up (release schedules).")
     layer_decay: float = flag(1.0, "Factor of the learning rate from each layer to the one below, from the head down.")
@@ -204,6 +176,11 @@ class FineTuningArguments(LauncherArguments):
     ddp_find_unused_parameters: bool | None = flag(False, "Every parameter takes part in every step.")
     seeds: int | None = flag(None, "Train so many times, with seeds from --seed up, in folders of --output_dir.")
 
+    @property
+    def is_sharded(self) -> bool:
+        """`bool`: whether FSDP shards the parameters."""
+        return bool(self.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
+
     def warmup_share(self, updates: int) -> float:
         """The share of all updates that warm up, for the release's schedules."""
         return self.warmup
@@ -218,12 +195,11 @@ class FineTuningArguments(LauncherArguments):
 
 def check_adaptation(model_args: ModelArguments, args: FineTuningArguments) -> None:
     """Refuse what does not go with the way in which the model is adapted."""
-    is_sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" or args.fsdp or args.deepspeed_plugin
     is_frozen, adaptation = model_args.adaptation == "frozen", model_args.adaptation
     for name, is_given in {"--unfreeze": args.unfreeze != "none", "--layer_decay": args.layer_decay < 1}.items():
         if is_given and adaptation != "full":
             raise ValueError(f"{name} is for training the whole model, not for --adaptation {adaptation}.")
-    if is_sharded and (args.unfreeze != "none" or is_frozen):
+    if (args.is_sharded or args.deepspeed_plugin) and (args.unfreeze != "none" or is_frozen):
         name = "--adaptation frozen" if is_frozen else "--unfreeze"
         raise ValueError(f"{name} goes with one process or several with whole models (DDP), not with sharded ones.")
     if is_frozen and args.activation_checkpointing:

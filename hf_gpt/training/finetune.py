@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import json
 import shutil
 import statistics
 import sys
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from accelerate.utils import broadcast_object_list
 from datasets import Dataset
 from peft import PeftModel
 from torch import nn
@@ -29,14 +27,7 @@ from ..tasks import TaskData, TaskSpec, metrics, report
 from ..tasks.metrics import compute_metrics_for, logits_of
 from ..trees.collators import TokenTreeCollator
 from ..trees.mixture import MultiTaskRows
-from .arguments import (
-    DataArguments,
-    FineTuningArguments,
-    LauncherArguments,
-    ModelArguments,
-    check_adaptation,
-    on_precision,
-)
+from .arguments import DataArguments, FineTuningArguments, LauncherArguments, ModelArguments, check_adaptation
 from .frozen import FEATURES, FeatureCollator, FrozenFeatureHead, FrozenFeatureTrainer, cache_features
 from .loading import check_resumption, describe_start, layers_read, load_model
 from .multi_task import MEAN_METRIC, MultiTaskModel, MultiTaskTrainer, tasks_of
@@ -44,16 +35,12 @@ from .rows import encode_task, input_transform, load_task_data, longest_first
 from .trainer import GPTTrainer, has_optimizer, is_whole, last_checkpoint
 
 # What a run writes into its folder. A whole model and an adapter in one folder would be taken for each other.
-RESULT_FILES = (files.METRICS, files.PREDICTIONS, files.PRETRAINING, files.CARD, files.FACTS, "emissions.csv")
-RESULT_FILES += ("config.json", "generation_config.json", "model.safetensors", HEAD_CONFIG)
-RESULT_FILES += ("adapter_config.json", "adapter_model.safetensors", *report.SUBMISSION_FILES.values())
-# What an interruption before the first checkpoint leaves, TensorBoard's folder among them.
-_LEFTOVERS = {files.UNFINISHED, FEATURES, "runs"}
+RESULT_FILES = (files.METRICS, files.PREDICTIONS, files.PRETRAINING, files.CARD, files.FACTS, HEAD_CONFIG)
+RESULT_FILES += ("config.json", "generation_config.json", "model.safetensors", *report.SUBMISSION_FILES.values())
+RESULT_FILES += ("adapter_config.json", "adapter_model.safetensors")
 SETTINGS, RESULTS = "settings.json", "results.json"
-# What may differ between two calls that belong to the same repeated run: where, how it is shown, on what machine.
-_FREE = {"output_dir", "seed", "seeds", "resume_from_checkpoint", "overwrite_output_dir", "disable_tqdm", "num_proc"}
-_FREE |= {"logging_dir", "run_name", "report_to", "log_level", "log_level_replica", "dataloader_num_workers"}
-_FREE |= {"metric_for_best_model", "greater_is_better", "local_rank", "logging_nan_inf_filter"}
+# Of the Trainer's arguments those that the runs of several seeds share.
+_SHARED = [*FineTuningArguments.__annotations__, "max_steps", "gradient_accumulation_steps", "label_smoothing_factor"]
 
 
 @dataclass
@@ -66,11 +53,6 @@ class Part:
     max_length: int
     output: Path
 
-    @property
-    def spec(self) -> TaskSpec:
-        """`TaskSpec`: the declaration of the task."""
-        return self.task.spec
-
 
 @files.in_output_folder
 def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, Any]:
@@ -82,9 +64,7 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
         `dict`: what `metrics.json` holds, which is written last: where it is, the run is finished. `metrics` by split
             and name; `chance`, the main metric on the validation rows without reading the texts; `train_seconds` of
             the training since it was resumed; `warnings`; and settings. Of several tasks, these of each in `tasks`.
-
-    Raises:
-        ValueError, FileNotFoundError: for input that is wrong, before training starts or a file is overwritten.
+            Wrong input is a `ValueError` or `FileNotFoundError` before training starts or a file is overwritten.
     """
     if not model_args.model_name_or_path:
         raise ValueError("Name a model with --model_name_or_path: an hf_gpt folder, a Hub id or the release's folder.")
@@ -102,25 +82,28 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
     if model_args.adaptation == "frozen":
         model = FrozenFeatureHead(model)
     elif data.tasks is not None:
-        model = MultiTaskModel({part.spec.name: part.model for part in parts})
+        model = MultiTaskModel({part.task.spec.name: part.model for part in parts})
     check_resumption(checkpoint, model, parts[0].model)
     if is_first:
-        print(*describe_run(parts, tokenizer, model_args, args), sep="\n", flush=True)
+        lines = [report.describe_task(part.task, part.rows, tokenizer) for part in parts]
+        lines = [f"Starts from {describe_start(model_args)}.", *lines, *describe_training(parts[0].model, model_args)]
+        print(*lines, sep="\n", flush=True)
     trainer = make_trainer(model, parts, tokenizer, data, args)
-    if is_first and trainer.unfreezing is not None:
-        print(f"Trained are\n{trainer.unfreezing}", flush=True)
     if is_first and args.overwrite_output_dir and checkpoint is None:
         for folder in {output, *(part.output for part in parts)}:
             remove_earlier_results(folder)
     summary = trainer.finished_record(checkpoint, files.METRICS)
     if summary is None:
-        trainer.train(resume_from_checkpoint=checkpoint)
-        records = {part.spec.name: record_of(part, trainer, model_args, data, checkpoint) for part in parts}
-        summary = records[parts[0].spec.name] if data.tasks is None else summarise_tasks(records, data.task_rows_cap)
+        seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
+        facts = {"train_seconds": seconds, "steps": trainer.state.global_step, "resumed": checkpoint is not None}
+        records = {part.task.spec.name: record_of(part, trainer, model_args, data) | facts for part in parts}
+        summary, *_ = records.values()
+        if data.tasks is not None:
+            summary = summarise_tasks(records, data.task_rows_cap)
         trainer.save_whole_model()
         if is_first:
             for part in parts:
-                write_card(part, records[part.spec.name], trainer, model_args, data)
+                write_card(part, records[part.task.spec.name], trainer, model_args, data)
             files.write_json(output / files.METRICS, summary)
             print_results(parts, records, summary, output)
     if is_first:
@@ -139,20 +122,17 @@ def check_output_dir(args: LauncherArguments) -> str | None:
     if resume == "last":
         if (found := last_checkpoint(output, args)) is not None:
             return str(found)
-        # An interruption in the first checkpoint has left half of one.
-        left = {name for name in files.contents(output) if not name.startswith(f"{PREFIX_CHECKPOINT_DIR}-")}
-        may_replace = may_replace or left <= _LEFTOVERS
+        # An interruption before the first checkpoint has left no result.
+        may_replace = may_replace or files.contents(output).isdisjoint(RESULT_FILES)
         if args.process_index == 0:
             print(f"{output} holds no checkpoint yet: training starts at the beginning.", flush=True)
     elif resume is not None:
-        problem = None if has_optimizer(Path(resume), args) else "has no optimizer's state that this run could read"
         if not is_whole(Path(resume)):
-            problem = "is not a whole checkpoint: it has no trainer_state.json that can be read"
-        if problem is not None:
-            raise ValueError(f"--resume_from_checkpoint {resume} {problem}.")
+            raise ValueError(f"--resume_from_checkpoint {resume} is not a whole checkpoint: no trainer_state.json.")
+        if not has_optimizer(Path(resume), args):
+            raise ValueError(f"--resume_from_checkpoint {resume} has no optimizer's state that this run could read.")
         return resume
-    others = "Name another --output_dir, replace what is there with --overwrite_output_dir, or resume with "
-    files.check_empty(output, may_replace, f"{others}--resume_from_checkpoint last.")
+    files.check_empty(output, may_replace, f"{files.OVERWRITE} Or resume with --resume_from_checkpoint last.")
     return None
 
 
@@ -167,55 +147,50 @@ def remove_earlier_results(output: Path) -> None:
     shutil.rmtree(output / files.UNFINISHED, ignore_errors=True)
 
 
-def describe_run(
-    parts: list[Part], tokenizer: GPTTokenizer, model_args: ModelArguments, args: FineTuningArguments
-) -> list[str]:
-    """What a run starts from, its rows, and what is trained of a frozen model."""
-    config, trained = parts[0].model.config, trained_parameters(parts[0].model)
-    lines = [f"Starts from {describe_start(model_args)}."]
-    lines += [report.describe_task(part.task, part.rows, tokenizer) for part in parts]
-    if model_args.adaptation == "frozen":
-        reads = layers_read(config)
-        lines.append(f"Frozen features: {trained:,} parameters of the head are trained, which reads {reads}.")
-    if config.lm_coef != model_args.lm_coef:
-        why = "it would train nothing" if config.is_causal else "the model reads from both sides"
-        lines.append(f"The language-model loss is left out (lm_coef 0, not {model_args.lm_coef:g}): {why}.")
-    return [*lines, *filter(None, [on_precision(args)])]
-
-
 def trained_parameters(model: nn.Module) -> int:
     """How many numbers of a model are trained."""
     return sum(value.numel() for value in model.parameters() if value.requires_grad)
+
+
+def describe_training(model: nn.Module, model_args: ModelArguments) -> list[str]:
+    """What is trained of a frozen model, and why the language-model loss is left out."""
+    config, lines = model.config, []
+    if model_args.adaptation == "frozen":
+        count, reads = trained_parameters(model), layers_read(config)
+        lines.append(f"Frozen features: {count:,} parameters of the head are trained, which reads {reads}.")
+    if config.lm_coef != model_args.lm_coef:
+        why = "it would train nothing" if config.is_causal else "the model reads from both sides"
+        lines.append(f"The language-model loss is left out (lm_coef 0, not {model_args.lm_coef:g}): {why}.")
+    return lines
 
 
 def make_trainer(
     model: nn.Module, parts: list[Part], tokenizer: GPTTokenizer, data: DataArguments, args: FineTuningArguments
 ) -> GPTTrainer:
     """The Trainer of a run; a frozen model is run once over all rows, whose features take the place of their trees."""
+    kind, collator = GPTTrainer, TokenTreeCollator(tokenizer.pad_token_id, model.config.is_causal)
     more: dict[str, Any] = {"model": model, "args": args, "processing_class": tokenizer}
     args.greater_is_better = True
     if data.tasks is not None:
         args.metric_for_best_model = f"eval_{MEAN_METRIC}"
         for part in parts:  # batches name their task
-            names = {split: [part.spec.name] * len(rows) for split, rows in part.rows.items()}
-            part.rows = {split: rows.add_column("task", names[split]) for split, rows in part.rows.items()}
+            for split, rows in part.rows.items():
+                part.rows[split] = rows.add_column("task", [part.task.spec.name] * len(rows))
         return MultiTaskTrainer(
-            train_dataset=MultiTaskRows({part.spec.name: part.rows["train"] for part in parts}),
-            eval_dataset={part.spec.name: longest_first(part.rows["validation"])[0] for part in parts},
-            data_collator=TokenTreeCollator(tokenizer.pad_token_id, model.config.is_causal),
-            specs={part.spec.name: part.spec for part in parts},
+            train_dataset=MultiTaskRows({part.task.spec.name: part.rows["train"] for part in parts}),
+            eval_dataset={part.task.spec.name: longest_first(part.rows["validation"])[0] for part in parts},
+            data_collator=collator,
+            specs={part.task.spec.name: part.task.spec for part in parts},
             rows_cap=data.task_rows_cap,
             **more,
         )
     (part,) = parts
-    args.metric_for_best_model = f"eval_{part.spec.main_metric}"
-    kind, collator = GPTTrainer, TokenTreeCollator(tokenizer.pad_token_id, model.config.is_causal)
+    args.metric_for_best_model = f"eval_{part.task.spec.main_metric}"
     if isinstance(model, FrozenFeatureHead):
         part.rows = cache_features(part.model, part.rows, collator, args)
         kind, collator = FrozenFeatureTrainer, FeatureCollator(model.config)
     train, (validation, _) = part.rows["train"], longest_first(part.rows["validation"])
-    compute_metrics = compute_metrics_for(part.spec, validation)
-    more |= {"data_collator": collator, "compute_metrics": compute_metrics}
+    more |= {"data_collator": collator, "compute_metrics": compute_metrics_for(part.task.spec, validation)}
     return kind(train_dataset=train, eval_dataset=validation, **more)
 
 
@@ -241,26 +216,23 @@ def lacks_label(rows: Dataset) -> np.ndarray:
     return metrics.lacks_label(np.concatenate(labels) if labels.dtype == object else labels)
 
 
-def record_of(
-    part: Part, trainer: GPTTrainer, model_args: ModelArguments, data: DataArguments, checkpoint: str | None
-) -> dict[str, Any]:
+def record_of(part: Part, trainer: GPTTrainer, model_args: ModelArguments, data: DataArguments) -> dict[str, Any]:
     """
     Evaluate a task; what its `metrics.json` holds (see `run`). Writes the predictions of the test rows, and where all
     of them are there and the task has a leaderboard, the file that it takes.
     """
-    spec, scores = part.spec, {}
+    spec, scores = part.task.spec, {}
     for split in [name for name in ("validation", "test") if name in part.rows]:
         rows = part.rows[split]
         logits, scores[split] = predict_split(trainer, rows, spec)
         if split == "test" and trainer.is_world_process_zero():
             report.write_predictions(part.output / files.PREDICTIONS, rows, logits, spec)
-            is_whole_split = data.max_eval_rows is None
-            if is_whole_split and (written := report.write_submission(part.output, rows, logits, spec)) is not None:
-                print(f"Leaderboard submission: {written}")
-    history, steps = trainer.state.log_history, trainer.state.global_step
+            if data.max_eval_rows is None:
+                report.write_submission(part.output, rows, logits, spec)
     train, validation = part.rows["train"], part.rows["validation"]
-    score = scores["validation"].get(spec.main_metric)
-    doubt = None if score is None else report.chance_warning(spec, train, validation, score, steps)
+    score, doubt = scores["validation"].get(spec.main_metric), None
+    if score is not None:
+        doubt = report.chance_warning(spec, train, validation, score, trainer.state.global_step)
     return {
         "task": spec.name,
         "main_metric": spec.main_metric,
@@ -273,9 +245,6 @@ def record_of(
         "trained_parameters": trained_parameters(part.model),
         "max_length": part.max_length,
         "seed": trainer.args.seed,
-        "train_seconds": next(line["train_runtime"] for line in reversed(history) if "train_runtime" in line),
-        "steps": steps,
-        "resumed": checkpoint is not None,
         "warnings": [*part.task.warnings, *filter(None, [doubt])],
     }
 
@@ -303,7 +272,7 @@ def write_card(
         files.write_json(part.output / HEAD_CONFIG, head_config(part.model))
     names = ("adaptation", "random_weights", "metrics", "rows", "chance", "resumed", "max_length")
     facts = {name: record[name] for name in names}
-    card = FineTunedCard.for_task(part.spec, record["model"], limits=record["warnings"], **facts)
+    card = FineTunedCard.for_task(part.task.spec, record["model"], limits=record["warnings"], **facts)
     fill_in(card, args, trainer.state, trainer.model)
     settings = {
         "starts from": record["starts_from"],
@@ -327,17 +296,14 @@ def write_card(
 def print_results(parts: list[Part], records: dict[str, dict], summary: dict[str, Any], output: Path) -> None:
     """Print metrics, time and place of the results; and a warning where a score is no better than chance."""
     several = "tasks" in summary
-    print()
-    for task, record in (records | {"": summary} if several else {"": summary}).items():
+    for task, record in {**(records if several else {}), "": summary}.items():
         for split, found in record["metrics"].items():
             print(*(f"{task} {split} {name}: {value:.4f}".lstrip() for name, value in found.items()), sep="\n")
-    minutes, seconds = divmod(round(summary["train_seconds"]), 60)
-    print(f"training took {minutes} min {seconds} s, {summary['steps']} steps")
-    predicted = ", metrics.json and predictions.tsv" if "test" in parts[0].rows else " and metrics.json"
-    print(f"model, card (README.md){predicted} are in {output}{'/TASK' * several}")
+    print(f"training took {summary['train_seconds']:.0f} s, {summary['steps']} steps")
+    print(f"model, card (README.md) and metrics.json are in {output}{'/TASK' * several}")
     for part in parts:  # warnings on the rows were printed before training
-        for warning in records[part.spec.name]["warnings"][len(part.task.warnings) :]:
-            print(f"{part.spec.name}: WARNING: {warning}" if several else f"WARNING: {warning}", file=sys.stderr)
+        for warning in records[part.task.spec.name]["warnings"][len(part.task.warnings) :]:
+            print(f"{part.task.spec.name}: WARNING: {warning}", file=sys.stderr)
 
 
 @files.in_output_folder
@@ -351,31 +317,31 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
     if args.resume_from_checkpoint not in (None, "last"):
         raise ValueError("--seeds resumes by itself where it was stopped: leave out --resume_from_checkpoint.")
     output, records, is_first = Path(args.output_dir), {}, args.process_index == 0
-    settings = dataclasses.asdict(model_args) | dataclasses.asdict(data) | args.to_dict()
-    settings = {name: value for name, value in settings.items() if name not in _FREE}
+    settings = dataclasses.asdict(model_args) | dataclasses.asdict(data)
+    settings |= {name: value for name, value in args.to_dict().items() if name in _SHARED and name != "seeds"}
     with args.main_process_first(desc="checking the folder"):
-        _check_settings(output, json.loads(json.dumps(settings, default=str)), args.overwrite_output_dir, is_first)
+        _check_settings(output, settings, args.overwrite_output_dir, is_first)
     for seed in range(args.seed, args.seed + args.seeds):
-        folder = output / f"seed-{seed}"
-        # The first process decides for all: another machine's may see another file system.
-        finished = [files.read_json(folder / files.METRICS) if (folder / files.METRICS).is_file() else None]
-        broadcast_object_list(finished)
-        if finished[0] is None:
-            if is_first:
-                print(f"Seed {seed} ({len(records) + 1} of {args.seeds})", flush=True)
-            own = copy.deepcopy(args)
-            own.output_dir, own.seed, own.overwrite_output_dir = str(folder), seed, False
-            own.resume_from_checkpoint = "last"
-            finished = [run(model_args, data, own)]
-        records[seed] = finished[0]
+        record = output / f"seed-{seed}" / files.METRICS
+        if record.is_file():
+            records[seed] = files.read_json(record)
+            continue
+        if is_first:
+            print(f"Seed {seed} ({len(records) + 1} of {args.seeds})", flush=True)
+        own = copy.deepcopy(args)
+        own.output_dir, own.seed, own.overwrite_output_dir = str(record.parent), seed, False
+        own.resume_from_checkpoint = "last"
+        records[seed] = run(model_args, data, own)
     results = summarise(records)
     if is_first:
         files.write_json(output / RESULTS, results)
-        for folder in (output / f"seed-{seed}" for seed in records):
-            card = FineTunedCard.load(folder)
+        for seed in records:
+            card = FineTunedCard.load(output / f"seed-{seed}")
             card.seeds = results
-            card.save(folder)
-        print(format_results(results))
+            card.save(output / f"seed-{seed}")
+        for split, found in results["metrics"].items():
+            for name, value in found.items():
+                print(f"{split} {name}: {value['median']:.4f} ({value['lowest']:.4f} to {value['highest']:.4f})")
         print(f"{RESULTS} is in {output}")
     return results
 
@@ -388,9 +354,7 @@ def _check_settings(output: Path, settings: dict[str, Any], overwrite: bool, is_
     files.check_empty(output, overwrite)
     if is_first:
         for folder in output.glob("seed-*"):
-            # Without this file the seed is not finished, however far the deletion comes.
-            (folder / files.METRICS).unlink(missing_ok=True)
-            shutil.rmtree(folder)
+            remove_earlier_results(folder)
         (output / RESULTS).unlink(missing_ok=True)
         files.write_json(output / SETTINGS, settings)
 
@@ -408,15 +372,3 @@ def summarise(records: dict[int, dict[str, Any]]) -> dict[str, Any]:
         found[split][name] = {"values": values, **spread}
     kept = {name: first[name] for name in ("task", "main_metric", "chance", "rows", "model", "random_weights")}
     return {**kept, "seeds": list(records), "metrics": found}
-
-
-def format_results(results: dict[str, Any]) -> str:
-    """Results of several seeds as a table."""
-    lines = [f"| {results['task']} | median | range | seeds {', '.join(map(str, results['seeds']))} |"]
-    lines.append("|---|---|---|---|")
-    for split, found in results["metrics"].items():
-        for name, value in found.items():
-            each = ", ".join(f"{number:.4f}" for number in value["values"])
-            spread = f"{value['lowest']:.4f} to {value['highest']:.4f}"
-            lines.append(f"| {split} {name} | {value['median']:.4f} | {spread} | {each} |")
-    return "\n".join(lines)

@@ -1,12 +1,6 @@
 """
 Training a task head on frozen features: a frozen model gives every row the same states each time, so those at the
 classify tokens of all rows are computed once and kept in tables of `datasets`.
-
-    head = FrozenFeatureHead(model)
-    rows = cache_features(model, {"train": train, "test": test}, TokenTreeCollator(pad_token_id), args)
-    trainer = FrozenFeatureTrainer(
-        model=head, args=args, train_dataset=rows["train"], data_collator=FeatureCollator(model.config)
-    )
 """
 
 import math
@@ -40,8 +34,7 @@ class FrozenFeatureHead(nn.Module):
     are those of the head (`score`, `head_mix`), shared with the whole model: training the one is training the other.
     """
 
-    # The loss is divided by `num_items_in_batch`.
-    accepts_loss_kwargs = True
+    accepts_loss_kwargs = True  # the loss is divided by `num_items_in_batch`
 
     def __init__(self, model: GPTTaskModel):
         super().__init__()
@@ -49,12 +42,8 @@ class FrozenFeatureHead(nn.Module):
         self.score, self.clf_dropout = model.score, model.clf_dropout
         if model.config.head_layers == "mix":
             self.head_mix = model.head_mix
-        self._whole = (model.eval(),)  # in a tuple, which hides it from nn.Module: nothing trains or saves the body
-
-    @property
-    def whole_model(self) -> GPTTaskModel:
-        """The model that this is the head of."""
-        return self._whole[0]
+        # The model that this is the head of; hidden from nn.Module, as nothing trains or saves the body.
+        self.__dict__["whole_model"] = model.eval()
 
     def forward(
         self,
@@ -80,7 +69,7 @@ class FrozenFeatureHead(nn.Module):
 
 
 class FrozenFeatureTrainer(GPTTrainer):
-    """`GPTTrainer` of a `FrozenFeatureHead`: checkpoints hold the head, the output folder gets the whole model."""
+    """`GPTTrainer` of a `FrozenFeatureHead`; the output folder gets the whole model."""
 
     def task_models(self) -> list[GPTTaskModel]:
         """The whole model, whose task loss the head has."""
@@ -101,9 +90,8 @@ class FeatureCollator:
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """
-        `features`, `present` and `labels`, as `FrozenFeatureHead.forward` takes them, of rows with `features` and,
-        optionally, `label`. A row without `features` fills up a batch (see `PaddedDataset`): it has one path, whose
-        features are 0.
+        The tensors of `FrozenFeatureHead.forward`, of rows with `features` and, optionally, `label`. A row without
+        `features` fills up a batch (see `PaddedDataset`): it has one path, whose features are 0.
         """
         shape = (len(self.config.layers_of_head), self.config.n_embd)
         filler = np.zeros(math.prod(shape), dtype=np.float32)
@@ -123,9 +111,8 @@ def cache_features(
     args: TrainingArguments,
 ) -> dict[str, Dataset]:
     """
-    Run the model once over all rows, by split those of `hf_gpt.tasks.encode.encode_split`, of which the collator
-    makes batches. A run that was stopped finds the splits that were finished in the folder `features` of
-    `args.output_dir`, if model and rows are the same.
+    Run the model once over all rows, by split those of `hf_gpt.tasks.encode.encode_split`. A run that was stopped
+    finds what was finished in the folder `features` of `args.output_dir`, if model and rows are the same.
 
     Returns:
         `dict[str, datasets.Dataset]`: by split the columns of the rows but their trees, and `features`: the float32
@@ -140,7 +127,7 @@ def cache_features(
     for split, rows in encoded.items():
         kept = {name: kind for name, kind in rows.features.items() if name not in dropped}
         fingerprint = Hasher.hash([digest, rows._fingerprint])
-        # The first process computes, and the others read its file (or compute, where they do not see it).
+        # The first process computes, and the others read its file.
         with args.main_process_first(desc=f"features of {split}"):
             found[split] = rows.map(
                 lambda batch: {"features": _features_of(batch, model, collator)},

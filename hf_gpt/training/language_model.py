@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from torch import nn
 from torch.optim import Optimizer
-from transformers import EvalPrediction
 
 from ..trees.collators import IGNORED_LABEL, MaskedRows
 from .optimization import MuonAndAdamW
@@ -22,23 +21,19 @@ def perplexity(loss: float) -> float:
 class LanguageModelTrainer(WholeCheckpointTrainer):
     """
     `WholeCheckpointTrainer` for rows of `hf_gpt.training.packing`, with `PretrainingArguments`. Each evaluation also
-    logs `eval_perplexity`, exp(nats per predicted token), and `eval_word_perplexity`, exp(nats per word): of the
-    white-space words of the texts as given, so that it can be compared between vocabularies. With `MaskedRows`, of a
-    `GPTForMaskedLM`, it logs `eval_masked_perplexity`, exp(nats per hidden token), and `eval_masked_word_accuracy`,
-    the share of hidden words of which each token is the likeliest one.
+    logs `eval_perplexity`, exp(nats per predicted token), and `eval_word_perplexity`, exp(nats per white-space word of
+    the texts as given), which vocabularies share. With `MaskedRows`, of a `GPTForMaskedLM`, it logs
+    `eval_masked_perplexity`, exp(nats per hidden token), and `eval_masked_word_accuracy`, the share of hidden words of
+    which each token is the likeliest one.
     """
 
     def __init__(self, *args: Any, train_dataset: Any, **kwargs: Any):
+        super().__init__(*args, train_dataset=train_dataset, **kwargs)
         self.is_masked = isinstance(train_dataset, MaskedRows)
         if self.is_masked:
-
-            def accuracy(found: EvalPrediction) -> dict[str, float]:
-                return {"masked_word_accuracy": masked_word_accuracy(*found, train_dataset)}
-
-            kwargs |= {"compute_metrics": accuracy, "preprocess_logits_for_metrics": lambda found, _: found.argmax(-1)}
-        super().__init__(*args, train_dataset=train_dataset, **kwargs)
-        if self.is_masked:
             self.args.prediction_loss_only = False
+            self.preprocess_logits_for_metrics = lambda found, labels: found.argmax(-1)
+            self.compute_metrics = lambda found: {"masked_word_accuracy": masked_word_accuracy(*found, train_dataset)}
             self.add_callback(SetEpoch(train_dataset))
 
     @property
@@ -49,8 +44,7 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
         """
         The Trainer's own choice (`args.optim`), or with `args.optimizer == "muon"` Muon for the matrices of the blocks
-        and AdamW for the rest, whose norms alone do not decay: biases of queries and keys that grow without bound make
-        heads look at one token.
+        and AdamW for the rest, whose norms alone do not decay.
         """
         args = self.args
         if self.optimizer is None and args.optimizer == "muon":
@@ -75,12 +69,10 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the perplexities to what an evaluation has found."""
-        loss = logs.get("eval_loss")
-        if loss is not None and self.is_masked:
-            logs["eval_masked_perplexity"] = perplexity(loss)
-        elif loss is not None:
-            logs["eval_perplexity"] = perplexity(loss)
-            logs["eval_word_perplexity"] = perplexity(loss * self.tokens_per_word)
+        if (loss := logs.get("eval_loss")) is not None:
+            logs[f"eval_{self.measures[0]}"] = perplexity(loss)
+            if not self.is_masked:
+                logs["eval_word_perplexity"] = perplexity(loss * self.tokens_per_word)
         super().log(logs, start_time)
 
     def prediction_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:

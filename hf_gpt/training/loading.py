@@ -61,8 +61,9 @@ def load_model(
     if not config.is_causal:
         config.lm_coef = 0.0  # it sees the tokens that it would predict
         if args.adaptation in ("prefix", "prompt"):
-            problem = f"virtual tokens need a causal model, and {source.name} is a masked one: choose another"
-            raise ValueError(f"--adaptation {args.adaptation}: {problem}.")
+            raise ValueError(
+                f"--adaptation {args.adaptation} needs a causal model, and {source.name} is a masked one."
+            )
     if args.transfer_layers is not None:
         _initialize_upper_layers(model, args, seed)
     model.generation_config = default_generation_config(config)
@@ -73,28 +74,34 @@ def load_model(
             f"The head of {source.name} reads layer {config.head_layers}, so without the language-model loss "
             "nothing would train the layers above: keep --lm_coef above 0, or add --adaptation frozen."
         )
-    return model if args.adaptation in ("full", "frozen") else _with_adapter(model, args)
+    if args.adaptation in ("full", "frozen"):
+        return model
+    chosen = {name: True for name in ("use_dora", "use_rslora") if getattr(args, name)}
+    adapter = adapter_config(args.adaptation, config, args.adapter_size, **chosen)
+    return get_peft_model(model, adapter, revision=None if args.revision == "main" else args.revision)
 
 
 def _check_arguments(args: ModelArguments, spec: TaskSpec) -> None:
     """A `ValueError` for a head to keep that is another one, and for what does not go with the adaptation."""
-    name, kind, adaptation = args.model_name_or_path, args.source.kind, f"--adaptation {args.adaptation}"
+    name, kind, is_new = args.model_name_or_path, args.source.kind, args.random_weights
     if args.keep_head:
-        is_new = args.random_weights or kind == "tf-release"
-        problem = f"{name} has none that is trained" if is_new else other_head(args.source, spec)
+        has_none = is_new or kind == "tf-release"
+        problem = f"{name} has none that is trained" if has_none else other_head(args.source, spec)
         if problem is not None:
             raise ValueError(f"--keep_head: {problem}. Leave it out, and the head is newly initialized.")
     if args.layers is not None and args.adaptation != "frozen":
         raise ValueError(f"--layers belongs to --adaptation frozen, not {args.adaptation}: change one of them.")
-    if args.adaptation in ("full", "frozen"):
-        return
+    if (args.use_dora or args.use_rslora) and args.adaptation != "lora":
+        raise ValueError(f"--use_dora and --use_rslora belong to --adaptation lora, not {args.adaptation}.")
+    if is_new and args.transfer_layers is not None:
+        raise ValueError("--transfer_layers says what to keep, --random_weights to keep nothing: leave one out.")
     # An adapter is saved without its base model, which must be there as it was whenever the adapter is loaded.
-    if kind in ("tf-release", "adapter"):
+    if args.adaptation not in ("full", "frozen") and kind in ("tf-release", "adapter"):
         problem = f"an adapter needs a base model that loads by itself, which {name} does not"
-        raise ValueError(f"{adaptation}: {problem}. Convert or merge it first (scripts/convert.py {name} MERGED).")
-    if args.random_weights or args.transfer_layers is not None:
-        problem = "an adapter is saved without its base model, and new weights would be lost"
-        raise ValueError(f"{adaptation}: {problem} (--random_weights, --transfer_layers): leave these out.")
+        raise ValueError(f"--adaptation: {problem}. Convert or merge it first (scripts/convert.py {name} MERGED).")
+    if args.adaptation not in ("full", "frozen") and (is_new or args.transfer_layers is not None):
+        problem = "the new weights of --random_weights and --transfer_layers would be lost"
+        raise ValueError(f"--adaptation {args.adaptation} is saved without its base model: {problem}.")
 
 
 def _settings(args: ModelArguments, spec: TaskSpec, keep_head: bool) -> dict[str, Any]:
@@ -109,9 +116,8 @@ def _settings(args: ModelArguments, spec: TaskSpec, keep_head: bool) -> dict[str
     if has_labels:
         settings["problem_type"] = spec.problem_type
     if has_labels or not keep_head:
-        names = spec.label_names
         plain = GPTConfig(num_labels=spec.num_labels) if has_labels else GPTConfig()
-        settings["id2label"] = dict(enumerate(names)) if names else plain.id2label
+        settings["id2label"] = dict(enumerate(spec.label_names)) if spec.label_names else plain.id2label
         settings["label2id"] = {name: index for index, name in settings["id2label"].items()}
     if args.adaptation == "frozen":
         # The language model's loss would change nothing that is trained.
@@ -126,26 +132,14 @@ def _head_layers(args: ModelArguments) -> int | str | None:
     if args.layers in (None, "last", "mix"):
         return "mix" if args.layers == "mix" else None
     top = args.source.config(n_head=args.n_head).num_hidden_layers
-    if not args.layers.removeprefix("-").isdecimal() or not -top - 1 <= int(args.layers) <= top:
-        numbers = f"a number from 0 (output of the embedding) to {top}; negative ones count from the end"
-        raise ValueError(f"--layers {args.layers}: give last, mix, or {numbers}.")
-    index = int(args.layers) % (top + 1)
-    return None if index == top else index
-
-
-def _with_adapter(model: GPTPreTrainedModel, args: ModelArguments) -> PeftModel:
-    chosen = {name: True for name in ("use_dora", "use_rslora") if getattr(args, name)}
-    if chosen and args.adaptation != "lora":
-        raise ValueError(f"--{' and --'.join(chosen)} belong to --adaptation lora, not {args.adaptation}.")
-    config = adapter_config(args.adaptation, model.config, args.adapter_size, **chosen)
-    return get_peft_model(model, config, revision=None if args.revision == "main" else args.revision)
+    if not args.layers.isdecimal() or int(args.layers) > top:
+        raise ValueError(f"--layers {args.layers}: give last, mix, or a number from 0 (the embedding) to {top}.")
+    return None if int(args.layers) == top else int(args.layers)
 
 
 def _initialize_upper_layers(model: GPTPreTrainedModel, args: ModelArguments, seed: int) -> None:
     """Keep the embeddings and the lowest `args.transfer_layers` blocks; initialize what is above them randomly."""
     count, blocks = args.transfer_layers, model.transformer.h
-    if args.random_weights:
-        raise ValueError("--transfer_layers says what to keep, --random_weights to keep nothing: leave one out.")
     if count > len(blocks):
         raise ValueError(f"--transfer_layers {count}: {args.model_name_or_path} has {len(blocks)} layers.")
     if count == len(blocks):
@@ -161,15 +155,11 @@ def describe_start(args: ModelArguments) -> str:
     """What a run starts from, and what is newly initialized, for people."""
     if args.random_weights:
         return "random weights"
-    config = None if args.source.kind == "tf-release" else args.source.config()
-    found = "the release" if config is None else (config.architectures or ["no architecture"])[0]
-    if config is not None and has_classes(config):
-        found += f" with {config.num_labels} labels"
-    if args.source.kind == "adapter":
-        found += ", an adapter merged into its base model"
-    return (
-        f"{found}{args.source.new_rows}; {'its head is kept' if args.keep_head else 'the head is newly initialized'}"
-    )
+    is_release = args.source.kind == "tf-release"
+    found = "the release" if is_release else (args.source.config().architectures or ["no architecture"])[0]
+    merged = ", an adapter merged into its base model" if args.source.kind == "adapter" else ""
+    head = "its head is kept" if args.keep_head else "the head is newly initialized"
+    return f"{found}{merged}{args.source.new_rows}; {head}"
 
 
 def layers_read(config: GPTConfig) -> str:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ..model.configuration_gpt import GPTConfig
-from ..model.modeling_gpt import GPTPreTrainedModel, GPTTaskModel, GPTTaskOutput
+from ..model.modeling_gpt import GPTTaskModel, GPTTaskOutput
 from ..tasks import TaskSpec, get_task
 from ..tasks.metrics import compute_metrics_for
 from ..trees.mixture import MultiTaskRows, MultiTaskSampler
@@ -26,12 +26,10 @@ MEAN_METRIC = "task_mean"
 
 class MultiTaskModel(nn.Module):
     """
-    One transformer with the heads of several tasks, each on its own or all in turn; the state dict holds the
-    transformer once: `transformer.*` and `heads.TASK.*`. Of the tasks' models the first gives the transformer, and the
-    others lose theirs to it; they stay whole models, and can be saved as such.
+    One transformer with the heads of several tasks; the state dict holds the transformer once: `transformer.*` and
+    `heads.TASK.*`. Of the tasks' models the first gives the transformer, and the others lose theirs to it; they stay
+    whole models, and can be saved as such.
     """
-
-    _no_split_modules = GPTPreTrainedModel._no_split_modules
 
     def __init__(self, task_models: Mapping[str, GPTTaskModel]):
         super().__init__()
@@ -56,7 +54,7 @@ class MultiTaskModel(nn.Module):
         return super().train(mode)
 
     def gradient_checkpointing_enable(self, **kwargs: Any) -> None:
-        """As `PreTrainedModel`'s: compute the blocks again in the backward pass instead of keeping their states."""
+        """As `PreTrainedModel`'s."""
         self.transformer.gradient_checkpointing_enable(**kwargs)
 
     def forward(self, task: str, labels: torch.Tensor | None = None, **inputs: Any) -> GPTTaskOutput:
@@ -73,18 +71,12 @@ class MultiTaskModel(nn.Module):
         """Parameters of all heads but one."""
         return [value for name, head in self.heads.items() if name != task for value in head.parameters()]
 
-    def state_of(self, task: str, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The part of a state dict of this model that is one task's, under the names of that task's own model."""
-        names = {name: name.removeprefix(f"heads.{task}.") for name in state}
-        return {own: state[name] for name, own in names.items() if not own.startswith("heads.")}
-
 
 class MultiTaskTrainer(GPTTrainer):
     """
-    `GPTTrainer` for a `MultiTaskModel` on `MultiTaskRows`. A step's global batch is of one task on all ranks and in
-    all accumulation steps; a head moves only in steps of its own task. Evaluation goes over all tasks and adds the
-    mean of their main metrics; the rows of its splits say their `task`. The log holds `task_loss_TASK`, too, the mean
-    over the task's own steps. With `rows_cap`, an epoch has so many rows of a task at most.
+    `GPTTrainer` for a `MultiTaskModel` on `MultiTaskRows`. A step's global batch is of one task; a head moves only in
+    steps of its own task. Evaluation adds the mean of the tasks' main metrics. The log holds `task_loss_TASK`, too,
+    the mean over the task's own steps. With `rows_cap`, an epoch has so many rows of a task at most.
     """
 
     model: MultiTaskModel
@@ -115,57 +107,46 @@ class MultiTaskTrainer(GPTTrainer):
         terms = super().loss_terms(inputs, outputs)
         return terms | {f"task_loss_{inputs['task']}": terms["task_loss"]}
 
-    def evaluate(
-        self,
-        eval_dataset: str | None = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
-    ) -> dict[str, float]:
+    def evaluate(self, eval_dataset: str | None = None, *args: Any, **kwargs: Any) -> dict[str, float]:
         """
         Metrics of one task's validation rows; without a task, those of all tasks as `eval_TASK_METRIC`, and the mean
         of their main metrics as `eval_task_mean`.
         """
         if eval_dataset is not None:
             self.compute_metrics = compute_metrics_for(self.specs[eval_dataset], self.eval_dataset[eval_dataset])
-            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+            return super().evaluate(eval_dataset, *args, **kwargs)
         # Comes back to this method once for each task.
-        metrics = super().evaluate(None, ignore_keys, metric_key_prefix)
-        main = [metrics[f"{metric_key_prefix}_{task}_{spec.main_metric}"] for task, spec in self.specs.items()]
-        mean = {f"{metric_key_prefix}_{MEAN_METRIC}": float(np.mean(main))}
+        metrics = super().evaluate(None, *args, **kwargs)
+        main = [metrics[f"eval_{task}_{spec.main_metric}"] for task, spec in self.specs.items()]
+        mean = {f"eval_{MEAN_METRIC}": float(np.mean(main))}
         self.log(mean)
         return metrics | mean
 
     def write_whole_model(self, folder: Path) -> None:
         """Write each task's model with its tokenizer into a folder of its own."""
-        state = self.accelerator.get_state_dict(self.model)
         for task, model in self.model.task_models.items() if self.args.should_save else ():
             model.config.use_cache = self.args.use_cache
-            model.save_pretrained(folder / task, state_dict=self.model.state_of(task, state))
+            model.save_pretrained(folder / task)
             self.processing_class.save_pretrained(folder / task)
 
 
 def tasks_of(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, DataArguments]:
     """
-    What is to be read for each of the tasks of `--tasks`, in alphabetical order, so that a run does not depend on the
-    order of the flag; a `ValueError` for what several tasks cannot have.
+    What is to be read for each of the tasks of `--tasks`, in alphabetical order: a run does not depend on that of the
+    flag. A `ValueError` for what several tasks cannot have.
     """
-    tasks, entries, adaptation = sorted(set(data.tasks)), data.data_dirs or [], model_args.adaptation
+    tasks, entries = sorted(set(data.tasks)), data.data_dirs or []
     for task in tasks:
         if task != "custom":
             get_task(task)
     folders = {task: folder for task, _, folder in (entry.partition("=") for entry in entries)}
-    problem = None
-    if len(tasks) < max(2, len(data.tasks)):
-        problem = f"--tasks {' '.join(data.tasks)}: name several tasks, each once; a single one is --task"
-    elif data.task is not None or data.data_dir is not None:
-        problem = "--task and --data_dir are of a single task: with --tasks, write --data_dirs trec=FOLDER sst2=FOLDER"
-    elif len(folders) < len(entries) or not folders.keys() <= set(tasks) or not all(folders.values()):
-        problem = f"--data_dirs {' '.join(entries)}: give each of --tasks one folder, as trec=FOLDER"
-    elif adaptation != "full":
-        problem = f"--adaptation {adaptation}: several tasks share a transformer that is trained as a whole"
-    elif args.seeds is not None:
-        problem = "--seeds repeats runs of a single task: with --tasks, start one run for each --seed"
-    if problem is not None:
-        raise ValueError(f"{problem}.")
+    if len(tasks) < max(2, len(data.tasks)) or data.task is not None or data.data_dir is not None:
+        raise ValueError(
+            "--tasks: name several tasks, each once; a single one, and its folder, is --task, --data_dir."
+        )
+    if len(folders) < len(entries) or not folders.keys() <= set(tasks) or not all(folders.values()):
+        raise ValueError(f"--data_dirs {' '.join(entries)}: give each of --tasks one folder, as trec=FOLDER.")
+    if model_args.adaptation != "full" or args.seeds is not None or args.is_sharded:
+        raise ValueError("--tasks goes without --seeds and FSDP, and with --adaptation full.")
     single = replace(data, tasks=None, data_dirs=None, task_rows_cap=None)
     return {task: replace(single, task=task, data_dir=folders.get(task)) for task in tasks}

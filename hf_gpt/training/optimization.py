@@ -14,18 +14,16 @@ _PART_ELEMENTS_CPU, _PART_ELEMENTS = 2**19, 2**23
 
 def warmup_linear(progress: float, warmup: float = 0.002) -> float:
     """
-    Factor of the learning rate: a rise over the warm-up (`warmup`, a share of the updates), all of it multiplied by a
-    linear fall; `progress` is finished updates / all updates. Beyond the last update it is 0: the release's own
-    formula would turn negative.
+    Factor of the learning rate: a rise over the warm-up (`warmup`, a share of the updates) times a linear fall;
+    `progress` is finished updates / all updates. Beyond the last update it is 0, the release's formula negative.
     """
     return max(0.0, warmup_constant(progress, warmup) * (1 - progress))
 
 
 def warmup_cosine(progress: float, warmup: float = 0.002) -> float:
     """Linear rise over the warm-up, then `0.5 * (1 + cos(pi * progress))`; see `warmup_linear`."""
-    if progress <= warmup and warmup > 0:
-        return progress / warmup
-    return 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+    rise = warmup_constant(progress, warmup)
+    return rise if progress <= warmup else 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
 
 
 def warmup_constant(progress: float, warmup: float = 0.002) -> float:
@@ -66,15 +64,11 @@ def clip_gradients(parameters: Iterable[torch.nn.Parameter], max_norm: float) ->
     return norm
 
 
-def decay_groups(parameters: Iterable[torch.nn.Parameter], decay_vectors: bool = False) -> list[dict]:
-    """
-    Parameter groups with which `ReleaseAdam` decays the same parameters as without, whatever shape they are given
-    later: those that decay, and those that do not; none of them is empty.
-    """
+def decay_groups(parameters: Iterable[torch.nn.Parameter]) -> list[dict]:
+    """Groups with which `ReleaseAdam` decays the same parameters as without, whatever shape they are given later."""
     parameters = list(parameters)
-    kept = [] if decay_vectors else [parameter for parameter in parameters if parameter.ndim < 2]
-    decayed = parameters if decay_vectors else [parameter for parameter in parameters if parameter.ndim >= 2]
-    groups = [{"params": decayed, "decay_vectors": True}, {"params": kept, "weight_decay": 0.0}]
+    matrices, vectors = ([each for each in parameters if (each.ndim >= 2) == one] for one in (True, False))
+    groups = [{"params": matrices, "decay_vectors": True}, {"params": vectors, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
 
 
@@ -88,8 +82,7 @@ class ReleaseAdam(Optimizer):
         p   -= rate * (m / (sqrt(v) + eps) + weight_decay * p)
 
     Decay falls on parameters of two or more axes (embeddings and positions included), on others with `decay_vectors`.
-    Gradients whose norm over all parameters is above `max_grad_norm` are scaled down; leave it at 0 where the Trainer
-    clips. Source: `opt.py` of openai/finetune-transformer-lm; recorded values of it are this class's tests.
+    `max_grad_norm` is 0 where the Trainer clips. Source: `opt.py` of openai/finetune-transformer-lm.
     """
 
     def __init__(
@@ -135,8 +128,7 @@ class ReleaseAdam(Optimizer):
                 raise RuntimeError("ReleaseAdam does not take sparse gradients.")
             state = self.state[parameter]
             if not state:
-                zeros = torch.zeros_like
-                state |= {"step": 0, "exp_avg": zeros(parameter), "exp_avg_sq": zeros(parameter)}
+                state |= {"step": 0, "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
             state["step"] += 1
             by_step.setdefault(state["step"], []).append(parameter)
         # Parameters that were frozen for a while have counted fewer updates: one multi-tensor update per count.
@@ -160,8 +152,8 @@ class ReleaseAdam(Optimizer):
 
 def _parts(rows: list[tuple[torch.Tensor, ...]], decays: list[bool]) -> Iterator[list[tuple]]:
     """
-    Parameters with gradients, moments, and whether they decay, in parts that are updated together. Large tensors are
-    taken in pieces, unless their elements do not lie in order or they are sharded (another kind of tensor).
+    Parameters with gradients, moments, and whether they decay, in parts that are updated together; large tensors in
+    pieces, unless their elements do not lie in order or they are sharded.
     """
     part, elements = [], 0
     for tensors, is_decayed in zip(rows, decays, strict=True):

@@ -3,15 +3,13 @@
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import datasets
-from datasets import Dataset, Features, IterableDataset, Value
+from datasets import Dataset, Features, Value
 from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
-from huggingface_hub import HfApi
 
 from ..files import flag, reading
 from ..files.ranges import check_ranges
@@ -21,8 +19,7 @@ from .text_files import WIKITEXT_UNKNOWN, iter_texts, join_wikitext, text_of, un
 
 _INTEGERS = datasets.Sequence(Value("int32"))
 ROW_FEATURES = Features({"input_ids": _INTEGERS, "starts": _INTEGERS, "words": Value("float64")})
-# Paragraphs of one call of the tokenizer; rows of a stream that are shuffled at a time.
-_PARAGRAPHS, _SHUFFLED_ROWS = 1_000, 1_000
+_PARAGRAPHS = 1_000  # of one call of the tokenizer
 # How far behind its place a text may be divided, so as to be divided between paragraphs, lines or words.
 _NEAR = 2_000
 
@@ -34,12 +31,10 @@ TextSource = str | dict[str, Any]
 class TextArguments:
     """What to read."""
 
-    text_files: list[str] | None = flag(None, "Text, JSONL or Parquet files, or folders of them.")
+    text_files: list[str] | None = flag(None, "Text, JSONL or Parquet files, or folders of these.")
     dataset_name: str | None = flag(None, "Instead: id of a data set on the Hub, or a folder that datasets reads.")
     dataset_config: str | None = flag(None, "Its configuration, if it has several.")
     dataset_split: str = flag("train", "The part of it to train on.")
-    dataset_revision: str = flag("main", "Its branch, tag or commit on the Hub.")
-    streaming: bool = flag(False, "Read and pack while training, 1,000 rows shuffled at a time. Needs --max_steps.")
     validation_files: list[str] | None = flag(None, "What to evaluate, instead of a held-out part of the texts.")
     text_column: str = flag("text", "Column of the text in JSONL, Parquet and data sets.")
     tokenizer: str | None = flag(None, "Folder or Hub id of a GPTTokenizer; by default that of --model_name_or_path.")
@@ -55,17 +50,12 @@ class TextArguments:
         if (self.text_files is None) == (self.dataset_name is None):
             raise ValueError("Name what to train on: either --text_files or --dataset_name.")
 
-    @cached_property
+    @property
     def sources(self) -> list[TextSource]:
-        """What to train on; of a data set on the Hub the commit that its revision is now."""
-        name, commit = self.dataset_name, None
-        if name is None:
+        """What to train on."""
+        if self.dataset_name is None:
             return self.text_files
-        if not Path(name).is_dir():
-            with reading(f"--dataset_name {name} is no folder, nor on the Hub"):
-                commit = HfApi().dataset_info(name, revision=self.dataset_revision).sha
-        settings = {"name": self.dataset_config, "split": self.dataset_split, "revision": commit}
-        return [{"path": name, **settings, "streaming": self.streaming}]
+        return [{"path": self.dataset_name, "name": self.dataset_config, "split": self.dataset_split}]
 
     def describe(self) -> str:
         """What is trained on, for people."""
@@ -74,13 +64,16 @@ class TextArguments:
         return f"files of the user ({', '.join(Path(file).name for file in self.text_files)})"
 
 
+def _load(source: dict[str, Any]) -> Dataset:
+    with reading(f"--dataset_name {source['path']}"):
+        return datasets.load_dataset(**source)
+
+
 def documents_of(sources: Iterable[TextSource], text_column: str = "text", wikitext: bool = False) -> Iterator[str]:
     """The documents of all sources: their texts, or with `wikitext` the articles of these."""
     for source in sources:
         if isinstance(source, dict):
-            with reading(f"--dataset_name {source['path']}"):
-                rows = datasets.load_dataset(**source)
-            records = (Record(source["path"], f"row {number}", row) for number, row in enumerate(rows, 1))
+            records = (Record(source["path"], f"row {number}", row) for number, row in enumerate(_load(source), 1))
             texts = (text_of(record, text_column) for record in records)
         else:
             texts = (text for _, text in iter_texts(source, text_column))
@@ -92,9 +85,9 @@ def pack_documents(
     documents: Iterable[tuple[Sequence[int], int]], row_length: int
 ) -> Iterator[dict[str, list[int] | float]]:
     """
-    Pack documents, token ids and number of words of each, into rows of one length without padding; a row resumes where
-    the row before stopped. Where a document begins, or continues in a row, a new piece starts: its tokens see only
-    their own piece. The incomplete last row is left out.
+    Pack documents, token ids and number of words of each, into rows of one length without padding. Where a document
+    begins, or continues in the next row, a new piece starts: its tokens see only their own piece. The incomplete last
+    row is left out.
 
     Yields:
         `dict`: `input_ids` of `row_length` tokens; `starts`, the indices where pieces begin (the first is 0); and
@@ -138,7 +131,7 @@ def encode_document(text: str, tokenizer: GPTTokenizer, unknown: str | None = No
 class HeldOut:
     """
     Which part of the texts is held out, one in `every`: the documents whose checksum is at most `highest`, or, where
-    that is None, the middle of each. It follows from the texts alone, not from the names or the order of files.
+    that is None, the middle of each, whatever the names and the order of files.
     """
 
     every: int
@@ -146,10 +139,8 @@ class HeldOut:
     description: str
 
     @classmethod
-    def of(cls, documents: Iterable[str] | None, every: int) -> "HeldOut":
-        """The held-out part of some documents, of which equal ones count once; None for a stream that is not read."""
-        if documents is None:
-            return cls(every, 2**32 // every, f"about one document in {every}, chosen by its text")
+    def of(cls, documents: Iterable[str], every: int) -> "HeldOut":
+        """The held-out part of some documents, of which equal ones count once."""
         found = sorted({zlib.crc32(text.encode()) for text in documents})
         if len(found) < every:
             few = f"{len(found):,} in all, too few to hold out whole ones"
@@ -191,14 +182,13 @@ def packed_rows(
     `validation` of that part alone. For the other arguments see `TextArguments`.
     """
 
+    change = join_wikitext if wikitext else unwrap_paragraphs if unwrap else str
+    unknown = WIKITEXT_UNKNOWN if wikitext else None
+
     def documents() -> Iterator[tuple[list[int], int]]:
         for document in documents_of(sources, text_column, wikitext):
             for text in [document] if held_out is None else held_out.divide(document)[validation]:
-                if wikitext:
-                    ids = encode_document(join_wikitext(text), tokenizer, WIKITEXT_UNKNOWN)
-                else:
-                    ids = encode_document(unwrap_paragraphs(text) if unwrap else text, tokenizer)
-                yield ids, len(text.split())
+                yield encode_document(change(text), tokenizer, unknown), len(text.split())
 
     yield from pack_documents(documents(), row_length)
 
@@ -209,13 +199,11 @@ def packed_dataset(
     row_length: int,
     num_proc: int | None = None,
     cache_dir: str | None = None,
-    streaming: bool = False,
     **how: Any,
-) -> Dataset | IterableDataset:
+) -> Dataset:
     """
     `packed_rows` as a data set, made once: later calls find the rows in the cache of `datasets`. `num_proc` processes
-    divide the sources among them; with `streaming` rows are packed as they are wanted, and nothing is cached. Sources
-    that cannot be read, or have not enough text for one row, are a `ValueError`.
+    divide the sources among them. A `ValueError` for sources that cannot be read, or with less text than one row.
     """
     arguments = {"sources": list(sources), "tokenizer": tokenizer, "row_length": row_length, **how}
     if next(packed_rows(**arguments), None) is None:
@@ -224,14 +212,12 @@ def packed_dataset(
             f"There is less {part} text than one row of {row_length} tokens: give more text, make rows shorter "
             "(--row_length), or change --hold_out_every (0 holds out nothing)."
         )
-    if streaming:
-        return IterableDataset.from_generator(packed_rows, features=ROW_FEATURES, gen_kwargs=arguments)
+    # By these the cache knows fresh rows from stale ones.
+    stamps = [_load(source)._fingerprint for source in sources if isinstance(source, dict)]
+    for path in [Path(source) for source in sources if isinstance(source, str)]:
+        found = sorted([path, *path.rglob("*")])
+        stamps += [(str(each), each.stat().st_size, each.stat().st_mtime_ns) for each in found]
     processes = min(num_proc, len(sources)) if num_proc and len(sources) > 1 else None
-    # By sizes and times of change the cache knows fresh rows from stale ones.
-    files = [
-        path for source in sources if isinstance(source, str) for path in (Path(source), *Path(source).rglob("*"))
-    ]
-    stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(files)]
     settings = {"gen_kwargs": arguments, "fingerprint": Hasher.hash((arguments, stamps)), "num_proc": processes}
     try:
         return Dataset.from_generator(packed_rows, ROW_FEATURES, cache_dir, **settings)
@@ -241,28 +227,18 @@ def packed_dataset(
 
 
 def packed_parts(
-    texts: TextArguments, tokenizer: GPTTokenizer, row_length: int, seed: int = 0
-) -> tuple[Dataset | IterableDataset, Dataset | None, str | None]:
-    """Training rows (of a stream shuffled by the seed), held-out ones that are evaluated, and what these are."""
+    texts: TextArguments, tokenizer: GPTTokenizer, row_length: int
+) -> tuple[Dataset, Dataset | None, str | None]:
+    """Training rows, held-out ones that are evaluated, and what these are."""
     how = {"text_column": texts.text_column, "wikitext": texts.wikitext}
-    held_out, own, count = None, texts.validation_files or [], texts.validation_rows
+    held_out, own = None, texts.validation_files or []
     if texts.hold_out_every and not own:
-        documents = None if texts.streaming else documents_of(texts.sources, **how)
-        held_out = HeldOut.of(documents, texts.hold_out_every)
-    how |= {"tokenizer": tokenizer, "row_length": row_length, "unwrap": texts.unwrap}
-    trained_on = how | {"held_out": held_out, "num_proc": texts.num_proc, "streaming": texts.streaming}
-    train = packed_dataset(texts.sources, **trained_on)
-    if texts.streaming:
-        # Without an end: of a stream that has one, nobody knows in which pass a run resumes.
-        train = train.repeat(None).shuffle(seed=seed, buffer_size=_SHUFFLED_ROWS)
-    if own:
-        rows = packed_dataset(own, **how)
-    elif held_out is None:
+        held_out = HeldOut.of(documents_of(texts.sources, **how), texts.hold_out_every)
+    how |= {"tokenizer": tokenizer, "row_length": row_length, "unwrap": texts.unwrap, "num_proc": texts.num_proc}
+    train = packed_dataset(texts.sources, held_out=held_out, **how)
+    if not own and held_out is None:
         return train, None, None
-    else:
-        rows = packed_dataset(texts.sources, validation=True, **trained_on)
-    if isinstance(rows, IterableDataset):
-        rows = Dataset.from_list([*rows.take(count)], features=ROW_FEATURES)
-    step = max(1.0, len(rows) / count)
-    rows = rows.select([int(number * step) for number in range(min(len(rows), count))])
+    rows = packed_dataset(own or texts.sources, held_out=held_out, validation=not own, **how)
+    step = max(1.0, len(rows) / texts.validation_rows)
+    rows = rows.select([int(number * step) for number in range(min(len(rows), texts.validation_rows))])
     return train, rows, ", ".join(own) or held_out.description

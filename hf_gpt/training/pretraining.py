@@ -6,12 +6,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, IterableDataset
 from transformers import set_seed
 from transformers.trainer_utils import IntervalStrategy
 
 from ..cards.callback import ModelCardCallback
-from ..cards.fine_tuned import FineTunedCard, learning_rate_advice
+from ..cards.fine_tuned import FineTunedCard
 from ..conversion.sources import KINDS, forget_task
 from ..conversion.tokenizers import check_ids
 from ..files import PRETRAINING, flag, in_output_folder, write_json
@@ -21,7 +20,7 @@ from ..model.configuration_gpt import DROPOUTS, GPTConfig, default_generation_co
 from ..model.modeling_gpt import GPTForCausalLM, GPTForMaskedLM, GPTLanguageModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import MaskedRows, PackedRowCollator
-from .arguments import LauncherArguments, on_precision
+from .arguments import LauncherArguments
 from .finetune import check_output_dir, remove_earlier_results
 from .language_model import LanguageModelTrainer
 from .optimization import SCHEDULES
@@ -57,10 +56,8 @@ class ShapeArguments:
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.model_name_or_path is not None and self.shape():
-            raise ValueError(
-                f"--{next(iter(self.shape()))} is of a new model, and --model_name_or_path {self.model_name_or_path} "
-                "has its shape: leave one of them out (rows shorter than the context are --row_length)."
-            )
+            name = next(iter(self.shape()))
+            raise ValueError(f"--{name} is of a new model: leave out this or --model_name_or_path (see --row_length).")
 
     def shape(self) -> dict[str, Any]:
         """The fields of a new model's configuration that flags have changed."""
@@ -115,36 +112,31 @@ class PretrainingArguments(LauncherArguments):
 def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArguments) -> dict[str, Any]:
     """
     Pack the texts, train a new model or a pretrained one, evaluate, and write model, tokenizer, card, and, last,
-    `pretraining.json` into `args.output_dir`; return what that holds. Input that is wrong is a `ValueError` or
-    `OSError` before training starts or a file is overwritten, training that diverges a `ValueError`.
+    `pretraining.json` into `args.output_dir`; return what that holds. Wrong input is a `ValueError` or `OSError`
+    before training starts or a file is overwritten.
     """
     checkpoint, source, start = check_output_dir(args), shape.source, "random weights"
     is_main, output = args.process_index == 0, Path(args.output_dir)
-    if texts.streaming and (args.max_steps <= 0 or shape.masked):
-        raise ValueError("--streaming ends with --max_steps, which it needs, and knows no --masked.")
     if not (texts.hold_out_every or texts.validation_files):
         args.eval_strategy = IntervalStrategy.NO
     set_seed(args.seed)
     model, tokenizer = model_and_tokenizer(texts, shape)
-    lines = [on_precision(args)]
     if source is not None:
         args.set_defaults(PRETRAINED)
         commit = f", commit {source.commit}" if source.commit else ""
         start = f"{source.name}, {KINDS[source.kind]}{commit}{source.new_rows}"
-        lines.append(learning_rate_advice(source.name, args.learning_rate))
     context = model.config.n_positions
     row_length = texts.row_length or context
     if row_length > context:
         raise ValueError(f"--row_length {row_length} is longer than the model's context of {context}.")
     with args.main_process_first(desc="packing"):
-        train, validation, held_out = packed_parts(texts, tokenizer, row_length, args.seed)
+        train, validation, held_out = packed_parts(texts, tokenizer, row_length)
     if shape.masked:
         train = MaskedRows.of(train, tokenizer, seed=args.seed)
         validation = validation and MaskedRows.of(validation, tokenizer)
     if is_main:
-        count = "Streamed" if texts.streaming else f"{len(train):,}"
-        print(f"{count} training rows of {row_length} tokens, {model.num_parameters():,} parameters")
-        print(f"Start: {start}", f"Held out: {held_out or 'nothing'}", *filter(None, lines), sep="\n", flush=True)
+        print(f"{len(train):,} training rows of {row_length} tokens, {model.num_parameters():,} parameters")
+        print(f"Start: {start}\nHeld out: {held_out or 'nothing'}", flush=True)
         if args.overwrite_output_dir and checkpoint is None:
             remove_earlier_results(output)
     trainer = LanguageModelTrainer(
@@ -233,13 +225,13 @@ def _train(
         "learning_rate": args.learning_rate,
         "tokens_seen": rows * row_length,
         "validation_tokens": 0 if validation is None else len(validation) * row_length,
-        "training_tokens": None if isinstance(train, IterableDataset) else len(train) * row_length,
+        "training_tokens": len(train) * row_length,
         "train_runtime_s": result.metrics["train_runtime"],
     }
     if validation is not None:
         found = trainer.evaluate()
         record |= {f"validation_{name}": found[f"eval_{name}"] for name in ("loss", *trainer.measures)}
-        if isinstance(validation, Dataset):
+        if not trainer.is_masked:
             record["validation_words"] = round(sum(validation["words"]))
         if not math.isfinite(record["validation_loss"]):
             raise trainer.divergence(f"the held-out loss is {record['validation_loss']}")
@@ -247,13 +239,13 @@ def _train(
 
 
 def _card(texts: TextArguments, shape: ShapeArguments, start: str, output: Path) -> FineTunedCard:
-    is_new = shape.source is None
+    is_new, kind = shape.source is None, "masked-language-model" if shape.masked else "language-model"
     what = "It fills in hidden tokens" if shape.masked else "It predicts the next token"
     if not is_new:
         what += f". Training started from {start.removeprefix(shape.source.name + ', ')}"
     return FineTunedCard(
-        task="masked-language-modelling" if shape.masked else "language-modelling",
-        family="masked-language-model" if shape.masked else "language-model",
+        task=f"{kind}ling",
+        family=kind,
         base_model="" if is_new else shape.source.name,
         base_on_hub=False if is_new else None,
         random_weights=is_new,

@@ -16,15 +16,9 @@ from .arguments import DataArguments
 
 
 def load_task_data(data: DataArguments, splits: Sequence[str] | None = None) -> TaskData:
-    """
-    Rows of the task that the arguments name, of all splits or of these only; a `ValueError` or `FileNotFoundError` for
-    an unknown task, or files and rows that are not as they should be.
-    """
+    """Rows of the task that the arguments name, of all splits or of these; a `ValueError` or `OSError` for others."""
     if data.tasks or data.data_dirs or data.task_rows_cap is not None:
-        raise ValueError(
-            "--tasks, and --data_dirs and --task_rows_cap with it, are for training several tasks together with "
-            "scripts/finetune.py; a single one is named by --task and --data_dir."
-        )
+        raise ValueError("--tasks, --data_dirs and --task_rows_cap are for finetuning on several tasks together.")
     if not data.task:
         raise ValueError("Name a task with --task; --list_tasks prints all.")
     if data.task == "custom" and data.train_file is None and splits is None:
@@ -33,10 +27,7 @@ def load_task_data(data: DataArguments, splits: Sequence[str] | None = None) -> 
 
 
 def input_transform(data: DataArguments, spec: TaskSpec, config: GPTConfig, reserved: int = 0) -> InputTransform:
-    """
-    The layout of a task's rows for a model, of whose context `reserved` positions are taken (by virtual tokens); a
-    `ValueError` if `--max_length` is longer than that.
-    """
+    """The layout of a task's rows for a model, of whose context `reserved` positions are taken by virtual tokens."""
     context = config.n_positions - reserved
     if data.max_length is not None and data.max_length > context:
         raise ValueError(f"--max_length {data.max_length} is longer than the model's context of {context}.")
@@ -94,10 +85,8 @@ def token_trees(
     defaults["id"] = [str(number) for number in range(count)]
     missing = [name for name in (*needed, "label", "id") if name not in rows.column_names]
     if family is None or not defaults.keys() >= set(missing):
-        raise ValueError(
-            f"The rows have the columns {', '.join(rows.column_names)}: give them text, premise and hypothesis, "
-            "words, choices with context and question, or question and passage (rename_column of datasets)."
-        )
+        needed = "text, premise and hypothesis, words, choices with context and question, or question and passage"
+        raise ValueError(f"The rows have the columns {', '.join(rows.column_names)}: give them {needed}.")
     if family == "tagging":
         defaults["label"] = [[IGNORED_LABEL] * len(words) for words in rows["words"]]
     for name in missing:

@@ -6,13 +6,11 @@ and schedules.
 import math
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import broadcast_object_list, gather_object
 from datasets import Dataset
 from huggingface_hub import get_token
 from peft import PeftModel
@@ -28,8 +26,7 @@ from transformers.utils import ADAPTER_CONFIG_NAME
 
 from ..files import UNFINISHED, read_json, write_json
 from ..hub import check_base_model, push
-from ..model.modeling_gpt import GPTForSequenceClassification, GPTTaskModel
-from ..tasks.spec import SINGLE_LABEL
+from ..model.modeling_gpt import GPTTaskModel
 from ..trees.collators import LengthGroupedSampler, MaskedRows, PaddedDataset, TokenTreeCollator
 from .arguments import FineTuningArguments
 from .optimization import ReleaseAdam, clip_gradients, decay_groups, get_release_schedule
@@ -68,30 +65,17 @@ def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
     The newest checkpoint in a run's folder from which every process resumes to the same bits; None where there is no
     checkpoint, a `ValueError` where those that are there lack states, or are of another number of processes.
     """
-    own, beyond = (f"rng_state_{rank}.pth" for rank in (args.process_index, args.world_size))
-    if args.world_size == 1:
-        own, beyond = "rng_state.pth", "rng_state_0.pth"
-    found = checkpoints_in(output)
-    ours = {step: path for step, path in found.items() if (path / own).is_file() and not (path / beyond).is_file()}
-    # Without a common file system, a process sees the checkpoints of its own machine.
-    common = set.intersection(*gather_object([{step for step in ours if has_optimizer(ours[step], args)}]))
-    if not common and any(gather_object([bool(found)])):
+    ranks = [""] if args.world_size == 1 else [f"_{rank}" for rank in range(args.world_size)]
+    states, found = {f"rng_state{rank}.pth" for rank in ranks}, checkpoints_in(output)
+    for path in found.values():
+        if {file.name for file in path.glob("rng_state*")} == states and has_optimizer(path, args):
+            return path
+    if found:
         raise ValueError(
-            f"{output} holds checkpoints, but none that {args.world_size} process(es) resume from to the same bits: "
-            "they were saved by another number of processes, or without their states. Name one with "
-            "--resume_from_checkpoint to resume all the same, or start again with --overwrite_output_dir."
+            f"{output} holds checkpoints, but none that {args.world_size} process(es) resume from to the same bits. "
+            "Name one with --resume_from_checkpoint, or start again with --overwrite_output_dir."
         )
-    return found[max(common)] if common else None
-
-
-def _check_can_push(model: Any, args: TrainingArguments) -> None:
-    """A `ValueError`, before training, for what could not be pushed after it."""
-    if not (args.hub_token or get_token()):
-        raise ValueError("--push_to_hub: you are not logged in. Give `hf auth login`, or set HF_TOKEN.")
-    if args.hub_strategy not in ("end", "every_save"):
-        raise ValueError(f"--hub_strategy {args.hub_strategy.value}: only models are pushed: give end or every_save.")
-    if isinstance(model, PeftModel):
-        check_base_model(model.active_peft_config.base_model_name_or_path or "")
+    return None
 
 
 class WholeCheckpointTrainer(Trainer):
@@ -99,41 +83,31 @@ class WholeCheckpointTrainer(Trainer):
     `transformers.Trainer` that can be killed at any moment and resumes to the same bits: a checkpoint is whole when
     its `trainer_state.json` is there, which is written when all ranks have written their part.
 
-    The newest checkpoint stays next to the best one after training, too, so that a run that is killed while it is
-    evaluated does not train again; nor does a run that resumes from its last step. The best checkpoint is looked for
-    by name next to the one that is resumed from, so a run's folder can move. Gradients are clipped by an exact norm
-    (`clip_gradients`). Training that diverges ends with a `ValueError`, and nothing of it is saved.
-
-    With `push_to_hub`, the models in checkpoints and, by `push_to_hub()`, the output folder are sent by
-    `hf_gpt.hub.push`; the state of training stays here.
+    The newest checkpoint stays next to the best one after training. A run's folder can move. Gradients are clipped by
+    an exact norm (`clip_gradients`). Training that diverges ends with a `ValueError`, and nothing of it is saved.
+    `push_to_hub()` sends the output folder by `hf_gpt.hub.push`; nothing is sent while training.
     """
 
     def __init__(self, model: Any = None, args: TrainingArguments | None = None, *more: Any, **kwargs: Any):
-        if args is not None and args.push_to_hub:
-            _check_can_push(model, args)
+        if args is not None and args.push_to_hub:  # what would fail after training is refused before it
+            if not (args.hub_token or get_token()):
+                raise ValueError("--push_to_hub: you are not logged in. Give `hf auth login`, or set HF_TOKEN.")
+            if isinstance(model, PeftModel):
+                check_base_model(model.active_peft_config.base_model_name_or_path or "")
         super().__init__(model, args, *more, **kwargs)
 
     def finished_record(self, checkpoint: str | None, name: str) -> dict[str, Any] | None:
-        """
-        The record that a run writes last into its output folder, if it is there and a checkpoint has all steps of this
-        run behind it; a `ValueError` if that has more steps.
-        """
-        if checkpoint is None:
+        """The record that a run wrote last into its output folder, if a checkpoint has all of its steps behind it."""
+        file = Path(self.args.output_dir) / name
+        if checkpoint is None or not file.is_file():
             return None
         done = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME)).global_step
         *_, steps = self.set_initial_training_values(self.args, self.get_train_dataloader())
-        if done > steps:
-            raise ValueError(
-                f"{checkpoint} has {done:,} steps behind it, and this run would end after {steps:,}: raise "
-                "--num_train_epochs or --max_steps, or name another --output_dir."
-            )
-        # The first process decides for all: another machine's may see another file system.
-        file = Path(self.args.output_dir) / name
-        found = [read_json(file) if done == steps and file.is_file() else None]
-        broadcast_object_list(found)
-        if found[0] is not None and self.is_world_process_zero():
-            print(f"{self.args.output_dir} is finished, with all of its {steps:,} steps: nothing is done.", flush=True)
-        return found[0]
+        if done < steps:
+            return None
+        if self.is_world_process_zero():
+            print(f"{self.args.output_dir} is finished, with {done:,} steps: nothing is done.", flush=True)
+        return read_json(file)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
         """One of the release's schedules, or with `args.schedule == "trainer"` that of `args.lr_scheduler_type`."""
@@ -149,19 +123,17 @@ class WholeCheckpointTrainer(Trainer):
         self, max_steps: int, updates: int, epochs: int, resume_from_checkpoint: str | None, trial: Any
     ) -> tuple[int, int]:
         start = super()._init_training_state(max_steps, updates, epochs, resume_from_checkpoint, trial)
-        if resume_from_checkpoint is None:
-            return start
-        # The Trainer wrote down where the best checkpoint was. The folder may have moved since, and another may be
-        # there now.
-        folder, output = Path(resume_from_checkpoint).parent, Path(self.args.output_dir)
-        recorded = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / TRAINER_STATE_NAME))
-        name = Path(recorded.best_model_checkpoint or "").name
-        found = checkpoints_in(output if output.is_dir() and output.samefile(folder) else folder).values()
-        self.state.best_model_checkpoint = next((str(path) for path in found if path.name == name), None)
-        if name and self.state.best_model_checkpoint is None and self.args.load_best_model_at_end:
-            self.state.best_metric = self.state.best_global_step = None
-            if self.is_world_process_zero():
-                print(f"{folder / name}, the best checkpoint, is gone: the best one from now on is kept.", flush=True)
+        if resume_from_checkpoint is not None:
+            # The Trainer wrote down where the best checkpoint was. The folder may have moved since, and another may be
+            # there now.
+            folder, output = Path(resume_from_checkpoint).parent, Path(self.args.output_dir)
+            folder = output if output.is_dir() and output.samefile(folder) else folder
+            recorded = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / TRAINER_STATE_NAME))
+            best = folder / Path(recorded.best_model_checkpoint or "none").name
+            self.state.best_model_checkpoint = str(best) if is_whole(best) else None
+            is_gone = recorded.best_model_checkpoint is not None and self.state.best_model_checkpoint is None
+            if is_gone and self.args.load_best_model_at_end:
+                self.state.best_metric = self.state.best_global_step = None
         return start
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
@@ -196,8 +168,7 @@ class WholeCheckpointTrainer(Trainer):
         """The error that ends a run that has diverged."""
         return ValueError(
             f"Training has diverged: {what} at step {self.state.global_step}, and nothing of that is saved. Lower the "
-            f"--learning_rate ({self.args.learning_rate:g}), warm up for longer, or clip gradients (--max_grad_norm, "
-            f"now {self.args.max_grad_norm:g}); then start again with --overwrite_output_dir."
+            f"--learning_rate ({self.args.learning_rate:g}), or clip gradients (--max_grad_norm)."
         )
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
@@ -216,8 +187,7 @@ class WholeCheckpointTrainer(Trainer):
 
     def _finalize_training(self, trial: Any, *args: Any) -> TrainOutput:
         limit, output = self.args.save_total_limit, Path(self._get_output_dir(trial))
-        if self.args.should_save:
-            # What was left by an interruption while a checkpoint was written, or before others were deleted.
+        if self.args.should_save:  # what an interruption has left
             for path in {*output.glob(f"{PREFIX_CHECKPOINT_DIR}-*")} - {*checkpoints_in(output).values()}:
                 shutil.rmtree(path)
             rotate_checkpoints(str(output), limit, self.state.best_model_checkpoint)
@@ -237,33 +207,25 @@ class WholeCheckpointTrainer(Trainer):
             if (adapter := folder / ADAPTER_CONFIG_NAME).is_file():
                 # peft writes sets of names, in an order that differs from process to process.
                 values = read_json(adapter)
-                names = {key for key, value in values.items() if isinstance(value, list) and key.endswith("modules")}
-                write_json(adapter, {key: sorted(value) if key in names else value for key, value in values.items()})
+                for name in values:
+                    if name.endswith("modules") and isinstance(values[name], list):
+                        values[name] = sorted(values[name])
+                write_json(adapter, values)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        if self.is_world_process_zero() and self.args.hub_strategy != "end":
-            self.callback_handler.on_push_begin(self.args, self.state, self.control)
-            where = {"revision": self.args.hub_revision, "token": self.args.hub_token}
-            message = f"Training in progress, step {self.state.global_step}"
-            try:
-                push(checkpoint_folder, self.hub_model_id, commit_message=message, **where)
-            except ValueError as error:  # the next checkpoint is the next try
-                print(f"A checkpoint was not pushed to {self.hub_model_id}: {error}", file=sys.stderr)
+        """Nothing: the output folder is pushed when it is whole."""
 
-    def push_to_hub(
-        self, commit_message: str | None = "End of training", blocking: bool = True, **settings: Any
-    ) -> str | None:
+    def push_to_hub(self, commit_message: str | None = "End of training", **settings: Any) -> str | None:
         """
-        Push the output folder as `hf_gpt.hub.push` does, and wait; for arguments see the Trainer's method. It gives
-        the address of the commit, on all processes but the first None.
+        Push the output folder as `hf_gpt.hub.push` does, and wait; `settings` may be its `revision` and `token`. It
+        gives the address of the commit, on all processes but the first None.
         """
         if self.hub_model_id is None:
-            self.init_hf_repo(token=settings.get("token"), private=settings.get("private"))
+            self.init_hf_repo(token=settings.get("token"))
         if not self.is_world_process_zero():
             return None
-        self.callback_handler.on_push_begin(self.args, self.state, self.control)
-        where = {name: settings.get(name) or getattr(self.args, f"hub_{name}") for name in ("revision", "token")}
-        return push(self.args.output_dir, self.hub_model_id, commit_message=commit_message, **where)
+        settings = {name: settings.get(name) or getattr(self.args, f"hub_{name}") for name in ("revision", "token")}
+        return push(self.args.output_dir, self.hub_model_id, commit_message=commit_message, **settings)
 
     def save_whole_model(self) -> None:
         """Write the model and its tokenizer into the output folder, each file atomically."""
@@ -309,9 +271,8 @@ class GPTTrainer(WholeCheckpointTrainer):
 
     The models average both loss terms over the examples of the whole global batch (`num_items_in_batch`), so that one
     process, several processes and gradient accumulation give the same numbers. The log holds `loss`, `task_loss` and
-    `lm_loss`, each the mean over the steps since the last line and over all ranks. With `label_smoothing_factor` the
-    task's loss is smoothed, over the classes or the choices that an item has, and the language-model term stays; of a
-    task without one right class or choice it is a `ValueError`.
+    `lm_loss`, each the mean over the steps since the last line and over all ranks. `label_smoothing_factor` smooths
+    the task's loss alone, where one class or choice is right.
 
     With `args.unfreeze`, `unfreezing` is the plan of what is trained in which update (`UnfreezingPlan`); the other
     parameters keep their values and their moments, and the gradient's norm is that of those that are trained.
@@ -329,7 +290,10 @@ class GPTTrainer(WholeCheckpointTrainer):
         # By name, the sum since the last line of the log, and the steps that had the term.
         self._terms: dict[str, tuple[torch.Tensor, set[int]]] = {}
         if args.label_smoothing_factor:
-            self._smooth_task_losses(args.label_smoothing_factor)
+            # The Trainer's own smoother would put a loss of the logits alone for the joint one.
+            self.label_smoother = None
+            for each in self.task_models():
+                each.label_smoothing = args.label_smoothing_factor
         if isinstance(self.train_dataset, Dataset):  # as many rows as fill the batches of all ranks
             self.train_dataset = PaddedDataset(self.train_dataset, args.train_batch_size * args.world_size)
         if self.train_dataset is not None and args.unfreeze != "none":
@@ -341,44 +305,25 @@ class GPTTrainer(WholeCheckpointTrainer):
         """The models of ours whose joint loss is trained."""
         return [module for module in self.model.modules() if isinstance(module, GPTTaskModel)]
 
-    def _smooth_task_losses(self, share: float) -> None:
-        """Have the models smooth: the Trainer's own smoother puts a loss of the logits alone for the joint one."""
-        for model in self.task_models():
-            config = model.config
-            problem = config.problem_type or ("regression" if config.num_labels == 1 else None)
-            if isinstance(model, GPTForSequenceClassification) and problem not in (None, SINGLE_LABEL):
-                why = f"labels are smoothed where one class or choice is right, not in {problem}"
-                raise ValueError(f"--label_smoothing_factor {share}: {why}: leave it out.")
-            model.label_smoothing = share
-            self.label_smoother = None
-
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
-        """
-        The Trainer's own. The configurations say before the first step, and where none is left to a resumed run, which
-        rows of the embedding are trained.
-        """
+        """The Trainer's own. The configurations say before the first step which rows of the embedding are trained."""
         for model in self.task_models():
             model.declare_rows_trained()
         return super().train(*args, **kwargs)
 
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
-        """
-        The release's Adam, or with `args.optimizer == "trainer"` the Trainer's own choice (`args.optim`); the rates of
-        layers differ with `args.layer_decay`.
-        """
+        """The release's Adam, or with `args.optimizer == "trainer"` the Trainer's own choice (`args.optim`)."""
         is_new, args = self.optimizer is None, self.args
         if is_new and args.optimizer == "release":
             trained = [parameter for parameter in (model or self.model).parameters() if parameter.requires_grad]
             self.optimizer = ReleaseAdam(
                 # DeepSpeed lays the parameters of a group end to end, and then a matrix looks like a vector.
-                decay_groups(trained, args.decay_vectors) if self.is_deepspeed_enabled else trained,
+                decay_groups(trained) if self.is_deepspeed_enabled else trained,
                 lr=args.learning_rate,
                 betas=(args.adam_beta1, args.adam_beta2),
                 eps=args.adam_epsilon,
                 weight_decay=args.weight_decay,
-                # The Trainer clips by the global norm before the step, over all shards: not again in the optimizer.
-                max_grad_norm=0,
-                decay_vectors=args.decay_vectors,
+                max_grad_norm=0,  # the Trainer clips before the step, over all shards
             )
         super().create_optimizer(model)
         if is_new and args.layer_decay < 1:
@@ -387,7 +332,7 @@ class GPTTrainer(WholeCheckpointTrainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler | None:
         """Batches of rows of like length, or in random order (`args.train_sampling_strategy`), set to every epoch."""
-        if self.args.train_sampling_strategy not in ("group_by_length", "random"):
+        if self.args.train_sampling_strategy == "sequential":
             return super()._get_train_sampler(train_dataset)
         sampler = self.train_sampler(self.train_dataset)
         self.remove_callback(SetEpoch)
@@ -401,8 +346,8 @@ class GPTTrainer(WholeCheckpointTrainer):
     def order(self) -> tuple[int, int]:
         """Rows of a global batch, and the seed of their order."""
         args = self.args
-        batch_size = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
-        return batch_size, args.seed if args.data_seed is None else args.data_seed
+        seed = args.seed if args.data_seed is None else args.data_seed
+        return args.train_batch_size * args.world_size * args.gradient_accumulation_steps, seed
 
     def row_lengths(self, rows: Dataset) -> np.ndarray:
         """By what rows are grouped: their lengths, or with `train_sampling_strategy="random"` nothing."""
@@ -413,8 +358,8 @@ class GPTTrainer(WholeCheckpointTrainer):
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """The Trainer's own. It leaves the random state alone, so that training goes the same way without it."""
         device = self.args.device
-        elsewhere = {} if device.type == "cpu" else {"device_type": device.type}
-        with torch.random.fork_rng([device.index or 0] if elsewhere else [], **elsewhere):
+        devices, kind = ([], "cuda") if device.type == "cpu" else ([device.index or 0], device.type)
+        with torch.random.fork_rng(devices, device_type=kind):
             return super().evaluation_loop(*args, **kwargs)
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Sampler | None:

@@ -47,12 +47,11 @@ def unfreezing_stages(kind: str, n_layer: int) -> list[range]:
 
 @dataclass(frozen=True)
 class UnfreezingPlan:
-    """What is trained in which of so many `updates`: stage after stage, each of `steps` updates but the last."""
+    """What is trained when: stage after stage, each of `steps` updates but the last."""
 
     stages: list[range]
     steps: int
     n_layer: int
-    updates: int
 
     def trained_at(self, step: int) -> range:
         """Levels that the update after `step` finished ones trains."""
@@ -63,24 +62,14 @@ class UnfreezingPlan:
         trained = self.trained_at(step)
         return [value for name, value in parameters if level_of(name, self.n_layer) not in trained]
 
-    def __str__(self) -> str:
-        """One line for each stage; one that is never reached says so."""
-        names, lines = ["the embeddings", *(f"block {k + 1}" for k in range(self.n_layer)), "the head"], []
-        for number, levels in enumerate(self.stages):
-            first, last = number * self.steps + 1, min(self.updates, (number + 1) * self.steps)
-            when = f"updates {first:,} to {self.updates if number == len(self.stages) - 1 else last:,}"
-            what = " to ".join(dict.fromkeys([names[levels[0]], names[levels[-1]]]))
-            lines.append(f"  {when if first <= self.updates else 'never'}: {what}")
-        return "\n".join(lines)
-
 
 def unfreezing_plan(
     kind: str, every: str | None, n_layer: int, updates: int, updates_per_epoch: int
 ) -> UnfreezingPlan:
     """
-    The plan of a training, of which `updates` are made. A stage is as long as `every` says: `epoch`, a number of
-    updates, or below 1 a share of all; by default all are equally long, but the first of `head_first`, a tenth. A
-    `ValueError` for another length, and if the second stage would never come.
+    The plan of a training of so many `updates`. A stage is as long as `every` says: `epoch`, a number of updates, or
+    below 1 a share of all; by default all are equally long, but the first of `head_first`, a tenth. A `ValueError`
+    for another length, and if the second stage would never come.
     """
     stages = unfreezing_stages(kind, n_layer)
     if every is None:
@@ -94,9 +83,8 @@ def unfreezing_plan(
         steps = max(1, round(length * updates)) if length < 1 else int(length)
     if steps >= updates:
         problem = f"a stage is {steps:,} updates of {updates:,}, so nothing but the head would be trained"
-        hint = "Train longer, make --unfreeze_every smaller, or take --adaptation frozen."
-        raise ValueError(f"--unfreeze {kind}: {problem}. {hint}")
-    return UnfreezingPlan(stages, steps, n_layer, updates)
+        raise ValueError(f"--unfreeze {kind}: {problem}: train longer, or make --unfreeze_every smaller.")
+    return UnfreezingPlan(stages, steps, n_layer)
 
 
 def scale_by_level(optimizer: Optimizer, model: nn.Module, decay: float, n_layer: int) -> None:

@@ -167,7 +167,7 @@ def test_resumed_runs_give_the_same_bits(method, train, tmp_path):
         (True, ["full"], "name its --adaptation"),
         (True, ["ia3"], "another .*peft_type"),
         (True, ["lora", "--adapter_size", "4"], "another .*r"),
-        (False, ["lora", "--random_weights", "true"], "leave these out"),
+        (False, ["lora", "--random_weights", "true"], "would be lost"),
         (False, ["ia3", "--use_dora", "true"], "belong to --adaptation lora"),
         (False, ["prompt", "--adapter_size", "64"], "context of 64"),
     ],

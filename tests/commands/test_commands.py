@@ -212,12 +212,6 @@ def test_wrong_flags_and_configurations(words, message, hf_gpt, monkeypatch, tmp
     assert message in errors
 
 
-@pytest.mark.parametrize(("value", "meaning"), [("True", "last"), ("last", "last"), ("false", None)])
-def test_resuming_as_the_trainer_writes_it(value, meaning):
-    *_, training = parse_arguments(ARGUMENTS, ["--output_dir", "out", "--resume_from_checkpoint", value])
-    assert training.resume_from_checkpoint == meaning
-
-
 def test_configurations_are_found_from_everywhere(tmp_path, monkeypatch):
     """Paths in a configuration: from the working directory, next to the file, in the repository."""
     monkeypatch.chdir(tmp_path)

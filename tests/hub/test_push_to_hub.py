@@ -18,8 +18,6 @@ from hf_gpt.hub import code_files, download, push
 from hf_gpt.hub.card import HEADING, OWN_METHODS
 from hf_gpt.training.trainer import WholeCheckpointTrainer
 
-from ..support.local_hub import Fault
-
 # Of peft.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 
@@ -254,39 +252,27 @@ def trainer(folder: Path, output: Path, steps: int, **options) -> WholeCheckpoin
     return WholeCheckpointTrainer(model, arguments, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer)
 
 
-def test_pushing_while_training(hub, folder, tmp_path):
+def test_pushing_after_training(hub, folder, tmp_path):
+    """The best model, once; nothing is sent before."""
     best = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss", "load_best_model_at_end": True}
     run = trainer(folder, tmp_path / "run", 4, **best)
     run.train()
-    repository = hub.repository("alice/run")
-    titles = [repository.titles[sha] for sha in repository.commits]
-    assert "Training in progress, step 2" in titles
-    files = repository.files()
-    model = CODE | TOKENIZER_FILES | {"config.json", "generation_config.json", "model.safetensors", "README.md"}
-    assert set(files) - {".gitattributes"} == model
-    assert all(str(tmp_path).encode() not in blob.data for blob in files.values())
+    assert not hub.repository("alice/run").files().keys() - {".gitattributes"}
     run.save_whole_model()
     run.push_to_hub()
+    repository = hub.repository("alice/run")
     assert repository.titles[repository.branches["main"]] == "End of training"
-    assert "README.md" in repository.files()
+    assert repository.files().keys() - {".gitattributes"} == MODEL_FILES | CODE
+    assert all(str(tmp_path).encode() not in blob.data for blob in repository.files().values())
     assert download("alice/run").is_dir()
 
 
-def test_a_checkpoint_that_cannot_be_sent_is_reported_and_training_continues(hub, folder, tmp_path, capsys):
-    hub.faults.append(Fault("POST", "/commit/", "error", times=1))
-    trainer(folder, tmp_path / "run", 2).train()
-    assert "A checkpoint was not pushed to alice/run" in capsys.readouterr().err
-    assert (tmp_path / "run" / "checkpoint-2" / "model.safetensors").is_file()
-
-
-def test_pushing_while_training_needs_a_token_and_a_base_model_that_others_have(hub, folder, tmp_path, monkeypatch):
+def test_pushing_needs_a_token_and_a_base_model_that_others_have(hub, folder, tmp_path, monkeypatch):
     base = GPTForSequenceClassification.from_pretrained(folder, num_labels=3)
     adapted = get_peft_model(base, adapter_config("lora", base.config))
     arguments = TrainingArguments(str(tmp_path / "run"), push_to_hub=True, use_cpu=True, report_to="none")
     with pytest.raises(ValueError, match="which nobody else has"):
         WholeCheckpointTrainer(adapted, arguments, train_dataset=[])
-    with pytest.raises(ValueError, match="only models are pushed"):
-        trainer(folder, tmp_path / "run", 2, hub_strategy="checkpoint")
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", "no/such/file")
     with pytest.raises(ValueError, match="not logged in"):

@@ -34,7 +34,6 @@ FLAGS += ["--load_best_model_at_end", "false"]
 # The same, and the best checkpoint is kept and loaded at the end.
 WITH_BEST = [*FLAGS, "--load_best_model_at_end", "true", "--eval_strategy", "steps", "--eval_steps", "3"]
 STEPS, LAST = 14, ["--resume_from_checkpoint", "last"]
-# The same with a rate that is far too high.
 BEST_FIRST = [*WITH_BEST, "--save_total_limit", "3", "--learning_rate", "0.1", "--schedule", "warmup_constant"]
 
 
@@ -99,15 +98,13 @@ def test_two_processes_that_were_killed_give_the_bits_of_two_that_were_not(tiny_
 
 
 def test_a_finished_run_stays_as_it_is(whole_run, tiny_checkpoint, tmp_path, capsys):
-    """`last` says so; other steps are trained, or refused where there are fewer of them."""
+    """`last` says so; further steps are trained."""
     output = shutil.copytree(whole_run, tmp_path / "out")
     flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", output, *WITH_BEST, *LAST]
     files = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
     record = finetune(*flags)
     assert record == json.loads((output / "metrics.json").read_text())
-    assert f"is finished, with all of its {STEPS} steps: nothing is done" in capsys.readouterr().out
-    with pytest.raises(ValueError, match=f"{STEPS} steps behind it, and this run would end after 1:"):
-        finetune(*flags, "--max_steps", 1)
+    assert f"is finished, with {STEPS} steps: nothing is done" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == files
     # A run that was killed between its last step and its record evaluates and writes.
     (output / "metrics.json").unlink()
@@ -133,18 +130,16 @@ def test_resuming_before_the_evaluation_at_the_end_of_an_epoch(tiny_checkpoint, 
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--logging_steps", "1", "--save_strategy", "no"],
-        ["--logging_strategy", "no", "--save_steps", "1"],
-        ["--logging_strategy", "no", "--save_strategy", "no"],
-        ["--logging_strategy", "no", "--save_strategy", "no", "--adaptation", "frozen"],
+        "--logging_steps 1 --save_strategy no",
+        "--logging_strategy no --save_steps 1",
+        "--logging_strategy no --save_strategy no --adaptation frozen",
     ],
-    ids=["logging", "saving", "the end", "frozen features"],
 )
 def test_a_run_that_diverges_ends_and_saves_nothing_of_it(flags, tiny_checkpoint, tmp_path):
     diverging = ["--learning_rate", "1e30", "--max_grad_norm", "0", "--warmup", "0", "--optimizer", "trainer"]
     run = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *FLAGS, *diverging]
     with pytest.raises(ValueError, match=r"diverged|not numbers"):
-        finetune(*run, "--eval_strategy", "no", "--max_steps", "4", *flags)
+        finetune(*run, "--eval_strategy", "no", "--max_steps", "4", *flags.split())
     assert not list((tmp_path / "out").glob("*.safetensors"))
     for checkpoint in checkpoints_in(tmp_path / "out").values():
         assert all(value.isfinite().all() for value in load_file(checkpoint / "model.safetensors").values())
@@ -158,7 +153,7 @@ def test_a_run_without_a_whole_checkpoint_starts_at_the_beginning(tiny_checkpoin
     state.write_text(state.read_text()[:100])
     assert not checkpoints_in(output)
     flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", output, *WITH_BEST]
-    with pytest.raises(ValueError, match=r"is not a whole checkpoint: it has no trainer_state\.json that can be read"):
+    with pytest.raises(ValueError, match=r"is not a whole checkpoint"):
         finetune(*flags, "--resume_from_checkpoint", half)
     finetune(*flags, *LAST)
     assert_same_result(output, whole_run)
@@ -197,7 +192,7 @@ def best_checkpoint(output: Path) -> str:
 
 @pytest.fixture(scope="module")
 def best_run(tiny_checkpoint, tmp_path_factory) -> Path:
-    """A run whose best checkpoint is not its last one."""
+    """A run whose best checkpoint is not its last one: its rate is far too high."""
     output = tmp_path_factory.mktemp("best") / "out"
     finetune("--model_name_or_path", tiny_checkpoint, "--output_dir", output, *BEST_FIRST)
     assert best_checkpoint(output) != f"checkpoint-{STEPS}"
@@ -205,13 +200,12 @@ def best_run(tiny_checkpoint, tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("how", ["moved", "another model at the old place"])
-@pytest.mark.parametrize("left", ["steps left", "no step left"])
-def test_a_run_folder_can_move(how, left, best_run, tiny_checkpoint, tmp_path):
+def test_a_run_folder_can_move(how, best_run, tiny_checkpoint, tmp_path):
     """It resumes to the same bits and keeps its best checkpoint; nothing outside of it is taken for it."""
     last = best_checkpoint(best_run)
     old = shutil.copytree(best_run, tmp_path / "old")
     (old / "metrics.json").unlink()
-    if left == "steps left":
+    if how == "moved":  # and steps are left
         shutil.rmtree(old / f"checkpoint-{STEPS}")
     for state in old.glob("checkpoint-*/trainer_state.json"):
         values = json.loads(state.read_text()) | {"best_model_checkpoint": str(old / last)}

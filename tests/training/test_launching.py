@@ -1,15 +1,13 @@
-"""Several processes, machines and shards give the numbers of one process; launches that would not are refused."""
+"""Several processes and shards give the numbers of one process; launches that would not are refused."""
 
 import multiprocessing
 import shutil
-import socket
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed
-import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 from torch.distributed.fsdp import fully_shard
 
@@ -24,7 +22,6 @@ from ..support.runs import (
     assert_same,
     assert_same_training,
     finetune,
-    finish,
     launch_command,
     start_launch,
 )
@@ -48,39 +45,11 @@ def whole(tiny_checkpoint, tmp_path_factory) -> tuple[Path, list]:
     return output, flags
 
 
-def test_the_launchers_report_ends_with_the_line(tiny_checkpoint, tmp_path):
+def test_a_launched_run_names_what_is_wrong(tiny_checkpoint, tmp_path):
     flags = ["--task", "questions", "--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out"]
     command = launch_command("two_cpu_processes", *flags, "--adaptation", "frozen", "--layers", "7")
     assert start_launch(tmp_path / "log", command).wait(timeout=600)
-    line = "finetune.py: --layers 7: give last, mix, or a number from 0"
-    log = (tmp_path / "log").read_text()
-    assert log.count(f"\n{line}") + log.startswith(line) == 1
-    report = log[log.index("Root Cause") :]
-    assert f"  traceback : {line}" in report
-    assert len(report.splitlines()) == 9
-
-
-@pytest.mark.slow
-def test_two_machines_give_the_numbers_of_one(whole, tmp_path):
-    """Two launchers over the loopback device, with the configuration of two machines, on their CPUs."""
-    output, flags = whole
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    values = yaml.safe_load((CONFIGURATIONS / "two_nodes.yaml").read_text())
-    assert "--main_process_ip" in values["main_process_ip"]  # no host name, so that the launcher stops at once
-    values |= {"num_processes": 2, "use_cpu": True, "mixed_precision": "no"}
-    values |= {"main_process_ip": "127.0.0.1", "main_process_port": port}
-    (tmp_path / "two.yaml").write_text(yaml.safe_dump(values))
-    command = launch_command(None, *flags, "--per_device_train_batch_size", 8, "--output_dir", tmp_path / "out")
-    script = command[command.index("scripts/finetune.py") :]
-    launchers = []
-    for rank in (0, 1):
-        launcher = [*command[:3], "--config_file", str(tmp_path / "two.yaml"), "--machine_rank", str(rank)]
-        launchers.append(start_launch(tmp_path / f"log{rank}", [*launcher, *script]))
-    for rank, process in enumerate(launchers):
-        finish(process, tmp_path / f"log{rank}")
-    assert_same_training(tmp_path / "out", output, STEPS)
+    assert "finetune.py: --layers 7: give last, mix, or a number from 0" in (tmp_path / "log").read_text()
 
 
 def launch_zero2(output: Path, *flags, overrides=()) -> int:
@@ -116,7 +85,7 @@ def test_deepspeed_that_shards_parameters_is_refused(tiny_checkpoint, tmp_path):
     pytest.importorskip("deepspeed")
     overrides = ["--mixed_precision", "no", "--zero_stage", "3"]
     assert launch_zero2(tmp_path / "out", "--model_name_or_path", tiny_checkpoint, *UNEVEN, overrides=overrides)
-    assert "stage 3 shards the parameters, which was not made to work" in (tmp_path / "out.log").read_text()
+    assert "stage 3 was not made to work" in (tmp_path / "out.log").read_text()
     assert not (tmp_path / "out").exists()
 
 
@@ -134,7 +103,7 @@ def test_configurations_are_accelerates_own(path):
         (0, {}, None),
         (2, {}, "2 GPUs are visible"),
         (2, {"LOCAL_RANK": "0"}, None),
-        (0, {"ACCELERATE_USE_FSDP": "true"}, "FSDP was asked for"),
+        (0, {"ACCELERATE_USE_FSDP": "true"}, "configured for GPUs"),
         (0, {"ACCELERATE_MIXED_PRECISION": "bf16"}, "configured for GPUs"),
         # What accelerate leaves in the environment after --cpu --num_processes 2.
         (0, {"ACCELERATE_USE_CPU": "True", "MASTER_ADDR": "127.0.0.1"}, r"two_cpu_processes\.yaml"),

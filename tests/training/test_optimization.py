@@ -155,15 +155,14 @@ def updated(values: list[torch.nn.Parameter], gradients: list[list[torch.Tensor]
     return optimizer
 
 
-@pytest.mark.parametrize("decay_vectors", [False, True])
-def test_decay_groups_survive_flattening(decay_vectors):
+def test_decay_groups_survive_flattening():
     """One flat vector for each group, as DeepSpeed makes it, decays like the parameters themselves."""
     shapes = [(4, 3), (3,), (2, 5), (5,)]
     values = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
     gradients = {id(value): [torch.randn(value.shape) for _ in range(3)] for value in values}
-    settings = {"lr": 0.01, "weight_decay": 0.5, "max_grad_norm": 0, "decay_vectors": decay_vectors}
-    groups = decay_groups(values, decay_vectors)
-    assert [len(group["params"]) for group in groups] == ([4] if decay_vectors else [2, 2])
+    settings = {"lr": 0.01, "weight_decay": 0.5, "max_grad_norm": 0}
+    groups = decay_groups(values)
+    assert [len(group["params"]) for group in groups] == [2, 2]
     flat = [torch.nn.Parameter(torch.cat([value.detach().flatten() for value in group["params"]])) for group in groups]
     optimizer = ReleaseAdam(
         [{**group, "params": [vector]} for group, vector in zip(groups, flat, strict=True)], **settings

@@ -49,7 +49,6 @@ def word(letters):
         ([[], [1, 2, 3], [], [4]], [([1, 2, 3, 4], [0, 3])]),
         ([[1, 2, 3]], []),
     ],
-    ids=["two-documents", "continued", "long", "empty-documents", "too-short"],
 )
 def test_packed_rows(documents, expected):
     rows = pack_documents(((document, 1) for document in documents), 4)

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from hf_gpt.commands import parse_arguments
-from hf_gpt.training.finetune import format_results, run_seeds, summarise
+from hf_gpt.training.finetune import run_seeds, summarise
 
 from ..support.runs import ARGUMENTS, finetune
 
@@ -22,9 +22,10 @@ def seeds(tiny_checkpoint, tmp_path):
     return lambda *more: run_seeds(*parse_arguments(ARGUMENTS, list(map(str, [*flags, *more]))))
 
 
-def test_seeds_resume_where_they_were_stopped(seeds, tiny_checkpoint, tmp_path):
+def test_seeds_resume_where_they_were_stopped(seeds, tiny_checkpoint, tmp_path, capsys):
     output = tmp_path / "out"
     results = seeds("--seeds", 2)
+    assert "\ntest accuracy: " in capsys.readouterr().out
     assert json.loads((output / "results.json").read_text()) == results
     assert results["seeds"] == [7, 8]
     accuracy = results["metrics"]["test"]["accuracy"]
@@ -49,6 +50,10 @@ def test_seeds_resume_where_they_were_stopped(seeds, tiny_checkpoint, tmp_path):
     assert json.loads((output / "seed-8" / "metrics.json").read_text())["resumed"]
     with pytest.raises(ValueError, match=r"other settings \(learning_rate\)"):
         seeds("--seeds", 2, "--learning_rate", 1e-4)
+    # Asked for, other settings take the place of the runs that are there.
+    again = seeds("--seeds", 1, "--learning_rate", 1e-4, "--overwrite_output_dir", "true")
+    assert again["seeds"] == [7]
+    assert not (output / "seed-8" / "metrics.json").exists()
 
 
 def test_what_is_wrong_is_refused_before_training(seeds, tmp_path):
@@ -71,4 +76,3 @@ def test_median_and_range():
     assert results["metrics"] == {
         "test": {"accuracy": {"values": [0.5, 0.9, 0.7], "median": 0.7, "lowest": 0.5, "highest": 0.9}}
     }
-    assert "| test accuracy | 0.7000 | 0.5000 to 0.9000 | 0.5000, 0.9000, 0.7000 |" in format_results(results)

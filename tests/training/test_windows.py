@@ -12,7 +12,6 @@ from hf_gpt.tasks import load_task
 
 from ..support.formats.question_answering import QUESTIONS, squad
 from ..support.runs import answers_of_card, evaluation, finetune, predictions
-from ..support.stock_models import save_gpt2
 
 pytestmark = pytest.mark.whole
 
@@ -67,14 +66,13 @@ def test_words_are_learnt(tagged_run):
     expected = [pair for row in ROWS for pair in zip(row["words"], row["tags"], strict=True)]
     assert [(line["word"], line["label"]) for line in lines] == expected
     # As long as a sentence fits: the code of the card, and the pipeline at the last tokens of words.
-    words, first = ROWS[0]["words"], lines[: len(ROWS[0]["words"])]
+    words = ROWS[0]["words"]
+    expected = [line["prediction"] for line in lines[: len(words)]]
     printed = answers_of_card(output, {'["It", "rained", "in", "Paris", "."]': repr(words)})
-    assert printed == str([(line["word"], line["prediction"]) for line in first])
+    assert printed == str(list(zip(words, expected, strict=True)))
     tagger = pipeline("token-classification", model=str(output), device="cpu", ignore_labels=[])
     found = {token["end"]: token["entity"] for token in tagger(" ".join(words))}
-    assert [found[len(" ".join(words[: count + 1]))] for count in range(len(words))] == [
-        line["prediction"] for line in first
-    ]
+    assert [found[len(" ".join(words[: count + 1]))] for count in range(len(words))] == expected
 
 
 def test_windows_of_words_give_what_each_gives_alone(tagged_run):
@@ -105,23 +103,18 @@ def test_words_without_tags_are_predicted_and_other_tags_refused(tagged_run, fil
         tagging(output, tmp_path / "out", files, "other", "--keep_head", "true")
 
 
-@pytest.mark.parametrize("kind", ["masked", "gpt2"])
-def test_other_models_read_words_as_their_tokenizer_gives_them(kind, tiny_checkpoint, files, tmp_path):
-    """A masked model reads both sides, so that padding must change nothing; GPT-2 has spaces before words."""
-    if kind == "gpt2":
-        save_gpt2(tmp_path / kind)
-    else:
-        tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint, mask_token="<mask>")
-        masked = GPTForMaskedLM.from_pretrained(tiny_checkpoint, is_causal=False)
-        masked.resize_token_embeddings(len(tokenizer))
-        masked.config.mask_token_id = tokenizer.mask_token_id
-        masked.save_pretrained(tmp_path / kind)
-        tokenizer.save_pretrained(tmp_path / kind)
-    tagging(tmp_path / kind, tmp_path / "out", files, "own", "--max_steps", 2)
+def test_a_masked_model_reads_both_sides_of_words(tiny_checkpoint, files, tmp_path):
+    """Padding must change nothing."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint, mask_token="<mask>")
+    masked = GPTForMaskedLM.from_pretrained(tiny_checkpoint, is_causal=False)
+    masked.resize_token_embeddings(len(tokenizer))
+    masked.config.mask_token_id = tokenizer.mask_token_id
+    for part in (masked, tokenizer):
+        part.save_pretrained(tmp_path / "masked")
+    tagging(tmp_path / "masked", tmp_path / "out", files, "own", "--max_steps", 2)
     model = AutoModelForTokenClassification.from_pretrained(tmp_path / "out")
-    assert model.config.is_causal == (kind == "gpt2")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out", task_template=True)
-    words = ROWS[0]["words"][: 5 if kind == "gpt2" else None]
+    assert not model.config.is_causal
+    tokenizer, words = AutoTokenizer.from_pretrained(tmp_path / "out", task_template=True), ROWS[0]["words"]
     inputs = tokenizer(words, is_split_into_words=True, return_tensors="pt")
     with torch.no_grad():
         probabilities = model(**inputs).logits[0].softmax(-1).max(-1).values.tolist()
