@@ -12,7 +12,7 @@ It needs gradio (`pip install -e ".[demo]"`), answers on this machine alone, and
 from dataclasses import dataclass
 
 from ..demo import HEAD_DEMOS
-from ..demo.page import Demos, build_app, export_space, import_gradio
+from ..demo.page import build_app, export_space
 from ..files import flag
 from . import command, parse_arguments
 
@@ -40,5 +40,4 @@ def main() -> None:
         written = export_space(args.export_space, args.model_name_or_path, **heads)
         print(f"{len(written)} files are in {args.export_space}: app.py, requirements.txt, README.md and hf_gpt/")
         return
-    import_gradio()  # before the models, which take longer
-    build_app(Demos.from_pretrained(args.model_name_or_path, **heads)).launch(server_port=args.port)
+    build_app(args.model_name_or_path, **heads).launch(server_port=args.port)

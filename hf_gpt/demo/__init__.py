@@ -18,7 +18,8 @@ from ..analysis.importance import METHODS, next_word_score, shares, word_scores
 from ..analysis.pages import render_page
 from ..generation.inspection import NextToken, inspect
 from ..generation.inspection import render_page as render_expectation
-from ..generation.strategies import Continuation, Strategy, continue_prompts, mean_log_probability, strategies
+from ..generation.scoring import score_texts
+from ..generation.strategies import continue_prompts, strategies
 from ..loading import open_source
 from ..model import modeling_gpt
 from ..model.modeling_gpt import GPTPreTrainedModel
@@ -34,10 +35,9 @@ MOST_SHOWN = 64
 
 
 class Demo:
-    """A model with its tokenizer; base of all kinds."""
+    """A model with its tokenizer; base of all kinds. What people type is text, numbers of sliders are floats."""
 
     model_class: type[GPTPreTrainedModel]
-    script = "scripts/finetune.py"
 
     def __init__(self, model: PreTrainedModel | PeftModel, tokenizer: GPTTokenizer):
         self.model = model.eval()
@@ -45,42 +45,43 @@ class Demo:
 
     @classmethod
     def from_pretrained(cls, name: str) -> "Demo":
-        """Load a folder or Hub id of `script`; an adapter is loaded on the base model that it names."""
+        """Load a folder or Hub id; an adapter on the base model that it names. A `ValueError` for another head."""
         source, wanted = open_source(name), cls.model_class.__name__
-        if cls is LanguageModelDemo:
-            return cls(source.model(cls.model_class), source.tokenizer())
         found = source.config().architectures or ("no architecture",)
-        if wanted not in found:
-            raise ValueError(f"{name} holds {', '.join(found)}; a {wanted} of {cls.script} is needed here.")
-        return cls(source.adapted() if source.kind == "adapter" else source.model(cls.model_class), source.tokenizer())
+        if wanted not in found and cls is not LanguageModelDemo:
+            raise ValueError(f"{name} holds {', '.join(found)}; a {wanted} is needed here.")
+        is_adapter = source.kind == "adapter" and cls is not LanguageModelDemo
+        return cls(source.adapted() if is_adapter else source.model(cls.model_class), source.tokenizer())
 
     def ids(self, text: str) -> list[int]:
         """Token ids of a text, without special tokens."""
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    def check(self, new: int = 0, **texts: str) -> None:
-        """A `ValueError` for a text that is empty, and for texts too long for one context with `new` more tokens."""
-        context, names = self.model.config.n_positions, " and ".join(texts).replace("_", " ")
-        length, most = sum(map(len, texts.values())), CHARACTERS_PER_TOKEN * context
-        if length > most:
-            raise ValueError(f"Too long, {length:,} characters of {names}; at most {most:,} are taken: shorten it.")
-        for what, text in texts.items():
+    def check(self, new: int = 0, most: int | None = None, **texts: str) -> None:
+        """
+        A `ValueError` for a text that is empty, and for texts of more than `most` tokens (by default the context) with
+        `new` more tokens.
+        """
+        names, most = " and ".join(texts), most or self.model.config.n_positions
+        length = sum(map(len, texts.values()))
+        if length > CHARACTERS_PER_TOKEN * most:
+            raise ValueError(f"Too long, {length:,} characters of {names} for {most} tokens: shorten it.")
+        for name, text in texts.items():
             if not text.strip():
-                raise ValueError(f"The {what.replace('_', ' ')} is empty: write something.")
-        count, more = sum(len(self.ids(text)) for text in texts.values()), f" and {new} more are needed" if new else ""
-        if count + new > context:
-            raise ValueError(f"Too long, {count} tokens of {names}{more}, for a context of {context}: shorten it.")
+                raise ValueError(f"The {name} is empty: write something.")
+        count = sum(len(self.ids(text)) for text in texts.values()) + new
+        if count > most:
+            raise ValueError(f"Too long, {count} tokens with {names}; at most {most} are taken: shorten it.")
 
-    def given(self, context: str, question: str, choices: Sequence[str]) -> str:
-        """What stands before each choice; a `ValueError` for too few or too many choices, or ones without it."""
+    def choices(self, context: str, question: str, choices: str) -> tuple[str, list[str]]:
+        """What stands before each choice, and the choices, one on each line; a `ValueError` for too few or many."""
         given = " ".join(filter(None, (context.strip(), question.strip())))
-        if not 2 <= len(choices) <= MOST_CHOICES:
+        lines = [line.strip() for line in choices.splitlines() if line.strip()]
+        if not 2 <= len(lines) <= MOST_CHOICES:
             raise ValueError(f"Give at least two choices and at most {MOST_CHOICES}, each on a line of its own.")
-        if not given:
-            raise ValueError("Give a context, a question or both: choices are scored by what stands before them.")
-        for number, choice in enumerate(choices, start=1):
-            self.check(context=given, **{f"choice_{number}": choice})
-        return given
+        for choice in lines:
+            self.check(context=given, choice=choice)
+        return given, lines
 
     @torch.no_grad()
     def output(self, *texts: str | list[str], unsqueeze: bool = False) -> Any:
@@ -95,27 +96,36 @@ class LanguageModelDemo(Demo):
 
     model_class = modeling_gpt.GPTForCausalLM
 
-    def continuations(
-        self, prompt: str, new_tokens: int, chosen: Sequence[Strategy] | None = None, seed: int = 0
-    ) -> list[Continuation]:
-        """A prompt continued by each strategy (by default all); the seed is set before each."""
-        self.check(new_tokens, prompt=prompt)
-        chosen = strategies() if chosen is None else chosen
-        results = continue_prompts(self.model, self.tokenizer, [self.ids(prompt)], chosen, new_tokens, seed)
-        return [continuation for (continuation,) in results]
+    def generate(
+        self, prompt: str, new_tokens: float, num_beams: float, seed: float | None, top_k: float, *settings: float
+    ) -> list[list[Any]]:
+        """
+        A row for each strategy (see `strategies`, whose last settings are the last ones here): its name, the text, how
+        many tokens are new, their mean log-probability, repeated 4-grams, and whether the seed matters.
+        """
+        self.check(int(new_tokens), prompt=prompt)
+        if num_beams > MOST_BEAMS:
+            raise ValueError(f"{int(num_beams)} beams: at most {MOST_BEAMS} are searched here.")
+        chosen = strategies(int(num_beams), int(top_k), *map(float, settings))
+        counts = (int(new_tokens), int(seed or 0))
+        rows = []
+        for (found,) in continue_prompts(self.model, self.tokenizer, [self.ids(prompt)], chosen, *counts):
+            figures = [found.new_tokens, f"{found.mean_log_probability:.2f}", f"{found.repetition:.0%}"]
+            rows.append([str(found.strategy), found.text, *figures, "yes" if found.strategy.is_random else "no"])
+        return rows
 
     @torch.no_grad()
-    def next_tokens(self, prompt: str, count: int = 10) -> list[NextToken]:
+    def next_tokens(self, prompt: str, count: int = 10) -> list[list[str]]:
         """
-        The likeliest tokens behind a prompt, with their probabilities as `generate` has them: tokens that the model's
-        generation configuration suppresses (its special tokens) are left out.
+        Rows of the likeliest tokens behind a prompt and their probabilities as `generate` has them: tokens that the
+        model's generation configuration suppresses (its special tokens) are left out.
         """
         self.check(prompt=prompt)
         logits = self.model(torch.tensor([self.ids(prompt)], device=self.model.device)).logits[0, -1].float()
         logits[self.model.generation_config.suppress_tokens or []] = float("-inf")
         top = logits.softmax(-1).topk(min(count, len(self.tokenizer)))
         found = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        return [NextToken.of(self.tokenizer, token_id, probability) for token_id, probability in found]
+        return [[str(NextToken.of(self.tokenizer, token, share)), f"{share:.2%}"] for token, share in found]
 
     def expectation_page(self, text: str) -> str:
         """What was expected at each position of a text, as a page of its own."""
@@ -126,13 +136,13 @@ class LanguageModelDemo(Demo):
 
     def attention_page(self, text: str) -> str:
         """What every head attends to, as a page of its own; of at most `MOST_SHOWN` tokens."""
-        self._check_shown(text)
+        self.check(most=MOST_SHOWN, text=text)
         (path,) = attention_of(self.model, TokenTree.from_paths([self.ids(text)]))
         return render_page("attention", "Attention", {"paths": [path_record(text, path, self.tokenizer)]})
 
     def importance_page(self, text: str, next_word: str = "") -> str:
         """Which words spoke for the next one (the likeliest, if none is given), as a page of its own."""
-        self._check_shown(text, next_word)
+        self.check(most=MOST_SHOWN, **{"text": text, **({"next word": next_word} if next_word.strip() else {})})
         score, target = next_word_score(self.model, self.tokenizer, text, next_word.strip() or None)
         words = [word.text for word in score.passage.words]
         texts = [
@@ -142,15 +152,12 @@ class LanguageModelDemo(Demo):
         ]
         return render_page("coloured", "Words that mattered", {"title": "Words that mattered", "texts": texts})
 
-    def _check_shown(self, text: str, next_word: str = "") -> None:
-        self.check(len(self.ids(next_word[:1000])), text=text)
-        if len(self.ids(text)) > MOST_SHOWN:
-            raise ValueError(f"The text has {len(self.ids(text))} tokens, and at most {MOST_SHOWN} are shown.")
-
-    def score_choices(self, context: str, question: str, choices: Sequence[str]) -> list[float]:
-        """Mean log-probability of each choice's tokens behind context and question (zero-shot)."""
-        before = self.ids(self.given(context, question, choices))
-        return [mean_log_probability(self.model, before, self.ids(choice)) for choice in choices]
+    def score_choices(self, context: str, question: str, choices: str) -> list[list[str]]:
+        """Rows of choice and mean log-probability of its tokens behind context and question, the best first."""
+        given, texts = self.choices(context, question, choices)
+        ids = [self.ids(text) for text in texts]
+        scores = score_texts(self.model, ids, given=[self.ids(given)] * len(ids))
+        return ranked(texts, [score.log_probability / max(1, score.tokens) for score in scores])
 
 
 class MultipleChoiceDemo(Demo):
@@ -158,10 +165,15 @@ class MultipleChoiceDemo(Demo):
 
     model_class = modeling_gpt.GPTForMultipleChoice
 
-    def score_choices(self, context: str, question: str, choices: Sequence[str]) -> list[float]:
-        """The head's logit of each choice."""
-        given = self.given(context, question, choices)
-        return self.output([given] * len(choices), [*choices], unsqueeze=True).logits[0].tolist()
+    def score_choices(self, context: str, question: str, choices: str) -> list[list[str]]:
+        """Rows of choice and the head's logit, the best first."""
+        given, texts = self.choices(context, question, choices)
+        return ranked(texts, self.output([given] * len(texts), texts, unsqueeze=True).logits[0].tolist())
+
+
+def ranked(texts: Sequence[str], scores: Sequence[float]) -> list[list[str]]:
+    """Rows of text and score, the best first."""
+    return [[text, f"{score:.3f}"] for score, text in sorted(zip(scores, texts, strict=True), reverse=True)]
 
 
 class ClassifierDemo(Demo):
@@ -169,21 +181,20 @@ class ClassifierDemo(Demo):
 
     model_class = modeling_gpt.GPTForSequenceClassification
 
-    def classify(self, text: str, second: str = "", both_orders: bool = False) -> dict[str, float]:
+    def classify(self, text: str, second: str = "", both_orders: bool = False) -> dict[str, float] | str:
         """
         The probability of every label for a text, or a pair of texts, with `both_orders` one without order
-        (similarity); for regression and ordinal tasks, the score under the name `score`.
+        (similarity); for regression and ordinal tasks, the score.
         """
-        texts = [text, *([second] if second.strip() else [])]
-        if both_orders and len(texts) < 2:
-            raise ValueError("Two orders need two texts: give the second one.")
-        self.check(len(texts) + 1, **dict(zip(("text", "second_text"), texts, strict=False)))
-        output = self.output(texts, texts[::-1], unsqueeze=True) if both_orders else self.output(*texts)
+        texts = {"text": text, **({"second text": second} if second.strip() or both_orders else {})}
+        self.check(len(texts) + 1, **texts)
+        pair = [*texts.values()]
+        output = self.output(pair, pair[::-1], unsqueeze=True) if both_orders else self.output(*pair)
         logits, config = output.logits[0].float(), self.model.config
         if config.problem_type == "ordinal":
-            return {"score": float(logits.softmax(-1) @ torch.arange(len(logits), dtype=torch.float))}
+            return f"{logits.softmax(-1) @ torch.arange(len(logits), dtype=torch.float):.3f}"
         if config.problem_type == "regression" or len(logits) == 1:
-            return {"score": logits[0].item()}
+            return f"{logits[0]:.3f}"
         is_multi_label = config.problem_type == "multi_label_classification"
         probabilities = logits.sigmoid() if is_multi_label else logits.softmax(-1)
         return {config.id2label[index]: value for index, value in enumerate(probabilities.tolist())}
@@ -197,17 +208,17 @@ class TaggerDemo(Demo):
     def tag(self, text: str) -> list[tuple[str, str | None]]:
         """The text in parts, each word with its label, read at its last token; `O` and the space between have none."""
         self.check(2, text=text)
-        encoded = self.tokenizer(text)
+        encoded, names = self.tokenizer(text), self.model.config.id2label
         labels = self.output(text).logits[0].argmax(-1).tolist()
-        names, parts, end = self.model.config.id2label, [], 0
-        # A later token of a word takes the place of those before it.
+        parts, end = [], 0
+        # Of a word the last token has seen all that is before it.
         last = {word: token for token, word in enumerate(encoded.word_ids()) if word is not None}
         for word, token in last.items():
             start, stop = encoded.word_to_chars(word)
-            parts += [(text[end:start], None)] if start > end else []
-            parts.append((text[start:stop], None if names[labels[token]] == "O" else names[labels[token]]))
+            name = names[labels[token]]
+            parts += [(text[end:start], None), (text[start:stop], None if name == "O" else name)]
             end = stop
-        return [*parts, (text[end:], None)] if text[end:] else parts
+        return [part for part in [*parts, (text[end:], None)] if part[0]]
 
 
 class QuestionAnsweringDemo(Demo):
@@ -215,7 +226,7 @@ class QuestionAnsweringDemo(Demo):
 
     model_class = modeling_gpt.GPTForQuestionAnswering
 
-    def answer(self, question: str, passage: str) -> tuple[str, float]:
+    def answer(self, question: str, passage: str) -> tuple[str, str]:
         """The likeliest span of a passage that fits into the context behind the question, and its probability."""
         self.check(3, question=question, passage=passage)
         encoded, output = self.tokenizer(question, passage), self.output(question, passage)
@@ -224,22 +235,23 @@ class QuestionAnsweringDemo(Demo):
         spans = (starts[:, None] * ends).triu().tril(LONGEST_ANSWER - 1)  # (first token, last token)
         first, last = divmod(int(spans.argmax()), len(tokens))
         start, stop = (encoded.token_to_chars(tokens[place]) for place in (first, last))
-        return passage[start.start : stop.end].strip(), spans.max().item()
+        return passage[start.start : stop.end].strip(), f"{spans.max():.1%}"
 
 
 class FillMaskDemo(Demo):
     """A `GPTForMaskedLM`."""
 
     model_class = modeling_gpt.GPTForMaskedLM
-    script = "scripts/pretrain.py --masked true"
 
-    def guesses(self, text: str, count: int = 10) -> list[dict[str, Any]]:
-        """The likeliest tokens for the one that the mask hides, as `pipeline("fill-mask")` gives them."""
-        mask = self.tokenizer.mask_token
-        if text.count(mask) != 1:
-            raise ValueError(f"Write {mask} once, in the place of the word that is to be guessed.")
+    def guesses(self, text: str) -> list[list[str]]:
+        """Rows of the ten likeliest tokens for the one that the mask hides, and their probabilities."""
+        if text.count(self.tokenizer.mask_token) != 1:
+            raise ValueError(
+                f"Write {self.tokenizer.mask_token} once, in the place of the word that is to be guessed."
+            )
         self.check(text=text)
-        return FillMaskPipeline(model=self.model, tokenizer=self.tokenizer)(text, top_k=count)
+        found = FillMaskPipeline(model=self.model, tokenizer=self.tokenizer)(text, top_k=10)
+        return [[guess["token_str"], f"{guess['score']:.2%}"] for guess in found]
 
 
 # The models with heads that a page may show, by the names of their flags.

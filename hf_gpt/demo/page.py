@@ -1,7 +1,7 @@
 """
 The demonstration as a page of Gradio (`build_app`) and as the folder of a Space (`export_space`).
 
-    build_app(Demos.from_pretrained("model_cards/gpt-mini")).launch()
+    build_app("model_cards/gpt-mini", classifier="outputs/questions").launch()
 
 gradio is only imported when a page is built: `pip install -e ".[demo]"`.
 """
@@ -11,7 +11,6 @@ import html
 import importlib
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.metadata import requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,18 +20,8 @@ from packaging.version import Version
 
 from ..files import check_empty, write_text
 from ..files.templates import render_template
-from ..generation.strategies import strategies
 from ..hub.downloads import is_hub_id
-from . import (
-    HEAD_DEMOS,
-    MOST_BEAMS,
-    ClassifierDemo,
-    FillMaskDemo,
-    LanguageModelDemo,
-    MultipleChoiceDemo,
-    QuestionAnsweringDemo,
-    TaggerDemo,
-)
+from . import HEAD_DEMOS, MOST_BEAMS, Demo, LanguageModelDemo
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -41,95 +30,35 @@ _PROMPT, _SENTENCE = "She opened the door and", "She opened the door and looked 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _COMPARED = ["Strategy", "Text", "New tokens", "Mean log-probability", "Repeated 4-grams", "Depends on the seed"]
 _FRAME = '<iframe sandbox="allow-scripts" style="width: 100%; height: 42em; border: 0; background: white" srcdoc="{}"'
+# Of a tab: its description, the function, and the components of its inputs and outputs.
+_Tab = tuple[str, Callable[..., Any], list[Any], list[Any]]
 
 
-@dataclass(frozen=True)
-class Demos:
+def build_app(model_name_or_path: str, **heads: str | None) -> "Blocks":
     """
-    The models of a page: the language model, with its folder or Hub id as `name`, is for all tabs but those of
-    fine-tuned models, each of which has a tab of its own; `multiple_choice` scores choices instead of it.
+    The page, with a tab for everything that the models can do: a language model, and by the names of `HEAD_DEMOS`
+    fine-tuned (of `fill_mask`, masked language) models or their adapters, all folders or Hub ids. `multiple_choice`
+    scores choices instead of the language model. A `ValueError` for other models, or if gradio is not installed.
     """
-
-    name: str
-    language_model: LanguageModelDemo
-    classifier: ClassifierDemo | None = None
-    multiple_choice: MultipleChoiceDemo | None = None
-    tagger: TaggerDemo | None = None
-    fill_mask: FillMaskDemo | None = None
-    question_answering: QuestionAnsweringDemo | None = None
-
-    @classmethod
-    def from_pretrained(cls, model_name_or_path: str, **heads: str | None) -> "Demos":
-        """
-        The models of a page, from folders or Hub ids: of a language model, and by the names of `HEAD_DEMOS` of
-        fine-tuned (of `fill_mask`, of masked language) models or their adapters.
-        """
-        language_model = LanguageModelDemo.from_pretrained(model_name_or_path)
-        found = {kind: HEAD_DEMOS[kind].from_pretrained(name) for kind, name in heads.items() if name}
-        return cls(model_name_or_path, language_model, **found)
-
-    def generate(
-        self, prompt: str, new_tokens: float, num_beams: float, seed: float, *settings: float
-    ) -> list[list[Any]]:
-        """A row for each strategy, with its text and figures; `settings` are the last four of `strategies`."""
-        if num_beams > MOST_BEAMS:
-            raise ValueError(f"{int(num_beams)} beams: at most {MOST_BEAMS} are searched here.")
-        chosen = strategies(int(num_beams), int(settings[0]), *map(float, settings[1:]))
-        rows = []
-        for result in self.language_model.continuations(prompt, int(new_tokens), chosen, int(seed or 0)):
-            figures = [result.new_tokens, f"{result.mean_log_probability:.2f}", f"{result.repetition:.0%}"]
-            rows.append([str(result.strategy), result.text, *figures, "yes" if result.strategy.is_random else "no"])
-        return rows
-
-    def next_tokens(self, prompt: str) -> list[list[Any]]:
-        """Rows of token and probability."""
-        return [[str(token), f"{token.probability:.2%}"] for token in self.language_model.next_tokens(prompt)]
-
-    def score_choices(self, context: str, question: str, choices: str) -> list[list[Any]]:
-        """Rows of choice and score, the best first; `choices` has one on each line."""
-        texts = [line.strip() for line in choices.splitlines() if line.strip()]
-        scores = (self.multiple_choice or self.language_model).score_choices(context, question, texts)
-        return [[text, f"{score:.3f}"] for score, text in sorted(zip(scores, texts, strict=True), reverse=True)]
-
-    def classify(self, text: str, second: str, both_orders: bool) -> dict[str, float] | str:
-        """Probabilities by label, or the number of a regression."""
-        result = self.classifier.classify(text, second, both_orders)
-        return f"{result['score']:.3f}" if list(result) == ["score"] else result
-
-    def guesses(self, text: str) -> list[list[Any]]:
-        """Rows of token and probability."""
-        return [[guess["token_str"], f"{guess['score']:.2%}"] for guess in self.fill_mask.guesses(text)]
-
-    def answer(self, question: str, passage: str) -> tuple[str, str]:
-        """The answer, and its probability."""
-        text, probability = self.question_answering.answer(question, passage)
-        return text, f"{probability:.1%}"
-
-
-def build_app(demos: Demos) -> "Blocks":
-    """The page, with a tab for everything that the models can do; a `ValueError` if gradio is not installed."""
     gr = import_gradio()
-    tabs = _language_model_tabs(gr, demos) | _head_tabs(gr, demos)
+    model = LanguageModelDemo.from_pretrained(model_name_or_path)
+    demos = {kind: HEAD_DEMOS[kind].from_pretrained(name) for kind, name in heads.items() if name}
+    tabs = _language_model_tabs(gr, model, demos.get("multiple_choice")) | _head_tabs(gr, demos)
     pages = [
         gr.Interface(
             _shown(gr, function), inputs, outputs, description=about, api_name=function.__name__, flagging_mode="never"
         )
         for about, function, inputs, outputs in tabs.values()
     ]
-    title = f"The original GPT: {Path(demos.name).name}"
+    title = f"The original GPT: {Path(model_name_or_path).name}"
     # Whoever comes when so many wait gets a message, instead of waiting behind them.
     return gr.TabbedInterface(pages, [*tabs], title=title, analytics_enabled=False).queue(max_size=32)
 
 
-# Of a tab: its description, the function, and the components of its inputs and outputs.
-_Tab = tuple[str, Callable[..., Any], list[Any], list[Any]]
-
-
-def _language_model_tabs(gr: Any, demos: Demos) -> dict[str, _Tab]:
-    model, box = demos.language_model, gr.Textbox
+def _language_model_tabs(gr: Any, model: LanguageModelDemo, multiple_choice: Demo | None) -> dict[str, _Tab]:
     longest = min(200, model.model.config.n_positions - 1)
     settings = [
-        box(_PROMPT, label="Prompt", lines=2),
+        gr.Textbox(_PROMPT, label="Prompt", lines=2),
         gr.Slider(1, longest, min(40, longest), step=1, label="New tokens"),
         gr.Slider(2, MOST_BEAMS, 4, step=1, label="Beams"),
         gr.Number(0, precision=0, label="Seed"),
@@ -139,48 +68,50 @@ def _language_model_tabs(gr: Any, demos: Demos) -> dict[str, _Tab]:
         gr.Slider(0.1, 2, 1.0, step=0.1, label="Temperature"),
     ]
     choices = [
-        box("The rain fell all night. In the morning the streets were", label="Context", lines=3),
-        box("", label="Question (may stay empty)"),
-        box("wet.\nmade of cheese.", label="Choices, one a line", lines=4),
+        gr.Textbox("The rain fell all night. In the morning the streets were", label="Context", lines=3),
+        gr.Textbox("", label="Question (may stay empty)"),
+        gr.Textbox("wet.\nmade of cheese.", label="Choices, one a line", lines=4),
     ]
     scored = "mean log-probability of its tokens behind context and question (zero-shot)"
-    scored = "logit of a fine-tuned head" if demos.multiple_choice else scored
+    scored = "logit of a fine-tuned head" if multiple_choice else scored
     likeliest = "The ten likeliest tokens behind the prompt; … continues within the word."
     mattered = "Which words spoke for the next one, by four methods: red speaks for it, blue against."
-    prompt, next_word = box(_PROMPT, label="Text"), box("", label="Next word (by default the likeliest)")
-    text = functools.partial(box, _SENTENCE, label="Text", lines=2)
+    prompt, next_word = gr.Textbox(_PROMPT, label="Text"), gr.Textbox("", label="Next word (by default the likeliest)")
+    text = functools.partial(gr.Textbox, _SENTENCE, label="Text", lines=2)
+    ranking = (multiple_choice or model).score_choices
     return {
-        "Generation": ("Decoding strategies side by side.", demos.generate, settings, _table(gr, *_COMPARED)),
-        "Next token": (likeliest, demos.next_tokens, [prompt], _table(gr, "Token", "Probability")),
+        "Generation": ("Decoding strategies side by side.", model.generate, settings, _table(gr, *_COMPARED)),
+        "Next token": (likeliest, model.next_tokens, [prompt], _table(gr, "Token", "Probability")),
         "Each position": _page(gr, "What was expected at each position.", model.expectation_page, [text()]),
         "Attention": _page(gr, "What every head of every block attends to.", model.attention_page, [text()]),
-        "Importance": _page(gr, mattered, model.importance_page, [box(_PROMPT, label="Text"), next_word]),
-        "Multiple choice": (f"Score: {scored}.", demos.score_choices, choices, _table(gr, "Choice", "Score")),
+        "Importance": _page(gr, mattered, model.importance_page, [gr.Textbox(_PROMPT, label="Text"), next_word]),
+        "Multiple choice": (f"Score: {scored}.", ranking, choices, _table(gr, "Choice", "Score")),
     }
 
 
-def _head_tabs(gr: Any, demos: Demos) -> dict[str, _Tab]:
-    tabs, box = {}, gr.Textbox
-    if demos.classifier:
-        texts = [box("Who wrote the first novel?", label="Text", lines=3)]
-        texts += [box("", label="Second text, for models of pairs", lines=2)]
+def _head_tabs(gr: Any, demos: dict[str, Demo]) -> dict[str, _Tab]:
+    tabs: dict[str, _Tab] = {}
+    if demo := demos.get("classifier"):
+        texts = [gr.Textbox("Who wrote the first novel?", label="Text", lines=3)]
+        texts += [gr.Textbox("", label="Second text, for models of pairs", lines=2)]
         texts += [gr.Checkbox(False, label="The order does not matter (similarity)")]
-        about = f"Labels: {', '.join(demos.classifier.model.config.id2label.values())}."
-        tabs["Classification"] = (about, demos.classify, texts, [gr.Label(label="Probabilities, or the score")])
-    if demos.tagger:
+        about = f"Labels: {', '.join(demo.model.config.id2label.values())}."
+        tabs["Classification"] = (about, demo.classify, texts, [gr.Label(label="Probabilities, or the score")])
+    if demo := demos.get("tagger"):
         parts = gr.HighlightedText(label="Words with their labels", show_legend=True)
         about = "Every word has the colour of its label, which is read before the words behind it."
-        tabs["Tagging"] = (about, demos.tagger.tag, [box(_SENTENCE, label="Text", lines=3)], [parts])
-    if demos.fill_mask:
-        mask = demos.fill_mask.tokenizer.mask_token
-        text = box(f"She opened the {mask} and looked out.", label="Text", lines=2)
+        tabs["Tagging"] = (about, demo.tag, [gr.Textbox(_SENTENCE, label="Text", lines=3)], [parts])
+    if demo := demos.get("fill_mask"):
+        mask = demo.tokenizer.mask_token
+        text = gr.Textbox(f"She opened the {mask} and looked out.", label="Text", lines=2)
         about = f"The likeliest words in the place of `{mask}`, by a model that reads from both sides."
-        tabs["Masked word"] = (about, demos.guesses, [text], _table(gr, "Token", "Probability"))
-    if demos.question_answering:
-        texts = [box("Where does Mary live?", label="Question")]
-        texts += [box("Mary lives in the old house. John lives in the garden.", label="Passage", lines=5)]
+        tabs["Masked word"] = (about, demo.guesses, [text], _table(gr, "Token", "Probability"))
+    if demo := demos.get("question_answering"):
+        texts = [gr.Textbox("Where does Mary live?", label="Question")]
+        texts += [gr.Textbox("Mary lives in the old house. John lives in the garden.", label="Passage", lines=5)]
         about = "The words of the passage that answer the question, read from left to right behind it."
-        tabs["Questions"] = (about, demos.answer, texts, [box(label="Answer"), box(label="Probability")])
+        shown = [gr.Textbox(label="Answer"), gr.Textbox(label="Probability")]
+        tabs["Questions"] = (about, demo.answer, texts, shown)
     return tabs
 
 
@@ -222,19 +153,15 @@ def import_gradio() -> Any:
 def export_space(folder: str | Path, model_name_or_path: str, **heads: str | None) -> list[Path]:
     """
     Write the folder of a Space, empty or not there before: `app.py`, `requirements.txt`, `README.md` with the Space's
-    metadata, and a copy of hf_gpt; the paths of what was written. Nothing is downloaded or sent (`hf upload USER/SPACE
-    FOLDER --repo-type space` does). A `ValueError` for a model that is not named by its Hub id (see
-    `Demos.from_pretrained`), a folder that is not empty, or gradio not installed, which gives the version.
+    metadata, and a copy of hf_gpt; the paths of what was written. Nothing is downloaded or sent. A `ValueError` for a
+    model that is not named by its Hub id, a folder that is not empty, or without gradio, whose version is named.
     """
     folder = Path(folder)
     check_empty(folder, hint="Name an empty folder, or one that does not exist.")
     names = {name: value for name, value in {"model_name_or_path": model_name_or_path, **heads}.items() if value}
     for argument, name in names.items():
         if "/" not in name or not is_hub_id(name):
-            raise ValueError(
-                f"--{argument} {name}: a Space loads its models from the Hub, so name one as USER/NAME "
-                "(scripts/push_to_hub.py puts it there)."
-            )
+            raise ValueError(f"--{argument} {name}: a Space loads its models from the Hub, so name one as USER/NAME.")
     facts = {"title": model_name_or_path.split("/")[-1], "names": names, "gradio": import_gradio().__version__}
     # What hf_gpt depends on, at the versions that are installed here; the Space installs gradio by itself.
     needed = [name for name in map(Requirement, requires("hf-gpt") or ()) if "extra" not in str(name.marker)]

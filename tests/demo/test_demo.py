@@ -17,8 +17,8 @@ from hf_gpt import (
     GPTForSequenceClassification,
     GPTForTokenClassification,
 )
-from hf_gpt.demo import HEAD_DEMOS, ClassifierDemo, FillMaskDemo, LanguageModelDemo, MultipleChoiceDemo
-from hf_gpt.demo.page import Demos, build_app, export_space
+from hf_gpt.demo import HEAD_DEMOS, LanguageModelDemo
+from hf_gpt.demo.page import build_app, export_space
 from hf_gpt.generation.strategies import strategies
 from hf_gpt.hub.code import add_code
 
@@ -26,6 +26,7 @@ from ..support.runs import REPOSITORY
 
 PROMPT = "She opened the door and"
 NEEDS_GRADIO = 'needs pip install -e ".[demo]"'
+SETTINGS = (40, 0.9, 0.95, 1.0)
 HEADS = {
     "classifier": (GPTForSequenceClassification, {"id2label": {0: "LOC", 1: "NUM", 2: "HUM"}}),
     "multiple_choice": (GPTForMultipleChoice, {}),
@@ -55,20 +56,16 @@ def folders(tiny_checkpoint, tmp_path_factory) -> dict[str, str]:
     return targets
 
 
-@pytest.fixture(scope="module")
-def demos(tiny_checkpoint, folders) -> Demos:
-    return Demos.from_pretrained(str(tiny_checkpoint), **folders)
-
-
-@pytest.fixture(scope="module")
-def language_model(demos) -> LanguageModelDemo:
-    return demos.language_model
+@pytest.fixture
+def load(tiny_checkpoint, folders):
+    """`load(kind)`: the demonstration of a head, or of the language model."""
+    kinds = {**HEAD_DEMOS, "language_model": LanguageModelDemo}
+    return lambda kind: kinds[kind].from_pretrained(folders.get(kind, str(tiny_checkpoint)))
 
 
 @pytest.fixture
-def load(folders):
-    """`load(kind)`: the demonstration of a head, which the test may change."""
-    return lambda kind: HEAD_DEMOS[kind].from_pretrained(folders[kind])
+def language_model(load) -> LanguageModelDemo:
+    return load("language_model")
 
 
 def logits_of(demo, *texts, **options):
@@ -76,78 +73,73 @@ def logits_of(demo, *texts, **options):
         return demo.model(**demo.tokenizer(*texts, return_tensors="pt", **options)).logits
 
 
-def test_continuations_side_by_side(language_model):
-    results = language_model.continuations(PROMPT, 6, seed=3)
-    assert [result.strategy.name for result in results] == [strategy.name for strategy in strategies()]
+def test_strategies_side_by_side(language_model):
+    rows = language_model.generate(PROMPT, 6.0, 2.0, 3.0, *SETTINGS)
+    assert [row[0] for row in rows] == list(map(str, strategies(2)))
+    assert [row[5] for row in rows] == ["no"] * 2 + ["yes"] * 4
     given = language_model.tokenizer(PROMPT, return_tensors="pt")["input_ids"]
     greedy = language_model.model.generate(given, max_new_tokens=6, do_sample=False)[0]
-    assert results[0].text == language_model.tokenizer.decode(greedy)
-    assert all(result.new_tokens == 6 and 0 <= result.repetition < 1 for result in results)
-
     log_probs = language_model.model(greedy[None]).logits[0].log_softmax(-1)
     start = given.shape[1]
     expected = log_probs[range(start - 1, start + 5), greedy[start:]].mean().item()
-    assert results[0].mean_log_probability == pytest.approx(expected, abs=1e-5)
+    assert rows[0][1:4] == [language_model.tokenizer.decode(greedy), 6, f"{expected:.2f}"]
 
 
-def test_next_tokens_are_those_of_the_model_but_what_generation_suppresses(tiny_checkpoint):
-    demo = LanguageModelDemo.from_pretrained(str(tiny_checkpoint))
-    likeliest, settings = demo.next_tokens(PROMPT), demo.model.generation_config
+def test_next_tokens_are_those_of_the_model_but_what_generation_suppresses(language_model):
+    demo, likeliest = language_model, language_model.next_tokens(PROMPT)
     expected, indices = logits_of(demo, PROMPT)[0, -1].softmax(-1).topk(10)
-    assert [token.probability for token in likeliest] == pytest.approx(expected.tolist(), abs=1e-6)
-    texts = [token.text + "</w>" * token.ends_word for token in likeliest]
+    assert [share for _, share in likeliest] == [f"{share:.2%}" for share in expected.tolist()]
+    texts = [text.replace("…", "") + "</w>" * (not text.endswith("…")) for text, _ in likeliest]
     assert texts == demo.tokenizer.convert_ids_to_tokens(indices.tolist())
+    settings = demo.model.generation_config
     settings.suppress_tokens = [*settings.suppress_tokens, int(indices[0])]
-    assert [token.text for token in demo.next_tokens(PROMPT, 2)] == [token.text for token in likeliest[1:3]]
+    assert [text for text, _ in demo.next_tokens(PROMPT, 2)] == [text for text, _ in likeliest[1:3]]
 
 
-# A request, and the error.
-WRONG = {
-    "empty prompt": (lambda demos: demos.next_tokens("  \n"), "The prompt is empty"),
-    "context": (
-        lambda demos: demos.language_model.continuations("yes " * 60, 5),
-        "60 tokens of prompt and 5 more are needed",
-    ),
-    "long prompt": (lambda demos: demos.next_tokens("yes " * 65), "65 tokens of prompt, for a context of 64"),
-    "characters": (lambda demos: demos.next_tokens("(" * 5000), "at most 1,024 are taken"),
-    "many choices": (lambda demos: demos.score_choices("It rained.", "", "a\n" * 21), "at most 20"),
-    "long choices": (lambda demos: demos.score_choices("'" * 5000, "", "a\nb"), "at most 1,024 are taken"),
-    "one choice": (lambda demos: demos.score_choices("It rained.", "", "a"), "at least two choices"),
-    "no context": (lambda demos: demos.score_choices(" ", "", "a\nb"), "a context, a question or both"),
-    "beams": (lambda demos: demos.generate("yes", 5, 500, 0, 40, 0.9, 0.95, 1.0), "at most 10 are searched"),
-    "empty text": (lambda demos: demos.classify("", "", False), "The text is empty"),
-    "one of two": (lambda demos: demos.classify("a", "", True), "second one"),
-    "long text": (lambda demos: demos.classify("yes " * 63, "", False), "63 tokens of text and 2 more"),
-    "long pair": (lambda demos: demos.classify("yes " * 32, "no " * 30, False), "text and second text"),
-    "long tags": (lambda demos: demos.tagger.tag("yes " * 63), "63 tokens of text and 2 more"),
-    "no mask": (lambda demos: demos.guesses("No mask."), "Write <mask> once"),
-    "long passage": (lambda demos: demos.answer("Who?", "yes " * 70), "question and passage"),
-    "no question": (lambda demos: demos.answer("", "yes"), "The question is empty"),
-    "one token": (lambda demos: demos.language_model.expectation_page("yes"), "fewer than two tokens"),
-    "empty page": (lambda demos: demos.language_model.attention_page(" "), "text is empty"),
-}
+# A request to a demonstration, and what the error says.
+WRONG = [
+    ("language_model", "next_tokens", ("  \n",), "The prompt is empty"),
+    ("language_model", "next_tokens", ("yes " * 65,), "65 tokens with prompt; at most 64"),
+    ("language_model", "next_tokens", ("(" * 5000,), "5,000 characters of prompt"),
+    ("language_model", "generate", ("yes " * 60, 5, 4, 0, *SETTINGS), "65 tokens with prompt"),
+    ("language_model", "generate", ("yes", 5, 500, 0, *SETTINGS), "at most 10 are searched"),
+    ("language_model", "score_choices", ("It rained.", "", "a\n" * 21), "at most 20"),
+    ("language_model", "score_choices", ("'" * 5000, "", "a\nb"), "characters of context and choice"),
+    ("multiple_choice", "score_choices", ("It rained.", "", "a"), "at least two choices"),
+    ("multiple_choice", "score_choices", (" ", "", "a\nb"), "The context is empty"),
+    ("language_model", "expectation_page", ("yes",), "fewer than two tokens"),
+    ("language_model", "attention_page", (" ",), "The text is empty"),
+    ("language_model", "importance_page", ("yes " * 60, "no " * 5), "65 tokens with text and next word"),
+    ("classifier", "classify", ("", "", False), "The text is empty"),
+    ("classifier", "classify", ("a", "", True), "The second text is empty"),
+    ("classifier", "classify", ("yes " * 63, "", False), "65 tokens with text"),
+    ("classifier", "classify", ("yes " * 32, "no " * 30, False), "65 tokens with text and second text"),
+    ("tagger", "tag", ("yes " * 63,), "65 tokens with text"),
+    ("fill_mask", "guesses", ("No mask.",), "Write <mask> once"),
+    ("question_answering", "answer", ("Who?", "yes " * 70), "question and passage"),
+    ("question_answering", "answer", ("", "yes"), "The question is empty"),
+]
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_what_is_wrong_with_a_request(demos, what):
-    ask, message = WRONG[what]
+@pytest.mark.parametrize(("kind", "method", "inputs", "message"), WRONG)
+def test_what_is_wrong_with_a_request(load, kind, method, inputs, message):
     with pytest.raises(ValueError, match=message):
-        ask(demos)
+        getattr(load(kind), method)(*inputs)
 
 
-def test_choices(language_model, demos):
-    context, choices = "The rain fell all night.", ["The streets were wet.", "yes"]
-    expected = []
-    for choice in choices:
-        given, new = (language_model.tokenizer(text)["input_ids"] for text in (context, choice))
+def test_choices(language_model, load):
+    context, texts, expected = "The rain fell all night.", ["The streets were wet.", "yes"], []
+    for text in texts:
+        given, new = (language_model.tokenizer(each)["input_ids"] for each in (context, text))
         log_probs = language_model.model(torch.tensor([[*given, *new]])).logits[0].log_softmax(-1)
         expected.append(log_probs[range(len(given) - 1, len(given) + len(new) - 1), new].mean().item())
-    assert language_model.score_choices(context, "", choices) == pytest.approx(expected, abs=1e-5)
-    demo = demos.multiple_choice
-    encoded = demo.tokenizer([context] * 2, choices, padding=True, return_tensors="pt")
+    demo = load("multiple_choice")
+    encoded = demo.tokenizer([context] * 2, texts, padding=True, return_tensors="pt")
     with torch.no_grad():
-        expected = demo.model(**{name: values[None] for name, values in encoded.items()}).logits[0].tolist()
-    assert demo.score_choices(context, "", choices) == pytest.approx(expected, abs=1e-5)
+        logits = demo.model(**{name: values[None] for name, values in encoded.items()}).logits[0].tolist()
+    for each, scores in ((language_model, expected), (demo, logits)):
+        rows = each.score_choices(f" {context}", "", "\n\n".join(texts))
+        assert rows == [[text, f"{score:.3f}"] for score, text in sorted(zip(scores, texts, strict=True))[::-1]]
 
 
 def test_classification(load):
@@ -160,14 +152,14 @@ def test_classification(load):
     assert both == pytest.approx(demo.classify(*reversed(texts), both_orders=True), abs=1e-5)
     demo.model.config.problem_type = "multi_label_classification"
     assert list(demo.classify(texts[0]).values()) == pytest.approx(one.sigmoid().tolist(), abs=1e-5)
-    demo.model.config.problem_type = "ordinal"
-    expected = (one.softmax(-1) * torch.arange(3)).sum().item()
-    assert demo.classify(texts[0])["score"] == pytest.approx(expected, abs=1e-5)
+    for kind, score in (("ordinal", one.softmax(-1) @ torch.arange(3.0)), ("regression", one[0])):
+        demo.model.config.problem_type = kind
+        assert float(demo.classify(texts[0])) == pytest.approx(score.item(), abs=1e-3)
 
 
-def test_tags_of_words(demos):
+def test_tags_of_words(load):
     """The parts are the text; a word's label is the one at its last token, and `O` is none."""
-    demo, text = demos.tagger, "  Mr. Darcy didn't\nextemporize! "
+    demo, text = load("tagger"), "  Mr. Darcy didn't\nextemporize! "
     parts = demo.tag(text)
     assert "".join(part for part, _ in parts) == text
     assert [part for part, _ in parts if part.strip()] == ["Mr.", "Darcy", "did", "n't", "extemporize", "!"]
@@ -179,19 +171,19 @@ def test_tags_of_words(demos):
     assert any(label for _, label in parts)
 
 
-def test_guesses_of_a_masked_word(demos):
-    demo, text = demos.fill_mask, "She opened the <mask> and looked out."
-    found, ids = demo.guesses(text, 5), demo.tokenizer(text)["input_ids"]
-    scores, tokens = logits_of(demo, text)[0, ids.index(demo.tokenizer.mask_token_id)].softmax(-1).topk(5)
-    assert [guess["token"] for guess in found] == tokens.tolist()
-    assert [guess["score"] for guess in found] == pytest.approx(scores.tolist(), rel=1e-4)
+def test_guesses_of_a_masked_word(load):
+    demo, text = load("fill_mask"), "She opened the <mask> and looked out."
+    ids = demo.tokenizer(text)["input_ids"]
+    scores = logits_of(demo, text)[0, ids.index(demo.tokenizer.mask_token_id)].softmax(-1).topk(10).values
+    found = demo.guesses(text)
+    assert [share for _, share in found] == [f"{score:.2%}" for score in scores.tolist()]
+    assert not any("</w>" in token for token, _ in found)
 
 
-def test_answers_are_spans_of_the_passage(demos):
+def test_answers_are_spans_of_the_passage(load):
     """The likeliest pair of beginning and end among all that there are."""
-    demo = demos.question_answering
-    question, passage = "Who opened the door?", "Mary did, in the old house. John looked out."
-    answer, probability = demo.answer(question, passage)
+    demo, question = load("question_answering"), "Who opened the door?"
+    passage = "Mary did, in the old house. John looked out."
     encoded = demo.tokenizer(question, passage, return_offsets_mapping=True)
     tokens = [index for index, part in enumerate(encoded.sequence_ids()) if part == 1]
     output = demo.output(question, passage)
@@ -199,56 +191,14 @@ def test_answers_are_spans_of_the_passage(demos):
     pairs = {(i, j): starts[i] * ends[j] for i in range(len(tokens)) for j in range(i, min(len(tokens), i + 30))}
     first, last = max(pairs, key=pairs.get)
     places = [encoded["offset_mapping"][index] for index in tokens]
-    assert answer == passage[places[first][0] : places[last][1]].strip()
-    assert probability == pytest.approx(pairs[first, last].item(), rel=1e-4)
-    assert demos.answer(question, passage) == (answer, f"{probability:.1%}")
+    answer = passage[places[first][0] : places[last][1]].strip()
+    assert demo.answer(question, passage) == (answer, f"{pairs[first, last]:.1%}")
 
 
-@pytest.mark.parametrize(
-    ("demo", "kind", "message"),
-    [
-        (ClassifierDemo, "multiple_choice", "holds GPTForMultipleChoice; a GPTForSequenceClassification"),
-        (MultipleChoiceDemo, "classifier", "holds GPTForSequenceClassification; a GPTForMultipleChoice"),
-        (FillMaskDemo, "classifier", r"a GPTForMaskedLM of scripts/pretrain\.py --masked true is needed"),
-    ],
-)
-def test_a_model_of_another_kind_is_refused(folders, demo, kind, message):
-    with pytest.raises(ValueError, match=message):
-        demo.from_pretrained(folders[kind])
-
-
-def test_rows_of_the_page(demos):
-    table = demos.generate(PROMPT, 5.0, 2.0, 0.0, 7.0, 0.5, 0.2, 1.0)
-    assert all(row[1].startswith("she opened the door and") for row in table)
-    assert [row[5] for row in table] == ["no"] * 2 + ["yes"] * 4
-    assert table[1][0] == "Beam search (num_beams=2, no_repeat_ngram_size=2)"
-    for rows in (demos.next_tokens(PROMPT), demos.guesses("She opened the <mask>.")):
-        assert len(rows) == 10
-        assert not any("</w>" in row[0] for row in rows)
-    rows = demos.score_choices("It rained.", "", "It was wet.\n\n It was dry. \n")
-    assert {row[0] for row in rows} == {"It was wet.", "It was dry."}
-    assert float(rows[0][1]) >= float(rows[1][1])
-    assert demos.classify("Who wrote it?", "", False).keys() == {"LOC", "NUM", "HUM"}
-
-
-LANGUAGE_TABS = {
-    "Generation": "generate",
-    "Next token": "next_tokens",
-    "Each position": "expectation_page",
-    "Attention": "attention_page",
-    "Importance": "importance_page",
-    "Multiple choice": "score_choices",
-}
-HEAD_TABS = {"Classification": "classify", "Tagging": "tag", "Masked word": "guesses", "Questions": "answer"}
-
-
-def test_the_page_has_a_tab_for_everything(demos, language_model):
-    gradio = pytest.importorskip("gradio", reason=NEEDS_GRADIO)
-    for shown, tabs in ((demos, LANGUAGE_TABS | HEAD_TABS), (Demos("model", language_model), LANGUAGE_TABS)):
-        app = build_app(shown)
-        assert [block.label for block in app.blocks.values() if isinstance(block, gradio.Tab)] == [*tabs]
-        names = {function.api_name for function in app.fns.values()}
-        assert names & {*LANGUAGE_TABS.values(), *HEAD_TABS.values()} == {*tabs.values()}
+@pytest.mark.parametrize(("kind", "other"), [("classifier", "multiple_choice"), ("fill_mask", "classifier")])
+def test_a_model_of_another_kind_is_refused(folders, kind, other):
+    with pytest.raises(ValueError, match=f"holds {HEADS[other][0].__name__}; a {HEADS[kind][0].__name__} is needed"):
+        HEAD_DEMOS[kind].from_pretrained(folders[other])
 
 
 def test_pages_of_what_is_inside(language_model):
@@ -262,10 +212,32 @@ def test_pages_of_what_is_inside(language_model):
     assert "next: " in model.importance_page(PROMPT)
 
 
-def test_without_gradio_there_is_a_hint(demos, monkeypatch):
+LANGUAGE_TABS = {
+    "Generation": "generate",
+    "Next token": "next_tokens",
+    "Each position": "expectation_page",
+    "Attention": "attention_page",
+    "Importance": "importance_page",
+    "Multiple choice": "score_choices",
+}
+HEAD_TABS = {"Classification": "classify", "Tagging": "tag", "Masked word": "guesses", "Questions": "answer"}
+
+
+def test_the_page_has_a_tab_for_everything(tiny_checkpoint, folders):
+    gradio = pytest.importorskip("gradio", reason=NEEDS_GRADIO)
+    for heads, tabs in ((folders, LANGUAGE_TABS | HEAD_TABS), ({}, LANGUAGE_TABS)):
+        app = build_app(str(tiny_checkpoint), **heads)
+        assert [block.label for block in app.blocks.values() if isinstance(block, gradio.Tab)] == [*tabs]
+        names = {function.api_name for function in app.fns.values()}
+        assert names & {*LANGUAGE_TABS.values(), *HEAD_TABS.values()} == {*tabs.values()}
+
+
+def test_wrong_input_ends_with_one_line(tiny_checkpoint, hf_gpt, monkeypatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
-    with pytest.raises(ValueError, match=r"pip install -e .*demo"):
-        build_app(demos)
+    for flags, message in (((), "pip install"), (("--export_space", tiny_checkpoint), "empty folder")):
+        status, _, errors = hf_gpt("demo", "--model_name_or_path", tiny_checkpoint, *flags)
+        last = errors.splitlines()[-1]
+        assert (status, last[:13], message in last) == (2, "hf-gpt demo: ", True)
 
 
 def test_the_folder_of_a_space(tmp_path):
@@ -277,13 +249,11 @@ def test_the_folder_of_a_space(tmp_path):
     found = (header["sdk"], header["app_file"], header["models"])
     assert found == ("gradio", "app.py", ["user/gpt-mini", "user/questions"])
     app = (space / "app.py").read_text()
-    assert 'Demos.from_pretrained(model_name_or_path="user/gpt-mini", classifier="user/questions")' in app
+    assert 'build_app(model_name_or_path="user/gpt-mini", classifier="user/questions")' in app
     requirements = (space / "requirements.txt").read_text().splitlines()
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[\w.]+", line) for line in requirements)
     assert any(line.startswith("transformers==") for line in requirements)
     assert not any(line.startswith(("gradio", "pytest")) for line in requirements)
-    with pytest.raises(ValueError, match="Name an empty folder"):
-        export_space(space, "user/gpt-mini")
 
 
 @pytest.mark.parametrize("name", ["gpt-mini", "a/b/c", "model_cards/gpt-mini", "user/spaces are not allowed"])
@@ -302,15 +272,15 @@ def test_a_space_runs_on_its_own_copy(tiny_checkpoint, tmp_path):
     export_space(space, "user/model")
     shutil.copytree(tiny_checkpoint, space / "user" / "model")
     add_code(space / "user" / "model")
-    check = "import hf_gpt, app; print(hf_gpt.__file__, len(app.demos.next_tokens('yes')))"
+    check = "import hf_gpt, app; print(hf_gpt.__file__, app.app.title)"
     done = subprocess.run([sys.executable, "-c", check], cwd=space, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == f"{space / 'hf_gpt' / '__init__.py'} 10"
+    assert done.stdout.splitlines()[-1] == f"{space / 'hf_gpt' / '__init__.py'} The original GPT: model"
 
 
 @pytest.mark.slow
-def test_the_page_answers_requests(demos):
+def test_the_page_answers_requests(tiny_checkpoint, folders):
     gradio_client = pytest.importorskip("gradio_client", reason=NEEDS_GRADIO)
-    app = build_app(demos)
+    app = build_app(str(tiny_checkpoint), **folders)
     _, address, _ = app.launch(prevent_thread_lock=True, quiet=True)
     client = gradio_client.Client(address, verbose=False)
     assert len(client.predict(PROMPT, 5, 2, 0, 10, 0.9, 0.95, 1.0, api_name="/generate")["data"]) == 6
@@ -322,9 +292,3 @@ def test_the_page_answers_requests(demos):
     with pytest.raises(Exception, match="The prompt is empty"):
         client.predict("", api_name="/next_tokens")
     app.close()
-
-
-def test_wrong_input_ends_with_one_line(tiny_checkpoint, hf_gpt):
-    for flags in (("--classifier", tiny_checkpoint), ("--export_space", tiny_checkpoint)):
-        status, _, errors = hf_gpt("demo", "--model_name_or_path", tiny_checkpoint, *flags)
-        assert (status, errors.splitlines()[-1][:13]) == (2, "hf-gpt demo: ")
