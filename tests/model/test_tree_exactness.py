@@ -31,8 +31,9 @@ def both_orders(first, second):
 
 
 items = st.builds(choice_paths, texts, st.lists(texts, min_size=1, max_size=4))
-pairs = st.builds(both_orders, texts, texts)
 single = st.builds(lambda text: [[START, *text, CLASSIFY]], texts)
+# Now and then with a text of one path next to them.
+pairs = st.builds(both_orders, texts, texts) | single
 # Two items that share beginnings, one of which has fewer choices and is shorter.
 RAGGED = [choice_paths([1, 2, 3], [[4, 5], [4, 6, 7], [8]]), choice_paths([9], [[1], [2]])]
 both_attentions = pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -143,7 +144,14 @@ def test_gradients_with_flex_attention(tiny_model):
 def test_multiple_choice(tiny_model, attention, batch, share_limit, side):
     """Trees, and conventional inputs with ragged numbers of choices: one that is all padding is no choice."""
     model, labels = tiny_model(GPTForMultipleChoice, attention), labels_of(batch)
-    assert_joint_equal(model, tree_inputs(batch, labels, share_limit), batch, labels)
+    inputs = tree_inputs(batch, labels, share_limit)
+    assert_joint_equal(model, inputs, batch, labels)
+    # The causal language model takes the same tensors, and its loss is the weighted mean.
+    language_model = tiny_model(GPTForCausalLM, attention)
+    inputs = {name: inputs[name] for name in inputs if name not in ("labels", "classify_index")}
+    loss, expected = language_model(**inputs, labels=inputs["input_ids"]).loss, lm_loss_of(language_model, batch)
+    assert_close(loss, expected)
+    assert_same_gradients(language_model, loss, expected, 2e-5)
     if len(batch) > 1:
         assert_joint_equal(model, conventional_inputs(batch, labels, side), batch, labels)
 
@@ -169,19 +177,11 @@ def test_variants(tiny_model, overrides):
 @settings(max_examples=10)
 @given(data=st.data(), share_limit=share_limits, side=st.sampled_from(["right", "left"]))
 def test_classification(tiny_model, attention, kind, data, share_limit, side):
-    """Of two orders the states are added."""
+    """Of two orders the states are added; an absent one adds nothing."""
     batch = data.draw(st.lists(kind, min_size=1, max_size=3))
     model, labels = tiny_model(GPTForSequenceClassification, attention, num_labels=3), labels_of(batch, 3)
     assert_joint_equal(model, tree_inputs(batch, labels, share_limit), batch, labels)
     assert_joint_equal(model, conventional_inputs(batch, labels, side), batch, labels)
-
-
-def test_an_absent_path_adds_nothing(tiny_model):
-    """A text of one path next to a pair of two."""
-    model = tiny_model(GPTForSequenceClassification, num_labels=2)
-    batch = [[[START, 1, 2, CLASSIFY]], both_orders([3], [4])]
-    for inputs in (tree_inputs(batch, [1, 0]), conventional_inputs(batch, [1, 0])):
-        assert_joint_equal(model, inputs, batch, [1, 0])
 
 
 @torch.no_grad()
@@ -193,15 +193,6 @@ def test_with_every_attention(tiny_model, attention):
         conventional = model(**conventional_inputs(RAGGED, [2, 1], side), return_lm_loss=True)
         for name in ("logits", "task_loss", "lm_loss", "loss"):
             assert_close(conventional[name], tree[name])
-
-
-def test_language_model_over_a_tree(tiny_model):
-    """The causal LM takes the collator's tensors as they are, and its loss is the weighted mean."""
-    model, batch = tiny_model(GPTForCausalLM), tree_inputs(RAGGED, [0, 0])
-    del batch["labels"], batch["classify_index"]
-    loss, expected = model(**batch, labels=batch["input_ids"]).loss, lm_loss_of(model, RAGGED)
-    assert_close(loss, expected)
-    assert_same_gradients(model, loss, expected, 2e-5)
 
 
 @settings(max_examples=20)
