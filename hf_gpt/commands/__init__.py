@@ -104,13 +104,13 @@ def _print_stopped(number: int, resume: str) -> None:
 
 
 def _is_for_the_user(error: BaseException) -> bool:
-    """Whether an error is a user's mistake, or the network's: what libraries raise for these, besides OSError."""
+    """Whether an error is a user's mistake, or the network's."""
     from httpx import HTTPError
     from huggingface_hub.errors import EntryNotFoundError, RevisionResolutionError, StrictDataclassError
     from yaml import YAMLError
 
-    errors = (ValueError, OSError, YAMLError, HTTPError, EntryNotFoundError, RevisionResolutionError)
-    return isinstance(error, (*errors, StrictDataclassError))
+    of_the_hub = (HTTPError, EntryNotFoundError, RevisionResolutionError)
+    return isinstance(error, (ValueError, OSError, YAMLError, StrictDataclassError, *of_the_hub))
 
 
 def summaries(folder: Path) -> dict[str, str]:
@@ -136,20 +136,12 @@ def parse_arguments(
     positional: dict[str, str] | None = None,
 ) -> tuple[Any, ...]:
     """
-    Parse flags, with defaults from the YAML file that `--config` names.
+    Parse flags, the fields of data classes, with defaults from the YAML file that `--config` names.
 
-    Args:
-        dataclass_types (sequence of `type`): their fields are the flags, a group in the help text each.
-        argv (sequence of `str`, *optional*): what to parse, without the program's name; by default the command line.
-        description, prog (`str`, *optional*): the command's docstring and name.
-        positional (`dict`, *optional*): positional arguments and their help.
-
-    Returns:
-        One instance per dataclass, and a namespace if there are positional arguments.
-
-    Raises:
-        ValueError: for flags and settings that are unknown or wrong, and for a file that cannot be read.
-        SystemExit: after `--help` and `--help_all`.
+    `argv` is by default the command line, `description` and `prog` are the command's docstring and name, `positional`
+    the positional arguments and their help. Returns one instance per data class, and a namespace if there are
+    positional arguments. A `ValueError` for flags and settings that are unknown or wrong, and for a file that cannot
+    be read.
     """
     from transformers import HfArgumentParser
 
@@ -186,7 +178,7 @@ class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter)
 
 
 def _refuse(message: str) -> NoReturn:
-    """Not argparse's, which prints the usage of all flags."""
+    """As argparse's error, without the usage of all flags."""
     raise ValueError(message)
 
 
@@ -211,18 +203,19 @@ def _flags_of(path: Path, parser: ArgumentParser, prog: str) -> list[str]:
     for name, value in read_yaml(path).items():
         if name not in names:
             raise ValueError(f"--config {path}: there is no setting {name}; {nearest(name, names, prog)}")
-        items = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
-        items = [_found_from(path, str(item)) if name in _PATHS else str(item) for item in items]
-        if value is not None:
+        if isinstance(value, list):
+            flags += [f"--{name}", *(_found_from(path, name, str(item)) for item in value)]
+        elif value is not None:
+            text = json.dumps(value) if isinstance(value, dict) else str(value)
             # Joined, so that a value may begin with a hyphen.
-            flags += [f"--{name}", *items] if isinstance(value, list) else [f"--{name}={items[0]}"]
+            flags.append(f"--{name}={_found_from(path, name, text)}")
     return flags
 
 
-def _found_from(config: Path, value: str) -> str:
-    """A path of a configuration: as it is, or next to the configuration, or in the repository, where it is there."""
-    name, _, path = value.rpartition("=")  # NAME=FOLDER
-    for folder in (Path(), config.parent, REPOSITORY):
+def _found_from(config: Path, setting: str, value: str) -> str:
+    """A path of a configuration as it is, or next to the configuration, or in the repository, where it is there."""
+    name, equals, path = value.rpartition("=")  # NAME=FOLDER
+    for folder in (Path(), config.parent, REPOSITORY) if setting in _PATHS else ():
         if os.path.exists(folder / path):  # of a text that is too long for a path, too
-            return f"{name}={folder / path}" if name else str(folder / path)
+            return f"{name}{equals}{folder / path}"
     return value

@@ -4,9 +4,8 @@ Continue prompts by several decoding strategies side by side, and compare what t
     hf-gpt generate --model_name_or_path model_cards/gpt-mini --text "She opened the door and"
     hf-gpt generate --model_name_or_path model_cards/gpt-mini --compare human.txt --max_new_tokens 60
 
-Greedy, beam search, and sampling from all tokens (divided by --temperature), the likeliest (--top_k), the nucleus
-(--top_p) and the typical ones (--typical_p); with the mean log-probability of a new token under the model, and the
-share of the new 4-grams that stood there before. Where the context is full, its last half becomes the prompt.
+The new tokens' mean log-probability under the model, and the share of new 4-grams that stood there before, come with
+each. Where the context is full, its last half becomes the prompt.
 
 With `--compare`, measures of all texts of a strategy next to those of passages of the human text, as many and as long,
 after as many tokens of their own: perplexity, distinct-1 and -2, self-BLEU-4, Zipf's coefficient, and the share of
@@ -46,8 +45,6 @@ class GenerateArguments(ReadingArguments):
     top_p: float = flag(0.9, "Probability that nucleus sampling draws from.")
     typical_p: float = flag(0.95, "Probability that typical sampling draws from.")
     temperature: float = flag(1.0, "What logits are divided by before drawing.")
-    repetition_penalty: float | None = flag(None, "Above 1: tokens that are there already become less likely.")
-    no_repeat_ngram_size: int | None = flag(None, "No n-gram of this size twice; beam search has 2 anyway.")
     batch_size: int = flag(16, "Prompts that are continued at once, if equally long.")
     compare: str | None = flag(None, "Human text to compare with: a file or a folder.")
     text_column: str = flag("text", "With --compare: column of the text in JSONL and Parquet files.")
@@ -84,26 +81,26 @@ def main() -> None:
     if args.compare:
         # As many as each strategy that draws writes texts, and after as many tokens as the longest prompt has.
         count = len(prompts) * args.num_samples or args.passages
-        given = max(map(len, prompts), default=args.prompt_tokens)
         if count < 2:
             raise ValueError("--compare needs two texts or more: give more prompts, --num_samples or --passages.")
+        given = max(map(len, prompts), default=args.prompt_tokens)
         ids = [token for text in human_texts for token in encode(tokenizer, text)]
         human = passages(ids, count, given, args.max_new_tokens)
         prompts = prompts or [given[-longest:] for given, _ in human]
-    settings = {name: getattr(args, name) for name in ("repetition_penalty", "no_repeat_ngram_size")}
-    settings = {name: value for name, value in settings.items() if value is not None}
     counts = (args.max_new_tokens, args.seed, args.num_samples, args.batch_size)
-    found = continue_prompts(model, tokenizer, prompts, args.chosen, *counts, **settings)
+    found = continue_prompts(model, tokenizer, prompts, args.chosen, *counts)
     results = dict(zip(map(str, args.chosen), found, strict=True))
-    record: dict[str, Any] = {"model": args.model_name_or_path, "seed": args.seed, **settings}
+    record: dict[str, Any] = {"model": args.model_name_or_path, "seed": args.seed}
     if texts:
         _print_side_by_side([tokenizer.decode(prompt) for prompt in prompts], results)
     if args.compare:
         record["comparison"] = _comparison(model, human, results)
         print_table(record["comparison"])
     if args.output_file:
-        rows = {name: [{key: getattr(each, key) for key in _WRITTEN} for each in own] for name, own in results.items()}
-        record["strategies"] = [{"strategy": name, "continuations": own} for name, own in rows.items()]
+        record["strategies"] = [
+            {"strategy": name, "continuations": [{key: getattr(each, key) for key in _WRITTEN} for each in own]}
+            for name, own in results.items()
+        ]
         args.write(record)
 
 

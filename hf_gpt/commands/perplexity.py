@@ -66,23 +66,17 @@ def measure(args: PerplexityArguments) -> dict:
         raise ValueError("The texts have fewer than two tokens each: nothing is predicted in them; give longer ones.")
     records = []
     for (name, text), score in zip(texts, scores, strict=True):
-        total, words = score.log_probability, len(text.split())
-        record = {"name": name, "tokens": score.tokens, "words": words, "log_probability": total}
-        values = {"perplexity_per_token": score.perplexity, "perplexity_per_word": scoring.perplexity(total, words)}
-        records.append(record | values)
+        values = _values(score.log_probability, len(score.log_probs), len(text.split()))
+        records.append({"name": name, "tokens": score.tokens} | values)
     total, words = (sum(record[name] for record in records) for name in ("log_probability", "words"))
-    return {
-        "model": args.model_name_or_path,
-        "context": context,
-        "stride": stride,
-        "beginning": args.beginning,
-        "predicted_tokens": predicted,
-        "words": words,
-        "log_probability": total,
-        "perplexity_per_token": scoring.perplexity(total, predicted),
-        "perplexity_per_word": scoring.perplexity(total, words),
-        "texts": records,
-    }
+    settings = {"model": args.model_name_or_path, "context": context, "stride": stride, "beginning": args.beginning}
+    return settings | {"predicted_tokens": predicted} | _values(total, predicted, words) | {"texts": records}
+
+
+def _values(total: float, predicted: int, words: int) -> dict:
+    perplexities = {"token": scoring.perplexity(total, predicted), "word": scoring.perplexity(total, words)}
+    named = {f"perplexity_per_{unit}": value for unit, value in perplexities.items()}
+    return {"words": words, "log_probability": total} | named
 
 
 def measure_last_words(args: PerplexityArguments) -> dict:

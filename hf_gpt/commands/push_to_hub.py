@@ -6,9 +6,9 @@ Push a folder to the Hugging Face Hub: a model with any head, a tokenizer, an ad
     hf-gpt push-to-hub outputs/questions-lora --repo_id user/questions-lora --base_model user/gpt-mini
 
 The repository holds its code, so that others load it with `trust_remote_code=True` and without hf_gpt. Files of a
-fixed list of names are sent, as they are but for paths of this machine: nothing looks for secrets in them. All is
-checked before anything is sent; `--dry_run` prints every file with its size and the card as it will be, and needs
-neither network nor token. After a failure the same command resumes where it stopped.
+fixed list of names are sent; nothing looks for secrets in them. All is checked before anything is sent; `--dry_run`
+prints every file with its size and the card, and needs neither network nor token. After a failure the same command
+resumes where it stopped.
 """
 
 from dataclasses import dataclass

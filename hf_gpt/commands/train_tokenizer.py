@@ -37,14 +37,11 @@ class TrainTokenizerArguments:
     text_files: list[str] = flag(help="Text, JSONL or Parquet files, folders, and .xz, .gz, tar or zip files of .txt.")
     output_dir: str = flag(help="Where to write the vocabulary and the tokenizer.")
     text_column: str = flag("text", "Column of the text in JSONL and Parquet files.")
-    language: str = flag(
-        "en", "Whose words, such as de: the rules of an installed spaCy are saved with the tokenizer."
-    )
+    language: str = flag("en", "Whose words, such as de: spaCy's rules are saved with the tokenizer.")
     vocab_size: int = flag(8000, "Rows of the vocabulary, without the special tokens.")
     min_character_count: int = flag(100, "Characters outside ASCII seen less often become unknown.")
     min_texts: int = flag(1, "Learn merges only from words seen in so many texts; 5 keeps one book's names out.")
     unwrap: bool = flag(True, "Join the lines of hard-wrapped paragraphs first.")
-    model_max_length: int | None = flag(None, "The longest input of the model that it is for, if known.")
     overwrite_output_dir: bool = flag(False, "Write into a folder that is not empty.")
 
 
@@ -109,8 +106,7 @@ def train(args: TrainTokenizerArguments) -> None:
         lines = ["#version: 0.2", *(" ".join(merge) for merge in merges), ""]
         Path(folder, f"vocab_{len(vocab)}.bpe").write_text("\n".join(lines), encoding="utf-8", newline="\n")
         Path(folder, f"encoder_bpe_{len(vocab)}.json").write_text(json.dumps(vocab), encoding="utf-8")
-        tokenizer = release_tokenizer(Path(folder), model_max_length=args.model_max_length, words=words)
-        tokenizer.save_pretrained(folder)
+        release_tokenizer(Path(folder), words=words).save_pretrained(folder)
         output_dir.mkdir(exist_ok=True)
         for stale in (*output_dir.glob("encoder_bpe_*.json"), *output_dir.glob("vocab_*.bpe")):
             stale.unlink()
