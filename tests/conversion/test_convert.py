@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,17 +10,7 @@ import torch
 import transformers
 from peft import get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import (
-    AutoTokenizer,
-    GPT2DoubleHeadsModel,
-    GPT2ForSequenceClassification,
-    GPT2LMHeadModel,
-    GPT2Model,
-    OpenAIGPTDoubleHeadsModel,
-    OpenAIGPTForSequenceClassification,
-    OpenAIGPTLMHeadModel,
-    OpenAIGPTModel,
-)
+from transformers import AutoTokenizer
 
 from hf_gpt import (
     GPTForCausalLM,
@@ -74,16 +65,16 @@ def classifier(**settings):
     return model
 
 
-STOCK = {
-    "openai-gpt": OpenAIGPTLMHeadModel,
-    "openai-gpt, bare": OpenAIGPTModel,
-    "openai-gpt, choices": OpenAIGPTDoubleHeadsModel,
-    "openai-gpt, classes": OpenAIGPTForSequenceClassification,
-    "gpt2": GPT2LMHeadModel,
-    "gpt2, bare": GPT2Model,
-    "gpt2, choices": GPT2DoubleHeadsModel,
-    "gpt2, classes": GPT2ForSequenceClassification,
-}
+def stock(kind="openai-gpt", head="LMHeadModel", **config):
+    stem = {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2"}[kind]
+    return stock_model(getattr(transformers, stem + head), **config)
+
+
+STOCK = [
+    (kind, head)
+    for kind in ("openai-gpt", "gpt2")
+    for head in ("LMHeadModel", "Model", "DoubleHeadsModel", "ForSequenceClassification")
+]
 GPT2 = {"norm_first": True, "final_norm": True}
 # What builds a model of ours, and the format that it goes through.
 OWN = {
@@ -100,14 +91,11 @@ OWN = {
 }
 # What builds the model, and the formats that it passes through, its own last. The release builds nothing.
 ROUND_TRIPS = {
-    **{name: (lambda name=name: stock_model(STOCK[name]), ("hf_gpt", name.split(",")[0])) for name in STOCK},
-    **{
-        f"{name}, {dtype}": (lambda name=name, dtype=dtype: stock_model(STOCK[name]).to(dtype), ("hf_gpt", name))
-        for name in ("openai-gpt", "gpt2")
-        for dtype in (torch.bfloat16, torch.float16)
-    },
+    **{f"{kind}{head}": (partial(stock, kind, head), ("hf_gpt", kind)) for kind, head in STOCK},
+    "openai-gpt, float16": (lambda: stock().to(torch.float16), ("hf_gpt", "openai-gpt")),
+    "gpt2, bfloat16": (lambda: stock("gpt2").to(torch.bfloat16), ("hf_gpt", "gpt2")),
     **{f"hf_gpt, {name}": (build, (to, "hf_gpt")) for name, (build, to) in OWN.items()},
-    "openai-gpt through the release": (lambda: stock_model(OpenAIGPTLMHeadModel), ("tf-release", "openai-gpt")),
+    "openai-gpt through the release": (stock, ("tf-release", "openai-gpt")),
     "release through hf_gpt": (None, ("hf_gpt", "tf-release")),
     "release through openai-gpt": (None, ("openai-gpt", "tf-release")),
 }
@@ -171,7 +159,7 @@ def test_language_model_of_a_trained_one(tmp_path, converted):
 
 
 def test_another_head(tmp_path, converted):
-    stock_model(OpenAIGPTLMHeadModel).save_pretrained(tmp_path / "a")
+    stock().save_pretrained(tmp_path / "a")
     for seed in (1, 1, 2):
         flags = ("--head", "multiple-choice", "--seed", seed, "--overwrite")
         assert "newly initialized" in converted(tmp_path / "a", tmp_path / f"b{seed}", *flags, *PLAIN)
@@ -193,7 +181,7 @@ def test_untrained_rows_are_left_out(untrained, rows, tmp_path, converted):
 
 @pytest.mark.parametrize(
     ("build", "method"),
-    [(lambda: own_model(GPTForCausalLM), "lora"), (lambda: stock_model(OpenAIGPTLMHeadModel), "ln")],
+    [(lambda: own_model(GPTForCausalLM), "lora"), (stock, "ln")],
     ids=["hf_gpt", "stock"],
 )
 @torch.no_grad()
@@ -335,10 +323,6 @@ DAMAGE = {
     "bin of code": (with_bin(lambda folder: {"a": Trap(folder.parent / "sprung")}), "pytorch_model.bin: "),
     "bin of numbers": (with_bin(lambda folder: [1, 2]), "something else than tensors by name"),
     "another model": (with_config(model_type="bert"), "type 'bert'; hf_gpt, openai-gpt and gpt2"),
-    "another head": (
-        with_config(architectures=["OpenAIGPTForTokenClassification"]),
-        "no head of the kind OpenAIGPTForToken",
-    ),
     "nothing at all": (lambda folder: [path.unlink() for path in folder.iterdir()], "Found: nothing"),
     "something else": (
         lambda folder: (folder / "config.json").rename(folder / "notes.txt"),
@@ -351,7 +335,7 @@ DAMAGE = {
 def test_damaged_checkpoints(name, tmp_path, convert):
     damage, message = DAMAGE[name]
     folder = tmp_path / "a"
-    stock_model(OpenAIGPTLMHeadModel).save_pretrained(folder)
+    stock().save_pretrained(folder)
     damage(folder)
     status, printed = convert(folder, tmp_path / "b", *PLAIN)
     assert (status, message in printed, str(folder) in printed) == (2, True, True), printed
@@ -365,6 +349,8 @@ def test_damaged_checkpoints(name, tmp_path, convert):
         ("nobody/nothing", PLAIN, "the Hub does not give it"),
         (RELEASE / "params_0.npy", PLAIN, "name the folder"),
         (RELEASE, ("--n_positions", 41, "--n_head", 4, *PLAIN), "n_positions is 41; the release has 40 positions"),
+        (RELEASE, PLAIN, "width 48 is not a multiple of 64"),
+        (RELEASE, ("--n_head", 5, *PLAIN), "must be a multiple of n_head"),
         (RELEASE, ("--n_head", 4), "--no_tokenizer does without"),
         (RELEASE, ("--n_head", 4, "--tokenizer_source", MINI), "does not belong to the weights"),
         (MINI, ("--n_head", 4, *PLAIN), "--n_head: "),
@@ -378,10 +364,18 @@ def test_wrong_arguments(source, flags, message, tmp_path, convert):
     assert not (tmp_path / "b").exists()
 
 
-def test_head_that_ours_is_not(tmp_path, convert, converted):
-    stock_model(OpenAIGPTDoubleHeadsModel, summary_activation="tanh").save_pretrained(tmp_path / "a")
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"summary_activation": "tanh"}, "'summary_activation': 'tanh'"),
+        ({"architectures": ["OpenAIGPTForTokenClassification"]}, "no head of the kind OpenAIGPTForToken"),
+    ],
+)
+def test_head_that_ours_is_not(config, message, tmp_path, convert, converted):
+    stock(head="DoubleHeadsModel").save_pretrained(tmp_path / "a")
+    with_config(**config)(tmp_path / "a")
     status, printed = convert(tmp_path / "a", tmp_path / "b", *PLAIN)
-    assert (status, "'summary_activation': 'tanh'" in printed) == (2, True)
+    assert (status, message in printed) == (2, True)
     converted(tmp_path / "a", tmp_path / "b", "--head", "causal-lm", *PLAIN)
 
 

@@ -30,38 +30,28 @@ def assert_close(ours, recorded, tolerance):
 @pytest.mark.parametrize("quirks", [False, True], ids=["default", "quirks"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize(("model", "head"), HEADED)
+@torch.no_grad()
 def test_hidden_states_and_logits(model, head, attention, quirks):
     batch = arrays(model, f"{head}_eval")
     ours = load_variables(model, head, quirks=quirks, attention=attention)
-    with torch.no_grad():
-        outputs = ours(**roc_inputs(batch), output_hidden_states=True)
+    outputs = ours(**roc_inputs(batch), output_hidden_states=True)
     layers = ["h_embed", *(f"h_block_{layer}" for layer in range(ours.config.n_layer))]
-    assert len(outputs.hidden_states) == len(layers)
     for states, layer in zip(outputs.hidden_states, layers, strict=True):
         assert_close(states, batch[layer], 1e-5)
     assert_close(outputs.logits, batch["clf_logits"], 1e-5)
     assert_close(outputs.task_loss, batch["clf_losses"].mean(), 1e-5)
-
-
-@pytest.mark.parametrize("quirks", [False, True], ids=["default", "quirks"])
-@pytest.mark.parametrize(("model", "head"), HEADED)
-def test_token_logits(model, head, quirks):
-    batch = arrays(model, f"{head}_eval")
-    ours = load_variables(model, "lm", quirks=quirks)
     ids = roc_inputs(batch)["input_ids"].flatten(0, -2)
-    with torch.no_grad():
-        logits = ours(ids).logits
+    logits = load_variables(model, "lm", quirks=quirks, attention=attention)(ids).logits
     assert_close(logits[:, :-1], batch["lm_logits"][..., : ours.config.vocab_size], 1e-5)
 
 
 @pytest.mark.parametrize(
     ("model", "head", "name"), [(*each, "eval") for each in HEADED] + [(model, "roc", "edge") for model in models()]
 )
+@torch.no_grad()
 def test_losses_with_position_rows(model, head, name):
     batch = arrays(model, f"{head}_{name}")
-    ours = load_variables(model, head)
-    with torch.no_grad():
-        outputs = ours(**with_recorded_weights(batch), return_lm_loss=True)
+    outputs = load_variables(model, head)(**with_recorded_weights(batch), return_lm_loss=True)
     assert_close(outputs.logits, batch["clf_logits"], 1e-5)
     assert_close(outputs.task_loss, batch["clf_losses"].mean(), 1e-5)
     assert_close(outputs.lm_loss, batch["lm_losses"].mean(), 1e-5)
