@@ -35,7 +35,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 MINI = REPOSITORY / "model_cards" / "gpt-mini"
 RELEASE = BUNDLED / "tiny_seed0" / "checkpoint"
 PLAIN = ("--no_tokenizer",)
-EMBEDDING = "transformer.embed_tokens.weight"
 
 
 def tensors(folder):
@@ -128,11 +127,13 @@ def test_there_and_back_is_the_same(name, tmp_path, converted):
 
 
 @pytest.mark.parametrize("build", ["whole", "adapter"])
-def test_language_model_of_a_model_fine_tuned_for_no_step(build, tmp_path, converted):
-    """It is exactly the original, here the release."""
+@torch.no_grad()
+def test_language_model_of_a_fine_tuned_model(build, tmp_path, converted):
+    """Where nothing but the head and the special tokens' rows was trained, it is exactly the original."""
     converted(RELEASE, tmp_path / "a", "--n_head", 4, *PLAIN)
     model = GPTForSequenceClassification.from_pretrained(tmp_path / "a", num_labels=3, head_layers=1)
     model.config.untrained_token_ids = None
+    model.get_input_embeddings().weight[-4:] += build == "whole"
     if build == "adapter":
         save_adapter(get_peft_model(model, adapter_config("lora", model.config)), tmp_path / "b")
     else:
@@ -141,21 +142,9 @@ def test_language_model_of_a_model_fine_tuned_for_no_step(build, tmp_path, conve
     assert "Left out: score.bias, score.weight of the head sequence-classification." in printed
     assert "the rows of _start_, _delimiter_, _classify_, <pad>, which are newly initialized" in printed
     assert_same_model(tmp_path / "a", tmp_path / "c")
+    assert GPTForCausalLM.from_pretrained(tmp_path / "c").config.head_layers is None
     converted(tmp_path / "c", tmp_path / "d", "--to", "tf-release", *PLAIN)
     assert release_files(tmp_path / "d") == release_files(RELEASE, "params*")
-
-
-def test_language_model_of_a_trained_one(tmp_path, converted):
-    """The transformer is kept, rows of special tokens are not."""
-    own_model(GPTForMultipleChoice, head_layers=1).save_pretrained(tmp_path / "a")
-    converted(tmp_path / "a", tmp_path / "b", "--head", "language-model", *PLAIN)
-    before, after = tensors(tmp_path / "a"), tensors(tmp_path / "b")
-    assert set(before) - set(after) == {"score.weight", "score.bias"}
-    assert {name for name in after if not torch.equal(before[name], after[name])} == {EMBEDDING}
-    assert torch.equal(before[EMBEDDING][:ROWS], after[EMBEDDING][:ROWS])
-    assert after[EMBEDDING][ROWS:].abs().max() < 0.1
-    config = GPTForCausalLM.from_pretrained(tmp_path / "b").config
-    assert (config.untrained_token_ids, config.head_layers) == ([ROWS, ROWS + 1, ROWS + 2], None)
 
 
 def test_another_head(tmp_path, converted):
@@ -169,14 +158,6 @@ def test_another_head(tmp_path, converted):
     printed = converted(tmp_path / "b1", tmp_path / "c", "--head", "causal-lm", *PLAIN)
     assert "Left out: score.bias, score.weight" in printed
     assert set(tensors(tmp_path / "c")) == {name for name in tensors(tmp_path / "b1") if "score" not in name}
-
-
-@pytest.mark.parametrize(("untrained", "rows"), [(True, ROWS), (False, ROWS + 4)])
-def test_untrained_rows_are_left_out(untrained, rows, tmp_path, converted):
-    own_model(GPTForCausalLM, untrained=untrained).save_pretrained(tmp_path / "a")
-    printed = converted(tmp_path / "a", tmp_path / "b", "--to", "openai-gpt", *PLAIN)
-    assert ("special tokens, which are untrained" in printed) == untrained
-    assert tensors(tmp_path / "b")["transformer.tokens_embed.weight"].shape == (rows, WIDTH)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +200,8 @@ def test_vocabulary_goes_along_byte_for_byte(tmp_path, files, converted):
     release, stock = tmp_path / "b", tmp_path / "d"
     converted(tmp_path / "a", release, "--to", "tf-release", "--tokenizer_source", files)
     converted(release, tmp_path / "c", "--n_head", 2)
-    converted(tmp_path / "c", stock, "--to", "openai-gpt")
+    assert "special tokens, which are untrained" in converted(tmp_path / "c", stock, "--to", "openai-gpt")
+    assert tensors(stock)["transformer.tokens_embed.weight"].shape == (ROWS, WIDTH)
     for path, theirs in (("encoder_bpe_40000.json", "vocab.json"), ("vocab_40000.bpe", "merges.txt")):
         assert (files / path).read_bytes() == (release / path).read_bytes() == (stock / theirs).read_bytes()
     assert len(AutoTokenizer.from_pretrained(stock)) == ROWS
@@ -235,7 +217,7 @@ def test_vocabulary_goes_along_byte_for_byte(tmp_path, files, converted):
 def test_special_tokens_of_the_stock_tokenizer(tmp_path, converted):
     own_model(GPTForMultipleChoice).save_pretrained(tmp_path / "a")
     write_vocabulary(tmp_path / "a")
-    converted(tmp_path / "a", tmp_path / "b", "--to", "openai-gpt")
+    assert "untrained" not in converted(tmp_path / "a", tmp_path / "b", "--to", "openai-gpt")
     stock = AutoTokenizer.from_pretrained(tmp_path / "b")
     specials = stock.convert_tokens_to_ids(["_start_", "_delimiter_", "_classify_", "<pad>"])
     assert specials == [ROWS, ROWS + 1, ROWS + 2, ROWS + 3]

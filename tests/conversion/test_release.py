@@ -28,17 +28,6 @@ def release(tmp_path):
     return Path(shutil.copytree(CHECKPOINT, tmp_path / "release"))
 
 
-def write_random_release(folder, positions, tokens, width, blocks):
-    """A release of random numbers; returns its arrays in their order."""
-    shapes = [[positions, width], [tokens, width]]
-    for _, sizes in list(BLOCK_ARRAYS.values()) * blocks:
-        shapes.append([1] * (len(sizes) == 2) + [size * width for size in sizes])
-    generator = np.random.default_rng(0)
-    values = [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
-    write_release(folder, dict(enumerate(values)))
-    return values
-
-
 def test_every_parameter_is_the_releases():
     arrays = read_release(CHECKPOINT)
     model = load_release(CHECKPOINT, GPTModel, n_head=HEADS)
@@ -63,30 +52,23 @@ def test_every_parameter_is_the_releases():
     assert not model.training
 
 
-@pytest.mark.parametrize(("positions", "tokens", "width", "blocks"), [(7, 11, 64, 1), (5, 30, 128, 2)])
-def test_sizes_are_those_of_the_shapes(tmp_path, positions, tokens, width, blocks):
-    values = write_random_release(tmp_path, positions, tokens, width, blocks)
-    model = load_release(tmp_path)
-    config = model.config
-    assert (config.n_positions, config.vocab_size, config.n_embd) == (positions, tokens + 4, width)
-    assert (config.n_layer, config.n_head) == (blocks, width // 64)
-    assert [config.bos_token_id, *config.task_token_ids] == [tokens, tokens, tokens + 1, tokens + 2]
-    assert (config.pad_token_id, config.untrained_token_ids) == (tokens + 3, [tokens, tokens + 1, tokens + 2])
-    assert model.generation_config.suppress_tokens == [tokens, tokens + 1, tokens + 2, tokens + 3]
-    last = model.transformer.h[-1]
-    np.testing.assert_array_equal(last.ln_2.bias.detach().numpy(), values[-1])
-    np.testing.assert_array_equal(last.mlp.c_proj.weight.detach().numpy(), values[-4][0].T)
-    shortened = load_release(tmp_path, n_positions=3)
-    assert torch.equal(shortened.transformer.embed_positions.weight, model.transformer.embed_positions.weight[:3])
-
-
-def test_new_rows_and_head(tmp_path):
-    write_random_release(tmp_path, positions=4, tokens=6, width=512, blocks=1)
+def test_sizes_and_new_rows_and_head(tmp_path):
+    """A release of 4 positions, 6 tokens, width 512 and one block, of random numbers."""
+    shapes = [[4, 512], [6, 512]]
+    for _, sizes in BLOCK_ARRAYS.values():
+        shapes.append([1] * (len(sizes) == 2) + [size * 512 for size in sizes])
+    generator = np.random.default_rng(0)
+    write_release(tmp_path, dict(enumerate(generator.standard_normal(shape, np.float32) for shape in shapes)))
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
     first, same, other = (load_release(tmp_path, GPTForSequenceClassification, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(torch.rand(3), expected), "loading must not use up the caller's random numbers"
+    config = first.config
+    assert (config.n_positions, config.vocab_size, config.n_embd, config.n_layer, config.n_head) == (4, 10, 512, 1, 8)
+    assert [config.bos_token_id, *config.task_token_ids, config.pad_token_id] == [6, 6, 7, 8, 9]
+    assert config.untrained_token_ids == [6, 7, 8]
+    assert load_release(tmp_path).generation_config.suppress_tokens == [6, 7, 8, 9]
     assert first.score.weight.shape == (2, 512)
     assert not first.score.bias.any()
     for rows in (lambda model: model.transformer.embed_tokens.weight[6:9], lambda model: model.score.weight):
@@ -94,19 +76,15 @@ def test_new_rows_and_head(tmp_path):
         assert torch.equal(rows(first), rows(same))
         assert not torch.isclose(rows(first), rows(other)).all(-1).any()
     assert not first.transformer.embed_tokens.weight[9].any()
-    wider = load_release(tmp_path, initializer_range=0.1)
-    assert wider.transformer.embed_tokens.weight[6:9].std().item() == pytest.approx(0.1, rel=0.1)
 
 
 # Of the list of shapes: its text or content; of a piece: what becomes of its array.
 WRONG_SHAPES = {
-    "a bare value": ("true", "list of array shapes"),
     "not-json": ("[[40, 48], [211", "not valid JSON"),
     "list-of-numbers": ([40, 48] * 19, "must be a list of array shapes"),
     "negative": ([[-40, 48], *SHAPES[1:]], "must be a list of array shapes"),
     "part-of-a-block": (SHAPES[:-1], "12 arrays per block"),
     "widths-differ": ([[40, 32], *SHAPES[1:]], r"begins with \[\[40, 32\], \[211, 48\]\]"),
-    "not-a-matrix": ([[40], *SHAPES[1:]], "it begins with"),
     "array-of-another-width": (
         [*SHAPES[:14], [1, 64, 144], *SHAPES[15:]],
         r"array 14 \(block 1, attn/c_attn/w\) has the shape \[1, 64, 144\]; expected \[1, 48, 144\]",
@@ -114,9 +92,8 @@ WRONG_SHAPES = {
     "arrays-out-of-order": ([*SHAPES[:2], SHAPES[3], SHAPES[2], *SHAPES[4:]], r"array 2 \(block 0, attn/c_attn/w\)"),
 }
 WRONG_ARRAYS = {
-    "shorter": (lambda piece: piece[:-1], r"one flat array of SIZE float32 .* float32 with the shape"),
+    "shorter": (lambda piece: piece[:-1], r"one flat array of [0-9,]* float32 .* float32 with the shape"),
     "integers": (lambda piece: piece.astype(np.int32), "and is one of int32"),
-    "matrix": (lambda piece: piece.reshape(2, -1), "one flat array"),
     "nan": (lambda piece: np.where(np.arange(len(piece)) == 7, np.float32(np.nan), piece), "NaN or infinite"),
 }
 
@@ -124,19 +101,16 @@ WRONG_ARRAYS = {
 @pytest.mark.parametrize("name", ["params_shapes.json", PIECES[0], PIECES[9], *WRONG_SHAPES, *WRONG_ARRAYS])
 def test_wrong_files(release, name):
     path = release / "params_6.npy"
-    piece, size = np.load(path), f"{np.load(path).size:,}"
     if name in WRONG_SHAPES:
         path, (content, message) = release / "params_shapes.json", WRONG_SHAPES[name]
         path.write_text(content if isinstance(content, str) else json.dumps(content))
     elif name in WRONG_ARRAYS:
         change, message = WRONG_ARRAYS[name]
-        np.save(path, change(piece))
+        np.save(path, change(np.load(path)))
     else:
         path, message = release / name, ""
         path.unlink()
-    with pytest.raises(
-        (ValueError, FileNotFoundError), match=f"{re.escape(str(path))}.*{message.replace('SIZE', size)}"
-    ):
+    with pytest.raises((ValueError, FileNotFoundError), match=f"{re.escape(str(path))}.*{message}"):
         read_release(release)
 
 
