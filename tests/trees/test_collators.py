@@ -1,6 +1,5 @@
 """Collators: literal tensors, and that nothing of a row is lost or added."""
 
-import itertools
 from dataclasses import asdict
 
 import pytest
@@ -115,35 +114,25 @@ def test_every_tree_is_kept(rows, share_limit):
         assert ends == [*tree.path_ends, *[-1] * (len(ends) - len(tree.path_ends))]
 
 
+PIECES, WHOLE = {"input_ids": [1, 2, 3, 4, 5], "starts": [0, 2, 4]}, {"input_ids": [6, 7, 8, 9, 1], "starts": [0]}
+PACKED = {
+    "input_ids": [[1, 2, 3, 4, 5], [6, 7, 8, 9, 1]],
+    "position_ids": [[0, 1, 0, 1, 0], [0, 1, 2, 3, 4]],
+    "labels": [[-100, 2, -100, 4, -100], [-100, 7, 8, 9, 1]],
+    "lm_weights": [[0, 1, 0, 1, 0], [0, 1, 1, 1, 1]],
+    "subtree_end": [[2, 2, 4, 4, 5], [5, 5, 5, 5, 5]],
+}
+
+
 def test_packed_rows():
-    pieces = {"input_ids": [1, 2, 3, 4, 5], "starts": [0, 2, 4]}
-    whole = {"input_ids": [6, 7, 8, 9, 1], "starts": [0]}
-    expected = {
-        "input_ids": [[1, 2, 3, 4, 5], [6, 7, 8, 9, 1]],
-        "position_ids": [[0, 1, 0, 1, 0], [0, 1, 2, 3, 4]],
-        "labels": [[-100, 2, -100, 4, -100], [-100, 7, 8, 9, 1]],
-        "lm_weights": [[0, 1, 0, 1, 0], [0, 1, 1, 1, 1]],
-        "subtree_end": [[2, 2, 4, 4, 5], [5, 5, 5, 5, 5]],
-    }
-    assert_batch(PackedRowCollator()([pieces, whole]), expected)
-    # One piece needs no mask.
-    alone = {name: values[1:] for name, values in expected.items() if name != "subtree_end"}
-    assert_batch(PackedRowCollator()([whole]), alone)
-
-
-@given(st.lists(st.integers(0, 8), min_size=1, max_size=8), st.sets(st.integers(1, 7)))
-def test_packed_rows_are_pieces_next_to_each_other(ids, starts):
-    """The tensors of a packed row are those of the token tree with one root per piece."""
-    starts = sorted({0, *(start for start in starts if start < len(ids))})
-    batch = PackedRowCollator()([{"input_ids": ids, "starts": starts}])
-    pieces = [ids[start:stop] for start, stop in itertools.pairwise([*starts, len(ids)])]
-    tree = TokenTree.from_paths(pieces, share_limit=0)
-    assert ("subtree_end" in batch) == (not tree.is_chain)
-    for name in batch.keys() & {"input_ids", "position_ids", "subtree_end"}:
+    """The tensors of a packed row are those of the token tree with one root per piece; one piece needs no mask."""
+    batch = PackedRowCollator()([PIECES, WHOLE])
+    assert_batch(batch, PACKED)
+    tree = TokenTree.from_paths([[1, 2], [3, 4], [5]], share_limit=0)
+    for name in ("input_ids", "position_ids", "subtree_end"):
         assert batch[name][0].tolist() == list(getattr(tree, name))
-    is_root = [parent == index for index, parent in enumerate(tree.parent_index)]
-    assert batch["lm_weights"][0].tolist() == [float(not root) for root in is_root]
-    assert batch["labels"][0].tolist() == [-100 if root else token for root, token in zip(is_root, ids, strict=True)]
+    alone = {name: values[1:] for name, values in PACKED.items() if name != "subtree_end"}
+    assert_batch(PackedRowCollator()([WHOLE]), alone)
 
 
 def test_length_grouped_sampler():
