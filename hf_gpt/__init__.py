@@ -8,7 +8,7 @@ its names stand for is imported when they are first used.
 from importlib import import_module
 from typing import Any
 
-from . import registration
+from . import registration as registration
 
 __version__ = "0.1.0"
 
@@ -25,22 +25,14 @@ _NAMES = {
     "trees.collators": "TokenTreeCollator",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
-# Submodules that are there as attributes after `import hf_gpt`.
-_SUBPACKAGES = ("adapters", "cards", "conversion", "files", "hub", "loading", "model", "tasks", "trees")
-
 __all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
-    if name in _SUBPACKAGES:
-        return import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBPACKAGES})
-
-
-registration.register()
+    return sorted({*globals(), *__all__})

@@ -31,7 +31,6 @@ class PushArguments:
     private: bool = flag(False, "Create the repository as a private one.")
     revision: str | None = flag(None, "Branch to push to, by default main.")
     tag: str | None = flag(None, "Name for the new state, such as v1.")
-    create_pr: bool = flag(False, "Open a pull request instead of pushing.")
     commit_message: str | None = flag(None, "Title of the commit.")
     base_model: str | None = flag(None, "Hub id of the model that this one was made from, for adapters above all.")
 

@@ -73,7 +73,7 @@ class SourceOptions:
 def locate(source: str) -> Path:
     """The path of a source; a Hub id that is no path is downloaded and checked. A `ValueError` if it is neither."""
     path = Path(source)
-    return path if path.exists() else local_folder(source, stock_pickles=True)
+    return path if path.exists() else local_folder(source)
 
 
 def recognise(path: Path) -> str:

@@ -10,7 +10,6 @@ What is pushed loads where hf_gpt is not installed (`trust_remote_code=True`); n
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import HfApi
 from huggingface_hub.utils import validate_repo_id
@@ -34,7 +33,6 @@ def push(
     private: bool = False,
     revision: str | None = None,
     tag: str | None = None,
-    create_pr: bool = False,
     commit_message: str | None = None,
     base_model: str | None = None,
     token: str | None = None,
@@ -50,13 +48,13 @@ def push(
         folder (`str` or `PathLike`): what to upload; it is only read.
         repo_id (`str`): `user/name`; a repository that is not there is created.
         dry_run (`bool`, *optional*, defaults to `False`): only check, and print the files and the card, offline.
-        private, revision, tag, create_pr, commit_message, token: as in `huggingface_hub.HfApi`; a `revision` that is
-            not there is created from `main`, and `tag` names the new state.
+        private, revision, tag, commit_message, token: as in `huggingface_hub.HfApi`; a `revision` that is not there is
+            created from `main`, and `tag` names the new state.
         base_model (`str`, *optional*): Hub id of the model that this one was made from; an adapter whose base model is
             a folder needs it.
 
     Returns:
-        `str` or `None`: address of the commit, or of the pull request; `None` for a dry run.
+        `str` or `None`: address of the commit; `None` for a dry run.
 
     Raises:
         ValueError: for a folder that others could not load, or a bad name; and if the upload breaks off.
@@ -65,39 +63,43 @@ def push(
         if "/" not in name:
             raise ValueError(f"{flag} {name}: say whose it is, as in user/{name}.")
         validate_repo_id(name)
-    if create_pr and (revision or tag):
-        raise ValueError("--create_pr proposes a change of main: leave out --revision and --tag.")
     with tempfile.TemporaryDirectory(prefix="hf_gpt_push_") as temporary:
         staged = Path(temporary)
-        kind, notes = stage(Path(folder), staged, repo_id, base_model, tag or revision)
+        kind, left_out = stage(Path(folder), staged, repo_id, base_model, tag or revision)
         files = [path for path in sorted(staged.rglob("*")) if path.is_file()]
         sizes = [f"{path.relative_to(staged)!s:30} {tqdm.format_sizeof(path.stat().st_size):>6}B" for path in files]
-        print("\n  ".join([f"{repo_id} ({kind}):", *sizes]), *notes, sep="\n", flush=True)
+        print("\n  ".join([f"{repo_id} ({kind}):", *sizes]))
+        print(f"Not uploaded: {', '.join(left_out) or 'nothing'}.", flush=True)
         if dry_run:
             print(f"\n{CARD}:\n\n{(staged / CARD).read_text(encoding='utf-8')}\nNothing was sent (dry run).")
             return None
-        where = {"repo_id": repo_id, "repo_type": "dataset" if kind == "features" else "model"}
         title = commit_message or f"Upload {kind} with hf_gpt"
-        options = {"revision": revision, "create_pr": create_pr, "commit_message": title}
-        return _send(HfApi(token=token), staged, where, private, tag, options)
+        return _send(HfApi(token=token), staged, repo_id, kind, private, revision, tag, title)
 
 
-def _send(api: HfApi, staged: Path, where: dict, private: bool, tag: str | None, options: dict[str, Any]) -> str:
-    """Upload a folder and tag it; a `ValueError` if the Hub does not take it, or the repository is not as asked."""
-    repo_id, adapter = where["repo_id"], staged / ADAPTER_CONFIG_NAME
+def _send(
+    api: HfApi,
+    staged: Path,
+    repo_id: str,
+    kind: str,
+    private: bool,
+    revision: str | None,
+    tag: str | None,
+    title: str,
+) -> str:
+    """Upload a folder and tag it; a `ValueError` if the Hub does not take it."""
+    where = {"repo_id": repo_id, "repo_type": "dataset" if kind == "features" else "model"}
     try:
-        if api.repo_exists(**where):
-            # `create_repo` would upload to a public one without a word, and `create_tag` fail after the upload.
-            if private and not api.repo_info(**where).private:
-                raise RepositoryError(f"{repo_id} exists and is public: --private is for new ones.")
-            if tag is not None and tag in {ref.name for ref in api.list_repo_refs(**where).tags}:
-                raise RepositoryError(f"{repo_id} has a tag {tag} already, and tags stay where they are.")
+        # `create_repo` would upload to a public one without a word.
+        if private and api.repo_exists(**where) and not api.repo_info(**where).private:
+            raise RepositoryError(f"{repo_id} exists and is public: --private is for new ones.")
+        adapter = staged / ADAPTER_CONFIG_NAME
         if adapter.is_file() and not api.repo_exists(base := read_json(adapter)["base_model_name_or_path"]):
             raise RepositoryError(f"The base model {base} is not on the Hub: push it first, or give --base_model.")
         api.create_repo(**where, private=private, exist_ok=True)
-        if options["revision"] is not None:
-            api.create_branch(**where, branch=options["revision"], exist_ok=True)
-        commit = api.upload_folder(**where, folder_path=staged, **options)
+        if revision is not None:
+            api.create_branch(**where, branch=revision, exist_ok=True)
+        commit = api.upload_folder(**where, folder_path=staged, revision=revision, commit_message=title)
         if tag is not None:
             api.create_tag(**where, tag=tag, revision=commit.oid)
     except RepositoryError:
@@ -107,4 +109,4 @@ def _send(api: HfApi, staged: Path, where: dict, private: bool, tag: str | None,
             f"The upload to {repo_id} broke off: {first_line(error)}. Give the same command again (after `hf auth "
             "login`, if you may not write there): files that were sent are not sent again."
         ) from error
-    return commit.pr_url or commit.commit_url
+    return commit.commit_url

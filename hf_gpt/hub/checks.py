@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from ..files import check_types
-
 # Next to peft's own files in an adapter's folder: the configuration of the base model with the head of the task.
 HEAD_CONFIG = "head_config.json"
 FEATURES, FEATURE_DATA = "features.json", "data"
@@ -12,22 +10,14 @@ TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "words.json", "vocab.json", "merges.txt"),
     *("special_tokens_map.json", "added_tokens.json"),
 )
-# Their strings are pieces of words and names of weights.
-NO_SETTINGS = ("tokenizer.json", "words.json", "vocab.json", "added_tokens.json", "model.safetensors.index.json")
-_SHARD = "-of-".join(["[0-9]" * 5] * 2)
-WEIGHTS = (
-    *("model.safetensors", "model.safetensors.index.json", f"model-{_SHARD}.safetensors"),
-    "adapter_model.safetensors",
-)
-# Weights that conversion reads, through torch's `weights_only`, and of stock models alone.
-STOCK_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", f"pytorch_model-{_SHARD}.bin")
-_FORMATS = ("parquet", "arrow", "npy", "safetensors", "rows.parquet")
+WEIGHTS = ("model.safetensors", "adapter_model.safetensors")
+_NUMBER = "[0-9]" * 5
 # All that is fetched of a repository: neither code nor pickles.
 FETCHED = (
     *("config.json", "generation_config.json", "adapter_config.json", HEAD_CONFIG, FEATURES, "README.md"),
     *TOKENIZER_FILES,
     *WEIGHTS,
-    *(f"{FEATURE_DATA}/features-{_SHARD}.{name}" for name in _FORMATS),
+    f"{FEATURE_DATA}/features-{_NUMBER}-of-{_NUMBER}.parquet",
 )
 # All that is uploaded, with the code of hf_gpt.
 UPLOADED = (
@@ -45,7 +35,6 @@ class RepositoryError(ValueError):
 
 def stock_type(config: dict[str, Any]) -> str | None:
     """`"openai-gpt"` or `"gpt2"` if a `config.json` is of such a model, by its type or, in old files, its class."""
-    check_types("config.json", config, {"model_type": str | None, "architectures": list[str] | None})
     if model_type := config.get("model_type"):
         return model_type if model_type in _STOCK_CLASSES else None
     first = (config.get("architectures") or [""])[0]

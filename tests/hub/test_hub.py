@@ -29,7 +29,7 @@ def pushed(hub, tiny_checkpoint):
 
 
 def test_a_broken_upload_resumes(hub, tiny_checkpoint):
-    hub.faults += [Fault("PUT", "/lfs/", "cut", times=2), Fault("POST", "/commit/", "error")]
+    hub.faults += [Fault("PUT", "/lfs/", times=2), Fault("POST", "/commit/")]
     with pytest.raises(ValueError, match=r"alice/tiny broke off: .+ Give the same command again"):
         push(tiny_checkpoint, "alice/tiny")
     assert hub.repository("alice/tiny").files() == {}
@@ -41,20 +41,16 @@ def test_a_broken_upload_resumes(hub, tiny_checkpoint):
     assert weights == (tiny_checkpoint / "model.safetensors").read_bytes()
 
 
-def test_branches_tags_pull_requests_and_privacy(hub, tiny_checkpoint):
+def test_branches_tags_and_privacy(hub, tiny_checkpoint):
     push(tiny_checkpoint, "alice/secret", private=True, tag="v1")
     push(tiny_checkpoint, "alice/secret", revision="trial", commit_message="Try it")
     repository = hub.repository("alice/secret")
     assert repository.private
     assert repository.tags == {"v1": repository.branches["main"]}
-    assert 'revision="trial"' in repository.files("trial")["README.md"].data.decode()
-    assert 'revision="v1"' in repository.files("v1")["README.md"].data.decode()
-    assert repository.titles[repository.branches["trial"]] == "Try it"
-    assert push(tiny_checkpoint, "alice/secret", create_pr=True) == f"{hub.endpoint}/alice/secret/discussions/1"
-    assert repository.pull_requests.keys() == {"refs/pr/1"}
-    assert repository.titles[repository.branches["main"]] == "Upload model with hf_gpt"
-    with pytest.raises(ValueError, match="has a tag v1 already"):
-        push(tiny_checkpoint, "alice/secret", tag="v1")
+    for name in ("trial", "v1"):
+        assert f'revision="{name}"' in repository.files(name)["README.md"].decode()
+    titles = [repository.titles[repository.branches[name]] for name in ("main", "trial")]
+    assert titles == ["Upload model with hf_gpt", "Try it"]
     push(tiny_checkpoint, "alice/open")
     with pytest.raises(ValueError, match="exists and is public"):
         push(tiny_checkpoint, "alice/open", private=True)
@@ -62,56 +58,49 @@ def test_branches_tags_pull_requests_and_privacy(hub, tiny_checkpoint):
 
 def edited(repository, name: str, **settings) -> dict[str, bytes]:
     """A configuration file of the repository with other settings."""
-    return {name: json.dumps(json.loads(repository.files()[name].data) | settings).encode()}
-
-
-def code(name: str, marker: Trap) -> dict[str, bytes]:
-    return {name: f"open({marker.path!r}, 'w')\n".encode()}
+    return {name: json.dumps(json.loads(repository.files()[name]) | settings).encode()}
 
 
 def config(**settings):
     return lambda r, m: edited(r, "config.json", **settings)
 
 
+def tokenizer_config(**settings):
+    return lambda r, m: edited(r, "tokenizer_config.json", **settings)
+
+
+def files(*names):
+    """Files with a pickle or code that would leave its mark."""
+    return lambda r, m: {
+        name: f"open({m.path!r}, 'w')\n".encode() if name.lower().endswith(".py") else pickle.dumps(m)
+        for name in names
+    }
+
+
+def both(*changes):
+    return lambda r, m: {name: data for change in changes for name, data in change(r, m).items()}
+
+
 KERNEL = "kernels-community/flash-attn3"
+EVIL = ["evil.Evil", None]
 # What a repository is changed to, and how loading it ends: None for a model that loads.
 CRAFTED = {
-    "pickle next to it": (lambda r, m: {"pytorch_model.bin": pickle.dumps(m)}, None),
-    "pickle in capitals": (lambda r, m: {"a.PKL": pickle.dumps(m), "data/a.pkl": pickle.dumps(m)}, None),
-    "pickle in disguise": (lambda r, m: {"model.safetensors": pickle.dumps(m)}, r"model\.safetensors: "),
-    "cut short": (
-        lambda r, m: {"model.safetensors": r.files()["model.safetensors"].data[:-9]},
-        r"model\.safetensors: ",
-    ),
-    "state of training": (
-        lambda r, m: {"last-checkpoint/optimizer.pt": pickle.dumps(m), "last-checkpoint/config.json": b"{}"},
-        None,
-    ),
-    "path outside": (lambda r, m: {"../../evil.json": b"{}"}, None),
-    "absolute path": (lambda r, m: {"/etc/evil.json": b"{}"}, None),
-    "shard outside": (
-        lambda r, m: {"model.safetensors.index.json": b'{"weight_map": {"a": "../../../a.safetensors"}}'},
-        None,
-    ),
+    "pickle next to it": (files("pytorch_model.bin", "a.PKL", "data/a.pkl", "last-checkpoint/optimizer.pt"), None),
+    "pickle in disguise": (files("model.safetensors"), r"model\.safetensors: "),
+    "cut short": (lambda r, m: {"model.safetensors": r.files()["model.safetensors"][:-9]}, r"model\.safetensors: "),
+    "path outside": (lambda r, m: dict.fromkeys(("../../evil.json", "/etc/evil.json"), b"{}"), None),
     "code elsewhere": (config(auto_map={"AutoConfig": "mallory/evil--configuration_gpt.GPTConfig"}), None),
-    "other code": (
-        lambda r, m: edited(r, "config.json", auto_map={"AutoModelForCausalLM": "evil.GPTModel"}) | code("evil.py", m),
+    "other code": (both(config(auto_map={"AutoModelForCausalLM": "evil.GPTModel"}), files("evil.py")), None),
+    "other version of our code": (
+        files("modeling_gpt.py", "tokenization_gpt.py", "evil.PY", "data/features.py"),
         None,
     ),
-    "other version of our code": (lambda r, m: code("modeling_gpt.py", m) | code("tokenization_gpt.py", m), None),
-    "other class": (
-        lambda r, m: edited(r, "tokenizer_config.json", auto_map={"AutoTokenizer": ["os.system", None]}),
-        None,
-    ),
+    "other class": (tokenizer_config(auto_map={"AutoTokenizer": ["os.system", None]}, trust_remote_code=True), None),
     "unknown class": (
-        lambda r, m: (
-            edited(r, "tokenizer_config.json", tokenizer_class="Evil", auto_map={"AutoTokenizer": ["evil.Evil", None]})
-            | code("evil.py", m)
-        ),
+        both(tokenizer_config(tokenizer_class="Evil", auto_map={"AutoTokenizer": EVIL}), files("evil.py")),
         "a GPTTokenizer is needed",
     ),
-    "code in capitals": (lambda r, m: code("evil.PY", m) | code("data/features.py", m), None),
-    "code of generation": (lambda r, m: code("custom_generate/generate.py", m), None),
+    "code of generation": (files("custom_generate/generate.py"), None),
     "pipelines": (config(custom_pipelines={"a": {"impl": "evil.A"}}), None),
     "nested map": (config(text_config={"x": [{"auto_map": {"AutoModel": "evil/repo--a.B"}}]}), "alice/tiny: "),
     "kernel": (config(_attn_implementation=KERNEL), "names a kernel of the Hub"),
@@ -121,8 +110,7 @@ CRAFTED = {
         lambda r, m: {"adapter_config.json": b'{"auto_mapping": {"parent_library": "evil"}, "peft_type": "LORA"}'},
         "no base model",
     ),
-    "no json": (lambda r, m: {"config.json": b"{"}, "config.json is not valid JSON"),
-    "trust": (lambda r, m: edited(r, "tokenizer_config.json", trust_remote_code=True), None),
+    "no json": (lambda r, m: {"config.json": b"{"}, r"config\.json"),
 }
 
 
@@ -177,7 +165,7 @@ def test_an_adapter_and_its_base_model_come_from_the_hub(pushed, tiny_checkpoint
         load_adapter("alice/lora", "alice/lora")
     files = pushed.repository("alice/lora").files()
     other = {"peft_type": "MULTITASK_PROMPT_TUNING", "prompt_tuning_init_state_dict_path": "x.pt"}
-    changed = json.loads(files["adapter_config.json"].data) | other
+    changed = json.loads(files["adapter_config.json"]) | other
     pushed.put("alice/lora", {"adapter_config.json": json.dumps(changed).encode()})
     with pytest.raises(ValueError, match=r"of the method MULTITASK_PROMPT_TUNING|x\.pt"):
         load_adapter("alice/lora")
@@ -192,28 +180,19 @@ def stock_files(folder: Path, save: Callable) -> dict[str, bytes]:
 def test_of_stock_repositories_only_what_is_read_is_fetched(hub, tmp_path):
     others = dict.fromkeys(("pytorch_model.bin", "flax_model.msgpack", "tf_model.h5", "rust_model.ot", "a.py"), b"x")
     hub.put("alice/stock", stock_files(tmp_path / "stock", OpenAIGPTLMHeadModel.save_pretrained) | others)
-    hub.requests.clear()
+    hub.put("alice/old", stock_files(tmp_path / "old", save_old_bin))
     for source in (open_source("alice/stock"), open_source("alice/stock", weights=False)):
         assert source.kind == "openai-gpt"
         assert source.model(GPTForCausalLM).config.vocab_size == len(source.tokenizer())
     assert read_checkpoint("alice/stock").kind == "openai-gpt"
-    assert hub.sent(r"GET .*/resolve/.*(bin|msgpack|h5|ot|py)$") == 0
-
-
-def test_bin_alone_is_for_the_converter(hub, tmp_path):
-    hub.put("alice/old", stock_files(tmp_path / "old", save_old_bin))
-    with pytest.raises(RepositoryError, match=r"can be converted: scripts/convert\.py alice/old FOLDER"):
+    with pytest.raises(RepositoryError, match="pickles are not fetched"):
         open_source("alice/old")
-    assert read_checkpoint("alice/old").model.config.n_layer == 2
-    hub.put("alice/old", {"pytorch_model.bin": pickle.dumps(Trap(tmp_path / "ran"))})
-    with pytest.raises(ValueError, match=r"pytorch_model\.bin"):
-        read_checkpoint("alice/old")
-    assert not (tmp_path / "ran").exists()
+    assert hub.sent(r"GET .*/resolve/.*(bin|msgpack|h5|ot|py)$") == 0
 
 
 # A name, what is patched in the constants of huggingface_hub, and the error, in one line.
 WRONG_NAMES = {
-    "not on the Hub": ("model_card/gpt-mini", {}, r": there is no such .*, and the Hub .*: .*Repository Not Found"),
+    "not on the Hub": ("model_card/gpt-mini", {}, "the Hub does not give it: .*Repository Not Found"),
     "no network": ("model_card/gpt-mini", {"ENDPOINT": "http://127.0.0.1:9"}, "the Hub does not give it: "),
     "offline": ("model_card/gpt-mini", {"HF_HUB_OFFLINE": True}, "the Hub does not give it: .*outgoing traffic"),
     "no path": ("../nowhere", {}, r"\.\./nowhere: there is no such folder"),

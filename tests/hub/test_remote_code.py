@@ -147,7 +147,7 @@ def published(tmp_path_factory):
         for name in ("bytes", *HEADS):
             if name == "class":
                 # Cut in the middle for good, then repeated.
-                fault = Fault("PUT", "/lfs/", "cut", times=100)
+                fault = Fault("PUT", "/lfs/", times=100)
                 hub.faults.append(fault)
                 with pytest.raises(ValueError, match="broke off"):
                     push(folder / name, f"alice/{name}", tag="v1")
