@@ -21,16 +21,14 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from ..adapters import HEAD_CONFIG, head_config
 from ..files import write_json
 from ..trees.collators import PaddedDataset
-from .fine_tuned import LOSSES, FineTunedCard
+from .fine_tuned import FineTunedCard
 
-_NO_METRIC = {"runtime", "samples_per_second", "steps_per_second", "model_preparation_time", *LOSSES}
-_ADAPTER_SIZES = ("r", "num_virtual_tokens", "bottleneck_size")
+_NO_METRIC = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "loss")
 
 
 class ModelCardCallback(TrainerCallback):
     """
-    Writes the card of a model, with what the Trainer knows: hyper-parameters, both losses where they are logged (as
-    `GPTTrainer` does), metrics, rows, duration and hardware.
+    Writes the card of a model, with what the Trainer knows: hyper-parameters, metrics, rows, duration and hardware.
 
     Every checkpoint gets the card of its step; the output folder gets one at the end of training, and again after
     each later `evaluate` and `predict`. An adapter gets, next to it, the file that `hf_gpt.load_adapter` needs.
@@ -74,8 +72,9 @@ class ModelCardCallback(TrainerCallback):
             self.card.rows[split] = len(rows)
 
     def _write(self, folder: Path, args: TrainingArguments, state: TrainerState, model: Any) -> None:
-        validation, test = measured(fill_in(self.card, args, state, model), "eval_"), self.card.metrics.get("test")
-        self.card.metrics = ({"validation": validation} if validation else {}) | ({"test": test} if test else {})
+        validation = measured(fill_in(self.card, args, state, model), "eval_")
+        found = {"validation": validation, "test": self.card.metrics.get("test")}
+        self.card.metrics = {split: scores for split, scores in found.items() if scores}
         if state.is_world_process_zero:
             if isinstance(model, PeftModel):
                 write_json(folder / HEAD_CONFIG, head_config(model))
@@ -103,11 +102,14 @@ def fill_in(
         evaluation = evaluation or found
     if isinstance(model, PeftModel) and not card.is_adapter:
         card.adaptation = _plain(model.active_peft_config.peft_type).lower()
-    card.hyperparameters, card.seed, card.hardware = hyperparameters(args, state, model), args.seed, hardware(args)
+    card.hyperparameters, card.seed = hyperparameters(args, state, model), args.seed
     card.seconds = history[ends[-1]]["train_runtime"] if ends else None
     card.kept_step = step
     card.chosen_by = args.metric_for_best_model.removeprefix("eval_") if went_back else None
-    card.losses = _losses(card, state, evaluation)
+    device, device_module = args.device.type, getattr(torch, args.device.type, None)
+    if hasattr(device_module, "get_device_name"):
+        device = device_module.get_device_name(args.device)
+    card.hardware = device if args.world_size == 1 else f"{args.world_size} x {device}"
     packages = [transformers, torch, *([peft] if card.is_adapter else [])]
     card.versions = {"hf_gpt": version("hf-gpt"), **{one.__name__: str(one.__version__) for one in packages}}
     return evaluation
@@ -141,10 +143,6 @@ def hyperparameters(
         "precision": precision,
         "context": getattr(config, "n_positions", None),
     }
-    if isinstance(model, PeftModel):
-        sizes = (getattr(model.active_peft_config, name, None) for name in _ADAPTER_SIZES)
-        settings["adapter size"] = next(filter(None, sizes), None)
-        settings["trained parameters"] = f"{sum(p.numel() for p in model.parameters() if p.requires_grad):,}"
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -154,31 +152,5 @@ def _plain(value: Any) -> str:
 
 def measured(line: dict[str, float], prefix: str) -> dict[str, float]:
     """The metrics among what the Trainer reports, without the prefix of the split."""
-    named = {name.removeprefix(prefix): value for name, value in line.items() if name.startswith(prefix)}
-    return {
-        name: float(value)
-        for name, value in named.items()
-        if isinstance(value, Real) and not any(f"_{name}".endswith(f"_{other}") for other in _NO_METRIC)
-    }
-
-
-def _losses(card: FineTunedCard, state: TrainerState, evaluation: dict[str, float]) -> list[dict[str, Any]]:
-    """The loss and its terms as the Trainer last logged them in training, and in the evaluation of these weights."""
-    last = next((line for line in reversed(state.log_history) if "loss" in line), {"step": 0})
-    parts = {f"training, step {last['step']:,}": {name: float(last[name]) for name in LOSSES if name in last}}
-    terms = {name: float(evaluation[f"eval_{name}"]) for name in LOSSES if f"eval_{name}" in evaluation}
-    if "loss" in terms and "language-model" not in card.family and "lm_loss" not in terms:
-        # In evaluation the loss of the task heads is the task's alone.
-        terms.setdefault("task_loss", terms["loss"])
-    parts["validation"] = terms
-    return [{"part": part, **terms} for part, terms in parts.items() if "loss" in terms]
-
-
-def hardware(args: TrainingArguments) -> str:
-    """The devices of a run as torch names them."""
-    name = args.device.type
-    if name == "cpu":
-        name = f"CPU ({torch.backends.cpu.get_cpu_capability()}), threads: {torch.get_num_threads()}"
-    elif hasattr(getattr(torch, name, None), "get_device_name"):
-        name = getattr(torch, name).get_device_name(args.device)
-    return name if args.world_size == 1 else f"{args.world_size} x {name}"
+    values = {name: value for name, value in line.items() if name.startswith(prefix) and isinstance(value, Real)}
+    return {name[len(prefix) :]: float(value) for name, value in values.items() if not name.endswith(_NO_METRIC)}

@@ -22,7 +22,6 @@ from ..tasks.metrics import METRICS
 from ..tasks.spec import TaskSpec
 
 TEMPLATES = Path(__file__).parent / "templates"
-LOSSES = ("loss", "task_loss", "lm_loss")
 SPREAD = ("median", "lowest", "highest")
 _CLASSES = {
     "multiple-choice": "AutoModelForMultipleChoice",
@@ -43,18 +42,13 @@ class FineTunedCard:
             `language-model` or `masked-language-model`.
         base_model: folder or Hub id of the model that training started from (empty for a new one); `base_on_hub` says
             which (by default a Hub id if there is no such folder), `random_weights` whether its weights were new.
-        data_licence, data_source: what the publisher says of the data, and where it is; `dataset_id`,
-            `dataset_config` and `dataset_revision` its place on the Hub.
+        data_licence, data_source, dataset_id, dataset_config, dataset_revision: of the data; the last on the Hub.
         metrics, rows: measured values by split and metric; number of rows by split.
         main_metric, chance: the metric that counts, and its value on the validation rows without reading the texts.
-        losses: of each `part` (what was measured) those known of `loss`, `task_loss` and `lm_loss`.
         seeds: the same run with other seeds, as `hf_gpt.training.finetune.summarise` returns it.
         seconds, resumed: duration of training, and whether it counts from where a run was resumed.
         kept_step, chosen_by: the step that the weights are of, and the metric that chose it.
-        max_length: longest sequence in tokens.
-        adaptation: `full`, `frozen` if the head alone was trained, or the method of an adapter, which is saved without
-            its base model.
-        licence: of the model, as the Hub writes it.
+        adaptation: `full`, `frozen` if the head alone was trained, or the method of an adapter.
         limits: known limits besides those that follow from the facts.
     """
 
@@ -77,7 +71,6 @@ class FineTunedCard:
     rows: dict[str, int] = field(default_factory=dict)
     main_metric: str | None = None
     chance: float | None = None
-    losses: list[dict[str, str | float]] = field(default_factory=list)
     seed: int | None = None
     seeds: dict[str, Any] | None = None
     seconds: float | None = None
@@ -101,25 +94,16 @@ class FineTunedCard:
     @classmethod
     def for_task(cls, spec: TaskSpec, base_model: str, **facts: Any) -> Self:
         """The card of a declared task, with what the task knows; `facts` are further arguments and override it."""
-        known = {
-            "description": spec.description,
-            "problem_type": spec.problem_type,
-            "data_licence": spec.licence,
-            "data_source": spec.source,
-            "task_version": spec.version,
-            "main_metric": spec.main_metric,
-            "label_names": list(spec.label_names) if spec.label_names else None,
-        }
-        if spec.hub:
-            known |= {f"dataset_{name}": getattr(spec.hub, name) for name in ("id", "config", "revision")}
-        return cls(task=spec.name, family=spec.family, base_model=base_model, **known | facts)
+        known = {name: getattr(spec, name) for name in ("family", "description", "problem_type", "main_metric")}
+        known |= {"data_licence": spec.licence, "data_source": spec.source, "task_version": spec.version}
+        known["label_names"] = list(spec.label_names) if spec.label_names else None
+        known |= {f"dataset_{name}": getattr(spec.hub, name, None) for name in ("id", "config", "revision")}
+        return cls(task=spec.name, base_model=base_model, **known | facts)
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> Self:
-        """The card whose facts a folder holds; a `ValueError` if there is no `card.yaml`, or it is not one."""
+        """The card whose facts a folder holds; a `ValueError` if its `card.yaml` is wrong."""
         path = Path(folder) / FACTS
-        if not path.is_file():
-            raise ValueError(f"{folder} has no {FACTS}: there is nothing to render a card from.")
         with reading(path):
             facts = read_yaml(path)
             check_types(path, facts, get_type_hints(cls))
@@ -130,10 +114,9 @@ class FineTunedCard:
     def save(self, folder: str | os.PathLike) -> None:
         """Write `card.yaml` and `README.md` into a folder, each atomically."""
         facts = {name: value for name, value in dataclasses.asdict(self).items() if value not in (None, "", [], {})}
-        text = str(self.render())
-        facts = yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=math.inf)
-        write_text(Path(folder) / FACTS, facts)
-        write_text(Path(folder) / CARD, text)
+        texts = {FACTS: yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=math.inf)}
+        for name, text in (texts | {CARD: str(self.render())}).items():
+            write_text(Path(folder) / name, text)
 
     def render(self) -> ModelCard:
         """The card, its metadata checked by `huggingface_hub`."""
@@ -143,7 +126,6 @@ class FineTunedCard:
             "auto_class": self.auto_class,
             "this_repository": THIS_REPOSITORY,
             "results": self.eval_results(),
-            "losses": [name for name in LOSSES if any(name in line for line in self.losses)],
             "spread": list(SPREAD) if self.seeds else [],
         }
         return ModelCard(render_template(TEMPLATES / "fine_tuned.md", **values))
@@ -158,7 +140,6 @@ class FineTunedCard:
 
     @property
     def auto_class(self) -> str:
-        """`str`: the class of transformers that loads the model."""
         return _CLASSES.get(self.family, "AutoModelForSequenceClassification")
 
     def metadata(self) -> ModelCardData:
@@ -181,9 +162,8 @@ class FineTunedCard:
     def eval_results(self) -> list[EvalResult]:
         """The measured values as `model-index` has them; with several seeds, each says how the others did."""
         results = []
-        for split, metric, value in (
-            (split, *item) for split, values in self.metrics.items() for item in values.items()
-        ):
+        found = ((split, *item) for split, values in self.metrics.items() for item in values.items())
+        for split, metric, value in found:
             if not math.isfinite(value):  # a correlation of constant predictions is no result
                 continue
             kind, options, *_ = METRICS.get(metric, (metric, {}))
@@ -191,17 +171,17 @@ class FineTunedCard:
             if self.seeds and (others := self.seeds["metrics"].get(split, {}).get(metric)) is not None:
                 arguments |= {"seeds": self.seeds["seeds"], **{name: round(others[name], 4) for name in SPREAD}}
             described = {"task": self.task, "version": self.task_version, "rows": self.rows.get(split)}
+            place = {"dataset_config": self.dataset_config, "dataset_revision": self.dataset_revision}
             result = EvalResult(
-                task_type=PIPELINE_TAGS[self.auto_class],
+                PIPELINE_TAGS[self.auto_class],
                 dataset_type=self.dataset_id or self.task,
                 dataset_name=self.task,
-                dataset_config=self.dataset_config,
-                dataset_revision=self.dataset_revision,
+                metric_type=kind,
+                metric_value=round(value, 4),
+                **place,
                 dataset_split=split,
                 dataset_args={name: item for name, item in described.items() if item is not None},
-                metric_type=kind,
                 metric_name=metric,
-                metric_value=round(value, 4),
                 metric_args=arguments or None,
             )
             results.append(result)

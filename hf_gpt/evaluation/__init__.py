@@ -14,7 +14,7 @@ from transformers import EvalPrediction
 from ..adapters import virtual_tokens
 from ..conversion.tokenizers import check_ids
 from ..files import METRICS, PREDICTIONS, check_empty, flag, in_output_folder, write_json
-from ..loading import load_tokenizer
+from ..loading import Source, load_tokenizer
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData
@@ -54,9 +54,8 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
         raise ValueError("Name a model with --model_name_or_path: a fine-tuned folder, or with --zero_shot any model.")
     if model_args.adaptation != "full":
         raise ValueError("A folder says by itself how its model was adapted: leave out --adaptation.")
-    output, is_main = Path(args.output_dir), args.process_index == 0
+    output, rule = Path(args.output_dir), None
     check_empty(output, args.overwrite_output_dir)
-    rule = None
     with args.main_process_first(desc="reading the data"):
         task = _load_task(model_args, data, args)
         spec, tokenizer = task.spec, load_tokenizer(model_args)
@@ -75,25 +74,22 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
     rows = encoded[args.split]
     unlabelled = lacks_label(rows)
     measured = int((~unlabelled).sum()) if unlabelled.shape == (len(rows),) else len(rows)
-    if is_main:
-        warnings = [*task.warnings]
-        if 0 < measured < len(rows):
-            warnings.append(f"only {measured:,} of the {len(rows):,} rows have a label, and are evaluated.")
-        print(*(f"WARNING: {warning}" for warning in warnings), sep="\n", end="\n" * bool(warnings), file=sys.stderr)
+    if args.process_index == 0:
+        for warning in task.warnings:
+            print(f"WARNING: {warning}", file=sys.stderr)
         for split, each in encoded.items():
             print(f"{spec.name} {split}: {describe_encoded(each)}\n  {task.notes[split]}", flush=True)
     collator = TokenTreeCollator(tokenizer.pad_token_id, args.zero_shot or model.config.is_causal)
     trainer = GPTTrainer(model=model, args=args, data_collator=collator)
-    extra: dict[str, Any] = {} if rule is None else {"zero_shot": rule.kind}
-    if rule is not None and rule.kind == "words":
-        extra |= {"prompt": rule.prompt, "words": list(rule.words)}
-    if rule is not None and rule.kind == "threshold":
-        logits, metrics, extra["threshold"] = _predict_by_threshold(trainer, rows, encoded["train"], spec)
-    else:
-        logits, metrics = predict_split(trainer, rows, spec)
     record = {"task": spec.name, "split": args.split, "rows": len(rows), "measured_rows": measured}
-    record |= {"model": model_args.model_name_or_path, "main_metric": spec.main_metric, "metrics": metrics, **extra}
-    if is_main:
+    record |= {"model": model_args.model_name_or_path, "main_metric": spec.main_metric}
+    if rule is not None:
+        record |= {"zero_shot": rule.kind, "prompt": rule.prompt, "words": list(rule.words)}
+    if rule is not None and rule.kind == "threshold":
+        logits, record["metrics"], record["threshold"] = _predict_by_threshold(trainer, rows, encoded["train"], spec)
+    else:
+        logits, record["metrics"] = predict_split(trainer, rows, spec)
+    if args.process_index == 0:
         for name in (METRICS, PREDICTIONS):
             (output / name).unlink(missing_ok=True)
         write_predictions(output / PREDICTIONS, rows, logits, spec)
@@ -119,40 +115,37 @@ def _load_task(model_args: ModelArguments, data: DataArguments, args: Evaluation
     """The rows; of own files without a training file only the split that is evaluated, with the model's classes."""
     if data.task != "custom" or data.train_file is not None:
         return load_task_data(data)
-    if not (args.zero_shot or model_args.source.kind == "tf-release"):
-        config = model_args.source.config()
-        if has_classes(config):
-            data = data.with_labels_of(config)
-        _check_head(other_head(model_args.source, data.spec()))
+    source = model_args.source
+    if not args.zero_shot:
+        if source.kind != "tf-release" and has_classes(source.config()):
+            data = data.with_labels_of(source.config())
+        _check_head(source, data.spec())
     return load_task_data(data, splits=(args.split,))
+
+
+def _check_head(source: Source, spec: TaskSpec) -> None:
+    """A `ValueError` if a model has no head, or one for another kind of task."""
+    problem = f"{source.name} has no head" if source.kind == "tf-release" else other_head(source, spec)
+    if problem is not None:
+        hint = "fine-tune it first (scripts/finetune.py), or add --zero_shot"
+        raise ValueError(f"{problem}: evaluate it on the task that it was trained on, {hint}.")
 
 
 def _load_head(
     model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, args: EvaluationArguments
 ) -> GPTPreTrainedModel | PeftModel:
     """The model, or adapter, with the head that it has; a `ValueError` if that is none, or one for other labels."""
-    source, is_adapter = model_args.source, model_args.source.kind == "adapter"
-    if source.kind == "tf-release":
-        raise ValueError(f"{source.name}, OpenAI's release, has no head: fine-tune it first, or add --zero_shot.")
-    if args.base_model is not None and not is_adapter:
+    source = model_args.source
+    if args.base_model is not None and source.kind != "adapter":
         raise ValueError(f"--base_model belongs to an adapter, and {source.name} is none: leave it out.")
-    if is_adapter and (model_args.random_weights or model_args.transfer_layers is not None):
-        raise ValueError(f"{source.name} is an adapter: leave out --random_weights and --transfer_layers.")
-    _check_head(other_head(source, spec))
-    if not is_adapter:
+    _check_head(source, spec)
+    if source.kind != "adapter":
         return load_model(model_args, spec, tokenizer, args.seed, keep_head=True)
-    try:
-        model = source.adapted(args.base_model, attn_implementation=model_args.attn_implementation)
-    except ValueError as error:
-        raise ValueError(f"{error} On the command line: --base_model.") from error
+    if model_args.random_weights or model_args.transfer_layers is not None:
+        raise ValueError(f"{source.name} is an adapter: leave out --random_weights and --transfer_layers.")
+    model = source.adapted(args.base_model, attn_implementation=model_args.attn_implementation)
     check_ids(model.config, tokenizer, source.name)
     return model
-
-
-def _check_head(problem: str | None) -> None:
-    if problem is not None:
-        hint = "fine-tune it first (scripts/finetune.py), or add --zero_shot"
-        raise ValueError(f"{problem}: evaluate it on the task that it was trained on, {hint}.")
 
 
 def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) -> GPTPreTrainedModel:

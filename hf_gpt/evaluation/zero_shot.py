@@ -1,13 +1,11 @@
 """
 Tasks answered by a language model without any training (Radford et al., 2018, section 5, "zero-shot behaviors").
 
-    multiple choice    the choice whose tokens have the highest mean log-probability behind context and question
-    sst2, imdb         "very" is appended; the likelier of the words "positive" and "negative" comes next
-    cola               sentences whose tokens have a mean log-probability above a threshold are acceptable; the
-                       threshold is the best one for the training rows
+    choices      the choice whose tokens have the highest mean log-probability behind context and question
+    words        a prompt is appended ("very"); the likeliest of a word per class comes next ("positive", "negative")
+    threshold    sentences whose tokens have a mean log-probability above a threshold, the best for the training rows
 
-Other classification tasks take a prompt and one word per class. No special token is used: the language model has
-never seen any.
+No special token is used: the language model has never seen any.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,11 +28,7 @@ _THRESHOLDS, _CHUNK = 200, 512
 
 @dataclass(frozen=True)
 class ZeroShotRule:
-    """
-    How a language model answers a task: `choices` (by the mean log-probability of each choice), `words` (by the
-    log-probability of a word per class behind the text and a prompt) or `threshold` (by the mean log-probability of
-    the text).
-    """
+    """How a language model answers a task; of the kind `words` with a prompt and a word per class."""
 
     kind: str
     prompt: str = ""
@@ -46,10 +40,7 @@ RULES = {"sst2": _SENTIMENT, "imdb": _SENTIMENT, "cola": ZeroShotRule("threshold
 
 
 def zero_shot_rule(spec: TaskSpec, prompt: str | None = None, words: Sequence[str] | None = None) -> ZeroShotRule:
-    """
-    The rule of a task, with a prompt, and words in the order of the task's labels, instead of its own; a `ValueError`
-    if it has none and none was given, or the words do not fit its labels.
-    """
+    """The rule of a task, with this prompt, and words in the order of its labels; a `ValueError` if there is none."""
     if spec.family == "multiple-choice":
         if prompt is not None or words is not None:
             raise ValueError(f"{spec.name} is answered by its choices: leave out --zero_shot_prompt and _words.")
@@ -69,8 +60,8 @@ def zero_shot_rule(spec: TaskSpec, prompt: str | None = None, words: Sequence[st
 class ZeroShotTransform:
     """
     Token ids of one row's text columns -> the token tree of its candidate texts, a path each. `lm_weights` is 1 for
-    the tokens whose log-probabilities count, and 0 for the others. What is too long loses its end, as in fine-tuning;
-    `rule` is a key of `TRUNCATION_RULES`, for choices.
+    the tokens whose log-probabilities count. What is too long loses its end; of choices by a rule of
+    `TRUNCATION_RULES`.
     """
 
     joined: ClassVar[tuple[str, ...]] = ("question", "choices")
@@ -119,9 +110,8 @@ def zero_shot_transform(
 
 class ZeroShotScorer(nn.Module):
     """
-    A language model as a model with one logit per candidate text, for the Trainer's evaluation loop. Of words a
-    candidate's logit is the sum of its tokens' log-probabilities, so that the softmax is the model's own distribution
-    restricted to the words; else it is their mean.
+    A language model with one logit per candidate text, for the Trainer's evaluation loop: of words the sum of its
+    tokens' log-probabilities, so that the softmax is the model's own distribution; else their mean.
     """
 
     def __init__(self, model: GPTForCausalLM, kind: str):
@@ -168,8 +158,7 @@ class ZeroShotScorer(nn.Module):
 def best_threshold(scores: np.ndarray, measure: Callable[[np.ndarray], float]) -> float:
     """
     The threshold above which rows, by their scores of shape `(rows,)`, are best taken for the second class: the best
-    of the scores' quantiles, the middle one of equally good ones. `measure` gives the task's main metric of two
-    columns of logits.
+    of the scores' quantiles. `measure` gives the task's main metric of two columns of logits.
     """
     candidates = np.unique(np.quantile(scores, np.linspace(0, 1, _THRESHOLDS + 2)[1:-1]))
     values = np.array([measure(threshold_logits(scores, candidate)) for candidate in candidates])

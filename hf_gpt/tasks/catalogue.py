@@ -42,28 +42,22 @@ def _layout(kind: type[Layout], entry: dict[str, Any]) -> Layout:
 def _spec(name: str, entry: dict[str, Any]) -> TaskSpec:
     if "label_names" in entry:
         entry["problem_type"] = SINGLE_LABEL
-    kinds = {"layout": Layout, "hub": Hub}
-    entry |= {field: _layout(kind, entry[field]) for field, kind in kinds.items() if field in entry}
-    entry |= {field: HeldOut(**entry[field]) for field in ("held_out", "test_held_out") if field in entry}
-    entry |= {"default_dir": BUNDLED_DATA} if entry.pop("bundled", False) else {}
-    return TaskSpec(name, **entry)
+    makers = {"layout": partial(_layout, Layout), "hub": partial(_layout, Hub)}
+    makers |= dict.fromkeys(("held_out", "test_held_out"), lambda rule: HeldOut(**rule))
+    entry |= {field: make(entry[field]) for field, make in makers.items() if field in entry}
+    return TaskSpec(name, default_dir=BUNDLED_DATA if entry.pop("bundled", False) else None, **entry)
 
 
-def _read_catalogue() -> dict[str, TaskSpec]:
-    text = Path(__file__).with_name("catalogue.yaml").read_text(encoding="utf-8")
-    entries = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # the quicker of PyYAML's two
-    return {name: _spec(name, entry) for name, entry in _tuples(entries).items()}
-
-
-TASKS: dict[str, TaskSpec] = _read_catalogue()
+_TEXT = Path(__file__).with_name("catalogue.yaml").read_text(encoding="utf-8")
+_ENTRIES = _tuples(yaml.load(_TEXT, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))  # the quicker of the two
+TASKS: dict[str, TaskSpec] = {name: _spec(name, entry) for name, entry in _ENTRIES.items()}
 
 
 def get_task(name: str) -> TaskSpec:
     """The task of that name; a `ValueError` with the known ones if there is none."""
-    if name == "custom":
-        raise ValueError("The task 'custom' needs its files and columns: build it with custom_task(...).")
     if name not in TASKS:
-        raise ValueError(f"There is no task {name!r}. Known tasks: {', '.join(sorted(TASKS))}, custom.")
+        known = f"{', '.join(sorted(TASKS))}, and your own files by custom_task(...)"
+        raise ValueError(f"There is no task {name!r}. Known tasks: {known}.")
     return TASKS[name]
 
 

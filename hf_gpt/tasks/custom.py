@@ -1,7 +1,6 @@
 """The task of anybody's own files, with a column mapping."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,13 +22,12 @@ _FAMILIES = "classification, entailment, similarity, multiple-choice or tagging"
 _TAB = {r"\t": "\t"}  # which a command line can hardly hold
 
 
-@dataclass(kw_only=True)
+@dataclass
 class CustomTask:
     """
     The task of anybody's own CSV, TSV, JSON lines or Parquet files (the text formats also as ``.gz`` or ``.xz``), as
     the flags of the command line describe it. Files are relative to the data folder given to `load_task`, or to the
-    working directory; without a training file only other splits can be read, and the labels must be named. In Python
-    `class_names` may also map the file's labels to the names to use for them.
+    working directory; without a training file only other splits can be read, and the labels must be named.
     """
 
     task_family: str | None = flag(
@@ -39,18 +37,12 @@ class CustomTask:
     validation_file: str | None = flag(None, "By default rows are held out of the training file.")
     test_file: str | None = flag(None, "May lack labels.")
     validation_size: float = flag(0.1, "Rows, or below 1 their share, that are held out of the training file.")
-    group_by: list[str] | None = flag(
-        None,
-        "Rows that agree in these (text, premise, context, ...), but for case and white space, are held out together; "
-        "by default in all texts, of multiple choice in context and question.",
-    )
     text_column: str | None = flag(None, "Text to classify.")
     premise_column: str | None = flag(None, "First text of a pair.")
     hypothesis_column: str | None = flag(None, "Second text of a pair.")
     context_column: str | None = flag(None, "What the choices follow.")
     question_column: str | None = flag(None, "Question behind the context.")
-    choices_column: str | None = flag(None, "Column that holds a list of choices.")
-    choice_columns: list[str] | None = flag(None, "One column per choice.")
+    choice_columns: list[str] | None = flag(None, "One column per choice, or a single one that holds lists.")
     words_column: str | None = flag(None, "Lists of words, or words separated by spaces; so are their labels.")
     label_column: str = flag("label", "Class, score, or index of the right choice.")
     label_separator: str | None = flag(None, "What stands between labels where a row may have several, such as ';'.")
@@ -82,34 +74,34 @@ class CustomTask:
 
     def spec(self) -> TaskSpec:
         """The task as it is declared; a `ValueError` for arguments that do not fit the family or each other."""
-        columns = self._columns()
-        family = self.task_family or _family_of(columns)
-        _check_columns(family, columns)
-        several = MULTI_LABEL if self.label_columns or self.label_separator else None
-        problem_type = self.problem_type or several or (SINGLE_LABEL if family != "multiple-choice" else None)
-        renamed = isinstance(self.class_names, Mapping)
-        names = self.class_names.values() if renamed else self.label_columns or self.class_names
-        names = None if names is None else tuple(map(str, names))
-        if names is not None and len(set(names)) < max(2, len(names)):
-            raise ValueError(
-                f"--class_names or --label_columns: {', '.join(names)} are not 2 or more different classes."
-            )
-        labels = {"label": tuple(self.label_columns) if self.label_columns else self.label_column}
-        files = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
-        table = {"quoted": self.quoted} | (
-            {"delimiter": _TAB.get(self.delimiter, self.delimiter)} if self.delimiter else {}
+        names = ("text", "premise", "hypothesis", "context", "question", "words")
+        columns: dict[str, Any] = {name: getattr(self, f"{name}_column") for name in names}
+        columns["choices"] = self.choice_columns and (
+            self.choice_columns[0] if len(self.choice_columns) == 1 else tuple(self.choice_columns)
         )
+        columns = {name: column for name, column in columns.items() if column is not None}
+        family = self._family(columns)
+        problem_type = self.problem_type or (SINGLE_LABEL if family != "multiple-choice" else None)
+        if self.problem_type is None and (self.label_columns or self.label_separator):
+            problem_type = MULTI_LABEL
+        classes = self.label_columns or self.class_names
+        if classes is not None and len(set(classes)) < max(2, len(classes)):
+            raise ValueError(f"{', '.join(classes)} are not 2 or more different --class_names or --label_columns.")
+
+        files = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
+        table = {"quoted": self.quoted, "encoding": self.encoding}
+        table |= {"delimiter": _TAB.get(self.delimiter, self.delimiter)} if self.delimiter else {}
+        columns["label"] = tuple(self.label_columns) if self.label_columns else self.label_column
         layout = Layout(
-            columns | labels | ({"id": self.id_column} if self.id_column else {}),
+            columns | ({"id": self.id_column} if self.id_column else {}),
             **{split: (os.fspath(file),) if file is not None else () for split, file in files.items()},
-            read=partial(read_by_suffix, encoding=self.encoding, **table),
-            labels=tuple(map(str, self.class_names)) if renamed else None,
+            read=partial(read_by_suffix, **table),
             skip_bad_rows=self.skip_bad_rows,
             label_separator=_TAB.get(self.label_separator, self.label_separator) or "|",
-            first_choice=int(self.first_choice) if str(self.first_choice).isdecimal() else self.first_choice,
+            first_choice=int(self.first_choice) if self.first_choice.isdecimal() else self.first_choice,
         )
-        texts = tuple(column for column in columns if column != "choices")
-        rule = HeldOut(self.validation_size, texts if self.group_by is None else tuple(self.group_by), folded=True)
+        texts = tuple(column for column in columns if column not in ("choices", "label"))
+        rule = None if self.validation_file else HeldOut(self.validation_size, texts, folded=True)
         return TaskSpec(
             "custom",
             family,
@@ -117,48 +109,29 @@ class CustomTask:
             layout,
             tuple(self.metrics or (() if family == "tagging" else DEFAULT_METRICS.get(problem_type, ()))),
             problem_type,
-            label_names=names,
+            label_names=tuple(classes) if classes else None,
             score_range=tuple(self.score_range) if self.score_range else None,
             source="your own files",
             default_dir=Path(),
             keep_columns=tuple(self.keep_columns or ()),
-            held_out=None if self.validation_file else rule,
+            held_out=rule,
         )
 
-    def _columns(self) -> dict[str, Any]:
-        """The file's field, or fields, for each text of a row."""
-        names = ("text", "premise", "hypothesis", "context", "question", "words")
-        columns: dict[str, Any] = {name: getattr(self, f"{name}_column") for name in names}
-        columns["choices"] = self.choices_column or tuple(self.choice_columns or ()) or None
-        return {name: column for name, column in columns.items() if column is not None}
+    def _family(self, columns: dict[str, Any]) -> str:
+        """The family, by default the one that takes these columns; a `ValueError` if it takes others."""
+        takes = {"words": "tagging", "choices": "multiple-choice", "premise": "entailment"}
+        default = next((name for column, name in takes.items() if column in columns), "classification")
+        family = self.task_family or default
+        if family == "question-answering":
+            raise ValueError("Questions of your own are SQuAD's: --task squad, with a folder of them as --data_dir.")
+        wanted = TEXT_COLUMNS.get(family, columns)
+        if {*columns, "question"} != {*wanted, "question"}:
+            flags = {"choices": "--choice_columns", "question": "maybe --question_column"}
+            named = " and ".join(flags.get(name, f"--{name}_column") for name in wanted)
+            raise ValueError(f"A custom {family} task takes {named}, not {', '.join(columns) or 'no column'}.")
+        return family
 
 
-def custom_task(
-    task_family: str | None = None,
-    train_file: str | None = None,
-    validation_file: str | None = None,
-    test_file: str | None = None,
-    **arguments: Any,
-) -> TaskSpec:
+def custom_task(*arguments: Any, **named: Any) -> TaskSpec:
     """The task of your own files that a `CustomTask` of these arguments describes."""
-    files = {"train_file": train_file, "validation_file": validation_file, "test_file": test_file}
-    return CustomTask(task_family=task_family, **files, **arguments).spec()
-
-
-def _family_of(columns: Mapping[str, Any]) -> str:
-    """The family that takes columns of these names."""
-    if "words" in columns:
-        return "tagging"
-    if columns.keys() & {"context", "question", "choices"}:
-        return "multiple-choice"
-    return "entailment" if columns.keys() & {"premise", "hypothesis"} else "classification"
-
-
-def _check_columns(family: str, columns: Mapping[str, Any]) -> None:
-    if family == "question-answering":
-        raise ValueError("Questions of your own are SQuAD's: --task squad, with a folder of them as --data_dir.")
-    wanted = TEXT_COLUMNS.get(family, columns)
-    if {*columns, "question"} != {*wanted, "question"}:
-        flags = {"choices": "--choice_columns (or --choices_column)", "question": "maybe --question_column"}
-        named = [" and ".join(flags.get(name, f"--{name}_column") for name in names) for names in (wanted, columns)]
-        raise ValueError(f"A custom {family} task takes {named[0]}, not {named[1] or 'no column'}.")
+    return CustomTask(*arguments, **named).spec()

@@ -14,12 +14,11 @@ from scipy.special import log_softmax
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import IGNORED_LABEL
 from ..trees.token_tree import TokenTree
-from ..trees.transforms import WINDOWED, InputTransform
+from ..trees.transforms import InputTransform
 
 TREE_FEATURES = {
     field.name: List(Value("float32" if field.name == "lm_weights" else "int32")) for field in fields(TokenTree)
 }
-_COUNTS = ("length", "unshared_length", "truncated_tokens")
 # Whether a row has no token but special ones: it is predicted as empty.
 EMPTY = "is_empty"
 # Where in the passage each of its tokens begins and ends, in characters.
@@ -34,12 +33,9 @@ def encode_rows(
     rows: dict[str, list[Any]], columns: Sequence[str], tokenizer: GPTTokenizer, transform: InputTransform
 ) -> dict[str, list[Any]]:
     """
-    Token trees of a batch of rows, whose `columns` hold texts (lists of texts in `choices` and `words`; of words, each
-    is tokenized as a text of its own). No special token is added here.
-
-    Returns:
-        `dict[str, list]`: the columns of `TREE_FEATURES`, `length`, `unshared_length`, `truncated_tokens`, `is_empty`,
-            and `label`; of a `passage` also `PLACES`, and the label is the first and the last token of its answer.
+    Token trees of a batch of rows, whose `columns` hold texts (lists in `choices` and `words`): the columns of
+    `TREE_FEATURES`, `length`, `truncated_tokens`, `is_empty`, and `label`; of a `passage` also `PLACES`, and the label
+    is the first and the last token of its answer.
     """
     encoded: dict[str, list[Any]] = {"label": rows["label"]}
     joined = transform.joined if "context" in columns else ()
@@ -58,17 +54,11 @@ def encode_rows(
             encoded["label"] = [token_span(label, *row) for label, row in zip(rows["label"], places, strict=True)]
         else:
             ids[name] = _tokenized(_spaced(texts) if name in joined else texts, tokenizer)
-    is_windowed = getattr(transform, "family", None) in WINDOWED
-    encoded |= {name: [] for name in (*TREE_FEATURES, *_COUNTS, EMPTY)}
-    for index in range(len(rows[columns[0]])):
-        row_ids = {name: values[index] for name, values in ids.items()}
-        tree, truncated = transform.fit(row_ids)
-        unshared = len(tree) if is_windowed else sum(tree.position_ids[end] + 1 for end in tree.path_ends)
-        is_empty = not any(part != [] for texts in row_ids.values() for part in texts)
-        own = dict(zip((*_COUNTS, EMPTY), (len(tree), unshared, truncated, is_empty), strict=True))
-        for name in (*TREE_FEATURES, *own):
-            encoded[name].append(own[name] if name in own else getattr(tree, name))
-    return encoded
+    of_rows = [dict(zip(ids, values, strict=True)) for values in zip(*ids.values(), strict=True)]
+    trees, truncated = zip(*map(transform.fit, of_rows), strict=True) if of_rows else ((), ())
+    encoded |= {name: [getattr(tree, name) for tree in trees] for name in TREE_FEATURES}
+    encoded[EMPTY] = [not any(part != [] for texts in row.values() for part in texts) for row in of_rows]
+    return encoded | {"length": list(map(len, trees)), "truncated_tokens": list(truncated)}
 
 
 def _spaced(texts: list[str] | list[list[str]]) -> list[Any]:
@@ -95,28 +85,26 @@ def encode_split(
 ) -> Dataset:
     """Token trees of a split's normalised rows (see `hf_gpt.tasks.spec`), with their `KEPT_COLUMNS`."""
     kept = {name: dataset.features[name] for name in KEPT_COLUMNS if name in dataset.column_names}
-    features = kept | TREE_FEATURES | dict.fromkeys(_COUNTS, Value("int32")) | {EMPTY: Value("bool")}
-    features |= dict.fromkeys(PLACES if "passage" in columns else (), List(Value("int32")))
+    counts = {"length": Value("int32"), "truncated_tokens": Value("int32"), EMPTY: Value("bool")}
+    places = dict.fromkeys(PLACES if "passage" in columns else (), List(Value("int32")))
     return dataset.map(
         partial(encode_rows, columns=tuple(columns), tokenizer=tokenizer, transform=transform),
         batched=True,
         remove_columns=[name for name in dataset.column_names if name not in kept],
-        features=Features(features | {"label": dataset.features["label"]}),
+        features=Features({**kept, **TREE_FEATURES, **counts, **places, "label": dataset.features["label"]}),
         num_proc=num_proc,
         desc=desc,
     )
 
 
 def describe_encoded(encoded: Dataset) -> str:
-    """What tokenization made of a split: its tokens, those that sequences share, and what was truncated."""
-    lengths, unshared, truncated = (encoded.with_format("numpy")[name][:] for name in _COUNTS)
-    rows, tokens = len(encoded), lengths.sum()
-    text = f"{rows:,} rows, {tokens / max(1, rows):.1f} tokens a row, the longest {lengths.max(initial=0)}"
-    if unshared.sum() > tokens:
-        text += f"; shared beginnings save {1 - tokens / unshared.sum():.0%} of the tokens"
-    if truncated.any():
-        text += f"; {(truncated > 0).sum():,} rows were truncated by {truncated.sum():,} tokens in all"
-    return text
+    """What tokenization made of a split: its tokens, and what was truncated."""
+    columns = encoded.with_format("numpy")
+    lengths, truncated = columns["length"][:], columns["truncated_tokens"][:]
+    text = f"{len(encoded):,} rows, {lengths.sum() / max(1, len(encoded)):.1f} tokens a row, the longest "
+    text += f"{lengths.max(initial=0)}"
+    lost = f"; {(truncated > 0).sum():,} rows were truncated by {truncated.sum():,} tokens in all"
+    return text + lost if truncated.any() else text
 
 
 def token_span(label: Sequence[int], token_starts: Sequence[int], token_ends: Sequence[int]) -> list[int]:
@@ -130,9 +118,8 @@ def token_span(label: Sequence[int], token_starts: Sequence[int], token_ends: Se
 
 def best_answers(rows: Dataset, logits: np.ndarray) -> Iterator[tuple[str, float]]:
     """
-    By row, the likeliest span of its passage, of `LONGEST_ANSWER` tokens at most, and its probability: that of the
-    beginning times that of the end, over all windows of the passage together. `logits`, of beginnings and ends, have
-    the shape `(rows, tokens, 2)`; tokens beyond those of an encoded row do not count.
+    By row, the likeliest span of its passage, of `LONGEST_ANSWER` tokens at most, and its probability, that of the
+    beginning times that of the end. `logits`, of beginnings and ends, have the shape `(rows, tokens, 2)`.
     """
     for row, scores in zip(rows.select_columns(["passage", *PLACES]), logits, strict=True):
         count = len(row["token_starts"])

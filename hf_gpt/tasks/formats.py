@@ -1,9 +1,7 @@
-"""Readers of files (`read_...`), and what makes items of a publisher's records.
+"""Readers of files (`read_...`), and what makes items of a publisher's records; `catalogue.yaml` names both.
 
-A reader gives a file's records one at a time, each with its place; plain, `.gz` and `.xz` files read the same. It
-knows a format (delimited text, JSON lines, XML, Parquet, ...), not a task. Whatever is wrong with a file is a
-`ValueError` that names the file and the place. `catalogue.yaml` names readers (without `read_`) and the functions of
-records.
+A reader knows a format, not a task, and gives a file's records one at a time; plain, `.gz` and `.xz` files read the
+same. Whatever is wrong is a `ValueError` that names the file and the place.
 """
 
 import csv
@@ -50,7 +48,7 @@ def read_table(
 ) -> Iterator[Record]:
     """
     Rows of a CSV or TSV file, in which double quotes enclose fields if it is `quoted`. `names` are the columns of one
-    whose first line names none of them; `ragged` rows may be longer than the columns, or shorter (None).
+    whose first line names none of them; `ragged` rows may be longer, or shorter (None).
     """
     number, columns = 0, None
 
@@ -108,9 +106,8 @@ def read_document(path: Path) -> Iterator[Record]:
 
 def read_sentences(path: Path, names: Sequence[str], delimiter: str | None = None) -> Iterator[Record]:
     """
-    Sentences of a file with a word on each line and a blank line between sentences (CoNLL); the fields of a sentence,
-    which `names` calls, are lists. Columns are separated by white space, or by a tab (CoNLL-U): then lines that begin
-    with `#` are comments, of which `# name = value` is a field of the sentence.
+    Sentences of a file with a word on each line and a blank line between sentences (CoNLL), whose fields are lists.
+    Where a tab separates columns (CoNLL-U), `# name = value` is a field of the sentence.
     """
     fields: dict[str, Any] = {}
     first = 0
@@ -150,10 +147,7 @@ def read_xml(path: Path, item: str) -> Iterator[Record]:
 
 
 def read_squad(path: Path) -> Iterator[Record]:
-    """
-    Questions of a JSON file as SQuAD 1.1 nests them, articles of paragraphs of questions, with the fields of the Hub's
-    copy: `id`, `question`, `context`, and `answers` as lists `text` and `answer_start`.
-    """
+    """Questions of a JSON file as SQuAD 1.1 nests them, with the fields of the Hub's copy."""
     with reading(path):
         articles = json.loads("\n".join(line for _, line in read_text_lines(path)))["data"]
         paragraphs = (paragraph for article in articles for paragraph in article["paragraphs"])
@@ -178,17 +172,14 @@ READERS_BY_SUFFIX: dict[str, Callable[..., Iterator[Record]]] = {
 
 
 def read_by_suffix(path: Path, encoding: str = "utf-8", **delimited: Any) -> Iterator[Record]:
-    """
-    The records of a file in the format that its name says, whatever it is compressed with; `delimited` are further
-    arguments of `read_table`, for such files.
-    """
+    """The records of a file in the format that its name says; `delimited` are further arguments of `read_table`."""
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in COMPRESSIONS]
     reader = READERS_BY_SUFFIX.get(suffixes[-1]) if suffixes else None
     if reader is None:
-        known = ", ".join(READERS_BY_SUFFIX)
-        raise ValueError(f"{path}: the name must end in one of {known} (.gz or .xz after it is fine).")
-    options = {} if reader is read_parquet else {"encoding": encoding}
-    return reader(path, **options, **{} if reader in (read_parquet, read_jsonl) else delimited)
+        raise ValueError(f"{path}: the name must end in {', '.join(READERS_BY_SUFFIX)}, or that and .gz or .xz.")
+    if reader is read_parquet:
+        return reader(path)
+    return reader(path, encoding=encoding, **{} if reader is read_jsonl else delimited)
 
 
 # From a publisher's record to the fields of one or more items, which `columns` in the catalogue name.

@@ -34,6 +34,7 @@ METRICS: dict[str, tuple[str, dict[str, Any], str]] = {
     "exact_match": ("squad", {"score": "exact_match"}, f"{__name__}.exact_match"),
     "answer_f1": ("squad", {"score": "f1"}, f"{__name__}.answer_f1"),
 }
+_ENTITY_METRICS = {name for name, (kind, *_) in METRICS.items() if kind == "seqeval"}
 # The Trainer fills up the rows of narrower batches with this, where batches differ in their number of choices.
 TRAINER_PADDING = -100
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -42,32 +43,27 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 def metric_function(name: str) -> Callable[[Any, Any], float]:
     """
     A metric of `METRICS`, or one of the library `evaluate` by its id or path (whose code is then run), as a function
-    of references and predictions. A label that is never predicted has an F1 of 0, a correlation with what never varies
-    is 0. Of entities both are lists of tags for each sentence; of answers predictions are texts and references lists
-    of them. A `ValueError` if there is none of that name.
+    of references and predictions: of entities lists of tags for each sentence, of answers lists of texts and texts.
+    Undefined F1s and correlations are 0. A `ValueError` if there is none of that name.
     """
-    if name not in METRICS:
-        return _evaluate_metric(name)
-    kind, options, path = METRICS[name]
-    module, _, attribute = path.rpartition(".")
-    function = getattr(import_module(module), attribute)
-    if kind in ("f1", "seqeval"):
-        return partial(function, zero_division=0, **options if kind == "f1" else {})
-    return partial(_correlation, function) if kind in ("pearsonr", "spearmanr") else function
-
-
-def _evaluate_metric(name: str) -> Callable[[Any, Any], float]:
+    if name in METRICS:
+        kind, options, path = METRICS[name]
+        module, _, attribute = path.rpartition(".")
+        function = getattr(import_module(module), attribute)
+        if kind in ("f1", "seqeval"):
+            return partial(function, zero_division=0, **options if kind == "f1" else {})
+        return partial(_correlation, function) if kind in ("pearsonr", "spearmanr") else function
     import evaluate
 
     try:
-        module = evaluate.load(name)
+        metric = evaluate.load(name)
     except (OSError, ImportError, ValueError) as error:
         known = ", ".join(METRICS)
         raise ValueError(f"There is no metric {name!r}: {known} are known, and evaluate says: {error}") from error
 
     def measure(references: Any, predictions: Any) -> float:
-        values = module.compute(references=references, predictions=predictions)
-        return values.get(module.name, next(iter(values.values())))
+        values = metric.compute(references=references, predictions=predictions)
+        return values.get(metric.name, next(iter(values.values())))
 
     return measure
 
@@ -84,34 +80,31 @@ def exact_match(references: list[list[str]], predictions: list[str]) -> float:
 
 def answer_f1(references: list[list[str]], predictions: list[str]) -> float:
     """F1 of an answer's words, the best over its question's answers, the mean over questions; from 0 to 1."""
-    return _mean_of_best(_overlap, references, predictions)
+
+    def f1(answer: list[str], prediction: list[str]) -> float:
+        common = (Counter(answer) & Counter(prediction)).total()
+        return 2 * common / (len(answer) + len(prediction)) if common else 0.0
+
+    return _mean_of_best(f1, references, predictions)
 
 
 def _mean_of_best(compare: Callable, references: list[list[str]], predictions: list[str]) -> float:
+    """Texts are compared as SQuAD's own script does: lower-cased, without punctuation and articles."""
+
+    def words(text: str) -> list[str]:
+        return re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_NO_PUNCTUATION)).split()
+
     pairs = zip(references, predictions, strict=True)
-    best = [max(compare(_words_of_answer(one), _words_of_answer(found)) for one in given) for given, found in pairs]
-    return sum(best) / len(best)
-
-
-def _words_of_answer(text: str) -> list[str]:
-    """As SQuAD's own script compares them: lower-cased, without punctuation and articles."""
-    return re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_NO_PUNCTUATION)).split()
-
-
-def _overlap(answer: list[str], prediction: list[str]) -> float:
-    """F1 of the words of two answers."""
-    common = (Counter(answer) & Counter(prediction)).total()
-    return 2 * common / (len(answer) + len(prediction)) if common else 0.0
+    return float(np.mean([max(compare(words(one), words(found)) for one in answers) for answers, found in pairs]))
 
 
 def compute_metrics_for(
     spec: TaskSpec, rows: "Dataset | None" = None
 ) -> Callable[["EvalPrediction"], dict[str, float]]:
     """
-    The `compute_metrics` function that a `Trainer` calls with all logits and labels of an evaluation. Rows (words)
-    without a gold label are left out; where no row has one, the result is empty. Logits of choices that an item does
-    not have are -inf, or the Trainer's padding; answers stand in the passages of `rows`, the encoded rows that are
-    evaluated. A `ValueError` for an unknown metric, and from the returned function for logits that are not numbers.
+    The `compute_metrics` function that a `Trainer` calls with all logits and labels of an evaluation; `rows`, for
+    question answering, are the encoded rows that are evaluated. Rows (words) without a gold label are left out; where
+    no row has one, the result is empty. Logits that are not numbers are a `ValueError`.
     """
     functions = {name: metric_function(name) for name in spec.metrics}
 
@@ -128,30 +121,23 @@ def compute_metrics_for(
         else:
             predictions = predictions_from_logits(logits[labelled], spec)
             pair = labels[labelled].astype(predictions.dtype), predictions
-        scores = {}
-        for name, function in functions.items():
-            is_entity = name in METRICS and METRICS[name][0] == "seqeval"
-            compared = [_tags_of_sentences(side, labelled, spec) for side in pair] if is_entity else pair
-            scores[name] = float(function(*compared))
-        return scores
+        compared = dict.fromkeys(functions, pair)
+        for name in functions.keys() & _ENTITY_METRICS:
+            ends = labelled.sum(axis=1).cumsum()[:-1]  # of sentences, among the words with a label
+            named = [np.split(np.array(spec.label_names)[side], ends) for side in pair]
+            compared[name] = [[sentence.tolist() for sentence in side] for side in named]
+        return {name: float(function(*compared[name])) for name, function in functions.items()}
 
     return compute_metrics
 
 
-def _tags_of_sentences(tags: np.ndarray, labelled: np.ndarray, spec: TaskSpec) -> list[list[str]]:
-    """The names of `(words,)` tags, by sentence; `labelled` of shape `(sentences, longest)` says where they stand."""
-    ends = labelled.sum(axis=1).cumsum()
-    return [[spec.label_names[tag] for tag in sentence] for sentence in np.split(tags, ends[:-1])]
-
-
 def logits_of(predictions: np.ndarray | tuple[np.ndarray, ...], spec: TaskSpec) -> np.ndarray:
-    """
-    The logits among what the Trainer returns as predictions: the first, if the model returns more; of question
-    answering those of beginnings and ends as `(rows, tokens, 2)`, a `ValueError` if they are not numbers.
-    """
+    """The logits among what the Trainer returns as predictions; of question answering as `(rows, tokens, 2)`."""
+    if not isinstance(predictions, tuple):
+        return np.asarray(predictions)
     if spec.family != "question-answering":
-        return np.asarray(predictions[0] if isinstance(predictions, tuple) else predictions)
-    logits = np.stack(predictions[:2], -1) if isinstance(predictions, tuple) else np.asarray(predictions)
+        return np.asarray(predictions[0])
+    logits = np.stack(predictions[:2], -1)
     return _checked(logits, np.isnan(logits))
 
 
@@ -164,8 +150,7 @@ def lacks_label(labels: np.ndarray) -> np.ndarray:
 def predictions_from_logits(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
     """
     What logits of shape `(rows, classes)` say, per row (or word): a class, a choice, 0 or 1 for each of several
-    labels, or a score. For an ordinal task the columns are the whole scores from 0 up, and the prediction is the mean
-    over their probabilities. Logits that are not numbers are a `ValueError`.
+    labels, or a score, of an ordinal task the mean over the probabilities of the whole scores from 0 up.
     """
     logits = logits.astype(np.float64)
     if spec.family == "multiple-choice":
@@ -180,8 +165,5 @@ def predictions_from_logits(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
 
 def _checked(logits: np.ndarray, is_bad: np.ndarray) -> np.ndarray:
     if is_bad.any():
-        raise ValueError(
-            "The model's logits are not numbers, so nothing can be measured: training has diverged. Lower the "
-            "learning rate, or train in fp32 or bf16 instead of fp16."
-        )
+        raise ValueError("The model's logits are not numbers: training has diverged. Lower the learning rate.")
     return logits

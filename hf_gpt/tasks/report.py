@@ -1,9 +1,9 @@
-"""What people get to see of a task: its data before training, chance level, predictions and submissions after it."""
+"""What people get to see of a task: its data before training, chance level and predictions after it."""
 
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +14,10 @@ from scipy.special import expit, softmax
 from ..files import atomic
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import IGNORED_LABEL
-from ..trees.token_tree import TokenTree
 from .encode import EMPTY, best_answers, describe_encoded
 from .load import TaskData
 from .metrics import TRAINER_PADDING, predictions_from_logits
 from .spec import MULTI_LABEL, TaskSpec
-
-# A model that has made fewer updates need not have learnt anything.
-_FEW_UPDATES = 30
-# The names under which GLUE and the Story Cloze test take predictions on test rows.
-STORY_CLOZE = "rocstories"
-SUBMISSION_FILES = {
-    "cola": "CoLA.tsv",
-    "sst2": "SST-2.tsv",
-    "mrpc": "MRPC.tsv",
-    "qqp": "QQP.tsv",
-    "stsb": "STS-B.tsv",
-    "mnli": "MNLI-m.tsv",
-    "mnli_mismatched": "MNLI-mm.tsv",
-    "qnli": "QNLI.tsv",
-    "rte": "RTE.tsv",
-    STORY_CLOZE: "story_cloze.csv",
-}
 
 
 def describe_task(task: TaskData, encoded: dict[str, Dataset], tokenizer: GPTTokenizer) -> str:
@@ -43,35 +25,21 @@ def describe_task(task: TaskData, encoded: dict[str, Dataset], tokenizer: GPTTok
     spec, first = task.spec, encoded["train"][0]
     lines = [f"Task {spec.name} ({spec.family}), version {spec.version}"]
     for split, rows in encoded.items():
-        lines.append(f"  {split}: {describe_encoded(rows)}")
-        lines += [f"    {task.notes[split]}"] if task.notes.get(split) else []
+        lines += [f"  {split}: {describe_encoded(rows)}", f"    {task.notes[split]}"]
     lines += [f"  WARNING: {warning}" for warning in task.warnings]
     if spec.label_names:
-        counts = Counter() if spec.problem_type == MULTI_LABEL else Counter(_flat(encoded["train"]["label"]))
-        names = (f"{number} {name}" for number, name in enumerate(spec.label_names))
-        shown = (f"{name} ({counts[number]:,})" if counts else name for number, name in enumerate(names))
-        lines.append(f"  labels: {', '.join(shown)}")
-    texts = [first["input_ids"]]
-    if spec.family == "question-answering":
-        label = f"answer {first['answers'][0]!r}"
-    elif spec.family == "tagging":
-        tags = (written_label(tag, spec) for tag in first["label"])
-        label = "words with their labels " + " ".join(map("/".join, zip(first["words"], tags, strict=True)))
-    else:
-        tree = TokenTree.from_row(first)
-        texts = [[tree.input_ids[index] for index in tree.path(number)] for number in range(len(tree.path_ends))]
-        label = f"label {written_label(first['label'], spec)}"
-        if spec.family == "multiple-choice":
-            label = f"right choice {first['label'] + 1} of {len(texts)}"
-    lines.append(f"First training example ({first['id']}), {label}:")
-    return "\n".join([*lines, *(f"  {tokenizer.decode(ids)}" for ids in texts)])
+        counts = Counter(_flat(encoded["train"]["label"])) if spec.problem_type != MULTI_LABEL else Counter()
+        names = (f"{n} {name}" + f" ({counts[n]:,})" * bool(counts) for n, name in enumerate(spec.label_names))
+        lines.append(f"  labels: {', '.join(names)}")
+    label = first["answers"] if spec.family == "question-answering" else written_label(first["label"], spec)
+    lines.append(f"First training example ({first['id']}), label {label}:")
+    return "\n".join([*lines, f"  {tokenizer.decode(first['input_ids'])}"])
 
 
 def chance_level(spec: TaskSpec, train: Dataset, evaluated: Dataset) -> float:
     """
-    What answering without reading the text reaches in the main metric: the share of the most frequent training class,
-    but no less than one in the number of classes, or of one choice in those of an item; for F1 always answering with
-    the second class; 0 for correlations and entities.
+    What answering without reading the text reaches in the main metric: the most frequent training class, but no less
+    than one in the number of classes or choices; for F1 the second class; 0 for correlations and entities.
     """
     if spec.main_metric == "f1":
         share = float(np.mean([label == 1 for label in evaluated["label"]]))
@@ -90,40 +58,28 @@ def _flat(labels: Iterable[Any]) -> Iterator[Any]:
         yield from label if isinstance(label, list) else (label,)
 
 
-def chance_warning(
-    spec: TaskSpec, train: Dataset, evaluated: Dataset, score: float, updates: int | None = None
-) -> str | None:
-    """
-    A warning if a score after so many updates cannot be distinguished from chance (two standard errors), else
-    `None`.
-    """
+def chance_warning(spec: TaskSpec, train: Dataset, evaluated: Dataset, score: float) -> str | None:
+    """A warning if a score cannot be distinguished from chance (two standard errors)."""
     chance = chance_level(spec, train, evaluated)
     margin = 2 * math.sqrt(max(chance * (1 - chance), 0.25 * (chance == 0)) / max(1, len(evaluated)))
     if score > chance + margin:
         return None
-    level = f"{chance:.3f} on {len(evaluated):,} rows"
-    found = f"{spec.main_metric} {score:.3f} cannot be distinguished from chance ({level})"
-    if updates is not None and updates < _FEW_UPDATES:
-        return f"{found} after {updates} update{'s' * (updates != 1)}: train on more rows, or for longer."
-    hint = "Check the labels and the first example above, or try other --num_train_epochs, --learning_rate and --seed"
-    return f"{found}: the model has learnt nothing from these labels. {hint}; small pretrained models need more."
+    found = (
+        f"{spec.main_metric} {score:.3f} cannot be distinguished from chance ({chance:.3f} on {len(evaluated):,} rows)"
+    )
+    return f"{found}: check the labels, train on more rows or for longer, or try another --learning_rate."
 
 
 def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> None:
     """
-    A table of predictions in the order of the rows: `id`, the columns that are kept, `label` (empty where there is
-    none), `prediction`, and one probability (or score) per class or choice; of tagging a line for each word, with its
-    `number` and itself behind the `id`; of question answering the texts of the first answer and of the predicted one,
-    with its probability. All but the first columns are empty where a row has no text. Tab-separated, with quotes as
-    pandas reads them; written atomically.
+    A table of predictions in the order of the rows, tab-separated, with quotes as pandas reads them: `id`, the columns
+    that are kept, `label`, `prediction` (both empty where there is none), and one probability (or score) per class or
+    choice; of tagging a line for each word, with its `number` and itself behind the `id`; of question answering texts
+    and their probability.
     """
     table = _table_of_answers if spec.family == "question-answering" else _table_of_labels
-    _write_table(path, table(encoded, logits, spec))
-
-
-def _write_table(path: Path, rows: Iterable[Sequence[Any]]) -> None:
     with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, delimiter="," if path.suffix == ".csv" else "\t", lineterminator="\n").writerows(rows)
+        csv.writer(file, delimiter="\t", lineterminator="\n").writerows(table(encoded, logits, spec))
 
 
 def _table_of_answers(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> Iterator[list[str]]:
@@ -134,8 +90,9 @@ def _table_of_answers(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> I
 
 
 def _table_of_labels(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> Iterator[list[str]]:
-    names = ("id", "kept", "label", EMPTY, *(["words"] if spec.family == "tagging" else []))
-    rows: Iterable[dict[str, Any]] = encoded.select_columns([name for name in names if name in encoded.column_names])
+    rows: Iterable[dict[str, Any]] = encoded.select_columns(
+        [name for name in ("id", "kept", "label", EMPTY, "words") if name in encoded.column_names]
+    )
     columns = []
     if spec.family == "tagging":
         columns = ["number", "word"]
@@ -161,6 +118,8 @@ def _table_of_labels(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> It
 
 def written_label(label: Any, spec: TaskSpec) -> str:
     """A label as people read it: its name, the names of several, a choice's number, a score; empty for none."""
+    if spec.family == "tagging" and isinstance(label, list):
+        return " ".join(written_label(tag, spec) for tag in label)
     if isinstance(label, list):
         return "|".join(name for name, chosen in zip(spec.label_names, label, strict=True) if chosen > 0)
     if label != label or (label == IGNORED_LABEL and not spec.has_scores):
@@ -168,24 +127,3 @@ def written_label(label: Any, spec: TaskSpec) -> str:
     if spec.has_scores:  # as short as it differs from its neighbours, which is how the file had it
         return np.format_float_positional(np.float32(label), trim="-")
     return spec.label_names[label] if spec.label_names else str(label)
-
-
-def write_submission(folder: Path, encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> Path | None:
-    """
-    Writes the file that GLUE or the Story Cloze test takes into `folder`, atomically: for GLUE lines of index, tab and
-    prediction, by index; for Story Cloze rows of story id, comma and the right ending, counted from 1. None where a
-    task has no such form, or GLUE's ids are not the index that its own test file gives each row.
-    """
-    ids, is_story = encoded["id"][:], spec.name == STORY_CLOZE
-    if spec.name not in SUBMISSION_FILES or not (is_story or set(ids) == set(map(str, range(len(ids))))):
-        return None
-    predictions = predictions_from_logits(logits, spec)
-    written = (predictions + is_story).tolist()
-    if spec.has_scores:
-        written = [f"{score:.3f}" for score in np.clip(predictions, *spec.score_range)]
-    elif spec.family == "entailment":  # by name; other classes by index
-        written = [spec.label_names[prediction] for prediction in predictions]
-    header = ("InputStoryid", "AnswerRightEnding") if is_story else ("index", "prediction")
-    rows = sorted(zip(ids, written, strict=True), key=lambda row: 0 if is_story else int(row[0]))
-    _write_table(folder / SUBMISSION_FILES[spec.name], [header, *rows])
-    return folder / SUBMISSION_FILES[spec.name]

@@ -1,7 +1,6 @@
 """The fields of a publisher's record -> the normalised row of a task (see `spec`); what is wrong is a `ValueError`."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from ..trees.collators import IGNORED_LABEL
@@ -22,35 +21,36 @@ def row_of(spec: TaskSpec, layout: Layout, split: str, fields: Fields, number: i
     its split counts it as, if it is not like others. A test row without a text, or one that is wrong where bad rows
     are skipped, stays as one of empty texts without a label: predictions have a line for every row of the file.
     """
-    row = _names(spec, layout, split, fields, number)
+    names, is_test = _several(layout.columns.get("id", ())), split == "test"
+    for name in (*names, *spec.keep_columns) if is_test and spec.reads_own_files else ():
+        field_of(fields, name)
+    row: Fields = {"id": next((str(fields[name]) for name in names if name in fields), str(number))}
+    if spec.keep_columns:
+        row["kept"] = ["" if fields.get(name) is None else str(fields[name]) for name in spec.keep_columns]
     try:
-        row |= _texts(spec, layout, split, fields)
+        row |= {name: _text_of(spec, layout, is_test, fields, name) for name in spec.text_columns}
         if spec.family == "question-answering":
-            return row | _answers(spec, layout, split, fields, row["passage"]), ""
-        raw, is_missing = _raw_label(spec, layout, split, fields)
-        if _written(raw) in layout.skip_labels and not (split == "test" and is_missing):
+            return row | _answers(spec, layout, is_test, fields, row["passage"]), ""
+        raw, is_missing = _raw_label(spec, layout, is_test, fields)
+        if _written(raw) in layout.skip_labels and not (is_test and is_missing):
             return None, "more left out for want of a gold label"
         if not is_missing:
             return row | {"label": _label(spec, layout, raw, row)}, ""
-        if split != "test":
+        if not is_test:
             raise ValueError(f"the label in {layout.columns['label']!r} is empty")
-        return row | _no_label(spec, row), "of them without a gold label"
+        note = "of them without a gold label"
     except ValueError as error:
         lacks_text = isinstance(error, EmptyTextError)
-        if split == "test" and spec.family != "question-answering" and (lacks_text or layout.skip_bad_rows):
+        if is_test and spec.family != "question-answering" and (lacks_text or layout.skip_bad_rows):
             row |= {name: {"choices": ["", ""], "words": [""]}.get(name, "") for name in spec.text_columns}
-            return row | _no_label(spec, row), "of them predicted as empty"
-        if layout.skip_bad_rows or (lacks_text and layout.skip_empty):
-            return (
-                None,
-                "more left out as they are wrong" if layout.skip_bad_rows else "more left out for an empty text",
-            )
-        hint = " (--skip_bad_rows leaves such rows out)" if spec.reads_own_files else ""
-        raise ValueError(f"{error}{hint}") from error
-
-
-def _no_label(spec: TaskSpec, row: Fields) -> Fields:
-    return {"label": [IGNORED_LABEL] * len(row["words"]) if "words" in row else spec.unlabelled}
+            note = "of them predicted as empty"
+        elif layout.skip_bad_rows:
+            return None, "more left out as they are wrong"
+        elif lacks_text and layout.skip_empty:
+            return None, "more left out for an empty text"
+        else:
+            raise
+    return row | {"label": [IGNORED_LABEL] * len(row["words"]) if "words" in row else spec.unlabelled}, note
 
 
 def is_empty(text: Any) -> bool:
@@ -70,43 +70,20 @@ def labels_of(raw: Any, spec: TaskSpec, layout: Layout) -> list[str]:
     labels = raw if several and isinstance(raw, list) else [raw]
     for label in labels:
         if label is None or isinstance(label, list | dict):
-            hint = "" if several else f" (several labels a row are --problem_type {MULTI_LABEL})"
-            raise ValueError(f"a label was expected, a {type(label).__name__} was found{hint}")
+            raise ValueError(f"a label was expected, a {type(label).__name__} was found (see --problem_type)")
     return list(map(_written, labels))
-
-
-def _names(spec: TaskSpec, layout: Layout, split: str, fields: Fields, number: int) -> Fields:
-    """The row's `id`, and the columns that predictions have as well: test rows must have them."""
-    columns = _several(layout.columns.get("id", ()))
-    if split == "test" and spec.reads_own_files:
-        for name in (*columns, *spec.keep_columns):
-            field_of(fields, name)
-    row: Fields = {"id": next((str(fields[name]) for name in columns if name in fields), str(number))}
-    kept = ["" if fields.get(name) is None else str(fields[name]) for name in spec.keep_columns]
-    return row | ({"kept": kept} if kept else {})
 
 
 def _several(column: str | tuple[str, ...]) -> tuple[str, ...]:
     return column if isinstance(column, tuple) else (column,)
 
 
-def _texts(spec: TaskSpec, layout: Layout, split: str, fields: Fields) -> Fields:
-    row: Fields = {}
-    may_be_empty = layout.skip_empty and split == "test"
-    for name in spec.text_columns:
-        column = layout.columns.get(name, ())
-        if name in ("choices", "words"):
-            row[name] = [
-                _text(value, f"{column}[{place}]", may_be_empty) for place, value in _items(name, column, fields)
-            ]
-        else:
-            is_optional = may_be_empty or (name == "question" and spec.family == "multiple-choice")
-            row[name] = " ".join(_text(field_of(fields, part), part, is_optional) for part in _several(column))
-    return row
-
-
-def _items(name: str, column: str | tuple[str, ...], fields: Fields) -> list[tuple[int, Any]]:
-    """The numbered choices of a row, which has a column for each or a list of them; or its words."""
+def _text_of(spec: TaskSpec, layout: Layout, is_test: bool, fields: Fields, name: str) -> str | list[str]:
+    """One text of a row: a text, the choices from a column each or a list of them, or the words."""
+    column, may_be_empty = layout.columns.get(name, ()), layout.skip_empty and is_test
+    if name not in ("choices", "words"):
+        may_be_empty = may_be_empty or (name == "question" and spec.family == "multiple-choice")
+        return " ".join(_text(field_of(fields, part), part, may_be_empty) for part in _several(column))
     values = [field_of(fields, part) for part in column] if isinstance(column, tuple) else field_of(fields, column)
     if name == "words" and isinstance(values, str):
         values = values.split()
@@ -117,7 +94,7 @@ def _items(name: str, column: str | tuple[str, ...], fields: Fields) -> list[tup
     least = 2 if name == "choices" else 1
     if len(values or ()) < least:
         raise EmptyTextError(f"{len(values or ())} {name} where at least {least} are needed")
-    return list(enumerate(values))
+    return [_text(value, f"{column}[{number}]", may_be_empty) for number, value in enumerate(values)]
 
 
 def _text(value: Any, column: str, may_be_empty: bool) -> str:
@@ -130,27 +107,33 @@ def _text(value: Any, column: str, may_be_empty: bool) -> str:
     return value.strip()
 
 
-def _raw_label(spec: TaskSpec, layout: Layout, split: str, fields: Fields) -> tuple[Any, bool]:
+def _raw_label(spec: TaskSpec, layout: Layout, is_test: bool, fields: Fields) -> tuple[Any, bool]:
     """What the label's field, or fields, hold; and whether that is no label, which test rows may have."""
     column = layout.columns["label"]
     if isinstance(column, tuple):
-        if split == "test" and all(is_empty(fields.get(name)) for name in column):
+        if is_test and all(is_empty(fields.get(name)) for name in column):
             return None, True
         marks = {name: _written(field_of(fields, name)).lower() for name in column}
         if wrong := [name for name, mark in marks.items() if mark not in _MARKS]:
             raise ValueError(f"{wrong[0]!r} holds {marks[wrong[0]]!r}, 0 or 1 was expected")
         return [name for name, mark in marks.items() if _MARKS[mark]], False
-    raw = fields.get(column) if split == "test" else field_of(fields, column)
+    raw = fields.get(column) if is_test else field_of(fields, column)
     written, names = _written(raw), layout.labels or spec.label_names or ()
     # -1 stands for a label that is kept secret, as on the Hub, wherever it cannot be a label.
     can_be_a_label = written in names or (spec.has_scores and spec.score_range is None)
-    is_secret = split == "test" and written == "-1" and not can_be_a_label
+    is_secret = is_test and written == "-1" and not can_be_a_label
     return raw, is_secret or not (written or isinstance(raw, list))
 
 
 def _label(spec: TaskSpec, layout: Layout, raw: Any, row: Fields) -> Any:
     if spec.family == "multiple-choice":
-        return _choice(_written(raw), layout.first_choice, row["choices"])
+        written, first, answers = _written(raw), layout.first_choice, row["choices"]
+        if first != CHOICE_TEXT:
+            is_letter = isinstance(first, str)
+            answers = [chr(ord(first) + n) if is_letter else str(first + n) for n in range(len(answers))]
+        if answers.count(written) != 1:
+            raise ValueError(f"the answer {written!r} is not exactly one of {', '.join(answers)} (see first_choice)")
+        return answers.index(written)
     if spec.has_scores:
         (low, high), score = spec.score_range or (-math.inf, math.inf), float(raw)
         if not math.isfinite(score) or not low <= score <= high:
@@ -163,23 +146,12 @@ def _label(spec: TaskSpec, layout: Layout, raw: Any, row: Fields) -> Any:
     numbers = list(map(names.index, labels))
     if spec.problem_type == MULTI_LABEL:
         return [float(number in numbers) for number in range(len(names))]
-    if spec.family != "tagging":
-        return numbers[0]
-    if len(labels) != len(row["words"]):
+    if spec.family == "tagging" and len(labels) != len(row["words"]):
         raise ValueError(f"{len(row['words'])} words and {len(labels)} labels: give each word one")
-    return numbers
+    return numbers if spec.family == "tagging" else numbers[0]
 
 
-def _choice(written: str, first: int | str, choices: Sequence[str]) -> int:
-    answers = choices
-    if first != CHOICE_TEXT:
-        answers = [chr(ord(first) + n) if isinstance(first, str) else str(first + n) for n in range(len(choices))]
-    if answers.count(written) != 1:
-        raise ValueError(f"the answer {written!r} is not exactly one of {', '.join(answers)} (see first_choice)")
-    return answers.index(written)
-
-
-def _answers(spec: TaskSpec, layout: Layout, split: str, fields: Fields, text: str) -> Fields:
+def _answers(spec: TaskSpec, layout: Layout, is_test: bool, fields: Fields, text: str) -> Fields:
     """All answers as texts, and where the first begins and ends in the passage without the blanks around it."""
     answers, passage = fields.get(layout.columns["label"]), fields[layout.columns["passage"]]
     texts, starts = (answers["text"], answers["answer_start"]) if answers else ([], [])
@@ -189,7 +161,7 @@ def _answers(spec: TaskSpec, layout: Layout, split: str, fields: Fields, text: s
     if texts:
         begin = starts[0] - passage.index(text)
         return {"answers": texts, "label": [max(0, begin), begin + len(texts[0])]}
-    if split != "test":
+    if not is_test:
         raise ValueError("the question has no answer, which only test rows can do without (SQuAD 2.0 has such)")
     return {"answers": [], "label": spec.unlabelled}
 

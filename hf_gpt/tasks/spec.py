@@ -1,19 +1,10 @@
 """What a task is, declared: `TaskSpec`, where its rows lie (`Layout`, `Hub`), and what is held out (`HeldOut`).
 
-The normalised rows of the families are
-
-    classification        {"id", "text", "label"}
-    entailment            {"id", "premise", "hypothesis", "label"}
-    similarity            {"id", "premise", "hypothesis", "label"}
-    multiple-choice       {"id", "context", "question", "choices", "label"}
-    tagging               {"id", "words", "label"}
-    question-answering    {"id", "question", "passage", "answers", "label"}
-
-`label` is an `int`; a `float` for regression and ordinal scores; a list of 0.0 and 1.0, one per label name, for
-multi-label classification; a list of `int`, one per word, for tagging; where the first of the `answers` begins and
-ends in the passage, in characters, for question answering. A test row without a gold label has -100 there, which no
-loss reads (NaN where the label is a score). `question` is empty where an item with a context has none; an item that is
-a bare question has it as its context. The rows of one data set may have different numbers of choices.
+The normalised rows of a family have the columns `id`, those of `TEXT_COLUMNS`, and `label`: an `int`; a `float` for
+scores; a list of 0.0 and 1.0, one per label name, for multi-label classification; a list of `int`, one per word, for
+tagging; where the first of the `answers` begins and ends in the passage, in characters, for question answering. A test
+row without a gold label has -100 there, which no loss reads (NaN where the label is a score). An item that is a bare
+question has it as its context. Rows may differ in their numbers of choices.
 """
 
 import math
@@ -47,10 +38,8 @@ ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
 @dataclass(frozen=True)
 class HeldOut:
     """
-    How a split that is not published, or not at hand, is held out of the training rows: `size` rows, or below 1 their
-    share. Rows that agree in the normalised columns `group_by` stay on one side; with `folded` texts that differ in
-    case and white space alone agree, as the tokenizer reads them alike (the declared data sets compare texts as they
-    are, which keeps their splits). The seed is used unless the caller gives one.
+    How a split without a file is held out of the training rows: `size` rows, or below 1 their share. Rows that agree
+    in the normalised columns `group_by` (with `folded` but for case and white space) stay on one side.
     """
 
     size: float
@@ -69,16 +58,15 @@ class Layout:
             joined by spaces, choices have a column each, of ids the first that is there counts, of several labels each
             has a column of 0 and 1.
         train, validation, test (tuple of `str`): names or glob patterns, of which the first that is there is read; on
-            the Hub the names of its splits. `many`: a pattern stands for many files; `split_field` (`str`,
-            *optional*): the field that names a row's split, where one file holds all.
-        read (function, *optional*): from a path to its records; chosen by the file's name when left out.
-        prepare (function, *optional*): from one record's fields to the fields of one or more items.
+            the Hub the names of its splits. `split_field` names a row's split, where one file holds all.
+        read, prepare (function, *optional*): from a path to its records (chosen by the file's name when left out);
+            from one record's fields to the fields of one or more items.
         labels (tuple of `str`, *optional*): how the file writes the task's `label_names`, if otherwise.
         skip_labels (tuple of `str`), skip_empty, skip_bad_rows (`bool`): rows with these labels (`""`: without one),
             with an empty text, or that are wrong are left out and counted; of test rows none is.
-        label_separator (`str`, defaults to `"|"`): what stands between the labels of a row that has several.
-        first_choice (`int` or `str`, defaults to 0): how the file writes the first choice's index: 0, 1 or "A"; "text"
-            where it writes the right choice's text instead of an index.
+        label_separator (`str`): what stands between the labels of a row that has several.
+        first_choice (`int` or `str`): the first choice's index as the file writes it, 0, 1 or "A"; "text" where it
+            writes the right choice's text.
     """
 
     columns: Mapping[str, str | tuple[str, ...]]
@@ -94,7 +82,6 @@ class Layout:
     label_separator: str = "|"
     first_choice: int | str = 0
     split_field: str | None = None
-    many: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,16 +97,15 @@ class Hub(Layout):
 @dataclass(frozen=True)
 class TaskSpec:
     """
-    One data set, declared: what `--task` calls it, its family, and one line on what is asked.
+    One data set, declared: what `--task` calls it, its family (a key of `TEXT_COLUMNS`), and what is asked.
 
     Args:
-        layout (`Layout`): how its files are read.
-        metrics (tuple of `str`, defaults to `("accuracy",)`): see `hf_gpt.tasks.metrics`, the main one first; of
-            tagging, none stand for those that go with its labels.
+        metrics (tuple of `str`): see `hf_gpt.tasks.metrics`, the main one first; of tagging by default those that go
+            with its labels.
         problem_type (`str`, *optional*): one of `PROBLEM_TYPES`; None for multiple choice and question answering.
         label_names (tuple of `str`, *optional*): the labels in the order of their indices.
         score_range (pair of `float`, *optional*): lowest and highest score of a regression or ordinal task.
-        version (`int`, defaults to 1): raised when the same files are read into other rows.
+        version (`int`): raised when the same files are read into other rows.
         default_dir (`Path`, *optional*): where its files lie when no data folder is named.
         keep_columns (tuple of `str`): columns of the file that predictions have as well, as the list `kept` of a row.
         held_out, test_held_out (`HeldOut`, *optional*): rules for a validation and a test split without a file.
@@ -147,23 +133,18 @@ class TaskSpec:
     def __post_init__(self) -> None:
         if self.family not in TEXT_COLUMNS:
             raise ValueError(f"Unknown task family {self.family!r}; it must be one of {', '.join(TEXT_COLUMNS)}.")
-        has_no_classes = self.family in ("multiple-choice", "question-answering")
-        types = (SINGLE_LABEL,) if self.family == "tagging" else PROBLEM_TYPES
-        if has_no_classes and (self.problem_type or self.label_names):
-            raise ValueError(f"A {self.family} task has no problem_type and no label_names.")
-        if not has_no_classes and self.problem_type not in types:
+        has_classes = self.family not in ("multiple-choice", "question-answering")
+        types = (SINGLE_LABEL,) if self.family == "tagging" else PROBLEM_TYPES if has_classes else (None,)
+        if self.problem_type not in types or (self.label_names and not has_classes):
             raise ValueError(
-                f"A {self.family} task has the problem_type {' or '.join(types)}, not {self.problem_type}."
+                f"A {self.family} task has the problem_type {' or '.join(map(str, types))}, and no other."
             )
         if self.family == "tagging" and self.label_names and not self.metrics:
             is_entity = {label[:2] for label in self.label_names} - {"O"} in ({"B-"}, {"B-", "I-"})
             object.__setattr__(self, "metrics", ENTITY_METRICS if is_entity else ("accuracy",))
         low, high = self.score_range or (None, 0)
         if self.problem_type == "ordinal" and (low != 0 or high < 1 or high % 1):
-            raise ValueError(
-                f"An ordinal task has a bin for each whole score from 0 up, which score_range={self.score_range} does "
-                "not: shift the scores so that the lowest is 0, or use --problem_type regression."
-            )
+            raise ValueError(f"Of an ordinal task score_range is 0 and a whole number, not {self.score_range}.")
 
     @property
     def main_metric(self) -> str:
@@ -199,8 +180,8 @@ class TaskSpec:
     def how_to_get(self) -> str:
         """Where a user finds the files, and their names in the publisher's own form."""
         names = dict.fromkeys(name for names in self.files.values() for name in names[:1])
-        hub = self.hub and f"; Hub: {' '.join(filter(None, (self.hub.id, self.hub.config or self.hub.data_dir)))}"
-        return "bundled" if self.default_dir else f"{', '.join(names)} from {self.source}{hub or ''}"
+        hub = f"; Hub: {self.hub.id} {self.hub.config or self.hub.data_dir or ''}".rstrip() if self.hub else ""
+        return "bundled" if self.default_dir else f"{', '.join(names)} from {self.source}{hub}"
 
     @property
     def infers_labels(self) -> bool:
@@ -210,14 +191,14 @@ class TaskSpec:
     @property
     def features(self) -> Features:
         """The declared columns of the normalised rows."""
-        more = {"answers": self.family == "question-answering", "kept": bool(self.keep_columns)}
-        names = ["id", *self.text_columns, *(name for name, is_there in more.items() if is_there)]
         text, label = Value("string"), Value("float32" if self.has_scores else "int64")
         if self.problem_type == MULTI_LABEL:
             label = List(Value("float32"))
         elif self.family in ("tagging", "question-answering"):
             label = List(label)
+        names = ["id", *self.text_columns, *(["answers"] if self.family == "question-answering" else [])]
         lists = ("choices", "words", "answers", "kept")
+        names += ["kept"] if self.keep_columns else []
         return Features({name: List(text) if name in lists else text for name in names} | {"label": label})
 
     @property

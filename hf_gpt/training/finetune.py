@@ -36,7 +36,7 @@ from .trainer import GPTTrainer, has_optimizer, is_whole, last_checkpoint
 
 # What a run writes into its folder. A whole model and an adapter in one folder would be taken for each other.
 RESULT_FILES = (files.METRICS, files.PREDICTIONS, files.PRETRAINING, files.CARD, files.FACTS, HEAD_CONFIG)
-RESULT_FILES += ("config.json", "generation_config.json", "model.safetensors", *report.SUBMISSION_FILES.values())
+RESULT_FILES += ("config.json", "generation_config.json", "model.safetensors")
 RESULT_FILES += ("adapter_config.json", "adapter_model.safetensors")
 SETTINGS, RESULTS = "settings.json", "results.json"
 # Of the Trainer's arguments those that the runs of several seeds share.
@@ -96,7 +96,7 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
     if summary is None:
         seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
         facts = {"train_seconds": seconds, "steps": trainer.state.global_step, "resumed": checkpoint is not None}
-        records = {part.task.spec.name: record_of(part, trainer, model_args, data) | facts for part in parts}
+        records = {part.task.spec.name: record_of(part, trainer, model_args) | facts for part in parts}
         summary, *_ = records.values()
         if data.tasks is not None:
             summary = summarise_tasks(records, data.task_rows_cap)
@@ -216,23 +216,18 @@ def lacks_label(rows: Dataset) -> np.ndarray:
     return metrics.lacks_label(np.concatenate(labels) if labels.dtype == object else labels)
 
 
-def record_of(part: Part, trainer: GPTTrainer, model_args: ModelArguments, data: DataArguments) -> dict[str, Any]:
-    """
-    Evaluate a task; what its `metrics.json` holds (see `run`). Writes the predictions of the test rows, and where all
-    of them are there and the task has a leaderboard, the file that it takes.
-    """
+def record_of(part: Part, trainer: GPTTrainer, model_args: ModelArguments) -> dict[str, Any]:
+    """Evaluate a task; what its `metrics.json` holds (see `run`). Writes the predictions of the test rows."""
     spec, scores = part.task.spec, {}
     for split in [name for name in ("validation", "test") if name in part.rows]:
         rows = part.rows[split]
         logits, scores[split] = predict_split(trainer, rows, spec)
         if split == "test" and trainer.is_world_process_zero():
             report.write_predictions(part.output / files.PREDICTIONS, rows, logits, spec)
-            if data.max_eval_rows is None:
-                report.write_submission(part.output, rows, logits, spec)
     train, validation = part.rows["train"], part.rows["validation"]
     score, doubt = scores["validation"].get(spec.main_metric), None
     if score is not None:
-        doubt = report.chance_warning(spec, train, validation, score, trainer.state.global_step)
+        doubt = report.chance_warning(spec, train, validation, score)
     return {
         "task": spec.name,
         "main_metric": spec.main_metric,

@@ -1,15 +1,13 @@
-"""Metrics and predictions: logits and labels in, numbers and the forms of GLUE and Story Cloze out."""
+"""Metrics: logits and labels in, numbers out."""
 
 import math
 
 import numpy as np
 import pytest
-from datasets import Dataset
 from transformers import EvalPrediction
 
-from hf_gpt.tasks import TASKS, get_task
+from hf_gpt.tasks import get_task
 from hf_gpt.tasks.metrics import METRICS, compute_metrics_for, metric_function
-from hf_gpt.tasks.report import STORY_CLOZE, SUBMISSION_FILES, write_submission
 from hf_gpt.tasks.spec import Layout, TaskSpec
 
 # Two predicted as in the reference, one not: enough to tell every average apart.
@@ -116,36 +114,3 @@ def test_metrics_of_words_and_entities():
     expected = {"entity_f1": 2 / 5, "entity_precision": 1 / 3, "entity_recall": 1 / 2, "accuracy": 2 / 4}
     assert scores == {name: pytest.approx(value) for name, value in expected.items()}
     assert measure(task, logits, np.full((2, 3), -100)) == {}
-
-
-SCORES = np.full((2, 6), -99.0)
-SCORES[0, 5], SCORES[1, 3] = 99, 99
-SUBMITTED = {
-    "cola": (np.eye(2), ["0\t0", "1\t1"]),
-    "sst2": (np.eye(2), ["0\t0", "1\t1"]),
-    "mrpc": (np.eye(2)[::-1], ["0\t1", "1\t0"]),
-    "qqp": (np.eye(2), ["0\t0", "1\t1"]),
-    "stsb": (SCORES, ["0\t5.000", "1\t3.000"]),
-    "mnli": (np.eye(3)[[2, 1]], ["0\tcontradiction", "1\tneutral"]),
-    "mnli_mismatched": (np.eye(3)[[0, 1]], ["0\tentailment", "1\tneutral"]),
-    "qnli": (np.eye(2)[::-1], ["0\tnot_entailment", "1\tentailment"]),
-    "rte": (np.eye(2), ["0\tentailment", "1\tnot_entailment"]),
-    "rocstories": (np.eye(2), ["1,2", "0,1"]),
-}
-
-
-@pytest.mark.parametrize("name", SUBMISSION_FILES)
-def test_predictions_as_glue_and_story_cloze_take_them(name, tmp_path):
-    logits, lines = SUBMITTED[name]
-    rows = Dataset.from_dict({"id": ["1", "0"]})  # GLUE's are ordered by index
-    path = write_submission(tmp_path / "new", rows, logits[::-1], TASKS[name])
-    assert [*path.parent.iterdir()] == [tmp_path / "new" / SUBMISSION_FILES[name]]
-    header = "InputStoryid,AnswerRightEnding" if name == STORY_CLOZE else "index\tprediction"
-    assert path.read_text().splitlines() == [header, *lines]
-
-
-def test_what_cannot_be_submitted(tmp_path):
-    """Rows of another publication, rows that are missing or stand twice, and tasks without a form."""
-    for task, ids in (("rte", ["7a", "7b"]), ("rte", ["0", "2"]), ("rte", ["0", "0"]), ("copa", ["0", "1"])):
-        assert write_submission(tmp_path, Dataset.from_dict({"id": ids}), np.eye(2), get_task(task)) is None
-    assert not [*tmp_path.iterdir()]

@@ -11,15 +11,10 @@ from datasets import ClassLabel, List
 
 from hf_gpt.tasks import TASKS, get_task, load_task, task_table
 
-from ..support.formats import FORMATS
-from ..support.formats.classification import COLA_LINES
-from ..support.formats.multiple_choice import HELLASWAG, passage
-from ..support.formats.others import OWN_QUESTIONS, OWN_STORIES, SNLI, STORY_HEADER, copa_xml, question, story_lines
-from ..support.formats.pairs import MRPC, MRPC_HEADER, QQP, RTE, sts_lines
+from ..support.formats import FORMATS, STORY_HEADER, copa_xml, stories
 from ..support.formats.question_answering import BALL, squad
-from ..support.formats.tagging import NEWS, TREEBANK, treebank_line
 from ..support.runs import REPOSITORY
-from ..support.task_files import choice_row, jsonl, label_counts, pair_row, rows_of, tsv, write
+from ..support.task_files import choice_row, jsonl, label_counts, pair_row, rows_of, write
 
 pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
@@ -33,7 +28,7 @@ def test_publishers_format(name, tmp_path):
     assert dict(data.splits.num_rows) == counts
     assert set(data.notes) == {"train", "validation", "test"}
     assert all(part.features == data.spec.features for part in data.splits.values())
-    assert first is None or rows_of(data)[0] == first
+    assert first is None or rows_of(data)[0] == first | {"label": pytest.approx(first["label"])}
     # The same from the cache, and where the folder that holds the splits is named itself.
     assert load_task(name, tmp_path).splits["train"].cache_files == data.splits["train"].cache_files
     if name in ("imdb", "race_middle", "sst5"):
@@ -41,16 +36,20 @@ def test_publishers_format(name, tmp_path):
         assert rows_of(load_task(name, tmp_path / folder))[0] == first
 
 
+COLA, MRPC = FORMATS["cola"][0]["train.tsv"], FORMATS["mrpc"][0]["msr_paraphrase_train.txt"]
 PAIR_FIELDS = {"gold_label": "neutral", "sentence1": "A.", "sentence2": "B.", "pairID": "7n", "genre": "fiction"}
 STS_HEADER = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
 STS_ROW = "0\tmain\tnews\t2014\t1\tnone\tnone\tA.\tB."
 # As in copies that have B- before every entity.
-NEWS_IN_BIO = NEWS.replace("U.N. NNP I-NP I-ORG", "U.N. NNP B-NP B-ORG").replace("I-PER", "B-PER", 1)
+NEWS_IN_BIO = FORMATS["conll2003"][0]["eng.train"].replace("I-ORG", "B-ORG").replace("I-PER", "B-PER", 1)
 # Other names of the same files: task, files, the first row of a split, and how many rows that has.
 OTHER_NAMES = {
     "cola": (
-        {"in_domain_train.tsv.gz": COLA_LINES, "in_domain_dev.tsv": COLA_LINES},
-        *("validation", {"id": "0", "text": 'He "reads 0 books.', "label": 0}, 20),
+        {
+            "in_domain_train.tsv.gz": "".join(COLA.replace("books", f"{n}") for n in range(5)),
+            "in_domain_dev.tsv": COLA,
+        },
+        *("validation", {"id": "0", "text": 'He "reads 0 books.', "label": 0}, 2),
     ),
     "mnli": (
         {
@@ -61,7 +60,7 @@ OTHER_NAMES = {
         *("test", pair_row("7n", "A.", "B.", -100), 1),
     ),
     "mrpc": (
-        {"train.tsv": MRPC, "dev.tsv": MRPC, "test.tsv": tsv(("index", *MRPC_HEADER), (0, 1, 2, "A.", "B."))},
+        {"train.tsv": MRPC, "dev.tsv": MRPC, "test.tsv": "index\t#1 String\t#2 String\n0\tA.\tB.\n"},
         *("test", pair_row("0", "A.", "B.", -100), 1),
     ),
     "stsb": (
@@ -71,7 +70,7 @@ OTHER_NAMES = {
     ),
     "rocstories": (
         {
-            "cloze_test_val__winter2018-cloze_test_ALL_val - 1 - 1.csv": STORY_HEADER + story_lines(400),
+            "cloze_test_val__winter2018-cloze_test_ALL_val - 1 - 1.csv": stories(*range(400)),
             "cloze_test_test__winter2018-x.csv.xz": STORY_HEADER.replace(",AnswerRightEnding", "")
             + "t1,One.,Two.,Three.,Four.,X.,Y.\n",
         },
@@ -100,27 +99,23 @@ def test_copa_asks_as_its_authors_do(tmp_path):
         assert rows[str(number)] == choice_row(str(number), context, ["Wet.", "Dry."], label, question=text)
 
 
-def test_story_cloze_holds_out_the_rows_that_the_release_holds_out_and_fewer_of_a_sample(tmp_path):
+def test_story_cloze_holds_out_the_rows_that_the_release_holds_out(tmp_path):
     from sklearn.model_selection import train_test_split
 
     data = load_task("rocstories", write(tmp_path, FORMATS["rocstories"][0]))
     _, expected = train_test_split([f"s{i}" for i in range(400)], test_size=374, random_state=3535999445)
     assert set(data.splits["validation"]["id"]) == set(expected)
-    (sample := tmp_path / "sample").mkdir()
-    data = load_task("rocstories", write(sample, {"cloze_test_val__spring2016.csv": STORY_HEADER + story_lines(60)}))
-    assert dict(data.splits.num_rows) == {"train": 48, "validation": 12}
-    assert data.notes["validation"].startswith("12 rows instead of 374, as there are only 60 held out")
 
 
 FLAWED = {
     "snli": ({}, "snli_1.0_train.jsonl: 1 rows, 1 more left out for want of a gold label"),
     "qqp": (  # the first lacks its second question as well
-        {"train.tsv": QQP + "4\t3\t4\tWhy?\n5\t5\t6\tHow?\t\t0\n6\t5\t6\tHow?\tWho?\n"},
+        {"train.tsv": FORMATS["qqp"][0]["train.tsv"] + "4\t3\t4\tWhy?\n5\t5\t6\tHow?\t\t0\n6\t5\t6\tHow?\tWho?\n"},
         "train.tsv: 1 rows, 2 more left out for an empty text, 1 more left out for want of a gold label",
     ),
     "race_high": (
-        {"RACE/train/high/9.txt": passage("high9.txt", "A", "B").replace('"d1"', '""')},
-        "2 files of **/train/high/*.txt: 2 rows, 1 more left out for an empty text",
+        {"RACE/train/high/9.txt": FORMATS["race"][0]["RACE/train/middle/1.txt"].replace('"d1"', '""')},
+        "2 files from 7.txt to 9.txt: 2 rows, 1 more left out for an empty text",
     ),
 }
 
@@ -137,11 +132,10 @@ def test_rows_that_publishers_got_wrong_are_left_out_and_counted_but_no_test_row
 
 @pytest.mark.parametrize("name", ["sst2", "openbookqa", "commonsenseqa", "swag", "hellaswag", "stsb", "squad"])
 def test_labels_that_are_kept_secret(name, tmp_path):
-    files = dict(FORMATS[name][0])
-    files |= {"stsb": {"sts-test.csv": sts_lines("")}, "squad": {"test-v1.1.json": squad({BALL: {}}, new=[])}}.get(
-        name, {}
-    )
-    label = rows_of(load_task(name, write(tmp_path, files), splits=["test"]), "test")[0]["label"]
+    hidden = {"stsb": {"sts-test.csv": "main\tnews\t2014\t0\t\tA.\tB.\n"}}
+    hidden["squad"] = {"test-v1.1.json": squad({BALL: {}}, new=[])}
+    write(tmp_path, FORMATS[name][0] | hidden.get(name, {}))
+    label = rows_of(load_task(name, tmp_path, splits=["test"]), "test")[0]["label"]
     assert math.isnan(label) if name == "stsb" else label == ([-100, -100] if name == "squad" else -100)
 
 
@@ -219,26 +213,13 @@ def test_hub_columns(name, monkeypatch):
 def test_the_hub_out_of_reach_says_where_to_get_the_files():
     with pytest.raises(ConnectionError, match=r"stanfordnlp/sst2.*train\.tsv.*gluebenchmark.*--data_dir"):
         load_task("sst2")
-    with pytest.raises(FileNotFoundError, match=r"rocstories.*no copy.*rochester.*--data_dir"):
+    with pytest.raises(FileNotFoundError, match=r"rocstories.*rochester.*--data_dir"):
         load_task("rocstories")
-
-
-def renamed(row, **fields):
-    return jsonl(row | fields)
-
-
-def asked(answer, *choices):
-    return jsonl(question("1", answer, *choices))
-
-
-def copa(*item, **options):
-    return copa_xml(item, **options)
 
 
 FILE_ENTITY = {"doctype": '<!DOCTYPE c [<!ENTITY f SYSTEM "file:///etc/hosts">]>'}
 TRAIN = b"sentence\tlabel\n" + b"x\t1\n" * 99
-MISPLACED = squad({BALL: {}}, a=[{"text": "Mrs. Hurst", "answer_start": 9}])
-# Input that is wrong, by task and the file that it replaces: the content, and what the error says behind the name.
+# Input that is wrong, by task and file: its content, or what is replaced in it; and what the error says of it.
 WRONG_FILES = {
     ("trec", "TREC_10.label"): [
         ("", ": no rows were found for the test split"),
@@ -259,48 +240,52 @@ WRONG_FILES = {
         ("a,b\n1,2,3\n", r", line 2: 3 fields where 2 were expected \(a, b\)"),
         ('a,b\n"x "y" z",2\n', ", line 2: ',' expected"),
         ("a,a\n1,2\n", ", line 1: the header names a column twice"),
-        (b"a,b\ncaf\xe9,1\n", "can't decode byte 0xe9"),
-        ("a,b\n".encode("utf-16"), ", line 1: byte 0xff"),
+        (b"a,b\ncaf\xe9,1\n", ": .*byte 0xe9"),
+        ("a,b\n".encode("utf-16"), ": .*byte 0xff"),
     ],
     ("questions", "questions.jsonl"): [
-        (jsonl(OWN_QUESTIONS[0]), ": no rows were found for the valid"),
-        (renamed(OWN_QUESTIONS[0], text=3), ", line 1: 'text' holds a int"),
-        (renamed(OWN_QUESTIONS[0], text="\ud83d"), ", line 1: 'utf-8' codec"),
+        (("validation", "train"), ": no rows were found for the valid"),
+        (('"Who is number 0 ?"', "3"), ", line 1: 'text' holds a int"),
+        (("Who is number 0 ?", "\\ud83d"), ", line 1: 'utf-8' codec"),
     ],
     ("openbookqa", "train.jsonl"): [
         ('{"id": "7-1",\n', ", line 1: Expecting"),
         ("[" * 100_000 + "\n", ", line 1: maximum recursion"),
         ("[1, 2]\n", ", line 1: a JSON object was expected, a list"),
         (jsonl({"id": "1"}), ", line 1: there is no 'choices'"),
-        (asked("A", "a"), ", line 1: 1 choices where at least 2"),
-        (asked("A", "", "b"), r", line 1: the text of 'choices\[0\]' is empty"),
-        (asked("E", *"abc"), ", line 1: the answer 'E' is not exactly one of A, B, C"),
+        (("hot", ""), r", line 1: the text of 'choices\[0\]' is empty"),
+        (('"answerKey": "B"', '"answerKey": "E"'), ", line 1: the answer 'E' is not exactly one of A, B, C"),
     ],
-    ("stories", "stories.jsonl"): [(renamed(OWN_STORIES[0], ending2=""), ", line 1: 1 choices where at least 2")],
-    ("hellaswag", "hellaswag_val.jsonl"): [(renamed(HELLASWAG, label=4), ", line 1: the answer '4' .* of 0, 1, 2, 3")],
-    ("stsb", "sts-train.csv"): [(sts_lines(4, 5.1), ", line 2: the score '5.1' is not a number from 0 to 5")],
+    ("stories", "stories.jsonl"): [(("F.", ""), ", line 1: 1 choices where at least 2")],
+    ("hellaswag", "hellaswag_val.jsonl"): [
+        (('"label": 3', '"label": 4'), ", line 1: the answer '4' .* of 0, 1, 2, 3")
+    ],
+    ("stsb", "sts-train.csv"): [(("0.0", "5.1"), ", line 2: the score '5.1' is not a number from 0 to 5")],
     ("sst5", "trees/dev.txt"): [("(2 Well)\n(3 (2 It) (2 works)\n", ", line 2: .*no tree")],
     ("copa", "copa-test.xml"): [
         ("", ": no element found"),
-        (copa("cause", 1).replace("</p>", ""), ": mismatched tag: line 8"),
-        (copa("effect", 3), ", item 1: the answer '3' .* one of 1, 2"),
-        (copa("reason", 1), ", item 1: there is no 'reason'"),
-        (copa("cause", 1, **FILE_ENTITY).replace("&amp;", "&f;"), ": undefined entity"),
+        (("</p>", ""), ": mismatched tag: line 8"),
+        (copa_xml(("effect", 3)), ", item 1: the answer '3' .* one of 1, 2"),
+        (copa_xml(("reason", 1)), ", item 1: there is no 'reason'"),
+        (copa_xml(("cause", 1), **FILE_ENTITY).replace("&amp;", "&f;"), ": undefined entity"),
     ],
-    ("copa", "copa-dev.xml"): [(copa("cause", 1), ": 1 rows: 0 rows cannot be held out of 1")],
+    ("copa", "copa-dev.xml"): [(copa_xml(("cause", 1)), ": 1 rows: 1 rows cannot be held out of 1")],
     ("race", "RACE/train/high/7.txt"): [
         ("{", ", item 1: Expecting property name"),
         ("{}", ", item 1: there is no 'questions'"),
     ],
     ("ud_pos", "en_ewt-ud-dev.conllu"): [
-        (TREEBANK + "1\tNo\n", ", line 19: 2 columns where 10 were expected"),
-        (f"# x\n{treebank_line('1', 'No', 'UH')}", ", line 2: the label 'UH' is not one"),
+        ("# x\n1\tNo\n", ", line 2: 2 columns where 10 were expected"),
+        (("PRON", "UH"), ", line 4: the label 'UH' is not one"),
     ],
     ("conll2003", "eng.testa"): [("-DOCSTART- -X- O O\n", ": no rows were found")],
     ("squad", "train-v1.1.json"): [
         ("{", ": Expecting property name"),
         ('{"data": [{}]}', ": there is no 'paragraphs'"),
-        (MISPLACED, ", question 1: the answer 'Mrs. Hurst' is not in the passage at its answer_start 9"),
+        (
+            ('"answer_start": 30', '"answer_start": 31'),
+            ", question 1: the answer 'Mrs. Long' is not in the passage at",
+        ),
         (squad({BALL: {}}, a=[]), ", question 1: the question has no answer"),
     ],
 }
@@ -311,11 +296,12 @@ WRONG_FILES = {
     [pytest.param(*key, *case, id=f"{key[0]}-{case[1]}") for key, cases in WRONG_FILES.items() for case in cases],
 )
 def test_a_wrong_file_is_named_with_the_place(task, name, content, message, tmp_path):
-    write(tmp_path, FORMATS[task][0])
-    if isinstance(content, str):
-        write(tmp_path, {name: content})
-    else:  # as it is: a damaged archive must not be compressed once more
+    files = FORMATS[task][0]
+    write(tmp_path, files)
+    if isinstance(content, bytes):  # as it is: a damaged archive must not be compressed once more
         (tmp_path / name).write_bytes(content)
+    else:
+        write(tmp_path, {name: content if isinstance(content, str) else files[name].replace(*content)})
     for _ in range(2):  # a wrong file leaves nothing in the cache
         with pytest.raises(ValueError, match=f"{name.split('/')[-1]}{message}"):
             load_task(task, tmp_path)
@@ -323,19 +309,17 @@ def test_a_wrong_file_is_named_with_the_place(task, name, content, message, tmp_
 
 def test_a_missing_file_lists_what_is_expected_and_what_is_there(tmp_path):
     write(tmp_path, {"README": "x", "trian.tsv": "x"})
-    with pytest.raises(FileNotFoundError, match=r"no train\.tsv in .*Found: README, trian\.tsv.*--data_dir"):
+    with pytest.raises(FileNotFoundError, match=r"no train\.tsv in .*README, trian\.tsv.*--data_dir"):
         load_task("sst2", tmp_path)
-    write(tmp_path, {"dev.tsv": RTE})
+    write(tmp_path, {"dev.tsv": FORMATS["rte"][0]["dev.tsv"]})
     for splits, name in ((None, "train"), (["test"], "test")):
         with pytest.raises(FileNotFoundError, match=rf"rte: the {name} file is missing.*{name}\.tsv"):
             load_task("rte", tmp_path, splits=splits)
-    write(tmp_path, FORMATS["rocstories"][0] | {"cloze_test_val__spring2016 - b.csv": STORY_HEADER})
-    with pytest.raises(ValueError, match=r"stands for several files \(cloze"):
-        load_task("rocstories", tmp_path)
 
 
 def test_only_the_asked_splits_are_read_and_of_a_file_and_its_compressed_copy_one(tmp_path):
-    write(tmp_path, {"snli_1.0_dev.jsonl": jsonl(SNLI), "snli_1.0_dev.jsonl.gz": jsonl(SNLI, SNLI)})
+    content = FORMATS["snli"][0]["snli_1.0_dev.jsonl"]
+    write(tmp_path, {"snli_1.0_dev.jsonl": content, "snli_1.0_dev.jsonl.gz": content * 2})
     data = load_task("snli", tmp_path, splits=["validation"])
     assert (dict(data.splits.num_rows), set(data.notes)) == ({"validation": 1}, {"validation"})
     with pytest.raises(ValueError, match="no split 'dev'"):
@@ -349,10 +333,8 @@ def test_the_table_of_tasks_and_unknown_names():
     lines = task_table().splitlines()
     assert [line.split()[0] for line in lines] == ["task", *TASKS, "custom"]
     assert all(TASKS[line.split()[0]].licence in line for line in lines[1:-1])
-    with pytest.raises(ValueError, match=r"no task 'SST-2'.*copa, hellaswag.*custom"):
+    with pytest.raises(ValueError, match=r"no task 'SST-2'.*copa, hellaswag.*custom_task"):
         get_task("SST-2")
-    with pytest.raises(ValueError, match=r"custom_task\(\.\.\.\)"):
-        get_task("custom")
 
 
 @each_task
