@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy import stats
 
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
 SENTENCES = Path(__file__).parent / "data" / "sentences.jsonl"
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(NamedTuple):
     """A text and, where its file has one, its label."""
 
     text: str
@@ -55,8 +55,7 @@ class AnalysisArguments(LanguageModelArguments):
         if self.text is not None and self.file is not None:
             check_one_of(text=self.text, file=self.file)
         check_libraries()
-        hint = "Name another --output_dir, or replace what is there with --overwrite."
-        check_empty(self.folder, self.overwrite, hint)
+        check_empty(self.folder, self.overwrite, "Name another --output_dir, or give --overwrite.")
 
     @property
     def name(self) -> str:
@@ -103,8 +102,7 @@ def read_examples(path: Path, text_column: str = "text", label_column: str = "la
     for record in read_by_suffix(path):
         text, label = record.fields.get(text_column), record.fields.get(label_column)
         if not isinstance(text, str) or not text.strip():
-            columns = ", ".join(record.fields)
-            raise ValueError(f"{record.where}: no text in the column {text_column!r} (there are {columns}).")
+            raise ValueError(f"{record.where}: no text in the column {text_column!r} of {', '.join(record.fields)}.")
         examples.append(Example(text, None if label is None else str(label)))
     if not examples:
         raise ValueError(f"{path}: the file has no rows: write one text a row.")
@@ -113,9 +111,9 @@ def read_examples(path: Path, text_column: str = "text", label_column: str = "la
 
 def words_of(tokenizer: GPTTokenizer, ids: Sequence[int]) -> list[str]:
     """Each token as a reader sees it; what does not end a word ends with an ellipsis."""
-    special = set(tokenizer.all_special_ids)
-    words = [(token_id in special, NextToken.of(tokenizer, token_id, 1.0)) for token_id in ids]
-    return [word.text if is_special else str(word) for is_special, word in words]
+    special = {*tokenizer.all_special_ids}
+    words = [NextToken.of(tokenizer, token_id, 1.0) for token_id in ids]
+    return [word.text if token_id in special else str(word) for token_id, word in zip(ids, words, strict=True)]
 
 
 def text_states(
@@ -147,7 +145,7 @@ def with_random_weights(model: GPTPreTrainedModel, seed: int = 0) -> GPTPreTrain
         return type(model)(copy.deepcopy(model.config)).to(model.device).eval()
 
 
-def mean_intervals(values: np.ndarray, seed: int = 0) -> np.ndarray:
+def mean_intervals(values: npt.ArrayLike, seed: int = 0) -> np.ndarray:
     """
     Mean, low and high, `(3, ...)`, of numbers of examples, `(examples, ...)`, by a bootstrap interval (percentiles,
     95%) of 1,000 draws of as many examples; all the same where there is one example only.

@@ -7,17 +7,16 @@ Which of two sentences a language model finds likelier: minimal pairs, by phenom
 `--file` is a file of minimal pairs, as for score, or a folder of them, such as BLiMP's, as it is published; without it
 sentences are made by a rule: a subject and its verb, with and without nouns of the other number between them, with
 sense and without (`hf_gpt.analysis.agreement.agreement_pairs`). A pair is right where the good sentence has the higher
-log-probability, as score computes it (--beginning). agreement.png and agreement.json report accuracies with Wilson's
-intervals (95%) by phenomenon and set, next to those of the same model with random weights; pairs.json holds every
-pair's log-probabilities.
+log-probability, as score computes it (--beginning; `score --pairs` writes them). agreement.png and agreement.json
+report accuracies with Wilson's intervals (95%) by phenomenon and set, next to those of the same model with random
+weights.
 
 Attractors are those of Linzen et al. (2016), nonce sentences, which give no help by meaning, of Gulordava et al.
 (2018), BLiMP is Warstadt et al.'s (2020).
 """
 
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -26,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import binomtest
 
-from ..files import flag, read_text_lines, write_json
+from ..files import flag, read_text_lines
 from ..generation import encode, print_table
 from ..generation.scoring import BEGINNINGS, beginning_ids, read_pairs, score_texts
 from ..model.modeling_gpt import GPTForCausalLM
@@ -133,21 +132,27 @@ def proportion(right: int, count: int) -> dict[str, float]:
     return {"accuracy": right / count, "low": float(interval.low), "high": float(interval.high)}
 
 
-def accuracy(scores: np.ndarray) -> dict[str, Any]:
-    """The share of pairs whose good sentence is likelier (a tie is wrong); see `proportion`."""
-    right, ties = int((scores[:, 0] > scores[:, 1]).sum()), int((scores[:, 0] == scores[:, 1]).sum())
-    return {"pairs": len(scores), **proportion(right, len(scores)), "ties": ties}
-
-
-def accuracies(pairs: Sequence[MinimalPair], scores: np.ndarray) -> dict[str, dict[str, Any]]:
-    """`accuracy` by phenomenon, and in each under `paradigms` by its sets."""
-    names, found = np.array([(pair.phenomenon, pair.paradigm) for pair in pairs]), {}
-    for phenomenon in dict.fromkeys(names[:, 0].tolist()):
-        own = names[:, 0] == phenomenon
-        sets = dict.fromkeys(names[own, 1].tolist())
-        paradigms = {name: accuracy(scores[own & (names[:, 1] == name)]) for name in sets}
-        found[phenomenon] = {**accuracy(scores[own]), "paradigms": paradigms}
-    return found
+def accuracies(pairs: Sequence[MinimalPair], scores: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """
+    Of each phenomenon and, where it has several, each of its sets, a row for every model of `scores`, `(pairs, 2)`:
+    its `name`, `of` (the model), `pairs`, `ties`, and as `accuracy`, with its interval, the share of pairs whose good
+    sentence is likelier (a tie is wrong).
+    """
+    groups: dict[tuple[str, str], list[int]] = {}
+    for number, pair in enumerate(pairs):
+        groups.setdefault((pair.phenomenon, ""), []).append(number)
+        groups.setdefault((pair.phenomenon, pair.paradigm), []).append(number)
+    rows = []
+    for phenomenon in dict.fromkeys(name for name, _ in groups):
+        sets = [key for key in groups if key[0] == phenomenon]
+        # A phenomenon of one set is shown once.
+        for key in sets if len(sets) > 2 else sets[:1]:
+            for of, values in scores.items():
+                good, bad = values[groups[key]].T
+                counts = {"pairs": len(good), "ties": int((good == bad).sum())}
+                name = ": ".join(filter(None, key))
+                rows.append({"name": name, "of": of, **counts, **proportion(int((good > bad).sum()), len(good))})
+    return rows
 
 
 @dataclass(kw_only=True)
@@ -161,7 +166,6 @@ class Arguments(AnalysisArguments):
     file: str | None = flag(None, "File or folder of minimal pairs, TSV or JSONL; without it, made ones.")
     beginning: str = flag("paragraph", "What stands before a sentence, as for score.", BEGINNINGS)
     max_pairs: int = flag(200, "Pairs of a set at most; the first of a file.")
-    control: bool = flag(True, "Measure the model with random weights, too.")
     batch_size: int = flag(128, "Sentences that are read at once.")
 
 
@@ -173,34 +177,12 @@ def run(args: Arguments) -> None:
         sets = groupby(read_sets(Path(args.file)), key=lambda pair: pair.paradigm)
         pairs = [pair for _, rows in sets for pair in [*rows][: args.max_pairs]]
     model, tokenizer = args.load()
-    models = {args.name: model} | ({"random weights": with_random_weights(model, args.seed)} if args.control else {})
+    models = {args.name: model, "random weights": with_random_weights(model, args.seed)}
     scores = {
         name: score_pairs(each, tokenizer, pairs, args.batch_size, args.beginning) for name, each in models.items()
     }
-    found = {name: accuracies(pairs, values) for name, values in scores.items()}
-    rows = _rows(found)
-    shown = ("name", "of", "pairs", "accuracy", "low", "high")
-    print_table([{name: row[name] for name in shown} for row in rows])
+    rows = accuracies(pairs, scores)
+    print_table(rows)
     # BLiMP's sets are too many to draw.
-    drawn = [row for row in rows if args.file is None or row["name"] in found[args.name]]
-    args.save("agreement", rows_figure(drawn, f"Minimal pairs that are right, {args.name}", "accuracy", 0.5), found)
-    each = [
-        {**pair._asdict(), **{name: values[number].tolist() for name, values in scores.items()}}
-        for number, pair in enumerate(pairs)
-    ]
-    write_json(args.folder / "pairs.json", each)
-    if any(row["ties"] for row in rows):
-        print("Ties count as wrong.", file=sys.stderr)
-
-
-def _rows(found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of each phenomenon and, where it has several, each of its sets, the accuracy of every model."""
-    rows = []
-    for phenomenon, whole in next(iter(found.values())).items():
-        rows += [{"name": phenomenon, "of": model, **each[phenomenon]} for model, each in found.items()]
-        # Nonce sentences have the conditions of the others.
-        _, comma, kind = phenomenon.partition(",")
-        for part in whole["paradigms"] if len(whole["paradigms"]) > 1 else ():
-            name = f"    {part}{comma}{kind}"
-            rows += [{"name": name, "of": of, **each[phenomenon]["paradigms"][part]} for of, each in found.items()]
-    return rows
+    drawn = [row for row in rows if args.file is None or ": " not in row["name"]]
+    args.save("agreement", rows_figure(drawn, f"Minimal pairs that are right, {args.name}", "accuracy", 0.5), rows)

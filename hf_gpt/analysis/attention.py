@@ -5,12 +5,12 @@ What every head of every block attends to, and where the heads look on average.
         --text "It rained on Tom." --choices "He was wet." "He was dry." --output_dir outputs/item
 
 attention.html shows every head of the first text, or of each choice of an item, to be chosen by mouse or keyboard;
-attention.png the same heads as a grid. statistics.png and statistics.json report of every head, as a mean over all
-texts with a bootstrap interval (95%): entropy in bits, distance in tokens, and the shares of its attention on the
-first token, the token before, and `_delimiter_`. The first token of a text, which sees itself alone, does not count.
+attention.png the same heads as a grid. statistics.json reports of every head, as a mean over all texts with a
+bootstrap interval (95%): entropy in bits, distance in tokens, and the shares of its attention on the first token and
+on the token before. The first token of a text, which sees itself alone, does not count.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,19 +19,18 @@ import numpy as np
 import torch
 from peft import PeftModel
 
-from ..files import flag
+from ..files import flag, write_json
 from ..generation import check_predicted, encode
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import collate_trees
 from ..trees.token_tree import TokenTree
 from . import AnalysisArguments, interval_record, interval_text, mean_intervals, words_of
-from .figures import curves_figure, heads_figure
+from .figures import heads_figure
 from .pages import write_page
 
-# Of a head over the tokens of a text, and their names in figures; see `head_statistics`.
-STATISTICS = {"entropy": "entropy, bits", "distance": "distance, tokens"}
-STATISTICS |= {name: f"share: {name}" for name in ("first", "previous", "delimiter")}
+# Of a head over the tokens of a text; see `head_statistics`.
+STATISTICS = ("entropy", "distance", "first", "previous")
 
 
 class PathAttention(NamedTuple):
@@ -86,40 +85,22 @@ def path_record(name: str, path: PathAttention, tokenizer: GPTTokenizer) -> dict
     return {"name": name, "tokens": words_of(tokenizer, path.ids), "weights": weights}
 
 
-def head_statistics(attention: PathAttention, delimiter: int | None = None) -> np.ndarray:
+def head_statistics(attention: PathAttention) -> np.ndarray:
     """
-    Where the heads look in a sequence, as means over its tokens but the first: `(5, layers, heads)`, in the order of
-    `STATISTICS`: entropy in bits, mean distance in tokens, and the shares of attention on the first token, the token
-    before, and the delimiters (of the tokens after the first one; NaN where there are none). A `ValueError` if
-    there are fewer than two tokens.
+    Where the heads look in a sequence, as means over its tokens but the first: `(4, layers, heads)`, in the order of
+    `STATISTICS`: entropy in bits, mean distance in tokens, and the shares of attention on the first token and the
+    token before. A `ValueError` if there are fewer than two tokens.
     """
     check_predicted(attention.ids)
     weights = attention.weights.double()[:, :, 1:]  # (layers, heads, length - 1, length)
     position = torch.arange(len(attention.ids), dtype=torch.float64)
-    is_delimiter = torch.tensor([token_id == delimiter for token_id in attention.ids])
-    after = is_delimiter.cumsum(0)[:-1] > 0  # of the tokens but the first: whether one stands before
     found = [
         torch.special.entr(weights).sum(-1).mean(-1) / np.log(2),
         (weights * (position[1:, None] - position)).sum(-1).mean(-1),
         weights[..., 0].mean(-1),
         weights.diagonal(dim1=2, dim2=3).mean(-1),  # of each token the share on the one before
-        (weights[:, :, after] * is_delimiter).sum(-1).mean(-1),
     ]
     return torch.stack(found).numpy()
-
-
-def statistics_over(attentions: Sequence[PathAttention], delimiter: int | None = None, seed: int = 0) -> np.ndarray:
-    """
-    `head_statistics` over many sequences, `(5, 3, layers, heads)`: of each the mean and its bootstrap interval (95%);
-    NaN for the delimiter where there is none.
-    """
-    each = np.stack([head_statistics(attention, delimiter) for attention in attentions], 1)  # (5, sequences, ...)
-    found = np.full((len(each), 3, *each.shape[2:]), np.nan)
-    for number, values in enumerate(each):
-        present = values[~np.isnan(values).any((1, 2))]
-        if len(present):
-            found[number] = mean_intervals(present, seed)
-    return found
 
 
 @dataclass(kw_only=True)
@@ -127,7 +108,6 @@ class Arguments(AnalysisArguments):
     """Which model, which texts or choices, and where the result goes."""
 
     choices: list[str] | None = flag(None, "Choices of an item after the one --text, read as in fine-tuning.")
-    task_template: bool = flag(False, "Read each text as in fine-tuning: between _start_ and _classify_.")
     max_tokens: int = flag(64, "Tokens of a text that are read and shown at most.")
 
     def __post_init__(self) -> None:
@@ -139,29 +119,22 @@ class Arguments(AnalysisArguments):
 def run(args: Arguments) -> None:
     """Read, count, draw."""
     model, tokenizer = args.load()
-    start, delimiter, classify = tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id
-    texts = args.token_ids(tokenizer, fewest=1 if args.choices or args.task_template else 2)
-    paths = [[[start, *ids, classify] if args.task_template else ids] for ids in texts]
-    if args.choices:
-        begin = [start, *texts[0], delimiter]
-        paths = [[[*begin, *encode(tokenizer, choice), classify] for choice in args.choices]]
     limit = min(args.max_tokens, model.config.n_positions)
-    if longer := sum(any(len(path) > limit for path in each) for each in paths):
-        print(f"Of {longer} of {len(paths)} texts only the first {limit} tokens are read (--max_tokens).")
-    read = [attention_of(model, TokenTree.from_paths([path[:limit] for path in each])) for each in paths]
-    title, first, names = f"Attention of {args.name}", read[0], args.choices or [args.examples[0].text]
-    records = [path_record(name, path, tokenizer) for name, path in zip(names, first, strict=True)]
+    items = [[ids] for ids in args.token_ids(tokenizer, limit, fewest=1 if args.choices else 2)]
+    if args.choices:
+        begin = [tokenizer.bos_token_id, *items[0][0], tokenizer.sep_token_id]
+        texts = [encode(tokenizer, choice) for choice in args.choices]
+        items = [[[*begin, *ids, tokenizer.cls_token_id][:limit] for ids in texts]]
+    read = [attention_of(model, TokenTree.from_paths(paths)) for paths in items]
+    title, names = f"Attention of {args.name}", args.choices or [args.examples[0].text]
+    records = [path_record(name, path, tokenizer) for name, path in zip(names, read[0], strict=True)]
     write_page(args.folder / "attention.html", title, {"paths": records})
-    record = {"tokens": words_of(tokenizer, first[0].ids), "weights": first[0].weights.tolist()}
-    args.save("attention", heads_figure(first[0].weights.numpy(), title), record)
-    every = statistics_over([path for of_text in read for path in of_text], delimiter, args.seed)
-    values = dict(zip(STATISTICS, every, strict=True))
-    layers, heads = values["first"].shape[1:]
-    panels = {STATISTICS[name]: {"": each.reshape(3, -1)} for name, each in values.items() if not np.isnan(each).all()}
-    ticks = {heads * block: f"layer {block + 1}" for block in range(layers)}
-    figure = curves_figure(panels, f"{title}, mean over texts", "heads, by layer", line="", ticks=ticks)
-    args.save("statistics", figure, {name: interval_record(each) for name, each in values.items()})
-    for name in ("first", "previous"):
-        layer, head = divmod(int(values[name][0].argmax()), heads)
-        interval = interval_text(interval_record(values[name][:, layer, head]), form=".2f")
+    record = {"tokens": records[0]["tokens"], "weights": read[0][0].weights.tolist()}
+    args.save("attention", heads_figure(read[0][0].weights.numpy(), title), record)
+    values = mean_intervals([head_statistics(path) for paths in read for path in paths], args.seed)
+    record = {name: interval_record(values[:, number]) for number, name in enumerate(STATISTICS)}
+    write_json(args.folder / "statistics.json", record)
+    for number, name in enumerate(STATISTICS[2:], 2):
+        layer, head = divmod(int(values[0, number].argmax()), model.config.n_head)
+        interval = interval_text(interval_record(values[:, number, layer, head]), form=".2f")
         print(f"most on the {name} token: layer {layer + 1}, head {head}: {interval}")

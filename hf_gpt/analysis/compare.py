@@ -5,9 +5,9 @@ What changed between two checkpoints: layers, heads, next tokens, and what was f
         --output_dir outputs/change
 
 The first is the model as it was, --other as it is, both as language models (a head is left out). cka.png shows how
-alike their layers are (linear CKA over all tokens of the texts; layer 0 is the embeddings), shift.png the share of
-each head's attention that looks elsewhere, compare.html the first texts coloured by how much the prediction of each
-token changed. summary.json holds, as means over texts with bootstrap intervals (95%), the share of positions whose
+alike their layers are (linear CKA over all tokens of the texts; layer 0 is the embeddings), compare.html the first
+texts coloured by how much the prediction of each token changed. As means over texts with bootstrap intervals (95%),
+shift.json holds the share of each head's attention that looks elsewhere, summary.json the share of positions whose
 likeliest next token is another, the divergence in bits, and the perplexity of both: what rose was forgotten.
 """
 
@@ -46,14 +46,12 @@ def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
 class Reading(NamedTuple):
     """
     A model's reading of a text: states after the embedding and every block `(layers + 1, length, n_embd)`, attention
-    `(layers, heads, length, length)`, log-probabilities of the tokens that follow `(length - 1, vocab_size)`, and the
-    loss of each token but the first in nats `(length - 1,)`.
+    `(layers, heads, length, length)`, and log-probabilities of the tokens that follow `(length - 1, vocab_size)`.
     """
 
     states: np.ndarray
     weights: np.ndarray
     log_probs: torch.Tensor
-    losses: np.ndarray
 
 
 @torch.no_grad()
@@ -64,9 +62,8 @@ def read(model: GPTForCausalLM, ids: Sequence[int]) -> Reading:
     with eager_attention(model):
         outputs = model(row, use_cache=False, output_hidden_states=True, output_attentions=True)
     log_probs = outputs.logits[0, :-1].double().log_softmax(-1).cpu()
-    losses = -log_probs.gather(1, row[0, 1:, None].cpu())[:, 0]
     states, weights = (torch.cat(each).float().cpu().numpy() for each in (outputs.hidden_states, outputs.attentions))
-    return Reading(states, weights, log_probs, losses.numpy())
+    return Reading(states, weights, log_probs)
 
 
 def attention_shift(before: Reading, after: Reading) -> np.ndarray:
@@ -96,28 +93,26 @@ def run(args: Arguments) -> None:
     shapes = [(model.config.n_layer, model.config.n_head) for model in (first, second)]
     if shapes[0] != shapes[1] or tokenizer.get_vocab() != other.get_vocab():
         raise ValueError(f"{args.other} has other layers, heads or another vocabulary than {args.model_name_or_path}.")
-    states, shifts, shown, rows = [], [], [], []
+    states, tokens, shifts, shown, rows = [], 0, [], [], []
     for ids in args.token_ids(tokenizer, min(first.config.n_positions, second.config.n_positions)):
         was, now = read(first, ids), read(second, ids)
-        states += [(was.states, now.states)] if sum(len(each[0][0]) for each in states) < _TOKENS else []
+        states += [(was.states, now.states)] if tokens < _TOKENS else []
+        tokens += len(ids)
         shifts.append(attention_shift(was, now))
         divergence = next_token_divergence(was, now)
         shown.append({"words": words_of(tokenizer, ids), "values": [0.0, *divergence.tolist()]})
         changed = (was.log_probs.argmax(-1) != now.log_probs.argmax(-1)).double().mean().item()
-        before, after = was.losses.mean(), now.losses.mean()
+        before, after = (-each.log_probs[range(len(ids) - 1), ids[1:]].mean().item() for each in (was, now))
         rows.append([changed, divergence.mean(), before, after, after - before])
     names = [args.name, Path(args.other).name]
-    both = " and ".join(names)
     layers = [np.concatenate(each, axis=1) for each in zip(*states, strict=True)]  # (layers + 1, tokens, n_embd)
     grid = np.array([[linear_cka(one, other) for other in layers[1]] for one in layers[0]])
-    figure = grid_figure(grid, f"Linear CKA of {both}", *(f"layer of {name}" for name in names))
+    figure = grid_figure(grid, "Linear CKA", *(f"layer of {name}" for name in names))
     args.save("cka", figure, {"cka": grid.tolist()})
-    shift = mean_intervals(np.stack(shifts), args.seed)
-    title = f"Attention that looks elsewhere: {both}"
-    args.save("shift", grid_figure(shift[0], title, "layer", "head", range(1, len(grid))), interval_record(shift))
-    title = f"Bits by which the prediction of each token changed: {both}"
+    title = f"Bits by which the prediction of each token changed: {' and '.join(names)}"
     write_coloured(args.folder / "compare", title, shown[:_TEXTS])
-    mean = mean_intervals(np.array(rows), args.seed)
+    write_json(args.folder / "shift.json", interval_record(mean_intervals(shifts, args.seed)))
+    mean = mean_intervals(rows, args.seed)
     mean[:, 2:] = np.exp(mean[:, 2:])
     summary = dict(zip(_SUMMARY, map(interval_record, mean.T), strict=True))
     write_json(args.folder / "summary.json", {"texts": len(rows), **summary})

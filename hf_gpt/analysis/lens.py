@@ -7,9 +7,8 @@ What each layer would predict next (the logit lens), and how soon it agrees with
 The state after a layer goes through the output matrix as if it were the last: with post-norm blocks (GPT-1) as it is,
 with pre-norm blocks (GPT-2) through the final norm first. Layer 0 is the embeddings, the last the model itself.
 lens.html and lens.png show the first guess of every layer after every token of the first text, and on the page the
-next ones; layers.png and layers.json, as means over all texts with bootstrap intervals (95%), the surprisal of the
-next token at each layer in bits, how often its first guess is the model's, and the divergence of the model's
-prediction from its.
+next ones; layers.json, as means over all texts with bootstrap intervals (95%), the surprisal of the next token at each
+layer in bits, how often its first guess is the model's, and the divergence of the model's prediction from its.
 """
 
 from collections.abc import Sequence
@@ -18,14 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..files import flag
+from ..files import flag, write_json
 from ..generation import check_predicted, print_table
 from ..model.modeling_gpt import GPTForCausalLM
 from . import AnalysisArguments, interval_record, interval_text, mean_intervals, words_of
-from .figures import curves_figure, grid_figure
+from .figures import words_figure
 from .pages import write_page
 
-# Of a text and layer, as means over its predicted tokens, and their names in figures; see `lens_statistics`.
+# Of a text and layer, as means over its predicted tokens, and how they are printed; see `lens_statistics`.
 STATISTICS = {"surprisal": "surprisal, bits", "agreement": "share: the model's guess"}
 STATISTICS["divergence"] = "divergence, bits"
 
@@ -84,15 +83,11 @@ def run(args: Arguments) -> None:
     shown = {"tokens": words_of(tokenizer, ids), "guesses": guesses}
     write_page(args.folder / "lens.html", title, shown)
     best = [[cell[0][0] for cell in layer] for layer in guesses]
-    figure = grid_figure(chances[..., 0], title, "layer", "", column_names=shown["tokens"], words=best)
-    args.save("lens", figure, shown)
+    args.save("lens", words_figure(chances[..., 0], best, shown["tokens"], title), shown)
     values = dict(zip(STATISTICS, mean_intervals(each, args.seed).transpose(1, 0, 2), strict=True))  # (3, layers + 1)
-    panels = {STATISTICS[name]: {"": value} for name, value in values.items()}
-    record = {name: interval_record(value) for name, value in values.items()}
-    args.save("layers", curves_figure(panels, f"{title}, mean over texts", "layer"), record)
-    rows = [
-        {"layer": layer}
-        | {STATISTICS[name]: interval_text(interval_record(of[:, layer]), form=".2f") for name, of in values.items()}
-        for layer in range(each.shape[2])
-    ]
+    write_json(args.folder / "layers.json", {name: interval_record(value) for name, value in values.items()})
+    rows = []
+    for layer in range(each.shape[2]):
+        cells = {name: interval_text(interval_record(of[:, layer]), form=".2f") for name, of in values.items()}
+        rows.append({"layer": layer} | {STATISTICS[name]: cell for name, cell in cells.items()})
     print_table(rows)

@@ -1,5 +1,5 @@
 r"""
-Tokens, words in context and sentences as points in a plane, layer by layer; which are near, and analogies.
+Sentences and words in context as points in a plane, layer by layer; which tokens are near, and analogies.
 
     python scripts/analyze.py project --model_name_or_path model_cards/gpt-mini --unit word --words light play \
         --file sentences.txt --method tsne --output_dir outputs/words
@@ -7,16 +7,13 @@ Tokens, words in context and sentences as points in a plane, layer by layer; whi
         --analogy he his she --output_dir outputs/nearest
 
 Sentences have the colour of their label in the file, words that of the text, or with `--words` one of their own.
-projection.html is a map for each layer with a search, projection.png shows all layers, projection.json holds the
-points. `--nearest` prints the nearest static embeddings of a word and, where the texts hold it, the words in context
-that are nearest to each of its occurrences; `--analogy a b c` what is to c as b is to a (nearest.json). All vectors
-are taken less their mean, as those of a layer have a large part in common (Ethayarajh, 2019).
+projection.html is a map for each layer with a search, projection.json holds the points. `--nearest` prints the nearest
+static embeddings of a word, `--analogy a b c` what is to c as b is to a (nearest.json). All vectors are taken less
+their mean, as those of a layer have a large part in common (Ethayarajh, 2019).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.decomposition import PCA
@@ -26,54 +23,12 @@ from sklearn.preprocessing import normalize
 
 from ..files import flag, write_json
 from ..generation import encode
-from ..model.modeling_gpt import GPTModel, GPTPreTrainedModel
+from ..model.modeling_gpt import GPTModel
 from ..model.tokenization_gpt import GPTTokenizer
 from . import AnalysisArguments, text_states, words_of
-from .figures import points_figure
 from .pages import write_page
 
-# Occurrences of a word whose neighbours are printed.
-_OCCURRENCES = 5
-_PLACES = {None: "part of a word", False: "part of a word", True: "end of a word"}
-METHODS, UNITS = ("pca", "tsne"), ("sentence", "word", "token")
-
-
-class Vectors(NamedTuple):
-    """
-    Vectors of units by layer, `(units, n_embd)` (tokens have the static embedding alone, as 0); what each unit is, the
-    number of its text (-1 for a token), and the text around a word, with the word in brackets (of others their name).
-    """
-
-    layers: dict[int, np.ndarray]
-    names: list[str]
-    texts: list[int]
-    contexts: list[str]
-
-
-def text_vectors(
-    model: GPTPreTrainedModel,
-    tokenizer: GPTTokenizer,
-    texts: Sequence[str],
-    layers: Sequence[int | str] | str = "all",
-    by_word: bool = False,
-) -> Vectors:
-    """The states of texts or of their words, and what these are; see `hf_gpt.analysis.text_states`."""
-    states, places = text_states(model, tokenizer, texts, layers, by_word)
-    names, around = [], []
-    for number, start, end in places:
-        text = texts[number]
-        names.append(text[start:end])
-        around.append(f"{text[max(0, start - 40) : start]}[{text[start:end]}]{text[end : end + 40]}")
-    return Vectors(states, names, [number for number, _, _ in places], around if by_word else names)
-
-
-def token_vectors(model: GPTPreTrainedModel, tokenizer: GPTTokenizer, ids: Sequence[int] | None = None) -> Vectors:
-    """Static embeddings of some tokens, by default of all but specials; their names are those of `words_of`."""
-    if ids is None:
-        ids = sorted({*range(len(tokenizer))} - {*tokenizer.all_special_ids})
-    table = model.get_input_embeddings().weight.detach().float().cpu().numpy()
-    names = words_of(tokenizer, ids)
-    return Vectors({0: table[list(ids)]}, names, [-1] * len(names), names)
+METHODS, UNITS = ("pca", "tsne"), ("sentence", "word")
 
 
 def projected(vectors: np.ndarray, method: str = "pca", seed: int = 0) -> np.ndarray:
@@ -111,13 +66,14 @@ def analogy(vectors: np.ndarray, first: int, second: int, third: int, count: int
     return nearest(vectors, mean + two - one + three, count, rows)
 
 
-def token_row(tokenizer: GPTTokenizer, vectors: Vectors, word: str) -> int:
-    """The row of a word among `token_vectors`; a `ValueError` if it is not one token."""
+def token_id(tokenizer: GPTTokenizer, word: str) -> int:
+    """The id of a word; a `ValueError` if it is not one ordinary token."""
     # After a space, which GPT-2's tokens hold.
-    names = words_of(tokenizer, encode(tokenizer, f" {word}"))
-    if len(names) != 1 or names[0] not in vectors.names:
-        raise ValueError(f"{word!r} is not one token ({' '.join(names)}), so it has no embedding: name another word.")
-    return vectors.names.index(names[0])
+    ids = encode(tokenizer, f" {word}")
+    if len(ids) != 1 or ids[0] in tokenizer.all_special_ids:
+        pieces = " ".join(words_of(tokenizer, ids))
+        raise ValueError(f"{word!r} is not one token ({pieces}), so it has no embedding: name another word.")
+    return ids[0]
 
 
 @dataclass(kw_only=True)
@@ -144,57 +100,40 @@ class Arguments(AnalysisArguments):
 def run(args: Arguments) -> None:
     """Read the vectors, project, find neighbours."""
     model, tokenizer = args.load(GPTModel)
-    ids, examples = args.token_ids(tokenizer, model.config.n_positions, fewest=1), args.examples
-    if args.unit == "token":
-        tokens = list(dict.fromkeys(chain(*ids)))
-        vectors, pieces = token_vectors(model, tokenizer, tokens), map(tokenizer.piece, tokens)
-        # GPT-2's tokens say where a word begins, by a space, GPT-1's where it ends.
-        labels = ["beginning of a word" if text.startswith(" ") else _PLACES[ends] for text, ends in pieces]
-    else:
-        texts = [example.text for example in examples]
-        vectors = text_vectors(model, tokenizer, texts, args.layers, by_word=args.unit == "word")
-        labels = [examples[number].label or "" for number in vectors.texts]
-    words = {word.lower() for word in args.words or ()}
-    labels = [name.lower() for name in vectors.names] if words else labels
-    kept = [row for row, label in enumerate(labels) if not words or label in words][: args.max_units]
+    args.token_ids(tokenizer, model.config.n_positions, fewest=1)
+    texts = [example.text for example in args.examples]
+    states, places = text_states(model, tokenizer, texts, args.layers, by_word=args.unit == "word")
+    names = [texts[number][start:end] for number, start, end in places]
+    labels = [args.examples[number].label or "" for number, _, _ in places]
+    contexts = names
+    if args.unit == "word":
+        around = [(texts[number], start, end) for number, start, end in places]
+        contexts = [f"{text[max(0, a - 40) : a]}[{text[a:b]}]{text[b : b + 40]}" for text, a, b in around]
+    kept = list(range(len(names)))
+    if args.words:
+        labels, words = [name.lower() for name in names], {word.lower() for word in args.words}
+        kept = [row for row in kept if labels[row] in words]
+    kept = kept[: args.max_units]
     if len(kept) < len(labels):
         print(f"{len(kept):,} of {len(labels):,} {args.unit}s are shown.")
-    names, labels, contexts = ([column[row] for row in kept] for column in (vectors.names, labels, vectors.contexts))
-    points = {
-        layer: projected(values[kept], args.method, args.seed).tolist() for layer, values in vectors.layers.items()
-    }
-    title = f"{args.unit.capitalize()}s of {args.name}, {args.method}"
-    data = {"unit": args.unit, "layers": points, "names": names, "labels": labels}
-    write_page(args.folder / "projection.html", title, {**data, "contexts": contexts})
-    args.save("projection", points_figure(points, labels, title), data)
-    if args.nearest or args.analogy:
-        write_json(args.folder / "nearest.json", _neighbours(args, model, tokenizer))
-
-
-def _neighbours(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer) -> dict[str, Any]:
-    """What is near to words, and analogies; printed, too."""
-
-    def rows_of(title: str, names: list[str], near: Iterable[tuple[int, float]]) -> list[dict[str, Any]]:
-        rows = [{"name": names[row], "cosine": cosine} for row, cosine in near]
-        print(f"{title}\n" + "\n".join(f"  {row['cosine']:.3f}  {row['name']}" for row in rows))
-        return rows
-
-    static, found = token_vectors(model, tokenizer), {}
-    table = static.layers[0]
-    if args.analogy:
-        rows = [token_row(tokenizer, static, word) for word in args.analogy]
-        name = "{} : {} = {} : ?".format(*args.analogy)
-        found[name] = rows_of(name, static.names, analogy(table, *rows, args.count))
-    if args.nearest:
-        texts = [example.text for example in args.examples]
-        context = text_vectors(model, tokenizer, texts, args.layers, by_word=True)
-        layer, values = list(context.layers.items())[-1]
+    points = {layer: projected(values[kept], args.method, args.seed).tolist() for layer, values in states.items()}
+    names, labels, contexts = ([column[row] for row in kept] for column in (names, labels, contexts))
+    data = {"unit": args.unit, "layers": points, "names": names, "labels": labels, "contexts": contexts}
+    write_page(args.folder / "projection.html", f"{args.unit.capitalize()}s of {args.name}, {args.method}", data)
+    write_json(args.folder / "projection.json", data)
+    ordinary = sorted({*range(len(tokenizer))} - {*tokenizer.all_special_ids})
+    table = model.get_input_embeddings().weight.detach().float().cpu().numpy()[ordinary]
+    found = {}
     for word in args.nearest or ():
-        row = token_row(tokenizer, static, word)
-        near = nearest(table, table[row], args.count, [row])
-        found[word] = {"static": rows_of(f"{word}, static", static.names, near), "in context": []}
-        for place in [row for row, name in enumerate(context.names) if name.lower() == word.lower()][:_OCCURRENCES]:
-            near, title = nearest(values, values[place], args.count, [place]), context.contexts[place]
-            rows = rows_of(f"{title}, layer {layer}", context.contexts, near)
-            found[word]["in context"].append({"context": title, "layer": layer, "nearest": rows})
-    return found
+        row = ordinary.index(token_id(tokenizer, word))
+        found[word] = nearest(table, table[row], args.count, [row])
+    if args.analogy:
+        rows = [ordinary.index(token_id(tokenizer, word)) for word in args.analogy]
+        found["{} : {} = {} : ?".format(*args.analogy)] = analogy(table, *rows, args.count)
+    record = {}
+    for title, near in found.items():
+        names = words_of(tokenizer, [ordinary[row] for row, _ in near])
+        record[title] = [{"name": name, "cosine": cosine} for name, (_, cosine) in zip(names, near, strict=True)]
+        print("\n".join([title, *(f"  {row['cosine']:.3f}  {row['name']}" for row in record[title])]))
+    if record:
+        write_json(args.folder / "nearest.json", record)

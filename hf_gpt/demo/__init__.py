@@ -144,9 +144,8 @@ class LanguageModelDemo(Demo):
         """Which words spoke for the next one (the likeliest, if none is given), as a page of its own."""
         self.check(most=MOST_SHOWN, **{"text": text, **({"next word": next_word} if next_word.strip() else {})})
         score, target = next_word_score(self.model, self.tokenizer, text, next_word.strip() or None)
-        words = [word.text for word in score.passage.words]
         texts = [
-            {"words": words, "values": shares(word_scores(score, method)[0], method), "label": f"{target}, {method}"}
+            {"words": score.words, "values": shares(word_scores(score, method)[0], method), "label": f"{target}, {method}"}
             for method in METHODS
             if method != "perturbation"  # which takes a thousand steps
         ]

@@ -9,15 +9,7 @@ from transformers import AutoTokenizer
 
 from hf_gpt import GPTForCausalLM
 from hf_gpt.analysis import with_random_weights
-from hf_gpt.analysis.agreement import (
-    CONDITIONS,
-    MinimalPair,
-    accuracies,
-    accuracy,
-    agreement_pairs,
-    read_sets,
-    score_pairs,
-)
+from hf_gpt.analysis.agreement import CONDITIONS, MinimalPair, accuracies, agreement_pairs, read_sets, score_pairs
 
 ROW = {"sentence_good": "She was here.", "sentence_bad": "She were here.", "linguistics_term": "verbs", "UID": "x"}
 
@@ -46,9 +38,10 @@ def test_a_reader_of_the_last_noun_is_misled_by_attractors(sign):
         return sign * float(noun.endswith("s") != verb.endswith("s"))
 
     pairs = agreement_pairs(10)
-    found = accuracies(pairs, np.array([[score(pair.good), score(pair.bad)] for pair in pairs]))
+    rows = accuracies(pairs, {"it": np.array([[score(pair.good), score(pair.bad)] for pair in pairs])})
+    found = {row["name"]: row["accuracy"] for row in rows}
     for name, right in {"simple": 1, "attractor of the same number": 1, "attractor": 0, "two attractors": 0}.items():
-        assert found["agreement"]["paradigms"][name]["accuracy"] == (right if sign == 1 else 1 - right)
+        assert found[f"agreement: {name}"] == (right if sign == 1 else 1 - right)
 
 
 def test_numbers_are_those_of_each_sentence_alone(tiny_checkpoint):
@@ -65,8 +58,9 @@ def test_numbers_are_those_of_each_sentence_alone(tiny_checkpoint):
 
 
 def test_wilsons_interval_and_ties():
-    found = accuracy(np.array([[1.0, 0], [1, 0], [1, 0], [0, 1], [1, 1]]))
-    assert (found["pairs"], found["accuracy"], found["ties"]) == (5, 0.6, 1)
+    scores = np.array([[1.0, 0], [1, 0], [1, 0], [0, 1], [1, 1]])
+    (found,) = accuracies([MinimalPair("a", "b", "one", "verbs")] * 5, {"it": scores})
+    assert (found["name"], found["pairs"], found["accuracy"], found["ties"]) == ("verbs", 5, 0.6, 1)
     # (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n), by hand
     assert (found["low"], found["high"]) == pytest.approx((0.2307, 0.8824), abs=1e-4)
 
@@ -95,12 +89,11 @@ def test_random_weights_are_a_model_of_the_same_shape(tiny_checkpoint):
 
 def test_agreement_by_command(analyzed, tiny_checkpoint, tmp_path):
     out, printed = analyzed("agreement", "--max_pairs", 3)
-    found = json.loads((out / "agreement.json").read_text())
-    assert set(found) == {tiny_checkpoint.name, "random weights"}
+    rows = json.loads((out / "agreement.json").read_text())
+    assert {row["of"] for row in rows} == {tiny_checkpoint.name, "random weights"}
     assert all(name in printed for name in CONDITIONS)
-    assert len(json.loads((out / "pairs.json").read_text())) == 30
     (tmp_path / "was.jsonl").write_text(f"{json.dumps(ROW)}\n" * 5)
-    analyzed("agreement", "--file", tmp_path / "was.jsonl", "--max_pairs", 2, "--control", "false")
-    found = json.loads((out / "agreement.json").read_text())
-    assert found[tiny_checkpoint.name]["verbs"]["pairs"] == 2
+    analyzed("agreement", "--file", tmp_path / "was.jsonl", "--max_pairs", 2)
+    rows = json.loads((out / "agreement.json").read_text())
+    assert [(row["name"], row["pairs"]) for row in rows] == [("verbs", 2)] * 2
     assert (out / "agreement.png").stat().st_size > 1000

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hf_gpt.analysis import SENTENCES, Example, mean_intervals, read_examples
-from hf_gpt.analysis.figures import grid_figure, text_figure, write_figure
+from hf_gpt.analysis.figures import words_figure, write_figure
 from hf_gpt.analysis.pages import write_page
 from hf_gpt.commands.analyze import ANALYSES
 
@@ -55,6 +55,7 @@ FILES["three.csv"] = f"{FILES['rows.csv']}Six.,c\n"
         ("importance", ("--methods", "magic"), "--methods: invalid choice: 'magic' (choose from"),
         ("importance", ("--steps", 0), "--steps 0: the number must be at least 1"),
         ("importance", ("--next_word", " "), "has no token"),
+        ("importance", ("--text", "a", "--next_word", "b " * 900), "more than the model's context"),
         ("importance", ("--choices", "a"), "--choices takes two or more, and one --text"),
         ("project", ("--words", "a"), "--words are words in context: add --unit word"),
         ("project", ("--analogy", "a", "b"), "--analogy takes three words, not 2"),
@@ -66,11 +67,10 @@ FILES["three.csv"] = f"{FILES['rows.csv']}Six.,c\n"
         ("agreement", ("--text", "a"), "there is no flag --text"),
         ("agreement", ("--file", "no.tsv"), "No such file"),
         ("neurons", ("--file", "rows.txt"), "two labels or more"),
-        ("neurons", ("--file", "three.csv"), "--measure mutual_information"),
+        ("neurons", ("--file", "three.csv"), "not by 3 classes"),
         ("neurons", ("--file", "rows.csv", "--unit", 3, 0), "there are layers 1 to 2 of 128 units"),
         ("neurons", ("--file", "rows.csv", "--unit", 2), "two numbers"),
-        ("ablate", ("--what", "words", "--metric", "error"), "--what words measures --metric lm_loss"),
-        ("ablate", ("--mask", "rows.csv"), "rows.csv"),
+        ("ablate", ("--what", "words"), "--what: invalid choice"),
         ("attention", ("--choices", "a"), "give one"),
     ],
 )
@@ -120,9 +120,7 @@ def test_pages_hold_their_data_as_text(tmp_path):
 def test_figures_show_words_as_they_are(tmp_path):
     """Dollars are no formula, and what the font lacks is no error."""
     words = ["$$", "$x$", "\x08", "語"]
-    text = text_figure([{"words": words, "values": [1.0, -0.5, 0.0, 0.2]}], "a")
-    grid = grid_figure(np.full((1, 4), 0.5), "a", "b", "c", column_names=words, words=[words])
-    for name, figure in (("text", text), ("grid", grid)):
-        write_figure(tmp_path / f"{name}.png", figure, {name: words})
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert json.loads((tmp_path / f"{name}.json").read_text()) == {name: words}
+    figure = words_figure(np.full((1, 4), 0.5), [words], words, "a")
+    write_figure(tmp_path / "grid.png", figure, {"grid": words})
+    assert (tmp_path / "grid.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((tmp_path / "grid.json").read_text()) == {"grid": words}

@@ -9,7 +9,7 @@ from peft import get_peft_model
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice
 from hf_gpt.adapters import adapter_config, merge_adapter
-from hf_gpt.analysis.attention import STATISTICS, PathAttention, attention_of, head_statistics, statistics_over
+from hf_gpt.analysis.attention import PathAttention, attention_of, head_statistics
 from hf_gpt.trees.token_tree import TokenTree
 
 from ..support.browser import opened
@@ -52,38 +52,22 @@ def test_statistics_of_known_heads():
     previous = torch.eye(length).roll(-1, 1).tril()
     previous[0, 0] = 1
     weights = torch.stack([first, previous, alike / alike.sum(1, keepdim=True)])[None]
-    ids = [5, 21, 5, 5, 5, 5]
-    found = head_statistics(PathAttention(ids, weights), delimiter=21)
-    entropy, distance, on_first, on_previous, on_delimiter = found[:, 0]
+    entropy, distance, on_first, on_previous = head_statistics(PathAttention([5] * length, weights))[:, 0]
     counts = np.arange(2, length + 1)
     assert entropy == pytest.approx([0, 0, np.log2(counts).mean()])
     assert distance == pytest.approx([3, 1, ((counts - 1) / 2).mean()])
     assert on_first == pytest.approx([1, 1 / 5, (1 / counts).mean()])
     assert on_previous == pytest.approx([1 / 5, 1, (1 / counts).mean()])
-    # The delimiter stands at 1: the tokens from 2 on see it.
-    assert on_delimiter == pytest.approx([0, 1 / 4, (1 / counts[1:]).mean()])
-
-
-def test_statistics_over_texts(tiny_model):
-    model = tiny_model(GPTForCausalLM)
-    read = [attention_of(model, TokenTree.from_paths([ids]))[0] for ids in (*PATHS, [1, 2, 3])]
-    values = statistics_over(read, delimiter=21)
-    each = np.stack([head_statistics(path, 21) for path in read])
-    assert values.shape == (len(STATISTICS), 3, 2, 2)
-    assert np.allclose(values[:4, 0], each[:, :4].mean(0))
-    assert np.allclose(values[4, 0], each[:3, 4].mean(0))
-    assert ((values[:, 1] <= values[:, 0]) & (values[:, 0] <= values[:, 2])).all()
-    assert np.isnan(statistics_over(read[3:], delimiter=21)[4]).all()
 
 
 def test_attention_by_command(analyzed):
     out, printed = analyzed("attention")
     assert "most on the previous token: layer " in printed
-    names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
-    figures = {f"{name}.{kind}" for name in ("attention", "statistics") for kind in ("png", "json")}
-    assert names == figures | {"attention.html"}
     record = json.loads((out / "attention.json").read_text())
     assert np.allclose(np.array(record["weights"]).sum(-1), 1, atol=1e-5)
+    first = json.loads((out / "statistics.json").read_text())["first"]
+    assert (np.array(first["low"]) <= np.array(first["mean"])).all()
+    assert all((out / name).stat().st_size > 1000 for name in ("attention.png", "attention.html"))
 
 
 def test_heads_are_chosen_by_mouse_and_keyboard(analyzed):

@@ -5,10 +5,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgba
 
-from hf_gpt.analysis.figures import grid_figure, heads_figure, text_figure
-from hf_gpt.analysis.pages import terminal_text, write_coloured, write_page
+from hf_gpt.analysis.figures import grid_figure, heads_figure, words_figure
+from hf_gpt.analysis.pages import write_coloured, write_page
 from hf_gpt.files import write_text
 from hf_gpt.generation.inspection import NextToken, Position, render_page
 
@@ -63,22 +62,10 @@ def test_figures():
     plain, heads = grid_figure(LADDER[None], "a", "b", "c"), heads_figure(LADDER[None, None, None], "a")
     for figure, way in ((plain, -1), (heads, 1)):
         check_darkening(figure.axes[0].images[0].to_rgba(LADDER)[::way])
-    (image,) = grid_figure(LADDER[None], "a", "b", "c", words=[WORDS]).axes[0].images
-    check_darkening(np.asarray(image.get_array())[0])
-    check_readable(BLACK, np.asarray(image.get_array()))
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_coloured_words(sign):
-    drawn = text_figure([{"words": WORDS, "values": sign * LADDER}], "a").axes[0].texts
-    grounds = [to_rgba(each.get_bbox_patch().get_facecolor()) for each in drawn]
+    (image,) = words_figure(LADDER[None], [WORDS], WORDS, "a").axes[0].images
+    grounds = image.to_rgba(image.get_array())[0]
     check_darkening(grounds)
-    check_readable([to_rgba(each.get_color()) for each in drawn], grounds)
-    line = terminal_text(WORDS, sign * LADDER, colours=True)
-    found = re.findall(r"48;2;(\d+);(\d+);(\d+);38;2;(\d+);(\d+);(\d+)m", line)
-    grounds, inks = np.split(np.array(found, float) / 255, 2, axis=1)
-    check_darkening(grounds)
-    check_readable(inks, grounds)
+    check_readable(BLACK, grounds)
 
 
 def written(kind: str, folder) -> tuple[str, int]:
