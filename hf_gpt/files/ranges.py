@@ -24,8 +24,7 @@ _RANGES: dict[str, tuple[float, float, str]] = {
     "above 0": (
         math.ulp(0),
         math.inf,
-        "perturbation_learning_rate eval_steps logging_steps num_train_epochs "
-        "save_steps layer_decay",
+        "perturbation_learning_rate eval_steps logging_steps num_train_epochs save_steps layer_decay",
     ),
     "at least 0 and below 1": (0, 1, "dropout adam_beta1 adam_beta2 label_smoothing_factor warmup"),
 }
