@@ -40,4 +40,4 @@ def main() -> None:
         written = export_space(args.export_space, args.model_name_or_path, **heads)
         print(f"{len(written)} files are in {args.export_space}: app.py, requirements.txt, README.md and hf_gpt/")
         return
-    build_app(args.model_name_or_path, **heads).launch(server_port=args.port)
+    build_app(args.model_name_or_path, **heads).launch(server_port=args.port, show_error=True)

@@ -15,7 +15,7 @@ word is to be guessed, as in LAMBADA: how often each of its tokens is the likeli
 log-probability of the word).
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
@@ -92,7 +92,7 @@ def measure_last_words(args: PerplexityArguments) -> dict:
     return {
         "model": args.model_name_or_path,
         "passages": len(found),
-        "accuracy": sum(each.is_likeliest for each in found) / len(found),
-        "perplexity_per_word": scoring.perplexity(sum(each.log_probability for each in found), len(found)),
-        "texts": [{"name": name} | asdict(each) for (name, _), each in zip(passages, found, strict=True)],
+        "accuracy": sum(each["is_likeliest"] for each in found) / len(found),
+        "perplexity_per_word": scoring.perplexity(sum(each["log_probability"] for each in found), len(found)),
+        "texts": found,
     }

@@ -1,7 +1,7 @@
 """
 The demonstration as a page of Gradio (`build_app`) and as the folder of a Space (`export_space`).
 
-    build_app("model_cards/gpt-mini", classifier="outputs/questions").launch()
+    build_app("model_cards/gpt-mini", classifier="outputs/questions").launch(show_error=True)
 
 gradio is only imported when a page is built: `pip install -e ".[demo]"`.
 """
@@ -45,9 +45,7 @@ def build_app(model_name_or_path: str, **heads: str | None) -> "Blocks":
     demos = {kind: HEAD_DEMOS[kind].from_pretrained(name) for kind, name in heads.items() if name}
     tabs = _language_model_tabs(gr, model, demos.get("multiple_choice")) | _head_tabs(gr, demos)
     pages = [
-        gr.Interface(
-            _shown(gr, function), inputs, outputs, description=about, api_name=function.__name__, flagging_mode="never"
-        )
+        gr.Interface(function, inputs, outputs, description=about, api_name=function.__name__, flagging_mode="never")
         for about, function, inputs, outputs in tabs.values()
     ]
     title = f"The original GPT: {Path(model_name_or_path).name}"
@@ -127,19 +125,6 @@ def _page(gr: Any, about: str, function: Callable[..., str], inputs: list[Any]) 
         return f'{_FRAME.format(html.escape(function(*values)))} title="{about}"></iframe>'
 
     return about, framed, inputs, [gr.HTML()]
-
-
-def _shown(gr: Any, function: Callable) -> Callable:
-    """A function whose `ValueError`s the page shows as messages."""
-
-    @functools.wraps(function)
-    def shown(*inputs: Any) -> Any:
-        try:
-            return function(*inputs)
-        except ValueError as error:
-            raise gr.Error(str(error), print_exception=False) from error
-
-    return shown
 
 
 def import_gradio() -> Any:

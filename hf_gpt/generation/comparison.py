@@ -38,24 +38,23 @@ def self_bleu(texts: Texts, order: int = 4) -> float:
     Mean BLEU of each of two texts or more against all others (Zhu et al., 2018), of n-grams up to `order`, all lengths
     weighted alike, from 0 to 1; the lower, the more diverse.
     """
-    counts = [[Counter(ngrams(ids, n)) for n in range(1, order + 1)] for ids in texts]
+    counts = [Counter(gram for n in range(1, order + 1) for gram in ngrams(ids, n)) for ids in texts]
     largest, second = Counter(), Counter()  # of each n-gram, over the texts
-    for grams in (grams for each in counts for grams in each):
-        for gram, count in grams.items():
+    for own in counts:
+        for gram, count in own.items():
             second[gram] = max(second[gram], min(count, largest[gram]))
             largest[gram] = max(largest[gram], count)
     scores = []
-    for number, each in enumerate(counts):
-        total = 0.0
-        for grams in each:
-            # The most that any other text has.
-            others = ((second if count == largest[gram] else largest)[gram] for gram, count in grams.items())
-            matches = sum(map(min, grams.values(), others))
-            total += math.log((matches or _SMOOTHING) / max(grams.total(), 1))
-        length = max(len(texts[number]), 1)
-        lengths = (len(other) for index, other in enumerate(texts) if index != number)
-        reference = min(lengths, key=lambda other: (abs(other - length), other))
-        scores.append(math.exp(total / order + min(0.0, 1 - reference / length)))
+    for number, (ids, own) in enumerate(zip(texts, counts, strict=True)):
+        matches = Counter()
+        for gram, count in own.items():
+            # At most what any other text has.
+            matches[len(gram)] += min(count, (second if count == largest[gram] else largest)[gram])
+        precisions = [(matches[n] or _SMOOTHING) / max(len(ids) - n + 1, 1) for n in range(1, order + 1)]
+        lengths = [len(other) for index, other in enumerate(texts) if index != number]
+        reference = min(lengths, key=lambda length: (abs(length - len(ids)), length))
+        brevity = min(0.0, 1 - reference / max(len(ids), 1))
+        scores.append(math.exp(sum(map(math.log, precisions)) / order + brevity))
     return sum(scores) / len(scores)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain, takewhile
 from operator import eq
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from tqdm import tqdm
@@ -186,36 +186,26 @@ def _read(model: GPTForCausalLM, rows: Sequence[Sequence[_Window]], likeliest: i
     return map(list, zip(*columns, strict=True))
 
 
-@dataclass(frozen=True)
-class LastWord:
-    """The last word of a passage, its natural log-probability, and whether each of its tokens is the likeliest one."""
-
-    word: str
-    log_probability: float
-    is_likeliest: bool
-
-
 def score_last_words(
     model: GPTForCausalLM, tokenizer: GPTTokenizer, passages: Sequence[tuple[str, str]], batch_size: int = 8
-) -> list[LastWord]:
+) -> list[dict[str, Any]]:
     """
     The last word of each passage, given as name and text (Paperno et al., 2016: LAMBADA); of one that is longer than
-    the context the end is read. A `ValueError` names the passage if it has no word before the last one.
+    the context the end is read. `name`, `word`, its natural `log_probability`, and whether each of its tokens
+    `is_likeliest`. A `ValueError` names the passage if it has no word before the last one.
     """
-    words, texts, given, context = [], [], [], model.config.n_positions
+    rows, texts, given, context = [], [], [], model.config.n_positions
     for name, text in passages:
         before, _, word = " ".join(text.split()).rpartition(" ")
         read, guessed = encode(tokenizer, before), encode(tokenizer, f" {word}")
         if not (read and 0 < len(guessed) < context):
             raise ValueError(f"{name}: there is no last word after others: take the passage out.")
-        words.append(word)
+        rows.append({"name": name, "word": word})
         texts.append(guessed)
         given.append(read[len(guessed) - context :])
-    scores = score_texts(model, texts, batch_size=batch_size, given=given, likeliest=1)
-    return [
-        LastWord(word, score.log_probability, bool((score.ranks == 1).all()))
-        for word, score in zip(words, scores, strict=True)
-    ]
+    for row, score in zip(rows, score_texts(model, texts, None, batch_size, given, likeliest=1), strict=True):
+        row |= {"log_probability": score.log_probability, "is_likeliest": bool((score.ranks == 1).all())}
+    return rows
 
 
 def read_lines(path: Path) -> list[str]:

@@ -281,7 +281,7 @@ def test_a_space_runs_on_its_own_copy(tiny_checkpoint, tmp_path):
 def test_the_page_answers_requests(tiny_checkpoint, folders):
     gradio_client = pytest.importorskip("gradio_client", reason=NEEDS_GRADIO)
     app = build_app(str(tiny_checkpoint), **folders)
-    _, address, _ = app.launch(prevent_thread_lock=True, quiet=True)
+    _, address, _ = app.launch(prevent_thread_lock=True, quiet=True, show_error=True)
     client = gradio_client.Client(address, verbose=False)
     assert len(client.predict(PROMPT, 5, 2, 0, 10, 0.9, 0.95, 1.0, api_name="/generate")["data"]) == 6
     assert len(client.predict(PROMPT, api_name="/next_tokens")["data"]) == 10
