@@ -54,15 +54,6 @@ def resolve_layers(layers: Sequence[int | str] | str, n_layer: int) -> list[int]
         raise ValueError(f"layers: there is no {' '.join(map(str, layers))}; {has}.") from error
 
 
-def keep_lowest_blocks(model: GPTModel, count: int) -> None:
-    """Drop the blocks of a model above the lowest `count`, in place: what they compute is not wanted."""
-    if count < len(model.h) and model.config.final_norm:
-        # It belongs behind the last block, which is gone.
-        model.config.final_norm = False
-        del model.ln_f
-    model.h, model.config.n_layer = model.h[:count], count
-
-
 class FeatureExtractor:
     """
     Hidden states of texts: those of `model(**tokenizer(text), output_hidden_states=True)`, computed in batches of

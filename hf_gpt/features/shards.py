@@ -45,8 +45,6 @@ from . import (
     WORD_POOLINGS,
     FeatureExtractor,
     TextFeatures,
-    keep_lowest_blocks,
-    resolve_layers,
 )
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -158,7 +156,7 @@ def _stamp(file: Path) -> list[Any]:
 
 
 def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtractor:
-    """Tokenizer and model, without the blocks above the highest layer that is wanted."""
+    """Tokenizer and model on a device."""
     tokenizer, template = load_tokenizer(args), args.task_template
     if template is None:
         saved = get_tokenizer_config(args.tokenizer_source.folder).get("task_template", False)
@@ -166,10 +164,8 @@ def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtra
     tokenizer.task_template = template
     model = args.source.model(GPTModel, n_head=args.n_head, dtype=DTYPES[args.dtype])
     check_ids(model.config, tokenizer, args.model_name_or_path)
-    layers = resolve_layers(args.layers, len(model.h))
-    keep_lowest_blocks(model, layers[-1])
     how = (args.pooling, args.unit, args.word_pooling, args.max_length, args.tokens_per_batch)
-    return FeatureExtractor(model.eval().to(device), tokenizer, layers, *how)
+    return FeatureExtractor(model.eval().to(device), tokenizer, args.layers, *how)
 
 
 def _settings(args: FeatureArguments, rows: Dataset, extractor: FeatureExtractor) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTModel
 from hf_gpt.commands import parse_arguments
-from hf_gpt.features import FeatureExtractor, keep_lowest_blocks, resolve_layers, word_spans
+from hf_gpt.features import FeatureExtractor, resolve_layers, word_spans
 from hf_gpt.features.shards import RESULT, SETTINGS, FeatureArguments, extract, load_extractor
 from hf_gpt.trees.collators import length_sorted_batches
 
@@ -120,6 +120,13 @@ def test_features_are_those_of_single_texts(model, tokenizer, monkeypatch, kind,
             torch.testing.assert_close(features.states[layer][units], expected, rtol=0, atol=1e-5, equal_nan=True)
 
 
+def test_extractors_that_are_refused(tiny_checkpoint, tokenizer):
+    with pytest.raises(ValueError, match="men is unknown"):
+        FeatureExtractor(AutoModel.from_pretrained(tiny_checkpoint), tokenizer, pooling="men")
+    with pytest.raises(ValueError, match="training mode"):
+        FeatureExtractor(AutoModel.from_pretrained(tiny_checkpoint).train(), tokenizer)
+
+
 def test_words_layers_and_batches(tokenizer):
     # The release's words: the contraction is two.
     spans = word_spans(tokenizer(["She  didn't see Gutenberg."]).encodings[0])
@@ -128,19 +135,6 @@ def test_words_layers_and_batches(tokenizer):
     assert resolve_layers(["-1", 1, "1", -4], 3) == [0, 1, 3]
     batches = length_sorted_batches(np.array([3, 9, 0, 3, 4, 2]), 9)
     assert [batch.tolist() for batch in batches] == [[1], [4, 0], [3, 5]]
-
-
-@pytest.mark.parametrize("shape", [{}, {"norm_first": True, "final_norm": True}], ids=["gpt", "gpt2"])
-@pytest.mark.parametrize("layers", [[0], [1], [0, 2]], ids=str)
-def test_unwanted_blocks_change_nothing(layers, shape, model, tokenizer, tiny_model):
-    names = [f"{name}_token_id" for name in ("bos", "start", "delimiter", "classify", "pad")]
-    shape |= {name: getattr(model.config, name) for name in names}
-    whole, low = (tiny_model(GPTModel, vocab_size=len(tokenizer), **shape) for _ in range(2))
-    keep_lowest_blocks(low, layers[-1])
-    assert len(low.h) == layers[-1]
-    ours, theirs = (FeatureExtractor(each, tokenizer, layers, max_length=16)(TEXTS) for each in (low, whole))
-    for layer in layers:
-        torch.testing.assert_close(ours.states[layer], theirs.states[layer], rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "none"])
