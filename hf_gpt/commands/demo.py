@@ -3,16 +3,14 @@ Look at models in the browser: generation, next tokens, each position, attention
 
     hf-gpt demo --model_name_or_path model_cards/gpt-mini
     hf-gpt demo --model_name_or_path model_cards/gpt-mini --classifier outputs/questions --port 7861
-    hf-gpt demo --model_name_or_path USER/NAME --export_space outputs/space
 
-It needs gradio (`pip install -e ".[demo]"`), answers on this machine alone, and sends nothing anywhere. With
-`--export_space` it writes the folder of a Space, without network, and ends.
+It needs gradio (`pip install -e ".[demo]"`), answers on this machine alone, and sends nothing anywhere.
 """
 
 from dataclasses import dataclass
 
 from ..demo import HEAD_DEMOS
-from ..demo.page import build_app, export_space
+from ..demo.page import build_app
 from ..files import flag
 from . import command, parse_arguments
 
@@ -28,7 +26,6 @@ class DemoArguments:
     fill_mask: str | None = flag(None, "Folder or Hub id of a masked language model.")
     question_answering: str | None = flag(None, "Folder or Hub id of a model fine-tuned on questions of passages.")
     port: int | None = flag(None, "By default the first free one from 7860.")
-    export_space: str | None = flag(None, "Write the folder of a Space instead of showing anything.")
 
 
 @command()
@@ -36,8 +33,4 @@ def main() -> None:
     """Parse arguments and run."""
     (args,) = parse_arguments((DemoArguments,), description=__doc__)
     heads = {name: getattr(args, name) for name in HEAD_DEMOS}
-    if args.export_space is not None:
-        written = export_space(args.export_space, args.model_name_or_path, **heads)
-        print(f"{len(written)} files are in {args.export_space}: app.py, requirements.txt, README.md and hf_gpt/")
-        return
     build_app(args.model_name_or_path, **heads).launch(server_port=args.port, show_error=True)

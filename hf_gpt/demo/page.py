@@ -1,5 +1,5 @@
 """
-The demonstration as a page of Gradio (`build_app`) and as the folder of a Space (`export_space`).
+The demonstration as a page of Gradio.
 
     build_app("model_cards/gpt-mini", classifier="outputs/questions").launch(show_error=True)
 
@@ -8,26 +8,16 @@ gradio is only imported when a page is built: `pip install -e ".[demo]"`.
 
 import functools
 import html
-import importlib
-import shutil
 from collections.abc import Callable
-from importlib.metadata import requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packaging.requirements import Requirement
-from packaging.version import Version
-
-from ..files import check_empty, write_text
-from ..files.templates import render_template
-from ..hub.downloads import is_hub_id
 from . import HEAD_DEMOS, MOST_BEAMS, Demo, LanguageModelDemo
 
 if TYPE_CHECKING:
     from gradio import Blocks
 
 _PROMPT, _SENTENCE = "She opened the door and", "She opened the door and looked at the table."
-_PACKAGE = Path(__file__).resolve().parents[1]
 _COMPARED = ["Strategy", "Text", "New tokens", "Mean log-probability", "Repeated 4-grams", "Depends on the seed"]
 _FRAME = '<iframe sandbox="allow-scripts" style="width: 100%; height: 42em; border: 0; background: white" srcdoc="{}"'
 # Of a tab: its description, the function, and the components of its inputs and outputs.
@@ -40,7 +30,10 @@ def build_app(model_name_or_path: str, **heads: str | None) -> "Blocks":
     fine-tuned (of `fill_mask`, masked language) models or their adapters, all folders or Hub ids. `multiple_choice`
     scores choices instead of the language model. A `ValueError` for other models, or if gradio is not installed.
     """
-    gr = import_gradio()
+    try:
+        import gradio as gr
+    except ImportError as error:
+        raise ValueError('The demonstration needs gradio: pip install -e ".[demo]"') from error
     model = LanguageModelDemo.from_pretrained(model_name_or_path)
     demos = {kind: HEAD_DEMOS[kind].from_pretrained(name) for kind, name in heads.items() if name}
     tabs = _language_model_tabs(gr, model, demos.get("multiple_choice")) | _head_tabs(gr, demos)
@@ -125,33 +118,3 @@ def _page(gr: Any, about: str, function: Callable[..., str], inputs: list[Any]) 
         return f'{_FRAME.format(html.escape(function(*values)))} title="{about}"></iframe>'
 
     return about, framed, inputs, [gr.HTML()]
-
-
-def import_gradio() -> Any:
-    """The package gradio; a `ValueError` with the command that installs it."""
-    try:
-        return importlib.import_module("gradio")
-    except ImportError as error:
-        raise ValueError('The demonstration needs gradio: pip install -e ".[demo]"') from error
-
-
-def export_space(folder: str | Path, model_name_or_path: str, **heads: str | None) -> list[Path]:
-    """
-    Write the folder of a Space, empty or not there before: `app.py`, `requirements.txt`, `README.md` with the Space's
-    metadata, and a copy of hf_gpt; the paths of what was written. Nothing is downloaded or sent. A `ValueError` for a
-    model that is not named by its Hub id, a folder that is not empty, or without gradio, whose version is named.
-    """
-    folder = Path(folder)
-    check_empty(folder, hint="Name an empty folder, or one that does not exist.")
-    names = {name: value for name, value in {"model_name_or_path": model_name_or_path, **heads}.items() if value}
-    for argument, name in names.items():
-        if "/" not in name or not is_hub_id(name):
-            raise ValueError(f"--{argument} {name}: a Space loads its models from the Hub, so name one as USER/NAME.")
-    facts = {"title": model_name_or_path.split("/")[-1], "names": names, "gradio": import_gradio().__version__}
-    # What hf_gpt depends on, at the versions that are installed here; the Space installs gradio by itself.
-    needed = [name for name in map(Requirement, requires("hf-gpt") or ()) if "extra" not in str(name.marker)]
-    facts["packages"] = sorted(f"{package.name}=={Version(version(package.name)).public}" for package in needed)
-    shutil.copytree(_PACKAGE, folder / "hf_gpt", ignore=shutil.ignore_patterns("__pycache__"))
-    for template in (_PACKAGE / "demo" / "templates").iterdir():
-        write_text(folder / template.stem, render_template(template, **facts))
-    return sorted(path for path in folder.rglob("*") if path.is_file())

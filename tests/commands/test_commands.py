@@ -116,7 +116,7 @@ NOWHERE = ("--model_name_or_path", "no/such/folder")
 MISTAKES = {
     "analyze": ("attention", *NOWHERE, "--output_dir", "OUT"),
     "convert": ("no/such/folder", "OUT"),
-    "demo": (*NOWHERE, "--export_space", "OUT"),
+    "demo": NOWHERE,
     "evaluate_task": (*NOWHERE, "--task", "questions", "--output_dir", "OUT"),
     "extract_features": (*NOWHERE, "--input_files", "no.txt", "--output_dir", "OUT"),
     "finetune": (*NOWHERE, "--task", "questions", "--output_dir", "OUT"),
