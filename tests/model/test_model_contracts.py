@@ -63,16 +63,6 @@ def test_smoothed_labels(tiny_model, untrained):
 # Rows that no loss has trained
 
 
-@each_choice_or_text
-def test_task_heads_take_no_notice_of_untrained_rows(tiny_model, model_class):
-    ids = inputs_of(model_class)
-    models = [tiny_model(model_class, untrained_token_ids=untrained) for untrained in (SPECIALS, None)]
-    for mode in (False, True):
-        labels = torch.zeros(len(ids), dtype=torch.long)
-        found, expected = (model.train(mode)(ids, labels=labels, return_lm_loss=True) for model in models)
-        assert torch.equal(found.loss, expected.loss)
-
-
 @pytest.mark.parametrize("kept", ["no-coefficient", "frozen", None])
 def test_training_declares_the_rows_trained(tiny_model, tmp_path, kept):
     coefficient = 0 if kept == "no-coefficient" else 0.5

@@ -124,10 +124,9 @@ def test_hidden_states_and_attentions(tiny_model):
     assert len(outputs.hidden_states) == 3
     assert_close(outputs.hidden_states[0][mask.bool()], embedded[mask.bool()])
     assert_close(outputs.hidden_states[-1], model.transformer(ids, attention_mask=mask).last_hidden_state)
-    assert [probabilities.shape for probabilities in outputs.attentions] == [(3, 2, 5, 5)] * 2  # head, query, key
-    for probabilities in outputs.attentions:
-        assert_close(probabilities.sum(-1), torch.ones(3, 2, 5))
-        assert not probabilities.triu(1).any()
+    probabilities = torch.stack(outputs.attentions)  # (layer, row, head, query, key)
+    assert_close(probabilities.sum(-1), torch.ones(2, 3, 2, 5))
+    assert not probabilities.triu(1).any()
     assert_close(model(ids, attention_mask=mask, use_cache=False, return_dict=False)[0], outputs.logits)
 
 
@@ -258,11 +257,9 @@ def test_loss_without_logits(tiny_model):
     model = tiny_model(GPTForCausalLM, tie_word_embeddings=False)
     weights = torch.ones_like(IDS).float()
     weights[:, 0] = 0
-    outputs, plain = model(IDS, labels=IDS, lm_weights=weights), model(IDS, labels=IDS)
+    outputs = model(IDS, labels=IDS, lm_weights=weights)
     assert (outputs.logits, outputs.past_key_values) == (None, None)
-    assert_close(outputs.loss, plain.loss)
-    assert_close(plain.loss, language_loss(plain.logits, IDS))
-    assert gradients(model, outputs.loss)["lm_head.weight"].any()  # the untied one
+    assert_same_gradients(model, outputs.loss, model(IDS, labels=IDS).loss)  # of the untied matrix, too
 
 
 # Rows without probability
@@ -324,16 +321,11 @@ def test_embedding_dropout(tiny_model, quirks):
     dropped = model(ids, output_hidden_states=True).hidden_states[0]
     token, position = 2 * model.embed_tokens(ids), 2 * model.embed_positions(torch.arange(3))
     assert torch.equal(dropped[0, :2], dropped[1, :2]) == quirks
-    if quirks:
-        # Token and position rows are dropped apart: a sum of either, both or none, doubled.
-        options = torch.stack([torch.zeros_like(token), token, position.expand_as(token), token + position])
-        nearest = (dropped - options).abs().min(0)
-        assert nearest.values.max() < 1e-5
-        assert set(nearest.indices.unique().tolist()) == {0, 1, 2, 3}
-    else:
-        kept = dropped.ne(0)
-        assert 0.2 < kept.float().mean() < 0.8
-        assert_close(dropped[kept], (token + position)[kept])
+    # Token and position rows are dropped apart, and doubled: a sum of either, both or none; else their sums.
+    options = [torch.zeros_like(token), token + position, *((token, position.expand_as(token)) if quirks else ())]
+    nearest = (dropped - torch.stack(options)).abs().min(0)
+    assert nearest.values.max() < 1e-5
+    assert set(nearest.indices.unique().tolist()) == set(range(len(options)))
 
 
 @pytest.mark.parametrize(
@@ -345,16 +337,12 @@ def test_embedding_dropout(tiny_model, quirks):
         ({"input_ids": IDS, "position_ids": torch.full((2, 7), 40)}, "41 tokens is longer"),
         ({"input_ids": IDS, "subtree_end": IDS, "attention_mask": IDS}, "leave out attention_mask"),
         ({"input_ids": IDS, "shift_labels": IDS, "parent_index": IDS}, "leave out parent_index and lm_weights"),
+        ({"input_ids": IDS, "subtree_end": IDS}, r'flash_attention_2 is not.*attn_implementation="sdpa"'),
     ],
-    ids=["nothing", "both", "too-long", "positions-too-far", "tree-and-mask", "shifted labels of a tree"],
 )
 def test_wrong_inputs(tiny_model, arguments, message):
+    model = tiny_model(GPTForCausalLM)
+    if "sdpa" in message:
+        model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(ValueError, match=message):
-        tiny_model(GPTForCausalLM)(**arguments)
-
-
-def test_flash_attention_refuses_trees(tiny_model):
-    model, batch = tiny_model(GPTModel), tree_batch()
-    model.config._attn_implementation = "flash_attention_2"
-    with pytest.raises(ValueError, match=r'flash_attention_2 is not.*attn_implementation="sdpa"'):
-        model(**{name: batch[name] for name in ("input_ids", "position_ids", "subtree_end")})
+        model(**arguments)

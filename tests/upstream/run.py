@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,28 +24,23 @@ UNPACKED = REPOSITORY / ".upstream"
 SUITES = {"transformers": ["transformers_models.py", "transformers_tokenizer.py"], "peft": ["peft_models.py"]}
 
 
-def fetch_tests(project: str, target: Path) -> None:
-    """Put the tests of the installed version's source distribution into the folder `target`."""
-    with tempfile.TemporaryDirectory(dir=target.parent) as download:
-        requirement = f"{project}=={version(project)}"
-        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", project, "-d", download]
-        if subprocess.run([*pip, requirement]).returncode:
-            sys.exit(f"The source distribution of {requirement} could not be downloaded: the first run needs PyPI.")
-        (archive,) = Path(download).glob("*.tar.gz")
-        with tarfile.open(archive) as sdist:
-            sdist.extractall(download, filter="data")
-        (tests,) = Path(download).glob("*/tests")
-        tests.rename(target)
-
-
 def prepare(project: str, tests: Path | None) -> Path:
-    """The folder to run the project's suites in: its tests, and from `additions` what they need and lack."""
+    """
+    The folder to run the project's suites in: its tests, of a clone or of the installed version's source distribution,
+    and from `additions` what they need and lack.
+    """
     folder = UNPACKED / f"{project}-{'clone' if tests else version(project)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not tests and not (folder / "tests").exists():
+        requirement = f"{project}=={version(project)}"
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", project, "-d", folder]
+        subprocess.run([*pip, requirement], check=True)  # the first run needs PyPI
+        (archive,) = folder.glob("*.tar.gz")
+        with tarfile.open(archive) as sdist:
+            sdist.extractall(folder, filter="data")
+        (tests,) = folder.glob("*/tests")
     if tests:
         shutil.copytree(tests, folder / "tests", dirs_exist_ok=True)
-    elif not (folder / "tests").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        fetch_tests(project, folder / "tests")
     for addition in (HERE / "additions" / project).rglob("*.*"):
         target = folder / addition.relative_to(HERE / "additions" / project)
         if not target.exists():
