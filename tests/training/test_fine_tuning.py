@@ -28,13 +28,11 @@ def test_output_of_a_run(tiny_checkpoint, tmp_path):
     output = tmp_path / "out"
     flags = ["--model_name_or_path", tiny_checkpoint, *SMALL, "--learning_rate", 1e-3, "--num_train_epochs", 5]
     record = finetune(*flags, "--output_dir", output)
-    assert record["steps"] == 10
-    assert record["rows"] == {"train": 16, "validation": 8, "test": 8}
+    assert (record["steps"], record["rows"]) == (10, {"train": 16, "validation": 8, "test": 8})
     assert record["starts_from"] == "GPTForCausalLM; the head is newly initialized"
     lines = predictions(output)
-    assert len(lines) == 8
     probabilities = [f"p({name})" for name in get_task("questions").label_names]
-    assert list(lines[0]) == ["id", "label", "prediction", *probabilities]
+    assert [list(line) for line in lines] == [["id", "label", "prediction", *probabilities]] * 8
     assert all(sum(map(float, list(line.values())[3:])) == pytest.approx(1, abs=1e-4) for line in lines)
     state = json.loads((output / "checkpoint-10" / "trainer_state.json").read_text())
     rates = [line["learning_rate"] for line in state["log_history"] if "loss" in line]
@@ -61,20 +59,17 @@ def test_transfer_of_the_lowest_layers(tiny_checkpoint):
     assert all(torch.equal(one[name], value) for name, value in again.items())
 
 
-def test_configurations_of_the_experiments():
+@pytest.mark.parametrize(
+    "path", (REPOSITORY / "scripts/configs/experiments").glob("*.yaml"), ids=lambda path: path.stem
+)
+def test_configurations_of_the_experiments(path):
     """Every file parses, and says what its name says."""
-    found = {}
-    for path in sorted((REPOSITORY / "scripts/configs/experiments").glob("*.yaml")):
-        types = ARGUMENTS if path.stem != "zero_shot" else (*ARGUMENTS[:-1], EvaluationArguments)
-        flags = ["--config", str(path), "--output_dir", "out", "--use_cpu", "true"]
-        model, data, found[path.stem] = parse_arguments(types, flags)
-        assert data.task or data.tasks
-        vars(found[path.stem]).update(vars(model))
-    assert found["no_pretraining"].random_weights
-    assert found["no_auxiliary_language_model"].lm_coef == 0
-    assert found["transfer_layers"].transfer_layers is not None
-    assert found["five_seeds"].seeds == 5
-    assert found["zero_shot"].zero_shot
+    types = ARGUMENTS if path.stem != "zero_shot" else (*ARGUMENTS[:-1], EvaluationArguments)
+    model, data, args = parse_arguments(types, ["--config", str(path), "--output_dir", "out", "--use_cpu", "true"])
+    assert data.task or data.tasks
+    said = {"no_pretraining": model.random_weights, "no_auxiliary_language_model": model.lm_coef == 0}
+    said |= {"transfer_layers": model.transfer_layers, "five_seeds": getattr(args, "seeds", None) == 5}
+    assert said.get(path.stem, True)
 
 
 def test_what_is_said_of_own_files(tiny_checkpoint, tmp_path, capsys):
@@ -155,12 +150,11 @@ def test_sharded_models_are_not_frozen(flags, tiny_checkpoint, tmp_path, monkeyp
 
 def test_output_folder_is_not_overwritten_unasked(tiny_checkpoint, tmp_path):
     output = tmp_path / "out"
-    output.mkdir()
+    (output / "checkpoint-999").mkdir(parents=True)
     (output / "notes.txt").write_text("mine")
     flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", output, *SMALL]
     with pytest.raises(ValueError, match="--overwrite_output_dir"):
         finetune(*flags)
-    (output / "checkpoint-999").mkdir()
     finetune(*flags, "--overwrite_output_dir", "true")
     assert (output / "notes.txt").read_text() == "mine"
     assert not (output / "checkpoint-999").exists()
@@ -168,11 +162,11 @@ def test_output_folder_is_not_overwritten_unasked(tiny_checkpoint, tmp_path):
 
 
 def test_tokenizer_of_another_model_is_refused(tiny_checkpoint, tmp_path):
-    shutil.copytree(tiny_checkpoint, tmp_path / "other")
-    config = json.loads((tmp_path / "other" / "config.json").read_text()) | {"classify_token_id": 5}
-    (tmp_path / "other" / "config.json").write_text(json.dumps(config))
+    other = shutil.copytree(tiny_checkpoint, tmp_path / "other")
+    config = json.loads((other / "config.json").read_text()) | {"classify_token_id": 5}
+    (other / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match="_classify_ is 5 in the model"):
-        finetune("--model_name_or_path", tmp_path / "other", "--output_dir", tmp_path / "out", *SMALL)
+        finetune("--model_name_or_path", other, "--output_dir", tmp_path / "out", *SMALL)
 
 
 def test_chance_is_called_out():

@@ -9,9 +9,8 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from hf_gpt.model.modeling_gpt import GPTForSequenceClassification
-from hf_gpt.training.optimization import ReleaseAdam
 from hf_gpt.training.trainer import GPTTrainer
-from hf_gpt.training.unfreezing import level_of, scale_by_level, unfreezing_plan
+from hf_gpt.training.unfreezing import level_of, unfreezing_plan
 
 from ..support.runs import finetune
 
@@ -104,20 +103,6 @@ def test_the_norm_is_that_of_what_is_trained(tiny_checkpoint, tmp_path, monkeypa
     )
     assert [levels for levels, _ in seen] == [{HEAD}, {HEAD}, EVERYTHING, EVERYTHING]
     assert [norm for _, norm in seen] == pytest.approx([1e-4] * 4, rel=1e-2)
-
-
-def test_rates_fall_from_layer_to_layer(tiny_model):
-    model = tiny_model(GPTForSequenceClassification, final_norm=True)
-    vectors, matrices = ([value for value in model.parameters() if (value.ndim == 1) == one] for one in (True, False))
-    groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
-    optimizer = ReleaseAdam(groups, lr=1e-3, weight_decay=0.01)
-    scale_by_level(optimizer, model, decay=0.5, n_layer=2)
-    found = {id(value): group for group in optimizer.param_groups for value in group["params"]}
-    expected = {EMBEDDINGS: 1e-3 / 8, LOWER: 1e-3 / 4, UPPER: 1e-3 / 2, HEAD: 1e-3}
-    for name, value in model.named_parameters():
-        assert found[id(value)]["lr"] == pytest.approx(expected[level_of(name, 2)]), name
-        assert found[id(value)]["weight_decay"] == (0.0 if value.ndim == 1 else 0.01)
-    assert optimizer.param_groups[0]["lr"] == 1e-3
 
 
 @pytest.mark.parametrize("optimizer", ["release", "trainer"])

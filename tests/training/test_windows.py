@@ -5,13 +5,13 @@ import shutil
 
 import pytest
 import torch
-from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassification, AutoTokenizer, pipeline
+from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassification, AutoTokenizer
 
 from hf_gpt import GPTForMaskedLM, TokenTreeCollator, token_trees
 from hf_gpt.tasks import load_task
 
 from ..support.formats.question_answering import QUESTIONS, squad
-from ..support.runs import answers_of_card, evaluation, finetune, predictions
+from ..support.runs import evaluation, finetune, predictions
 
 pytestmark = pytest.mark.whole
 
@@ -58,25 +58,11 @@ def answered_run(tiny_checkpoint, files, tmp_path_factory):
     return output, finetune(*flags)
 
 
-def test_words_are_learnt(tagged_run):
-    output, record = tagged_run
-    assert list(record["metrics"]["test"]) == ["entity_f1", "entity_precision", "entity_recall", "accuracy"]
-    assert record["metrics"]["test"]["accuracy"] > 0.8
-    lines = predictions(output)
-    expected = [pair for row in ROWS for pair in zip(row["words"], row["tags"], strict=True)]
-    assert [(line["word"], line["label"]) for line in lines] == expected
-    # As long as a sentence fits: the code of the card, and the pipeline at the last tokens of words.
-    words = ROWS[0]["words"]
-    expected = [line["prediction"] for line in lines[: len(words)]]
-    printed = answers_of_card(output, {'["It", "rained", "in", "Paris", "."]': repr(words)})
-    assert printed == str(list(zip(words, expected, strict=True)))
-    tagger = pipeline("token-classification", model=str(output), device="cpu", ignore_labels=[])
-    found = {token["end"]: token["entity"] for token in tagger(" ".join(words))}
-    assert [found[len(" ".join(words[: count + 1]))] for count in range(len(words))] == expected
-
-
 def test_windows_of_words_give_what_each_gives_alone(tagged_run):
-    output, _ = tagged_run
+    output, record = tagged_run
+    assert record["metrics"]["test"]["accuracy"] > 0.8
+    expected = [pair for row in ROWS for pair in zip(row["words"], row["tags"], strict=True)]
+    assert [(line["word"], line["label"]) for line in predictions(output)] == expected
     model = AutoModelForTokenClassification.from_pretrained(output)
     tokenizer, words = AutoTokenizer.from_pretrained(output), ROWS[-1]["words"]
     tokens = tokenizer(words, add_special_tokens=False)["input_ids"]
@@ -123,23 +109,10 @@ def test_a_masked_model_reads_both_sides_of_words(tiny_checkpoint, files, tmp_pa
     assert found == [pytest.approx(last[number], abs=1e-4) for number in range(len(words))]
 
 
-def test_questions_are_learnt(answered_run):
-    output, record = answered_run
-    assert record["metrics"]["test"]["exact_match"] > 0.9
-    assert record["metrics"]["test"]["answer_f1"] > 0.9
-    lines = predictions(output)
-    assert [line["label"] for line in lines] == [text for answers in QUESTIONS.values() for text in answers.values()]
-    assert all(0 < float(line["probability"]) <= 1 for line in lines)
-    # The code of the card, as question and passage fit into one window.
-    (passage, answers), number = list(QUESTIONS.items())[2], len(QUESTIONS) - 3
-    texts = {'"Where did it rain?"': list(answers)[number], '"It rained in Paris, and snowed in Rome."': passage}
-    printed = answers_of_card(output, {before: repr(after) for before, after in texts.items()})
-    assert printed == lines[-len(answers) + number]["prediction"]
-
-
 def test_windows_of_passages_give_what_each_gives_alone(answered_run, files):
     """The span that is best in one softmax over the windows of a passage, each read as a sequence of its own."""
-    output, _ = answered_run
+    output, record = answered_run
+    assert record["metrics"]["test"]["exact_match"] > 0.9
     model = AutoModelForQuestionAnswering.from_pretrained(output).eval()
     tokenizer, rows = AutoTokenizer.from_pretrained(output), load_task("squad", files).splits["test"]
     trees = token_trees(rows.remove_columns("label"), tokenizer, max_length=64)
