@@ -85,9 +85,13 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
         model = MultiTaskModel({part.task.spec.name: part.model for part in parts})
     check_resumption(checkpoint, model, parts[0].model)
     if is_first:
-        lines = [report.describe_task(part.task, part.rows, tokenizer) for part in parts]
-        lines = [f"Starts from {describe_start(model_args)}.", *lines, *describe_training(parts[0].model, model_args)]
-        print(*lines, sep="\n", flush=True)
+        print(f"Starts from {describe_start(model_args)}.")
+        print(*(report.describe_task(part.task, part.rows, tokenizer) for part in parts), sep="\n", flush=True)
+        if parts[0].model.config.lm_coef != model_args.lm_coef:
+            why = (
+                "the model reads from both sides" if not parts[0].model.config.is_causal else "it would train nothing"
+            )
+            print(f"The language-model loss is left out (lm_coef 0, not {model_args.lm_coef:g}): {why}.", flush=True)
     trainer = make_trainer(model, parts, tokenizer, data, args)
     if is_first and args.overwrite_output_dir and checkpoint is None:
         for folder in {output, *(part.output for part in parts)}:
@@ -150,18 +154,6 @@ def remove_earlier_results(output: Path) -> None:
 def trained_parameters(model: nn.Module) -> int:
     """How many numbers of a model are trained."""
     return sum(value.numel() for value in model.parameters() if value.requires_grad)
-
-
-def describe_training(model: nn.Module, model_args: ModelArguments) -> list[str]:
-    """What is trained of a frozen model, and why the language-model loss is left out."""
-    config, lines = model.config, []
-    if model_args.adaptation == "frozen":
-        count, reads = trained_parameters(model), layers_read(config)
-        lines.append(f"Frozen features: {count:,} parameters of the head are trained, which reads {reads}.")
-    if config.lm_coef != model_args.lm_coef:
-        why = "it would train nothing" if config.is_causal else "the model reads from both sides"
-        lines.append(f"The language-model loss is left out (lm_coef 0, not {model_args.lm_coef:g}): {why}.")
-    return lines
 
 
 def make_trainer(

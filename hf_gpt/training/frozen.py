@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from datasets import Dataset, Features, Value
 from datasets import Sequence as Array
-from datasets.fingerprint import Hasher
 from torch import nn
 from transformers import TrainingArguments
 
@@ -111,8 +110,8 @@ def cache_features(
     args: TrainingArguments,
 ) -> dict[str, Dataset]:
     """
-    Run the model once over all rows, by split those of `hf_gpt.tasks.encode.encode_split`. A run that was stopped
-    finds what was finished in the folder `features` of `args.output_dir`, if model and rows are the same.
+    Run the model once over all rows, by split those of `hf_gpt.tasks.encode.encode_split`; what it gives lies in the
+    folder `features` of `args.output_dir`.
 
     Returns:
         `dict[str, datasets.Dataset]`: by split the columns of the rows but their trees, and `features`: the float32
@@ -121,12 +120,9 @@ def cache_features(
     model.to(args.device).eval()
     folder = Path(args.output_dir) / FEATURES
     folder.mkdir(parents=True, exist_ok=True)
-    parameters = [value.detach().cpu().numpy() for value in model.base_model.parameters()]
-    digest = Hasher.hash([model.config.layers_of_head, model.config.n_head, torch.__version__, parameters])
     dropped, found = [name for name in TREE_FEATURES if name != "path_ends"], {}
     for split, rows in encoded.items():
         kept = {name: kind for name, kind in rows.features.items() if name not in dropped}
-        fingerprint = Hasher.hash([digest, rows._fingerprint])
         # The first process computes, and the others read its file.
         with args.main_process_first(desc=f"features of {split}"):
             found[split] = rows.map(
@@ -134,8 +130,9 @@ def cache_features(
                 batched=True,
                 remove_columns=dropped,
                 features=Features(kept | {"features": Array(Value("float32"))}),
-                new_fingerprint=fingerprint,
-                cache_file_name=str(folder / f"{split}-{fingerprint}.arrow"),
+                load_from_cache_file=args.process_index > 0,
+                new_fingerprint=f"{rows._fingerprint}-features",
+                cache_file_name=str(folder / f"{split}.arrow"),
                 desc=f"features of {split}",
             ).with_format("numpy", columns=["features"], output_all_columns=True)
     return found
