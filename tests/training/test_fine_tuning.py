@@ -21,6 +21,7 @@ from hf_gpt.training.loading import load_model
 
 from ..support.runs import ARGUMENTS, REPOSITORY, answers_of_card, assert_same, finetune, predictions, training_lines
 
+EXPERIMENTS = sorted((REPOSITORY / "scripts/configs/experiments").glob("*.yaml"))
 SMALL = ["--task", "questions", "--max_train_rows", 16, "--max_eval_rows", 8, "--per_device_train_batch_size", 8]
 
 
@@ -59,9 +60,7 @@ def test_transfer_of_the_lowest_layers(tiny_checkpoint):
     assert all(torch.equal(one[name], value) for name, value in again.items())
 
 
-@pytest.mark.parametrize(
-    "path", (REPOSITORY / "scripts/configs/experiments").glob("*.yaml"), ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_configurations_of_the_experiments(path):
     """Every file parses, and says what its name says."""
     types = ARGUMENTS if path.stem != "zero_shot" else (*ARGUMENTS[:-1], EvaluationArguments)
