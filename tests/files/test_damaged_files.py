@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from peft import get_peft_model
 
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification
-from hf_gpt.adapters import HEAD_CONFIG, adapter_config, head_config, load_adapter
+from hf_gpt.adapters import HEAD_CONFIG, adapter_config, load_adapter
 from hf_gpt.cards import FineTunedCard
 from hf_gpt.conversion.joblib_arrays import read_arrays
 from hf_gpt.conversion.release import read_release
@@ -34,6 +34,7 @@ from hf_gpt.loading import open_source
 from hf_gpt.tasks import formats
 from hf_gpt.training.text_files import iter_texts
 
+from ..support.adapters import save_adapter
 from ..support.formats import FORMATS
 from ..support.golden import BUNDLED
 from ..support.stock_models import write_vocabulary
@@ -108,8 +109,7 @@ def adapter_folder(folder: Path) -> None:
     model_folder(folder.parent / "base")
     model = GPTForSequenceClassification.from_pretrained(folder.parent / "base")
     adapted = get_peft_model(model, adapter_config("lora", model.config, size=2))
-    adapted.save_pretrained(folder)
-    (folder / HEAD_CONFIG).write_text(json.dumps(head_config(adapted)))
+    save_adapter(adapted, folder)
 
 
 def vocabulary_folder(folder: Path) -> None:

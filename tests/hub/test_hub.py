@@ -10,11 +10,11 @@ from peft import get_peft_model
 from transformers import OpenAIGPTLMHeadModel
 
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, adapter_config, load_adapter
-from hf_gpt.adapters import HEAD_CONFIG, head_config
 from hf_gpt.conversion.sources import read_checkpoint
 from hf_gpt.hub import RepositoryError, download, push
 from hf_gpt.loading import open_source
 
+from ..support.adapters import save_adapter
 from ..support.local_hub import Fault
 from ..support.stock_models import Trap, save_old_bin, stock_model, write_vocabulary
 
@@ -156,9 +156,7 @@ def test_all_files_are_of_one_commit(pushed, tiny_checkpoint, monkeypatch):
 def test_an_adapter_and_its_base_model_come_from_the_hub(pushed, tiny_checkpoint, tmp_path):
     model = GPTForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=3)
     adapted = get_peft_model(model, adapter_config("lora", model.config))
-    adapted.save_pretrained(tmp_path / "lora")
-    (tmp_path / "lora" / HEAD_CONFIG).write_text(json.dumps(head_config(adapted)))
-    push(tmp_path / "lora", "alice/lora", base_model="alice/tiny")
+    push(save_adapter(adapted, tmp_path / "lora"), "alice/lora", base_model="alice/tiny")
     assert load_adapter("alice/lora").config.num_labels == 3
     assert read_checkpoint("alice/lora").head == "sequence-classification"
     with pytest.raises(ValueError, match=r"its base model alice/lora is an adapter itself\. Merge that one first"):

@@ -1,9 +1,6 @@
 """What users published with version 0.1 still loads: with its own code, and with the hf_gpt of today."""
 
 import json
-import os
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -14,7 +11,7 @@ from transformers import AutoTokenizer
 import hf_gpt
 from hf_gpt.loading import open_source
 
-from ..support.remote_user import WITHOUT
+from ..support.remote_user import run_without_hf_gpt
 
 # Of peft.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -59,13 +56,6 @@ def published(tmp_path_factory):
     return folder / "published"
 
 
-def run(code: str, folder: Path) -> str:
-    environment = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HOME": str(folder)}
-    result = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr[-5000:]
-    return result.stdout
-
-
 def assert_wanted(published: Path, name: str, found) -> None:
     wanted = json.loads((published / "wanted.json").read_text())[name]
     torch.testing.assert_close(torch.as_tensor(found), torch.tensor(wanted), rtol=1e-5, atol=1e-5)
@@ -73,7 +63,8 @@ def assert_wanted(published: Path, name: str, found) -> None:
 
 def test_with_its_own_code(published):
     """In a process without hf_gpt: each repository runs the code that was uploaded with it."""
-    for name, found in json.loads(run(WITHOUT + LOGITS + REMOTE_USER, published).splitlines()[-1]).items():
+    answers = json.loads(run_without_hf_gpt(LOGITS + REMOTE_USER, published, HF_HUB_OFFLINE="1"))
+    for name, found in answers.items():
         assert_wanted(published, name, found)
 
 
@@ -96,13 +87,3 @@ def test_what_version_0_1_published_is_fetched_and_loads(hub, published):
         assert not list(source.folder.glob("*.py"))
         assert type(source.tokenizer()) is hf_gpt.GPTTokenizer
         assert source.model(hf_gpt.GPTForCausalLM).config.n_layer == source.config().n_layer
-
-
-def test_a_space_runs_on_its_own_copy(published):
-    """A Space holds the modules that its page needs; what it imports is that copy."""
-    code = (
-        "import sys; sys.path.insert(0, '.')\nimport hf_gpt\nfrom hf_gpt.demo import LanguageModelDemo\n"
-        "print(hf_gpt.__file__, len(LanguageModelDemo.from_pretrained('../base').next_tokens('Who')))"
-    )
-    file, count = run(code, published / "space").split()
-    assert (Path(file).parent, int(count)) == (published / "space" / "hf_gpt", 10)

@@ -192,23 +192,13 @@ def test_wrong_folders_are_refused_before_anything_is_sent(hub, folder, what):
     assert hub.requests == []
 
 
-@pytest.mark.parametrize(
-    ("repo_id", "options", "message"),
-    [
-        ("tiny", {}, "say whose it is"),
-        ("alice/a b", {}, "alphanumeric"),
-        ("alice/tiny", {"base_model": "base"}, "--base_model base: say whose"),
-    ],
-)
-def test_wrong_names_are_refused_before_anything_is_sent(hub, folder, repo_id, options, message):
-    with pytest.raises(ValueError, match=message):
-        push(folder, repo_id, **options)
-    assert hub.requests == []
-
-
-def test_without_a_token_or_with_a_wrong_one_or_for_somebody_elses_repository(hub, folder, monkeypatch):
-    with pytest.raises(ValueError, match=r"bob/tiny broke off: 403 Forbidden: You don't have the rights"):
-        push(folder, "bob/tiny")
+def test_wrong_names_and_tokens(hub, folder, monkeypatch):
+    wrong = {"tiny": "say whose it is", "alice/a b": "alphanumeric", "bob/tiny": "broke off: 403 Forbidden: You don't"}
+    for repo_id, message in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            push(folder, repo_id)
+    with pytest.raises(ValueError, match="--base_model base: say whose"):
+        push(folder, "alice/tiny", base_model="base")
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", "no/such/file")
     for token in ("hf_wrong", ""):
         monkeypatch.setenv("HF_TOKEN", token)

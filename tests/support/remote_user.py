@@ -4,8 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .local_hub import LocalHub
-
 # For a process that must not find some packages.
 WITHOUT = """
 import sys
@@ -18,16 +16,10 @@ sys.meta_path.insert(0, Missing())
 """
 
 
-def run_without_hf_gpt(hub: LocalHub, folder: Path, code: str) -> str:
-    """The output of a fresh process that cannot import hf_gpt, in that folder."""
-    environment = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "DISABLE_SAFETENSORS_CONVERSION": "1"}
-    result = subprocess.run(
-        [sys.executable, "-c", WITHOUT + code],
-        cwd=folder,
-        env=environment | hub.environment(folder / "cache") | {"HOME": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def run_without_hf_gpt(code: str, folder: Path, **environment: str) -> str:
+    """The last line that a fresh process prints which cannot import hf_gpt, in that folder."""
+    environment |= {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "HOME": str(folder)}
+    command = [sys.executable, "-c", WITHOUT + code]
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr[-5000:]
-    return result.stdout
+    return result.stdout.splitlines()[-1]
