@@ -15,22 +15,21 @@ def main() -> None:
     """Run the command that is named first."""
     names = commands.summaries(Path(*commands.__path__))
     word = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    found = [name for name in names if name.startswith(word.replace("-", "_"))]
     if word in ("-h", "--help"):
         lines = [f"  {name.replace('_', '-'):18}{summary}" for name, summary in names.items()]
         print("usage: hf-gpt COMMAND [--flag value ...]", "", *lines, "", sep="\n")
         print("hf-gpt COMMAND --help lists its flags.")
     elif word == "--version":
         print(__version__)
-    else:
-        name = word.replace("-", "_")
-        found = [name] if name in names else [each for each in names if each.startswith(name)]
-        if len(found) != 1:
-            guess = commands.nearest(name, names, "hf-gpt").replace("_", "-")
-            print(f"hf-gpt: there is no command {word}; {guess}", file=sys.stderr)
-            sys.exit(2)
+    elif len(found) == 1:
         # What help texts and errors name.
         sys.argv[:2] = [f"hf-gpt {found[0].replace('_', '-')}"]
         run(found[0])
+    else:
+        guess = commands.nearest(word.replace("-", "_"), names, "hf-gpt").replace("_", "-")
+        print(f"hf-gpt: there is no command {word}; {guess}", file=sys.stderr)
+        sys.exit(2)
 
 
 def run(name: str) -> None:

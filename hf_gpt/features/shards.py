@@ -96,7 +96,7 @@ def extract(args: FeatureArguments) -> dict[str, Any]:
     # Processes that are done wait for the slowest; the launcher ends them where one has died.
     state = PartialState(cpu=args.use_cpu or not torch.accelerator.is_available(), timeout=timedelta(days=7))
     output, is_main = Path(args.output_dir), state.is_main_process
-    with output_folder(output, state.process_index, state.num_processes):
+    with output_folder(output, state.process_index):
         with state.main_process_first():
             rows, extractor = read_rows(args), load_extractor(args, state.device)
             settings = _settings(args, rows, extractor)

@@ -218,42 +218,32 @@ def check_settings(
 
 
 @contextmanager
-def output_folder(
-    folder: Path, process_index: int = 0, world_size: int = 1, shared: bool = False, whole: bool = False
-) -> Iterator[None]:
+def output_folder(folder: Path, process_index: int = 0, whole: bool = False) -> Iterator[None]:
     """
     Make a folder and keep it for the run in the block: until the block ends or its process dies, another run gets a
     `ValueError`, as does one that cannot make it. At the end an empty folder is removed.
 
     Args:
-        process_index, world_size (`int`, *optional*): the first of several processes keeps the folder for all.
-        shared (`bool`, *optional*, defaults to `False`): let in other runs that share it.
+        process_index (`int`, *optional*): the first of several processes keeps the folder for all.
         whole (`bool`, *optional*, defaults to `False`): the block replaces the folder, so the lock is next to it.
     """
-    lock = FileLock(folder.parent / f".{folder.name}{_LOCK}" if whole else folder / _LOCK, timeout=0)
-    file, problem = Path(lock.lock_file), [None]
-    if process_index == 0:
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            if not shared:
-                lock.acquire()
-        except Timeout:
-            problem = [f"Another run is writing to {folder}: wait until it has ended, or name another folder."]
-        except OSError as error:
-            problem = [f"{folder} cannot be written to ({error.strerror}): name another folder."]
-    if world_size > 1:
-        from accelerate.utils import broadcast_object_list
-
-        broadcast_object_list(problem)
-    if problem[0] is not None:
-        raise ValueError(problem[0])
+    if process_index > 0:
+        yield
+        return
+    file = folder.parent / f".{folder.name}{_LOCK}" if whole else folder / _LOCK
+    lock = FileLock(file, timeout=0)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        problem = "another run is writing to it" if isinstance(error, Timeout) else error.strerror
+        raise ValueError(f"{folder} cannot be written to ({problem}): name another folder.") from error
     try:
         yield
     finally:
-        if lock.is_locked:
-            file.unlink(missing_ok=True)  # first, or it might be the next run's
-            lock.release()
-        if process_index == 0 and not whole:
+        file.unlink(missing_ok=True)  # first, or it might be the next run's
+        lock.release()
+        if not whole:
             with suppress(OSError):  # of a folder that holds something
                 folder.rmdir()
 
@@ -264,7 +254,7 @@ def in_output_folder(run: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(run)
     def run_in_folder(*arguments: Any) -> Any:
         args = arguments[-1]
-        with output_folder(Path(args.output_dir), args.process_index, args.world_size):
+        with output_folder(Path(args.output_dir), args.process_index):
             return run(*arguments)
 
     return run_in_folder

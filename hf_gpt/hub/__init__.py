@@ -74,26 +74,19 @@ def push(
             print(f"\n{CARD}:\n\n{(staged / CARD).read_text(encoding='utf-8')}\nNothing was sent (dry run).")
             return None
         title = commit_message or f"Upload {kind} with hf_gpt"
-        return _send(HfApi(token=token), staged, repo_id, kind, private, revision, tag, title)
+        where = {"repo_id": repo_id, "repo_type": "dataset" if kind == "features" else "model"}
+        return _send(HfApi(token=token), staged, where, private, revision, tag, title)
 
 
 def _send(
-    api: HfApi,
-    staged: Path,
-    repo_id: str,
-    kind: str,
-    private: bool,
-    revision: str | None,
-    tag: str | None,
-    title: str,
+    api: HfApi, staged: Path, where: dict[str, str], private: bool, revision: str | None, tag: str | None, title: str
 ) -> str:
     """Upload a folder and tag it; a `ValueError` if the Hub does not take it."""
-    where = {"repo_id": repo_id, "repo_type": "dataset" if kind == "features" else "model"}
+    repo_id, adapter = where["repo_id"], staged / ADAPTER_CONFIG_NAME
     try:
         # `create_repo` would upload to a public one without a word.
         if private and api.repo_exists(**where) and not api.repo_info(**where).private:
             raise RepositoryError(f"{repo_id} exists and is public: --private is for new ones.")
-        adapter = staged / ADAPTER_CONFIG_NAME
         if adapter.is_file() and not api.repo_exists(base := read_json(adapter)["base_model_name_or_path"]):
             raise RepositoryError(f"The base model {base} is not on the Hub: push it first, or give --base_model.")
         api.create_repo(**where, private=private, exist_ok=True)

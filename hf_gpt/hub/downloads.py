@@ -69,4 +69,4 @@ def local_folder(name: str | os.PathLike, revision: str | None = None, weights: 
         raise
     except Exception as error:  # of the client and the network, which have no common base
         reason = " ".join(str(error).split())
-        raise ValueError(f"{name}: there is no such folder here, and the Hub does not give it: {reason}") from error
+        raise ValueError(f"{name}: no such file or folder here, and the Hub does not give it: {reason}") from error

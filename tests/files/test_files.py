@@ -73,12 +73,15 @@ def test_a_second_run_is_refused_until_the_first_has_died(convert, tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(HOLDER), str(folder), str(replaced)]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "locked\n"
-        with pytest.raises(ValueError, match=rf"Another run is writing to {folder}"), output_folder(folder):
+        with (
+            pytest.raises(ValueError, match=rf"{folder} cannot .*another run"),
+            output_folder(folder),
+        ):
             pass
-        with pytest.raises(ValueError, match="Another run"):
+        with pytest.raises(ValueError, match="another run"):
             finetune("--task", "nothing", "--output_dir", folder, "--overwrite_output_dir")
         status, printed = convert(REPOSITORY / "model_cards/gpt-mini", replaced)
-        assert (status, printed.count("\n"), "Another run" in printed) == (2, 1, True)
+        assert (status, printed.count("\n"), "another run" in printed) == (2, 1, True)
         # Other processes of the first run do not take part.
         with output_folder(folder, process_index=1):
             pass
