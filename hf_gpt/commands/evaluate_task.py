@@ -10,9 +10,8 @@ The last predicts new rows without labels: where no training file is named, the 
 loaded on the base model that it names, or on `--base_model`.
 
 With `--zero_shot` multiple choice is answered by the choice of the highest mean log-probability, sst2 and imdb by the
-likelier of the words "positive" and "negative" behind "very", cola by a threshold on the mean log-probability, chosen
-on the training rows; other classification tasks take `--zero_shot_words`. The output folder gets `metrics.json` and
-`predictions.tsv`.
+likelier of the words "positive" and "negative" behind "very"; other classification tasks take `--zero_shot_words`. The
+output folder gets `metrics.json` and `predictions.tsv`.
 """
 
 from ..evaluation import EvaluationArguments, evaluate

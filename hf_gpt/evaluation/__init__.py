@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from datasets import Dataset
 from peft import PeftModel
-from transformers import EvalPrediction
 
 from ..adapters import virtual_tokens
 from ..conversion.tokenizers import check_ids
@@ -19,16 +16,15 @@ from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData
 from ..tasks.encode import describe_encoded
-from ..tasks.metrics import compute_metrics_for
 from ..tasks.report import write_predictions
 from ..tasks.spec import SPLITS, TaskSpec
 from ..training.arguments import DataArguments, LauncherArguments, ModelArguments
-from ..training.finetune import is_unlabelled, lacks_label, predict_split
+from ..training.finetune import lacks_label, predict_split
 from ..training.loading import has_classes, load_model, other_head
 from ..training.rows import encode_task, input_transform, load_task_data
 from ..training.trainer import GPTTrainer
 from ..trees.collators import TokenTreeCollator
-from .zero_shot import ZeroShotScorer, best_threshold, threshold_logits, zero_shot_rule, zero_shot_transform
+from .zero_shot import ZeroShotScorer, zero_shot_rule, zero_shot_transform
 
 
 @dataclass
@@ -69,26 +65,20 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
         else:
             model = _load_head(model_args, spec, tokenizer, args)
             transform = input_transform(data, spec, model.config, virtual_tokens(model))
-        needed = {args.split, "train"} if rule and rule.kind == "threshold" else {args.split}
-        encoded = encode_task(task, data, tokenizer, transform, splits=sorted(needed))
-    rows = encoded[args.split]
+        rows = encode_task(task, data, tokenizer, transform, splits=[args.split])[args.split]
     unlabelled = lacks_label(rows)
     measured = int((~unlabelled).sum()) if unlabelled.shape == (len(rows),) else len(rows)
     if args.process_index == 0:
         for warning in task.warnings:
             print(f"WARNING: {warning}", file=sys.stderr)
-        for split, each in encoded.items():
-            print(f"{spec.name} {split}: {describe_encoded(each)}\n  {task.notes[split]}", flush=True)
+        print(f"{spec.name} {args.split}: {describe_encoded(rows)}\n  {task.notes[args.split]}", flush=True)
     collator = TokenTreeCollator(tokenizer.pad_token_id, args.zero_shot or model.config.is_causal)
     trainer = GPTTrainer(model=model, args=args, data_collator=collator)
     record = {"task": spec.name, "split": args.split, "rows": len(rows), "measured_rows": measured}
     record |= {"model": model_args.model_name_or_path, "main_metric": spec.main_metric}
     if rule is not None:
         record |= {"zero_shot": rule.kind, "prompt": rule.prompt, "words": list(rule.words)}
-    if rule is not None and rule.kind == "threshold":
-        logits, record["metrics"], record["threshold"] = _predict_by_threshold(trainer, rows, encoded["train"], spec)
-    else:
-        logits, record["metrics"] = predict_split(trainer, rows, spec)
+    logits, record["metrics"] = predict_split(trainer, rows, spec)
     if args.process_index == 0:
         for name in (METRICS, PREDICTIONS):
             (output / name).unlink(missing_ok=True)
@@ -96,19 +86,6 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
         write_json(output / METRICS, record)
         print(json.dumps(record, indent=2), f"metrics.json and predictions.tsv are in {output}", sep="\n")
     return record
-
-
-def _predict_by_threshold(
-    trainer: GPTTrainer, rows: Dataset, train: Dataset, spec: TaskSpec
-) -> tuple[np.ndarray, dict[str, float], float]:
-    """Logits of two classes, metrics, and the threshold, which is the best one for the training rows."""
-    compute = compute_metrics_for(spec)
-    both = (trainer.predict(each.remove_columns("label")).predictions.reshape(-1) for each in (rows, train))
-    (scores, known), labels = both, np.asarray(train["label"][:])
-    threshold = best_threshold(known, lambda logits: compute(EvalPrediction(logits, labels))[spec.main_metric])
-    logits = threshold_logits(scores, threshold)
-    metrics = {} if is_unlabelled(rows) else compute(EvalPrediction(logits, np.asarray(rows["label"][:])))
-    return logits, metrics, threshold
 
 
 def _load_task(model_args: ModelArguments, data: DataArguments, args: EvaluationArguments) -> TaskData:
@@ -149,9 +126,9 @@ def _load_head(
 
 
 def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) -> GPTPreTrainedModel:
-    source, attention = model_args.source, model_args.attn_implementation
+    source = model_args.source
     if source.kind == "adapter":
         raise ValueError(f"{source.name} is an adapter of a task head: --zero_shot wants a language model.")
-    model = source.model(GPTForCausalLM, n_head=model_args.n_head, attn_implementation=attention)
+    model = source.model(GPTForCausalLM, n_head=model_args.n_head, attn_implementation=model_args.attn_implementation)
     check_ids(model.config, tokenizer, source.name)
     return model

@@ -1,42 +1,39 @@
 """
 Tasks answered by a language model without any training (Radford et al., 2018, section 5, "zero-shot behaviors").
 
-    choices      the choice whose tokens have the highest mean log-probability behind context and question
-    words        a prompt is appended ("very"); the likeliest of a word per class comes next ("positive", "negative")
-    threshold    sentences whose tokens have a mean log-probability above a threshold, the best for the training rows
+    choices    the choice whose tokens have the highest mean log-probability behind context and question
+    words      a prompt is appended ("very"); the likeliest of a word per class comes next ("positive", "negative")
 
 No special token is used: the language model has never seen any.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import nn
 
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
-from ..tasks.spec import TaskSpec
+from ..tasks.spec import SINGLE_LABEL, TaskSpec
 from ..trees.token_tree import TokenTree
 from ..trees.transforms import TRUNCATION_RULES
 
-# How many quantiles of the scores are tried, and vocabulary logits of how many tokens are held at a time.
-_THRESHOLDS, _CHUNK = 200, 512
+# Vocabulary logits of so many tokens are held at a time.
+_CHUNK = 512
 
 
 @dataclass(frozen=True)
 class ZeroShotRule:
-    """How a language model answers a task; of the kind `words` with a prompt and a word per class."""
+    """How a language model answers a task: by its choices, or behind a prompt by a word per class."""
 
     kind: str
     prompt: str = ""
     words: tuple[str, ...] = ()
 
 
-_SENTIMENT = ZeroShotRule("words", "very", ("negative", "positive"))
-RULES = {"sst2": _SENTIMENT, "imdb": _SENTIMENT, "cola": ZeroShotRule("threshold")}
+RULES = dict.fromkeys(("sst2", "imdb"), ZeroShotRule("words", "very", ("negative", "positive")))
 
 
 def zero_shot_rule(spec: TaskSpec, prompt: str | None = None, words: Sequence[str] | None = None) -> ZeroShotRule:
@@ -45,15 +42,14 @@ def zero_shot_rule(spec: TaskSpec, prompt: str | None = None, words: Sequence[st
         if prompt is not None or words is not None:
             raise ValueError(f"{spec.name} is answered by its choices: leave out --zero_shot_prompt and _words.")
         return ZeroShotRule("choices")
-    rule = RULES.get(spec.name)
-    if words is None and rule is not None:
-        return rule if prompt is None else replace(rule, prompt=prompt)
-    if spec.family != "classification" or spec.problem_type != "single_label_classification":
+    if spec.family != "classification" or spec.problem_type != SINGLE_LABEL:
         raise ValueError(f"There is no zero-shot rule for {spec.name}: only texts with one class each have one.")
-    if words is None or len(words) != len(spec.label_names):
+    rule = RULES.get(spec.name, ZeroShotRule("words"))
+    rule = replace(rule, prompt=rule.prompt if prompt is None else prompt, words=tuple(words or rule.words))
+    if len(rule.words) != len(spec.label_names):
         names = ", ".join(spec.label_names)
         raise ValueError(f"{spec.name}: name one word for each of its classes, {names}, with --zero_shot_words.")
-    return ZeroShotRule("words", prompt or "", tuple(words))
+    return rule
 
 
 @dataclass(frozen=True)
@@ -81,10 +77,9 @@ class ZeroShotTransform:
             start, ends = rule(row["context"], row["choices"], row["question"], length)
             kept = sum(map(len, (start, *ends)))
         else:
-            taken = len(self.prompt) + max(map(len, self.words)) if self.kind == "words" else 0
+            taken = len(self.prompt) + max(map(len, self.words))
             texts, text = (row["text"],), row["text"][: self.max_length - taken]
-            start, ends = ([*text, *self.prompt], self.words) if self.kind == "words" else ([], [text])
-            kept = len(text)
+            start, ends, kept = [*text, *self.prompt], self.words, len(text)
         tree = TokenTree.from_paths([[*start, *end] for end in ends], share_limit=None if self.share_prefix else 0)
         # The first token of a text has nothing before it to be predicted from.
         weights = tuple(float(position >= max(1, len(start))) for position in tree.position_ids)
@@ -95,17 +90,14 @@ def zero_shot_transform(
     rule: ZeroShotRule, tokenizer: GPTTokenizer, max_length: int, truncation: str, share_prefix: bool
 ) -> ZeroShotTransform:
     """The layout of a rule for a tokenizer; a `ValueError` if prompt and words leave no position to a text."""
-
-    def ids(text: str) -> tuple[int, ...]:
-        # Behind a space, which GPT-2's tokens hold.
-        return tuple(tokenizer(f" {text}" if text else "", add_special_tokens=False)["input_ids"])
-
-    prompt, words = ids(rule.prompt), tuple(ids(word) for word in rule.words)
+    # Behind a space, which GPT-2's tokens hold.
+    texts = [f" {text}" if text else "" for text in (rule.prompt, *rule.words)]
+    prompt, *words = (tuple(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
     if not all(words):
         raise ValueError(f"A word of --zero_shot_words has no token: {', '.join(map(repr, rule.words))}.")
-    if rule.kind == "words" and len(prompt) + max(map(len, words)) >= max_length:
+    if len(prompt) + max(map(len, words), default=0) >= max_length:
         raise ValueError(f"--zero_shot_prompt {rule.prompt!r} fills the context of {max_length} tokens: shorten it.")
-    return ZeroShotTransform(rule.kind, max_length, truncation, prompt, words, share_prefix)
+    return ZeroShotTransform(rule.kind, max_length, truncation, prompt, tuple(words), share_prefix)
 
 
 class ZeroShotScorer(nn.Module):
@@ -153,20 +145,3 @@ class ZeroShotScorer(nn.Module):
             scores = scores / counted.sum(-1).clamp(min=1)
         loss = {} if labels is None else {"loss": scores.new_zeros(())}
         return {**loss, "logits": scores.masked_fill(classify_index < 0, float("-inf"))}
-
-
-def best_threshold(scores: np.ndarray, measure: Callable[[np.ndarray], float]) -> float:
-    """
-    The threshold above which rows, by their scores of shape `(rows,)`, are best taken for the second class: the best
-    of the scores' quantiles. `measure` gives the task's main metric of two columns of logits.
-    """
-    candidates = np.unique(np.quantile(scores, np.linspace(0, 1, _THRESHOLDS + 2)[1:-1]))
-    values = np.array([measure(threshold_logits(scores, candidate)) for candidate in candidates])
-    best = np.flatnonzero(values == values.max())
-    return float(candidates[best[len(best) // 2]])
-
-
-def threshold_logits(scores: np.ndarray, threshold: float) -> np.ndarray:
-    """Scores as logits of two classes, of which the second wins above the threshold."""
-    scores = np.asarray(scores, dtype=np.float64).reshape(-1)
-    return np.stack([np.zeros_like(scores), scores - threshold], axis=1)

@@ -15,8 +15,6 @@ from hf_gpt.evaluation.zero_shot import (
     ZeroShotRule,
     ZeroShotScorer,
     ZeroShotTransform,
-    best_threshold,
-    threshold_logits,
     zero_shot_rule,
     zero_shot_transform,
 )
@@ -56,9 +54,9 @@ def scores(model, transform: ZeroShotTransform, rows: list[dict]) -> torch.Tenso
 
 
 @pytest.mark.parametrize("share_prefix", [True, False], ids=["shared", "unshared"])
-@pytest.mark.parametrize("kind", ["choices", "words", "threshold"])
+@pytest.mark.parametrize("kind", ["choices", "words"])
 def test_scores_are_those_of_each_candidate_alone(model, kind, share_prefix):
-    """Choices and texts have the mean log-probability of their tokens, words the sum."""
+    """Choices have the mean log-probability of their tokens, words the sum."""
     settings = {"prompt": (13,), "words": WORDS} if kind == "words" else {}
     rows = CHOICES if kind == "choices" else TEXTS
     ours = scores(model, ZeroShotTransform(kind, 32, share_prefix=share_prefix, **settings), rows)
@@ -66,7 +64,7 @@ def test_scores_are_those_of_each_candidate_alone(model, kind, share_prefix):
         if kind == "choices":
             texts = [([*row["context"], *row["question"]], choice) for choice in row["choices"]]
         else:
-            texts = [([*row["text"], 13], [*word]) for word in WORDS] if kind == "words" else [([], row["text"])]
+            texts = [([*row["text"], 13], [*word]) for word in WORDS]
         expected = [plain_log_probs(model, *text) for text in texts]
         expected = torch.stack([each.sum() if kind == "words" else each.mean() for each in expected])
         torch.testing.assert_close(values[: len(texts)], expected, rtol=0, atol=1e-5)
@@ -79,9 +77,8 @@ def test_scores_are_those_of_each_candidate_alone(model, kind, share_prefix):
         (ZeroShotTransform("choices", 8), CHOICES[0], [[1, 2, 3, 4, 5, 6, 7]], 0),
         (ZeroShotTransform("choices", 6), CHOICES[0], [[1, 2, 4, 5, 6, 7]], 2),
         (ZeroShotTransform("words", 6, prompt=(13,), words=WORDS), TEXTS[0], [[1, 2, 3, 13, 9, 10]], 2),
-        (ZeroShotTransform("threshold", 3), TEXTS[0], [[1, 2, 3]], 2),
     ],
-    ids=["fits", "choices", "words", "threshold"],
+    ids=["fits", "choices", "words"],
 )
 def test_what_is_too_long_is_truncated(transform, row, paths, lost):
     tree, count = transform.fit(row)
@@ -89,14 +86,6 @@ def test_what_is_too_long_is_truncated(transform, row, paths, lost):
     assert [path] == paths
     assert max(tree.position_ids) < transform.max_length
     assert count == lost
-
-
-def test_the_best_threshold():
-    values = np.array([-5.0, -4.0, -3.0, -2.0, -1.0])
-    labels = np.array([0, 0, 1, 1, 1])
-    threshold = best_threshold(values, lambda logits: float((logits.argmax(1) == labels).mean()))
-    assert -4 <= threshold < -3
-    assert threshold_logits(values, threshold).argmax(1).tolist() == labels.tolist()
 
 
 def test_rules():
@@ -132,18 +121,6 @@ def test_zero_shot_choices_and_words(tiny_checkpoint, tmp_path):
     rows = predictions(tmp_path / "words")
     right = [row["label"] == row["prediction"] for row in rows]
     assert (len(rows), np.mean(right)) == (20, pytest.approx(record["metrics"]["accuracy"]))
-
-
-def test_zero_shot_threshold(tiny_checkpoint, tmp_path, monkeypatch):
-    """The threshold comes from the training rows; here long sentences of common words against letters."""
-    texts = [f"she went to house {n},good" if n % 2 else f"x q z j {n},bad" for n in range(40)]
-    (tmp_path / "train.csv").write_text("\n".join(["text,label", *texts]), encoding="utf-8")
-    monkeypatch.setitem(RULES, "custom", ZeroShotRule("threshold"))
-    flags = ["--task", "custom", "--train_file", tmp_path / "train.csv", "--text_column", "text"]
-    flags += ["--split", "validation", "--zero_shot", "true"]
-    record = run_evaluation(tiny_checkpoint, tmp_path / "out", *flags)
-    assert record["threshold"] < 0
-    assert set(record["metrics"]) >= {"accuracy"}
 
 
 # Flags of training, the files' columns, and what a new row is.
