@@ -69,7 +69,6 @@ class FeatureArguments(NamesModel):
     pooling: str = flag("mean", "State of a text: of which tokens, or none: a state per token or word.", POOLINGS)
     unit: str = flag("token", "With --pooling none: what has a state.", UNITS)
     word_pooling: str = flag("mean", "With --unit word: of which tokens of a word.", WORD_POOLINGS)
-    task_template: bool | None = flag(None, "Read _start_ text _classify_; by default as the tokenizer was saved.")
     max_length: int | None = flag(None, "Longer texts are truncated to so many tokens; by default the context.")
     dtype: str = flag("float32", "Numbers of the model; those of the files are float32.", DTYPES)
     rows_per_shard: int | None = flag(None, "Rows of a file; by default 10,000, and 500 with --pooling none.")
@@ -79,8 +78,6 @@ class FeatureArguments(NamesModel):
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.task_template is False and (self.pooling == "classify" or self.pair_column is not None):
-            raise ValueError("--pooling classify and --pair_column need the task template: leave out --task_template.")
         if taken := {*COLUMNS} & set(self.keep_columns or ()):
             raise ValueError(f"--keep_columns {', '.join(sorted(taken))}: the features have a column of that name.")
         self.rows_per_shard = self.rows_per_shard or (500 if self.pooling == "none" else 10_000)
@@ -156,12 +153,11 @@ def _stamp(file: Path) -> list[Any]:
 
 
 def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtractor:
-    """Tokenizer and model on a device."""
-    tokenizer, template = load_tokenizer(args), args.task_template
-    if template is None:
-        saved = get_tokenizer_config(args.tokenizer_source.folder).get("task_template", False)
-        template = args.pooling == "classify" or args.pair_column is not None or bool(saved)
-    tokenizer.task_template = template
+    """Model and tokenizer; its task template is on where it was saved so, and for pairs and pooling `classify`."""
+    tokenizer = load_tokenizer(args)
+    if args.pooling != "classify" and args.pair_column is None:
+        saved = get_tokenizer_config(args.tokenizer_source.folder)
+        tokenizer.task_template = bool(saved.get("task_template", False))
     model = args.source.model(GPTModel, n_head=args.n_head, dtype=DTYPES[args.dtype])
     check_ids(model.config, tokenizer, args.model_name_or_path)
     how = (args.pooling, args.unit, args.word_pooling, args.max_length, args.tokens_per_batch)

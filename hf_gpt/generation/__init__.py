@@ -33,11 +33,8 @@ class LanguageModelArguments(NamesModel):
 
     def load(self, model_class: type[GPTPreTrainedModel] = GPTForCausalLM) -> tuple[GPTPreTrainedModel, GPTTokenizer]:
         """
-        The model with a head, in evaluation mode on its device, and its tokenizer.
-
-        Raises:
-            ValueError, FileNotFoundError: if there is none, it is a masked one, they do not belong together, or
-                there is no such device.
+        The model with a head, in evaluation mode on its device, and its tokenizer. A `ValueError` or
+        `FileNotFoundError` if there is none, they do not belong together, or there is no such device.
         """
         try:
             device = torch.device(self.device) if self.device else torch.accelerator.current_accelerator()

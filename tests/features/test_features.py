@@ -178,11 +178,11 @@ def test_template_of_a_fine_tuned_model_is_kept(tiny_checkpoint, text_file, tmp_
     tuned = tmp_path / "tuned"
     AutoModelForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=3).save_pretrained(tuned)
     AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True).save_pretrained(tuned)
-    cases = [(tiny_checkpoint, []), (tuned, []), (tuned, ["--task_template", "false"])]
-    cases += [(tiny_checkpoint, ["--pooling", "classify"])]
+    cases = [(tiny_checkpoint, []), (tuned, []), (tiny_checkpoint, ["--pooling", "classify"])]
+    cases += [(tiny_checkpoint, ["--pair_column", "label"])]
     read = [arguments(name, text_file, tmp_path / "out", *flags) for name, flags in cases]
     used = [load_extractor(args, torch.device("cpu")).tokenizer.task_template for args in read]
-    assert used == [False, True, False, True]
+    assert used == [False, True, True, True]
 
 
 def test_bfloat16_is_near(run, tmp_path):
@@ -212,7 +212,6 @@ def states_in(output, layer=2):
         *((f"--{name} x", f"--{name}.*: invalid choice: 'x'") for name in ("pooling", "unit", "dtype")),
         ("--max_length 65", "max_length 65"),
         ("--rows_per_shard 0", "--rows_per_shard 0"),
-        ("--pooling classify --task_template false", "--task_template"),
         ("--input_files missing.txt", "missing.txt"),
         ("--input_files /dev/null", "/dev/null"),
         ("--input_files none.txt", "none.txt"),

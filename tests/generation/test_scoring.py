@@ -223,15 +223,15 @@ def test_last_words(hf_gpt, loaded, tiny_checkpoint, tmp_path):
 
 def test_scores_by_command(hf_gpt, tiny_checkpoint, tmp_path):
     sentences, model = ["The door\twas open.", "She ran."], ("--model_name_or_path", tiny_checkpoint)
-    rows = list(csv.DictReader(hf_gpt("score", *model, "--text", *sentences)[1].splitlines(), delimiter="\t"))
+    printed = hf_gpt("score", *model, "--text", *sentences)[1]
+    rows = list(csv.DictReader(printed.splitlines(), delimiter="\t"))
     assert [row["text"] for row in rows] == sentences
-    (tmp_path / "sentences.txt").write_text("\n".join(sentences))
+    (tmp_path / "a.txt").write_text("\n".join(sentences))
     for name in ("scores.jsonl", "scores.tsv"):
-        flags = ("--file", tmp_path / "sentences.txt", "--output_file", tmp_path / name)
-        assert hf_gpt("score", *model, *flags)[0] == 0
+        assert hf_gpt("score", *model, "--file", tmp_path / "a.txt", "--output_file", tmp_path / name)[0] == 0
+    assert (tmp_path / "scores.tsv").read_text() == printed
     read = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
     assert [{name: str(value) for name, value in row.items()} for row in read] == rows
-    assert list(csv.DictReader((tmp_path / "scores.tsv").open(), delimiter="\t")) == rows
     assert read[1]["perplexity"] == pytest.approx(math.exp(-read[1]["log_probability"] / read[1]["tokens"]))
 
 
