@@ -32,7 +32,7 @@ from transformers import PreTrainedModel
 
 from ..files import check_types, read_json, read_tensor_file, reading
 from ..files.weights import check_tensors, load_weights, mismatches
-from ..hub.checks import HEAD_CONFIG, RepositoryError, check_config
+from ..hub.checks import HEAD_CONFIG, check_config
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS
@@ -184,8 +184,6 @@ def adapted_config(folder: str | os.PathLike) -> GPTConfig:
 def _adapter_settings(folder: str | os.PathLike) -> PeftConfig:
     """What the `adapter_config.json` of a folder says, if it is what adapters of ours say."""
     path = Path(folder) / constants.CONFIG_NAME
-    if not path.is_file():
-        raise ValueError(f"{folder} has no {constants.CONFIG_NAME}: it is no adapter.")
     settings = read_json(path)
     if problems := adapter_problems(settings):
         raise ValueError(f"{path} is refused: {'; '.join(problems)}.")
@@ -236,8 +234,6 @@ def base_folder(folder: str | os.PathLike, base_model: str | os.PathLike | None 
     name = os.fspath(base_model or adapter.base_model_name_or_path or "")
     try:
         found = local_folder(name, adapter.revision if base_model is None else None)
-    except RepositoryError:
-        raise
     except ValueError as error:
         raise ValueError(f"{folder}: no base model {name} ({error}) Say where it is with base_model=.") from error
     if is_adapter(found):

@@ -121,9 +121,6 @@ class HoulsbyLayer(_Layer):
                 states = states + up(ACTIVATIONS[self.activations[name]](inner)).to(states.dtype)
         return (states, *outputs[1:]) if isinstance(outputs, tuple) else states
 
-    def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
-        raise ValueError(f"Bottleneck adapters cannot be merged: {NO_MERGE}")
-
 
 class _Tuner(BaseTuner):
     def _replace_module(self, parent, child_name, new_module, child) -> None:

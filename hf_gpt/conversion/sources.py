@@ -254,16 +254,13 @@ def _set_head(checkpoint: Checkpoint, head: str, seed: int) -> None:
         return
     model, config, notes = checkpoint.model, checkpoint.model.config, checkpoint.notes
     left_out = sorted(head_parameters(model))
+    if head in ("causal-lm", "masked-lm") and not config.tie_word_embeddings:
+        raise ValueError(f"{head}: the source has no such output matrix, though tie_word_embeddings is false.")
     config.head_layers = None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         new = HEADS[head](config).to(model.dtype).eval()
     new.base_model.load_state_dict(model.base_model.state_dict(), strict=True, assign=True)
-    if head in ("causal-lm", "masked-lm") and not config.tie_word_embeddings:
-        if "lm_head.weight" not in left_out:
-            raise ValueError("The source has no output matrix of its own, though tie_word_embeddings is false.")
-        new.lm_head.load_state_dict(model.lm_head.state_dict(), assign=True)
-        left_out.remove("lm_head.weight")
     new.tie_weights()
     new.generation_config = getattr(model, "generation_config", None) or default_generation_config(config)
     if left_out:

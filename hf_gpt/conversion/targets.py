@@ -84,11 +84,9 @@ def _check_fit(checkpoint: Checkpoint, to: str) -> None:
 
 
 def _write_release(checkpoint: Checkpoint, folder: Path, parameters: dict[str, torch.Tensor]) -> None:
-    config, dtype = checkpoint.model.config, checkpoint.model.dtype
-    if dtype == torch.float64:
+    config = checkpoint.model.config
+    if checkpoint.model.dtype == torch.float64:
         raise ValueError("OpenAI's release is float32, and the model float64.")
-    if dtype != torch.float32:
-        checkpoint.notes.append("The numbers are stored as float32, as OpenAI's release is; none changes.")
     if config.n_embd != 64 * config.n_head:
         checkpoint.notes.append(
             f"The release does not say that there are {config.n_head} heads: read it with --n_head."

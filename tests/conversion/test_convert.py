@@ -215,9 +215,10 @@ def test_vocabulary_goes_along_byte_for_byte(tmp_path, files, converted):
 
 
 def test_special_tokens_of_the_stock_tokenizer(tmp_path, converted):
-    own_model(GPTForMultipleChoice).save_pretrained(tmp_path / "a")
+    own_model(GPTForMultipleChoice, problem_type="ordinal").save_pretrained(tmp_path / "a")
     write_vocabulary(tmp_path / "a")
-    assert "untrained" not in converted(tmp_path / "a", tmp_path / "b", "--to", "openai-gpt")
+    printed = converted(tmp_path / "a", tmp_path / "b", "--to", "openai-gpt")
+    assert ("untrained" in printed, "problem_type ordinal" in printed) == (False, True)
     stock = AutoTokenizer.from_pretrained(tmp_path / "b")
     specials = stock.convert_tokens_to_ids(["_start_", "_delimiter_", "_classify_", "<pad>"])
     assert specials == [ROWS, ROWS + 1, ROWS + 2, ROWS + 3]
@@ -256,6 +257,7 @@ REFUSED = [
     ("tf-release", "afn=gelu, and the model afn=relu", GPTForCausalLM, {"afn": "relu"}),
     ("tf-release", "output matrix", GPTForCausalLM, {"tie_word_embeddings": False}),
     ("tf-release", "float64", GPTForCausalLM, {"untrained": True}),
+    ("hf_gpt --head causal-lm", "no such output matrix", GPTModel, {"tie_word_embeddings": False}),
 ]
 
 
@@ -263,17 +265,16 @@ REFUSED = [
 def test_formats_say_what_they_cannot_hold(to, message, model_class, settings, tmp_path, convert):
     model = own_model(model_class, **settings)
     (model.double() if message == "float64" else model).save_pretrained(tmp_path / "a")
-    status, printed = convert(tmp_path / "a", tmp_path / "b", "--to", to, *PLAIN)
+    status, printed = convert(tmp_path / "a", tmp_path / "b", "--to", *to.split(), *PLAIN)
     assert (status, message in printed) == (2, True), printed
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def with_weights(**changes):
-    """Other tensors, or none, of the transformer's first block."""
+def with_weights(changes):
+    """Other tensors, or none, by name."""
 
     def change(folder):
-        state = load_file(folder / "model.safetensors")
-        state |= {f"transformer.h.0.{name.replace('__', '.')}": tensor for name, tensor in changes.items()}
+        state = load_file(folder / "model.safetensors") | changes
         kept = {name: tensor for name, tensor in state.items() if tensor is not None}
         save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
 
@@ -296,12 +297,19 @@ def with_config(**values):
     return change
 
 
-WHOLE = torch.ones(32)
+BLOCK = "transformer.h.0."
 DAMAGE = {
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors and pytorch_model.bin"),
-    "missing tensor": (with_weights(ln_2__bias=None), "lacks h.0.ln_2.bias"),
-    "extra tensor": (with_weights(ln_7__bias=WHOLE), "holds what its configuration does not ask for: h.0.ln_7.bias"),
-    "wrong shape": (with_weights(ln_1__bias=WHOLE[:3]), "arrays of a wrong shape: h.0.ln_1.bias [3], not [32]"),
+    "missing tensor": (with_weights({BLOCK + "ln_2.bias": None}), "lacks h.0.ln_2.bias"),
+    "extra tensor": (
+        with_weights({BLOCK + "ln_7.bias": torch.ones(32)}),
+        "does not ask for: h.0.ln_7.bias",
+    ),
+    "wrong shape": (
+        with_weights({BLOCK + "ln_1.bias": torch.ones(3)}),
+        "wrong shape: h.0.ln_1.bias [3], not [32]",
+    ),
+    "another output": (with_weights({"lm_head.weight": torch.ones(ROWS, 32)}), "is not the token embedding"),
     "bin of code": (with_bin(lambda folder: {"a": Trap(folder.parent / "sprung")}), "pytorch_model.bin: "),
     "bin of numbers": (with_bin(lambda folder: [1, 2]), "something else than tensors by name"),
     "another model": (with_config(model_type="bert"), "type 'bert'; hf_gpt, openai-gpt and gpt2"),

@@ -137,6 +137,14 @@ def test_what_we_do_not_compute_is_refused(changes, message, tmp_path):
         GPTConfig.from_pretrained(tmp_path)
 
 
+def test_weights_that_the_files_cannot_hold(tmp_path):
+    stock_model(OpenAIGPTLMHeadModel).save_pretrained(tmp_path)
+    sizes = {"model_type": "openai-gpt", "n_embd": 4096, "n_head": 16, "n_layer": 4}
+    (tmp_path / "config.json").write_text(json.dumps(sizes))
+    with pytest.raises(ValueError, match="holds at most"):
+        GPTModel.from_pretrained(tmp_path)
+
+
 @pytest.mark.parametrize("as_tokenizer", [False, True], ids=["vocab.json", "tokenizer.json"])
 def test_tokenizer_of_a_stock_folder(as_tokenizer, tmp_path):
     write_vocabulary(tmp_path, "encoder_bpe_40000.json", "vocab_40000.bpe")
