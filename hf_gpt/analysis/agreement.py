@@ -8,8 +8,7 @@ Which of two sentences a language model finds likelier: minimal pairs, by phenom
 sentences are made by a rule: a subject and its verb, with and without nouns of the other number between them, with
 sense and without (`hf_gpt.analysis.agreement.agreement_pairs`). A pair is right where the good sentence has the higher
 log-probability, as score computes it (--beginning; `score --pairs` writes them). agreement.png and agreement.json
-report accuracies with Wilson's intervals (95%) by phenomenon and set, next to those of the same model with random
-weights.
+report accuracies with Wilson's intervals (95%) by phenomenon, next to those of the same model with random weights.
 
 Attractors are those of Linzen et al. (2016), nonce sentences, which give no help by meaning, of Gulordava et al.
 (2018), BLiMP is Warstadt et al.'s (2020).
@@ -18,7 +17,6 @@ Attractors are those of Linzen et al. (2016), nonce sentences, which give no hel
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,19 +42,18 @@ CONDITIONS = ("simple", "attractor of the same number", "attractor", "two attrac
 
 
 class MinimalPair(NamedTuple):
-    """A good and a bad sentence, the set that they belong to, and what the set is about."""
+    """A good and a bad sentence, and what they differ in."""
 
     good: str
     bad: str
-    paradigm: str
     phenomenon: str
 
 
-def read_sets(path: Path) -> list[MinimalPair]:
+def read_sets(path: Path, most: int | None = None) -> list[MinimalPair]:
     """
     Minimal pairs of a file (see `hf_gpt.generation.scoring.read_pairs`) or of a folder of JSONL files, such as BLiMP's
-    with its folder `data`. A set is a file; what it is about is `linguistics_term` of its first row, or its name. A
-    `ValueError` names the file and line that is wrong, or the folder where there is none.
+    with its folder `data`, of each file the first ones. Their phenomenon is `linguistics_term` of the first row, or
+    the file's name. A `ValueError` names the file and line that is wrong, or the folder where there is none.
     """
     files = sorted([*path.glob("*.jsonl"), *path.glob("data/*.jsonl")]) if path.is_dir() else [path]
     if not files:
@@ -65,7 +62,7 @@ def read_sets(path: Path) -> list[MinimalPair]:
     for file in files:
         rows, name = read_pairs(file), file.name.partition(".")[0]
         first = json.loads(next(read_text_lines(file))[1]) if ".jsonl" in file.name else {}
-        pairs += [MinimalPair(good, bad, name, str(first.get("linguistics_term", name))) for good, bad in rows]
+        pairs += [MinimalPair(*row, str(first.get("linguistics_term", name))) for row in rows[:most]]
     return pairs
 
 
@@ -81,19 +78,19 @@ def agreement_pairs(count: int = 200, seed: int = 0) -> list[MinimalPair]:
     """
     random = np.random.default_rng(seed)
     pairs = []
-    for phenomenon, nouns in (("agreement", _PEOPLE), ("agreement, nonce", _THINGS)):
+    for nouns, kind in ((_PEOPLE, ""), (_THINGS, ", nonce")):
         for condition in CONDITIONS:
             # Of a dictionary, as no pair is to count twice.
             made: dict[MinimalPair, None] = {}
             for _ in range(_DRAWS * count):
-                made[_pair(random, nouns.split(), condition, phenomenon)] = None
+                made[MinimalPair(*_pair(random, nouns.split(), condition), f"{condition}{kind}")] = None
                 if len(made) == count:
                     break
             pairs += made
     return pairs
 
 
-def _pair(random: np.random.Generator, nouns: list[str], condition: str, phenomenon: str) -> MinimalPair:
+def _pair(random: np.random.Generator, nouns: list[str], condition: str) -> list[str]:
     plural = bool(random.integers(2))
     subject, *others = random.choice(nouns, 3, replace=False).tolist()
     other = plural if "same" in condition else not plural
@@ -105,7 +102,7 @@ def _pair(random: np.random.Generator, nouns: list[str], condition: str, phenome
         "relative clause": f" that {first} {_verb(str(random.choice(_CLAUSES.split())), other)}",
     }.get(condition, f" {places[0]} {first}")
     act, subject = str(random.choice(_ACTS.split())), f"The {subject}{'s' * plural}{between}"
-    return MinimalPair(*(f"{subject} {_verb(act, number)}." for number in (plural, not plural)), condition, phenomenon)
+    return [f"{subject} {_verb(act, number)}." for number in (plural, not plural)]
 
 
 def _verb(verb: str, plural: bool) -> str:
@@ -134,24 +131,15 @@ def proportion(right: int, count: int) -> dict[str, float]:
 
 def accuracies(pairs: Sequence[MinimalPair], scores: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """
-    Of each phenomenon and, where it has several, each of its sets, a row for every model of `scores`, `(pairs, 2)`:
-    its `name`, `of` (the model), `pairs`, `ties`, and as `accuracy`, with its interval, the share of pairs whose good
-    sentence is likelier (a tie is wrong).
+    Of each phenomenon a row for every model of `scores`, `(pairs, 2)`: its `name`, `of` (the model), `pairs`, `ties`,
+    and as `accuracy`, with its interval, the share of pairs whose good sentence is likelier (a tie is wrong).
     """
-    groups: dict[tuple[str, str], list[int]] = {}
-    for number, pair in enumerate(pairs):
-        groups.setdefault((pair.phenomenon, ""), []).append(number)
-        groups.setdefault((pair.phenomenon, pair.paradigm), []).append(number)
-    rows = []
-    for phenomenon in dict.fromkeys(name for name, _ in groups):
-        sets = [key for key in groups if key[0] == phenomenon]
-        # A phenomenon of one set is shown once.
-        for key in sets if len(sets) > 2 else sets[:1]:
-            for of, values in scores.items():
-                good, bad = values[groups[key]].T
-                counts = {"pairs": len(good), "ties": int((good == bad).sum())}
-                name = ": ".join(filter(None, key))
-                rows.append({"name": name, "of": of, **counts, **proportion(int((good > bad).sum()), len(good))})
+    names, rows = np.array([pair.phenomenon for pair in pairs]), []
+    for name in dict.fromkeys(names.tolist()):
+        for of, values in scores.items():
+            good, bad = values[names == name].T
+            counts = {"pairs": len(good), "ties": int((good == bad).sum())}
+            rows.append({"name": name, "of": of, **counts, **proportion(int((good > bad).sum()), len(good))})
     return rows
 
 
@@ -165,17 +153,14 @@ class Arguments(AnalysisArguments):
     label_column: str = field(default="label", init=False)
     file: str | None = flag(None, "File or folder of minimal pairs, TSV or JSONL; without it, made ones.")
     beginning: str = flag("paragraph", "What stands before a sentence, as for score.", BEGINNINGS)
-    max_pairs: int = flag(200, "Pairs of a set at most; the first of a file.")
+    max_pairs: int = flag(200, "Pairs of a condition, or the first of a file, at most.")
     batch_size: int = flag(128, "Sentences that are read at once.")
 
 
 def run(args: Arguments) -> None:
     """Score both sentences of each pair, count, draw."""
-    if args.file is None:
-        pairs = agreement_pairs(args.max_pairs, args.seed)
-    else:
-        sets = groupby(read_sets(Path(args.file)), key=lambda pair: pair.paradigm)
-        pairs = [pair for _, rows in sets for pair in [*rows][: args.max_pairs]]
+    made = args.file is None
+    pairs = agreement_pairs(args.max_pairs, args.seed) if made else read_sets(Path(args.file), args.max_pairs)
     model, tokenizer = args.load()
     models = {args.name: model, "random weights": with_random_weights(model, args.seed)}
     scores = {
@@ -183,6 +168,4 @@ def run(args: Arguments) -> None:
     }
     rows = accuracies(pairs, scores)
     print_table(rows)
-    # BLiMP's sets are too many to draw.
-    drawn = [row for row in rows if args.file is None or ": " not in row["name"]]
-    args.save("agreement", rows_figure(drawn, f"Minimal pairs that are right, {args.name}", "accuracy", 0.5), rows)
+    args.save("agreement", rows_figure(rows, f"Minimal pairs that are right, {args.name}", "accuracy", 0.5), rows)
