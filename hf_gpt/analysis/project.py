@@ -28,8 +28,6 @@ from ..model.tokenization_gpt import GPTTokenizer
 from . import AnalysisArguments, text_states, words_of
 from .pages import write_page
 
-METHODS, UNITS = ("pca", "tsne"), ("sentence", "word")
-
 
 def projected(vectors: np.ndarray, method: str = "pca", seed: int = 0) -> np.ndarray:
     """
@@ -80,8 +78,8 @@ def token_id(tokenizer: GPTTokenizer, word: str) -> int:
 class Arguments(AnalysisArguments):
     """Which model and texts, which vectors, and where the result goes."""
 
-    unit: str = flag("sentence", "What a point is.", UNITS)
-    method: str = flag("pca", "How vectors become points.", METHODS)
+    unit: str = flag("sentence", "What a point is.", ["sentence", "word"])
+    method: str = flag("pca", "How vectors become points.", ["pca", "tsne"])
     layers: list[str] = flag(["all"], "Layers, 0 the embeddings, -1 the last one; or all.")
     words: list[str] | None = flag(None, "With --unit word: only these, each a label.")
     nearest: list[str] | None = flag(None, "Words whose neighbours are printed.")

@@ -74,12 +74,9 @@ def test_perturbation_ranks_the_words_of_a_sum_by_the_size_of_their_weights():
     assert found["losses"][-1] < found["losses"][0]
     order = torch.tensor(perturbation(*toy)["scores"]).argsort().tolist()  # by the defaults
     assert (order[0], set(order[1:3]), set(order[3:])) == (2, {0, 4}, {1, 3})
-
-
-def test_tokens_of_one_word_share_its_noise():
+    # Tokens of one word share its noise.
     found = perturbation(lambda x: x[:, 3], torch.randn(4, 8), [[0, 1], [2, 3]], 8, 10, **QUICK)
     assert found["sigma"][1] < found["sigma"][0]
-    assert len(found["sigma"]) == 2
 
 
 @pytest.mark.parametrize(("steps", "count"), [(120, 1), pytest.param(500, 11, marks=pytest.mark.slow)])
