@@ -204,11 +204,9 @@ def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> N
 def features_table(rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> pa.Table:
     """Features as an Arrow table that `datasets` reads: a row per text, its units as lists."""
     offsets, is_list = pa.array(features.offsets, pa.int32()), bool(features.columns)
-    columns: dict[str, Any] = {"row": rows, "tokens": pa.array(features.tokens, pa.int32())}
-    columns |= {
-        "truncated": pa.array(features.cut_tokens, pa.int32()),
-        **{name: kept[name] for name in kept.column_names},
-    }
+    counts = {"tokens": features.tokens, "truncated": features.cut_tokens}
+    columns: dict[str, Any] = {"row": rows} | {name: pa.array(values, pa.int32()) for name, values in counts.items()}
+    columns |= dict(zip(kept.column_names, kept.columns, strict=True))
     for name, values in features.columns.items():
         columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values, pa.int32()))
     for layer, states in features.states.items():
