@@ -55,8 +55,6 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
     with args.main_process_first(desc="reading the data"):
         task = _load_task(model_args, data, args)
         spec, tokenizer = task.spec, load_tokenizer(model_args)
-        if args.split not in task.splits:
-            raise ValueError(f"{spec.name} has no split {args.split!r}, only {', '.join(task.splits)}.")
         if args.zero_shot:
             rule = zero_shot_rule(spec, args.zero_shot_prompt, args.zero_shot_words)
             model = ZeroShotScorer(_load_language_model(model_args, tokenizer), rule.kind)
@@ -69,8 +67,6 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
     unlabelled = lacks_label(rows)
     measured = int((~unlabelled).sum()) if unlabelled.shape == (len(rows),) else len(rows)
     if args.process_index == 0:
-        for warning in task.warnings:
-            print(f"WARNING: {warning}", file=sys.stderr)
         print(f"{spec.name} {args.split}: {describe_encoded(rows)}\n  {task.notes[args.split]}", flush=True)
     collator = TokenTreeCollator(tokenizer.pad_token_id, args.zero_shot or model.config.is_causal)
     trainer = GPTTrainer(model=model, args=args, data_collator=collator)
@@ -89,11 +85,9 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
 
 
 def _load_task(model_args: ModelArguments, data: DataArguments, args: EvaluationArguments) -> TaskData:
-    """The rows; of own files without a training file only the split that is evaluated, with the model's classes."""
-    if data.task != "custom" or data.train_file is not None:
-        return load_task_data(data)
-    source = model_args.source
-    if not args.zero_shot:
+    """The rows of the split; of own files without a training file with the model's classes."""
+    if data.task == "custom" and data.train_file is None and not args.zero_shot:
+        source = model_args.source
         if source.kind != "tf-release" and has_classes(source.config()):
             data = data.with_labels_of(source.config())
         _check_head(source, data.spec())
