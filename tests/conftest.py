@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 # Before transformers and datasets are imported, hence the imports in the middle: they read these once.
@@ -65,30 +66,21 @@ def tiny_checkpoint(tmp_path_factory) -> Path:
     return save_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
-@pytest.fixture(scope="module")
-def uncompiled_flex_attention():
-    """FlexAttention without its compiler, which would take half a minute; forward only, as on any CPU."""
+@pytest.fixture(scope="module", params=["eager", "sdpa", "flex_attention"])
+def attention(request):
+    """Each attention in turn; FlexAttention without its compiler, which would take half a minute, and forward only."""
     flex = torch.nn.attention.flex_attention
+    create = flex.create_block_mask
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True, raising=False)
         wrapper = transformers.integrations.flex_attention.WrappedFlexAttention
         patch.setattr(wrapper, "__init__", lambda self, training: None)
         patch.setattr(wrapper, "__call__", lambda self: flex.flex_attention)
-        create = flex.create_block_mask
+        plain = partial(create, _compile=False)
         patch.setattr(
-            transformers.masking_utils,
-            "create_block_mask",
-            lambda *args, **kwargs: create(*args, **{**kwargs, "_compile": False}),
+            transformers.masking_utils, "create_block_mask", lambda *args, _compile=None, **kw: plain(*args, **kw)
         )
-        yield
-
-
-@pytest.fixture(scope="module", params=["eager", "sdpa", "flex_attention"])
-def attention(request):
-    """Each attention implementation in turn."""
-    if request.param == "flex_attention":
-        request.getfixturevalue("uncompiled_flex_attention")
-    return request.param
+        yield request.param
 
 
 @pytest.fixture(autouse=True)
@@ -98,29 +90,20 @@ def seeded():
 
 
 @pytest.fixture(scope="session")
-def published_data(tmp_path_factory):
+def real_folder(tmp_path_factory):
     """
-    Real data sets under their publishers' file names, a folder each: HF_GPT_DATA, or ../shared/data laid out so. Tests
-    are skipped where there is neither.
+    `real_folder(name)`: the published files of one data set, in HF_GPT_DATA or ../shared/data; the test is skipped
+    where they are not there.
     """
-    if "HF_GPT_DATA" in os.environ:
-        return Path(os.environ["HF_GPT_DATA"])
     script = Path(__file__).resolve().parents[2] / "shared" / "data" / "as_published.py"
-    if not script.is_file():
-        pytest.skip(f"no real data sets: there is no {script} (or set HF_GPT_DATA to a folder of published files)")
-    folder = tmp_path_factory.mktemp("published")
-    subprocess.run([sys.executable, str(script), str(folder)], check=True, stdout=subprocess.DEVNULL)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def real_folder(published_data):
-    """`real_folder(name)`: the published files of one data set; the test is skipped where they are not there."""
+    folder = Path(os.environ.get("HF_GPT_DATA") or tmp_path_factory.mktemp("published"))
+    if "HF_GPT_DATA" not in os.environ and script.is_file():
+        subprocess.run([sys.executable, str(script), str(folder)], check=True, stdout=subprocess.DEVNULL)
 
     def folder_of(name):
-        if not (published_data / name).is_dir():
-            pytest.skip(f"no published files in {published_data / name}")
-        return published_data / name
+        if not (folder / name).is_dir():
+            pytest.skip(f"no published files in {folder / name}")
+        return folder / name
 
     return folder_of
 

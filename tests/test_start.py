@@ -46,17 +46,12 @@ def test_what_is_not_imported(code, absent):
 @pytest.mark.parametrize(
     "code",
     [
-        "",
-        "from transformers import Trainer, pipeline",
-        "import importlib; importlib.reload(hf_gpt)",
-        "from trl import SFTTrainer",
+        "import hf_gpt, importlib; importlib.reload(hf_gpt)",
+        "import hf_gpt; from trl import SFTTrainer",
         *(f"import hf_gpt.{name}" for name in ("adapters", "hub", "conversion.stock")),
+        "import peft, transformers, transformers.models.auto.modeling_auto",
     ],
 )
 def test_anything_may_be_imported_first(code):
     """Registration takes place in the middle of others' imports, and must not run into what is half imported."""
-    fresh(f"import hf_gpt\n{code}\n{USED}")
-
-
-def test_transformers_and_peft_may_come_first():
-    fresh(f"import peft, transformers, transformers.models.auto.modeling_auto\nimport hf_gpt\n{USED}")
+    fresh(f"{code}\nimport hf_gpt\n{USED}")

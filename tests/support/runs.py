@@ -99,27 +99,18 @@ def start_run(log: Path, *flags, function: Callable = finetune, **environment: s
     return process
 
 
-def launch_command(configuration: str | None, *flags) -> list[str]:
-    """`accelerate launch scripts/finetune.py` as a user would type it; without a configuration, one CPU process."""
-    command = [sys.executable, "-m", "accelerate.commands.launch"]
-    if configuration is None:
-        command += ["--cpu", "--num_processes", "1", "--num_machines", "1", "--mixed_precision", "no"]
-        command += ["--dynamo_backend", "no"]
-    else:
-        command += ["--config_file", f"scripts/configs/accelerate/{configuration}.yaml"]
+def launch_command(configuration: str, *flags) -> list[str]:
+    """`accelerate launch scripts/finetune.py` as a user would type it."""
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
+    command.append(f"scripts/configs/accelerate/{configuration}.yaml")
     return [*command, "scripts/finetune.py", *map(str, flags)]
 
 
 def start_launch(log: Path, command: list[str], **environment: str) -> subprocess.Popen:
     """A launched command, its output in a file."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     with log.open("w") as file:
-        return subprocess.Popen(
-            command,
-            cwd=REPOSITORY,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
+        return subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=file, stderr=subprocess.STDOUT)
 
 
 def kill_launch(process: subprocess.Popen) -> None:
@@ -135,13 +126,7 @@ def kill_launch(process: subprocess.Popen) -> None:
 
 
 def wait_for_moment(moment: str, output: Path, alive, chance: random.Random) -> bool:
-    """
-    Wait until a run comes to a moment; False if it ended before.
-
-    Args:
-        moment (`str`): `saving` (while a checkpoint is written), `saved` (when one is whole and older ones go) or
-            `any`.
-    """
+    """Wait until a run is `saving` a checkpoint, has `saved` one, or for `any` moment; False if it ended before."""
     known = set(checkpoints_in(output)) if moment == "saved" else set()
     deadline = time.monotonic() + (chance.uniform(0.1, 2.5) if moment == "any" else 300)
     while time.monotonic() < deadline:
@@ -192,15 +177,11 @@ def assert_same_training(ours: Path, theirs: Path, step: int) -> None:
     ours, theirs = (output / f"checkpoint-{step}" for output in (ours, theirs))
     np.testing.assert_allclose(training_lines(ours), training_lines(theirs), rtol=1e-5, atol=1e-5)
     # A bias of all keys, or all choices, changes no softmax: its gradient is rounding error, which Adam blows up.
-    for (name, one), other in zip(tensors_of(ours).items(), tensors_of(theirs).values(), strict=True):
+    first, second = (load_file(next(folder.glob("*model.safetensors"))) for folder in (ours, theirs))
+    assert first.keys() == second.keys()
+    for name in first:
         if not name.endswith(("score.bias", "c_attn.bias")):
-            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5, msg=name)
-
-
-def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a model or an adapter."""
-    (file,) = folder.glob("*model.safetensors")
-    return dict(sorted(load_file(file).items()))
+            torch.testing.assert_close(first[name], second[name], rtol=1e-5, atol=1e-5, msg=name)
 
 
 def files_of(folder: Path) -> dict[str, object]:
@@ -230,12 +211,10 @@ def predictions(output: Path) -> list[dict[str, str]]:
     return [dict(zip(header, line, strict=True)) for line in lines]
 
 
-def answers_of_card(output: Path, replaced: dict[str, str] | None = None) -> str:
-    """What the Python code of a run's card prints, with its folder and these of its texts replaced."""
+def answers_of_card(output: Path) -> str:
+    """What the Python code of a run's card prints."""
     code = (output / "README.md").read_text().split("```python\n")[1].split("```")[0]
-    for before, after in {'folder = "."': f"folder = {str(output)!r}", **(replaced or {})}.items():
-        assert before in code
-        code = code.replace(before, after)
+    code = code.replace('folder = "."', f"folder = {str(output)!r}")
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(code, {})
     return printed.getvalue().strip()
