@@ -32,10 +32,7 @@ READ = {
 }
 # The same of instances.
 OF_INSTANCES = {
-    "argparse.ArgumentParser._action_groups": "which flags of transformers' parser stand in which group of the help",
     "argparse.ArgumentParser._actions": "the flags of transformers' parser",
-    "argparse.ArgumentParser._option_string_actions": "the names of all flags, for a guess at a mistyped one",
-    "argparse.ArgumentParser._group_actions": "the flags of a group of the help",
     "datasets.Dataset._fingerprint": "which rows a data set holds, without reading them",
 }
 

@@ -162,7 +162,8 @@ def parse_arguments(
     flags = [*([] if config is None else _flags_of(Path(config), parser, prog)), *argv]
     if unknown := parser.parse_known_args(flags)[1]:
         word = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
-        raise ValueError(f"there is no flag {word}; {nearest(word, parser._option_string_actions, prog)}")
+        known = [f"--{action.dest}" for action in parser._actions]
+        raise ValueError(f"there is no flag {word}; {nearest(word, known, prog)}")
     try:
         parsed = parser.parse_args_into_dataclasses(flags)
     except (TypeError, OverflowError, ImportError, RuntimeError) as error:  # only values have been looked at so far
