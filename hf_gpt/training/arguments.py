@@ -88,7 +88,6 @@ def check_launch() -> None:
     on_cpu, has_launcher = settings.get("ACCELERATE_USE_CPU") == "True", "LOCAL_RANK" in settings
     is_for_gpus = settings.get("ACCELERATE_MIXED_PRECISION", "no") != "no" and not on_cpu
     is_for_gpus = is_for_gpus or settings.get("ACCELERATE_USE_FSDP", "").lower() == "true"
-    of_mpirun = any(name in settings for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"))
     if is_for_gpus and not torch.accelerator.is_available():
         raise ValueError(f"accelerate was configured for GPUs, and there is none. Use {on_cpus}.")
     if torch.cuda.device_count() > 1 and not has_launcher:
@@ -96,7 +95,7 @@ def check_launch() -> None:
             f"{torch.cuda.device_count()} GPUs are visible but there is no launcher. Start one process per GPU with "
             "`accelerate launch scripts/finetune.py ...`, or choose one GPU with CUDA_VISIBLE_DEVICES=0."
         )
-    if on_cpu and "MASTER_ADDR" in settings and not (has_launcher or of_mpirun):
+    if on_cpu and "MASTER_ADDR" in settings and not has_launcher:
         raise ValueError(f"accelerate was asked for several CPU processes but started only this one. Use {on_cpus}.")
 
 

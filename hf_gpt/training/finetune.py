@@ -273,7 +273,6 @@ def write_card(
         settings |= {
             "trained together with": ", ".join(record["trained_with"]),
             "rows of a task an epoch, at most": data.task_rows_cap,
-            "checkpoint chosen by": "the mean of the tasks' main metrics",
         }
         files.write_json(part.output / files.METRICS, record)
     card.hyperparameters |= {name: value for name, value in settings.items() if value is not None}

@@ -56,7 +56,7 @@ def clip_gradients(parameters: Iterable[torch.nn.Parameter], max_norm: float) ->
     """
     parameters = [parameter for parameter in parameters if parameter.grad is not None]
     gradients = [parameter.grad for parameter in parameters]
-    if any(type(each) is not torch.Tensor or each.device.type != "cpu" or each.is_sparse for each in gradients):
+    if any(type(each) is not torch.Tensor or each.device.type != "cpu" for each in gradients):
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
     rows = [torch.linalg.vector_norm(gradient, dim=-1, dtype=torch.float32).view(-1) for gradient in gradients]
     norm = torch.cat(rows).double().norm().float() if rows else torch.zeros(())
@@ -95,15 +95,13 @@ class ReleaseAdam(Optimizer):
         max_grad_norm: float = 1.0,
         decay_vectors: bool = False,
     ):
-        if min(lr, eps, weight_decay, *betas) < 0 or max(betas) >= 1:
-            raise ValueError(f"No setting of Adam is negative, and betas are below 1: {lr, betas, eps, weight_decay}.")
         self.max_grad_norm = max_grad_norm
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, defaults | {"decay_vectors": decay_vectors})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
-        """One update, as any optimizer's; a `RuntimeError` for sparse gradients."""
+        """One update, as any optimizer's."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         if self.max_grad_norm > 0:
             parameters = [parameter for group in self.param_groups for parameter in group["params"]]
@@ -124,8 +122,6 @@ class ReleaseAdam(Optimizer):
         beta1, beta2 = group["betas"]
         by_step: dict[int, list[torch.Tensor]] = {}
         for parameter in parameters:
-            if parameter.grad.is_sparse:
-                raise RuntimeError("ReleaseAdam does not take sparse gradients.")
             state = self.state[parameter]
             if not state:
                 state |= {"step": 0, "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}

@@ -54,10 +54,8 @@ def checkpoints_in(output: Path) -> dict[int, Path]:
 
 def has_optimizer(checkpoint: Path, args: TrainingArguments) -> bool:
     """Whether a checkpoint has the optimizer's state in the form that this run reads, DeepSpeed's or torch's."""
-    of_deepspeed = (checkpoint / "latest").is_file()
-    if of_deepspeed or args.deepspeed_plugin is not None:
-        return of_deepspeed and args.deepspeed_plugin is not None
-    return any(checkpoint.glob("optimizer*"))
+    file = "optimizer*" if args.deepspeed_plugin is None else "latest"
+    return any(checkpoint.glob(file))
 
 
 def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
@@ -131,9 +129,6 @@ class WholeCheckpointTrainer(Trainer):
             recorded = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / TRAINER_STATE_NAME))
             best = folder / Path(recorded.best_model_checkpoint or "none").name
             self.state.best_model_checkpoint = str(best) if is_whole(best) else None
-            is_gone = recorded.best_model_checkpoint is not None and self.state.best_model_checkpoint is None
-            if is_gone and self.args.load_best_model_at_end:
-                self.state.best_metric = self.state.best_global_step = None
         return start
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
