@@ -8,7 +8,7 @@ its names stand for is imported when they are first used.
 from importlib import import_module
 from typing import Any
 
-from . import registration as registration
+from . import registration
 
 __version__ = "0.1.0"
 
@@ -36,3 +36,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+registration.register()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGE = __name__.rpartition(".")[0]
-_MODEL_CODE = f"{_PACKAGE}.model.modeling_gpt"
+_MODEL_CODE, _STOCK = f"{_PACKAGE}.model.modeling_gpt", f"{_PACKAGE}.conversion.stock"
 
 
 class _AfterImport(MetaPathFinder):
@@ -20,14 +20,16 @@ class _AfterImport(MetaPathFinder):
         """The module's own specification, whose loader runs the action behind the module."""
         if fullname not in _ACTIONS:
             return None
-        found = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        # There are several after `importlib.reload(hf_gpt)`.
+        others = (finder for finder in sys.meta_path if type(finder).__name__ != type(self).__name__)
+        found = (finder.find_spec(fullname, path, target) for finder in others)
         spec = next(filter(None, found), None)
-        if spec is not None:
+        if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_and_act(module: Any) -> None:
                 execute(module)
-                _ACTIONS.pop(fullname)()
+                _ACTIONS.pop(fullname, bool)()
 
             spec.loader.exec_module = execute_and_act
         return spec
@@ -53,6 +55,7 @@ def _register_with_transformers() -> None:
     from .model.configuration_gpt import AUTO_MAP, GPTConfig
     from .model.tokenization_gpt import GPTTokenizer
 
+    GPTConfig.get_config_dict = classmethod(_config_dict)
     transformers.AutoConfig.register(GPTConfig.model_type, GPTConfig, exist_ok=True)
     transformers.AutoTokenizer.register(GPTConfig, fast_tokenizer_class=GPTTokenizer, exist_ok=True)
     code = sys.modules.get(_MODEL_CODE)
@@ -63,11 +66,17 @@ def _register_with_transformers() -> None:
             getattr(transformers, auto_class).register(GPTConfig, model_class, exist_ok=True)
 
 
+def _config_dict(cls: type, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """As in transformers; the module that is imported puts one in its place that reads stock configurations, too."""
+    import_module(_STOCK)
+    return cls.get_config_dict(*args, **kwargs)
+
+
 def _register_model_code() -> None:
     """The classes themselves in the place of their stand-ins; they read stock checkpoints and folders of adapters."""
     _register_with_transformers()
     sys.modules[_MODEL_CODE].GPTPreTrainedModel.from_pretrained = classmethod(_from_pretrained)
-    import_module(f"{_PACKAGE}.conversion.stock")
+    import_module(_STOCK)
 
 
 def _from_pretrained(
@@ -75,27 +84,35 @@ def _from_pretrained(
 ) -> Any:
     """As in transformers, whose own loader of adapters knows neither their heads and labels nor all methods."""
     from transformers import PreTrainedModel
+
+    folder = (adapter_kwargs or {}).get("_adapter_model_path")
+    if folder and _head_of(folder, adapter_kwargs.get("revision")) == cls.__name__:
+        asked = {key: kwargs[key] for key in ("attn_implementation", "device_map", "dtype") if key in kwargs}
+        adapted = import_module(f"{_PACKAGE}.adapters").load_adapter(folder, pretrained_model_name_or_path, **asked)
+        if adapted.active_peft_config.is_prompt_learning:
+            raise ValueError(f"{folder} has virtual tokens, which are no part of a model: use hf_gpt.load_adapter.")
+        model = adapted.get_base_model()
+        model._hf_peft_config_loaded = True
+        return model
+    return PreTrainedModel.from_pretrained.__func__(
+        cls, pretrained_model_name_or_path, *args, adapter_kwargs=adapter_kwargs, **kwargs
+    )
+
+
+def _head_of(folder: Any, revision: Any) -> str | None:
+    """The class whose head an adapter has; `None` if it has no `head_config.json`, as ours have."""
     from transformers.utils import cached_file
 
     from .files import read_json
     from .hub.checks import HEAD_CONFIG
 
-    name, folder = pretrained_model_name_or_path, (adapter_kwargs or {}).get("_adapter_model_path")
-    where = {"revision": (adapter_kwargs or {}).get("revision"), "_raise_exceptions_for_missing_entries": False}
-    head = cached_file(folder, HEAD_CONFIG, **where) if folder else None
-    if head is None or cls.__name__ not in (read_json(Path(head)).get("architectures") or ()):
-        return PreTrainedModel.from_pretrained.__func__(cls, name, *args, adapter_kwargs=adapter_kwargs, **kwargs)
-    asked = {key: kwargs[key] for key in ("attn_implementation", "device_map", "dtype") if key in kwargs}
-    adapted = import_module(f"{_PACKAGE}.adapters").load_adapter(folder, name, **asked)
-    if adapted.active_peft_config.is_prompt_learning:
-        raise ValueError(f"{folder} has virtual tokens, which are no part of a model: use hf_gpt.load_adapter.")
-    model = adapted.get_base_model()
-    model._hf_peft_config_loaded = True
-    return model
+    path = cached_file(folder, HEAD_CONFIG, revision=revision, _raise_exceptions_for_missing_entries=False)
+    return path and next(iter(read_json(Path(path)).get("architectures") or [None]))
 
 
 def _register_with_peft() -> None:
-    """Make peft know our two methods, and the modules of our models."""
+    """Make peft know our two methods, the modules of our models, and how its Auto classes load our adapters."""
+    from peft import auto
     from peft.utils import PeftType, constants, register_peft_method
 
     for method in ("Houlsby", "BitFit"):
@@ -115,6 +132,24 @@ def _register_with_peft() -> None:
     for name, table in vars(constants).items():
         if name.startswith("TRANSFORMERS_MODELS_TO_") and isinstance(table, dict) and "gpt2" in table:
             table.setdefault("hf_gpt", table["gpt2"])
+    base = auto.AutoPeftModel.__base__
+    from_pretrained = base.from_pretrained.__func__
+
+    def load(
+        cls: type,
+        pretrained_model_name_or_path: Any,
+        adapter_name: str = "default",
+        is_trainable: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """As in peft; an adapter of ours with its head and labels, as `load_adapter` does."""
+        name = pretrained_model_name_or_path
+        if kwargs.get("config") is not None or not _head_of(name, kwargs.get("revision")):
+            return from_pretrained(cls, name, adapter_name, is_trainable, **kwargs)
+        load_adapter = import_module(f"{_PACKAGE}.adapters").load_adapter
+        return load_adapter(name, is_trainable=is_trainable, adapter_name=adapter_name, **kwargs)
+
+    base.from_pretrained = classmethod(load)
 
 
 _ACTIONS = {
@@ -122,6 +157,10 @@ _ACTIONS = {
     "peft": _register_with_peft,
     _MODEL_CODE: _register_model_code,
 }
-sys.meta_path.insert(0, _AfterImport())
-for _module in [name for name in _ACTIONS if name in sys.modules]:
-    _ACTIONS.pop(_module)()
+
+
+def register() -> None:
+    """See the module; `import hf_gpt` calls it once."""
+    sys.meta_path.insert(0, _AfterImport())
+    for module in [name for name in _ACTIONS if name in sys.modules]:
+        _ACTIONS.pop(module)()

@@ -47,6 +47,7 @@ def test_what_is_not_imported(code, absent):
     "code",
     [
         "import hf_gpt, importlib; importlib.reload(hf_gpt)",
+        "import hf_gpt, sys; [sys.modules.pop(name) for name in [*sys.modules] if name.startswith('hf_gpt')]",
         "import hf_gpt; from trl import SFTTrainer",
         *(f"import hf_gpt.{name}" for name in ("adapters", "hub", "conversion.stock")),
         "import peft, transformers, transformers.models.auto.modeling_auto",

@@ -31,6 +31,8 @@ _LOCK, _TEMPORARY = ".lock", ".tmp"
 OVERWRITE = "Name another --output_dir, or replace what is there with --overwrite_output_dir."
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 COMPRESSIONS = ("", ".gz", ".xz")
+# Characters of a text, or of a line, once it is unpacked: compressed, they may be a thousandth of that.
+LARGEST_TEXT = 1 << 28
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 
 
@@ -78,10 +80,19 @@ def read_json(path: Path, kind: type = dict) -> Any:
     return content
 
 
+class _PlainLoader(yaml.SafeLoader):
+    """Without aliases, of which a short file may hold a number without end."""
+
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError(f"the alias *{self.peek_event().anchor}")
+        return super().compose_node(parent, index)
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file of `name: value` lines; a `ValueError` names it otherwise."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _PlainLoader)
     except (yaml.YAMLError, ValueError, IndexError, RecursionError) as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
@@ -156,11 +167,24 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
+def read_text(file: BinaryIO, encoding: str = "utf-8-sig") -> str:
+    """All of an open file that may be compressed; a `ValueError` if it is too large for one text."""
+    return _within_bound(io.TextIOWrapper(file, encoding, newline="").read(LARGEST_TEXT + 1))
+
+
 def read_text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     """Numbered lines of a text file, which may be compressed, without line ends and byte order mark."""
     with open_bytes(path) as file:
-        for number, line in enumerate(io.TextIOWrapper(file, encoding, newline="\n"), 1):
+        text = io.TextIOWrapper(file, encoding, newline="\n")
+        for number, line in enumerate(iter(lambda: text.readline(LARGEST_TEXT + 1), ""), 1):
+            line = _within_bound(line)
             yield number, (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
+
+
+def _within_bound(text: str) -> str:
+    if len(text) > LARGEST_TEXT:
+        raise ValueError(f"a text or line of more than {LARGEST_TEXT:,} characters: divide it")
+    return text
 
 
 @contextmanager

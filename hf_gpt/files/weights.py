@@ -13,7 +13,15 @@ import torch
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import GENERATION_CONFIG_NAME, logging
 
-from . import read_json, read_tensors, reading
+from . import check_types, read_json, read_tensors, reading
+
+# What the generation configuration takes without a look at its type.
+_GENERATION_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("begin_suppress_tokens", "suppress_tokens"), list[int] | None),
+    **dict.fromkeys(("max_length", "max_new_tokens", "min_length", "no_repeat_ngram_size"), int | None),
+    **dict.fromkeys(("num_beams", "num_return_sequences", "top_k"), int | None),
+    **dict.fromkeys(("length_penalty", "repetition_penalty", "temperature", "top_p", "typical_p"), float | None),
+}
 
 # Of stock checkpoints: masks and positions, which are no weights.
 BUFFERS = re.compile(r"(^|\.)(attn\.(masked_)?bias|position_ids)$")
@@ -25,7 +33,9 @@ def generation_settings(folder: Path) -> GenerationConfig | None:
     if not path.is_file():
         return None
     with reading(path):
-        GenerationConfig(**read_json(path)).validate()
+        values = read_json(path)
+        check_types(path, values, _GENERATION_TYPES)
+        GenerationConfig(**values).validate()
         return GenerationConfig.from_pretrained(folder)
 
 

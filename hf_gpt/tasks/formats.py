@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from ..files import COMPRESSIONS, open_bytes, read_text_lines, reading
+from ..files import COMPRESSIONS, LARGEST_TEXT, open_bytes, read_text_lines, reading
 
 TREEBANK_COLUMNS = ("index", "form", "lemma", "upos", "xpos", "features", "head", "relation", "enhanced", "other")
 
@@ -140,7 +140,7 @@ def read_parquet(path: Path) -> Iterator[Record]:
 def read_xml(path: Path, item: str) -> Iterator[Record]:
     """Elements named `item` of an XML file: their attributes and the text of their children, as fields."""
     with open_bytes(path) as file:
-        elements = [*ElementTree.fromstring(file.read()).iter(item)]
+        elements = [*ElementTree.fromstring(file.read(LARGEST_TEXT)).iter(item)]
     for number, element in enumerate(elements, 1):
         fields = {**element.attrib, **{child.tag: child.text for child in element}}
         yield Record(str(path), f"{item} {number}", fields)

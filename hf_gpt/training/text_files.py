@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..files import COMPRESSIONS, open_bytes, reading
+from ..files import COMPRESSIONS, open_bytes, read_text, reading
 from ..tasks.formats import Record, field_of, read_by_suffix
 
 # Every row of such a file is a text.
@@ -54,7 +54,7 @@ def _texts_of(path: Path, text_column: str) -> Iterator[tuple[str, str]]:
         raise ValueError(f"{path} is an archive: unpack it, and name the folder")
     else:
         with open_bytes(path) as file:
-            text = file.read().decode("utf-8-sig")
+            text = read_text(file)
         yield str(path), text
 
 

@@ -24,8 +24,8 @@ every_head = pytest.mark.parametrize("head", HEADS)
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 NAMES = {0: "quiet", 1: "loud", 2: "neither"}
 AUTO_CLASSES = {
-    "multiple-choice": AutoModelForMultipleChoice,
-    "classification": AutoModelForSequenceClassification,
+    "multiple-choice": (AutoModelForMultipleChoice, peft.AutoPeftModel),
+    "classification": (AutoModelForSequenceClassification, peft.AutoPeftModelForSequenceClassification),
 }
 
 
@@ -52,7 +52,7 @@ def test_saved_and_loaded(variant, head, base, tmp_path):
     assert (type(in_one_line.get_base_model()), in_one_line.training) == (HEADS[head][0], False)
     found = [in_one_line]
     if variant not in VIRTUAL:
-        found.append(AUTO_CLASSES[head].from_pretrained(tmp_path))
+        found += [kind.from_pretrained(pretrained_model_name_or_path=tmp_path) for kind in AUTO_CLASSES[head]]
     for loaded in found:
         assert torch.equal(logits_of(loaded, batch), expected)
         assert loaded.config.id2label == adapted_config(tmp_path).id2label == model.config.id2label

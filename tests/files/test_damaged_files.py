@@ -21,6 +21,7 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from peft import get_peft_model
 
+import hf_gpt.files
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification
 from hf_gpt.adapters import HEAD_CONFIG, adapter_config, load_adapter
 from hf_gpt.cards import FineTunedCard
@@ -28,7 +29,7 @@ from hf_gpt.conversion.joblib_arrays import read_arrays
 from hf_gpt.conversion.release import read_release
 from hf_gpt.conversion.sources import SourceOptions, read_checkpoint
 from hf_gpt.conversion.tokenizers import release_tokenizer
-from hf_gpt.files import FACTS, read_json, read_npy, read_tensor_file, read_tensors, read_yaml
+from hf_gpt.files import FACTS, read_json, read_npy, read_tensor_file, read_tensors, read_text_lines, read_yaml
 from hf_gpt.generation.scoring import read_pairs
 from hf_gpt.loading import open_source
 from hf_gpt.tasks import formats
@@ -241,8 +242,19 @@ def array_of_shape(shape: tuple[int, ...]) -> bytes:
 
 
 SHAPES = [(10**12,), (10**6, 10**6), (2**62, 4), (6,)]
+
+
+def test_compressed_input_is_read_within_a_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(hf_gpt.files, "LARGEST_TEXT", 1000)
+    for name, pack in {"a.txt.gz": gzip, "a.txt.xz": lzma}.items():
+        (tmp_path / name).write_bytes(pack.compress(b"a" * 10**6))
+        for read in (read_text_lines, iter_texts):
+            with pytest.raises(ValueError, match=rf"{name}: .*more than 1,000 characters"):
+                list(read(tmp_path / name))
+
+
 JSON = [b"[" * 100000, b'{"a": ' * 100000, b'{"a": ' + b"1" * 5000 + b"}"]
-YAML = [b"a: " + b"[" * 20000, b"- " * 20000, b"a: 2001-99-99", b"1: a", b"\xff"]
+YAML = [b"a: " + b"[" * 20000, b"- " * 20000, b"a: &a [*a]", b"a: 2001-99-99", b"1: a", b"\xff"]
 TENSORS = [
     *({"a": torch.eye(3).to_sparse()}, {"a": torch.empty(3, device="meta")}),
     *({"a": {"b": torch.ones(3)}}, {0: torch.ones(3)}),

@@ -177,7 +177,7 @@ WRONG = {
     "too few blocks": (settings(n_layer=1), "does not ask for transformer.h.1"),
     "no configuration": (settings(n_head=5), "config.json: "),
     "bad json": (write("generation_config.json", "{"), "tiny/generation_config.json is not valid JSON"),
-    "bad generation": (settings("generation_config.json", max_new_tokens=0), "tiny/generation_config.json: "),
+    "bad generation": (settings("generation_config.json", num_beams=[1]), "tiny/generation_config.json: num_beams"),
     "no tokenizer": (unlink("tokenizer.json"), "tiny/tokenizer.json: "),
     "bad card": (write("README.md", "---\na: [\n---\n"), "metadata between the lines"),
 }
