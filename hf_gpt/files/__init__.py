@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, AnyStr, BinaryIO
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ _LOCK, _TEMPORARY = ".lock", ".tmp"
 OVERWRITE = "Name another --output_dir, or replace what is there with --overwrite_output_dir."
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 COMPRESSIONS = ("", ".gz", ".xz")
-# Characters of a text, or of a line, once it is unpacked: compressed, they may be a thousandth of that.
+# Bytes of a text, or characters of a line, once it is unpacked: compressed, they may be a thousandth of that.
 LARGEST_TEXT = 1 << 28
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 
@@ -169,7 +169,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 def read_text(file: BinaryIO, encoding: str = "utf-8-sig") -> str:
     """All of an open file that may be compressed; a `ValueError` if it is too large for one text."""
-    return _within_bound(io.TextIOWrapper(file, encoding, newline="").read(LARGEST_TEXT + 1))
+    return _within_bound(file.read(LARGEST_TEXT + 1)).decode(encoding)
 
 
 def read_text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
@@ -181,9 +181,9 @@ def read_text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, 
             yield number, (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
 
 
-def _within_bound(text: str) -> str:
+def _within_bound(text: AnyStr) -> AnyStr:
     if len(text) > LARGEST_TEXT:
-        raise ValueError(f"a text or line of more than {LARGEST_TEXT:,} characters: divide it")
+        raise ValueError(f"a text or line of more than {LARGEST_TEXT >> 20} MB: divide it")
     return text
 
 
