@@ -1,9 +1,10 @@
 """
-Convert a checkpoint into another format: hf_gpt, stock openai-gpt, stock gpt2, or the layout of OpenAI's release.
+Convert a checkpoint: hf_gpt, stock openai-gpt, stock gpt2, the layout of OpenAI's release, CTranslate2.
 
     hf-gpt convert finetune-transformer-lm/model outputs/gpt1
     hf-gpt convert outputs/gpt1 outputs/openai-gpt --to openai-gpt
     hf-gpt convert outputs/questions outputs/language_model --head language-model
+    hf-gpt convert outputs/gpt1 outputs/gpt1-int8 --to ctranslate2 --quantization int8
 
 What the source is, is inferred from its contents: OpenAI's TensorFlow release, its fine-tuned `best_params.jl`, stock
 `openai-gpt` and `gpt2` (safetensors or `.bin`), hf_gpt, or a peft adapter, which is merged into its base model. The
@@ -14,6 +15,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..conversion.ctranslate2 import QUANTIZATIONS
 from ..conversion.sources import KINDS, SourceOptions, read_checkpoint
 from ..conversion.targets import FORMATS, write_checkpoint
 from ..files import check_empty, flag, output_folder
@@ -26,10 +28,13 @@ class ConversionArguments(SourceOptions):
     """What to convert into what."""
 
     to: str = flag("hf_gpt", "Format to write.", FORMATS)
+    quantization: str | None = flag(None, "With --to ctranslate2: type of the weights.", QUANTIZATIONS)
     overwrite: bool = flag(False, "Replace an output folder that is not empty.")
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        if self.quantization is not None and self.to != "ctranslate2":
+            raise ValueError("--quantization goes with --to ctranslate2.")
 
 
 @command()
@@ -55,7 +60,7 @@ def convert(source: str, output: Path, args: ConversionArguments) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         (temporary / "written").mkdir(parents=True)
-        write_checkpoint(checkpoint, temporary / "written", args.to)
+        write_checkpoint(checkpoint, temporary / "written", args.to, args.quantization)
         if output.exists():
             output.rename(temporary / "replaced")
         (temporary / "written").rename(output)

@@ -1,4 +1,4 @@
-"""Writing a checkpoint as hf_gpt, stock `openai-gpt`, stock `gpt2` or OpenAI's release; see `sources`."""
+"""Writing a checkpoint as hf_gpt, stock `openai-gpt`, stock `gpt2`, OpenAI's release or CTranslate2; see `sources`."""
 
 from pathlib import Path
 from typing import Any
@@ -6,12 +6,14 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from ..model.modeling_gpt import GPTForCausalLM
+from .ctranslate2 import write_ctranslate2
 from .release import release_arrays, write_release
 from .sources import TASK_HEADS, Checkpoint
 from .stock import ACTIVATIONS, SHARED_FIELDS, STOCK_CLASSES, STOCK_CONFIGS, own_parameters, to_stock
 from .tokenizers import write_stock_tokenizer, write_vocabulary
 
-FORMATS = ("hf_gpt", "openai-gpt", "tf-release", "gpt2")
+FORMATS = ("hf_gpt", "openai-gpt", "tf-release", "gpt2", "ctranslate2")
 # What a format does not write down, for it is always so.
 _OPENAI_GPT = {"norm_first": False, "final_norm": False, "is_causal": True}
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -21,7 +23,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def write_checkpoint(checkpoint: Checkpoint, folder: Path, to: str) -> None:
+def write_checkpoint(checkpoint: Checkpoint, folder: Path, to: str, quantization: str | None = None) -> None:
     """
     Write a checkpoint from `read_checkpoint`, with notes of what is left out, into an empty folder. Of the rows of
     `_start_`, `_delimiter_`, `_classify_` and `<pad>`, which the other formats do not have, untrained ones are left
@@ -29,6 +31,7 @@ def write_checkpoint(checkpoint: Checkpoint, folder: Path, to: str) -> None:
 
     Args:
         to (`str`): one of `FORMATS`.
+        quantization (`str`, *optional*): of the weights of CTranslate2's format.
 
     Raises:
         ValueError: if the format cannot hold the model; the message says what is in the way.
@@ -37,6 +40,11 @@ def write_checkpoint(checkpoint: Checkpoint, folder: Path, to: str) -> None:
         checkpoint.model.save_pretrained(folder)
         if checkpoint.tokenizer is not None:
             checkpoint.tokenizer.save_pretrained(folder)
+        return
+    if to == "ctranslate2":
+        if not isinstance(checkpoint.model, GPTForCausalLM):
+            raise ValueError("CTranslate2 generates and scores text: --head causal-lm leaves the head out.")
+        write_ctranslate2(checkpoint.model, checkpoint.tokenizer, folder, quantization)
         return
     _check_fit(checkpoint, to)
     config = checkpoint.model.config
