@@ -19,6 +19,7 @@ _NAMES = {
     "model.modeling_gpt": "GPTForCausalLM GPTForMaskedLM GPTForMultipleChoice GPTForQuestionAnswering "
     "GPTForSequenceClassification GPTForTokenClassification GPTModel GPTPreTrainedModel GPTTaskOutput",
     "model.tokenization_gpt": "GPTTokenizer",
+    "performance": "pack_for_inference use_fast_float32",
     "training.arguments": "FineTuningArguments",
     "training.rows": "token_trees",
     "training.trainer": "GPTTrainer",

@@ -1,0 +1,167 @@
+"""
+Products of matrices at the rate of the machine: oneDNN for float32 where it is as exact and faster, and models whose
+weights are laid out for inference.
+
+    hf_gpt.use_fast_float32()
+    model = hf_gpt.pack_for_inference(AutoModelForCausalLM.from_pretrained("gpt-mini"), "int8")
+"""
+
+import time
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+# Largest error of a product of standard normal numbers, divided by the root of the inner size: 2e-6 to 6e-6 in
+# float32, 3e-3 where bfloat16 is multiplied.
+_LARGEST_ERROR = 3e-5
+# oneDNN has to be so much faster, or the choice would be one of chance.
+_LEAST_GAIN = 1.05
+# (tokens, width, inner width of the feed-forward layer) of the product that decides.
+_TRIAL = (512, 768, 3072)
+PACKED_DTYPES = ("float32", "bfloat16", "int8")
+_PACKED = "This model is packed for inference (hf_gpt.pack_for_inference): load it again to train, change or save it."
+# Of 256 levels, that of the number 0.
+_ZERO = 128
+
+
+def use_fast_float32(enabled: bool | None = None) -> bool:
+    """
+    Let products of float32 matrices on the CPU run through oneDNN instead of MKL, which leaves half of some AMD
+    processors idle: `torch.backends.mkldnn.matmul.fp32_precision = "bf16"`. The setting permits bfloat16, which oneDNN
+    uses on processors with AMX only; so by default one product is computed both ways, and the setting is made where
+    its error against float64 is that of float32 and its time is shorter. It holds for the process; of the processes of
+    a `torch.distributed` group, the first decides.
+
+    Args:
+        enabled (`bool`, *optional*): make the setting, or torch's default, without a trial.
+
+    Returns:
+        `bool`: whether the setting is made. False without oneDNN.
+    """
+    group = torch.distributed.is_available() and torch.distributed.is_initialized()
+    choice = [enabled]
+    if enabled is None and (not group or torch.distributed.get_rank() == 0):
+        choice = [_is_exact_and_faster()]
+    if group:
+        torch.distributed.broadcast_object_list(choice)
+    return _set(choice[0] and torch.backends.mkldnn.is_available())
+
+
+def _set(enabled: bool) -> bool:
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16" if enabled else "none"
+    return enabled
+
+
+@torch.no_grad()
+def _is_exact_and_faster() -> bool:
+    """One product both ways, in turns (about a tenth of a second)."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    rows, width, inner = _TRIAL
+    generator = torch.Generator().manual_seed(0)
+    states, weight = (torch.randn(size, width, generator=generator) for size in (rows, inner))
+    exact = states[:16].double() @ weight.double().t()
+    seconds: dict[bool, float] = {True: float("inf"), False: float("inf")}
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    try:
+        for turn in range(8):
+            is_fast = _set(turn % 2 == 0)
+            start = time.perf_counter()
+            product = nn.functional.linear(states, weight)
+            seconds[is_fast] = min(seconds[is_fast], time.perf_counter() - start)
+            if is_fast and (product[:16] - exact).abs().max() > _LARGEST_ERROR * width**0.5:
+                return False
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before
+    return seconds[True] * _LEAST_GAIN < seconds[False]
+
+
+def _byte_scales(rows: torch.Tensor) -> torch.Tensor:
+    """`(rows, 1)`: what one of 127 steps is worth in each row."""
+    return rows.abs().amax(1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny) / 127
+
+
+class PackedLinear(nn.Module):
+    """
+    A linear layer that holds its weight as oneDNN reads it fastest. Whatever would train, change or save the weight
+    ends in a `RuntimeError`; `kept` is one that the model uses elsewhere, too.
+    """
+
+    def __init__(self, layer: nn.Linear, dtype: str, kept: nn.Parameter | None = None):
+        super().__init__()
+        self.in_features, self.out_features, self.dtype = layer.in_features, layer.out_features, dtype
+        self._kept = [kept]  # in a list, so that it is no parameter of this module
+        weight, self.bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+        if dtype == "int8":
+            self._scales = _byte_scales(weight)  # (out_features, 1)
+            self._packed = torch.ops.onednn.qlinear_prepack((weight / self._scales).round_().to(torch.int8), None)
+            self._zeros = torch.zeros(len(weight), dtype=torch.int32)
+        else:
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(getattr(torch, dtype)), 1)
+
+    @property
+    def weight(self) -> nn.Parameter:
+        if self._kept[0] is None:
+            raise RuntimeError(_PACKED)
+        return self._kept[0]
+
+    def _save_to_state_dict(self, *args) -> None:
+        raise RuntimeError(_PACKED)
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        raise RuntimeError(_PACKED)
+
+    def __reduce__(self):
+        raise RuntimeError(_PACKED)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled() and states.requires_grad:
+            raise RuntimeError(_PACKED)
+        rows = states.reshape(-1, self.in_features)
+        if self.dtype == "float32":
+            product = torch.ops.mkldnn._linear_pointwise(rows, self._packed, self.bias, "none", [], "")
+            return product.view(*states.shape[:-1], self.out_features)
+        if self.dtype == "bfloat16":
+            product = torch.ops.mkldnn._linear_pointwise(rows.bfloat16(), self._packed, None, "none", [], "").float()
+        else:  # bytes times signed bytes, with one scale for each row of either
+            scales = _byte_scales(rows)  # (rows, 1)
+            levels = (rows / scales).round_().add_(_ZERO).to(torch.uint8)
+            weight = (self._packed, self._scales, self._zeros)
+            settings = (None, 1.0, 0, torch.float32, "none", [], "")
+            product = torch.ops.onednn.qlinear_pointwise(levels, 1.0, _ZERO, *weight, *settings) * scales
+        product = product if self.bias is None else product + self.bias  # (rows, out_features)
+        return product.view(*states.shape[:-1], self.out_features)
+
+
+def pack_for_inference(model: PreTrainedModel, dtype: str = "float32") -> PreTrainedModel:
+    """
+    Lay the weights of all linear layers out as oneDNN reads them fastest. Logits, hidden states, losses and generation
+    are as before, on a CPU, in less time; to train, adapt, resize or save the model it has to be loaded again, and
+    these end in an error that says so. The rows of the vocabulary, which the embedding needs, are held twice.
+
+    Args:
+        model (`PreTrainedModel`): in float32, on the CPU; changed in place, its parameters need no gradient any more.
+        dtype (`str`, *optional*, defaults to `"float32"`): of the weights. `"float32"` gives float32's results;
+            the others also round what is multiplied by them, to 8 bits of precision or to 255 levels in each row.
+            What they cost in perplexity is in the documentation.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: for another dtype or device, a model that is not in float32, or a CPU that cannot multiply bytes.
+    """
+    if dtype not in PACKED_DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(PACKED_DTYPES)}, not {dtype}.")
+    if model.device.type != "cpu" or model.dtype != torch.float32:
+        raise ValueError(f"Only a float32 model on the CPU is packed, not {model.dtype} on {model.device}.")
+    if dtype == "int8" and not torch.cpu._is_vnni_supported():
+        raise ValueError("This CPU has no instructions for products of bytes (VNNI): use float32 or bfloat16.")
+    model.requires_grad_(False)
+    output, small = model.get_output_embeddings(), tuple(model._keep_in_fp32_modules or ())
+    for name, module in [*model.named_modules()]:
+        if type(module) is nn.Linear and not name.endswith(small):
+            packed = PackedLinear(module, dtype, module.weight if module is output else None)
+            model.set_submodule(name, packed)
+    return model
