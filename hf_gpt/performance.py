@@ -106,7 +106,7 @@ class PackedLinear(nn.Module):
             raise RuntimeError(_PACKED)
         return self._kept[0]
 
-    def _save_to_state_dict(self, *args) -> None:
+    def state_dict(self, *args, **kwargs) -> dict:
         raise RuntimeError(_PACKED)
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:

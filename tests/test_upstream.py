@@ -27,6 +27,11 @@ READ = {
         [f"torch._foreach_{name}" for name in ("add_", "addcmul_", "div", "lerp_", "mul_", "sqrt")],
         "the release's Adam over all parameters at once; torch.optim itself calls these",
     ),
+    "torch.cpu._is_vnni_supported": "whether the CPU multiplies bytes, as torch's own quantization asks",
+    **dict.fromkeys(
+        [f"torch.ops.mkldnn.{name}" for name in ("_linear_pointwise", "_reorder_linear_weight")],
+        "packed weights without conversion of each input, as torch.compile uses them",
+    ),
     "transformers.Trainer._get_output_dir": "where a checkpoint goes, hyperparameter search included",
     "transformers.Trainer._get_train_sampler": "an order of the Trainer's own, where the arguments ask for it",
 }
