@@ -116,5 +116,8 @@ def test_packed_model_is_not_changed(model, tmp_path, change):
 def test_what_is_not_packed(model):
     with pytest.raises(ValueError, match="float32, bfloat16, int8"):
         pack_for_inference(model, "int4")
+    packed = pack_for_inference(build_model(GPTForCausalLM))
+    with pytest.raises(ValueError, match="packed for inference"):
+        pack_for_inference(packed, "bfloat16")
     with pytest.raises(ValueError, match=r"float32 model on the CPU.*bfloat16"):
         pack_for_inference(model.bfloat16())
