@@ -52,16 +52,12 @@ def load_task(
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> TaskData:
     """
-    Reads and checks a task's rows; they lie in an Arrow cache on disk (`cache_dir`), never whole in memory.
+    Reads and checks a task's rows; they lie in an Arrow cache on disk (`cache_dir`), never whole in memory. Without
+    `data_dir`, the folder with the publisher's files, they are the bundled ones, or the Hub's. By default all splits
+    are read, and a test file that is not there is noted and left out; of `splits` each must be there.
 
-    Args:
-        data_dir (path, *optional*): the folder with the publisher's files. Without it, the bundled data, or the Hub.
-        splits (sequence of `str`, *optional*): read only these, and fail if one is missing. By default all are read,
-            and a test file that is not there is noted and left out.
-
-    Raises:
-        `FileNotFoundError`, `ConnectionError`, `ValueError`: when a file is missing, the Hub cannot be reached, there
-            is no such task, or something in a file is wrong, naming file and place.
+    A `FileNotFoundError`, `ConnectionError` or `ValueError` when a file is missing, the Hub cannot be reached, or the
+    name of a task or something in a file is wrong, which is named with its place.
     """
     spec = get_task(task) if isinstance(task, str) else task
     if unknown := [split for split in splits or () if split not in SPLITS]:
@@ -69,22 +65,26 @@ def load_task(
     directory = data_dir if data_dir is not None else spec.default_dir
     folder = None if directory is None else Path(directory).expanduser()
     cache = Path(cache_dir or datasets.config.HF_DATASETS_CACHE)
-    published = {
-        split
-        for split in SPLITS
-        if (getattr(spec.hub, split, ()) if folder is None else _find_files(folder, spec.files[split]))
-    }
-    rules = {"validation": spec.held_out, "test": spec.test_held_out} if "train" in published else {}
-    rules = {split: rule for split, rule in rules.items() if rule and split not in published}
+    if folder is None:
+        found = {split: getattr(spec.hub, split, ()) for split in SPLITS}
+    else:
+        found = {split: _find_files(folder, spec.files[split]) for split in SPLITS}
+    rules = {"validation": spec.held_out, "test": spec.test_held_out} if found["train"] else {}
+    rules = {split: rule for split, rule in rules.items() if rule and not found[split]}
+    there = {split for split in SPLITS if found[split] or split in rules}
 
     wanted = set(splits or SPLITS)
     if splits is None and not (spec.reads_own_files and spec.files["test"]):
-        wanted -= {"test"} - published - rules.keys()
+        wanted -= {"test"} - there
     needed = wanted | ({"train"} if spec.infers_labels or rules.keys() & wanted else set())
     for split in SPLITS:
-        if split in needed - published - rules.keys():
+        if split in needed - there:
             raise _missing_file(spec, folder, split)
-    sources = {split: _source(spec, folder, split, cache) for split in SPLITS if split in needed & published}
+    sources = {
+        split: _hub_source(spec, *found[split], cache) if folder is None else _file_source(spec, found[split])
+        for split in SPLITS
+        if split in needed and found[split]
+    }
     if spec.infers_labels:
         spec = replace(spec, label_names=_inferred_labels(spec, sources["train"]))
 
@@ -101,9 +101,6 @@ def load_task(
     return TaskData(spec, rows, {split: notes[split] for split in (splits or SPLITS)}, warnings)
 
 
-# Where rows are read from.
-
-
 def _find_files(directory: Path, patterns: Sequence[str]) -> list[Path]:
     """The files, sorted, that the first name or glob pattern stands for that any do, plain or else compressed."""
     for pattern, suffix in itertools.product(patterns, COMPRESSIONS):
@@ -115,7 +112,6 @@ def _find_files(directory: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def _missing_file(spec: TaskSpec, folder: Path | None, split: str) -> FileNotFoundError:
-    """The error that says what was expected, what is there, and which flag names it."""
     names, hint = " or ".join(spec.files[split]), f"Get {spec.how_to_get}, and name their folder with --data_dir"
     if spec.reads_own_files:
         hint = f"Name it with --{split}_file" + ", or all classes with --class_names" * (split == "train")
@@ -123,18 +119,15 @@ def _missing_file(spec: TaskSpec, folder: Path | None, split: str) -> FileNotFou
     return FileNotFoundError(f"{spec.name}: the {split} file is missing: there is no {names} {where}. {hint}.")
 
 
-def _source(spec: TaskSpec, folder: Path | None, split: str, cache: Path) -> Source:
-    if folder is None:
-        return _hub_source(spec, split, cache)
-    paths, read = _find_files(folder, spec.files[split]), spec.layout.read or read_by_suffix
+def _file_source(spec: TaskSpec, paths: list[Path]) -> Source:
+    read = spec.layout.read or read_by_suffix
     name = paths[0].name if len(paths) == 1 else f"{len(paths)} files from {paths[0].name} to {paths[-1].name}"
     stamp = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
     return Source(spec.layout, lambda: itertools.chain.from_iterable(map(read, paths)), name, stamp)
 
 
-def _hub_source(spec: TaskSpec, split: str, cache: Path) -> Source:
+def _hub_source(spec: TaskSpec, hub_split: str, cache: Path) -> Source:
     hub = spec.hub
-    (hub_split,) = getattr(hub, split)
     try:
         where = {"revision": hub.revision, "data_dir": hub.data_dir, "cache_dir": str(cache)}
         rows = datasets.load_dataset(hub.id, hub.config, split=hub_split, **where)
@@ -144,8 +137,8 @@ def _hub_source(spec: TaskSpec, split: str, cache: Path) -> Source:
         raise ConnectionError(f"{spec.name}: {problem}. {hint}") from error
     # Of labels of words there are lists; a right choice stays a number.
     features = {column: getattr(feature, "feature", feature) for column, feature in rows.features.items()}
-    classes = {name: feature for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)}
-    classes = {} if spec.family == "multiple-choice" else classes
+    has_names = spec.family != "multiple-choice"
+    classes = {name: each for name, each in features.items() if has_names and isinstance(each, datasets.ClassLabel)}
 
     def records() -> Iterator[Record]:
         for number, fields in enumerate(rows):
@@ -175,12 +168,8 @@ def _inferred_labels(spec: TaskSpec, source: Source) -> tuple[str, ...]:
     return tuple(sorted(labels, key=int if is_whole else str))
 
 
-# Records become rows.
-
-
 def _read_split(spec: TaskSpec, source: Source, split: str, cache: Path) -> tuple[datasets.Dataset, str]:
     """The rows of a split, read or from the cache, and a note on them."""
-    # All that rows depend on: the files (path, size, time of change), the task, how they are read.
     fingerprint = Hasher.hash((ROW_FORMAT, spec, source.layout, split, source.stamp))
     note_file, layout = cache / "hf_gpt_tasks" / f"{fingerprint}.txt", source.layout
 
@@ -223,24 +212,17 @@ def cached_rows(
         raise
 
 
-# Rows are held out, and looked at.
-
-
 def _hold_out(split: str, rule: HeldOut, spec: TaskSpec, splits: datasets.DatasetDict, notes: dict[str, str]) -> None:
     """
-    Moves the rows that a rule picks from `train` to another split, and notes that.
-
-    Groups of rows with the same texts are taken in the order of NumPy's legacy permutation as long as they fit. Where
-    every row is its own group that picks the rows scikit-learn's `train_test_split(test_size=size, random_state=seed)`
-    picks, which the release used for Story Cloze.
+    Moves the rows that a rule picks from `train` to another split, and notes that. Groups of rows with the same texts
+    are taken in the order of NumPy's legacy permutation as long as they fit: of single rows those that scikit-learn's
+    `train_test_split(test_size=size, random_state=seed)` picks, as the release did for Story Cloze.
     """
     train, rows = splits["train"], splits["train"].num_rows
     size = int(min(rule.size, rows) if rule.size >= 1 else max(rule.size > 0, round(rule.size * rows)))
-    groups, left = np.arange(rows), size
-    if rule.group_by:
-        numbers: dict[int, int] = {}  # as they come
-        keys = _text_keys(train, rule.group_by, spec, rule.folded)
-        groups = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+    numbers: dict[int, int] = {}  # of groups, as they come
+    keys = _text_keys(train, rule.group_by, spec, rule.folded) if rule.group_by else range(rows)
+    groups, left = np.array([numbers.setdefault(key, len(numbers)) for key in keys]), size
     counts = np.bincount(groups)
     chosen = np.zeros(len(counts), dtype=bool)
     for group in np.random.RandomState(rule.seed).permutation(len(counts)):

@@ -5,10 +5,11 @@ import string
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from datasets import Dataset
 from scipy.special import softmax
 
 from ..trees.collators import IGNORED_LABEL
@@ -16,7 +17,6 @@ from .encode import best_answers
 from .spec import MULTI_LABEL, TaskSpec
 
 if TYPE_CHECKING:
-    from datasets import Dataset
     from transformers import EvalPrediction
 
 # What a task calls a metric -> its name on the Hub, the options there, and the function of a library.
@@ -48,8 +48,7 @@ def metric_function(name: str) -> Callable[[Any, Any], float]:
     """
     if name in METRICS:
         kind, options, path = METRICS[name]
-        module, _, attribute = path.rpartition(".")
-        function = getattr(import_module(module), attribute)
+        function = resolve_name(path)
         if kind in ("f1", "seqeval"):
             return partial(function, zero_division=0, **options if kind == "f1" else {})
         return partial(_correlation, function) if kind in ("pearsonr", "spearmanr") else function
@@ -73,23 +72,16 @@ def _correlation(function: Callable, references: np.ndarray, predictions: np.nda
     return 0.0 if is_constant else function(references, predictions).statistic
 
 
-def exact_match(references: list[list[str]], predictions: list[str]) -> float:
-    """The share of answers that are one of their question's (Rajpurkar et al., 2016, section 6.1), from 0 to 1."""
-    return _mean_of_best(list.__eq__, references, predictions)
-
-
-def answer_f1(references: list[list[str]], predictions: list[str]) -> float:
-    """F1 of an answer's words, the best over its question's answers, the mean over questions; from 0 to 1."""
-
-    def f1(answer: list[str], prediction: list[str]) -> float:
-        common = (Counter(answer) & Counter(prediction)).total()
-        return 2 * common / (len(answer) + len(prediction)) if common else 0.0
-
-    return _mean_of_best(f1, references, predictions)
+def _f1_of_words(answer: list[str], prediction: list[str]) -> float:
+    common = (Counter(answer) & Counter(prediction)).total()
+    return 2 * common / (len(answer) + len(prediction)) if common else 0.0
 
 
 def _mean_of_best(compare: Callable, references: list[list[str]], predictions: list[str]) -> float:
-    """Texts are compared as SQuAD's own script does: lower-cased, without punctuation and articles."""
+    """
+    The mean over questions, from 0 to 1, of the best over a question's answers (Rajpurkar et al., 2016, section 6.1).
+    Texts are compared as SQuAD's own script does: lower-cased, without punctuation and articles.
+    """
 
     def words(text: str) -> list[str]:
         return re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_NO_PUNCTUATION)).split()
@@ -98,9 +90,11 @@ def _mean_of_best(compare: Callable, references: list[list[str]], predictions: l
     return float(np.mean([max(compare(words(one), words(found)) for one in answers) for answers, found in pairs]))
 
 
-def compute_metrics_for(
-    spec: TaskSpec, rows: "Dataset | None" = None
-) -> Callable[["EvalPrediction"], dict[str, float]]:
+exact_match = partial(_mean_of_best, list.__eq__)
+answer_f1 = partial(_mean_of_best, _f1_of_words)
+
+
+def compute_metrics_for(spec: TaskSpec, rows: Dataset | None = None) -> Callable[["EvalPrediction"], dict[str, float]]:
     """
     The `compute_metrics` function that a `Trainer` calls with all logits and labels of an evaluation; `rows`, for
     question answering, are the encoded rows that are evaluated. Rows (words) without a gold label are left out; where
@@ -133,10 +127,8 @@ def compute_metrics_for(
 
 def logits_of(predictions: np.ndarray | tuple[np.ndarray, ...], spec: TaskSpec) -> np.ndarray:
     """The logits among what the Trainer returns as predictions; of question answering as `(rows, tokens, 2)`."""
-    if not isinstance(predictions, tuple):
-        return np.asarray(predictions)
-    if spec.family != "question-answering":
-        return np.asarray(predictions[0])
+    if not isinstance(predictions, tuple) or spec.family != "question-answering":
+        return np.asarray(predictions[0] if isinstance(predictions, tuple) else predictions)
     logits = np.stack(predictions[:2], -1)
     return _checked(logits, np.isnan(logits))
 

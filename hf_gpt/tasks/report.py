@@ -28,7 +28,7 @@ def describe_task(task: TaskData, encoded: dict[str, Dataset], tokenizer: GPTTok
         lines += [f"  {split}: {describe_encoded(rows)}", f"    {task.notes[split]}"]
     lines += [f"  WARNING: {warning}" for warning in task.warnings]
     if spec.label_names:
-        counts = Counter(_flat(encoded["train"]["label"])) if spec.problem_type != MULTI_LABEL else Counter()
+        counts = Counter(_flat(encoded["train"])) if spec.problem_type != MULTI_LABEL else Counter()
         names = (f"{n} {name}" + f" ({counts[n]:,})" * bool(counts) for n, name in enumerate(spec.label_names))
         lines.append(f"  labels: {', '.join(names)}")
     label = first["answers"] if spec.family == "question-answering" else written_label(first["label"], spec)
@@ -48,14 +48,13 @@ def chance_level(spec: TaskSpec, train: Dataset, evaluated: Dataset) -> float:
         return 0.0
     if spec.family == "multiple-choice":
         return float(np.mean([1 / len(ends) for ends in evaluated["path_ends"]]))
-    majority = Counter(_flat(train["label"])).most_common(1)[0][0]
-    return max(1 / spec.num_labels, float(np.mean([label == majority for label in _flat(evaluated["label"])])))
+    majority = Counter(_flat(train)).most_common(1)[0][0]
+    return max(1 / spec.num_labels, float(np.mean([label == majority for label in _flat(evaluated)])))
 
 
-def _flat(labels: Iterable[Any]) -> Iterator[Any]:
+def _flat(rows: Dataset) -> list[Any]:
     """The labels of rows, or of all their words."""
-    for label in labels:
-        yield from label if isinstance(label, list) else (label,)
+    return np.hstack(rows["label"][:]).tolist()
 
 
 def chance_warning(spec: TaskSpec, train: Dataset, evaluated: Dataset, score: float) -> str | None:
@@ -64,10 +63,8 @@ def chance_warning(spec: TaskSpec, train: Dataset, evaluated: Dataset, score: fl
     margin = 2 * math.sqrt(max(chance * (1 - chance), 0.25 * (chance == 0)) / max(1, len(evaluated)))
     if score > chance + margin:
         return None
-    found = (
-        f"{spec.main_metric} {score:.3f} cannot be distinguished from chance ({chance:.3f} on {len(evaluated):,} rows)"
-    )
-    return f"{found}: check the labels, train on more rows or for longer, or try another --learning_rate."
+    found = f"{spec.main_metric} {score:.3f} cannot be distinguished from chance ({chance:.3f} on"
+    return f"{found} {len(evaluated):,} rows): check the labels, or train on more rows or for longer."
 
 
 def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> None:
@@ -77,22 +74,18 @@ def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: Ta
     choice; of tagging a line for each word, with its `number` and itself behind the `id`; of question answering texts
     and their probability.
     """
-    table = _table_of_answers if spec.family == "question-answering" else _table_of_labels
     with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, delimiter="\t", lineterminator="\n").writerows(table(encoded, logits, spec))
+        csv.writer(file, delimiter="\t", lineterminator="\n").writerows(_table(encoded, logits, spec))
 
 
-def _table_of_answers(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> Iterator[list[str]]:
-    yield ["id", "label", "prediction", "probability"]
-    found = best_answers(encoded, logits)
-    for row, (text, probability) in zip(encoded.select_columns(["id", "answers"]), found, strict=True):
-        yield [row["id"], next(iter(row["answers"]), ""), text, f"{probability:.6g}"]
-
-
-def _table_of_labels(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> Iterator[list[str]]:
-    rows: Iterable[dict[str, Any]] = encoded.select_columns(
-        [name for name in ("id", "kept", "label", EMPTY, "words") if name in encoded.column_names]
-    )
+def _table(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> Iterator[list[str]]:
+    kept = [name for name in ("id", "kept", "label", "answers", EMPTY, "words") if name in encoded.column_names]
+    rows: Iterable[dict[str, Any]] = encoded.select_columns(kept)
+    if spec.family == "question-answering":
+        yield ["id", "label", "prediction", "probability"]
+        for row, (text, probability) in zip(rows, best_answers(encoded, logits), strict=True):
+            yield [row["id"], next(iter(row["answers"]), ""), text, f"{probability:.6g}"]
+        return
     columns = []
     if spec.family == "tagging":
         columns = ["number", "word"]
