@@ -24,10 +24,7 @@ def _tuples(value: Any) -> Any:
 
 
 def _layout(kind: type[Layout], entry: dict[str, Any]) -> Layout:
-    """
-    A layout as the catalogue has it: readers and functions by name, a split's one file without a list; on the Hub
-    splits have the usual names unless the catalogue names some.
-    """
+    """A layout as the catalogue has it: functions by name, one file without a list, on the Hub the usual splits."""
     if kind is Hub and not entry.keys() & set(SPLITS):
         entry |= dict(zip(SPLITS, SPLITS, strict=True))
     for split in entry.keys() & set(SPLITS):
@@ -56,8 +53,8 @@ TASKS: dict[str, TaskSpec] = {name: _spec(name, entry) for name, entry in _ENTRI
 def get_task(name: str) -> TaskSpec:
     """The task of that name; a `ValueError` with the known ones if there is none."""
     if name not in TASKS:
-        known = f"{', '.join(sorted(TASKS))}, and your own files by custom_task(...)"
-        raise ValueError(f"There is no task {name!r}. Known tasks: {known}.")
+        known = ", ".join(sorted(TASKS))
+        raise ValueError(f"There is no task {name!r}, only {known}, and your own files by custom_task(...).")
     return TASKS[name]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from ..files import flag
 from ..model.configuration_gpt import GPTConfig
 from .formats import read_by_suffix
-from .spec import MULTI_LABEL, SINGLE_LABEL, TEXT_COLUMNS, HeldOut, Layout, TaskSpec
+from .spec import MULTI_LABEL, SINGLE_LABEL, SPLITS, TEXT_COLUMNS, HeldOut, Layout, TaskSpec
 
 DEFAULT_METRICS = {
     None: ("accuracy",),
@@ -25,9 +25,9 @@ _TAB = {r"\t": "\t"}  # which a command line can hardly hold
 @dataclass
 class CustomTask:
     """
-    The task of anybody's own CSV, TSV, JSON lines or Parquet files (the text formats also as ``.gz`` or ``.xz``), as
-    the flags of the command line describe it. Files are relative to the data folder given to `load_task`, or to the
-    working directory; without a training file only other splits can be read, and the labels must be named.
+    The task of anybody's own CSV, TSV, JSON lines or Parquet files (plain, ``.gz`` or ``.xz``), as the flags of the
+    command line describe it. Files are relative to the data folder given to `load_task`, or to the working directory;
+    without a training file the labels must be named.
     """
 
     task_family: str | None = flag(
@@ -76,9 +76,8 @@ class CustomTask:
         """The task as it is declared; a `ValueError` for arguments that do not fit the family or each other."""
         names = ("text", "premise", "hypothesis", "context", "question", "words")
         columns: dict[str, Any] = {name: getattr(self, f"{name}_column") for name in names}
-        columns["choices"] = self.choice_columns and (
-            self.choice_columns[0] if len(self.choice_columns) == 1 else tuple(self.choice_columns)
-        )
+        one, *more = self.choice_columns or [None]
+        columns["choices"] = (one, *more) if more else one
         columns = {name: column for name, column in columns.items() if column is not None}
         family = self._family(columns)
         problem_type = self.problem_type or (SINGLE_LABEL if family != "multiple-choice" else None)
@@ -88,7 +87,7 @@ class CustomTask:
         if classes is not None and len(set(classes)) < max(2, len(classes)):
             raise ValueError(f"{', '.join(classes)} are not 2 or more different --class_names or --label_columns.")
 
-        files = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
+        files = {split: getattr(self, f"{split}_file") for split in SPLITS}
         table = {"quoted": self.quoted, "encoding": self.encoding}
         table |= {"delimiter": _TAB.get(self.delimiter, self.delimiter)} if self.delimiter else {}
         columns["label"] = tuple(self.label_columns) if self.label_columns else self.label_column
@@ -100,7 +99,7 @@ class CustomTask:
             label_separator=_TAB.get(self.label_separator, self.label_separator) or "|",
             first_choice=int(self.first_choice) if self.first_choice.isdecimal() else self.first_choice,
         )
-        texts = tuple(column for column in columns if column not in ("choices", "label"))
+        texts = tuple(name for name in names if name in columns)
         rule = None if self.validation_file else HeldOut(self.validation_size, texts, folded=True)
         return TaskSpec(
             "custom",

@@ -19,23 +19,18 @@ from ..trees.transforms import InputTransform
 TREE_FEATURES = {
     field.name: List(Value("float32" if field.name == "lm_weights" else "int32")) for field in fields(TokenTree)
 }
-# Whether a row has no token but special ones: it is predicted as empty.
-EMPTY = "is_empty"
-# Where in the passage each of its tokens begins and ends, in characters.
-PLACES = ("token_starts", "token_ends")
-# Columns that stay next to the trees.
-KEPT_COLUMNS = ("id", "words", "passage", "answers", "kept")
-# Tokens of the longest answer, as in transformers' and BERT's own scripts.
-LONGEST_ANSWER = 30
+EMPTY = "is_empty"  # whether a row has no token but special ones: it is predicted as empty
+PLACES = ("token_starts", "token_ends")  # of the passage's tokens, in characters
+KEPT_COLUMNS = ("id", "words", "passage", "answers", "kept")  # next to the trees
+LONGEST_ANSWER = 30  # tokens, as in transformers' and BERT's own scripts
 
 
 def encode_rows(
     rows: dict[str, list[Any]], columns: Sequence[str], tokenizer: GPTTokenizer, transform: InputTransform
 ) -> dict[str, list[Any]]:
     """
-    Token trees of a batch of rows, whose `columns` hold texts (lists in `choices` and `words`): the columns of
-    `TREE_FEATURES`, `length`, `truncated_tokens`, `is_empty`, and `label`; of a `passage` also `PLACES`, and the label
-    is the first and the last token of its answer.
+    Token trees of a batch of rows, whose `columns` hold texts, or lists of them: columns of `TREE_FEATURES`, `length`,
+    `truncated_tokens`, `is_empty` and `label`; of a passage also `PLACES`, and the label is a span of tokens.
     """
     encoded: dict[str, list[Any]] = {"label": rows["label"]}
     joined = transform.joined if "context" in columns else ()
@@ -101,10 +96,9 @@ def describe_encoded(encoded: Dataset) -> str:
     """What tokenization made of a split: its tokens, and what was truncated."""
     columns = encoded.with_format("numpy")
     lengths, truncated = columns["length"][:], columns["truncated_tokens"][:]
-    text = f"{len(encoded):,} rows, {lengths.sum() / max(1, len(encoded)):.1f} tokens a row, the longest "
-    text += f"{lengths.max(initial=0)}"
+    mean, longest = lengths.sum() / max(1, len(encoded)), lengths.max(initial=0)
     lost = f"; {(truncated > 0).sum():,} rows were truncated by {truncated.sum():,} tokens in all"
-    return text + lost if truncated.any() else text
+    return f"{len(encoded):,} rows, {mean:.1f} tokens a row, the longest {longest}" + lost * bool(truncated.any())
 
 
 def token_span(label: Sequence[int], token_starts: Sequence[int], token_ends: Sequence[int]) -> list[int]:

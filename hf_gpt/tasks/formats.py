@@ -1,7 +1,6 @@
 """Readers of files (`read_...`), and what makes items of a publisher's records; `catalogue.yaml` names both.
 
-A reader knows a format, not a task, and gives a file's records one at a time; plain, `.gz` and `.xz` files read the
-same. Whatever is wrong is a `ValueError` that names the file and the place.
+A reader gives a file's records one at a time, plain or `.gz` or `.xz`; a `ValueError` names the file and the place.
 """
 
 import csv
@@ -140,8 +139,8 @@ def read_parquet(path: Path) -> Iterator[Record]:
 def read_xml(path: Path, item: str) -> Iterator[Record]:
     """Elements named `item` of an XML file: their attributes and the text of their children, as fields."""
     with open_bytes(path) as file:
-        elements = [*ElementTree.fromstring(file.read(LARGEST_TEXT)).iter(item)]
-    for number, element in enumerate(elements, 1):
+        root = ElementTree.fromstring(file.read(LARGEST_TEXT))
+    for number, element in enumerate(root.iter(item), 1):
         fields = {**element.attrib, **{child.tag: child.text for child in element}}
         yield Record(str(path), f"{item} {number}", fields)
 
@@ -214,12 +213,11 @@ def review(fields: Fields) -> Iterator[Fields]:
 
 def news(fields: Fields) -> Iterator[Fields]:
     text = fields["text"] if "text" in fields else f"{fields['title']} {fields['description']}"
-    # The set's makers wrote line ends as backslashes.
-    yield {**fields, "text": text.replace("\\", " ")}
+    yield {**fields, "text": text.replace("\\", " ")}  # which the set's makers wrote for line ends
 
 
 def copa_item(fields: Fields) -> Iterator[Fields]:
-    # The question as the authors put it to people (Roemmele et al., 2011).
+    """The question as the authors put it to people (Roemmele et al., 2011)."""
     questions = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
     yield {**fields, "question": questions[fields["asks-for"] if "asks-for" in fields else fields["question"]]}
 

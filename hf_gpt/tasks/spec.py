@@ -1,10 +1,8 @@
 """What a task is, declared: `TaskSpec`, where its rows lie (`Layout`, `Hub`), and what is held out (`HeldOut`).
 
-The normalised rows of a family have the columns `id`, those of `TEXT_COLUMNS`, and `label`: an `int`; a `float` for
-scores; a list of 0.0 and 1.0, one per label name, for multi-label classification; a list of `int`, one per word, for
-tagging; where the first of the `answers` begins and ends in the passage, in characters, for question answering. A test
-row without a gold label has -100 there, which no loss reads (NaN where the label is a score). An item that is a bare
-question has it as its context. Rows may differ in their numbers of choices.
+Normalised rows have `id`, the family's `TEXT_COLUMNS` (a bare question is the context), and `label`: an `int`; a
+`float` for scores; 0.0 or 1.0 per label name where there may be several; an `int` per word; of questions where the
+first of the `answers` begins and ends in the passage, in characters. A test row without one has -100, of scores NaN.
 """
 
 import math
@@ -29,8 +27,7 @@ TEXT_COLUMNS = {
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
 PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, "regression", "ordinal")
-# `Layout.first_choice` where the file writes the right choice's text.
-CHOICE_TEXT = "text"
+CHOICE_TEXT = "text"  # `Layout.first_choice` where the file writes the right choice's text
 # Of tags that are O, or B- (a first word) or I- (a further one) and the kind of an entity.
 ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
 
@@ -64,9 +61,7 @@ class Layout:
         labels (tuple of `str`, *optional*): how the file writes the task's `label_names`, if otherwise.
         skip_labels (tuple of `str`), skip_empty, skip_bad_rows (`bool`): rows with these labels (`""`: without one),
             with an empty text, or that are wrong are left out and counted; of test rows none is.
-        label_separator (`str`): what stands between the labels of a row that has several.
-        first_choice (`int` or `str`): the first choice's index as the file writes it, 0, 1 or "A"; "text" where it
-            writes the right choice's text.
+        first_choice (`int` or `str`): the first choice as the file writes it: 0, 1, "A", or "text" for its text.
     """
 
     columns: Mapping[str, str | tuple[str, ...]]
@@ -136,9 +131,7 @@ class TaskSpec:
         has_classes = self.family not in ("multiple-choice", "question-answering")
         types = (SINGLE_LABEL,) if self.family == "tagging" else PROBLEM_TYPES if has_classes else (None,)
         if self.problem_type not in types or (self.label_names and not has_classes):
-            raise ValueError(
-                f"A {self.family} task has the problem_type {' or '.join(map(str, types))}, and no other."
-            )
+            raise ValueError(f"A {self.family} task has the problem_type {' or '.join(map(str, types))} alone.")
         if self.family == "tagging" and self.label_names and not self.metrics:
             is_entity = {label[:2] for label in self.label_names} - {"O"} in ({"B-"}, {"B-", "I-"})
             object.__setattr__(self, "metrics", ENTITY_METRICS if is_entity else ("accuracy",))
@@ -173,7 +166,7 @@ class TaskSpec:
 
     @property
     def files(self) -> dict[str, tuple[str, ...]]:
-        """The file names or patterns expected in the data folder, per split, best first."""
+        """By split the names or patterns of files in the data folder, best first."""
         return {split: getattr(self.layout, split) for split in SPLITS}
 
     @property
@@ -191,14 +184,13 @@ class TaskSpec:
     @property
     def features(self) -> Features:
         """The declared columns of the normalised rows."""
-        text, label = Value("string"), Value("float32" if self.has_scores else "int64")
-        if self.problem_type == MULTI_LABEL:
-            label = List(Value("float32"))
-        elif self.family in ("tagging", "question-answering"):
+        is_several = self.problem_type == MULTI_LABEL
+        text, label = Value("string"), Value("float32" if self.has_scores or is_several else "int64")
+        if is_several or self.family in ("tagging", "question-answering"):
             label = List(label)
-        names = ["id", *self.text_columns, *(["answers"] if self.family == "question-answering" else [])]
+        more = {"answers": self.family == "question-answering", "kept": self.keep_columns}
+        names = ["id", *self.text_columns, *filter(more.get, more)]
         lists = ("choices", "words", "answers", "kept")
-        names += ["kept"] if self.keep_columns else []
         return Features({name: List(text) if name in lists else text for name in names} | {"label": label})
 
     @property
