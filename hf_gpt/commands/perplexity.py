@@ -44,7 +44,7 @@ def main() -> None:
     (args,) = parse_arguments((PerplexityArguments,), description=__doc__)
     record = measure_last_words(args) if args.last_word else measure(args)
     for name, value in record.items():
-        if name not in ("model", "texts"):
+        if name not in ("model", "pack", "texts"):
             print(f"{name.replace('_', ' ')}: {f'{value:.4f}' if isinstance(value, float) else value}")
     if args.output_file:
         args.write(record)
@@ -69,7 +69,13 @@ def measure(args: PerplexityArguments) -> dict:
         values = _values(score.log_probability, len(score.log_probs), len(text.split()))
         records.append({"name": name, "tokens": score.tokens} | values)
     total, words = (sum(record[name] for record in records) for name in ("log_probability", "words"))
-    settings = {"model": args.model_name_or_path, "context": context, "stride": stride, "beginning": args.beginning}
+    settings = {
+        "model": args.model_name_or_path,
+        "pack": args.pack,
+        "context": context,
+        "stride": stride,
+        "beginning": args.beginning,
+    }
     return settings | {"predicted_tokens": predicted} | _values(total, predicted, words) | {"texts": records}
 
 

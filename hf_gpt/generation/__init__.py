@@ -17,6 +17,7 @@ from ..files.weights import generation_settings
 from ..loading import NamesModel
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
+from ..performance import PACKED_DTYPES, pack_for_inference
 
 
 @dataclass
@@ -54,6 +55,11 @@ class ReadingArguments(LanguageModelArguments):
 
     text: list[str] | None = flag(None, "Texts.")
     file: str | None = flag(None, "File of texts, one a line.")
+    pack: str = flag(
+        "float32",
+        "Dtype of the packed weights on a CPU; int8 and bfloat16 round, none keeps them.",
+        (*PACKED_DTYPES, "none"),
+    )
     output_file: str | None = flag(None, "A .json file for all results.")
     overwrite: bool = flag(False, "Replace an existing output file.")
 
@@ -72,6 +78,15 @@ class ReadingArguments(LanguageModelArguments):
             raise ValueError(f"--output_file {path}: name a file that ends in {' or '.join(self.suffixes)}.")
         if path.exists() and not self.overwrite:
             raise ValueError(f"--output_file {path} already exists: name another, or give --overwrite.")
+
+    def load(self, model_class: type[GPTPreTrainedModel] = GPTForCausalLM) -> tuple[GPTPreTrainedModel, GPTTokenizer]:
+        """As above, with the weights packed for inference as `--pack` says."""
+        model, tokenizer = super().load(model_class)
+        can_pack = model.device.type == "cpu" and torch.backends.mkldnn.is_available()
+        # In float32 it is the default, which must work everywhere; what was asked for is refused where it cannot be.
+        if self.pack in ("bfloat16", "int8") or (self.pack == "float32" and can_pack):
+            pack_for_inference(model, self.pack)
+        return model, tokenizer
 
     def write(self, result: str | dict[str, Any]) -> None:
         """Write a text, or what is to be JSON, into the output file."""

@@ -195,6 +195,22 @@ def test_perplexity_by_command(hf_gpt, loaded, tiny_checkpoint, tmp_path):
     assert json.loads(output.read_text())["predicted_tokens"] == tokens + 2
 
 
+@pytest.mark.skipif(not torch.cpu._is_vnni_supported(), reason="int8 needs VNNI")
+def test_weights_packed_by_flag(hf_gpt, tiny_checkpoint, tmp_path):
+    found, words = {}, ("perplexity", "--model_name_or_path", tiny_checkpoint, "--text", "She opened the door.")
+    for pack in ("none", "float32", "bfloat16", "int8"):
+        output = tmp_path / f"{pack}.json"
+        status, _, errors = hf_gpt(*words, "--pack", pack, "--output_file", output)
+        assert status == 0, errors
+        record = json.loads(output.read_text())
+        assert record["pack"] == pack
+        found[pack] = record["perplexity_per_token"]
+    assert found["float32"] == pytest.approx(found["none"], rel=1e-5)
+    for rounded in ("bfloat16", "int8"):
+        assert found[rounded] == pytest.approx(found["none"], rel=0.02)
+        assert found[rounded] != found["none"]
+
+
 def test_last_words(hf_gpt, loaded, tiny_checkpoint, tmp_path):
     """LAMBADA's measure, against logits of each passage alone; what is longer than the context loses its beginning."""
     passages = ["She opened the door and ran.", "He was afraid of spiders\nextemporize", "one two " * 60 + "three"]
