@@ -14,7 +14,6 @@ from ..files import METRICS, PREDICTIONS, check_empty, flag, in_output_folder, w
 from ..loading import Source, load_tokenizer
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
-from ..tasks import TaskData
 from ..tasks.encode import describe_encoded
 from ..tasks.report import write_predictions
 from ..tasks.spec import SPLITS, TaskSpec
@@ -53,7 +52,12 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
     output, rule = Path(args.output_dir), None
     check_empty(output, args.overwrite_output_dir)
     with args.main_process_first(desc="reading the data"):
-        task = _load_task(model_args, data, args)
+        described, source = data, model_args.source
+        if data.task == "custom" and data.train_file is None and not args.zero_shot:
+            if source.kind != "tf-release" and has_classes(source.config()):
+                described = data.with_labels_of(source.config())
+            _check_head(source, described.spec())
+        task = load_task_data(described, splits=(args.split,))
         spec, tokenizer = task.spec, load_tokenizer(model_args)
         if args.zero_shot:
             rule = zero_shot_rule(spec, args.zero_shot_prompt, args.zero_shot_words)
@@ -84,16 +88,6 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
     return record
 
 
-def _load_task(model_args: ModelArguments, data: DataArguments, args: EvaluationArguments) -> TaskData:
-    """The rows of the split; of own files without a training file with the model's classes."""
-    if data.task == "custom" and data.train_file is None and not args.zero_shot:
-        source = model_args.source
-        if source.kind != "tf-release" and has_classes(source.config()):
-            data = data.with_labels_of(source.config())
-        _check_head(source, data.spec())
-    return load_task_data(data, splits=(args.split,))
-
-
 def _check_head(source: Source, spec: TaskSpec) -> None:
     """A `ValueError` if a model has no head, or one for another kind of task."""
     problem = f"{source.name} has no head" if source.kind == "tf-release" else other_head(source, spec)
@@ -105,7 +99,6 @@ def _check_head(source: Source, spec: TaskSpec) -> None:
 def _load_head(
     model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, args: EvaluationArguments
 ) -> GPTPreTrainedModel | PeftModel:
-    """The model, or adapter, with the head that it has; a `ValueError` if that is none, or one for other labels."""
     source = model_args.source
     if args.base_model is not None and source.kind != "adapter":
         raise ValueError(f"--base_model belongs to an adapter, and {source.name} is none: leave it out.")

@@ -37,7 +37,7 @@ RULES = dict.fromkeys(("sst2", "imdb"), ZeroShotRule("words", "very", ("negative
 
 
 def zero_shot_rule(spec: TaskSpec, prompt: str | None = None, words: Sequence[str] | None = None) -> ZeroShotRule:
-    """The rule of a task, with this prompt, and words in the order of its labels; a `ValueError` if there is none."""
+    """The rule of a task, with this prompt and words in the order of its labels; a `ValueError` if there is none."""
     if spec.family == "multiple-choice":
         if prompt is not None or words is not None:
             raise ValueError(f"{spec.name} is answered by its choices: leave out --zero_shot_prompt and _words.")
@@ -55,9 +55,8 @@ def zero_shot_rule(spec: TaskSpec, prompt: str | None = None, words: Sequence[st
 @dataclass(frozen=True)
 class ZeroShotTransform:
     """
-    Token ids of one row's text columns -> the token tree of its candidate texts, a path each. `lm_weights` is 1 for
-    the tokens whose log-probabilities count. What is too long loses its end; of choices by a rule of
-    `TRUNCATION_RULES`.
+    Token ids of one row's text columns -> the token tree of its candidate texts, a path each, with `lm_weights` of 1
+    for tokens that count. What is too long loses its end; of choices by a rule of `TRUNCATION_RULES`.
     """
 
     joined: ClassVar[tuple[str, ...]] = ("question", "choices")
@@ -72,9 +71,8 @@ class ZeroShotTransform:
         """The tree of a row, one path per candidate, and how many tokens of its texts truncation takes away."""
         if self.kind == "choices":
             texts = (row["context"], row["question"], *row["choices"])
-            # The rules leave three positions to special tokens, of which there are none.
-            rule, length = TRUNCATION_RULES[self.rule], self.max_length + 3
-            start, ends = rule(row["context"], row["choices"], row["question"], length)
+            length = self.max_length + 3  # the rules leave three positions to special tokens, of which there are none
+            start, ends = TRUNCATION_RULES[self.rule](row["context"], row["choices"], row["question"], length)
             kept = sum(map(len, (start, *ends)))
         else:
             taken = len(self.prompt) + max(map(len, self.words))
@@ -123,18 +121,18 @@ class ZeroShotScorer(nn.Module):
     ) -> dict[str, torch.Tensor]:
         """
         `logits` of shape `(batch, paths)`, -inf where there is no candidate; with labels a `loss` of 0, for which the
-        Trainer asks then. Inputs are those of `GPTModel`, `lm_weights` of shape `(batch, length)`, 1 for tokens that
-        count, and `classify_index` of shape `(batch, paths)`, the last token of each candidate, -1 for none.
+        Trainer asks then. `lm_weights` of shape `(batch, length)` are 1 for tokens that count, `classify_index` of
+        shape `(batch, paths)` is the last token of each candidate, -1 for none; for the rest see `GPTModel`.
         """
         settings = {"position_ids": position_ids, "subtree_end": subtree_end, "use_cache": False}
         states = self.model.transformer(input_ids, **settings).last_hidden_state
-        row, column = lm_weights.nonzero(as_tuple=True)  # of the tokens that count, (counted,)
-        parent = column - 1 if parent_index is None else parent_index[row, column]
         log_probs = torch.zeros_like(lm_weights)
-        for part in torch.arange(len(row), device=row.device).split(_CHUNK):
-            logits = self.model.token_logits(states[row[part], parent[part]]).float()
-            targets = input_ids[row[part], column[part]].unsqueeze(1)
-            log_probs[row[part], column[part]] = logits.log_softmax(-1).gather(1, targets).squeeze(1)
+        for part in lm_weights.nonzero().split(_CHUNK):
+            row, column = part.T  # of tokens that count, (counted,)
+            parent = column - 1 if parent_index is None else parent_index[row, column]
+            logits = self.model.token_logits(states[row, parent]).float()
+            targets = input_ids[row, column].unsqueeze(1)
+            log_probs[row, column] = logits.log_softmax(-1).gather(1, targets).squeeze(1)
         end = classify_index.clamp(min=0).unsqueeze(-1)  # (batch, paths, 1)
         on_path = torch.arange(input_ids.shape[1], device=input_ids.device) <= end  # (batch, paths, length)
         if subtree_end is not None:

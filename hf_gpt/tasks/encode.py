@@ -93,7 +93,7 @@ def encode_split(
 
 
 def describe_encoded(encoded: Dataset) -> str:
-    """What tokenization made of a split: its tokens, and what was truncated."""
+    """What tokenization made of a split, in one line."""
     columns = encoded.with_format("numpy")
     lengths, truncated = columns["length"][:], columns["truncated_tokens"][:]
     mean, longest = lengths.sum() / max(1, len(encoded)), lengths.max(initial=0)

@@ -244,12 +244,10 @@ def passage(fields: Fields) -> Iterator[Fields]:
 
 def activity(fields: Fields) -> Iterator[Fields]:
     """HellaSwag's context behind the name of its activity; WikiHow's mark-up is no text."""
-    clean = re.sub(r"\s*\[title\]\s*", ". ", f"{fields['activity_label']}: {fields['ctx']}")
-    yield {**fields, "context": _without_marks(clean), "endings": list(map(_without_marks, fields["endings"]))}
-
-
-def _without_marks(text: str) -> str:
-    return re.sub(r"\s*\[(?:header|title|step|substeps)\]\s*", " ", text).strip()
+    context = re.sub(r"\s*\[title\]\s*", ". ", f"{fields['activity_label']}: {fields['ctx']}")
+    marks = re.compile(r"\s*\[(?:header|title|step|substeps)\]\s*")
+    context, *endings = (marks.sub(" ", text).strip() for text in (context, *fields["endings"]))
+    yield {**fields, "context": context, "endings": endings}
 
 
 def words_of_treebank(fields: Fields) -> Iterator[Fields]:

@@ -27,7 +27,7 @@ _FEW_ROWS = 5
 
 @dataclass(frozen=True)
 class TaskData:
-    """The task, its label names inferred if it declared none; rows and how they were made, by split; and warnings."""
+    """The task with its label names; rows and how they were made, by split; and warnings."""
 
     spec: TaskSpec
     splits: datasets.DatasetDict
@@ -164,8 +164,7 @@ def _inferred_labels(spec: TaskSpec, source: Source) -> tuple[str, ...]:
     if len(labels) < 2:
         found = f"{source.name}: {' and '.join(labels) or 'no labels'} were found in {column!r}"
         raise ValueError(f"{found}: check --label_column, or name 2 or more classes with --class_names.")
-    is_whole = all(label.removeprefix("-").isdecimal() for label in labels)
-    return tuple(sorted(labels, key=int if is_whole else str))
+    return tuple(sorted(labels, key=int if all(label.removeprefix("-").isdecimal() for label in labels) else str))
 
 
 def _read_split(spec: TaskSpec, source: Source, split: str, cache: Path) -> tuple[datasets.Dataset, str]:

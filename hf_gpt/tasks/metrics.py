@@ -96,9 +96,9 @@ answer_f1 = partial(_mean_of_best, _f1_of_words)
 
 def compute_metrics_for(spec: TaskSpec, rows: Dataset | None = None) -> Callable[["EvalPrediction"], dict[str, float]]:
     """
-    The `compute_metrics` function that a `Trainer` calls with all logits and labels of an evaluation; `rows`, for
-    question answering, are the encoded rows that are evaluated. Rows (words) without a gold label are left out; where
-    no row has one, the result is empty. Logits that are not numbers are a `ValueError`.
+    What a `Trainer` calls with all logits and labels of an evaluation, of question answering on the encoded `rows`.
+    Rows (words) without a gold label are left out; where none has one, the result is empty. Logits that are not
+    numbers are a `ValueError`.
     """
     functions = {name: metric_function(name) for name in spec.metrics}
 

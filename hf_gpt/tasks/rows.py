@@ -17,9 +17,9 @@ class EmptyTextError(ValueError):
 
 def row_of(spec: TaskSpec, layout: Layout, split: str, fields: Fields, number: int) -> tuple[Fields | None, str]:
     """
-    The row of a record's fields, whose id is `number` if they have none; None if it is left out. And what the note on
-    its split counts it as, if it is not like others. A test row without a text, or one that is wrong where bad rows
-    are skipped, stays as one of empty texts without a label: predictions have a line for every row of the file.
+    The row of a record's fields, whose id is `number` if they have none, or None if it is left out; and what the note
+    on its split counts it as. A test row without a text, or a wrong one where such are skipped, stays with empty texts
+    and without a label: predictions have a line for every row of the file.
     """
     names, is_test = _several(layout.columns.get("id", ())), split == "test"
     for name in (*names, *spec.keep_columns) if is_test and spec.reads_own_files else ():
@@ -59,10 +59,7 @@ def is_empty(text: Any) -> bool:
 
 
 def labels_of(raw: Any, spec: TaskSpec, layout: Layout) -> list[str]:
-    """
-    The labels of a cell, as text: one, or where rows may have several as many as a list or the separator (of tags
-    white space) says. A list where one label is expected is a `ValueError`.
-    """
+    """The labels of a cell, as text: one, or where rows may have several those of a list, or that are separated."""
     several = spec.family == "tagging" or spec.problem_type == MULTI_LABEL
     if several and isinstance(raw, str):
         parts = raw.split(None if spec.family == "tagging" else layout.label_separator)

@@ -35,8 +35,8 @@ ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
 @dataclass(frozen=True)
 class HeldOut:
     """
-    How a split without a file is held out of the training rows: `size` rows, or below 1 their share. Rows that agree
-    in the normalised columns `group_by` (with `folded` but for case and white space) stay on one side.
+    How a split without a file is held out of the training rows: `size` rows, or below 1 their share. Rows with the
+    same texts in `group_by` (with `folded` but for case and white space) stay on one side.
     """
 
     size: float

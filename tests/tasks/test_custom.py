@@ -56,46 +56,27 @@ def test_unquoted_encoded_and_oddly_separated(tmp_path):
     assert rows_of(data)[0] == {"id": "0", "text": '"café" he said', "label": 1}
 
 
+LISTS = jsonl({"text": "x", "label": []}, {"text": "x", "label": ["c", "a"]})
+LETTERS = {"context_column": "c", "question_column": "q", "choice_columns": ["o"], "first_choice": "A"}
+SPACED = "tokens,tags\nAda met Bob,B-PER O B-PER\nNo,O\n"
+TAGGED = [(["Ada", "met", "Bob"], [0, 1, 0]), (["No"], [1])]
+SCORES, SEVERAL, MARKS = ({"problem_type": "regression"}, {"problem_type": MULTI_LABEL}, {"label_columns": ["x", "y"]})
 # What is read: the file's rows, the columns, and of the rows the label, or choices or words with it; label names.
 READ = {
     "numbers": ("text,label\na,10\nb,9\na,-1\n", TEXT, [2, 1, 0], ("-1", "9", "10")),
-    "scores": ("a,b,label\nx,y,2.5\nx,z,-1\n", PAIR | {"problem_type": "regression"}, [2.5, -1], None),
-    "several": ("text,label\na,b;a\nb,\n", TEXT | {"label_separator": ";", "class_names": "ab"}, None, ("a", "b")),
-    "separated": (
-        "text,label\na,x|y\nb, z\n",
-        TEXT | {"problem_type": MULTI_LABEL},
-        [[1, 1, 0], [0, 0, 1]],
-        ("x", "y", "z"),
-    ),
-    "lists": (
-        *(jsonl({"text": "x", "label": []}, {"text": "x", "label": ["c", "a"]}), TEXT | {"problem_type": MULTI_LABEL}),
-        *([[0, 0], [1, 1]], ("a", "c")),
-    ),
-    "marks": (
-        *("text,x,y\na,1,0\nb,,true\nc,0.0,False\n", TEXT | {"label_columns": ["x", "y"]}),
-        *([[1, 0], [0, 1], [0, 0]], ("x", "y")),
-    ),
+    "scores": ("a,b,label\nx,y,2.5\nx,z,-1\n", PAIR | SCORES, [2.5, -1], None),
+    "separated": ("text,label\na,x|y\nb, z\n", TEXT | SEVERAL, [[1, 1, 0], [0, 0, 1]], ("x", "y", "z")),
+    "lists": (LISTS, TEXT | SEVERAL, [[0, 0], [1, 1]], ("a", "c")),
+    "marks": ("text,x,y\na,1,0\nb,,true\nc,0.0,False\n", TEXT | MARKS, [[1, 0], [0, 1], [0, 0]], ("x", "y")),
     "choices": (
-        *("text,b,c,label\ns,t,u,3\nv,w,,1\n", CHOICES | {"first_choice": "1"}),
-        *([(["s", "t", "u"], 2), (["v", "w"], 0)], None),
+        "text,b,c,label\ns,t,u,3\nv,w,,1\n",
+        CHOICES | {"first_choice": "1"},
+        [(["s", "t", "u"], 2), (["v", "w"], 0)],
+        None,
     ),
-    "letters": (
-        jsonl({"q": None, "c": "C", "o": ["x", "y"], "label": "B"}),
-        {"context_column": "c", "question_column": "q", "choice_columns": ["o"], "first_choice": "A"},
-        *([(["x", "y"], 1)], None),
-    ),
-    "words": (
-        *(jsonl(*WORD_ROWS), WORDS, [(["Ada", "met", "Bob"], [0, 1, 0]), (["No"], [1])]),
-        ("B-PER", "O"),
-    ),
-    "spaced": (
-        *(
-            "tokens,tags\nAda met Bob,B-PER O B-PER\nNo,O\n",
-            WORDS,
-            [(["Ada", "met", "Bob"], [0, 1, 0]), (["No"], [1])],
-        ),
-        ("B-PER", "O"),
-    ),
+    "letters": (jsonl({"q": None, "c": "C", "o": ["x", "y"], "label": "B"}), LETTERS, [(["x", "y"], 1)], None),
+    "words": (jsonl(*WORD_ROWS), WORDS, TAGGED, ("B-PER", "O")),
+    "spaced": (SPACED, WORDS, TAGGED, ("B-PER", "O")),
 }
 
 
@@ -104,12 +85,7 @@ def test_what_is_read(case, tmp_path):
     content, columns, expected, names = READ[case]
     name = "own.jsonl" if content.startswith("{") else "own.csv"
     task = custom_task("similarity" if "premise_column" in columns else None, name, name, name, **columns)
-    write(tmp_path, {name: content})
-    if case == "several":  # an empty cell is no label: only a list can say that a row has none
-        with pytest.raises(ValueError, match="line 3: the label in 'label' is empty"):
-            load_task(task, tmp_path)
-        return
-    data = load_task(task, tmp_path)
+    data = load_task(task, write(tmp_path, {name: content}))
     other = {"multiple-choice": "choices", "tagging": "words"}.get(data.spec.family)
     assert [(row[other], row["label"]) if other else row["label"] for row in rows_of(data)] == expected
     assert data.spec.label_names == names
@@ -265,6 +241,13 @@ WRONG_FILES = {
     "one label": ("own.csv", "text,label\na,x\nb,x\n", TEXT, "x were found in 'label'.*--label_column.*--class_names"),
     "no column": ("own.tsv", "text,label\nx,1\n", TEXT, "line 2: there is no column 'label'; .* are text,label"),
     "other label": ("own.csv", "text,label\na,z\n", TEXT | {"class_names": "xy"}, "'z' is not one of x, y"),
+    # An empty cell is no label: only a list can say that a row has none.
+    "several": (
+        "own.csv",
+        "text,label\na,b;a\nb,\n",
+        TEXT | {"label_separator": ";", "class_names": "ab"},
+        "line 3: the label in 'label' is empty",
+    ),
     "skip": ("own.csv", "text,label\n,x\na,y\n", TEXT, "line 2: the text of 'text' is empty"),
     "list": ("own.jsonl", jsonl({"text": "x", "label": ["a"]}), TEXT, "line 1: a label was .*, a list"),
     "choice": ("own.csv", "text,b,c,label\ns,t,u,3\n", CHOICES, "line 2: the answer '3' .* one of 0, 1, 2"),

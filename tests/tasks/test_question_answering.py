@@ -72,13 +72,10 @@ def test_no_answer_is_lost(tokenizer, tmp_path):
         assert len(row["path_ends"]) == len(row["token_starts"])
         (first, last), ends = row["label"], row["path_ends"]
         tokens = [row["input_ids"][end] for end in ends[first : last + 1]]
-        assert (
-            tokenizer.decode(tokens).split()
-            == tokenizer.decode(tokenizer(row["answers"][0], add_special_tokens=False)["input_ids"]).split()
-        )
-    metrics = compute_metrics_for(get_task("squad"), rows)(
-        EvalPrediction((logits[..., 0], logits[..., 1]), rows["label"])
-    )
+        expected = tokenizer(row["answers"][0], add_special_tokens=False)["input_ids"]
+        assert tokenizer.decode(tokens).split() == tokenizer.decode(expected).split()
+    prediction = EvalPrediction((logits[..., 0], logits[..., 1]), rows["label"])
+    metrics = compute_metrics_for(get_task("squad"), rows)(prediction)
     # An answer that is an article alone shares no word with itself.
     assert metrics == {"exact_match": 1.0, "answer_f1": pytest.approx(1, abs=0.03)}
 
@@ -111,7 +108,6 @@ def test_the_best_span(tokenizer, tmp_path):
     [
         ("The Cat.", ["cat"], 1, 1),
         ("a cat sat", ["the cat", "dog"], 0, 2 / 3),  # 1 of 2 words, 1 of 1
-        ("cat", ["dog", "the  CAT!"], 1, 1),
         ("cat cat dog", ["cat dog"], 0, 4 / 5),  # words count as often as they come
         ("blue", ["red"], 0, 0),
         ("an", ["anthem"], 0, 0),  # articles are whole words, and nothing is left
