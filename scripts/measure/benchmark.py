@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 import transformers
-from contenders import OURS, PEERS, UNSHARED, build, contenders, logits_difference
+from contenders import NEW_TOKENS, OURS, PEERS, UNSHARED, build, contenders, logits_difference
 from tables import markdown
 from tqdm import tqdm
 from workloads import SUITES, Files, Workload, make_workload, padding_share, useful_flops
@@ -165,7 +165,7 @@ def _resident(entry: str) -> int:
 def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
     """Times of every contender in turns, with the machine's rate and what else tables say of a workload."""
     size, device, dtype = SIZES[args.size], torch.device(args.device), DTYPES[args.dtype]
-    names = contenders(workload)
+    names = contenders(workload, device.type)
     torch.manual_seed(0)
     turns = {name: build(name, workload, size, device, dtype) for name in names}
     times: dict[str, list[float]] = {name: [] for name in names}
@@ -221,7 +221,17 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
         rows[-1].append("{hf_gpt:.1%}, {peers:.1%}".format(**result["padding"]))
         rows[-1].append("-" if rate is None else f"{rate:.0%}")
         rows[-1].append(f"{result['logits_difference']:.0e}" if "logits_difference" in result else "-")
-    return markdown(HEADER, rows)
+    decoded = {name: result for name, result in results.items() if result["suite"] == "generate"}
+    return markdown(HEADER, rows) + ("\n\n" + decoding_table(decoded) if decoded else "")
+
+
+def decoding_table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """A Markdown table of decoding: tokens a second of every contender, and how many times those of gpt2 that is."""
+    names, rows = [*dict.fromkeys(name for result in results.values() for name in result["median_seconds"])], []
+    for work, result in results.items():
+        rates = {name: result["rows"] * NEW_TOKENS / seconds for name, seconds in result["median_seconds"].items()}
+        rows.append([work, *(f"{rates[name]:.1f} ({rates[name] / rates['gpt2']:.2f} x)" for name in names)])
+    return markdown(["tokens a second (of gpt2's)", *names], rows)
 
 
 def plot_sweeps(results: Mapping[str, Mapping[str, Any]], path: Path) -> None:

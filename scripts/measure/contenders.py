@@ -2,13 +2,22 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 import transformers
 from transformers import PreTrainedModel
 from workloads import PAD, Row, Workload
 
-from hf_gpt import GPTConfig, GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
+from hf_gpt import (
+    GPTConfig,
+    GPTForCausalLM,
+    GPTForMultipleChoice,
+    GPTForSequenceClassification,
+    GPTModel,
+    pack_for_inference,
+)
+from hf_gpt.conversion.ctranslate2 import write_ctranslate2
 from hf_gpt.trees.collators import collate_trees
 from hf_gpt.trees.token_tree import TokenTree
 
@@ -21,6 +30,9 @@ PEERS = {
     name: [getattr(transformers, prefix + part) for part in ("Config", "Model", "LMHeadModel", "DoubleHeadsModel")]
     for name, prefix in (("openai-gpt", "OpenAIGPT"), ("gpt2", "GPT2"))
 }
+# Who else decodes on a CPU, and in which dtype: our packed model, and CTranslate2 with the same weights.
+PACKED, CTRANSLATE2 = "hf_gpt, packed", "CTranslate2"
+DECODERS = {f"{name} {dtype}": dtype for name in (PACKED, CTRANSLATE2) for dtype in ("float32", "int8")}
 # What a contender does in a turn; given a number, with so many batches only.
 Turn = Callable[..., None]
 
@@ -138,7 +150,11 @@ def features(name: str, workload: Workload, size: dict, device: torch.device, dt
 
 def generation(name: str, workload: Workload, size: dict, device: torch.device, dtype: torch.dtype) -> Turn:
     """Greedy generation of `NEW_TOKENS` tokens behind each row, in float32; openai-gpt has no key-value cache."""
+    if name.startswith(CTRANSLATE2):
+        return ctranslate2_generation(workload, size, DECODERS[name])
     model = build_model(name, "lm", size).to(device).eval()
+    if name in DECODERS:
+        pack_for_inference(model, DECODERS[name])
     input_ids = padded(workload.rows)[0][:, 0].to(device)
     arguments = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False, "pad_token_id": PAD}
 
@@ -149,11 +165,31 @@ def generation(name: str, workload: Workload, size: dict, device: torch.device, 
     return turn
 
 
+def ctranslate2_generation(workload: Workload, size: dict, dtype: str) -> Turn:
+    """The same by CTranslate2, from our export."""
+    import ctranslate2
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_ctranslate2(
+            build_model(OURS, "lm", size).eval(), None, Path(folder), None if dtype == "float32" else dtype
+        )
+        generator = ctranslate2.Generator(folder, compute_type=dtype, intra_threads=torch.get_num_threads())
+    prompts = [[f"<{token}>" for token in ids] for ids in padded(workload.rows)[0][:, 0].tolist()]
+    lengths = {"max_length": NEW_TOKENS, "min_length": NEW_TOKENS}
+
+    def turn(limit: int | None = None) -> None:
+        generator.generate_batch(prompts[:limit], include_prompt_in_result=False, **lengths)
+
+    return turn
+
+
 KINDS = {"pretrain": pretraining, "features": features, "generate": generation}
 
 
-def contenders(workload: Workload) -> tuple[str, ...]:
+def contenders(workload: Workload, device: str = "cpu") -> tuple[str, ...]:
     """Names of those that take turns at a workload."""
+    if workload.suite == "generate" and device == "cpu":
+        return (OURS, *PEERS, *DECODERS)
     return (OURS, *PEERS, UNSHARED) if len(workload.rows[0]) > 1 else (OURS, *PEERS)
 
 

@@ -90,7 +90,7 @@ SUITES: dict[str, dict[str, Shape | Files]] = {
     },
     "pretrain": {"rows of 512 tokens": Shape(1, (510, 510), (0, 0), 2)},
     "features": {"sentences of 4 to 60 tokens": Shape(1, (2, 58), (0, 0), 16, 4)},
-    "generate": {"64 tokens behind 16": Shape(1, (14, 14), (0, 0), 4)},
+    "generate": {f"64 tokens behind 16, batch {size}": Shape(1, (14, 14), (0, 0), size, 1) for size in (1, 16)},
     "choices": {f"{number} choices": Shape(number, (335, 335), (8, 8), 1) for number in (1, 2, 4, 8)},
     "context": {f"context of {length}": Shape(4, (length, length), (8, 8), 1) for length in (50, 100, 200, 400)},
 }
