@@ -1,10 +1,11 @@
 """Rows of every task as token trees of gpt-mini's tokenizer: whole sequences within length, labels as declared."""
 
+import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
 import hf_gpt  # noqa: F401 registers the tokenizer
-from hf_gpt.tasks import load_task
+from hf_gpt.tasks import custom_task, load_task
 from hf_gpt.tasks.encode import describe_encoded, encode_rows, encode_split
 from hf_gpt.trees.transforms import InputTransform, SpecialIds
 
@@ -56,3 +57,12 @@ def test_question_stands_behind_the_context_and_both_orders_of_a_pair_are_read(t
     encoded = encode_rows(pair, ("premise", "hypothesis"), tokenizer, transform("similarity", tokenizer))
     text = tokenizer.decode(encoded["input_ids"][0])
     assert [word for word in text.split() if word in ("rain", "snow")] == ["rain", "snow", "snow", "rain"]
+
+
+def test_a_score_of_minus_one_is_a_score(tokenizer, tmp_path):
+    write(tmp_path, {"own.csv": "a,b,label\nx,y,-1\nz,w,2.5\n", "test.csv": "a,b\nx,y\n"})
+    columns = {"premise_column": "a", "hypothesis_column": "b", "problem_type": "regression"}
+    data = load_task(custom_task("similarity", "own.csv", "own.csv", "test.csv", **columns), tmp_path)
+    layout, columns = transform("similarity", tokenizer), data.spec.text_columns
+    assert encode_split(data.splits["train"], columns, tokenizer, layout)["label"][:] == [-1.0, 2.5]
+    assert np.isnan(encode_split(data.splits["test"], columns, tokenizer, layout)["label"][:]).all()
