@@ -210,10 +210,14 @@ def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """
     A Markdown table, one workload a row: our median time of a turn, how many times as long the others took, our peak
-    memory as a share of openai-gpt's, and our share of the rate of the model's own matrix products.
+    memory as a share of openai-gpt's, and our share of the rate of the model's own matrix products;
+    of decoding its own table.
     """
+    decoded = {name: result for name, result in results.items() if result["suite"] == "generate"}
     rows = []
     for name, result in results.items():
+        if name in decoded:
+            continue
         ratios = [f"{result['ratio'][who]:.2f} x" if who in result["ratio"] else "-" for who in (*PEERS, UNSHARED)]
         memory, rate = result.get("peak_memory"), result.get("share_of_product_rate")
         rows.append([name, f"{result['median_seconds'][OURS]:.2f} s", *ratios])
@@ -221,8 +225,8 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
         rows[-1].append("{hf_gpt:.1%}, {peers:.1%}".format(**result["padding"]))
         rows[-1].append("-" if rate is None else f"{rate:.0%}")
         rows[-1].append(f"{result['logits_difference']:.0e}" if "logits_difference" in result else "-")
-    decoded = {name: result for name, result in results.items() if result["suite"] == "generate"}
-    return markdown(HEADER, rows) + ("\n\n" + decoding_table(decoded) if decoded else "")
+    tables = ([markdown(HEADER, rows)] if rows else []) + ([decoding_table(decoded)] if decoded else [])
+    return "\n\n".join(tables)
 
 
 def decoding_table(results: Mapping[str, Mapping[str, Any]]) -> str:
