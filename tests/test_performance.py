@@ -8,8 +8,11 @@ from peft import LoraConfig, get_peft_model
 from torch import nn
 
 from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, pack_for_inference, use_fast_float32
+from hf_gpt.commands import parse_arguments
 from hf_gpt.performance import PACKED_DTYPES
+from hf_gpt.training.trainer import choose_products
 
+from .support.runs import ARGUMENTS, finetune
 from .support.tiny import CLASSIFY, VOCABULARY, build_model
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
@@ -57,6 +60,26 @@ def test_products_of_bfloat16_are_not_taken(monkeypatch):
     monkeypatch.setattr(nn.functional, "linear", coarse)
     monkeypatch.setattr("hf_gpt.performance._LEAST_GAIN", 0.0)
     assert not use_fast_float32()
+    assert setting() == "none"
+
+
+def test_a_run_records_its_products_and_resumes_with_them(tiny_checkpoint, tmp_path):
+    flags = ["--task", "questions", "--max_train_rows", 8, "--max_eval_rows", 4, "--output_dir", tmp_path / "out"]
+    flags += ["--model_name_or_path", tiny_checkpoint, "--fast_float32", "true"]
+    assert finetune(*flags)["fast_float32"]
+    assert "products by oneDNN" in (tmp_path / "out" / "README.md").read_text()
+    (checkpoint,) = (tmp_path / "out").glob("checkpoint-*")
+    use_fast_float32(False)
+    *_, resumed = parse_arguments(ARGUMENTS, ["--output_dir", str(tmp_path), "--use_cpu", "true"])
+    choose_products(resumed, str(checkpoint))
+    assert resumed.fast_float32
+    assert setting() == "bf16"
+
+    state = checkpoint / "trainer_state.json"  # as a version wrote it that did not know the setting
+    state.write_text(state.read_text().replace('"Products"', '"Unknown"'))
+    *_, resumed = parse_arguments(ARGUMENTS, ["--output_dir", str(tmp_path), "--use_cpu", "true"])
+    choose_products(resumed, str(checkpoint))
+    assert not resumed.fast_float32
     assert setting() == "none"
 
 

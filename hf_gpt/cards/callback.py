@@ -126,6 +126,8 @@ def hyperparameters(
     precision = _plain(next(model.parameters()).dtype)
     if args.bf16 or args.fp16:
         precision = "bf16 mixed" if args.bf16 else "fp16 mixed"
+    elif getattr(args, "fast_float32", False):
+        precision += ", products by oneDNN"
     own = {"release": "the release's Adam", "muon": "Muon and AdamW"}.get(getattr(args, "optimizer", "trainer"))
     settings = {
         "learning rate": args.learning_rate,

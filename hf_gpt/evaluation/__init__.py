@@ -21,7 +21,7 @@ from ..training.arguments import DataArguments, LauncherArguments, ModelArgument
 from ..training.finetune import lacks_label, predict_split
 from ..training.loading import has_classes, load_model, other_head
 from ..training.rows import encode_task, input_transform, load_task_data
-from ..training.trainer import GPTTrainer
+from ..training.trainer import GPTTrainer, choose_products
 from ..trees.collators import TokenTreeCollator
 from .zero_shot import ZeroShotScorer, zero_shot_rule, zero_shot_transform
 
@@ -51,6 +51,7 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
         raise ValueError("A folder says by itself how its model was adapted: leave out --adaptation.")
     output, rule = Path(args.output_dir), None
     check_empty(output, args.overwrite_output_dir)
+    choose_products(args)
     with args.main_process_first(desc="reading the data"):
         described, source = data, model_args.source
         if data.task == "custom" and data.train_file is None and not args.zero_shot:
@@ -75,6 +76,7 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
     collator = TokenTreeCollator(tokenizer.pad_token_id, args.zero_shot or model.config.is_causal)
     trainer = GPTTrainer(model=model, args=args, data_collator=collator)
     record = {"task": spec.name, "split": args.split, "rows": len(rows), "measured_rows": measured}
+    record["fast_float32"] = args.fast_float32
     record |= {"model": model_args.model_name_or_path, "main_metric": spec.main_metric}
     if rule is not None:
         record |= {"zero_shot": rule.kind, "prompt": rule.prompt, "words": list(rule.words)}

@@ -35,6 +35,7 @@ from ..files import (
 from ..files.ranges import check_ranges
 from ..loading import NamesModel, load_tokenizer
 from ..model.modeling_gpt import GPTModel
+from ..performance import use_fast_float32
 from ..tasks.formats import field_of, read_by_suffix, read_text
 from ..tasks.load import cached_rows
 from ..training.text_files import text_of
@@ -74,6 +75,9 @@ class FeatureArguments(NamesModel):
     rows_per_shard: int | None = flag(None, "Rows of a file; by default 10,000, and 500 with --pooling none.")
     tokens_per_batch: int | None = flag(None, "Tokens of a batch with padding (default: 512 on a CPU, else 8192).")
     use_cpu: bool = flag(False, "Stay on the CPU.")
+    fast_float32: bool | None = flag(
+        None, "As in fine-tuning: products of float32 by oneDNN, by default where a trial shows it to be worth it."
+    )
     overwrite_output_dir: bool = flag(False, "Replace the features that an earlier run left in --output_dir.")
 
     def __post_init__(self) -> None:
@@ -94,6 +98,9 @@ def extract(args: FeatureArguments) -> dict[str, Any]:
     state = PartialState(cpu=args.use_cpu or not torch.accelerator.is_available(), timeout=timedelta(days=7))
     output, is_main = Path(args.output_dir), state.is_main_process
     with output_folder(output, state.process_index):
+        if args.fast_float32 is None and (output / SETTINGS).is_file() and not args.overwrite_output_dir:
+            args.fast_float32 = read_json(output / SETTINGS).get("fast_float32", False)
+        args.fast_float32 = state.device.type == "cpu" and use_fast_float32(args.fast_float32)
         with state.main_process_first():
             rows, extractor = read_rows(args), load_extractor(args, state.device)
             settings = _settings(args, rows, extractor)
@@ -192,7 +199,7 @@ def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> N
     if not file.is_file():
         check_empty(output, hint="It holds something else than features: name another --output_dir.")
     elif not overwrite:
-        check_settings(output, read_json(file), settings, OVERWRITE)
+        check_settings(output, {"fast_float32": False} | read_json(file), settings, OVERWRITE)
         return
     for name in (RESULT, CARD):
         (output / name).unlink(missing_ok=True)

@@ -110,6 +110,11 @@ class LauncherArguments(TrainingArguments):
     report_to: list[str] = flag(["none"], "Trackers, such as tensorboard.")
     remove_unused_columns: bool = flag(False, "The collator reads all columns.")
     use_cache: bool = flag(True, "What the saved configuration says; training has no cache.")
+    fast_float32: bool | None = flag(
+        None,
+        "Products of float32 on the CPU by oneDNN instead of MKL (hf_gpt.use_fast_float32); by default where a trial "
+        "shows them to be faster and as exact. A resumed run keeps its choice.",
+    )
 
     def __post_init__(self) -> None:
         if not self.output_dir:

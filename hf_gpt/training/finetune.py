@@ -32,7 +32,7 @@ from .frozen import FEATURES, FeatureCollator, FrozenFeatureHead, FrozenFeatureT
 from .loading import check_resumption, describe_start, layers_read, load_model
 from .multi_task import MEAN_METRIC, MultiTaskModel, MultiTaskTrainer, tasks_of
 from .rows import encode_task, input_transform, load_task_data, longest_first
-from .trainer import GPTTrainer, has_optimizer, is_whole, last_checkpoint
+from .trainer import GPTTrainer, choose_products, has_optimizer, is_whole, last_checkpoint
 
 # What a run writes into its folder. A whole model and an adapter in one folder would be taken for each other.
 RESULT_FILES = (files.METRICS, files.PREDICTIONS, files.PRETRAINING, files.CARD, files.FACTS, HEAD_CONFIG)
@@ -71,6 +71,7 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
     tasks = {"": data} if data.tasks is None else tasks_of(model_args, data, args)
     check_adaptation(model_args, args)
     checkpoint, output, is_first = check_output_dir(args), Path(args.output_dir), args.process_index == 0
+    choose_products(args, checkpoint)
     with args.main_process_first(desc="reading the data"):
         read = {folder: load_task_data(of_task) for folder, of_task in tasks.items()}
         tokenizer, parts = load_tokenizer(model_args), []
@@ -232,6 +233,7 @@ def record_of(part: Part, trainer: GPTTrainer, model_args: ModelArguments) -> di
         "trained_parameters": trained_parameters(part.model),
         "max_length": part.max_length,
         "seed": trainer.args.seed,
+        "fast_float32": trainer.args.fast_float32,
         "warnings": [*part.task.warnings, *filter(None, [doubt])],
     }
 
@@ -245,8 +247,8 @@ def summarise_tasks(records: dict[str, dict[str, Any]], rows_cap: int | None) ->
         scores = [record["metrics"].get(split, {}).get(record["main_metric"]) for record in records.values()]
         if None not in scores:
             means[split] = {MEAN_METRIC: float(np.mean(scores))}
-    shared = ("model", "starts_from", "random_weights", "transfer_layers", "adaptation", "seed", "train_seconds")
-    shared = {name: record[name] for name in (*shared, "steps", "resumed", "task_rows_cap")}
+    shared = ("model", "starts_from", "random_weights", "transfer_layers", "adaptation", "seed", "fast_float32")
+    shared = {name: record[name] for name in (*shared, "train_seconds", "steps", "resumed", "task_rows_cap")}
     return {"tasks": dict(records), "main_metric": MEAN_METRIC, "metrics": means, **shared}
 
 
@@ -317,6 +319,8 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
         own = copy.deepcopy(args)
         own.output_dir, own.seed, own.overwrite_output_dir = str(record.parent), seed, False
         own.resume_from_checkpoint = "last"
+        for earlier in records.values():
+            own.fast_float32 = earlier.get("fast_float32", False)
         records[seed] = run(model_args, data, own)
     results = summarise(records)
     if is_first:

@@ -25,6 +25,7 @@ from .finetune import check_output_dir, remove_earlier_results
 from .language_model import LanguageModelTrainer
 from .optimization import SCHEDULES
 from .packing import TextArguments, packed_parts
+from .trainer import choose_products
 
 # Defaults of a new model, and of a pretrained one: the paper's rate for fine-tuning (section 4.1), which its auxiliary
 # language model has, too.
@@ -116,6 +117,7 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
     before training starts or a file is overwritten.
     """
     checkpoint, source, start = check_output_dir(args), shape.source, "random weights"
+    choose_products(args, checkpoint)
     is_main, output = args.process_index == 0, Path(args.output_dir)
     if not (texts.hold_out_every or texts.validation_files):
         args.eval_strategy = IntervalStrategy.NO
@@ -223,6 +225,7 @@ def _train(
     record |= {
         "steps": steps,
         "learning_rate": args.learning_rate,
+        "fast_float32": args.fast_float32,
         "tokens_seen": rows * row_length,
         "validation_tokens": 0 if validation is None else len(validation) * row_length,
         "training_tokens": len(train) * row_length,

@@ -20,15 +20,16 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_callback import TrainerState
+from transformers.trainer_callback import ExportableState, TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput, TrainOutput, rotate_checkpoints
 from transformers.utils import ADAPTER_CONFIG_NAME
 
 from ..files import UNFINISHED, read_json, write_json
 from ..hub import check_base_model, push
 from ..model.modeling_gpt import GPTTaskModel
+from ..performance import use_fast_float32
 from ..trees.collators import LengthGroupedSampler, MaskedRows, PaddedDataset, TokenTreeCollator
-from .arguments import FineTuningArguments
+from .arguments import FineTuningArguments, LauncherArguments
 from .optimization import ReleaseAdam, clip_gradients, decay_groups, get_release_schedule
 from .unfreezing import scale_by_level, unfreezing_plan
 
@@ -76,6 +77,30 @@ def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
     return None
 
 
+class Products(TrainerCallback, ExportableState):
+    """Has every checkpoint say how float32 products were computed."""
+
+    def __init__(self, fast_float32: bool):
+        self.fast_float32 = fast_float32
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {"fast_float32": self.fast_float32}, "attributes": {}}
+
+
+def choose_products(args: LauncherArguments, checkpoint: str | None = None) -> None:
+    """
+    Decide `args.fast_float32` for a run and make the setting: as the flag says, else as the checkpoint from which the
+    run resumes was made, else by the trial of `use_fast_float32`.
+    """
+    if args.fast_float32 is None and checkpoint is not None:
+        state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
+        recorded = state.stateful_callbacks.get(Products.__name__)
+        args.fast_float32 = recorded is not None and recorded["args"]["fast_float32"]
+    args.fast_float32 = args.device.type == "cpu" and use_fast_float32(args.fast_float32)
+    if args.fast_float32 and args.process_index == 0:
+        print("Products of float32 are computed by oneDNN (--fast_float32 false: by torch's default).", flush=True)
+
+
 class WholeCheckpointTrainer(Trainer):
     """
     `transformers.Trainer` that can be killed at any moment and resumes to the same bits: a checkpoint is whole when
@@ -93,6 +118,7 @@ class WholeCheckpointTrainer(Trainer):
             if isinstance(model, PeftModel):
                 check_base_model(model.active_peft_config.base_model_name_or_path or "")
         super().__init__(model, args, *more, **kwargs)
+        self.add_callback(Products(bool(getattr(args, "fast_float32", False))))
 
     def finished_record(self, checkpoint: str | None, name: str) -> dict[str, Any] | None:
         """The record that a run wrote last into its output folder, if a checkpoint has all of its steps behind it."""

@@ -19,7 +19,8 @@ from ..support.runs import REPOSITORY, files_of, finish, run_command, start_run
 
 pytestmark = pytest.mark.slow
 BUNDLED = REPOSITORY / "hf_gpt" / "tasks" / "data"
-SMALL = "--max_train_rows 60 --max_eval_rows 12 --learning_rate 1e-3 --per_device_train_batch_size 8 --use_cpu true"
+SAME = "--use_cpu true --fast_float32 false"
+SMALL = f"--max_train_rows 60 --max_eval_rows 12 --learning_rate 1e-3 --per_device_train_batch_size 8 {SAME}"
 FINETUNE = f"finetune --task questions --num_train_epochs 3 {SMALL}"
 COMMANDS = {
     "whole": f"{FINETUNE} --save_strategy steps --eval_strategy steps --save_steps 4 --eval_steps 4",
@@ -31,8 +32,8 @@ COMMANDS = {
     "seeds": f"{FINETUNE} --seeds 2",
     "tasks": f"finetune --tasks questions stories --num_train_epochs 3 {SMALL}",
     "pretrain": "pretrain --n_layer 2 --n_embd 32 --n_head 2 --n_positions 32 --max_steps 25 --learning_rate 1e-3 "
-    "--per_device_train_batch_size 2 --save_steps 5 --eval_steps 5 --schedule warmup_constant --use_cpu true",
-    "features": f"extract_features --input_files {BUNDLED}/questions.jsonl --rows_per_shard 20",
+    f"--per_device_train_batch_size 2 --save_steps 5 --eval_steps 5 --schedule warmup_constant {SAME}",
+    "features": f"extract_features --input_files {BUNDLED}/questions.jsonl --rows_per_shard 20 {SAME}",
 }
 
 

@@ -31,6 +31,8 @@ from hf_gpt.training.trainer import checkpoints_in
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ARGUMENTS = (ModelArguments, DataArguments, FineTuningArguments)
+# No trial, which a busy machine decides: runs are compared bit by bit.
+SAME_PRODUCTS = ("--fast_float32", "false")
 
 
 def save_tiny_model(folder: Path) -> Path:
@@ -57,7 +59,7 @@ def save_tiny_model(folder: Path) -> Path:
 def pretraining(*flags) -> dict:
     """One run of pretraining in this process, of a step; the last of repeated flags counts."""
     common = ["--use_cpu", "true", "--disable_tqdm", "true", "--save_strategy", "no", "--eval_strategy", "no"]
-    common += ["--per_device_train_batch_size", 2, "--validation_rows", 5, "--max_steps", 1]
+    common += [*SAME_PRODUCTS, "--per_device_train_batch_size", 2, "--validation_rows", 5, "--max_steps", 1]
     kinds = (TextArguments, ShapeArguments, PretrainingArguments)
     return pretrain(*parse_arguments(kinds, [str(flag) for flag in [*common, *flags]]))
 
@@ -65,13 +67,14 @@ def pretraining(*flags) -> dict:
 def finetune(*flags) -> dict:
     """One run in this process; the last of repeated flags counts."""
     defaults = ["--use_cpu", "true", "--disable_tqdm", "true", "--num_train_epochs", "1", "--logging_steps", "1"]
-    return run(*parse_arguments(ARGUMENTS, [*defaults, *map(str, flags)]))
+    return run(*parse_arguments(ARGUMENTS, [*defaults, *SAME_PRODUCTS, *map(str, flags)]))
 
 
 def evaluation(*flags) -> dict:
     """One evaluation in this process; the last of repeated flags counts."""
     kinds = (ModelArguments, DataArguments, EvaluationArguments)
-    return evaluate(*parse_arguments(kinds, ["--use_cpu", "true", "--disable_tqdm", "true", *map(str, flags)]))
+    common = ["--use_cpu", "true", "--disable_tqdm", "true", *SAME_PRODUCTS]
+    return evaluate(*parse_arguments(kinds, [*common, *map(str, flags)]))
 
 
 def run_command(*words) -> None:
@@ -103,7 +106,7 @@ def launch_command(configuration: str, *flags) -> list[str]:
     """`accelerate launch scripts/finetune.py` as a user would type it."""
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
     command.append(f"scripts/configs/accelerate/{configuration}.yaml")
-    return [*command, "scripts/finetune.py", *map(str, flags)]
+    return [*command, "scripts/finetune.py", *SAME_PRODUCTS, *map(str, flags)]
 
 
 def start_launch(log: Path, command: list[str], **environment: str) -> subprocess.Popen:

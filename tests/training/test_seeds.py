@@ -8,7 +8,7 @@ import pytest
 from hf_gpt.commands import parse_arguments
 from hf_gpt.training.finetune import run_seeds, summarise
 
-from ..support.runs import ARGUMENTS, finetune
+from ..support.runs import ARGUMENTS, SAME_PRODUCTS, finetune
 
 FLAGS = ["--task", "questions", "--max_train_rows", "32", "--max_eval_rows", "12", "--learning_rate", "1e-3"]
 FLAGS += ["--per_device_train_batch_size", "16", "--num_train_epochs", "2", "--disable_tqdm", "true"]
@@ -18,7 +18,8 @@ FLAGS += ["--use_cpu", "true", "--save_total_limit", "9", "--load_best_model_at_
 @pytest.fixture
 def seeds(tiny_checkpoint, tmp_path):
     """`seeds(*flags)`: a repeated run into the folder `out`."""
-    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *FLAGS, "--seed", 7]
+    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *FLAGS]
+    flags += [*SAME_PRODUCTS, "--seed", 7]
     return lambda *more: run_seeds(*parse_arguments(ARGUMENTS, list(map(str, [*flags, *more]))))
 
 
