@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 # Module -> its public names.
 _NAMES = {
     "adapters": "adapter_config load_adapter",
+    "files": "GPT_MINI",
     "model.configuration_gpt": "GPTConfig",
     "model.modeling_gpt": "GPTForCausalLM GPTForMaskedLM GPTForMultipleChoice GPTForQuestionAnswering "
     "GPTForSequenceClassification GPTForTokenClassification GPTModel GPTPreTrainedModel GPTTaskOutput",

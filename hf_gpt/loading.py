@@ -21,7 +21,7 @@ from .conversion.release import load_release, read_release, release_config
 from .conversion.sources import KINDS, NEW_ROWS, lacks_special_tokens, recognise
 from .conversion.stock import STOCK_CONFIGS
 from .conversion.tokenizers import release_tokenizer
-from .files import flag, reading
+from .files import GPT_MINI, flag, reading
 from .files.weights import load_weights
 from .hub.downloads import local_folder
 from .model.configuration_gpt import GPTConfig
@@ -144,9 +144,12 @@ class Source:
 
 def open_source(name: str | os.PathLike, revision: str | None = None, weights: bool = True) -> Source:
     """
-    What a name (folder or Hub id) stands for; of a Hub id the commit that its revision is now, without its weights
-    where the tokenizer alone is wanted. A `ValueError` if there is no such folder, and the Hub does not give it.
+    What a name (folder, gpt-mini or Hub id) stands for; of a Hub id the commit that its revision is now, without its
+    weights where the tokenizer alone is wanted. A `ValueError` if there is no such folder, and the Hub does not give
+    it.
     """
+    if name == os.path.basename(GPT_MINI) and not os.path.exists(name):
+        name = GPT_MINI
     return Source(os.fspath(name), local_folder(name, revision, weights=weights))
 
 
@@ -154,7 +157,7 @@ def open_source(name: str | os.PathLike, revision: str | None = None, weights: b
 class NamesModel:
     """Arguments that name a model and its tokenizer: what the names stand for is looked up once for a whole run."""
 
-    model_name_or_path: str | None = flag(None, "Folder or Hub id of the model.")
+    model_name_or_path: str | None = flag(None, "Folder or Hub id of the model, or gpt-mini, which is bundled.")
     tokenizer_name: str | None = flag(None, "Folder or Hub id of the tokenizer; by default the model's own.")
     revision: str = flag("main", "Branch, tag or commit of a model on the Hub.")
     n_head: int | None = flag(None, "Attention heads of OpenAI's files whose width is not 64 times their number.")

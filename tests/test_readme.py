@@ -87,15 +87,17 @@ def test_an_editable_install_is_a_path(tmp_path):
 
 def test_a_wheel_holds_every_file_and_its_command_runs_where_there_is_no_clone(tmp_path):
     clone, site = tmp_path / "clone", tmp_path / "site"
-    shutil.copytree(REPOSITORY / "hf_gpt", clone / "hf_gpt", ignore=shutil.ignore_patterns("__pycache__"))
-    files = {path.relative_to(clone).as_posix() for path in clone.rglob("*") if path.is_file()}
+    for name in ("hf_gpt", "model_cards", "scripts"):  # the package links to the bundled model and the recipes
+        shutil.copytree(REPOSITORY / name, clone / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    walked = [(Path(folder), names) for folder, _, names in os.walk(clone / "hf_gpt", followlinks=True)]
+    files = {(folder / name).relative_to(clone).as_posix() for folder, names in walked for name in names}
     with build("wheel", clone, tmp_path) as archive:
         assert {name for name in archive.namelist() if name.startswith("hf_gpt/")} == files
         archive.extractall(site)
     assert {"hf_gpt/tasks/data/questions.jsonl", "hf_gpt/py.typed"} <= files
     (entry_points,) = site.glob("*.dist-info/entry_points.txt")
     assert "hf-gpt = hf_gpt.__main__:main" in entry_points.read_text()
-    flags = ["--task", "questions", "--model_name_or_path", "no/such/folder", "--output_dir", "out"]
+    flags = ["--config", "questions", "--model_name_or_path", "no/such/folder", "--output_dir", "out"]
     command, environment = [sys.executable, "-m", "hf_gpt", "finetune", *flags], os.environ | {"PYTHONPATH": str(site)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 2

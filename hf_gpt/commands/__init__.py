@@ -21,13 +21,12 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, NoReturn
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 # Settings whose value is a file or folder to read, or several, or NAME=FOLDER.
 _PATHS = {"model_name_or_path", "tokenizer_name", "tokenizer", "base_model", "data_dir", "data_dirs", "text_files"}
 _PATHS |= {"train_file", "validation_file", "validation_files", "test_file", "input_files", "file", "pairs", "compare"}
 _CONFIG_HELP = (
-    "YAML file of defaults, `name: value` lines, which flags override. A relative path in it that is not in the "
-    "working directory is looked for next to the file, then in the repository."
+    "YAML file of defaults, `name: value` lines, which flags override, or the name of a bundled recipe, such as "
+    "questions. A relative path in it is looked for in the working directory, then next to the file."
 )
 # Bars are shown where work takes long only; tqdm reads it when it is imported.
 os.environ.setdefault("TQDM_DELAY", "3")
@@ -145,6 +144,8 @@ def parse_arguments(
     """
     from transformers import HfArgumentParser
 
+    from ..files import RECIPES
+
     argv = list(sys.argv[1:] if argv is None else argv)
     prog, positional = prog or Path(sys.argv[0]).name, positional or {}
     for kind in dataclass_types:
@@ -159,6 +160,8 @@ def parse_arguments(
     for name, text in positional.items():
         parser.add_argument(name, help=text)
     config = first.parse_known_args(argv)[0].config
+    if config is not None and not os.path.isfile(config) and (RECIPES / f"{config}.yaml").is_file():
+        config = RECIPES / f"{config}.yaml"
     flags = [*([] if config is None else _flags_of(Path(config), parser, prog)), *argv]
     if unknown := parser.parse_known_args(flags)[1]:
         word = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
@@ -214,9 +217,9 @@ def _flags_of(path: Path, parser: ArgumentParser, prog: str) -> list[str]:
 
 
 def _found_from(config: Path, setting: str, value: str) -> str:
-    """A path of a configuration as it is, or next to the configuration, or in the repository, where it is there."""
+    """A path of a configuration as it is, or next to the configuration, where it is there."""
     name, equals, path = value.rpartition("=")  # NAME=FOLDER
-    for folder in (Path(), config.parent, REPOSITORY) if setting in _PATHS else ():
+    for folder in (Path(), config.parent) if setting in _PATHS else ():
         if os.path.exists(folder / path):  # of a text that is too long for a path, too
             return f"{name}{equals}{folder / path}"
     return value

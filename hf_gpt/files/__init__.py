@@ -25,6 +25,9 @@ from safetensors.torch import load_file
 
 METRICS, PREDICTIONS, PRETRAINING = "metrics.json", "predictions.tsv", "pretraining.json"
 CARD, FACTS = "README.md", "card.yaml"
+# What comes with the package: the recipes by their name, and a small model for `from_pretrained`.
+RECIPES = Path(__file__).parents[1] / "bundled" / "configs"
+GPT_MINI = str(RECIPES.with_name("gpt-mini"))
 # Folder of an output folder for what is being written or deleted, never anything whole.
 UNFINISHED = "unfinished"
 _LOCK, _TEMPORARY = ".lock", ".tmp"

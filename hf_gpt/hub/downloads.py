@@ -8,6 +8,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME, SAFE_WEIGHTS_NAME
 
+from ..files import GPT_MINI
 from .checks import FETCHED, WEIGHTS, RepositoryError
 
 
@@ -45,12 +46,12 @@ def download(
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name is that of a repository, rather than a path; a few old ones have no `user/`."""
+    """Whether a name is that of a repository, rather than a path or gpt-mini; a few old ones have no `user/`."""
     try:
         validate_repo_id(name)
     except HFValidationError:
         return False
-    return not os.path.exists(name)
+    return not os.path.exists(name) and name != os.path.basename(GPT_MINI)
 
 
 def local_folder(name: str | os.PathLike, revision: str | None = None, weights: bool = True) -> Path:

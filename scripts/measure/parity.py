@@ -24,16 +24,17 @@ from tqdm import tqdm
 from transformers import AutoModelForMultipleChoice, AutoTokenizer, OpenAIGPTTokenizer
 
 from hf_gpt import TokenTreeCollator, token_trees
-from hf_gpt.commands import REPOSITORY, command, parse_arguments
+from hf_gpt.commands import command, parse_arguments
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.files import flag, write_json
 from hf_gpt.tasks import load_task
 from hf_gpt.training.optimization import ReleaseAdam, get_release_schedule
 
-sys.path.insert(0, str(REPOSITORY))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.support import golden
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 MODEL = REPOSITORY / "model_cards" / "gpt-mini"
 
 

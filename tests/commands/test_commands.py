@@ -19,7 +19,7 @@ from huggingface_hub.errors import RevisionResolutionError
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 import hf_gpt.__main__ as entry
-from hf_gpt import __version__
+from hf_gpt import GPTForCausalLM, __version__
 from hf_gpt.commands import command as as_command
 from hf_gpt.commands import parse_arguments
 
@@ -213,11 +213,11 @@ def test_wrong_flags_and_configurations(words, message, hf_gpt, monkeypatch, tmp
 
 
 def test_configurations_are_found_from_everywhere(tmp_path, monkeypatch):
-    """Paths in a configuration: from the working directory, next to the file, in the repository."""
+    """Bundled recipes and gpt-mini by name; paths from the working directory, or next to the file."""
     monkeypatch.chdir(tmp_path)
-    config = REPOSITORY / "scripts/configs/questions.yaml"
-    model, *_ = parse_arguments(ARGUMENTS, ["--config", str(config), "--output_dir", "out"])
-    assert Path(model.model_name_or_path) == REPOSITORY / "model_cards/gpt-mini"
+    model, *_ = parse_arguments(ARGUMENTS, ["--config", "questions", "--output_dir", "out"])
+    assert model.model_name_or_path == "gpt-mini"
+    assert model.source.model(GPTForCausalLM).config.vocab_size == 8004
     own = tmp_path / "own"
     own.mkdir()
     (own / "tickets.csv").touch()
