@@ -23,29 +23,22 @@ class ModelArguments(NamesModel):
     """Which model to start from."""
 
     model_name_or_path: str | None = flag(
-        None,
-        "Model to start from: an hf_gpt folder or Hub id (fine-tuned ones and adapters too: their head is "
-        "newly initialized), or the folder of the OpenAI release.",
+        None, "Folder or Hub id of the model to start from (also fine-tuned, or an adapter), or the OpenAI release."
     )
     keep_head: bool = flag(False, "Keep the head of a fine-tuned model, whose labels must be the task's.")
     random_weights: bool = flag(False, "Keep the model's shape but initialize its weights randomly: no pretraining.")
-    transfer_layers: int | None = flag(
-        None, "Layers to keep, above the embeddings; the others are randomly initialized."
-    )
+    transfer_layers: int | None = flag(None, "Lowest layers to keep; the others are randomly initialized.")
     lm_coef: float = flag(0.5, "Weight of the language-model loss; 0 leaves it out.")
     dropout: float | None = flag(None, "All four dropout rates; by default those of the model's configuration.")
     release_quirks: bool = flag(False, "Train as the release does where it errs (see GPTConfig).")
     attn_implementation: str | None = flag(None, "By default sdpa.", ["sdpa", "eager", "flex_attention"])
     adaptation: str = flag(
         "full",
-        "What is trained: everything (full), the head alone (frozen), or an adapter and the head (see "
-        "hf_gpt.adapters). The fewer parameters, the higher the learning rate that they want.",
+        "What is trained: everything (full), the head alone (frozen), or an adapter and the head.",
         ["full", "frozen", *METHODS],
     )
     layers: str | None = flag(
-        None,
-        "With --adaptation frozen, what the head reads: last, the number of a layer (0 is the output of the "
-        "embedding, -1 the last), or mix, a learnt mix of all layers.",
+        None, "With --adaptation frozen, what the head reads: last, mix (learnt, of all), or a layer's number."
     )
     adapter_size: int | None = flag(None, "Rank of lora (8), tokens of prefix and prompt (20), width of houlsby (32).")
     use_dora: bool = flag(False, "With --adaptation lora: DoRA.")
@@ -80,9 +73,8 @@ class DataArguments(CustomTask):
 
 def check_launch() -> None:
     """
-    Refuse launches that would silently do something else than asked, with the command to use: several GPUs without a
-    launcher (the Trainer would use `nn.DataParallel`), `accelerate launch --cpu --num_processes N`, which starts one
-    process only, and GPU configurations where there is no GPU.
+    Refuse launches that would do something else than asked: several GPUs without a launcher (`nn.DataParallel`),
+    `accelerate launch --cpu --num_processes N`, which starts one process, and GPU configurations without a GPU.
     """
     settings, on_cpus = os.environ, "`--config_file scripts/configs/accelerate/two_cpu_processes.yaml` on CPUs"
     on_cpu, has_launcher = settings.get("ACCELERATE_USE_CPU") == "True", "LOCAL_RANK" in settings
@@ -141,11 +133,7 @@ class LauncherArguments(TrainingArguments):
 
 @dataclass
 class FineTuningArguments(LauncherArguments):
-    """
-    The Trainer's own arguments with the paper's settings for defaults (Radford et al., 2018, section 4.1).
-
-    `optimizer` and `schedule` choose the release's; `trainer` stands for what `--optim` and `--lr_scheduler_type` say.
-    """
+    """The Trainer's own arguments with the paper's settings for defaults (Radford et al., 2018, section 4.1)."""
 
     learning_rate: float = flag(6.25e-5, "Highest learning rate.")
     num_train_epochs: float = flag(3.0, "Passes over the training rows.")
@@ -154,8 +142,8 @@ class FineTuningArguments(LauncherArguments):
     weight_decay: float = flag(0.01, "Decay of matrices and embeddings.")
     max_grad_norm: float = flag(1.0, "Gradients are scaled down to this norm.")
     optim: str = flag("adamw_torch_fused", "With --optimizer trainer: its optimizer.")
-    optimizer: str = flag("release", "The release's Adam, or the Trainer's.", ["release", "trainer"])
-    schedule: str = flag("warmup_linear", "A schedule of the release, or the Trainer's.", [*SCHEDULES, "trainer"])
+    optimizer: str = flag("release", "The release's Adam, or that of --optim.", ["release", "trainer"])
+    schedule: str = flag("warmup_linear", "The release's, or that of --lr_scheduler_type.", [*SCHEDULES, "trainer"])
     warmup: float = flag(0.002, "Share of the updates that warm up (release schedules).")
     layer_decay: float = flag(1.0, "Factor of the learning rate from each layer to the one below, from the head down.")
     unfreeze: str = flag(
@@ -165,13 +153,9 @@ class FineTuningArguments(LauncherArguments):
         ["none", *KINDS],
     )
     unfreeze_every: str | None = flag(
-        None,
-        "Length of a stage of --unfreeze: epoch, a number of updates, or a share of all updates below 1; by default "
-        "all stages are equally long (head_first: 0.1).",
+        None, "Length of its stages: epoch, updates, or a share below 1; by default all alike (head_first: 0.1)."
     )
-    train_sampling_strategy: str = flag(
-        "group_by_length", "group_by_length: batches of rows of like length, in random order; random: no grouping."
-    )
+    train_sampling_strategy: str = flag("group_by_length", "Batches of rows of like length, or random.")
     eval_strategy: str = flag("epoch", "When to evaluate.")
     save_strategy: str = flag("epoch", "When to save a checkpoint.")
     save_total_limit: int | None = flag(1, "Checkpoints kept next to the best.")

@@ -29,7 +29,7 @@ from ..trees.collators import TokenTreeCollator
 from ..trees.mixture import MultiTaskRows
 from .arguments import DataArguments, FineTuningArguments, LauncherArguments, ModelArguments, check_adaptation
 from .frozen import FEATURES, FeatureCollator, FrozenFeatureHead, FrozenFeatureTrainer, cache_features
-from .loading import check_resumption, describe_start, layers_read, load_model
+from .loading import check_resumption, describe_start, load_model
 from .multi_task import MEAN_METRIC, MultiTaskModel, MultiTaskTrainer, tasks_of
 from .rows import encode_task, input_transform, load_task_data, longest_first
 from .trainer import GPTTrainer, choose_products, has_optimizer, is_whole, last_checkpoint
@@ -61,10 +61,10 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
     `data.tasks` into a folder for each.
 
     Returns:
-        `dict`: what `metrics.json` holds, which is written last: where it is, the run is finished. `metrics` by split
-            and name; `chance`, the main metric on the validation rows without reading the texts; `train_seconds` of
-            the training since it was resumed; `warnings`; and settings. Of several tasks, these of each in `tasks`.
-            Wrong input is a `ValueError` or `FileNotFoundError` before training starts or a file is overwritten.
+        `dict`: what `metrics.json` holds, which is written last: `metrics` by split and name; `chance`, the main
+            metric on the validation rows without reading the texts; `train_seconds` since the run was resumed;
+            `warnings`; and settings. Of several tasks, these of each in `tasks`. Wrong input is a `ValueError` or
+            `FileNotFoundError` before training starts or a file is overwritten.
     """
     if not model_args.model_name_or_path:
         raise ValueError("Name a model with --model_name_or_path: an hf_gpt folder, a Hub id or the release's folder.")
@@ -88,10 +88,8 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
     if is_first:
         print(f"Starts from {describe_start(model_args)}.")
         print(*(report.describe_task(part.task, part.rows, tokenizer) for part in parts), sep="\n", flush=True)
-        if parts[0].model.config.lm_coef != model_args.lm_coef:
-            why = (
-                "the model reads from both sides" if not parts[0].model.config.is_causal else "it would train nothing"
-            )
+        if (config := parts[0].model.config).lm_coef != model_args.lm_coef:
+            why = "it would train nothing" if config.is_causal else "the model reads from both sides"
             print(f"The language-model loss is left out (lm_coef 0, not {model_args.lm_coef:g}): {why}.", flush=True)
     trainer = make_trainer(model, parts, tokenizer, data, args)
     if is_first and args.overwrite_output_dir and checkpoint is None:
@@ -119,10 +117,7 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
 
 
 def check_output_dir(args: LauncherArguments) -> str | None:
-    """
-    Where to resume from (a checkpoint's folder, or None); a `ValueError` where something would be overwritten unasked,
-    or the checkpoint is not whole. `last` is the newest one of `output_dir`, or without any the beginning.
-    """
+    """The checkpoint to resume from, if any; a `ValueError` if it is not whole, or results would be overwritten."""
     output, resume, may_replace = Path(args.output_dir), args.resume_from_checkpoint, args.overwrite_output_dir
     if resume == "last":
         if (found := last_checkpoint(output, args)) is not None:
@@ -146,15 +141,9 @@ def remove_earlier_results(output: Path) -> None:
     for name in RESULT_FILES:
         (output / name).unlink(missing_ok=True)
     for path in output.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-        # Without its state, a checkpoint is not whole.
-        (path / TRAINER_STATE_NAME).unlink(missing_ok=True)
+        (path / TRAINER_STATE_NAME).unlink(missing_ok=True)  # it is not whole from now on
         shutil.rmtree(path)
     shutil.rmtree(output / files.UNFINISHED, ignore_errors=True)
-
-
-def trained_parameters(model: nn.Module) -> int:
-    """How many numbers of a model are trained."""
-    return sum(value.numel() for value in model.parameters() if value.requires_grad)
 
 
 def make_trainer(
@@ -191,15 +180,10 @@ def predict_split(trainer: GPTTrainer, rows: Dataset, spec: TaskSpec) -> tuple[n
     """Logits of encoded rows in their order, and the task's metrics; none where no row has a label."""
     rows, places = longest_first(rows)
     trainer.compute_metrics = compute_metrics_for(spec, rows)
-    prediction = trainer.predict(rows.remove_columns("label") if is_unlabelled(rows) else rows)
+    prediction = trainer.predict(rows.remove_columns("label") if lacks_label(rows).all() else rows)
     found = {name: prediction.metrics.get(f"test_{name}") for name in spec.metrics}
     scores = {name: float(value) for name, value in found.items() if value is not None}
     return logits_of(prediction.predictions, spec)[places], scores
-
-
-def is_unlabelled(rows: Dataset) -> bool:
-    """Whether no encoded row has a gold label."""
-    return bool(lacks_label(rows).all())
 
 
 def lacks_label(rows: Dataset) -> np.ndarray:
@@ -230,7 +214,7 @@ def record_of(part: Part, trainer: GPTTrainer, model_args: ModelArguments) -> di
         "model": model_args.model_name_or_path,
         "starts_from": describe_start(model_args),
         **{name: getattr(model_args, name) for name in ("random_weights", "transfer_layers", "adaptation")},
-        "trained_parameters": trained_parameters(part.model),
+        "trained_parameters": sum(value.numel() for value in part.model.parameters() if value.requires_grad),
         "max_length": part.max_length,
         "seed": trainer.args.seed,
         "fast_float32": trainer.args.fast_float32,
@@ -269,8 +253,10 @@ def write_card(
         "learning rate from layer to layer": None if args.layer_decay == 1 else f"times {args.layer_decay}",
         "unfreezing": None if args.unfreeze == "none" else args.unfreeze,
         "trained parameters": None if model_args.adaptation == "full" else f"{record['trained_parameters']:,}",
-        "head reads": layers_read(part.model.config) if model_args.adaptation == "frozen" else None,
     }
+    if model_args.adaptation == "frozen":
+        config, reads = part.model.config, {None: "the last layer", "mix": "a learnt mix of all layers"}
+        settings["head reads"] = reads.get(config.head_layers, f"layer {config.head_layers} of {config.n_layer}")
     if data.tasks is not None:
         settings |= {
             "trained together with": ", ".join(record["trained_with"]),
@@ -298,9 +284,8 @@ def print_results(parts: list[Part], records: dict[str, dict], summary: dict[str
 def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, Any]:
     """
     Fine-tune with `args.seeds` seeds, counted up from `args.seed`, each in a folder `seed-N` of `args.output_dir`;
-    write and return what `results.json` holds (see `summarise`). The same call resumes where an earlier one was
-    stopped: seeds that are finished are not repeated. Wrong input, or a folder with runs of other settings, is a
-    `ValueError` before anything is trained or overwritten.
+    write and return what `results.json` holds (see `summarise`). The same call resumes where an earlier one stopped.
+    Wrong input, or runs of other settings in the folder, is a `ValueError` before anything is trained or overwritten.
     """
     if args.resume_from_checkpoint not in (None, "last"):
         raise ValueError("--seeds resumes by itself where it was stopped: leave out --resume_from_checkpoint.")
@@ -308,7 +293,15 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
     settings = dataclasses.asdict(model_args) | dataclasses.asdict(data)
     settings |= {name: value for name, value in args.to_dict().items() if name in _SHARED and name != "seeds"}
     with args.main_process_first(desc="checking the folder"):
-        _check_settings(output, settings, args.overwrite_output_dir, is_first)
+        if (output / SETTINGS).is_file() and not args.overwrite_output_dir:
+            files.check_settings(output, files.read_json(output / SETTINGS), settings, files.OVERWRITE)
+        else:
+            files.check_empty(output, args.overwrite_output_dir)
+            for folder in output.glob("seed-*") if is_first else ():
+                remove_earlier_results(folder)
+            if is_first:
+                (output / RESULTS).unlink(missing_ok=True)
+                files.write_json(output / SETTINGS, settings)
     for seed in range(args.seed, args.seed + args.seeds):
         record = output / f"seed-{seed}" / files.METRICS
         if record.is_file():
@@ -336,24 +329,8 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
     return results
 
 
-def _check_settings(output: Path, settings: dict[str, Any], overwrite: bool, is_first: bool) -> None:
-    """Make the folder new runs go into, or make sure that it holds runs of the same settings but for their seed."""
-    if (output / SETTINGS).is_file() and not overwrite:
-        files.check_settings(output, files.read_json(output / SETTINGS), settings, files.OVERWRITE)
-        return
-    files.check_empty(output, overwrite)
-    if is_first:
-        for folder in output.glob("seed-*"):
-            remove_earlier_results(folder)
-        (output / RESULTS).unlink(missing_ok=True)
-        files.write_json(output / SETTINGS, settings)
-
-
 def summarise(records: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """
-    Median and range over seeds of what each run's `metrics.json` holds: `task`, `main_metric`, `chance`, `seeds`, and
-    `metrics[split][metric]` with `values`, `median`, `lowest` and `highest`.
-    """
+    """The record of several seeds: `metrics[split][metric]` has `values`, `median`, `lowest` and `highest`."""
     first = next(iter(records.values()))
     found: dict[str, dict[str, Any]] = {split: {} for split in first["metrics"]}
     for split, name in ((split, name) for split, names in first["metrics"].items() for name in names):

@@ -1,7 +1,4 @@
-"""
-Training a task head on frozen features: a frozen model gives every row the same states each time, so those at the
-classify tokens of all rows are computed once and kept in tables of `datasets`.
-"""
+"""Training a task head on frozen features: those of all rows are computed once, and kept in tables of `datasets`."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +25,7 @@ _TOKENS_PER_BATCH = 4096
 
 
 class FrozenFeatureHead(nn.Module):
-    """
-    The head of a task model as a model of its own, which reads frozen features. Its parameters, and so checkpoints,
-    are those of the head (`score`, `head_mix`), shared with the whole model: training the one is training the other.
-    """
+    """The head of a task model as a model of its own, with shared parameters (`score`, `head_mix`)."""
 
     accepts_loss_kwargs = True  # the loss is divided by `num_items_in_batch`
 
@@ -41,23 +35,15 @@ class FrozenFeatureHead(nn.Module):
         self.score, self.clf_dropout = model.score, model.clf_dropout
         if model.config.head_layers == "mix":
             self.head_mix = model.head_mix
-        # The model that this is the head of; hidden from nn.Module, as nothing trains or saves the body.
+        # Hidden from nn.Module, as nothing trains or saves the body.
         self.__dict__["whole_model"] = model.eval()
 
     def forward(
-        self,
-        features: torch.Tensor,
-        present: torch.Tensor,
-        labels: torch.Tensor | None = None,
-        num_items_in_batch: torch.Tensor | int | None = None,
+        self, features: torch.Tensor, present: torch.Tensor, labels: Any = None, num_items_in_batch: Any = None
     ) -> GPTTaskOutput:
         """
-        Task logits and the task's loss, as the whole model gives them with its body in evaluation mode.
-
-        Args:
-            features (`torch.Tensor` of shape `(batch, paths, layers, n_embd)`): see `GPTTaskModel.classify_states`.
-            present (`torch.Tensor` of shape `(batch, paths)`): False where a row has fewer paths than its neighbours.
-            labels, num_items_in_batch (*optional*): see `GPTTaskModel.forward`.
+        Logits and loss, as of the whole model with its body in evaluation mode: of `features` of shape `(batch, paths,
+        layers, n_embd)`, and `present` of shape `(batch, paths)`, False where a row has fewer paths than others.
         """
         logits, loss = self.whole_model.head_logits(features, present), None
         if labels is not None:
@@ -88,10 +74,7 @@ class FeatureCollator:
     config: GPTConfig
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """
-        The tensors of `FrozenFeatureHead.forward`, of rows with `features` and, optionally, `label`. A row without
-        `features` fills up a batch (see `PaddedDataset`): it has one path, whose features are 0.
-        """
+        """The tensors of `FrozenFeatureHead.forward`; a row without `features` (`PaddedDataset`) has a path of 0."""
         shape = (len(self.config.layers_of_head), self.config.n_embd)
         filler = np.zeros(math.prod(shape), dtype=np.float32)
         found = [row.get("features", filler) for row in rows]
@@ -104,18 +87,11 @@ class FeatureCollator:
 
 
 def cache_features(
-    model: GPTTaskModel,
-    encoded: Mapping[str, Dataset],
-    collator: Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]],
-    args: TrainingArguments,
+    model: GPTTaskModel, encoded: Mapping[str, Dataset], collator: Callable, args: TrainingArguments
 ) -> dict[str, Dataset]:
     """
-    Run the model once over all rows, by split those of `hf_gpt.tasks.encode.encode_split`; what it gives lies in the
-    folder `features` of `args.output_dir`.
-
-    Returns:
-        `dict[str, datasets.Dataset]`: by split the columns of the rows but their trees, and `features`: the float32
-            states of shape `(paths, layers, n_embd)` in one list; the same in every process.
+    Run the model once over all encoded rows, by split: their columns without the trees, and `features`, the float32
+    states of shape `(paths, layers, n_embd)` in one list, kept in the folder `features` of `args.output_dir`.
     """
     model.to(args.device).eval()
     folder = Path(args.output_dir) / FEATURES

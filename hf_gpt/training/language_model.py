@@ -20,11 +20,9 @@ def perplexity(loss: float) -> float:
 
 class LanguageModelTrainer(WholeCheckpointTrainer):
     """
-    `WholeCheckpointTrainer` for rows of `hf_gpt.training.packing`, with `PretrainingArguments`. Each evaluation also
-    logs `eval_perplexity`, exp(nats per predicted token), and `eval_word_perplexity`, exp(nats per white-space word of
-    the texts as given), which vocabularies share. With `MaskedRows`, of a `GPTForMaskedLM`, it logs
-    `eval_masked_perplexity`, exp(nats per hidden token), and `eval_masked_word_accuracy`, the share of hidden words of
-    which each token is the likeliest one.
+    `WholeCheckpointTrainer` for rows of `hf_gpt.training.packing`, with `PretrainingArguments`. An evaluation logs
+    `eval_perplexity`, exp(nats per predicted token), and `eval_word_perplexity`, exp(nats per white-space word of the
+    texts); with `MaskedRows` `eval_masked_perplexity`, exp(nats per hidden token), and `eval_masked_word_accuracy`.
     """
 
     def __init__(self, *args: Any, train_dataset: Any, **kwargs: Any):
@@ -42,10 +40,7 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
         return ("masked_perplexity", "masked_word_accuracy") if self.is_masked else ("perplexity", "word_perplexity")
 
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
-        """
-        The Trainer's own choice (`args.optim`), or with `args.optimizer == "muon"` Muon for the matrices of the blocks
-        and AdamW for the rest, whose norms alone do not decay.
-        """
+        """The Trainer's own, or Muon for the matrices of the blocks and AdamW for the rest: norms do not decay."""
         args = self.args
         if self.optimizer is None and args.optimizer == "muon":
             if self.is_fsdp_enabled or self.is_deepspeed_enabled:
@@ -56,8 +51,8 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
             taken = {*matrices, *norms}
             groups = [{"params": [each for each in model.parameters() if each not in taken]}]
             groups.append({"params": norms, "weight_decay": 0.0})
-            settings = (args.learning_rate, args.weight_decay, (args.adam_beta1, args.adam_beta2), args.adam_epsilon)
-            self.optimizer = MuonAndAdamW(matrices, groups, *settings)
+            own = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+            self.optimizer = MuonAndAdamW(matrices, groups, args.learning_rate, args.weight_decay, **own)
         return super().create_optimizer(model)
 
     @cached_property

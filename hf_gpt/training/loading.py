@@ -37,9 +37,9 @@ def load_model(
     args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, seed: int, keep_head: bool | None = None
 ) -> GPTPreTrainedModel | PeftModel:
     """
-    The model with the head of a task, in float32; with `args.adaptation`, with a new adapter, or with only its head to
-    be trained. `seed` is that of new weights; `keep_head` goes before `args.keep_head`. A `ValueError` or
-    `FileNotFoundError` for a model that is none of ours, or that tokenizer, head, layers or adapter do not fit.
+    The model with the head of a task, in float32, and as `args.adaptation` says with a new adapter, or a frozen body.
+    `seed` is that of new weights; `keep_head` goes before `args.keep_head`. A `ValueError` or `FileNotFoundError` for
+    a model that is none of ours, or that tokenizer, head, layers or adapter do not fit.
     """
     _check_arguments(args, spec)
     source, model_class = args.source, head_class(spec)
@@ -61,11 +61,16 @@ def load_model(
     if not config.is_causal:
         config.lm_coef = 0.0  # it sees the tokens that it would predict
         if args.adaptation in ("prefix", "prompt"):
-            raise ValueError(
-                f"--adaptation {args.adaptation} needs a causal model, and {source.name} is a masked one."
-            )
-    if args.transfer_layers is not None:
-        _initialize_upper_layers(model, args, seed)
+            raise ValueError(f"--adaptation {args.adaptation} needs a causal model: {source.name} is a masked one.")
+    count, blocks = args.transfer_layers, model.transformer.h
+    if count is not None and count > len(blocks):
+        raise ValueError(f"--transfer_layers {count}: {source.name} has {len(blocks)} layers.")
+    if count is not None and count < len(blocks):
+        set_seed(seed)
+        new = model_class(config).transformer
+        blocks[count:].load_state_dict(new.h[count:].state_dict())
+        if config.final_norm:
+            model.transformer.ln_f.load_state_dict(new.ln_f.state_dict())
     model.generation_config = default_generation_config(config)
     if args.adaptation == "frozen":
         model.base_model.requires_grad_(False)
@@ -109,8 +114,7 @@ def _settings(args: ModelArguments, spec: TaskSpec, keep_head: bool) -> dict[str
     settings: dict[str, Any] = {"lm_coef": args.lm_coef, "release_quirks": args.release_quirks}
     if args.dropout is not None:
         settings |= dict.fromkeys(DROPOUTS, args.dropout)
-    if not keep_head:
-        # What a head before it may have left.
+    if not keep_head:  # what a head before it may have left
         settings |= {"head_layers": None, "problem_type": None}
     has_labels = spec.problem_type is not None  # not choices or spans
     if has_labels:
@@ -120,35 +124,15 @@ def _settings(args: ModelArguments, spec: TaskSpec, keep_head: bool) -> dict[str
         settings["id2label"] = dict(enumerate(spec.label_names)) if spec.label_names else plain.id2label
         settings["label2id"] = {name: index for index, name in settings["id2label"].items()}
     if args.adaptation == "frozen":
-        # The language model's loss would change nothing that is trained.
-        settings["lm_coef"] = 0.0
-        if args.layers is not None or not keep_head:
-            settings["head_layers"] = _head_layers(args)
+        settings["lm_coef"] = 0.0  # it would change nothing that is trained
+    if args.layers is not None:
+        top = args.source.config(n_head=args.n_head).num_hidden_layers
+        numbers = {str(layer): layer for layer in range(top)}
+        choices = {"last": None, "mix": "mix", **numbers, str(top): None}
+        if args.layers not in choices:
+            raise ValueError(f"--layers {args.layers}: give last, mix, or a number from 0 (the embedding) to {top}.")
+        settings["head_layers"] = choices[args.layers]
     return settings
-
-
-def _head_layers(args: ModelArguments) -> int | str | None:
-    """`GPTConfig.head_layers` of what `--layers` says."""
-    if args.layers in (None, "last", "mix"):
-        return "mix" if args.layers == "mix" else None
-    top = args.source.config(n_head=args.n_head).num_hidden_layers
-    if not args.layers.isdecimal() or int(args.layers) > top:
-        raise ValueError(f"--layers {args.layers}: give last, mix, or a number from 0 (the embedding) to {top}.")
-    return None if int(args.layers) == top else int(args.layers)
-
-
-def _initialize_upper_layers(model: GPTPreTrainedModel, args: ModelArguments, seed: int) -> None:
-    """Keep the embeddings and the lowest `args.transfer_layers` blocks; initialize what is above them randomly."""
-    count, blocks = args.transfer_layers, model.transformer.h
-    if count > len(blocks):
-        raise ValueError(f"--transfer_layers {count}: {args.model_name_or_path} has {len(blocks)} layers.")
-    if count == len(blocks):
-        return
-    set_seed(seed)
-    new = type(model)(model.config).transformer
-    blocks[count:].load_state_dict(new.h[count:].state_dict())
-    if model.config.final_norm:
-        model.transformer.ln_f.load_state_dict(new.ln_f.state_dict())
 
 
 def describe_start(args: ModelArguments) -> str:
@@ -160,13 +144,6 @@ def describe_start(args: ModelArguments) -> str:
     merged = ", an adapter merged into its base model" if args.source.kind == "adapter" else ""
     head = "its head is kept" if args.keep_head else "the head is newly initialized"
     return f"{found}{merged}{args.source.new_rows}; {head}"
-
-
-def layers_read(config: GPTConfig) -> str:
-    """What the head of a model reads, in words."""
-    if config.head_layers == "mix":
-        return "a learnt mix of all layers"
-    return "the last layer" if config.head_layers is None else f"layer {config.head_layers} of {config.n_layer}"
 
 
 def has_classes(config: GPTConfig) -> bool:
@@ -188,10 +165,7 @@ def other_head(source: Source, spec: TaskSpec) -> str | None:
 
 
 def check_resumption(checkpoint: str | None, model: nn.Module, task_model: nn.Module) -> None:
-    """
-    A `ValueError` unless a checkpoint holds the parameters that the model has, the head's alone or all: the Trainer
-    would leave out what does not fit. Of sharded checkpoints nothing is known.
-    """
+    """A `ValueError` unless a checkpoint, which is not sharded, holds just the parameters that the model has."""
     if checkpoint is None:
         return
     problem, file = resumption_problem(task_model, checkpoint), Path(checkpoint) / SAFE_WEIGHTS_NAME

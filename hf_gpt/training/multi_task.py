@@ -1,7 +1,4 @@
-"""
-Training on several tasks together: one transformer with a head for each task (Liu et al., 2019, "Multi-task deep
-neural networks for natural language understanding").
-"""
+"""Training on several tasks together: one transformer with a head for each task (MT-DNN, Liu et al., 2019)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,9 +23,8 @@ MEAN_METRIC = "task_mean"
 
 class MultiTaskModel(nn.Module):
     """
-    One transformer with the heads of several tasks; the state dict holds the transformer once: `transformer.*` and
-    `heads.TASK.*`. Of the tasks' models the first gives the transformer, and the others lose theirs to it; they stay
-    whole models, and can be saved as such.
+    One transformer, that of the first task's model, with the heads of several tasks: `transformer.*`, `heads.TASK.*`.
+    The tasks' models share it and stay whole, and can be saved as such.
     """
 
     def __init__(self, task_models: Mapping[str, GPTTaskModel]):
@@ -74,9 +70,8 @@ class MultiTaskModel(nn.Module):
 
 class MultiTaskTrainer(GPTTrainer):
     """
-    `GPTTrainer` for a `MultiTaskModel` on `MultiTaskRows`. A step's global batch is of one task; a head moves only in
-    steps of its own task. Evaluation adds the mean of the tasks' main metrics. The log holds `task_loss_TASK`, too,
-    the mean over the task's own steps. With `rows_cap`, an epoch has so many rows of a task at most.
+    `GPTTrainer` for a `MultiTaskModel` on `MultiTaskRows`. A step's global batch is of one task, whose head alone
+    moves; the log holds `task_loss_TASK`, the mean over its steps. `rows_cap` bounds a task's rows in an epoch.
     """
 
     model: MultiTaskModel
@@ -89,10 +84,10 @@ class MultiTaskTrainer(GPTTrainer):
         """Those of all tasks."""
         return list(self.model.task_models.values())
 
-    def train_sampler(self, rows: MultiTaskRows) -> MultiTaskSampler:
+    def train_sampler(self, rows: MultiTaskRows, batch_size: int, seed: int) -> MultiTaskSampler:
         """The order of the training rows, whose batches it fills up."""
         lengths = [self.row_lengths(part.rows) for part in rows.parts.values()]
-        return MultiTaskSampler(lengths, *self.order(), rows_cap=self._rows_cap)
+        return MultiTaskSampler(lengths, batch_size, seed, rows_cap=self._rows_cap)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
         """The Trainer's own; the gradients of the heads that had no part in it go, so that no moment decays."""
@@ -108,10 +103,7 @@ class MultiTaskTrainer(GPTTrainer):
         return terms | {f"task_loss_{inputs['task']}": terms["task_loss"]}
 
     def evaluate(self, eval_dataset: str | None = None, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """
-        Metrics of one task's validation rows; without a task, those of all tasks as `eval_TASK_METRIC`, and the mean
-        of their main metrics as `eval_task_mean`.
-        """
+        """Metrics of a task's validation rows; without one, those of all, and `eval_task_mean` of the main ones."""
         if eval_dataset is not None:
             self.compute_metrics = compute_metrics_for(self.specs[eval_dataset], self.eval_dataset[eval_dataset])
             return super().evaluate(eval_dataset, *args, **kwargs)
@@ -131,10 +123,7 @@ class MultiTaskTrainer(GPTTrainer):
 
 
 def tasks_of(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, DataArguments]:
-    """
-    What is to be read for each of the tasks of `--tasks`, in alphabetical order: a run does not depend on that of the
-    flag. A `ValueError` for what several tasks cannot have.
-    """
+    """What is read for each of `--tasks`, in alphabetical order; a `ValueError` for what several cannot have."""
     tasks, entries = sorted(set(data.tasks)), data.data_dirs or []
     for task in tasks:
         if task != "custom":

@@ -81,17 +81,11 @@ def documents_of(sources: Iterable[TextSource], text_column: str = "text", wikit
             yield from wikitext_articles(text) if wikitext else [text]
 
 
-def pack_documents(
-    documents: Iterable[tuple[Sequence[int], int]], row_length: int
-) -> Iterator[dict[str, list[int] | float]]:
+def pack_documents(documents: Iterable[tuple[Sequence[int], int]], row_length: int) -> Iterator[dict[str, Any]]:
     """
-    Pack documents, token ids and number of words of each, into rows of one length without padding. Where a document
-    begins, or continues in the next row, a new piece starts: its tokens see only their own piece. The incomplete last
-    row is left out.
-
-    Yields:
-        `dict`: `input_ids` of `row_length` tokens; `starts`, the indices where pieces begin (the first is 0); and
-            `words`, those of each document spread evenly over its tokens.
+    Pack documents, token ids and number of words of each, into rows without padding, but for the incomplete last one:
+    `input_ids` of `row_length` tokens; `starts`, the indices (the first is 0) where a document begins, or continues
+    from the row before, whose tokens see only their own piece; and `words`, spread evenly over a document's tokens.
     """
     row, starts, words = [], [], 0.0
     for document, document_words in documents:
@@ -108,10 +102,7 @@ def pack_documents(
 
 
 def encode_document(text: str, tokenizer: GPTTokenizer, unknown: str | None = None) -> list[int]:
-    """
-    Token ids of a text of any length, with the newline token between paragraphs; what is written for an unknown word
-    (`unknown`) is the tokenizer's unknown token.
-    """
+    """Token ids of a text, the newline token between paragraphs; for `unknown` the tokenizer's unknown token."""
     ids: list[int] = []
     paragraphs = [paragraph for paragraph in text.split("\n") if paragraph.strip()]
     for start in range(0, len(paragraphs), _PARAGRAPHS):
@@ -129,10 +120,7 @@ def encode_document(text: str, tokenizer: GPTTokenizer, unknown: str | None = No
 
 @dataclass(frozen=True)
 class HeldOut:
-    """
-    Which part of the texts is held out, one in `every`: the documents whose checksum is at most `highest`, or, where
-    that is None, the middle of each, whatever the names and the order of files.
-    """
+    """One in `every` documents, those with a checksum of at most `highest`; where that is None, the middle of each."""
 
     every: int
     highest: int | None
@@ -176,12 +164,11 @@ def packed_rows(
     wikitext: bool = False,
     held_out: HeldOut | None = None,
     validation: bool = False,
-) -> Iterator[dict[str, list[int] | float]]:
+) -> Iterator[dict[str, Any]]:
     """
     Rows of the documents of sources, as `pack_documents` gives them; without the part that is held out, or with
     `validation` of that part alone. For the other arguments see `TextArguments`.
     """
-
     change = join_wikitext if wikitext else unwrap_paragraphs if unwrap else str
     unknown = WIKITEXT_UNKNOWN if wikitext else None
 
@@ -202,8 +189,8 @@ def packed_dataset(
     **how: Any,
 ) -> Dataset:
     """
-    `packed_rows` as a data set, made once: later calls find the rows in the cache of `datasets`. `num_proc` processes
-    divide the sources among them. A `ValueError` for sources that cannot be read, or with less text than one row.
+    `packed_rows` in the cache of `datasets`, made once, by `num_proc` processes that divide the sources among them. A
+    `ValueError` for sources that cannot be read, or with less text than one row.
     """
     arguments = {"sources": list(sources), "tokenizer": tokenizer, "row_length": row_length, **how}
     if next(packed_rows(**arguments), None) is None:
@@ -221,8 +208,7 @@ def packed_dataset(
     settings = {"gen_kwargs": arguments, "fingerprint": Hasher.hash((arguments, stamps)), "num_proc": processes}
     try:
         return Dataset.from_generator(packed_rows, ROW_FEATURES, cache_dir, **settings)
-    except DatasetGenerationError as error:
-        # The reader's own error names the file.
+    except DatasetGenerationError as error:  # the reader's own error names the file
         raise ValueError(str(error.__cause__ or error)) from error
 
 

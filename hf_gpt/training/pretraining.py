@@ -27,8 +27,7 @@ from .optimization import SCHEDULES
 from .packing import TextArguments, packed_parts
 from .trainer import choose_products
 
-# Defaults of a new model, and of a pretrained one: the paper's rate for fine-tuning (section 4.1), which its auxiliary
-# language model has, too.
+# Defaults of a new model, and of a pretrained one: the paper's rate for fine-tuning (section 4.1).
 NEW, PRETRAINED = {"learning_rate": 1e-3, "warmup_steps": 200.0}, {"learning_rate": 6.25e-5, "warmup_steps": 0.1}
 NEW_SHAPE = {"n_layer": 5, "n_embd": 192, "n_positions": 512, "n_inner": None, "afn": "gelu", "norm_first": False}
 
@@ -37,16 +36,12 @@ NEW_SHAPE = {"n_layer": 5, "n_embd": 192, "n_positions": 512, "n_inner": None, "
 class ShapeArguments:
     """What to start from: a pretrained checkpoint, or the shape of a new model."""
 
-    model_name_or_path: str | None = flag(
-        None, "Folder or Hub id of a pretrained checkpoint; without it, a new model."
-    )
+    model_name_or_path: str | None = flag(None, "Folder or Hub id of a pretrained checkpoint; else a new model.")
     revision: str = flag("main", "Branch, tag or commit of a model on the Hub.")
     masked: bool = flag(False, "Train a masked language model, which reads from both sides and guesses hidden words.")
     n_layer: int | None = flag(None, "Blocks of a new model (default: 5).")
     n_embd: int | None = flag(None, "Width of a new model (default: 192).")
-    n_head: int | None = flag(
-        None, "Attention heads of a new model (default: 3), or of OpenAI's files: not width / 64."
-    )
+    n_head: int | None = flag(None, "Attention heads of a new model (default: 3), or of OpenAI's: not width / 64.")
     n_positions: int | None = flag(None, "Context of a new model (default: 512).")
     n_inner: int | None = flag(None, "Width of a new model's feed-forward layers (default: 4 times the width).")
     afn: str | None = flag(None, "Activation of a new model (default: gelu).", ["gelu", "relu", "swish"])
@@ -96,13 +91,8 @@ class PretrainingArguments(LauncherArguments):
     def __post_init__(self) -> None:
         # Which of the two sets of defaults holds is known where the model is.
         self.unset = [name for name in NEW if getattr(self, name) is None]
-        self.set_defaults(NEW)
+        vars(self).update({name: NEW[name] for name in self.unset})
         super().__post_init__()
-
-    def set_defaults(self, defaults: dict[str, float]) -> None:
-        """Take these values where no flag was given."""
-        for name in self.unset:
-            setattr(self, name, defaults[name])
 
     def warmup_share(self, updates: int) -> float:
         """The share of all updates that warm up, for the release's schedules."""
@@ -112,9 +102,8 @@ class PretrainingArguments(LauncherArguments):
 @in_output_folder
 def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArguments) -> dict[str, Any]:
     """
-    Pack the texts, train a new model or a pretrained one, evaluate, and write model, tokenizer, card, and, last,
-    `pretraining.json` into `args.output_dir`; return what that holds. Wrong input is a `ValueError` or `OSError`
-    before training starts or a file is overwritten.
+    Pack the texts, train, evaluate, and write model, tokenizer, card, and, last, `pretraining.json` into
+    `args.output_dir`; return what that holds. Wrong input is a `ValueError` or `OSError` before anything is written.
     """
     checkpoint, source, start = check_output_dir(args), shape.source, "random weights"
     choose_products(args, checkpoint)
@@ -124,7 +113,7 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
     set_seed(args.seed)
     model, tokenizer = model_and_tokenizer(texts, shape)
     if source is not None:
-        args.set_defaults(PRETRAINED)
+        vars(args).update({name: PRETRAINED[name] for name in args.unset})
         commit = f", commit {source.commit}" if source.commit else ""
         start = f"{source.name}, {KINDS[source.kind]}{commit}{source.new_rows}"
     context = model.config.n_positions
@@ -202,7 +191,6 @@ def new_config(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTConfig:
         classify_token_id=tokenizer.cls_token_id,
         mask_token_id=tokenizer.mask_token_id,
         is_causal=not shape.masked,
-        # No text holds them.
         untrained_token_ids=[token_id for token_id in specials if token_id is not None],
         **NEW_SHAPE | shape.shape() | dict.fromkeys(DROPOUTS, 0.0) | shape.dropouts(),
     )
@@ -210,9 +198,7 @@ def new_config(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTConfig:
     return config
 
 
-def _train(
-    trainer: LanguageModelTrainer, checkpoint: str | None, is_pretrained: bool, row_length: int
-) -> dict[str, Any]:
+def _train(trainer: LanguageModelTrainer, checkpoint: str | None, is_pretrained: bool, row_length: int) -> dict:
     """Train and evaluate, a pretrained model before as well; what `pretraining.json` says of that."""
     args, train, validation, record = trainer.args, trainer.train_dataset, trainer.eval_dataset, {}
     # Shards are made where training begins.
@@ -244,8 +230,7 @@ def _train(
 def _card(texts: TextArguments, shape: ShapeArguments, start: str, output: Path) -> FineTunedCard:
     is_new, kind = shape.source is None, "masked-language-model" if shape.masked else "language-model"
     what = "It fills in hidden tokens" if shape.masked else "It predicts the next token"
-    if not is_new:
-        what += f". Training started from {start.removeprefix(shape.source.name + ', ')}"
+    what += "" if is_new else f". Training started from {start.removeprefix(shape.source.name + ', ')}"
     return FineTunedCard(
         task=f"{kind}ling",
         family=kind,

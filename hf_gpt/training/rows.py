@@ -32,17 +32,12 @@ def input_transform(data: DataArguments, spec: TaskSpec, config: GPTConfig, rese
     if data.max_length is not None and data.max_length > context:
         raise ValueError(f"--max_length {data.max_length} is longer than the model's context of {context}.")
     special = SpecialIds(config.start_token_id, config.delimiter_token_id, config.classify_token_id)
-    # What sees both sides would see the other sequences from what they share.
-    shared = data.share_prefix and config.is_causal
+    shared = data.share_prefix and config.is_causal  # seen from both sides, a prefix would see all sequences
     return InputTransform(spec.family, special, data.max_length or context, rule=data.truncation, share_prefix=shared)
 
 
 def encode_task(
-    task: TaskData,
-    data: DataArguments,
-    tokenizer: GPTTokenizer,
-    transform: InputTransform,
-    splits: Sequence[str] | None = None,
+    task: TaskData, data: DataArguments, tokenizer: GPTTokenizer, transform: InputTransform, splits: Sequence[str] = ()
 ) -> dict[str, Dataset]:
     """Encoded splits, all or these; subsampled to `--max_train_rows` and `--max_eval_rows`."""
     encoded = {}
@@ -62,7 +57,8 @@ def token_trees(
     num_proc: int | None = None,
 ) -> Dataset:
     """
-    Rows of your own as the token trees that `GPTTrainer` and `TokenTreeCollator` take.
+    Rows of your own as the token trees that `GPTTrainer` and `TokenTreeCollator` take: the fields of a `TokenTree`,
+    `id`, `length`, and `label` where the rows have it; a `ValueError` if the columns are those of no family.
 
     Args:
         rows (`datasets.Dataset`): with the columns `text`; `premise` and `hypothesis`; `words` (a list); or `choices`
@@ -71,10 +67,6 @@ def token_trees(
             begins and ends in the passage, in characters; rows without it can be predicted.
         family (`str`, *optional*): see `TaskSpec`; by default the one that takes these columns (of pairs entailment).
         max_length (`int`, *optional*): longest sequence in tokens, by default what the tokenizer says of the model.
-
-    Returns:
-        `datasets.Dataset`: the fields of a `TokenTree`, `id`, `length`, and `label` where the rows have it; a
-            `ValueError` if the columns are those of no family.
     """
     families = {"passage": "question-answering", "choices": "multiple-choice", "hypothesis": "entailment"}
     families |= {"words": "tagging", "text": "classification"}

@@ -10,8 +10,7 @@ from ..tasks.formats import Record, field_of, read_by_suffix
 # Every row of such a file is a text.
 ROWS = (".parquet", *(f"{kind}{how}" for kind in (".jsonl", ".ndjson") for how in COMPRESSIONS))
 _FOUND_IN_FOLDERS = (".txt", *ROWS, *filter(None, COMPRESSIONS))
-# Of WikiText: an unknown word; marks of a word that was split, without the spaces around them; and the heading that
-# begins an article.
+# Of WikiText: an unknown word; marks of a word that was split; and the heading that begins an article.
 WIKITEXT_UNKNOWN = "<unk>"
 _WIKITEXT_SPLIT = re.compile(r" @([-,.])@ ")
 _WIKITEXT_TITLE = re.compile(r"\n(?=\s*\n = (?!= ).* = ?\n\s*\n)")
@@ -19,15 +18,11 @@ _WIKITEXT_TITLE = re.compile(r"\n(?=\s*\n = (?!= ).* = ?\n\s*\n)")
 
 def iter_texts(paths: str | Path | Iterable[str | Path], text_column: str = "text") -> Iterator[tuple[str, str]]:
     """
-    Texts of files and folders, each with its name (of a row, file and line).
+    Texts of files and folders, each with its name (of a row, file and line); a `ValueError` names what is wrong.
 
     A folder gives its `.txt`, JSONL and Parquet files and compressed text files, sorted by path, without hidden files
     and those of macOS (`._name`, `__MACOSX`); a JSONL or Parquet file the `text_column` of its rows; any other file
     that is named is one text in UTF-8.
-
-    Raises:
-        ValueError: naming file and row, if a path does not exist, holds no text, is damaged, not UTF-8, or lacks the
-            column.
     """
     paths = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     for path in paths:
@@ -45,8 +40,8 @@ def _texts_of(path: Path, text_column: str) -> Iterator[tuple[str, str]]:
     name = path.name.lower()
     if path.is_dir():
         for child in sorted(path.rglob("*")):
-            wanted = child.name.lower().endswith(_FOUND_IN_FOLDERS)
-            if wanted and child.is_file() and not _is_hidden(child.relative_to(path)):
+            hidden = [part for part in child.relative_to(path).parts if part.startswith(".") or part == "__MACOSX"]
+            if child.name.lower().endswith(_FOUND_IN_FOLDERS) and child.is_file() and not hidden:
                 yield from _texts_of(child, text_column)
     elif name.endswith(ROWS):
         yield from ((record.where, text_of(record, text_column)) for record in read_by_suffix(path))
@@ -56,10 +51,6 @@ def _texts_of(path: Path, text_column: str) -> Iterator[tuple[str, str]]:
         with open_bytes(path) as file:
             text = read_text(file)
         yield str(path), text
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
 
 
 def text_of(record: Record, column: str) -> str:
@@ -73,9 +64,8 @@ def text_of(record: Record, column: str) -> str:
 
 def unwrap_paragraphs(text: str) -> str:
     """
-    Join the hard-wrapped lines of each paragraph, which blank lines part: one paragraph a line, and no blank lines. A
-    text is taken for hard-wrapped if nine in ten of its lines have at most 120 characters; of others (one paragraph a
-    line) only the white space at the ends of lines goes.
+    One paragraph a line, and no blank lines: hard-wrapped lines, which blank lines part, are joined. A text is taken
+    for hard-wrapped if nine in ten of its lines have at most 120 characters.
     """
     lines = [line.strip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
     lengths = sorted(len(line) for line in lines if line)
@@ -86,10 +76,7 @@ def unwrap_paragraphs(text: str) -> str:
 
 
 def wikitext_articles(text: str) -> list[str]:
-    """
-    The articles of a WikiText file (Merity et al., 2016), each with its headings: ` = Title = ` between empty lines
-    begins one, ` = = Section = = ` a part of it.
-    """
+    """The articles of a WikiText file (Merity et al., 2016): ` = Title = ` between empty lines begins one."""
     return [article for article in _WIKITEXT_TITLE.split(f"\n{text}\n") if article.strip()]
 
 

@@ -1,7 +1,4 @@
-"""
-The Trainers: checkpoints that a run resumes from to the same bits, both loss terms in the log, the release's optimizer
-and schedules.
-"""
+"""The Trainers: checkpoints that a run resumes from to the same bits, both loss terms in the log."""
 
 import math
 import re
@@ -61,8 +58,8 @@ def has_optimizer(checkpoint: Path, args: TrainingArguments) -> bool:
 
 def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
     """
-    The newest checkpoint in a run's folder from which every process resumes to the same bits; None where there is no
-    checkpoint, a `ValueError` where those that are there lack states, or are of another number of processes.
+    The newest checkpoint from which every process resumes to the same bits; None where there is no checkpoint, a
+    `ValueError` where those that are there lack states, or are of another number of processes.
     """
     ranks = [""] if args.world_size == 1 else [f"_{rank}" for rank in range(args.world_size)]
     states, found = {f"rng_state{rank}.pth" for rank in ranks}, checkpoints_in(output)
@@ -104,11 +101,10 @@ def choose_products(args: LauncherArguments, checkpoint: str | None = None) -> N
 class WholeCheckpointTrainer(Trainer):
     """
     `transformers.Trainer` that can be killed at any moment and resumes to the same bits: a checkpoint is whole when
-    its `trainer_state.json` is there, which is written when all ranks have written their part.
+    its `trainer_state.json` is there, which is written after all ranks' parts. A run's folder can move.
 
-    The newest checkpoint stays next to the best one after training. A run's folder can move. Gradients are clipped by
-    an exact norm (`clip_gradients`). Training that diverges ends with a `ValueError`, and nothing of it is saved.
-    `push_to_hub()` sends the output folder by `hf_gpt.hub.push`; nothing is sent while training.
+    The newest checkpoint stays next to the best one after training. Gradients are clipped by an exact norm. Training
+    that diverges ends with a `ValueError`, and nothing of it is saved. Nothing is pushed while training.
     """
 
     def __init__(self, model: Any = None, args: TrainingArguments | None = None, *more: Any, **kwargs: Any):
@@ -148,8 +144,7 @@ class WholeCheckpointTrainer(Trainer):
     ) -> tuple[int, int]:
         start = super()._init_training_state(max_steps, updates, epochs, resume_from_checkpoint, trial)
         if resume_from_checkpoint is not None:
-            # The Trainer wrote down where the best checkpoint was. The folder may have moved since, and another may be
-            # there now.
+            # The folder may have moved since the Trainer wrote down where its best checkpoint was.
             folder, output = Path(resume_from_checkpoint).parent, Path(self.args.output_dir)
             folder = output if output.is_dir() and output.samefile(folder) else folder
             recorded = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / TRAINER_STATE_NAME))
@@ -195,8 +190,7 @@ class WholeCheckpointTrainer(Trainer):
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         self.refuse_diverged_weights()
         folder = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        if self.args.should_save:
-            # One of this name is replaced: it is not whole from now on.
+        if self.args.should_save:  # one of this name is replaced
             (folder / TRAINER_STATE_NAME).unlink(missing_ok=True)
         self.accelerator.wait_for_everyone()
         super()._save_checkpoint(model, trial)
@@ -237,10 +231,7 @@ class WholeCheckpointTrainer(Trainer):
         """Nothing: the output folder is pushed when it is whole."""
 
     def push_to_hub(self, commit_message: str | None = "End of training", **settings: Any) -> str | None:
-        """
-        Push the output folder as `hf_gpt.hub.push` does, and wait; `settings` may be its `revision` and `token`. It
-        gives the address of the commit, on all processes but the first None.
-        """
+        """`hf_gpt.hub.push` of the output folder, with its `revision` and `token`: the commit's address, or None."""
         if self.hub_model_id is None:
             self.init_hf_repo(token=settings.get("token"))
         if not self.is_world_process_zero():
@@ -254,8 +245,7 @@ class WholeCheckpointTrainer(Trainer):
         output, staging = Path(self.args.output_dir), Path(self.args.output_dir) / UNFINISHED
         if self.args.should_save:
             shutil.rmtree(staging, ignore_errors=True)
-        if self.is_fsdp_enabled:
-            # Shards would be of use to nobody who loads the model.
+        if self.is_fsdp_enabled:  # the model itself, not its shards
             self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
         self.accelerator.wait_for_everyone()
         self.write_whole_model(staging)
@@ -273,10 +263,7 @@ class WholeCheckpointTrainer(Trainer):
 
 
 class SetEpoch(TrainerCallback):
-    """
-    Sets the epoch of a sampler or a data set. accelerate does so too, but not through the wrappers that stand around
-    them in several processes, or when a run resumes in the middle of an epoch.
-    """
+    """Sets the epoch of a sampler or data set also inside accelerate's wrappers, and where a run resumes."""
 
     def __init__(self, follower: LengthGroupedSampler | MaskedRows):
         self.follower = follower
@@ -287,13 +274,12 @@ class SetEpoch(TrainerCallback):
 
 class GPTTrainer(WholeCheckpointTrainer):
     """
-    `transformers.Trainer` with `FineTuningArguments` and atomic checkpoints; without `eval_dataset` nothing is
-    evaluated, whatever the arguments say. Training rows are a `datasets.Dataset` of token trees.
+    `transformers.Trainer` with `FineTuningArguments` and atomic checkpoints, for a `datasets.Dataset` of token trees;
+    without `eval_dataset` nothing is evaluated, whatever the arguments say.
 
-    The models average both loss terms over the examples of the whole global batch (`num_items_in_batch`), so that one
-    process, several processes and gradient accumulation give the same numbers. The log holds `loss`, `task_loss` and
-    `lm_loss`, each the mean over the steps since the last line and over all ranks. `label_smoothing_factor` smooths
-    the task's loss alone, where one class or choice is right.
+    Both loss terms are means over the examples of the global batch (`num_items_in_batch`), so that one process,
+    several processes and gradient accumulation give the same numbers; the log holds `loss`, `task_loss` and `lm_loss`,
+    each the mean over the steps since the last line. `label_smoothing_factor` smooths the task's loss alone.
 
     With `args.unfreeze`, `unfreezing` is the plan of what is trained in which update (`UnfreezingPlan`); the other
     parameters keep their values and their moments, and the gradient's norm is that of those that are trained.
@@ -355,20 +341,17 @@ class GPTTrainer(WholeCheckpointTrainer):
         """Batches of rows of like length, or in random order (`args.train_sampling_strategy`), set to every epoch."""
         if self.args.train_sampling_strategy == "sequential":
             return super()._get_train_sampler(train_dataset)
-        sampler = self.train_sampler(self.train_dataset)
+        args = self.args
+        rows = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
+        seed = args.seed if args.data_seed is None else args.data_seed
+        sampler = self.train_sampler(self.train_dataset, rows, seed)
         self.remove_callback(SetEpoch)
         self.add_callback(SetEpoch(sampler))
         return sampler
 
-    def train_sampler(self, rows: PaddedDataset) -> Sampler:
-        """The order of the training rows."""
-        return LengthGroupedSampler(self.row_lengths(rows.rows), *self.order(), fillers=rows.fillers)
-
-    def order(self) -> tuple[int, int]:
-        """Rows of a global batch, and the seed of their order."""
-        args = self.args
-        seed = args.seed if args.data_seed is None else args.data_seed
-        return args.train_batch_size * args.world_size * args.gradient_accumulation_steps, seed
+    def train_sampler(self, rows: PaddedDataset, batch_size: int, seed: int) -> Sampler:
+        """The order of the training rows, in global batches of `batch_size` rows."""
+        return LengthGroupedSampler(self.row_lengths(rows.rows), batch_size, seed, fillers=rows.fillers)
 
     def row_lengths(self, rows: Dataset) -> np.ndarray:
         """By what rows are grouped: their lengths, or with `train_sampling_strategy="random"` nothing."""
@@ -387,9 +370,7 @@ class GPTTrainer(WholeCheckpointTrainer):
         # The Trainer's own would group by length, too, and leave the predictions in that order.
         return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
 
-    def training_step(
-        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
-    ) -> torch.Tensor:
+    def training_step(self, model: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Forward and backward pass; what is frozen in this update (`unfreezing`) has no gradient after it."""
         frozen = []
         if self.unfreezing is not None:
@@ -398,22 +379,16 @@ class GPTTrainer(WholeCheckpointTrainer):
         is_alone = model is self.model and not self.args.activation_checkpointing
         for parameter in frozen:
             parameter.requires_grad_(not is_alone)
-        loss = super().training_step(model, inputs, num_items_in_batch)
+        loss = super().training_step(model, *args, **kwargs)
         # Before clipping, which comes next, and the optimizer, which leaves alone what has no gradient.
         for parameter in frozen:
             parameter.requires_grad_(True)
             parameter.grad = None
         return loss
 
-    def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
+    def compute_loss(self, model: nn.Module, inputs: dict, return_outputs: bool = False, **more: Any) -> Any:
         """The joint loss; in training both of its terms are added up for the log."""
-        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        loss, outputs = super().compute_loss(model, inputs, True, **more)
         if model.training:
             for name, term in self.loss_terms(inputs, outputs).items():
                 total, steps = self._terms.get(name, (0, set()))

@@ -1,9 +1,6 @@
 """
-Which parameters are trained when, and how fast: the schedules of transfer learning.
-
-Parameters belong to levels: 0 are the embeddings, 1 to `n_layer` the blocks from the bottom to the top (the norm after
-the last block goes with it), `n_layer + 1` is the task head. Ruder et al. (2019), the tutorial "Transfer learning in
-natural language processing" of NAACL, gives an overview.
+Which parameters are trained when, and how fast. Parameters belong to levels: 0 are the embeddings, 1 to `n_layer` the
+blocks from the bottom to the top (with the last one the norm after it), `n_layer + 1` is the task head.
 """
 
 import re
@@ -14,8 +11,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 KINDS = ("gradual", "head_first", "chain_thaw")
-# Of head_first, where nothing else is said: the share of the updates that go to the head alone.
-_HEAD_FIRST_SHARE = 0.1
 _BLOCK = re.compile(r"(?:^|\.)h\.(\d+)\.")
 
 
@@ -31,11 +26,9 @@ def level_of(name: str, n_layer: int) -> int:
 
 def unfreezing_stages(kind: str, n_layer: int) -> list[range]:
     """
-    The levels that are trained in each stage.
-
-    `gradual`: the head, then one more block from the top in each stage, at last the embeddings (Howard and Ruder,
-    2018, section 3.3). `head_first`: the head, then everything. `chain_thaw`: the head, then the embeddings and each
-    block alone from the bottom up, then everything (Felbo et al., 2017).
+    The levels that are trained in each stage. `gradual`: the head, then one more level from the top (Howard and Ruder,
+    2018, section 3.3). `head_first`: the head, then everything. `chain_thaw`: the head, then each level alone from the
+    bottom up, then everything (Felbo et al., 2017).
     """
     head, everything = range(n_layer + 1, n_layer + 2), range(n_layer + 2)
     return {
@@ -73,7 +66,7 @@ def unfreezing_plan(
     """
     stages = unfreezing_stages(kind, n_layer)
     if every is None:
-        steps = max(1, round(_HEAD_FIRST_SHARE * updates) if kind == "head_first" else updates // len(stages))
+        steps = max(1, round(0.1 * updates) if kind == "head_first" else updates // len(stages))
     elif every == "epoch":
         steps = updates_per_epoch
     else:
@@ -89,9 +82,8 @@ def unfreezing_plan(
 
 def scale_by_level(optimizer: Optimizer, model: nn.Module, decay: float, n_layer: int) -> None:
     """
-    Layer-wise learning rates of a new optimizer, in place: `lr * decay ** (n_layer + 1 - level)`, so that the head
-    keeps the full rate and the embeddings have the lowest. Groups are split by level, those of the head first. Source:
-    Howard and Ruder (2018), section 3.2, where decay is 1 / 2.6.
+    Layer-wise learning rates of a new optimizer, in place: `lr * decay ** (n_layer + 1 - level)`. Groups are split by
+    level, those of the head first. Source: Howard and Ruder (2018), section 3.2, where decay is 1 / 2.6.
     """
     levels = {id(value): level_of(name, n_layer) for name, value in model.named_parameters()}
     groups = []

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from hf_gpt.tasks import TaskData
 from hf_gpt.tasks.metrics import metric_function
 from hf_gpt.tasks.spec import TaskSpec
-from hf_gpt.training.finetune import is_unlabelled
+from hf_gpt.training.finetune import lacks_label
 from hf_gpt.training.rows import subsample
 
 STRENGTHS = (0.01, 0.1, 1, 10, 100)
@@ -29,7 +29,7 @@ def score(task: TaskData, rows: int | None, eval_rows: int | None) -> float:
     probability of being right.
     """
     splits = {name: subsample(part, rows if name == "train" else eval_rows) for name, part in task.splits.items()}
-    measured = "test" if "test" in splits and not is_unlabelled(splits["test"]) else "validation"
+    measured = "test" if "test" in splits and not lacks_label(splits["test"]).all() else "validation"
     if task.spec.family == "tagging":
         return most_frequent_tags(splits["train"], splits[measured])
     return bag_of_words(splits, task.spec, measured)

@@ -28,7 +28,7 @@ from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.files import check_settings, flag, read_json, write_json, write_text
 from hf_gpt.tasks import load_task
 from hf_gpt.training.arguments import DataArguments, ModelArguments
-from hf_gpt.training.finetune import is_unlabelled
+from hf_gpt.training.finetune import lacks_label
 from hf_gpt.training.packing import HeldOut
 from hf_gpt.training.text_files import iter_texts, unwrap_paragraphs
 
@@ -90,7 +90,7 @@ def zero_shot(folder: str, task: str, rows: int) -> dict[str, float | str]:
     name, _, data = task.partition("=")
     splits = load_task(name, data or None).splits
     # The test rows of some sets are published without labels, or not at all.
-    split = "test" if "test" in splits and not is_unlabelled(splits["test"]) else "validation"
+    split = "test" if "test" in splits and not lacks_label(splits["test"]).all() else "validation"
     flags = ["--task", name, *(["--data_dir", data] if data else []), "--split", split, "--disable_tqdm", "true"]
     flags += ["--max_eval_rows", str(rows), "--max_train_rows", str(rows), "--model_name_or_path", folder]
     with tempfile.TemporaryDirectory() as output, contextlib.redirect_stdout(io.StringIO()):

@@ -127,7 +127,7 @@ def test_muon_and_adamw_are_torchs_own():
     optimizers = [
         torch.optim.Muon(alone[:1], weight_decay=0.2, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(alone[1:], weight_decay=0.2, betas=(0.9, 0.95)),
-        MuonAndAdamW(joined[:1], [{"params": joined[1:]}], lr=0.1, weight_decay=0.2),
+        MuonAndAdamW(joined[:1], [{"params": joined[1:]}], lr=0.1, weight_decay=0.2, betas=(0.9, 0.95)),
     ]
     for factor in (1, 2, 3):
         for value, gradient in zip(alone + joined, gradients * 2, strict=True):

@@ -113,7 +113,7 @@ def test_finetune_writes_the_predictions_of_the_original(release, tmp_path, monk
     with next((RECORDED / "data").glob("*val*")).open(newline="") as file:
         ids = [row["InputStoryid"] for row in csv.DictReader(file)]
 
-    def recorded_order(trainer, rows):
+    def recorded_order(trainer, rows, batch_size, seed):
         places = {name: place for place, name in enumerate(rows.rows["id"])}
         order = [places[ids[row]] for row in recorded["train/csv_rows"][recorded["batch_rows"].ravel()]]
         return RecordedOrder(np.reshape(order, (3, -1)))
