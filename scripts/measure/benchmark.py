@@ -9,8 +9,11 @@ processor time, all threads together (`OMP_NUM_THREADS=1` for one). Peers are tr
 at the same size, on random batches padded to the longest sequence; ours are batches of rows of like length, as in
 fine-tuning; one more contender is our model with every sequence laid out on its own. Training is forward and backward
 of the joint loss with dropout, in float32 on a CPU and bfloat16 autocast on a GPU, or as `--dtype` says; `generate`
-stays in float32. Writes `results.json`, `results.md` and a figure of the suites `choices` and `context`; the same
-command resumes a run that was stopped.
+stays in float32. Where `hf_gpt.use_fast_float32` finds oneDNN's float32 products as exact and faster, ours use them,
+as our commands do, and peers take two turns: with torch's default, as users run them, and with the same products.
+
+Writes `results.json`, `results.md` and a figure of the suites `choices` and `context`; the same command resumes a run
+that was stopped.
 
 `--data_dir` holds the published files (`openbookqa/`, `commonsenseqa/`, `hellaswag/`, `trec6/`, `snli/`, `imdb/`) and
 the release's vocabulary (`gpt_bpe/`); only `multiple-choice-files` and `classification` need it.
@@ -21,7 +24,7 @@ import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +37,7 @@ from tables import markdown
 from tqdm import tqdm
 from workloads import SUITES, Files, Workload, make_workload, padding_share, useful_flops
 
+from hf_gpt import use_fast_float32
 from hf_gpt.analysis.figures import check_libraries, new_figure
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.conversion.tokenizers import release_tokenizer
@@ -162,22 +166,40 @@ def _resident(entry: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(entry))
 
 
+def take_turns(
+    workload: Workload, args: BenchmarkArguments, names: Sequence[str], fast: bool
+) -> tuple[dict[str, list[float]], dict[str, list[float]], list[float]]:
+    """
+    Seconds of every contender's turns as it is used; of peers' turns with fast products, where ours have them; and the
+    machine's rate of products, the better one of a round.
+    """
+    size, device, dtype = SIZES[args.size], torch.device(args.device), DTYPES[args.dtype]
+    torch.manual_seed(0)
+    turns = {name: build(name, workload, size, device, dtype) for name in names}
+    times, fast_times, rates = {name: [] for name in names}, {name: [] for name in PEERS if fast}, []
+    for number in tqdm(range(args.rounds + 1), desc=workload.name, unit="round"):
+        for name, turn in turns.items():
+            for is_fast in [False, True] if name in fast_times else [fast]:
+                use_fast_float32(is_fast)
+                if number == 0:  # warms up, with one batch
+                    timed(turn, device, 1)
+                else:
+                    (fast_times if is_fast and name in PEERS else times)[name].append(timed(turn, device))
+        found = []
+        for is_fast in {False, fast}:
+            use_fast_float32(is_fast)
+            found.append(product_rate(workload, size["n_embd"], device, dtype))
+        rates.append(max(found))
+    return times, fast_times, rates
+
+
 def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
     """Times of every contender in turns, with the machine's rate and what else tables say of a workload."""
     size, device, dtype = SIZES[args.size], torch.device(args.device), DTYPES[args.dtype]
     names = contenders(workload, device.type)
-    torch.manual_seed(0)
-    turns = {name: build(name, workload, size, device, dtype) for name in names}
-    times: dict[str, list[float]] = {name: [] for name in names}
-    rates = []
-    for number in tqdm(range(args.rounds + 1), desc=workload.name, unit="round"):
-        for name, turn in turns.items():
-            if number == 0:  # warms up, with one batch
-                timed(turn, device, 1)
-            else:
-                times[name].append(timed(turn, device))
-        rates.append(product_rate(workload, size["n_embd"], device, dtype))
-    turns.clear()
+    # Decoding has packed models for it.
+    fast = device.type == "cpu" and workload.suite != "generate" and use_fast_float32()
+    times, fast_times, rates = take_turns(workload, args, names, fast)
     medians = {name: statistics.median(values) for name, values in times.items()}
     trains = workload.suite not in ("features", "generate")
     result = {
@@ -187,6 +209,9 @@ def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
         "rows": len(workload.rows),
         "tokens": sum(len(TokenTree.from_paths(row)) for row in workload.rows),
         "ratio": {name: value / medians[OURS] for name, value in medians.items()},
+        "fast_float32": fast,
+        "seconds_fast": fast_times,
+        "ratio_fast": {name: statistics.median(each) / medians[OURS] for name, each in fast_times.items()},
         "padding": {
             "hf_gpt": padding_share(workload.grouped, as_trees=True),
             "peers": padding_share(workload.shuffled, as_trees=False),
@@ -209,18 +234,19 @@ def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """
-    A Markdown table, one workload a row: our median time of a turn, how many times as long the others took, our peak
-    memory as a share of openai-gpt's, and our share of the rate of the model's own matrix products;
-    of decoding its own table.
+    A Markdown table, one workload a row: our median time of a turn, how many times as long the others took (as they
+    are used, and with fast products like ours), our peak memory as a share of openai-gpt's, and our share of the rate
+    of the model's own matrix products; of decoding its own table.
     """
     decoded = {name: result for name, result in results.items() if result["suite"] == "generate"}
     rows = []
     for name, result in results.items():
         if name in decoded:
             continue
-        ratios = [f"{result['ratio'][who]:.2f} x" if who in result["ratio"] else "-" for who in (*PEERS, UNSHARED)]
+        kinds = (result["ratio"], result.get("ratio_fast", {}))
+        ratios = [", ".join(f"{kind[who]:.2f} x" for kind in kinds if who in kind) for who in (*PEERS, UNSHARED)]
         memory, rate = result.get("peak_memory"), result.get("share_of_product_rate")
-        rows.append([name, f"{result['median_seconds'][OURS]:.2f} s", *ratios])
+        rows.append([name, f"{result['median_seconds'][OURS]:.2f} s", *(ratio or "-" for ratio in ratios)])
         rows[-1].append(f"{memory[OURS] / memory['openai-gpt']:.2f}" if memory else "-")
         rows[-1].append("{hf_gpt:.1%}, {peers:.1%}".format(**result["padding"]))
         rows[-1].append("-" if rate is None else f"{rate:.0%}")
