@@ -1,6 +1,6 @@
 """
-What is inside a model, as functions over tensors and tokens: a module for each question, `figures` and `pages` for the
-answers. Layer 0 is the embeddings, layer k what is after block k; heads and neurons of block k are those of layer k.
+What is inside a model, as functions over tensors and tokens: a module for each question, `figures` for the answers.
+Layer 0 is the embeddings, layer k what is after block k; heads and neurons of block k are those of layer k.
 """
 
 import copy
@@ -55,17 +55,8 @@ class AnalysisArguments(LanguageModelArguments):
         if self.text is not None and self.file is not None:
             check_one_of(text=self.text, file=self.file)
         check_libraries()
+        self.name, self.folder = Path(self.model_name_or_path).name, Path(self.output_dir)
         check_empty(self.folder, self.overwrite, "Name another --output_dir, or give --overwrite.")
-
-    @property
-    def name(self) -> str:
-        """`str`: of the model, for headings."""
-        return Path(self.model_name_or_path).name
-
-    @property
-    def folder(self) -> Path:
-        """`Path`: of what is written."""
-        return Path(self.output_dir)
 
     def save(self, name: str, figure: "Figure", record: Any) -> None:
         """Write a figure as `name`.png into the output folder, and what it shows as `name`.json."""
@@ -78,24 +69,18 @@ class AnalysisArguments(LanguageModelArguments):
             return [Example(text) for text in self.text]
         return read_examples(Path(self.file or SENTENCES), self.text_column, self.label_column)
 
-    def token_ids(self, tokenizer: GPTTokenizer, limit: int | None = None, fewest: int = 2) -> list[list[int]]:
-        """
-        Token ids of the texts, of each the first `limit` at most, which is printed where a text has more; a
-        `ValueError` names the text that has fewer than `fewest` tokens.
-        """
+    def token_ids(self, tokenizer: GPTTokenizer, limit: int, fewest: int = 2) -> list[list[int]]:
+        """The first token ids of the texts; a `ValueError` names the text that has fewer than `fewest`."""
         found = [encode(tokenizer, example.text) for example in self.examples]
         for ids, example in zip(found, self.examples, strict=True):
             check_predicted(ids, f"The text {example.text!r}", fewest)
-        if limit is not None and (longer := sum(len(ids) > limit for ids in found)):
+        if longer := sum(len(ids) > limit for ids in found):
             print(f"Of {longer:,} of {len(found):,} texts only the first {limit:,} tokens are read.")
         return [ids[:limit] for ids in found]
 
 
 def read_examples(path: Path, text_column: str = "text", label_column: str = "label") -> list[Example]:
-    """
-    Texts of a file: one a line, or rows of CSV, TSV, JSONL or Parquet; a `ValueError` names file and row if one has no
-    text, or if there is none.
-    """
+    """Texts of a file: lines, or rows of CSV, TSV, JSONL or Parquet; a `ValueError` names the row without one."""
     if not {suffix.lower() for suffix in path.suffixes} & READERS_BY_SUFFIX.keys():
         return [Example(line) for line in read_lines(path)]
     examples = []
@@ -112,8 +97,8 @@ def read_examples(path: Path, text_column: str = "text", label_column: str = "la
 def words_of(tokenizer: GPTTokenizer, ids: Sequence[int]) -> list[str]:
     """Each token as a reader sees it; what does not end a word ends with an ellipsis."""
     special = {*tokenizer.all_special_ids}
-    words = [NextToken.of(tokenizer, token_id, 1.0) for token_id in ids]
-    return [word.text if token_id in special else str(word) for token_id, word in zip(ids, words, strict=True)]
+    words = [(token_id in special, NextToken.of(tokenizer, token_id, 1.0)) for token_id in ids]
+    return [word.text if is_special else str(word) for is_special, word in words]
 
 
 def text_states(
@@ -124,9 +109,8 @@ def text_states(
     by_word: bool = False,
 ) -> tuple[dict[int, np.ndarray], list[tuple[int, int, int]]]:
     """
-    The states of texts (mean over their tokens) or of their words (last token, which has read the whole word): by
-    layer (see `hf_gpt.features.resolve_layers`) `(units, n_embd)`, and of each unit the number of its text, its first
-    and its end character.
+    States of texts (mean over their tokens) or of their words (last token), by layer `(units, n_embd)`; and of each
+    unit the number of its text, its first and its end character.
     """
     unit = {"pooling": "none", "unit": "word", "word_pooling": "last"} if by_word else {"pooling": "mean"}
     found = FeatureExtractor(model, tokenizer, layers=layers, **unit)(list(texts))
@@ -148,7 +132,7 @@ def with_random_weights(model: GPTPreTrainedModel, seed: int = 0) -> GPTPreTrain
 def mean_intervals(values: npt.ArrayLike, seed: int = 0) -> np.ndarray:
     """
     Mean, low and high, `(3, ...)`, of numbers of examples, `(examples, ...)`, by a bootstrap interval (percentiles,
-    95%) of 1,000 draws of as many examples; all the same where there is one example only.
+    95%) of 1,000 draws; all the same of one example.
     """
     values = np.asarray(values, dtype=np.float64)
     mean = values.mean(0)

@@ -1,17 +1,15 @@
 r"""
 Which heads, neurons or layers a model needs: each is switched off, and the change measured.
 
-    python scripts/analyze.py ablate --model_name_or_path model_cards/gpt-mini --file sentences.txt \
-        --output_dir outputs/heads
-    python scripts/analyze.py ablate --model_name_or_path outputs/questions --what layers --metric error \
+    hf-gpt analyze ablate --model_name_or_path model_cards/gpt-mini --file sentences.txt --output_dir outputs/heads
+    hf-gpt analyze ablate --model_name_or_path outputs/questions --what layers --metric error \
         --file questions.jsonl --output_dir outputs/layers
 
 A head's output before the projection, or a neuron's activation, becomes 0; a layer is left out. The measure is the
 language model's loss in nats per token, or a fine-tuned classifier's loss or share of errors on texts with labels.
 effects.json ranks the parts by the change, with bootstrap intervals (95%) over texts; curve.png and curve.json show
 the measure as more and more are switched off, the least needed first, next to a random order; mask.json holds as many
-of them as cost no more than --max_rise. In Python they are switched off by
-`hf_gpt.analysis.ablate.attach(model, load_mask(path))`.
+as cost no more than --max_rise, for `hf_gpt.analysis.ablate.attach(model, load_mask(path))` in Python.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +30,6 @@ from ..model.modeling_gpt import GPTForCausalLM, GPTForSequenceClassification, G
 from ..trees.collators import collate_trees
 from ..trees.token_tree import TokenTree
 from . import AnalysisArguments, interval_text, mean_intervals
-from .attention import transformer_of
 from .figures import curves_figure
 
 # Of the table that is printed, and of random orders next to the pruning curve.
@@ -57,11 +54,8 @@ def load_mask(path: Path) -> list[Part]:
 
 
 def attach(model: GPTPreTrainedModel, parts: Iterable[Part]) -> ExitStack:
-    """
-    Switch parts of a model with any head, adapted or not, off until the result, a context manager, is closed. A
-    `ValueError` if the model has no such part.
-    """
-    transformer, hooks, columns = transformer_of(model), ExitStack(), {}
+    """Switch parts off until the result, a context manager, is closed; a `ValueError` if the model lacks one."""
+    transformer, hooks, columns = model.base_model, ExitStack(), {}
     known = {part for kind in _NAMES for part in parts_of(transformer.config, kind)}
     for kind, layer, number in parts:
         if (kind, layer, number) not in known:
@@ -73,19 +67,14 @@ def attach(model: GPTPreTrainedModel, parts: Iterable[Part]) -> ExitStack:
             module = block.attn.c_proj if kind == "heads" else block.mlp.c_proj
             columns.setdefault(module, []).extend(range(number * width, (number + 1) * width))
     for module, off in columns.items():
-        hooks.enter_context(module.register_forward_pre_hook(partial(_switch_off, off)))
+        index = torch.tensor(off, device=model.device)
+        hook = partial(lambda index, module, args: args[0].index_fill(-1, index, 0), index)
+        hooks.enter_context(module.register_forward_pre_hook(hook))
     return hooks
 
 
-def _switch_off(columns: list[int], module: nn.Module, args: tuple) -> tuple:
-    return (args[0].index_fill(-1, torch.tensor(columns, device=args[0].device), 0), *args[1:])
-
-
 def text_losses(model: GPTForCausalLM, texts: Sequence[Sequence[int]], batch_size: int = 16) -> np.ndarray:
-    """
-    The language model's loss of each text, of two tokens or more, in nats per predicted token, of long ones of what
-    the context holds: `(texts,)`.
-    """
+    """Loss of each text, `(texts,)`, of what the context holds of it, in nats per predicted token."""
     scores = score_texts(model, [list(ids[: model.config.n_positions]) for ids in texts], batch_size=batch_size)
     return np.array([-score.log_probability / len(score.log_probs) for score in scores])
 
@@ -98,25 +87,20 @@ def task_errors(
     metric: str = "loss",
     batch_size: int = 16,
 ) -> np.ndarray:
-    """
-    What a classifier of one class a text makes of texts, token ids without specials, and their classes, by `metric`:
-    `loss` (cross-entropy in nats), or `error` (1 where the answer is wrong, else 0): `(texts,)`.
-    """
+    """A classifier's cross-entropy of texts, ids without specials, or with `error` 1 where it is wrong: `(texts,)`."""
     config, found = model.config, []
+    paths = [[config.start_token_id, *ids[: config.n_positions - 2], config.classify_token_id] for ids in texts]
+    trees = [TokenTree.from_paths([path]) for path in paths]
     for begin in range(0, len(texts), batch_size):
-        read = (ids[: config.n_positions - 2] for ids in texts[begin : begin + batch_size])
-        paths = ([config.start_token_id, *ids, config.classify_token_id] for ids in read)
-        batch = collate_trees([TokenTree.from_paths([path]) for path in paths], config.pad_token_id, config.is_causal)
-        logits = model(**{name: value.to(model.device) for name, value in batch.items()}).logits.double().cpu()
-        wanted = torch.tensor(labels[begin : begin + batch_size])
-        losses = nn.functional.cross_entropy(logits, wanted, reduction="none")
-        found.append(losses if metric == "loss" else (logits.argmax(-1) != wanted).double())
-    return torch.cat(found).numpy()
+        batch = collate_trees(trees[begin : begin + batch_size], config.pad_token_id, config.is_causal)
+        found.append(model(**{name: value.to(model.device) for name, value in batch.items()}).logits.double().cpu())
+    logits, wanted = torch.cat(found), torch.tensor(labels)
+    if metric == "error":
+        return (logits.argmax(-1) != wanted).double().numpy()
+    return nn.functional.cross_entropy(logits, wanted, reduction="none").numpy()
 
 
-def masked(
-    model: GPTPreTrainedModel, masks: Iterable[Sequence[Part]], measure: Callable[[], np.ndarray]
-) -> np.ndarray:
+def masked(model: GPTPreTrainedModel, masks: Iterable[list[Part]], measure: Callable[[], np.ndarray]) -> np.ndarray:
     """A measure, `(examples,)`, with each of some masks, lists of parts that are off: `(masks, examples)`."""
     found = []
     for mask in tqdm(masks, desc="ablating", unit="mask"):
@@ -132,17 +116,15 @@ class Arguments(AnalysisArguments):
     what: str = flag("heads", "What is switched off.", _NAMES)
     metric: str = flag("lm_loss", "The loss of a language model; loss or errors of a classifier.", _METRICS)
     max_rise: float = flag(0.01, "By how much the measure may rise under the saved mask.")
-    batch_size: int = flag(16, "Texts that are read at once.")
 
 
 def run(args: Arguments) -> None:
     """Switch off, measure, rank, prune."""
     model, tokenizer = args.load(GPTForCausalLM if args.metric == "lm_loss" else GPTForSequenceClassification)
     texts = args.token_ids(tokenizer, model.config.n_positions, fewest=2 if args.metric == "lm_loss" else 1)
-    measure = partial(text_losses, model, texts, args.batch_size)
+    measure = partial(text_losses, model, texts)
     if args.metric != "lm_loss":
-        classes = _classes(args, model.config)
-        measure = partial(task_errors, model, texts, classes, args.metric, args.batch_size)
+        measure = partial(task_errors, model, texts, _classes(args, model.config), args.metric)
     parts = parts_of(model.config, args.what)
     whole, *changed = masked(model, [[], *([part] for part in parts)], measure)
     intervals = mean_intervals(np.stack(changed, 1) - whole[:, None], args.seed)  # (3, parts)
@@ -154,10 +136,9 @@ def run(args: Arguments) -> None:
     print(f"{args.metric} of {len(texts)} texts: {whole.mean():.4f}; without one of the {args.what}:")
     for row in ranked[:_SHOWN]:
         print(f"  {row['name']:16} {interval_text(row, 'change', '+.4f')}")
-    record = {"metric": args.metric, "whole": float(whole.mean()), "parts": ranked}
-    write_json(args.folder / "effects.json", record)
+    write_json(args.folder / "effects.json", {"metric": args.metric, "whole": float(whole.mean()), "parts": ranked})
 
-    def curve(order: Sequence[Part]) -> np.ndarray:
+    def curve(order: list[Part]) -> np.ndarray:
         return masked(model, (order[:count] for count in range(len(order) + 1)), measure).mean(1)
 
     order = [row["part"] for row in sorted(rows, key=lambda row: row["change"])]

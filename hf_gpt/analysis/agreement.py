@@ -1,8 +1,7 @@
 r"""
 Which of two sentences a language model finds likelier: minimal pairs, by phenomenon, with a control.
 
-    python scripts/analyze.py agreement --model_name_or_path model_cards/gpt-mini --file blimp/data --max_pairs 100 \
-        --output_dir outputs/blimp
+    hf-gpt analyze agreement --model_name_or_path model_cards/gpt-mini --file blimp/data --output_dir outputs/blimp
 
 `--file` is a file of minimal pairs, as for score, or a folder of them, such as BLiMP's, as it is published; without it
 sentences are made by a rule: a subject and its verb, with and without nouns of the other number between them, with
@@ -36,8 +35,8 @@ _THINGS = "apple boat book bottle chair cloud door house key lamp letter mountai
 _ACTS = "cry dance laugh listen read run sing sit sleep smile speak talk think wait walk work"
 _PLACES = "behind beside by near"
 _CLAUSES = "know see hear like"
-# For each pair that is wanted: draws at most, as of some conditions there are few different ones.
-_DRAWS = 20
+# Draws at most for each pair that is wanted, as of some conditions there are few; sentences that are read at once.
+_DRAWS, _BATCH = 20, 128
 CONDITIONS = ("simple", "attractor of the same number", "attractor", "two attractors", "relative clause")
 
 
@@ -51,9 +50,8 @@ class MinimalPair(NamedTuple):
 
 def read_sets(path: Path, most: int | None = None) -> list[MinimalPair]:
     """
-    Minimal pairs of a file (see `hf_gpt.generation.scoring.read_pairs`) or of a folder of JSONL files, such as BLiMP's
-    with its folder `data`, of each file the first ones. Their phenomenon is `linguistics_term` of the first row, or
-    the file's name. A `ValueError` names the file and line that is wrong, or the folder where there is none.
+    The first minimal pairs of a file (see `hf_gpt.generation.scoring.read_pairs`), or of each JSONL file of a folder,
+    or its folder `data`. Their phenomenon is `linguistics_term` of the first row, or the file's name.
     """
     files = sorted([*path.glob("*.jsonl"), *path.glob("data/*.jsonl")]) if path.is_dir() else [path]
     if not files:
@@ -68,19 +66,14 @@ def read_sets(path: Path, most: int | None = None) -> list[MinimalPair]:
 
 def agreement_pairs(count: int = 200, seed: int = 0) -> list[MinimalPair]:
     """
-    Subject-verb agreement: for each of `CONDITIONS` as many different pairs that make sense, and as many nonce ones;
-    fewer where there are not so many.
-
-    The rule: `the SUBJECT VERB .`, with `PLACE the NOUN` or `that the NOUN CLAUSE` after the subject. Subject and
-    number are drawn, and which word stands where; attractors have the other number, but where the condition says that
-    they have the same. All nouns are people in sentences that make sense, and things in nonce ones, whose verbs are
-    those of people all the same. In the bad sentence the last verb has the wrong number.
+    Subject-verb agreement: for each of `CONDITIONS` so many different pairs (if there are) that make sense, and nonce
+    ones, where things do what people do. The rule: `the SUBJECT VERB .`, with `PLACE the NOUN` or `that the NOUN
+    CLAUSE` after the subject; attractors have the other number. The last verb of the bad sentence has the wrong one.
     """
     random = np.random.default_rng(seed)
     pairs = []
     for nouns, kind in ((_PEOPLE, ""), (_THINGS, ", nonce")):
         for condition in CONDITIONS:
-            # Of a dictionary, as no pair is to count twice.
             made: dict[MinimalPair, None] = {}
             for _ in range(_DRAWS * count):
                 made[MinimalPair(*_pair(random, nouns.split(), condition), f"{condition}{kind}")] = None
@@ -101,8 +94,8 @@ def _pair(random: np.random.Generator, nouns: list[str], condition: str) -> list
         "two attractors": f" {places[0]} {first} {places[1]} {second}",
         "relative clause": f" that {first} {_verb(str(random.choice(_CLAUSES.split())), other)}",
     }.get(condition, f" {places[0]} {first}")
-    act, subject = str(random.choice(_ACTS.split())), f"The {subject}{'s' * plural}{between}"
-    return [f"{subject} {_verb(act, number)}." for number in (plural, not plural)]
+    act = str(random.choice(_ACTS.split()))
+    return [f"The {subject}{'s' * plural}{between} {_verb(act, number)}." for number in (plural, not plural)]
 
 
 def _verb(verb: str, plural: bool) -> str:
@@ -110,16 +103,11 @@ def _verb(verb: str, plural: bool) -> str:
 
 
 def score_pairs(
-    model: GPTForCausalLM,
-    tokenizer: GPTTokenizer,
-    pairs: Sequence[MinimalPair],
-    batch_size: int = 128,
-    beginning: str = "paragraph",
+    model: GPTForCausalLM, tokenizer: GPTTokenizer, pairs: Sequence[MinimalPair], beginning: str = "paragraph"
 ) -> np.ndarray:
     """Log-probabilities, `(pairs, 2)`, of the good sentences and the bad ones; see `score_texts`, `beginning_ids`."""
     texts = [encode(tokenizer, text) for pair in pairs for text in (pair.good, pair.bad)]
-    given = [beginning_ids(tokenizer, beginning)] * len(texts)
-    scores = score_texts(model, texts, batch_size=batch_size, given=given)
+    scores = score_texts(model, texts, batch_size=_BATCH, given=[beginning_ids(tokenizer, beginning)] * len(texts))
     return np.array([score.log_probability for score in scores]).reshape(-1, 2)
 
 
@@ -131,8 +119,8 @@ def proportion(right: int, count: int) -> dict[str, float]:
 
 def accuracies(pairs: Sequence[MinimalPair], scores: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """
-    Of each phenomenon a row for every model of `scores`, `(pairs, 2)`: its `name`, `of` (the model), `pairs`, `ties`,
-    and as `accuracy`, with its interval, the share of pairs whose good sentence is likelier (a tie is wrong).
+    Of each phenomenon a row for every model of `scores`, `(pairs, 2)`: `name`, `of` (the model), `pairs`, `ties`, and
+    as `accuracy`, with its interval, the share of pairs whose good sentence is likelier.
     """
     names, rows = np.array([pair.phenomenon for pair in pairs]), []
     for name in dict.fromkeys(names.tolist()):
@@ -154,7 +142,6 @@ class Arguments(AnalysisArguments):
     file: str | None = flag(None, "File or folder of minimal pairs, TSV or JSONL; without it, made ones.")
     beginning: str = flag("paragraph", "What stands before a sentence, as for score.", BEGINNINGS)
     max_pairs: int = flag(200, "Pairs of a condition, or the first of a file, at most.")
-    batch_size: int = flag(128, "Sentences that are read at once.")
 
 
 def run(args: Arguments) -> None:
@@ -163,9 +150,7 @@ def run(args: Arguments) -> None:
     pairs = agreement_pairs(args.max_pairs, args.seed) if made else read_sets(Path(args.file), args.max_pairs)
     model, tokenizer = args.load()
     models = {args.name: model, "random weights": with_random_weights(model, args.seed)}
-    scores = {
-        name: score_pairs(each, tokenizer, pairs, args.batch_size, args.beginning) for name, each in models.items()
-    }
+    scores = {name: score_pairs(each, tokenizer, pairs, args.beginning) for name, each in models.items()}
     rows = accuracies(pairs, scores)
     print_table(rows)
     args.save("agreement", rows_figure(rows, f"Minimal pairs that are right, {args.name}", "accuracy", 0.5), rows)

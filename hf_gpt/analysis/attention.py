@@ -1,7 +1,7 @@
 r"""
 What every head of every block attends to, and where the heads look on average.
 
-    python scripts/analyze.py attention --model_name_or_path model_cards/gpt-mini \
+    hf-gpt analyze attention --model_name_or_path model_cards/gpt-mini \
         --text "It rained on Tom." --choices "He was wet." "He was dry." --output_dir outputs/item
 
 attention.html shows every head of the first text, or of each choice of an item, to be chosen by mouse or keyboard;
@@ -10,37 +10,22 @@ bootstrap interval (95%): entropy in bits, distance in tokens, and the shares of
 on the token before. The first token of a text, which sees itself alone, does not count.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from peft import PeftModel
 
 from ..files import flag, write_json
 from ..generation import check_predicted, encode
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
-from ..trees.collators import collate_trees
-from ..trees.token_tree import TokenTree
 from . import AnalysisArguments, interval_record, interval_text, mean_intervals, words_of
-from .figures import heads_figure
-from .pages import write_page
+from .figures import heads_figure, write_page
 
-# Of a head over the tokens of a text; see `head_statistics`.
 STATISTICS = ("entropy", "distance", "first", "previous")
-
-
-class PathAttention(NamedTuple):
-    """
-    Attention of one sequence: its tokens, and `(layers, heads, length, length)` the share of its attention that each
-    token (third axis) gives to each (fourth); a row adds up to 1.
-    """
-
-    ids: list[int]
-    weights: torch.Tensor
 
 
 @contextmanager
@@ -54,46 +39,27 @@ def eager_attention(model: GPTPreTrainedModel) -> Iterator[None]:
         model.set_attn_implementation(before)
 
 
-def transformer_of(model: GPTPreTrainedModel | PeftModel) -> GPTPreTrainedModel:
-    """The transformer within a model with any head, adapted or not (`GPTModel`)."""
-    if isinstance(model, PeftModel):
-        if model.active_peft_config.is_prompt_learning:
-            raise ValueError("This adapter reads virtual tokens before the text, which are no words: name its base.")
-        model = model.get_base_model()
-    return model.base_model
-
-
 @torch.no_grad()
-def attention_of(model: GPTPreTrainedModel | PeftModel, tree: TokenTree) -> list[PathAttention]:
-    """
-    Attention, as eager attention has it, of every path of a token tree (a text, or an item with its choices), each as
-    if it were read alone. A `ValueError` if the model has virtual tokens (prefix, prompt), which no word stands for.
-    """
-    transformer = transformer_of(model)
-    batch = {name: value.to(model.device) for name, value in collate_trees([tree], 0).items()}
-    inputs = {name: batch[name] for name in ("input_ids", "position_ids", "subtree_end") if name in batch}
-    with eager_attention(transformer):
-        weights = transformer(**inputs, use_cache=False, output_attentions=True).attentions
-    weights = torch.stack(weights)[:, 0].float().cpu()  # (layers, heads, length, length)
-    paths = [list(tree.path(number)) for number in range(len(tree.path_ends))]
-    return [PathAttention([tree.input_ids[index] for index in path], weights[:, :, path][..., path]) for path in paths]
+def attention_of(model: GPTPreTrainedModel, ids: Sequence[int]) -> torch.Tensor:
+    """`(layers, heads, length, length)`: what each token of a text (third axis) gives to each (fourth), in all 1."""
+    with eager_attention(model.base_model):
+        outputs = model.base_model(torch.tensor([ids], device=model.device), use_cache=False, output_attentions=True)
+    return torch.cat(outputs.attentions).float().cpu()
 
 
-def path_record(name: str, path: PathAttention, tokenizer: GPTTokenizer) -> dict[str, Any]:
-    """What the page of attention shows of a path: its name, its words, weights in thousandths."""
-    weights = (path.weights * 1000).round().int().tolist()
-    return {"name": name, "tokens": words_of(tokenizer, path.ids), "weights": weights}
+def path_record(name: str, tokenizer: GPTTokenizer, ids: Sequence[int], weights: torch.Tensor) -> dict[str, Any]:
+    """What the page of attention shows of a text: its name, its words, weights in thousandths."""
+    return {"name": name, "tokens": words_of(tokenizer, ids), "weights": (weights * 1000).round().int().tolist()}
 
 
-def head_statistics(attention: PathAttention) -> np.ndarray:
+def head_statistics(weights: torch.Tensor) -> np.ndarray:
     """
-    Where the heads look in a sequence, as means over its tokens but the first: `(4, layers, heads)`, in the order of
-    `STATISTICS`: entropy in bits, mean distance in tokens, and the shares of attention on the first token and the
-    token before. A `ValueError` if there are fewer than two tokens.
+    Where the heads look, as means over the tokens but the first, `(4, layers, heads)` in the order of `STATISTICS`:
+    entropy in bits, distance in tokens, and the shares of attention on the first token and the token before.
     """
-    check_predicted(attention.ids)
-    weights = attention.weights.double()[:, :, 1:]  # (layers, heads, length - 1, length)
-    position = torch.arange(len(attention.ids), dtype=torch.float64)
+    check_predicted(range(weights.shape[-1]))
+    weights = weights.double()[:, :, 1:]  # (layers, heads, length - 1, length)
+    position = torch.arange(weights.shape[-1], dtype=torch.float64)
     found = [
         torch.special.entr(weights).sum(-1).mean(-1) / np.log(2),
         (weights * (position[1:, None] - position)).sum(-1).mean(-1),
@@ -120,18 +86,19 @@ def run(args: Arguments) -> None:
     """Read, count, draw."""
     model, tokenizer = args.load()
     limit = min(args.max_tokens, model.config.n_positions)
-    items = [[ids] for ids in args.token_ids(tokenizer, limit, fewest=1 if args.choices else 2)]
+    texts = args.token_ids(tokenizer, limit, fewest=1 if args.choices else 2)
     if args.choices:
-        begin = [tokenizer.bos_token_id, *items[0][0], tokenizer.sep_token_id]
-        texts = [encode(tokenizer, choice) for choice in args.choices]
-        items = [[[*begin, *ids, tokenizer.cls_token_id][:limit] for ids in texts]]
-    read = [attention_of(model, TokenTree.from_paths(paths)) for paths in items]
+        begin = [tokenizer.bos_token_id, *texts[0], tokenizer.sep_token_id]
+        rows = [[*begin, *encode(tokenizer, choice), tokenizer.cls_token_id] for choice in args.choices]
+        texts = [row[:limit] for row in rows]
     title, names = f"Attention of {args.name}", args.choices or [args.examples[0].text]
-    records = [path_record(name, path, tokenizer) for name, path in zip(names, read[0], strict=True)]
+    read = [attention_of(model, ids) for ids in texts]
+    # The choices, or the first text.
+    records = [path_record(name, tokenizer, *each) for name, *each in zip(names, texts, read, strict=False)]
     write_page(args.folder / "attention.html", title, {"paths": records})
-    record = {"tokens": records[0]["tokens"], "weights": read[0][0].weights.tolist()}
-    args.save("attention", heads_figure(read[0][0].weights.numpy(), title), record)
-    values = mean_intervals([head_statistics(path) for paths in read for path in paths], args.seed)
+    record = {"tokens": records[0]["tokens"], "weights": read[0].tolist()}
+    args.save("attention", heads_figure(read[0].numpy(), title), record)
+    values = mean_intervals([head_statistics(weights) for weights in read], args.seed)
     record = {name: interval_record(values[:, number]) for number, name in enumerate(STATISTICS)}
     write_json(args.folder / "statistics.json", record)
     for number, name in enumerate(STATISTICS[2:], 2):

@@ -1,8 +1,7 @@
 r"""
 What changed between two checkpoints: layers, heads, next tokens, and what was forgotten.
 
-    python scripts/analyze.py compare --model_name_or_path model_cards/gpt-mini --other outputs/questions \
-        --output_dir outputs/change
+    hf-gpt analyze compare --model_name_or_path model_cards/gpt-mini --other outputs/questions --output_dir outputs/new
 
 The first is the model as it was, --other as it is, both as language models (a head is left out). cka.png shows how
 alike their layers are (linear CKA over all tokens of the texts; layer 0 is the embeddings), compare.html the first
@@ -14,18 +13,16 @@ likeliest next token is another, the divergence in bits, and the perplexity of b
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from ..files import flag, write_json
-from ..generation import LanguageModelArguments, check_predicted
+from ..generation import LanguageModelArguments
 from ..model.modeling_gpt import GPTForCausalLM
 from . import AnalysisArguments, interval_record, interval_text, mean_intervals, words_of
 from .attention import eager_attention
-from .figures import grid_figure
-from .pages import write_coloured
+from .figures import grid_figure, write_coloured
 
 # Tokens that CKA is computed of, and texts that are shown.
 _TOKENS, _TEXTS = 20_000, 20
@@ -34,8 +31,8 @@ _SUMMARY = ("next_tokens_changed", "divergence_bits", "perplexity_before", "perp
 
 def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
     """
-    Linear centred kernel alignment (Kornblith et al., 2019, equation 4): how alike states of the same examples,
-    `(examples, n)` and `(examples, m)`, are but for rotation and scale, from 0 to 1; NaN where one does not vary.
+    Linear centred kernel alignment (Kornblith et al., 2019, equation 4) of states of the same examples: from 0 to 1,
+    alike but for rotation and scale; NaN where one does not vary.
     """
     first, second = (each - each.mean(0) for each in (first.astype(np.float64), second.astype(np.float64)))
     both = np.linalg.norm(second.T @ first) ** 2
@@ -43,41 +40,28 @@ def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
     return float(both / scale) if scale else float("nan")
 
 
-class Reading(NamedTuple):
-    """
-    A model's reading of a text: states after the embedding and every block `(layers + 1, length, n_embd)`, attention
-    `(layers, heads, length, length)`, and log-probabilities of the tokens that follow `(length - 1, vocab_size)`.
-    """
-
-    states: np.ndarray
-    weights: np.ndarray
-    log_probs: torch.Tensor
-
-
 @torch.no_grad()
-def read(model: GPTForCausalLM, ids: Sequence[int]) -> Reading:
-    """A text, of two tokens or more (else a `ValueError`) and no more than the context, as a model reads it."""
-    check_predicted(ids)
+def read(model: GPTForCausalLM, ids: Sequence[int]) -> tuple[np.ndarray, np.ndarray, torch.Tensor]:
+    """
+    States `(layers + 1, length, n_embd)` and attention `(layers, heads, length, length)` of a text, and log-
+    probabilities of the tokens that follow, `(length - 1, vocab_size)`.
+    """
     row = torch.tensor([ids], device=model.device)
     with eager_attention(model):
         outputs = model(row, use_cache=False, output_hidden_states=True, output_attentions=True)
     log_probs = outputs.logits[0, :-1].double().log_softmax(-1).cpu()
     states, weights = (torch.cat(each).float().cpu().numpy() for each in (outputs.hidden_states, outputs.attentions))
-    return Reading(states, weights, log_probs)
+    return states, weights, log_probs
 
 
-def attention_shift(before: Reading, after: Reading) -> np.ndarray:
-    """
-    Of each head the share of its attention that looks elsewhere (total variation), as a mean over the text's tokens
-    but the first: `(layers, heads)`, from 0 to 1.
-    """
-    return np.abs(before.weights - after.weights)[:, :, 1:].sum(-1).mean(-1) / 2
+def attention_shift(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Of each head, `(layers, heads)`, the share of attention that looks elsewhere (total variation), as a mean."""
+    return np.abs(before - after)[:, :, 1:].sum(-1).mean(-1) / 2
 
 
-def next_token_divergence(before: Reading, after: Reading) -> np.ndarray:
+def next_token_divergence(before: torch.Tensor, after: torch.Tensor) -> np.ndarray:
     """Kullback-Leibler divergence of what was predicted from what is, in bits, after each token: `(length - 1,)`."""
-    was, now = before.log_probs, after.log_probs
-    return ((was.exp() * (was - now)).sum(-1) / np.log(2)).numpy()
+    return ((before.exp() * (before - after)).sum(-1) / np.log(2)).numpy()
 
 
 @dataclass(kw_only=True)
@@ -95,14 +79,15 @@ def run(args: Arguments) -> None:
         raise ValueError(f"{args.other} has other layers, heads or another vocabulary than {args.model_name_or_path}.")
     states, tokens, shifts, shown, rows = [], 0, [], [], []
     for ids in args.token_ids(tokenizer, min(first.config.n_positions, second.config.n_positions)):
-        was, now = read(first, ids), read(second, ids)
-        states += [(was.states, now.states)] if tokens < _TOKENS else []
+        both_states, weights, log_probs = zip(read(first, ids), read(second, ids), strict=True)
+        states += [both_states] if tokens < _TOKENS else []
         tokens += len(ids)
-        shifts.append(attention_shift(was, now))
-        divergence = next_token_divergence(was, now)
+        shifts.append(attention_shift(*weights))
+        divergence = next_token_divergence(*log_probs)
         shown.append({"words": words_of(tokenizer, ids), "values": [0.0, *divergence.tolist()]})
-        changed = (was.log_probs.argmax(-1) != now.log_probs.argmax(-1)).double().mean().item()
-        before, after = (-each.log_probs[range(len(ids) - 1), ids[1:]].mean().item() for each in (was, now))
+        likeliest = torch.stack(log_probs).argmax(-1)
+        changed = (likeliest[0] != likeliest[1]).double().mean().item()
+        before, after = (-each[range(len(ids) - 1), ids[1:]].mean().item() for each in log_probs)
         rows.append([changed, divergence.mean(), before, after, after - before])
     names = [args.name, Path(args.other).name]
     layers = [np.concatenate(each, axis=1) for each in zip(*states, strict=True)]  # (layers + 1, tokens, n_embd)

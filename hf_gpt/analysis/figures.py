@@ -1,4 +1,4 @@
-"""Figures by matplotlib, without a screen, each with the numbers that it shows as JSON next to it."""
+"""Figures by matplotlib, without a screen, and pages of `templates/`, each with the numbers that it shows as JSON."""
 
 import importlib.util
 import warnings
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..files import atomic, write_json
+from ..files import atomic, templates, write_json, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,11 +22,39 @@ def check_libraries() -> None:
         raise ValueError(f'Analyses need {" and ".join(missing)}: pip install "hf-gpt[analysis]".')
 
 
-def new_figure(width: float = 8, height: float = 5) -> "Figure":
+def render_page(template: str, title: str, data: Any) -> str:
+    """A page from the template of a name; see `hf_gpt.files.templates.render_page`."""
+    return templates.render_page(Path(__file__).parent / "templates" / f"{template}.html.jinja", title, data)
+
+
+def write_page(path: Path, title: str, data: Any) -> None:
+    """Write a page atomically, from the template that has the name of the file."""
+    write_text(path, render_page(path.stem, title, data))
+
+
+def write_coloured(path: Path, title: str, texts: Sequence[Mapping[str, Any]]) -> None:
+    """
+    Coloured texts as a page, and as JSON, at a path without a suffix. A text has `words`, `values` (a number each) and
+    optionally `label` and `view`: texts of one view are coloured on one scale.
+    """
+    record = {"title": title, "texts": list(texts)}
+    write_text(path.with_suffix(".html"), render_page("coloured", title, record))
+    write_json(path.with_suffix(".json"), record)
+
+
+def terminal_text(words: Sequence[str], values: Sequence[float]) -> str:
+    """A line of words, each with its value."""
+    return " ".join(f"{word}({value:+.2f})" for word, value in zip(words, values, strict=True))
+
+
+def new_figure(width: float = 8, height: float = 5, title: str = "") -> "Figure":
     """An empty figure of so many inches, laid out so that nothing overlaps; it is drawn without a screen."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
+    if title:
+        figure.suptitle(title, fontsize="medium", wrap=True)
+    return figure
 
 
 def write_figure(path: Path, figure: "Figure", data: Any) -> None:
@@ -40,23 +68,21 @@ def write_figure(path: Path, figure: "Figure", data: Any) -> None:
 
 def grid_figure(values: np.ndarray, title: str, rows: str, columns: str) -> "Figure":
     """A matrix as shades with their scale, which read as well in grey; rows and columns are numbered from 0."""
-    figure = new_figure(max(5, 1.5 + 0.6 * values.shape[1]), 1.6 + 0.45 * len(values))
+    figure = new_figure(max(5, 1.5 + 0.6 * values.shape[1]), 1.6 + 0.45 * len(values), title)
     axes = figure.subplots()
     figure.colorbar(axes.imshow(values, cmap="viridis", aspect="auto"))
     axes.set(xlabel=columns, ylabel=rows, xticks=range(values.shape[1]), yticks=range(len(values)))
-    axes.set_title(title, fontsize="medium", wrap=True)
     return figure
 
 
 def words_figure(shares: np.ndarray, words: Sequence[Sequence[str]], columns: Sequence[str], title: str) -> "Figure":
     """A word in each cell of a matrix of shares `(layers, columns)`, on the darker a ground the larger its share."""
-    figure = new_figure(max(5, 1.5 + 0.75 * shares.shape[1]), 1.6 + 0.32 * len(shares))
+    figure = new_figure(max(5, 1.5 + 0.75 * shares.shape[1]), 1.6 + 0.32 * len(shares), title)
     axes = figure.subplots()
     # Half of the colours, on which black can be read.
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=2, aspect="auto")
     axes.set(ylabel="layer", yticks=range(len(shares)))
     axes.set_xticks(range(len(columns)), columns, rotation=60, ha="right", parse_math=False)
-    axes.set_title(title, fontsize="medium", wrap=True)
     for row, column in np.ndindex(shares.shape):
         place = {"ha": "center", "va": "center", "fontsize": 7, "parse_math": False}
         axes.text(column, row, words[row][column][:10], **place)
@@ -66,8 +92,7 @@ def words_figure(shares: np.ndarray, words: Sequence[Sequence[str]], columns: Se
 def heads_figure(weights: np.ndarray, title: str) -> "Figure":
     """Attention `(layers, heads, length, length)`, from layer 1, as a grid of squares, the darker the more."""
     layers, heads = weights.shape[:2]
-    figure = new_figure(1.1 * heads + 0.5, 1.1 * layers + 0.6)
-    figure.suptitle(title, fontsize="medium", wrap=True)
+    figure = new_figure(1.1 * heads + 0.5, 1.1 * layers + 0.6, title)
     panels = figure.subplots(layers, heads, squeeze=False)
     for block, head in np.ndindex(layers, heads):
         panels[block, head].imshow(weights[block, head], cmap="Greys", vmin=0, vmax=1)
@@ -78,14 +103,10 @@ def heads_figure(weights: np.ndarray, title: str) -> "Figure":
 
 
 def curves_figure(panels: Mapping[str, Mapping[str, Sequence]], title: str, across: str) -> "Figure":
-    """
-    Named curves over 0, 1, 2, ..., each with a mark of its own: a panel for each of `panels`, in which a curve is its
-    values, `(places,)`, or mean, low and high, `(3, places)`.
-    """
+    """Panels of named curves over 0, 1, 2, ...: values, `(places,)`, or mean, low and high, `(3, places)`."""
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    figure = new_figure(max(6, 3.7 * columns), 0.6 + (4 if len(panels) == 1 else 2.3 * rows))
-    figure.suptitle(title, fontsize="medium", wrap=True)
+    figure = new_figure(max(6, 3.7 * columns), 0.6 + (4 if len(panels) == 1 else 2.3 * rows), title)
     all_axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes, (name, curves) in zip(all_axes, panels.items(), strict=False):
         for (curve, values), mark in zip(curves.items(), _MARKS, strict=False):
@@ -101,12 +122,9 @@ def curves_figure(panels: Mapping[str, Mapping[str, Sequence]], title: str, acro
 
 
 def rows_figure(rows: Sequence[Mapping[str, Any]], title: str, value: str, mark: float) -> "Figure":
-    """
-    Numbers of rows with `name`, `of` (whose they are), `value`, `low` and `high`: a line for each name, a mark for
-    each `of`, the first name at the top, and a dotted line at `mark`.
-    """
+    """Rows of `name`, `of` (whose it is), `value`, `low` and `high`: a line for each name, a mark for each `of`."""
     names = list(dict.fromkeys(row["name"] for row in rows))
-    figure = new_figure(7.5, 1.2 + 0.26 * len(names))
+    figure = new_figure(7.5, 1.2 + 0.26 * len(names), title)
     axes = figure.subplots()
     for number, of in enumerate(dict.fromkeys(row["of"] for row in rows)):
         own = [row for row in rows if row["of"] == of]
@@ -115,7 +133,6 @@ def rows_figure(rows: Sequence[Mapping[str, Any]], title: str, value: str, mark:
         axes.errorbar(values, places, xerr=np.abs(ends - values), label=of, fmt=_MARKS[number], capsize=2)
     axes.axvline(mark, color="grey", linewidth=0.8, linestyle=":")
     axes.set(yticks=range(len(names)), yticklabels=names, xlabel=value)
-    axes.set_title(title, fontsize="medium", wrap=True)
     axes.invert_yaxis()
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
     return figure

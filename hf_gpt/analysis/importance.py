@@ -1,18 +1,17 @@
 r"""
 Which words mattered for the next word, a class, or one choice against the others, by four methods compared.
 
-    python scripts/analyze.py importance --model_name_or_path model_cards/gpt-mini \
+    hf-gpt analyze importance --model_name_or_path model_cards/gpt-mini \
         --text "The soup was cold and the bread was very" --next_word hard --output_dir outputs/importance
-    python scripts/analyze.py importance --model_name_or_path outputs/stories --text "It rained on Tom." \
+    hf-gpt analyze importance --model_name_or_path outputs/stories --text "It rained on Tom." \
         --choices "He was wet." "He was dry." --output_dir outputs/choice
 
 A classifier explains the log-odds of its class, a multiple-choice model those of a choice, a language model the log-
 probability of the next word. importance.html and importance.json show the words of each text by each method, as shares
-of the largest; details.json all there is. `perturbation` reports how much noise a word bears (Guan et al., 2019), its
-sigma, and whether anything was learnt; `gradient` is gradient times input, `integrated` integrated gradients from the
-mean embedding, `occlusion` puts the mean embedding in the word's place. The table shows which method is faithful: the
-area under the score as words are blanked out (deletion), the most important first, and as they are put back
-(insertion), as a mean over texts.
+of the largest; details.json all there is. `perturbation` reports how much noise a word bears (Guan et al., 2019) and
+whether anything was learnt; `gradient` is gradient times input, `integrated` integrated gradients from the mean
+embedding, `occlusion` puts the mean embedding in the word's place. The table shows which is faithful: the mean area
+under the score as words are blanked out (deletion), the most important first, and as they are put back (insertion).
 """
 
 from collections.abc import Callable, Sequence
@@ -32,24 +31,23 @@ from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import collate_trees
 from ..trees.token_tree import TokenTree
 from . import AnalysisArguments
-from .pages import terminal_text, write_coloured
+from .figures import terminal_text, write_coloured
 
 METHODS = ("perturbation", "gradient", "integrated", "occlusion")
 # Flags that only one kind of model has.
-_FLAGS = {GPTForMultipleChoice: ("choices", "choice"), GPTForSequenceClassification: ("class_name", "second_text")}
+_FLAGS = {"choices": GPTForMultipleChoice, "choice": GPTForMultipleChoice}
+_FLAGS |= {"class_name": GPTForSequenceClassification, "second_text": GPTForSequenceClassification}
 # Inputs that are read at once.
 _BATCH = 16
-# Where the noise of perturbation begins, as the logit of its share of the largest: well below the embeddings' size.
-_QUIET = -4.0
+# Of perturbation: what large noise is worth, and where it begins, as the logit of its share of the largest: well below
+# the embeddings' size.
+_RATE, _QUIET = 0.1, -4.0
 # Share of the last steps over which sigma is averaged, and times the smallest sigma that the largest must be.
 _TAIL, _SPREAD = 0.25, 1.1
 
 
 class Passage(NamedTuple):
-    """
-    What a model reads, a token tree, and its words in the order of reading: as they were written, and the places of
-    their tokens in the tree's row. What several paths share is one word.
-    """
+    """A token tree, and the words of its paths in order: as they were written, and their tokens' places in its row."""
 
     tree: TokenTree
     words: Sequence[str]
@@ -58,29 +56,29 @@ class Passage(NamedTuple):
     @classmethod
     def read(cls, tokenizer: GPTTokenizer, text: str, others: Sequence[str] = (), is_causal: bool = True) -> "Passage":
         """
-        A text alone, or before one or more others (a path each), with the specials of the tokenizer's task template. A
-        model that is not causal shares nothing. A `ValueError` if there is no word in a text.
+        A text alone, or before others (a path each), with the specials of the tokenizer's task template. What paths
+        share (nothing, of a model that is not causal) is one word. A `ValueError` if there is no word in a text.
         """
         pairs = [(text, other) for other in others] or [(text,)]
         encoded = [tokenizer(*pair, verbose=False) for pair in pairs]
         tree = TokenTree.from_paths([each["input_ids"] for each in encoded], None if is_causal else 0)
-        rows = [tree.path(number) for number in range(len(pairs))]
-        words, places = {}, {}
-        for number, (pair, each, row) in enumerate(zip(pairs, encoded, rows, strict=True), 1):
+        places = {}
+        for number, (pair, each) in enumerate(zip(pairs, encoded, strict=True)):
+            path = tree.path(number)
             for first, end, sequence, start, stop in word_spans(each.encodings[0]).tolist():
-                word = (number * sequence, start, stop)
-                words[word] = pair[sequence][start:stop]
-                places[word] = places.get(word, set()).union(row[first:end])
-        if len({word[0] for word in words}) < 1 + len(others):
+                # The first text, which all share, is number 0.
+                word = (sequence * (number + 1), start, stop, pair[sequence][start:stop])
+                places.setdefault(word, set()).update(path[first:end])
+        if len({word[0] for word in places}) < 1 + len(others):
             raise ValueError("One of the texts has no word: write some.")
-        order = sorted(words)
-        return cls(tree, [words[word] for word in order], [sorted(places[word]) for word in order])
+        ordered = sorted(places)
+        return cls(tree, [word[-1] for word in ordered], [sorted(places[word]) for word in ordered])
 
 
 class Score:
     """
-    A number that a model, which is left as it is, makes of a passage, as a function of the embeddings of its tokens:
-    `read(embeds)`, `(batch,)`. A `ValueError` if the model is in training mode, or a path longer than its context.
+    A number, `read(embeds)`, `(batch,)`, that a model makes of a passage's embeddings. A `ValueError` if the model is
+    in training mode, or a path longer than its context.
     """
 
     def __init__(self, model: GPTPreTrainedModel, passage: Passage, read: Callable[[torch.Tensor], torch.Tensor]):
@@ -104,10 +102,10 @@ class Score:
         return torch.cat([self.read(part) for part in embeds.split(_BATCH)])
 
     @torch.no_grad()
-    def variance(self, samples: int = 64, seed: int = 0) -> float:
+    def variance(self, samples: int = 64) -> float:
         """Of the score over passages of the same layout whose words are random tokens: S squared of `perturbation`."""
-        places, generator = [*chain(*self.spans)], torch.Generator().manual_seed(seed)
-        drawn = torch.randint(len(self.usual), (samples, len(places)), generator=generator)
+        places = [*chain(*self.spans)]
+        drawn = torch.randint(len(self.usual), (samples, len(places)), generator=torch.Generator().manual_seed(0))
         embeds = self.embeds.repeat(samples, 1, 1)
         embeds[:, places] = self.usual[drawn.to(embeds.device)]
         return self(embeds).var().item()
@@ -115,30 +113,26 @@ class Score:
 
 def next_ids_score(model: GPTForCausalLM, passage: Passage, next_ids: Sequence[int]) -> Score:
     """The log-probability of the tokens of the next word after a passage of one path, without specials."""
-    row, count = [*passage.tree.input_ids, *next_ids], len(next_ids)
+    tree = TokenTree.from_paths([[*passage.tree.input_ids, *next_ids]])
     targets = torch.tensor(next_ids, device=model.device)
 
     def read(embeds: torch.Tensor) -> torch.Tensor:
-        logits = model(inputs_embeds=embeds, use_cache=False, logits_to_keep=count + 1).logits[:, :-1].float()
+        logits = model(inputs_embeds=embeds, use_cache=False, logits_to_keep=len(targets) + 1).logits[:, :-1].float()
         return logits.log_softmax(-1).gather(-1, targets.expand(len(embeds), -1)[..., None]).sum((1, 2))
 
-    return Score(model, passage._replace(tree=TokenTree.from_paths([row])), read)
+    return Score(model, passage._replace(tree=tree), read)
 
 
 def next_word_score(
     model: GPTForCausalLM, tokenizer: GPTTokenizer, text: str, next_word: str | None = None
 ) -> tuple[Score, str]:
-    """
-    What speaks for the next word of a text, by default the likeliest token; and the name of that score. A `ValueError`
-    if text or word are empty, or too long.
-    """
+    """What speaks for the next word of a text, by default the likeliest token; and the name of that score."""
     tokenizer.task_template = False
     passage = Passage.read(tokenizer, text)
     if next_word is None:
-        next_ids_score(model, passage, [])  # which fits into the context
+        embeds = next_ids_score(model, passage, []).embeds  # which fit into the context
         with torch.no_grad():
-            logits = model(torch.tensor([passage.tree.input_ids], device=model.device), logits_to_keep=1).logits
-        ids = [int(logits[0, -1].argmax())]
+            ids = [int(model(inputs_embeds=embeds[None], logits_to_keep=1).logits.argmax())]
     else:
         # After a space, which GPT-2's tokens hold.
         ids = encode(tokenizer, f" {next_word}") if next_word.strip() else []
@@ -149,9 +143,8 @@ def next_word_score(
 
 def class_score(model: GPTPreTrainedModel, passage: Passage, wanted: int | None = None) -> tuple[Score, int]:
     """
-    What speaks for a class, or choice, of a passage with the specials of the task template, by default the likeliest
-    one; and its number. It is the log-odds against all others, or the logit where there is none or classes do not
-    exclude each other. A `ValueError` if there is no such class or choice.
+    What speaks for a class, or choice, of a passage with the template's specials, by default the likeliest one; and
+    its number. It is the log-odds against all others, or the logit where there are none or they are not excluded.
     """
     by_choice = isinstance(model, GPTForMultipleChoice)
     kind, count = ("choices", len(passage.tree.path_ends)) if by_choice else ("classes", model.config.num_labels)
@@ -159,11 +152,10 @@ def class_score(model: GPTPreTrainedModel, passage: Passage, wanted: int | None 
         raise ValueError(f"There are {count} {kind}, numbered from 0: {wanted} is none of them.")
     batch = collate_trees([passage.tree], 0, model.config.is_causal)
     names = [name for name in ("position_ids", "subtree_end", "classify_index") if name in batch]
-    inputs = {name: batch[name].to(model.device) for name in names}
 
     def logits_of(embeds: torch.Tensor) -> torch.Tensor:
-        more = {name: value.expand(len(embeds), -1) for name, value in inputs.items()}
-        return model(inputs_embeds=embeds, **more).logits.float()  # (batch, choices) or (batch, num_labels)
+        inputs = {name: batch[name].to(embeds.device).expand(len(embeds), -1) for name in names}
+        return model(inputs_embeds=embeds, **inputs).logits.float()  # (batch, choices) or (batch, num_labels)
 
     def read(embeds: torch.Tensor) -> torch.Tensor:
         logits = logits_of(embeds)
@@ -179,48 +171,34 @@ def class_score(model: GPTPreTrainedModel, passage: Passage, wanted: int | None 
 
 
 def perturbation(
-    phi: Callable[[torch.Tensor], torch.Tensor],
-    embeds: torch.Tensor,
-    spans: Sequence[Sequence[int]],
-    variance: float,
-    scale: float,
-    rate: float = 0.1,
-    steps: int = 500,
-    learning_rate: float = 0.03,
-    draws: int = 32,
-    seed: int = 0,
+    score: Score, variance: float, steps: int = 500, learning_rate: float = 0.03, draws: int = 32, seed: int = 0
 ) -> dict[str, Any]:
     """
-    How much noise each word bears (Guan et al., 2019, equation 7): of each its `sigma` (the smaller, the more it
-    matters) and `scores`, `-log(sigma / scale)`, 0 for a word that bears any noise; `losses` of every step; and
-    `learnt`, whether the loss fell, and words bear different noise.
+    How much noise each word bears (Guan et al., 2019, equation 7): of each its `sigma` and `scores`,
+    `-log(sigma / scale)`; `losses` of every step; and `learnt`, whether the loss fell, and words bear different noise.
 
-    The tokens of word i, `spans[i]`, get noise N(0, sigma_i^2 I), sigma_i = scale * sigmoid(r_i), of which there are
-    some `draws` in a step, and Adam minimises `E ||phi(x + noise) - phi(x)||^2 / variance - rate * sum_i log sigma_i`,
-    at a learning rate that falls to 0. Phi goes from embeddings `(batch, length, width)` to `(batch, ...)`, x is
-    `embeds` `(length, width)`; a `ValueError` if phi's variance over sampled inputs is 0. The noise begins small:
-    where it begins larger than the embeddings, all words are lost from the start, and which come back is a matter of
-    the draws. The sigma that counts is the mean over the last quarter of the steps.
+    The tokens of word i get noise N(0, sigma_i^2 I), sigma_i = scale * sigmoid(r_i), and Adam minimises `E ||score(x +
+    noise) - score(x)||^2 / variance - rate * sum_i log sigma_i` at a learning rate that falls to 0.
     """
     if not variance > 0:
         raise ValueError("The score is the same for all sampled inputs: no word can matter for it.")
     generator = torch.Generator().manual_seed(seed)
-    of_word = torch.zeros(len(spans), len(embeds), device=embeds.device)  # (words, length)
-    for word, span in enumerate(spans):
-        of_word[word, list(span)] = 1
-    embeds = embeds.detach()
+    embeds, count = score.embeds, len(score.spans)
+    of_word = torch.zeros(count, len(embeds), device=embeds.device)  # (words, length)
+    for word, span in enumerate(score.spans):
+        of_word[word, span] = 1
     with torch.no_grad():
-        clean = phi(embeds[None])
-    raw = torch.full((len(spans),), _QUIET, device=embeds.device, requires_grad=True)
+        clean = score(embeds[None])
+    raw = torch.full((count,), _QUIET, device=embeds.device, requires_grad=True)
     optimizer = torch.optim.Adam([raw], learning_rate)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 1 / steps, steps)
     losses, path = [], []
     for _ in tqdm(range(steps), desc="perturbation", leave=False):
-        sigma = scale * raw.sigmoid()
+        sigma = score.scale * raw.sigmoid()
         path.append(sigma.detach())
         noise = torch.randn((draws, *embeds.shape), generator=generator).to(embeds)
-        change = phi(embeds + (sigma @ of_word).unsqueeze(-1) * noise) - clean  # (draws, ...)
-        loss = change.reshape(draws, -1).pow(2).sum(-1).mean() / variance - rate * sigma.log().sum()
+        change = score(embeds + (sigma @ of_word).unsqueeze(-1) * noise) - clean  # (draws, ...)
+        loss = change.reshape(draws, -1).pow(2).sum(-1).mean() / variance - _RATE * sigma.log().sum()
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward(inputs=[raw])
@@ -229,32 +207,28 @@ def perturbation(
     tail = max(1, round(_TAIL * steps))
     sigma = torch.stack(path[-tail:]).mean(0)
     fell = np.mean(losses[-tail:]) < np.mean(losses[:tail])
-    learnt = bool(fell and (len(spans) == 1 or sigma.max() >= _SPREAD * sigma.min()))
-    scores = -(sigma / scale).log()
+    learnt = bool(fell and (count == 1 or sigma.max() >= _SPREAD * sigma.min()))
+    scores = -(sigma / score.scale).log()
     return {"scores": scores.tolist(), "sigma": sigma.tolist(), "losses": losses, "learnt": learnt}
 
 
 def word_scores(score: Score, method: str, **settings: Any) -> tuple[list[float], dict[str, Any]]:
     """
-    Importance of each word by a method (of `perturbation` `settings` are further arguments), and what it reports
-    more: of `perturbation` sigma, losses, and whether something was learnt; of `integrated` what the scores should add
-    up to.
+    Importance of each word by a method (`settings` are those of `perturbation`), and what it reports more: see there;
+    of `integrated` the `difference` that the scores should add up to.
     """
-    from captum.attr import FeatureAblation, InputXGradient, IntegratedGradients
+    from captum.attr import InputXGradient, IntegratedGradients
 
-    embeds, baseline, more = score.embeds[None], score.baseline[None], {}
     if method == "perturbation":
-        more = perturbation(score, score.embeds, score.spans, score.variance(), score.scale, **settings)
+        more = perturbation(score, score.variance(), **settings)
         return more.pop("scores"), more
+    embeds, baseline, more = score.embeds[None], score.baseline[None], {}
     if method == "occlusion":
-        of_word = torch.zeros_like(embeds, dtype=torch.long)  # of the word's number, from 1, in each of its tokens
-        for number, span in enumerate(score.spans, 1):
-            of_word[0, span] = number
+        blanked = embeds.repeat(len(score.spans), 1, 1)
+        for row, span in zip(blanked, score.spans, strict=True):
+            row[span] = score.baseline[span]
         with torch.no_grad():
-            drops = FeatureAblation(score).attribute(
-                embeds, baseline, feature_mask=of_word, perturbations_per_eval=_BATCH
-            )
-        return [drops[0, span[0], 0].item() for span in score.spans], more
+            return (score(embeds) - score(blanked)).tolist(), more
     if method == "gradient":
         found = InputXGradient(score).attribute(embeds.clone().requires_grad_())
     else:
@@ -274,9 +248,9 @@ def shares(values: Sequence[float], method: str) -> list[float]:
 @torch.no_grad()
 def faithfulness(score: Score, scores: dict[str, Sequence[float]], orders: int = 10, seed: int = 0) -> dict[str, Any]:
     """
-    Of each method and, for comparison, as the mean of `random` orders: `deletion` and `insertion`, the score `(words +
-    1,)` as words become the mean embedding or come back from it, the most important first, and the means under these
-    curves (`deletion_area`, `insertion_area`). The lower the first and the higher the second, the more faithful.
+    Of each method and, as a mean, of `random` orders: `deletion` and `insertion`, the score `(words + 1,)` as words
+    become the mean embedding or come back from it, the most important first, and the means under these curves
+    (`deletion_area`, the lower, and `insertion_area`, the higher, the more faithful).
     """
     random = np.random.default_rng(seed)
     ranked = {name: [np.argsort(-np.asarray(values), kind="stable")] for name, values in scores.items()}
@@ -320,48 +294,46 @@ class Arguments(AnalysisArguments):
 def run(args: Arguments) -> None:
     """Score the words of each text by each method, compare, draw."""
     model, tokenizer = args.load(_model_class(args))
-    examples = args.examples
-    if len(examples) > args.max_texts:
-        print(f"Of {len(examples)} texts the first {args.max_texts} are read (--max_texts).")
+    if len(args.examples) > args.max_texts:
+        print(f"Of {len(args.examples)} texts the first {args.max_texts} are read (--max_texts).")
     # All of them are read before the first is explained: a text that is too long shows at once.
-    scores = [_score(args, model, tokenizer, example.text) for example in examples[: args.max_texts]]
-    records, shown = [], []
+    scores = [_score(args, model, tokenizer, example.text) for example in args.examples[: args.max_texts]]
+    records, shown, areas = [], [], {}
     settings = {"steps": args.steps, "draws": args.draws, "learning_rate": args.perturbation_learning_rate}
+    settings["seed"] = args.seed
     for score, target in scores:
         print(f"\n{target}")
-        found, words = {}, list(score.words)
+        found, faithful = {}, {}
         for method in args.methods:
-            more = settings | {"seed": args.seed} if method == "perturbation" else {}
-            values, report = word_scores(score, method, **more)
+            values, report = word_scores(score, method, **settings)
             found[method] = {"scores": values, **report}
             if not report.get("learnt", True):
                 print(f"{method:13}nothing was learnt in {args.steps} steps: not shown; try more --steps.")
                 continue
-            values = shares(values, method)
-            shown.append({"words": words, "values": values, "label": f"{target}, {method}"})
-            print(f"{method:13}{terminal_text(words, values)}")
-        by_method = {name: each["scores"] for name, each in found.items() if each.get("learnt", True)}
-        curves = faithfulness(score, by_method, seed=args.seed)
-        records.append({"target": target, "words": words, "methods": found, "curves": curves})
+            faithful[method], values = values, shares(values, method)
+            shown.append({"words": score.words, "values": values, "label": f"{target}, {method}"})
+            print(f"{method:13}{terminal_text(score.words, values)}")
+        curves = faithfulness(score, faithful, seed=args.seed)
+        for name, each in curves.items():
+            areas.setdefault(name, []).append([each["deletion_area"], each["insertion_area"]])
+        records.append({"target": target, "words": score.words, "methods": found, "curves": curves})
     if shown:
         write_coloured(args.folder / "importance", f"Words that mattered to {args.name}", shown)
     write_json(args.folder / "details.json", records)
-    rows = []
-    for name in dict.fromkeys(name for record in records for name in record["curves"]):
-        own = [record["curves"][name] for record in records if name in record["curves"]]
-        areas = [float(np.mean([each[f"{way}_area"] for each in own])) for way in ("deletion", "insertion")]
-        rows.append({"area under": name, "deletion (low is good)": areas[0], "insertion (high is good)": areas[1]})
+    table = []
+    for name, each in areas.items():
+        deletion, insertion = np.mean(each, 0).tolist()
+        table.append({"area under": name, "deletion (low is good)": deletion, "insertion (high is good)": insertion})
     print()
-    print_table(rows)
+    print_table(table)
 
 
 def _model_class(args: Arguments) -> type[GPTPreTrainedModel]:
     """The head that is explained: the model's own, or the language model."""
     is_language_model = args.source.kind == "tf-release" or args.next_word is not None
     own = None if is_language_model else (args.source.config().architectures or [None])[0]
-    heads = {head.__name__: head for head in _FLAGS}
-    found = heads.get(own, GPTForCausalLM)
-    for head, name in ((head, name) for head, names in _FLAGS.items() for name in names):
+    found = next((head for head in _FLAGS.values() if head.__name__ == own), GPTForCausalLM)
+    for name, head in _FLAGS.items():
         if found is not head and getattr(args, name) is not None:
             raise ValueError(f"--{name} does not go with {args.name}, which is explained as a {found.__name__}.")
     if found is GPTForMultipleChoice and not args.choices:

@@ -1,14 +1,13 @@
 r"""
 What each layer would predict next (the logit lens), and how soon it agrees with the whole model.
 
-    python scripts/analyze.py lens --model_name_or_path model_cards/gpt-mini --text "She opened the door and ran." \
-        --output_dir outputs/lens
+    hf-gpt analyze lens --model_name_or_path model_cards/gpt-mini --text "She ran home." --output_dir outputs/lens
 
 The state after a layer goes through the output matrix as if it were the last: with post-norm blocks (GPT-1) as it is,
 with pre-norm blocks (GPT-2) through the final norm first. Layer 0 is the embeddings, the last the model itself.
 lens.html and lens.png show the first guess of every layer after every token of the first text, and on the page the
 next ones; layers.json, as means over all texts with bootstrap intervals (95%), the surprisal of the next token at each
-layer in bits, how often its first guess is the model's, and the divergence of the model's prediction from its.
+layer in bits, how often it agrees with the model's first guess, and the divergence of the model's prediction in bits.
 """
 
 from collections.abc import Sequence
@@ -21,20 +20,14 @@ from ..files import flag, write_json
 from ..generation import check_predicted, print_table
 from ..model.modeling_gpt import GPTForCausalLM
 from . import AnalysisArguments, interval_record, interval_text, mean_intervals, words_of
-from .figures import words_figure
-from .pages import write_page
+from .figures import words_figure, write_page
 
-# Of a text and layer, as means over its predicted tokens, and how they are printed; see `lens_statistics`.
-STATISTICS = {"surprisal": "surprisal, bits", "agreement": "share: the model's guess"}
-STATISTICS["divergence"] = "divergence, bits"
+STATISTICS = ("surprisal", "agreement", "divergence")
 
 
 @torch.no_grad()
 def lens(model: GPTForCausalLM, ids: Sequence[int]) -> torch.Tensor:
-    """
-    Log-probabilities, `(layers + 1, length, vocab_size)`, of what every layer would predict after every token of a
-    text that fits into the context; layer 0 is the embedding, the last the model itself.
-    """
+    """Log-probabilities, `(layers + 1, length, vocab_size)`, of what every layer would predict after every token."""
     row = torch.tensor([ids], device=model.device)
     states = model.transformer(row, use_cache=False, output_hidden_states=True).hidden_states
     *before, last = [state[0] for state in states]  # (length, n_embd) each; the last has gone through the final norm
@@ -45,10 +38,8 @@ def lens(model: GPTForCausalLM, ids: Sequence[int]) -> torch.Tensor:
 
 def lens_statistics(seen: torch.Tensor, ids: Sequence[int]) -> np.ndarray:
     """
-    How near each layer of what `lens` gives is to what comes next, and to what the whole model says: `(3, layers +
-    1)`, in the order of `STATISTICS`, bits of surprisal of the next token, the share of tokens after which the layer's
-    first guess is the model's, and the Kullback-Leibler divergence of the model's prediction from the layer's, in
-    bits. A `ValueError` if there are fewer than two tokens.
+    Of each layer of what `lens` gives, `(3, layers + 1)` in the order of `STATISTICS`: surprisal of the next token,
+    share of first guesses that are the model's, and the Kullback-Leibler divergence of its prediction, in bits.
     """
     check_predicted(ids)
     log_probs, targets = seen[:, :-1].double(), torch.tensor(ids[1:])
@@ -56,8 +47,7 @@ def lens_statistics(seen: torch.Tensor, ids: Sequence[int]) -> np.ndarray:
     surprisal = -log_probs.gather(2, targets.expand(len(log_probs), -1)[..., None])[..., 0]  # (layers + 1, length - 1)
     agreement = (log_probs.argmax(-1) == last.argmax(-1)).double()
     divergence = (last.exp() * (last - log_probs)).sum(-1)
-    bits = np.log(2)
-    return torch.stack([surprisal.mean(1) / bits, agreement.mean(1), divergence.mean(1) / bits]).numpy()
+    return torch.stack([surprisal / np.log(2), agreement, divergence / np.log(2)]).mean(-1).numpy()
 
 
 @dataclass(kw_only=True)
@@ -89,5 +79,5 @@ def run(args: Arguments) -> None:
     rows = []
     for layer in range(each.shape[2]):
         cells = {name: interval_text(interval_record(of[:, layer]), form=".2f") for name, of in values.items()}
-        rows.append({"layer": layer} | {STATISTICS[name]: cell for name, cell in cells.items()})
+        rows.append({"layer": layer, **cells})
     print_table(rows)

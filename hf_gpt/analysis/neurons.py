@@ -1,10 +1,8 @@
 r"""
 What single neurons respond to, as coloured text, and which of them separates the labels of texts.
 
-    python scripts/analyze.py neurons --model_name_or_path model_cards/gpt-mini --file reviews.csv \
-        --output_dir outputs/neurons
-    python scripts/analyze.py neurons --model_name_or_path model_cards/gpt-mini --unit 3 17 \
-        --text "She opened the door and ran." --output_dir outputs/unit
+    hf-gpt analyze neurons --model_name_or_path model_cards/gpt-mini --file reviews.csv --output_dir outputs/neurons
+    hf-gpt analyze neurons --model_name_or_path model_cards/gpt-mini --unit 3 17 --output_dir outputs/unit
 
 Units are the neurons of the feed-forward layers. With labels, numbers or two classes, they are ranked by correlation
 with their mean activation in a text; the printed threshold is what the best of all units reaches by chance in one of
@@ -18,56 +16,43 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from peft import PeftModel
-from sklearn.feature_selection import r_regression
 from sklearn.preprocessing import StandardScaler
 
 from ..files import flag, write_json
 from ..model.modeling_gpt import GPTPreTrainedModel
 from . import AnalysisArguments, words_of
-from .attention import transformer_of
-from .pages import terminal_text, write_coloured
+from .figures import terminal_text, write_coloured
 
 # Units of the page, of the ranking, and texts that are shown.
 _COLOURED, _RANKED, _TEXTS = 5, 20, 20
 
 
 @torch.no_grad()
-def activations(model: GPTPreTrainedModel | PeftModel, ids: Sequence[int]) -> np.ndarray:
-    """
-    The activation, `(layers, units, length)`, of every neuron at every token of a text that fits into the context; the
-    first row is layer 1.
-    """
-    transformer, found = transformer_of(model), []  # (1, length, units) of each layer
+def activations(model: GPTPreTrainedModel, ids: Sequence[int]) -> np.ndarray:
+    """Activations, `(layers, units, length)`, of all neurons at the tokens of a text; the first row is layer 1."""
+    transformer, found = model.base_model, []  # (1, length, units) of each layer
     with ExitStack() as hooks:
         for block in transformer.h:
-            hook = block.mlp.c_proj.register_forward_pre_hook(lambda module, args: found.append(args[0]))
-            hooks.enter_context(hook)
+            hooks.enter_context(block.mlp.c_proj.register_forward_pre_hook(lambda _, args: found.append(args[0])))
         transformer(torch.tensor([ids], device=transformer.device), use_cache=False)
     return torch.cat(found).transpose(1, 2).float().contiguous().cpu().numpy()
 
 
 def association(pooled: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """
-    Pearson's correlation, `(layers, units)`, of each unit's numbers `(texts, layers, units)` with labels `(texts,)`;
-    0 for a unit that never changes.
+    Pearson's correlations, `(..., layers, units)`, of numbers `(texts, layers, units)` with labels `(..., texts)`; 0
+    of a unit that never changes.
     """
-    flat = pooled.reshape(len(pooled), -1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        values = r_regression(flat, labels)
-    return np.where(np.ptp(flat, axis=0) == 0, 0, values).reshape(pooled.shape[1:])
+    flat = StandardScaler().fit_transform(pooled.reshape(len(pooled), -1).astype(np.float64))
+    wanted = (labels - labels.mean(-1, keepdims=True)) / labels.std(-1, keepdims=True)
+    return (wanted @ flat / len(flat)).reshape(*labels.shape[:-1], *pooled.shape[1:])
 
 
 def chance(pooled: np.ndarray, labels: np.ndarray, seed: int = 0, shuffles: int = 200) -> float:
-    """
-    How far from 0 the best of so many units is correlated with labels that mean nothing: the 95th percentile over
-    shuffles of the labels of the largest absolute correlation. What is below may be chance.
-    """
-    flat = StandardScaler().fit_transform(pooled.reshape(len(pooled), -1).astype(np.float64))
-    wanted = (labels - labels.mean()) / labels.std()
+    """How far from 0 the best unit's correlation is in one of 20 shuffles of the labels: what is below is chance."""
     generator = np.random.default_rng(seed)
-    best = [np.abs(generator.permutation(wanted) @ flat).max() / len(flat) for _ in range(shuffles)]
-    return float(np.quantile(best, 0.95))
+    shuffled = np.stack([generator.permutation(labels) for _ in range(shuffles)])
+    return float(np.quantile(np.abs(association(pooled, shuffled)).max((1, 2)), 0.95))
 
 
 def best_units(values: np.ndarray, count: int) -> list[tuple[int, int]]:
@@ -106,16 +91,12 @@ def run(args: Arguments) -> None:
         units = [tuple(args.unit)]
     else:
         raise ValueError(f"--unit {args.unit}: there are layers 1 to {layers} of {width} units, from 0.")
-    coloured = [
-        {
-            "view": f"layer {layer}, unit {unit}",
-            "label": example.label,
-            "words": words_of(tokenizer, ids),
-            "values": values[layer - 1, unit].tolist(),
-        }
-        for layer, unit in units
-        for ids, values, example in zip(texts, shown, examples, strict=False)
-    ]
+    coloured = []
+    for layer, unit in units:
+        view = f"layer {layer}, unit {unit}"
+        for ids, values, example in zip(texts, shown, examples, strict=False):
+            text = {"words": words_of(tokenizer, ids), "values": values[layer - 1, unit].tolist()}
+            coloured.append({"view": view, "label": example.label, **text})
     print(f"{coloured[0]['view']}:")
     for text in coloured[: len(shown)]:
         print(f"  {text['label'] or ''} {terminal_text(text['words'], text['values'])}")

@@ -1,22 +1,21 @@
 r"""
 What the states of each layer hold of sentences and words: probes, with the controls that they need.
 
-    python scripts/analyze.py probe --model_name_or_path model_cards/gpt-mini --tasks tense pos \
+    hf-gpt analyze probe --model_name_or_path model_cards/gpt-mini --tasks tense pos \
         --file UD_English-EWT/en_ewt-ud-dev.conllu --output_dir outputs/probe
 
 `--file` is a treebank in CoNLL-U (.conllu, or a folder of such files), of which four properties of sentences and two
 of words are made, or any file of texts with labels; without it the bundled questions. A probe is logistic regression
 on frozen states. probes.png and probes.json show its accuracy over the layers with Wilson's intervals (95%), next to
-that of the same model with random weights, of static embeddings, and the share of the most frequent label; and
-selectivity, how much of it the probe cannot have memorized.
+that of the same model with random weights, of static embeddings, and the share of the most frequent label.
 
 Properties are as in SentEval (Conneau et al., 2018); selectivity is a probe's accuracy less that on a control task of
-random labels fixed per word (Hewitt and Liang, 2019), of a sentence per first word.
+random labels fixed per word (Hewitt and Liang, 2019), of a sentence per first word: what it cannot have memorized.
 """
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -27,7 +26,7 @@ from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupShuffleSplit
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import LabelEncoder, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 from ..files import flag, read_text_lines, reading
 from ..generation import print_table
@@ -64,10 +63,7 @@ class Sentence(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """
-    A text or word of which a probe predicts a label (`None`: none): the number of its text, the row of its states, and
-    the word (type) that the control's label hangs on.
-    """
+    """A text or word with a label: the numbers of its text and its states, and the word (type) of its control."""
 
     text: int
     row: int
@@ -76,10 +72,7 @@ class Unit(NamedTuple):
 
 
 def read_conllu(path: Path) -> list[Sentence]:
-    """
-    Sentences of a CoNLL-U file, plain or compressed, or of all files of a folder, such as Universal Dependencies'. A
-    `ValueError` names the file and the sentence's first line if one is wrong; or if there is no sentence.
-    """
+    """Sentences of a CoNLL-U file, or of a folder of them; a `ValueError` names file and line of what is wrong."""
     sentences = []
     for file in sorted(path.rglob("*.conllu*")) if path.is_dir() else [path]:
         for is_blank, block in groupby(read_text_lines(file), key=lambda line: not line[1].strip()):
@@ -112,39 +105,21 @@ def _sentence(lines: Sequence[str]) -> Sentence:
     return Sentence(text, words)
 
 
-def _depth(words: Sequence[TreeWord]) -> int:
-    """Of the deepest word; of words in a circle as many steps as there are words."""
-    deepest = 0
-    for number in range(1, len(words) + 1):
-        depth = 0
-        while number and depth <= len(words):
-            number, depth = words[number - 1].head, depth + 1
-        deepest = max(deepest, depth)
-    return deepest
-
-
-def _feature(words: Iterable[TreeWord], name: str) -> str | None:
-    """Of the first of some words."""
-    return next((word.features.get(name) for word in words), None)
-
-
 def sentence_tasks(sentences: Sequence[Sentence]) -> dict[str, list[Unit]]:
-    """
-    `length` (words, in seven classes), `depth` of the tree, `tense` of the main verb, and number of its subject, of
-    each sentence.
-    """
+    """`length` (words, in classes), `depth` of the tree, `tense` of the main verb, and number of its subject."""
     found: dict[str, list[Unit]] = {name: [] for name in SENTENCE_TASKS}
     for row, (_, words) in enumerate(sentences):
-        root = next((number for number, word in enumerate(words, 1) if word.head == 0), None)
+        # Up from every word, until all are above the root; words in a circle never are.
+        heads, above, depth = [0, *(word.head for word in words)], range(len(words) + 1), 0
+        while any(above) and depth < _DEEPEST:
+            above, depth = [heads[number] for number in above], depth + 1
+        root = heads.index(0, 1) if 0 in heads[1:] else None
         below = [word for word in words if word.head == root]
         verbs = [word for word in below if word.relation in ("aux", "cop")] + [word for word in words if not word.head]
-        number = _feature((word for word in below if word.relation == "nsubj"), "Number")
-        labels = (
-            str(np.searchsorted(_LENGTHS, len(words))),
-            str(min(_depth(words), _DEEPEST)),
-            _feature((word for word in verbs if word.features.get("VerbForm") == "Fin"), "Tense"),
-            number if number in ("Sing", "Plur") else None,
-        )
+        tenses = [word.features.get("Tense") for word in verbs if word.features.get("VerbForm") == "Fin"]
+        numbers = [word.features.get("Number") for word in below if word.relation == "nsubj"]
+        number = numbers[0] if numbers and numbers[0] in ("Sing", "Plur") else None
+        labels = (str(np.searchsorted(_LENGTHS, len(words))), str(depth), tenses[0] if tenses else None, number)
         for units, label in zip(found.values(), labels, strict=True):
             units.append(Unit(row, row, label, words[0].form.lower()))
     return found
@@ -153,8 +128,7 @@ def sentence_tasks(sentences: Sequence[Sentence]) -> dict[str, list[Unit]]:
 def word_tasks(sentences: Sequence[Sentence], rows: Mapping[tuple[int, int, int], int]) -> dict[str, list[Unit]]:
     """
     `pos` (part of speech), and `previous` (which of twenty frequent words stands before). `rows` has the row of a
-    word's states by number of its text and first and end character; words that the tokenizer splits otherwise have
-    none and are left out.
+    word's states by number of its text and first and end character; words without one are left out.
     """
     counts = Counter(word.form.lower() for each in sentences for word in each.words)
     frequent = dict(counts.most_common(_WORDS))
@@ -176,14 +150,8 @@ def static_model(model: GPTPreTrainedModel) -> GPTPreTrainedModel:
     return static
 
 
-def split(
-    name: str, texts: np.ndarray, labels: np.ndarray, most: int = 4000, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
-    """
-    The units of a task, by the number of the text and the label of each, in two parts, for training and testing, with
-    no text in both: a random quarter of the texts is for testing; of both parts together at most so many units are
-    kept. A `ValueError` if there are too few labels.
-    """
+def split(name: str, texts: np.ndarray, labels: np.ndarray, most: int = 4000, seed: int = 0) -> Sequence[np.ndarray]:
+    """Some units of a task for training, and for testing those of a random quarter of the texts; of each its text."""
     kept = np.sort(np.random.default_rng(seed).permutation(len(labels))[:most])
     if len(np.unique(texts[kept])) > 1:
         parts = GroupShuffleSplit(1, test_size=0.25, random_state=seed).split(kept, groups=texts[kept])
@@ -202,10 +170,7 @@ def control_labels(types: np.ndarray, classes: np.ndarray, seed: int = 0) -> np.
 def probe(
     states: np.ndarray, classes: np.ndarray, train: np.ndarray, test: np.ndarray, majority: bool = False
 ) -> dict[str, float]:
-    """
-    Accuracy on the test units of logistic regression (or of the most frequent class) fitted to the training units of
-    states `(units, n_embd)` and classes `(units,)`, with Wilson's interval (95%).
-    """
+    """Accuracy of logistic regression (or of the most frequent class) on states `(units, n_embd)` of units to test."""
     most_frequent = majority or len(np.unique(classes[train])) == 1
     classifier = DummyClassifier() if most_frequent else LogisticRegression(max_iter=200, C=0.1)
     fitted = make_pipeline(StandardScaler(), classifier).fit(states[train], classes[train])
@@ -222,23 +187,22 @@ def probe_task(
     seed: int = 0,
 ) -> dict[str, Any]:
     """
-    All that is reported of a property, of the states `(layers, units, n_embd)` of models by name, and of static
-    embeddings `(units, n_embd)`: the numbers of `classes`, `train` and `test` units, and as `curves` of each model the
-    accuracy at every layer with its interval and `selectivity`, and what that is compared with. See `probe`, `split`.
+    Of states `(layers, units, n_embd)` of models by name, and of static embeddings `(units, n_embd)`: the numbers of
+    `classes`, `train` and `test` units, and as `curves` the accuracy at every layer and, of models, `selectivity`.
     """
-    table = np.array([unit for unit in units if unit.label is not None], dtype=object).reshape(-1, 4)
-    (texts, rows), (labels, types) = table[:, :2].astype(int).T, table[:, 2:].astype(str).T
-    parts, classes = split(name, texts, labels, most, seed), LabelEncoder().fit_transform(labels)
+    units = [unit for unit in units if unit.label is not None]
+    texts, rows, labels, types = (np.array([unit[column] for unit in units]) for column in range(4))
+    parts = split(name, texts, labels, most, seed)
+    names, classes = np.unique(labels, return_inverse=True)
     random, curves = control_labels(types, classes, seed), {}
     for model, layers in states.items():
         curves[model] = []
         for layer in layers:
             found, control = (probe(layer[rows], wanted, *parts) for wanted in (classes, random))
             curves[model].append({**found, "selectivity": found["accuracy"] - control["accuracy"]})
-    curves["static embeddings"] = [probe(static[rows], classes, *parts)] * len(layers)
-    curves["most frequent label"] = [probe(static[rows], classes, *parts, majority=True)] * len(layers)
-    counts = {"classes": len(set(labels)), "train": len(parts[0]), "test": len(parts[1])}
-    return {**counts, "curves": curves}
+    for of, majority in (("static embeddings", False), ("most frequent label", True)):
+        curves[of] = [probe(static[rows], classes, *parts, majority)] * len(layers)
+    return {"classes": len(names), "train": len(parts[0]), "test": len(parts[1]), "curves": curves}
 
 
 @dataclass(kw_only=True)
@@ -254,13 +218,10 @@ class Arguments(AnalysisArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        path = Path(self.file or _QUESTIONS)
+        self.is_treebank = path.is_dir() or ".conllu" in path.suffixes
         if self.tasks and not self.is_treebank:
             raise ValueError("--tasks are those of a treebank: give a .conllu --file, or a folder of such files.")
-
-    @property
-    def is_treebank(self) -> bool:
-        """`bool`: whether the file is one, by its name."""
-        return self.file is not None and (Path(self.file).is_dir() or ".conllu" in Path(self.file).suffixes)
 
 
 def run(args: Arguments) -> None:
@@ -276,9 +237,11 @@ def run(args: Arguments) -> None:
     model, tokenizer = args.load(GPTModel)
     models = {args.name: model, "random weights": with_random_weights(model, args.seed)}
     found, panels, texts = {}, {}, [row.text for row in rows]
-    for by_word, names in ((False, SENTENCE_TASKS), (True, WORD_TASKS)):
+    for by_word, names in (
+        ((False, SENTENCE_TASKS), (True, WORD_TASKS)) if args.is_treebank else ((False, ("label",)),)
+    ):
         wanted = [name for name in names if not args.tasks or name in args.tasks]
-        if not wanted or (by_word and not args.is_treebank):
+        if not wanted:
             continue
         states = {}
         for name, each in models.items():
@@ -291,7 +254,7 @@ def run(args: Arguments) -> None:
             tasks = word_tasks(rows, {place: row for row, place in enumerate(places)})
         else:
             tasks = sentence_tasks(rows)
-        for name in wanted if args.is_treebank else tasks:
+        for name in wanted:
             found[name] = task = probe_task(name, tasks[name], states, static, args.max_units, args.seed)
             print(f"{name}: {task['classes']} classes, {task['train']:,} for training, {task['test']:,} for testing")
             ends, curves = ("accuracy", "low", "high"), task["curves"]

@@ -1,10 +1,10 @@
 r"""
 Sentences and words in context as points in a plane, layer by layer; which tokens are near, and analogies.
 
-    python scripts/analyze.py project --model_name_or_path model_cards/gpt-mini --unit word --words light play \
+    hf-gpt analyze project --model_name_or_path model_cards/gpt-mini --unit word --words light play \
         --file sentences.txt --method tsne --output_dir outputs/words
-    python scripts/analyze.py project --model_name_or_path model_cards/gpt-mini --nearest night \
-        --analogy he his she --output_dir outputs/nearest
+    hf-gpt analyze project --model_name_or_path model_cards/gpt-mini --nearest night --analogy he his she \
+        --output_dir outputs/nearest
 
 Sentences have the colour of their label in the file, words that of the text, or with `--words` one of their own.
 projection.html is a map for each layer with a search, projection.json holds the points. `--nearest` prints the nearest
@@ -26,14 +26,11 @@ from ..generation import encode
 from ..model.modeling_gpt import GPTModel
 from ..model.tokenization_gpt import GPTTokenizer
 from . import AnalysisArguments, text_states, words_of
-from .pages import write_page
+from .figures import write_page
 
 
 def projected(vectors: np.ndarray, method: str = "pca", seed: int = 0) -> np.ndarray:
-    """
-    Points in a plane, `(units, 2)`, by scikit-learn's `pca` or `tsne` (begun from PCA; perplexity 30, or a third of
-    fewer units). A `ValueError` if there are fewer than three vectors.
-    """
+    """Points in a plane, `(units, 2)`, by `pca` or `tsne`; a `ValueError` if there are fewer than three vectors."""
     if len(vectors) < 3:
         raise ValueError(f"{len(vectors)} vectors make no map: give at least three texts or words.")
     if method == "pca":
@@ -44,10 +41,7 @@ def projected(vectors: np.ndarray, method: str = "pca", seed: int = 0) -> np.nda
 def nearest(
     vectors: np.ndarray, query: np.ndarray, count: int = 10, without: Sequence[int] = ()
 ) -> list[tuple[int, float]]:
-    """
-    Rows of the vectors `(units, n_embd)`, but those `without`, that are nearest to a query `(n_embd,)`, with their
-    cosines, the nearest first; the vectors' mean is taken away from both.
-    """
+    """Rows of `(units, n_embd)` that are nearest to a query, with their cosines; the mean is taken away from both."""
     mean = vectors.mean(0)
     cosines = cosine_similarity((query - mean)[None], vectors - mean)[0]
     rows = [row for row in np.argsort(-cosines, kind="stable").tolist() if row not in without]
@@ -55,10 +49,7 @@ def nearest(
 
 
 def analogy(vectors: np.ndarray, first: int, second: int, third: int, count: int = 10) -> list[tuple[int, float]]:
-    """
-    What is to the third row as the second is to the first (Mikolov et al., 2013): rows near `second - first + third`,
-    all of length 1, but these three.
-    """
+    """Rows near `second - first + third`, all of length 1, but these three (Mikolov et al., 2013)."""
     mean, rows = vectors.mean(0), [first, second, third]
     one, two, three = normalize(vectors[rows] - mean)
     return nearest(vectors, mean + two - one + three, count, rows)
@@ -101,35 +92,33 @@ def run(args: Arguments) -> None:
     args.token_ids(tokenizer, model.config.n_positions, fewest=1)
     texts = [example.text for example in args.examples]
     states, places = text_states(model, tokenizer, texts, args.layers, by_word=args.unit == "word")
-    names = [texts[number][start:end] for number, start, end in places]
-    labels = [args.examples[number].label or "" for number, _, _ in places]
-    contexts = names
-    if args.unit == "word":
-        around = [(texts[number], start, end) for number, start, end in places]
-        contexts = [f"{text[max(0, a - 40) : a]}[{text[a:b]}]{text[b : b + 40]}" for text, a, b in around]
-    kept = list(range(len(names)))
-    if args.words:
-        labels, words = [name.lower() for name in names], {word.lower() for word in args.words}
-        kept = [row for row in kept if labels[row] in words]
-    kept = kept[: args.max_units]
-    if len(kept) < len(labels):
-        print(f"{len(kept):,} of {len(labels):,} {args.unit}s are shown.")
+    kept, names, labels, contexts = [], [], [], []
+    words = {word.lower() for word in args.words or ()}
+    for row, (number, start, end) in enumerate(places):
+        text = texts[number]
+        name = text[start:end]
+        if len(kept) < args.max_units and (not words or name.lower() in words):
+            kept.append(row)
+            names.append(name)
+            labels.append(name.lower() if words else args.examples[number].label or "")
+            around = f"{text[max(0, start - 40) : start]}[{name}]{text[end : end + 40]}"
+            contexts.append(around if args.unit == "word" else name)
+    if len(kept) < len(places):
+        print(f"{len(kept):,} of {len(places):,} {args.unit}s are shown.")
     points = {layer: projected(values[kept], args.method, args.seed).tolist() for layer, values in states.items()}
-    names, labels, contexts = ([column[row] for row in kept] for column in (names, labels, contexts))
     data = {"unit": args.unit, "layers": points, "names": names, "labels": labels, "contexts": contexts}
     write_page(args.folder / "projection.html", f"{args.unit.capitalize()}s of {args.name}, {args.method}", data)
     write_json(args.folder / "projection.json", data)
     ordinary = sorted({*range(len(tokenizer))} - {*tokenizer.all_special_ids})
     table = model.get_input_embeddings().weight.detach().float().cpu().numpy()[ordinary]
-    found = {}
-    for word in args.nearest or ():
-        row = ordinary.index(token_id(tokenizer, word))
-        found[word] = nearest(table, table[row], args.count, [row])
+    asked, record = {word: [word] for word in args.nearest or ()}, {}
     if args.analogy:
-        rows = [ordinary.index(token_id(tokenizer, word)) for word in args.analogy]
-        found["{} : {} = {} : ?".format(*args.analogy)] = analogy(table, *rows, args.count)
-    record = {}
-    for title, near in found.items():
+        asked["{} : {} = {} : ?".format(*args.analogy)] = args.analogy
+    for title, terms in asked.items():
+        rows = [ordinary.index(token_id(tokenizer, word)) for word in terms]
+        near = (
+            nearest(table, table[rows[0]], args.count, rows) if len(rows) == 1 else analogy(table, *rows, args.count)
+        )
         names = words_of(tokenizer, [ordinary[row] for row, _ in near])
         record[title] = [{"name": name, "cosine": cosine} for name, (_, cosine) in zip(names, near, strict=True)]
         print("\n".join([title, *(f"  {row['cosine']:.3f}  {row['name']}" for row in record[title])]))

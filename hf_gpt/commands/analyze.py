@@ -17,8 +17,7 @@ from ..files import output_folder
 from . import command, nearest, parse_arguments, summaries
 
 ANALYSES = summaries(Path(__file__).parents[1] / "analysis")
-for name in ("figures", "pages"):
-    del ANALYSES[name]
+del ANALYSES["figures"]
 
 
 @command()
@@ -32,8 +31,7 @@ def main() -> None:
     if what not in ANALYSES:
         raise ValueError(f"there is no analysis {what}; {nearest(what, ANALYSES, program)}")
     module = import_module(f"hf_gpt.analysis.{what}")
-    description = module.__doc__.replace("python scripts/analyze.py", "hf-gpt analyze")
-    (args,) = parse_arguments((module.Arguments,), sys.argv[2:], description, f"{program} {what}")
+    (args,) = parse_arguments((module.Arguments,), sys.argv[2:], module.__doc__, f"{program} {what}")
     with output_folder(args.folder):
         module.run(args)
     print(f"The result is in {args.folder}.")

@@ -9,7 +9,7 @@ It needs gradio (`pip install -e ".[demo]"`), answers on this machine alone, and
 
 from dataclasses import dataclass
 
-from ..demo import HEAD_DEMOS
+from ..demo import HEADS
 from ..demo.page import build_app
 from ..files import flag
 from . import command, parse_arguments
@@ -32,5 +32,5 @@ class DemoArguments:
 def main() -> None:
     """Parse arguments and run."""
     (args,) = parse_arguments((DemoArguments,), description=__doc__)
-    heads = {name: getattr(args, name) for name in HEAD_DEMOS}
+    heads = {name: getattr(args, name) for name in HEADS}
     build_app(args.model_name_or_path, **heads).launch(server_port=args.port, show_error=True)

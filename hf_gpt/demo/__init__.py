@@ -1,21 +1,17 @@
 """
-What the demonstration shows, as functions of text: continuations by several strategies, next tokens, choices, classes,
-labels of words, masked words, answers, and pages on surprisal, attention and attribution.
-
-`hf_gpt.demo.page` puts a page in front of them. Everything that is wrong with a text (empty, longer than the context)
-or a model (of another kind) is a `ValueError` with a hint.
+What the demonstration shows, as functions of text; `hf_gpt.demo.page` puts a page in front of them. Whatever is wrong
+with a text (empty, longer than the context) or a model (of another kind) is a `ValueError` with a hint.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
-from peft import PeftModel
-from transformers import FillMaskPipeline, PreTrainedModel
+from transformers import FillMaskPipeline
 
 from ..analysis.attention import attention_of, path_record
+from ..analysis.figures import render_page
 from ..analysis.importance import METHODS, next_word_score, shares, word_scores
-from ..analysis.pages import render_page
+from ..generation import encode
 from ..generation.inspection import NextToken, inspect
 from ..generation.inspection import render_page as render_expectation
 from ..generation.scoring import score_texts
@@ -23,45 +19,41 @@ from ..generation.strategies import continue_prompts, strategies
 from ..loading import open_source
 from ..model import modeling_gpt
 from ..model.modeling_gpt import GPTPreTrainedModel
-from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.encode import LONGEST_ANSWER
-from ..trees.token_tree import TokenTree
 
 # What a request may ask for: characters for each token of the context, and rows of work in one batch.
 CHARACTERS_PER_TOKEN = 16
 MOST_CHOICES = 20
 MOST_BEAMS = 10
 MOST_SHOWN = 64
+# The models with heads that a page may show, by the names of their flags.
+HEADS: dict[str, type[GPTPreTrainedModel]] = {
+    "classifier": modeling_gpt.GPTForSequenceClassification,
+    "multiple_choice": modeling_gpt.GPTForMultipleChoice,
+    "tagger": modeling_gpt.GPTForTokenClassification,
+    "fill_mask": modeling_gpt.GPTForMaskedLM,
+    "question_answering": modeling_gpt.GPTForQuestionAnswering,
+}
 
 
 class Demo:
-    """A model with its tokenizer; base of all kinds. What people type is text, numbers of sliders are floats."""
+    """
+    The model of a folder or Hub id (an adapter on its base model) with its tokenizer, and what it answers: for each
+    tab a method, for models of one class. Numbers of sliders are floats.
+    """
 
-    model_class: type[GPTPreTrainedModel]
-
-    def __init__(self, model: PreTrainedModel | PeftModel, tokenizer: GPTTokenizer):
-        self.model = model.eval()
-        self.tokenizer = tokenizer
-
-    @classmethod
-    def from_pretrained(cls, name: str) -> "Demo":
-        """Load a folder or Hub id; an adapter on the base model that it names. A `ValueError` for another head."""
-        source, wanted = open_source(name), cls.model_class.__name__
+    def __init__(self, name: str, model_class: type[GPTPreTrainedModel] = modeling_gpt.GPTForCausalLM):
+        source, self.model_class = open_source(name), model_class
+        is_language_model = model_class is modeling_gpt.GPTForCausalLM
         found = source.config().architectures or ("no architecture",)
-        if wanted not in found and cls is not LanguageModelDemo:
-            raise ValueError(f"{name} holds {', '.join(found)}; a {wanted} is needed here.")
-        is_adapter = source.kind == "adapter" and cls is not LanguageModelDemo
-        return cls(source.adapted() if is_adapter else source.model(cls.model_class), source.tokenizer())
+        if model_class.__name__ not in found and not is_language_model:
+            raise ValueError(f"{name} holds {', '.join(found)}; a {model_class.__name__} is needed here.")
+        is_adapter = source.kind == "adapter" and not is_language_model
+        self.model = (source.adapted() if is_adapter else source.model(model_class)).eval()
+        self.tokenizer = source.tokenizer()
 
-    def ids(self, text: str) -> list[int]:
-        """Token ids of a text, without special tokens."""
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
-
-    def check(self, new: int = 0, most: int | None = None, **texts: str) -> None:
-        """
-        A `ValueError` for a text that is empty, and for texts of more than `most` tokens (by default the context) with
-        `new` more tokens.
-        """
+    def encoded(self, new: int = 0, most: int | None = None, **texts: str) -> list[list[int]]:
+        """Ids of each text; a `ValueError` if one is empty, or all and `new` tokens more than `most` (the context)."""
         names, most = " and ".join(texts), most or self.model.config.n_positions
         length = sum(map(len, texts.values()))
         if length > CHARACTERS_PER_TOKEN * most:
@@ -69,19 +61,11 @@ class Demo:
         for name, text in texts.items():
             if not text.strip():
                 raise ValueError(f"The {name} is empty: write something.")
-        count = sum(len(self.ids(text)) for text in texts.values()) + new
+        found = [encode(self.tokenizer, text) for text in texts.values()]
+        count = sum(map(len, found)) + new
         if count > most:
             raise ValueError(f"Too long, {count} tokens with {names}; at most {most} are taken: shorten it.")
-
-    def choices(self, context: str, question: str, choices: str) -> tuple[str, list[str]]:
-        """What stands before each choice, and the choices, one on each line; a `ValueError` for too few or many."""
-        given = " ".join(filter(None, (context.strip(), question.strip())))
-        lines = [line.strip() for line in choices.splitlines() if line.strip()]
-        if not 2 <= len(lines) <= MOST_CHOICES:
-            raise ValueError(f"Give at least two choices and at most {MOST_CHOICES}, each on a line of its own.")
-        for choice in lines:
-            self.check(context=given, choice=choice)
-        return given, lines
+        return found
 
     @torch.no_grad()
     def output(self, *texts: str | list[str], unsqueeze: bool = False) -> Any:
@@ -90,38 +74,29 @@ class Demo:
         device = next(self.model.parameters()).device
         return self.model(**{name: (ids[None] if unsqueeze else ids).to(device) for name, ids in inputs.items()})
 
-
-class LanguageModelDemo(Demo):
-    """A language model; its tokenizer is used without special tokens."""
-
-    model_class = modeling_gpt.GPTForCausalLM
-
     def generate(
         self, prompt: str, new_tokens: float, num_beams: float, seed: float | None, top_k: float, *settings: float
     ) -> list[list[Any]]:
         """
-        A row for each strategy (see `strategies`, whose last settings are the last ones here): its name, the text, how
-        many tokens are new, their mean log-probability, repeated 4-grams, and whether the seed matters.
+        A row for each of `strategies`, whose last settings are the last ones here: its name, the text, how many tokens
+        are new, their mean log-probability, repeated 4-grams, and whether the seed matters.
         """
-        self.check(int(new_tokens), prompt=prompt)
+        prompts = self.encoded(int(new_tokens), prompt=prompt)
         if num_beams > MOST_BEAMS:
             raise ValueError(f"{int(num_beams)} beams: at most {MOST_BEAMS} are searched here.")
         chosen = strategies(int(num_beams), int(top_k), *map(float, settings))
         counts = (int(new_tokens), int(seed or 0))
         rows = []
-        for (found,) in continue_prompts(self.model, self.tokenizer, [self.ids(prompt)], chosen, *counts):
+        for (found,) in continue_prompts(self.model, self.tokenizer, prompts, chosen, *counts):
             figures = [found.new_tokens, f"{found.mean_log_probability:.2f}", f"{found.repetition:.0%}"]
             rows.append([str(found.strategy), found.text, *figures, "yes" if found.strategy.is_random else "no"])
         return rows
 
     @torch.no_grad()
     def next_tokens(self, prompt: str, count: int = 10) -> list[list[str]]:
-        """
-        Rows of the likeliest tokens behind a prompt and their probabilities as `generate` has them: tokens that the
-        model's generation configuration suppresses (its special tokens) are left out.
-        """
-        self.check(prompt=prompt)
-        logits = self.model(torch.tensor([self.ids(prompt)], device=self.model.device)).logits[0, -1].float()
+        """Rows of the likeliest tokens behind a prompt, but those that `generate` suppresses, and probabilities."""
+        row = torch.tensor(self.encoded(prompt=prompt), device=self.model.device)
+        logits = self.model(row).logits[0, -1].float()
         logits[self.model.generation_config.suppress_tokens or []] = float("-inf")
         top = logits.softmax(-1).topk(min(count, len(self.tokenizer)))
         found = zip(top.indices.tolist(), top.values.tolist(), strict=True)
@@ -129,20 +104,19 @@ class LanguageModelDemo(Demo):
 
     def expectation_page(self, text: str) -> str:
         """What was expected at each position of a text, as a page of its own."""
-        self.check(text=text)
-        ids = self.ids(text)
+        (ids,) = self.encoded(text=text)
         first = NextToken.of(self.tokenizer, ids[0], 1.0)
         return render_expectation("the model", first, inspect(self.model, self.tokenizer, ids))
 
     def attention_page(self, text: str) -> str:
         """What every head attends to, as a page of its own; of at most `MOST_SHOWN` tokens."""
-        self.check(most=MOST_SHOWN, text=text)
-        (path,) = attention_of(self.model, TokenTree.from_paths([self.ids(text)]))
-        return render_page("attention", "Attention", {"paths": [path_record(text, path, self.tokenizer)]})
+        (ids,) = self.encoded(most=MOST_SHOWN, text=text)
+        record = path_record(text, self.tokenizer, ids, attention_of(self.model, ids))
+        return render_page("attention", "Attention", {"paths": [record]})
 
     def importance_page(self, text: str, next_word: str = "") -> str:
         """Which words spoke for the next one (the likeliest, if none is given), as a page of its own."""
-        self.check(most=MOST_SHOWN, **{"text": text, **({"next word": next_word} if next_word.strip() else {})})
+        self.encoded(most=MOST_SHOWN, **{"text": text, **({"next word": next_word} if next_word.strip() else {})})
         score, target = next_word_score(self.model, self.tokenizer, text, next_word.strip() or None)
         texts = []
         for method in METHODS[1:]:  # but perturbation, which takes hundreds of steps
@@ -150,34 +124,20 @@ class LanguageModelDemo(Demo):
             texts.append({"words": score.words, "values": values, "label": f"{target}, {method}"})
         return render_page("coloured", "Words that mattered", {"title": "Words that mattered", "texts": texts})
 
-    def score_choices(self, context: str, question: str, choices: str) -> list[list[str]]:
-        """Rows of choice and mean log-probability of its tokens behind context and question, the best first."""
-        given, texts = self.choices(context, question, choices)
-        ids = [self.ids(text) for text in texts]
-        scores = score_texts(self.model, ids, given=[self.ids(given)] * len(ids))
-        return ranked(texts, [score.log_probability / max(1, score.tokens) for score in scores])
-
-
-class MultipleChoiceDemo(Demo):
-    """A fine-tuned `GPTForMultipleChoice`."""
-
-    model_class = modeling_gpt.GPTForMultipleChoice
-
-    def score_choices(self, context: str, question: str, choices: str) -> list[list[str]]:
-        """Rows of choice and the head's logit, the best first."""
-        given, texts = self.choices(context, question, choices)
-        return ranked(texts, self.output([given] * len(texts), texts, unsqueeze=True).logits[0].tolist())
-
-
-def ranked(texts: Sequence[str], scores: Sequence[float]) -> list[list[str]]:
-    """Rows of text and score, the best first."""
-    return [[text, f"{score:.3f}"] for score, text in sorted(zip(scores, texts, strict=True), reverse=True)]
-
-
-class ClassifierDemo(Demo):
-    """A fine-tuned `GPTForSequenceClassification`."""
-
-    model_class = modeling_gpt.GPTForSequenceClassification
+    @torch.no_grad()
+    def score_choices(self, context: str, choices: str) -> list[list[str]]:
+        """Rows of choice, one a line behind a context, and the head's logit, or mean log-probability of its tokens."""
+        texts = [line.strip() for line in choices.splitlines() if line.strip()]
+        if not 2 <= len(texts) <= MOST_CHOICES:
+            raise ValueError(f"Give at least two choices and at most {MOST_CHOICES}, each on a line of its own.")
+        context = context.strip()
+        given, ids = zip(*(self.encoded(context=context, choice=choice) for choice in texts), strict=True)
+        if self.model_class is modeling_gpt.GPTForMultipleChoice:
+            values = self.output([context] * len(texts), texts, unsqueeze=True).logits[0].tolist()
+        else:
+            scores = score_texts(self.model, ids, given=given)
+            values = [score.log_probability / max(1, score.tokens) for score in scores]
+        return [[text, f"{value:.3f}"] for value, text in sorted(zip(values, texts, strict=True), reverse=True)]
 
     def classify(self, text: str, second: str = "", both_orders: bool = False) -> dict[str, float] | str:
         """
@@ -185,7 +145,7 @@ class ClassifierDemo(Demo):
         (similarity); for regression and ordinal tasks, the score.
         """
         texts = {"text": text, **({"second text": second} if second.strip() or both_orders else {})}
-        self.check(len(texts) + 1, **texts)
+        self.encoded(len(texts) + 1, **texts)
         pair = [*texts.values()]
         output = self.output(pair, pair[::-1], unsqueeze=True) if both_orders else self.output(*pair)
         logits, config = output.logits[0].float(), self.model.config
@@ -197,15 +157,9 @@ class ClassifierDemo(Demo):
         probabilities = logits.sigmoid() if is_multi_label else logits.softmax(-1)
         return {config.id2label[index]: value for index, value in enumerate(probabilities.tolist())}
 
-
-class TaggerDemo(Demo):
-    """A fine-tuned `GPTForTokenClassification`."""
-
-    model_class = modeling_gpt.GPTForTokenClassification
-
     def tag(self, text: str) -> list[tuple[str, str | None]]:
         """The text in parts, each word with its label, read at its last token; `O` and the space between have none."""
-        self.check(2, text=text)
+        self.encoded(2, text=text)
         encoded, names = self.tokenizer(text), self.model.config.id2label
         labels = self.output(text).logits[0].argmax(-1).tolist()
         parts, end = [], 0
@@ -218,15 +172,9 @@ class TaggerDemo(Demo):
             end = stop
         return [part for part in [*parts, (text[end:], None)] if part[0]]
 
-
-class QuestionAnsweringDemo(Demo):
-    """A fine-tuned `GPTForQuestionAnswering`."""
-
-    model_class = modeling_gpt.GPTForQuestionAnswering
-
     def answer(self, question: str, passage: str) -> tuple[str, str]:
         """The likeliest span of a passage that fits into the context behind the question, and its probability."""
-        self.check(3, question=question, passage=passage)
+        self.encoded(3, question=question, passage=passage)
         encoded, output = self.tokenizer(question, passage), self.output(question, passage)
         tokens = [index for index, sequence in enumerate(encoded.sequence_ids()) if sequence == 1]  # of the passage
         starts, ends = (side[0, tokens].softmax(-1) for side in (output.start_logits, output.end_logits))
@@ -235,28 +183,11 @@ class QuestionAnsweringDemo(Demo):
         start, stop = (encoded.token_to_chars(tokens[place]) for place in (first, last))
         return passage[start.start : stop.end].strip(), f"{spans.max():.1%}"
 
-
-class FillMaskDemo(Demo):
-    """A `GPTForMaskedLM`."""
-
-    model_class = modeling_gpt.GPTForMaskedLM
-
     def guesses(self, text: str) -> list[list[str]]:
         """Rows of the ten likeliest tokens for the one that the mask hides, and their probabilities."""
-        if text.count(self.tokenizer.mask_token) != 1:
-            raise ValueError(
-                f"Write {self.tokenizer.mask_token} once, in the place of the word that is to be guessed."
-            )
-        self.check(text=text)
+        mask = self.tokenizer.mask_token
+        if text.count(mask) != 1:
+            raise ValueError(f"Write {mask} once, in the place of the word that is to be guessed.")
+        self.encoded(text=text)
         found = FillMaskPipeline(model=self.model, tokenizer=self.tokenizer)(text, top_k=10)
         return [[guess["token_str"], f"{guess['score']:.2%}"] for guess in found]
-
-
-# The models with heads that a page may show, by the names of their flags.
-HEAD_DEMOS: dict[str, type[Demo]] = {
-    "classifier": ClassifierDemo,
-    "multiple_choice": MultipleChoiceDemo,
-    "tagger": TaggerDemo,
-    "fill_mask": FillMaskDemo,
-    "question_answering": QuestionAnsweringDemo,
-}

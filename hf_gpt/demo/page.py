@@ -1,9 +1,7 @@
 """
-The demonstration as a page of Gradio.
+The demonstration as a page of Gradio, which is only imported when a page is built: `pip install -e ".[demo]"`.
 
     build_app("model_cards/gpt-mini", classifier="outputs/questions").launch(show_error=True)
-
-gradio is only imported when a page is built: `pip install -e ".[demo]"`.
 """
 
 import functools
@@ -12,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import HEAD_DEMOS, MOST_BEAMS, Demo, LanguageModelDemo
+from . import HEADS, MOST_BEAMS, Demo
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -26,16 +24,14 @@ _Tab = tuple[str, Callable[..., Any], list[Any], list[Any]]
 
 def build_app(model_name_or_path: str, **heads: str | None) -> "Blocks":
     """
-    The page, with a tab for everything that the models can do: a language model, and by the names of `HEAD_DEMOS`
-    fine-tuned (of `fill_mask`, masked language) models or their adapters, all folders or Hub ids. `multiple_choice`
-    scores choices instead of the language model. A `ValueError` for other models, or if gradio is not installed.
+    The page, with a tab for everything that a language model and, by the names of `HEADS`, fine-tuned models or
+    adapters can do, all folders or Hub ids. A `ValueError` for other models, or if gradio is not installed.
     """
     try:
         import gradio as gr
     except ImportError as error:
         raise ValueError('The demonstration needs gradio: pip install -e ".[demo]"') from error
-    model = LanguageModelDemo.from_pretrained(model_name_or_path)
-    demos = {kind: HEAD_DEMOS[kind].from_pretrained(name) for kind, name in heads.items() if name}
+    model, demos = Demo(model_name_or_path), {kind: Demo(name, HEADS[kind]) for kind, name in heads.items() if name}
     tabs = _language_model_tabs(gr, model, demos.get("multiple_choice")) | _head_tabs(gr, demos)
     pages = [
         gr.Interface(function, inputs, outputs, description=about, api_name=function.__name__, flagging_mode="never")
@@ -46,7 +42,7 @@ def build_app(model_name_or_path: str, **heads: str | None) -> "Blocks":
     return gr.TabbedInterface(pages, [*tabs], title=title, analytics_enabled=False).queue(max_size=32)
 
 
-def _language_model_tabs(gr: Any, model: LanguageModelDemo, multiple_choice: Demo | None) -> dict[str, _Tab]:
+def _language_model_tabs(gr: Any, model: Demo, multiple_choice: Demo | None) -> dict[str, _Tab]:
     longest = min(200, model.model.config.n_positions - 1)
     settings = [
         gr.Textbox(_PROMPT, label="Prompt", lines=2),
@@ -60,42 +56,39 @@ def _language_model_tabs(gr: Any, model: LanguageModelDemo, multiple_choice: Dem
     ]
     choices = [
         gr.Textbox("The rain fell all night. In the morning the streets were", label="Context", lines=3),
-        gr.Textbox("", label="Question (may stay empty)"),
         gr.Textbox("wet.\nmade of cheese.", label="Choices, one a line", lines=4),
     ]
-    scored = "mean log-probability of its tokens behind context and question (zero-shot)"
-    scored = "logit of a fine-tuned head" if multiple_choice else scored
+    zero_shot = "mean log-probability of its tokens behind the context (zero-shot)"
+    scored = f"Score: {'logit of a fine-tuned head' if multiple_choice else zero_shot}."
     likeliest = "The ten likeliest tokens behind the prompt; … continues within the word."
-    mattered = "Which words spoke for the next one, by four methods: red speaks for it, blue against."
-    prompt, next_word = gr.Textbox(_PROMPT, label="Text"), gr.Textbox("", label="Next word (by default the likeliest)")
-    text = functools.partial(gr.Textbox, _SENTENCE, label="Text", lines=2)
+    mattered = "Which words spoke for the next one, by three methods: red speaks for it, blue against."
+    next_word = [_text(gr, _PROMPT), gr.Textbox("", label="Next word (by default the likeliest)")]
     ranking = (multiple_choice or model).score_choices
     return {
         "Generation": ("Decoding strategies side by side.", model.generate, settings, _table(gr, *_COMPARED)),
-        "Next token": (likeliest, model.next_tokens, [prompt], _table(gr, "Token", "Probability")),
-        "Each position": _page(gr, "What was expected at each position.", model.expectation_page, [text()]),
-        "Attention": _page(gr, "What every head of every block attends to.", model.attention_page, [text()]),
-        "Importance": _page(gr, mattered, model.importance_page, [gr.Textbox(_PROMPT, label="Text"), next_word]),
-        "Multiple choice": (f"Score: {scored}.", ranking, choices, _table(gr, "Choice", "Score")),
+        "Next token": (likeliest, model.next_tokens, [_text(gr, _PROMPT)], _table(gr, "Token", "Probability")),
+        "Each position": _page(gr, "What was expected at each position.", model.expectation_page, [_text(gr)]),
+        "Attention": _page(gr, "What every head of every block attends to.", model.attention_page, [_text(gr)]),
+        "Importance": _page(gr, mattered, model.importance_page, next_word),
+        "Multiple choice": (scored, ranking, choices, _table(gr, "Choice", "Score")),
     }
 
 
 def _head_tabs(gr: Any, demos: dict[str, Demo]) -> dict[str, _Tab]:
     tabs: dict[str, _Tab] = {}
     if demo := demos.get("classifier"):
-        texts = [gr.Textbox("Who wrote the first novel?", label="Text", lines=3)]
-        texts += [gr.Textbox("", label="Second text, for models of pairs", lines=2)]
+        texts = [_text(gr, "Who wrote the first novel?"), gr.Textbox("", label="Second text, for models of pairs")]
         texts += [gr.Checkbox(False, label="The order does not matter (similarity)")]
         about = f"Labels: {', '.join(demo.model.config.id2label.values())}."
         tabs["Classification"] = (about, demo.classify, texts, [gr.Label(label="Probabilities, or the score")])
     if demo := demos.get("tagger"):
         parts = gr.HighlightedText(label="Words with their labels", show_legend=True)
         about = "Every word has the colour of its label, which is read before the words behind it."
-        tabs["Tagging"] = (about, demo.tag, [gr.Textbox(_SENTENCE, label="Text", lines=3)], [parts])
+        tabs["Tagging"] = (about, demo.tag, [_text(gr)], [parts])
     if demo := demos.get("fill_mask"):
         mask = demo.tokenizer.mask_token
-        text = gr.Textbox(f"She opened the {mask} and looked out.", label="Text", lines=2)
         about = f"The likeliest words in the place of `{mask}`, by a model that reads from both sides."
+        text = _text(gr, f"She opened the {mask} and looked out.")
         tabs["Masked word"] = (about, demo.guesses, [text], _table(gr, "Token", "Probability"))
     if demo := demos.get("question_answering"):
         texts = [gr.Textbox("Where does Mary live?", label="Question")]
@@ -104,6 +97,10 @@ def _head_tabs(gr: Any, demos: dict[str, Demo]) -> dict[str, _Tab]:
         shown = [gr.Textbox(label="Answer"), gr.Textbox(label="Probability")]
         tabs["Questions"] = (about, demo.answer, texts, shown)
     return tabs
+
+
+def _text(gr: Any, text: str = _SENTENCE) -> Any:
+    return gr.Textbox(text, label="Text", lines=2)
 
 
 def _table(gr: Any, *headers: str) -> list[Any]:

@@ -48,7 +48,7 @@ def test_numbers_are_those_of_each_sentence_alone(tiny_checkpoint):
     tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
     model = GPTForCausalLM.from_pretrained(tiny_checkpoint).eval()
     pairs = agreement_pairs(4)
-    scores = score_pairs(model, tokenizer, pairs, batch_size=7, beginning="none")
+    scores = score_pairs(model, tokenizer, pairs, beginning="none")
     for pair, row in zip(pairs, scores, strict=True):
         for text, score in zip((pair.good, pair.bad), row, strict=True):
             ids = torch.tensor([tokenizer(text)["input_ids"]])

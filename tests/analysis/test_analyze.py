@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from hf_gpt.analysis import SENTENCES, Example, mean_intervals, read_examples
-from hf_gpt.analysis.figures import words_figure, write_figure
-from hf_gpt.analysis.pages import write_page
+from hf_gpt.analysis.figures import words_figure, write_figure, write_page
 from hf_gpt.commands.analyze import ANALYSES
 
 

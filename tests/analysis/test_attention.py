@@ -1,47 +1,26 @@
-"""Attention of texts and trees against the eager implementation's; statistics of patterns that are known."""
+"""Attention of texts against the eager implementation's; statistics of patterns that are known."""
 
 import json
 
 import numpy as np
 import pytest
 import torch
-from peft import get_peft_model
 
-from hf_gpt import GPTForCausalLM, GPTForMultipleChoice
-from hf_gpt.adapters import adapter_config, merge_adapter
-from hf_gpt.analysis.attention import PathAttention, attention_of, head_statistics
-from hf_gpt.trees.token_tree import TokenTree
+from hf_gpt import GPTForMultipleChoice
+from hf_gpt.analysis.attention import attention_of, head_statistics
 
 from ..support.browser import opened
 
-PATHS = [[20, 1, 2, 3, 21, 4, 5, 22], [20, 1, 2, 3, 21, 6, 22], [20, 1, 2, 3, 21, 4, 7, 8, 22]]
+IDS = [20, 1, 2, 3, 21, 4, 5, 22]
 
 
 @pytest.mark.parametrize("gpt2", [False, True], ids=["gpt", "gpt2"])
-def test_paths_are_as_if_read_alone_by_eager_attention(gpt2, attention, tiny_model):
+def test_attention_is_that_of_the_eager_implementation(gpt2, attention, tiny_model):
     shape = {"norm_first": gpt2, "final_norm": gpt2}
-    eager = tiny_model(GPTForMultipleChoice, "eager", **shape)
-    found = attention_of(tiny_model(GPTForMultipleChoice, attention, **shape), TokenTree.from_paths(PATHS))
-    for path, ids in zip(found, PATHS, strict=True):
-        expected = eager.base_model(torch.tensor([ids]), output_attentions=True).attentions
-        assert path.ids == ids
-        assert torch.allclose(path.weights, torch.stack(expected)[:, 0], atol=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
-def test_adapters_merged_or_wrapped(tiny_model):
-    """What virtual tokens see is shown by no word."""
-    model = tiny_model(GPTForCausalLM)
-    wrapped = get_peft_model(model, adapter_config("lora", model.config)).eval()
-    for name, parameter in wrapped.named_parameters():
-        torch.nn.init.normal_(parameter, std=0.2) if "lora_" in name else None
-    tree = TokenTree.from_paths([PATHS[0]])
-    (before,) = attention_of(wrapped, tree)
-    (after,) = attention_of(merge_adapter(wrapped), tree)
-    assert torch.allclose(before.weights, after.weights, atol=1e-5)
-    prefix = get_peft_model(tiny_model(GPTForMultipleChoice), adapter_config("prefix", model.config))
-    with pytest.raises(ValueError, match="virtual tokens"):
-        attention_of(prefix, tree)
+    eager, model = (tiny_model(GPTForMultipleChoice, name, **shape) for name in ("eager", attention))
+    expected = eager.base_model(torch.tensor([IDS]), output_attentions=True).attentions
+    assert torch.allclose(attention_of(model, IDS), torch.cat(expected), atol=1e-6)
+    assert model.config._attn_implementation == attention
 
 
 def test_statistics_of_known_heads():
@@ -52,7 +31,7 @@ def test_statistics_of_known_heads():
     previous = torch.eye(length).roll(-1, 1).tril()
     previous[0, 0] = 1
     weights = torch.stack([first, previous, alike / alike.sum(1, keepdim=True)])[None]
-    entropy, distance, on_first, on_previous = head_statistics(PathAttention([5] * length, weights))[:, 0]
+    entropy, distance, on_first, on_previous = head_statistics(weights)[:, 0]
     counts = np.arange(2, length + 1)
     assert entropy == pytest.approx([0, 0, np.log2(counts).mean()])
     assert distance == pytest.approx([3, 1, ((counts - 1) / 2).mean()])

@@ -33,15 +33,15 @@ def test_the_head_that_changed_is_found(tiny_model):
     after = copy.deepcopy(before)
     with torch.no_grad():
         after.transformer.h[1].attn.c_attn.weight[16:32] += torch.randn(16, 32)  # its queries
-    was, now = read(before, IDS), read(after, IDS)
-    shift = attention_shift(was, now)
+    _, weights, log_probs = zip(read(before, IDS), read(after, IDS), strict=True)
+    shift = attention_shift(*weights)
     assert np.argwhere(shift > 1e-6).tolist() == [[1, 1]]
-    expected = np.abs(was.weights[1, 1, 1:] - now.weights[1, 1, 1:]).sum(-1).mean() / 2
+    expected = np.abs(weights[0][1, 1, 1:] - weights[1][1, 1, 1:]).sum(-1).mean() / 2
     assert shift[1, 1] == pytest.approx(expected)
-    divergence = next_token_divergence(was, now)
+    divergence = next_token_divergence(*log_probs)
     assert divergence[0] == pytest.approx(0, abs=1e-9)  # the first token sees itself alone
     assert divergence[1:].max() > 1e-4
-    assert (next_token_divergence(was, was) == 0).all()
+    assert (next_token_divergence(log_probs[0], log_probs[0]) == 0).all()
 
 
 def test_compare_by_command(hf_gpt, analyzed, tiny_checkpoint, tmp_path):

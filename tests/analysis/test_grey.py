@@ -6,8 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hf_gpt.analysis.figures import grid_figure, heads_figure, words_figure
-from hf_gpt.analysis.pages import write_coloured, write_page
+from hf_gpt.analysis.figures import grid_figure, heads_figure, words_figure, write_coloured, write_page
 from hf_gpt.files import write_text
 from hf_gpt.generation.inspection import NextToken, Position, render_page
 

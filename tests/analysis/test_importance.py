@@ -2,6 +2,8 @@
 
 import copy
 import json
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -61,21 +63,32 @@ def attending(model_class, **settings):
     return model.eval()
 
 
+class Toy(NamedTuple):
+    """What perturbation needs of a score."""
+
+    read: Callable
+    embeds: torch.Tensor
+    spans: list
+    scale: float = 10.0
+
+    def __call__(self, embeds: torch.Tensor) -> torch.Tensor:
+        return self.read(embeds)
+
+
 def test_perturbation_ranks_the_words_of_a_sum_by_the_size_of_their_weights():
     """A toy whose sigma is known: 2 sigma_i^2 width W_i^2 = rate x variance."""
     weights, width = torch.tensor([10.0, 20.0, 5.0, -20.0, -10.0]), 16
     variance = width * weights.pow(2).sum().item()
-    spans = [[word] for word in range(5)]
-    toy = (lambda x: torch.einsum("w,bwd->bd", weights, x), torch.randn(5, width), spans, variance, 10)
-    found = perturbation(*toy, steps=2000)
+    toy = Toy(lambda x: torch.einsum("w,bwd->bd", weights, x), torch.randn(5, width), [[word] for word in range(5)])
+    found = perturbation(toy, variance, steps=2000)
     expected = (0.1 * variance / (2 * width * weights.pow(2))).sqrt()
     torch.testing.assert_close(torch.tensor(found["sigma"]), expected, rtol=0.1, atol=0)
     assert len(found["losses"]) == 2000
     assert found["losses"][-1] < found["losses"][0]
-    order = torch.tensor(perturbation(*toy)["scores"]).argsort().tolist()  # by the defaults
+    order = torch.tensor(perturbation(toy, variance)["scores"]).argsort().tolist()  # by the defaults
     assert (order[0], set(order[1:3]), set(order[3:])) == (2, {0, 4}, {1, 3})
     # Tokens of one word share its noise.
-    found = perturbation(lambda x: x[:, 3], torch.randn(4, 8), [[0, 1], [2, 3]], 8, 10, **QUICK)
+    found = perturbation(Toy(lambda x: x[:, 3], torch.randn(4, 8), [[0, 1], [2, 3]]), 8, **QUICK)
     assert found["sigma"][1] < found["sigma"][0]
 
 
@@ -93,11 +106,11 @@ def test_seeds_agree(steps, count):
 
 
 def test_where_nothing_was_learnt_that_is_reported():
-    toy = (lambda x: x.sum((1, 2)), torch.randn(3, 4), [[0], [1], [2]], 12.0, 10.0)
-    assert not perturbation(*toy, steps=2)["learnt"]  # too few steps
-    assert not perturbation(*toy)["learnt"]  # three words that matter alike
+    toy = Toy(lambda x: x.sum((1, 2)), torch.randn(3, 4), [[0], [1], [2]])
+    assert not perturbation(toy, 12.0, steps=2)["learnt"]  # too few steps
+    assert not perturbation(toy, 12.0)["learnt"]  # three words that matter alike
     weights = torch.tensor([1.0, 2.0, 8.0])
-    assert perturbation(lambda x: torch.einsum("w,bwd->b", weights, x), *toy[1:])["learnt"]
+    assert perturbation(toy._replace(read=lambda x: torch.einsum("w,bwd->b", weights, x)), 12.0)["learnt"]
 
 
 def test_the_next_words_score_is_its_log_probability():
@@ -232,4 +245,4 @@ def test_mistakes_are_named():
         with pytest.raises(ValueError, match=message):
             class_score(*arguments)
     with pytest.raises(ValueError, match="the same for all sampled inputs"):
-        perturbation(lambda x: x.sum((1, 2)), torch.ones(2, 2), [[0]], 0, 10)
+        perturbation(Toy(torch.sum, torch.ones(2, 2), [[0]]), 0)

@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 from hf_gpt import GPTForSequenceClassification, GPTTokenizer
 from hf_gpt.commands.convert import ConversionArguments
 from hf_gpt.commands.convert import convert as write
-from hf_gpt.demo import LanguageModelDemo
+from hf_gpt.demo import Demo
 
 from ..support.runs import finetune
 from ..support.stock_models import save_gpt2
@@ -88,5 +88,5 @@ def test_pretraining_continues(gpt2, tmp_path, hf_gpt):
 
 
 def test_the_page(gpt2):
-    page = LanguageModelDemo.from_pretrained(str(gpt2 / "stock"))
+    page = Demo(str(gpt2 / "stock"))
     assert page.next_tokens(TEXT, 3)

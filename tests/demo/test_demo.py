@@ -14,7 +14,8 @@ from hf_gpt import (
     GPTForSequenceClassification,
     GPTForTokenClassification,
 )
-from hf_gpt.demo import HEAD_DEMOS, LanguageModelDemo
+from hf_gpt.demo import HEADS as CLASSES
+from hf_gpt.demo import Demo
 from hf_gpt.demo.page import build_app
 from hf_gpt.generation.strategies import strategies
 
@@ -53,12 +54,11 @@ def folders(tiny_checkpoint, tmp_path_factory) -> dict[str, str]:
 @pytest.fixture
 def load(tiny_checkpoint, folders):
     """`load(kind)`: the demonstration of a head, or of the language model."""
-    kinds = {**HEAD_DEMOS, "language_model": LanguageModelDemo}
-    return lambda kind: kinds[kind].from_pretrained(folders.get(kind, str(tiny_checkpoint)))
+    return lambda kind: Demo(folders[kind], CLASSES[kind]) if kind in folders else Demo(str(tiny_checkpoint))
 
 
 @pytest.fixture
-def language_model(load) -> LanguageModelDemo:
+def language_model(load) -> Demo:
     return load("language_model")
 
 
@@ -97,10 +97,10 @@ WRONG = [
     ("language_model", "next_tokens", ("(" * 5000,), "5,000 characters of prompt"),
     ("language_model", "generate", ("yes " * 60, 5, 4, 0, *SETTINGS), "65 tokens with prompt"),
     ("language_model", "generate", ("yes", 5, 500, 0, *SETTINGS), "at most 10 are searched"),
-    ("language_model", "score_choices", ("It rained.", "", "a\n" * 21), "at most 20"),
-    ("language_model", "score_choices", ("'" * 5000, "", "a\nb"), "characters of context and choice"),
-    ("multiple_choice", "score_choices", ("It rained.", "", "a"), "at least two choices"),
-    ("multiple_choice", "score_choices", (" ", "", "a\nb"), "The context is empty"),
+    ("language_model", "score_choices", ("It rained.", "a\n" * 21), "at most 20"),
+    ("language_model", "score_choices", ("'" * 5000, "a\nb"), "characters of context and choice"),
+    ("multiple_choice", "score_choices", ("It rained.", "a"), "at least two choices"),
+    ("multiple_choice", "score_choices", (" ", "a\nb"), "The context is empty"),
     ("language_model", "expectation_page", ("yes",), "fewer than two tokens"),
     ("language_model", "attention_page", (" ",), "The text is empty"),
     ("language_model", "importance_page", ("yes " * 60, "no " * 5), "65 tokens with text and next word"),
@@ -132,7 +132,7 @@ def test_choices(language_model, load):
     with torch.no_grad():
         logits = demo.model(**{name: values[None] for name, values in encoded.items()}).logits[0].tolist()
     for each, scores in ((language_model, expected), (demo, logits)):
-        rows = each.score_choices(f" {context}", "", "\n\n".join(texts))
+        rows = each.score_choices(f" {context}", "\n\n".join(texts))
         assert rows == [[text, f"{score:.3f}"] for score, text in sorted(zip(scores, texts, strict=True))[::-1]]
 
 
@@ -192,7 +192,7 @@ def test_answers_are_spans_of_the_passage(load):
 @pytest.mark.parametrize(("kind", "other"), [("classifier", "multiple_choice"), ("fill_mask", "classifier")])
 def test_a_model_of_another_kind_is_refused(folders, kind, other):
     with pytest.raises(ValueError, match=f"holds {HEADS[other][0].__name__}; a {HEADS[kind][0].__name__} is needed"):
-        HEAD_DEMOS[kind].from_pretrained(folders[other])
+        Demo(folders[other], CLASSES[kind])
 
 
 def test_pages_of_what_is_inside(language_model):
@@ -240,7 +240,7 @@ def test_the_page_answers_requests(tiny_checkpoint, folders):
     client = gradio_client.Client(address, verbose=False)
     assert len(client.predict(PROMPT, 5, 2, 0, 10, 0.9, 0.95, 1.0, api_name="/generate")["data"]) == 6
     assert len(client.predict(PROMPT, api_name="/next_tokens")["data"]) == 10
-    table = client.predict("It rained.", "", "It was wet.\nIt was dry.", api_name="/score_choices")
+    table = client.predict("It rained.", "It was wet.\nIt was dry.", api_name="/score_choices")
     assert table["data"][0][0] in ("It was wet.", "It was dry.")
     found = client.predict("Who wrote it?", "", False, api_name="/classify")
     assert sum(entry["confidence"] for entry in found["confidences"]) == pytest.approx(1, abs=1e-4)
