@@ -1,55 +1,61 @@
-"""Pretraining: what it starts from, what is measured, that it resumes to the same bits, what is refused."""
+"""Pretraining, causal and masked: starts, measures, resumption to the same bits, fine-tuning, what is refused."""
 
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from peft import get_peft_model
-from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
-from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, adapter_config
+from hf_gpt import GPTForCausalLM, GPTForMaskedLM, GPTForMultipleChoice, GPTForSequenceClassification, adapter_config
 from hf_gpt.cards import FineTunedCard
 from hf_gpt.commands import parse_arguments
+from hf_gpt.training.language_model import masked_word_accuracy
 from hf_gpt.training.optimization import warmup_linear
-from hf_gpt.training.packing import TextArguments, encode_document
+from hf_gpt.training.packing import TextArguments, encode_document, packed_dataset
 from hf_gpt.training.pretraining import PretrainingArguments, ShapeArguments, new_config
+from hf_gpt.trees.collators import MaskedRows
 
 from ..support.adapters import save_adapter
-from ..support.runs import REPOSITORY, assert_same, training_log
+from ..support.runs import REPOSITORY, assert_same, evaluation, finetune, predictions, training_log
 from ..support.runs import pretraining as run
+from ..support.stock_models import save_gpt2
+from ..support.tiny import build_config
 
 pytestmark = pytest.mark.whole
 MINI = REPOSITORY / "model_cards" / "gpt-mini"
 # Of gpt-mini's tokenizer.
 SPECIALS = [8000, 8001, 8002]
 NEW = ["--n_layer", 1, "--n_embd", 32, "--n_head", 2, "--n_positions", 32, "--tokenizer", MINI]
+STORIES = [json.loads(row)["story"] for row in (REPOSITORY / "hf_gpt/tasks/data/stories.jsonl").open()][:60]
 
 
 @pytest.fixture(scope="module")
-def stories():
-    rows = (REPOSITORY / "hf_gpt/tasks/data/stories.jsonl").read_text().splitlines()
-    return [json.loads(row)["story"] for row in rows[:60]]
+def folder(tmp_path_factory):
+    """Texts to train on, one document and several to evaluate, and a folder that `datasets` reads as from the Hub."""
+    folder, several = tmp_path_factory.mktemp("texts"), [f"{n}. {text}" for n, text in enumerate(STORIES * 3)]
+    files = {"train": STORIES[:40], "one": ["\n\n".join(STORIES[40:])], "several": STORIES[40:]}
+    (folder / "data_set").mkdir()
+    for name, texts in {**files, "data_set/train": several}.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
+    return folder
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory, stories):
+def files(folder):
     """Flags of texts to train on, and of one document to evaluate."""
-    folder = tmp_path_factory.mktemp("texts")
-    (folder / "train.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in stories[:40]))
-    (folder / "valid.jsonl").write_text(json.dumps({"body": "\n\n".join(stories[40:])}) + "\n")
-    flags = ["--text_files", folder / "train.jsonl", "--validation_files", folder / "valid.jsonl"]
+    flags = ["--text_files", folder / "train.jsonl", "--validation_files", folder / "one.jsonl"]
     return [*flags, "--text_column", "body", "--unwrap", "false"]
 
 
 @pytest.fixture(scope="module")
-def data_set(tmp_path_factory, stories):
-    """A folder that `datasets` reads as it would a data set on the Hub."""
-    folder = tmp_path_factory.mktemp("data_set")
-    rows = (json.dumps({"body": f"{number}. {text}"}) + "\n" for number, text in enumerate(stories * 3))
-    (folder / "train.jsonl").write_text("".join(rows))
-    return folder
+def masked(files, folder):
+    """Flags of a masked language model, and of several documents to evaluate."""
+    return ["--masked", *files, "--validation_files", folder / "several.jsonl", "--row_length", 64]
 
 
 def fine_tuned(tiny, folder, converted):
@@ -96,11 +102,11 @@ def test_start_is_the_pretrained_checkpoint(build, tiny_checkpoint, files, tmp_p
     assert card.metrics["validation"]["perplexity"] == pytest.approx(record["validation_perplexity"])
 
 
-def test_perplexities_are_those_of_the_rows(tiny_checkpoint, files, stories, tmp_path):
+def test_perplexities_are_those_of_the_rows(tiny_checkpoint, files, tmp_path):
     """Each row is one piece here; words count as far as their document's tokens do."""
     flags = ["--model_name_or_path", tiny_checkpoint, "--row_length", 32, "--validation_rows", 999]
     record = run(*files, *flags, "--learning_rate", 0, "--output_dir", tmp_path / "o")
-    text = "\n\n".join(stories[40:])
+    text = "\n\n".join(STORIES[40:])
     model, tokenizer = GPTForCausalLM.from_pretrained(tiny_checkpoint), AutoTokenizer.from_pretrained(tiny_checkpoint)
     model.config.untrained_token_ids = SPECIALS
     ids = encode_document(text, tokenizer)
@@ -111,7 +117,7 @@ def test_perplexities_are_those_of_the_rows(tiny_checkpoint, files, stories, tmp
     assert record["validation_perplexity"] == pytest.approx(math.exp(total / rows[:, 1:].numel()), rel=1e-4)
     assert record["validation_word_perplexity"] == pytest.approx(math.exp(total / words), rel=1e-4)
     assert record["validation_words"] == round(words)
-    assert record["held_out"].endswith("valid.jsonl")
+    assert record["held_out"].endswith("one.jsonl")
 
 
 def test_rates(tiny_checkpoint, files, tmp_path):
@@ -125,7 +131,8 @@ def test_rates(tiny_checkpoint, files, tmp_path):
     assert rates == pytest.approx([1e-3 * warmup_linear(step / 4, 0.5) for step in (0, 1, 2, 3)])
 
 
-def test_a_data_set_is_read_as_its_file_is(data_set, tmp_path):
+def test_a_data_set_is_read_as_its_file_is(folder, tmp_path):
+    data_set = folder / "data_set"
     sources = {"hub": ["--dataset_name", data_set], "file": ["--text_files", data_set / "train.jsonl"]}
     flags = [*NEW, "--text_column", "body", "--output_dir"]
     records = [run(*source, *flags, tmp_path / name) for name, source in sources.items()]
@@ -133,40 +140,33 @@ def test_a_data_set_is_read_as_its_file_is(data_set, tmp_path):
     assert "from the data set " in (tmp_path / "hub/README.md").read_text()
 
 
-# Runs of which the last steps are made again.
+# Runs of which the last steps are made again; that with Muon learns from its first step.
 RESUMED = {
     "full": "--dropout 0.1 --max_steps 8 --save_steps 4",
     "masked": "--masked --row_length 16 --dropout 0.1 --max_steps 14 --save_steps 7 --per_device_train_batch_size 64",
-    "muon": "--optimizer muon --max_steps 4 --save_steps 2",
+    "muon": "--optimizer muon --max_steps 8 --save_steps 4",
 }
 
 
 @pytest.mark.parametrize("kind", RESUMED)
 def test_a_resumed_run_has_the_bits_of_a_straight_one(kind, files, tmp_path):
-    flags = [*files, *NEW, "--learning_rate", 1e-3, "--warmup_steps", 0, "--save_strategy", "steps"]
-    flags += RESUMED[kind].split()
+    flags = [*files, *NEW, "--learning_rate", 1e-2, "--warmup_steps", 0, "--save_strategy", "steps"]
+    flags += [*RESUMED[kind].split(), "--logging_steps", 1]
     run(*flags, "--output_dir", tmp_path / "straight")
     checkpoint = min((tmp_path / "straight").glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
-    if kind == "masked":  # inside a later epoch: its masks are others
-        epoch = json.loads((checkpoint / "trainer_state.json").read_text())["epoch"]
-        assert epoch > 1
-        assert epoch % 1
+    epoch = json.loads((checkpoint / "trainer_state.json").read_text())["epoch"]
+    assert kind != "masked" or (epoch > 1 and epoch % 1)  # inside a later epoch: its masks are others
     if kind == "muon":
         state = torch.load(checkpoint / "optimizer.pt", weights_only=True)
         buffers = [{*state["state"][number]} for group in state["param_groups"] for number in group["params"]]
         assert sum("momentum_buffer" in found for found in buffers) == 4
+        losses = [line["loss"] for line in training_log(tmp_path / "straight/checkpoint-8")]
+        assert losses[-1] < losses[0] - 0.1
         assert [(len(group["params"]), group["weight_decay"]) for group in state["param_groups"]][2] == (4, 0.0)
     (tmp_path / "resumed").mkdir()
     checkpoint.rename(tmp_path / "resumed" / checkpoint.name)
     run(*flags, "--output_dir", tmp_path / "resumed", "--resume_from_checkpoint", "last")
     assert_same(*(tmp_path / name / "model.safetensors" for name in ("straight", "resumed")), torch.equal)
-
-
-def test_muon_lowers_the_perplexity(tiny_checkpoint, files, tmp_path):
-    flags = ["--model_name_or_path", tiny_checkpoint, "--max_steps", 8, "--warmup_steps", 0, "--optimizer", "muon"]
-    record = run(*files, *flags, "--learning_rate", 1e-2, "--output_dir", tmp_path / "o")
-    for name in ("perplexity", "word_perplexity"):
-        assert record[f"validation_{name}"] < record[f"validation_{name}_before"]
 
 
 OWN = ["--dataset_name", "data", "--text_column", "body", *NEW]
@@ -187,10 +187,9 @@ OWN = ["--dataset_name", "data", "--text_column", "body", *NEW]
         ([*OWN, "--dataset_name", "no/such"], r"^--dataset_name no/such"),
     ],
 )
-def test_refused(flags, message, files, data_set, tiny_checkpoint, tmp_path, monkeypatch):
-    config = GPT2Config(vocab_size=50, n_positions=32, n_embd=32, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
-    GPT2LMHeadModel(config).save_pretrained(tmp_path / "start")
-    (tmp_path / "data").symlink_to(data_set)
+def test_refused(flags, message, files, folder, tiny_checkpoint, tmp_path, monkeypatch):
+    GPTForCausalLM(build_config()).save_pretrained(tmp_path / "start")
+    (tmp_path / "data").symlink_to(folder / "data_set")
     (tmp_path / "tiny").symlink_to(tiny_checkpoint)
     monkeypatch.chdir(tmp_path)
     flags = [*files, *flags[1:]] if flags[0] == "FILES" else flags
@@ -222,3 +221,125 @@ def test_shape_of_a_new_model():
     assert (plain.n_layer, plain.n_embd, plain.n_head, plain.n_positions, plain.embd_pdrop) == (5, 192, 3, 512, 0)
     assert (plain.n_inner, plain.afn, plain.norm_first, plain.final_norm) == (None, "gelu", False, False)
     assert plain.untrained_token_ids == SPECIALS
+
+
+@pytest.fixture(scope="module")
+def pretrained(masked, tmp_path_factory):
+    output = tmp_path_factory.mktemp("masked") / "out"
+    flags = [
+        *NEW,
+        "--n_positions",
+        128,
+        "--max_steps",
+        30,
+        "--learning_rate",
+        1e-2,
+        "--warmup_steps",
+        0,
+        "--output_dir",
+        output,
+    ]
+    record = run(*masked, *flags, "--eval_strategy", "steps", "--eval_steps", 1)
+    return output, record
+
+
+def test_words_that_are_guessed_whole():
+    rows = MaskedRows([], np.array([False, True, True]), np.arange(3), 3)
+    labels = np.array([[0, 1, 2, -100, 0], [-100, 0, 1, 1, -100]])
+    guesses = np.array([[0, 1, 1, 0, 0], [1, 1, 1, 1, 2]])
+    # Words: (0 1), (2), (0) that continues in the next row; (0 1), (1).
+    assert masked_word_accuracy(guesses, labels, rows) == 3 / 5
+    assert masked_word_accuracy(labels, labels, rows) == 1
+
+
+def test_from_random_weights(pretrained, folder):
+    output, record = pretrained
+    assert record == json.loads((output / "pretraining.json").read_text())
+    assert record["start"] == "random weights"
+    assert record["validation_masked_perplexity"] < 2000
+    model, tokenizer = AutoModelForMaskedLM.from_pretrained(output), AutoTokenizer.from_pretrained(output)
+    assert (type(model), model.config.is_causal, model.config.mask_token_id) == (GPTForMaskedLM, False, 8004)
+    assert (tokenizer.mask_token, len(tokenizer), model.config.vocab_size) == ("<mask>", 8005, 8005)
+    assert (FineTunedCard.load(output).name, FineTunedCard.load(output).base_model) == (output.name, "")
+    assert len(pipeline("fill-mask", model=str(output))("She opened the <mask> and ran.")) == 5
+    # What was evaluated, by a plain loop over the rows.
+    rows = packed_dataset([str(folder / "several.jsonl")], tokenizer, 64, text_column="body", unwrap=False)
+    rows = MaskedRows.of(rows.select(np.linspace(0, len(rows), 5, endpoint=False).astype(int)), tokenizer)
+    losses, right = [], []
+    for row in map(rows.__getitem__, range(5)):
+        pieces = torch.tensor(row["input_ids"]).tensor_split(row["starts"][1:])
+        with torch.no_grad():
+            logits = torch.cat([model(piece[None]).logits[0] for piece in pieces])
+        labels = torch.tensor(row["labels"])
+        losses.append(torch.nn.functional.cross_entropy(logits, labels).item())
+        right.append(masked_word_accuracy(logits.argmax(-1).numpy()[None], labels.numpy()[None], rows))
+    assert record["validation_masked_perplexity"] == pytest.approx(math.exp(np.mean(losses)), rel=1e-4)
+    assert record["validation_masked_word_accuracy"] == pytest.approx(np.mean(right), abs=0.1)
+
+
+def test_pretraining_continues(pretrained, masked, tmp_path):
+    flags = ["--model_name_or_path", pretrained[0], "--learning_rate", 0, "--output_dir", tmp_path / "o"]
+    record = run(*masked, *flags)
+    assert record["start"] == f"{pretrained[0]}, an hf_gpt model"
+    for name in ("masked_perplexity", "masked_word_accuracy"):
+        before = record[f"validation_{name}_before"]
+        assert record[f"validation_{name}"] == before == pretrained[1][f"validation_{name}"]
+    before, after = (load_file(folder / "model.safetensors") for folder in (pretrained[0], tmp_path / "o"))
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    card = FineTunedCard.load(tmp_path / "o")
+    assert (card.family, card.auto_class) == ("masked-language-model", "AutoModelForMaskedLM")
+    assert card.metrics["validation"].keys() == {"masked_perplexity", "masked_word_accuracy"}
+    # It is no causal one.
+    with pytest.raises(ValueError, match="is a masked language model"):
+        run(*masked[1:], "--model_name_or_path", tmp_path / "o", "--output_dir", tmp_path / "p")
+    flags = ["--model_name_or_path", tmp_path / "o", "--task", "stories", "--zero_shot"]
+    with pytest.raises(ValueError, match="is a masked language model"):
+        evaluation(*flags, "--output_dir", tmp_path / "e")
+
+
+def test_from_a_causal_model(tiny_checkpoint, masked, tmp_path):
+    """Its weights stay; the mask gets a row."""
+    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "o"]
+    run(*masked, *flags, "--learning_rate", 0)
+    found, wanted = (load_file(folder / "model.safetensors") for folder in (tmp_path / "o", tiny_checkpoint))
+    rows = "transformer.embed_tokens.weight"
+    assert (len(found[rows]), len(wanted[rows])) == (8005, 8004)
+    assert torch.equal(found.pop(rows)[:8004], wanted.pop(rows))
+    assert all(torch.equal(found[name], value) for name, value in wanted.items())
+
+
+def test_from_gpt2(masked, tmp_path):
+    """Without end marks: whole words are hidden as letters and spaces tell them."""
+    save_gpt2(tmp_path / "gpt2", n_positions=64)
+    flags = ["--model_name_or_path", tmp_path / "gpt2", "--output_dir", tmp_path / "o", "--max_steps", 20]
+    record = run(*masked, *flags, "--learning_rate", 1e-2, "--warmup_steps", 0)
+    assert record["validation_masked_perplexity"] < record["validation_masked_perplexity_before"] / 2
+    assert len(pipeline("fill-mask", model=str(tmp_path / "o"))("She opened the<mask> and ran.")) == 5
+
+
+@pytest.mark.parametrize(
+    ("task", "flags"), [("questions", []), ("stories", []), ("stories", ["--adaptation", "frozen"])]
+)
+def test_fine_tuned_numbers_are_those_of_each_sequence_alone(task, flags, pretrained, tmp_path, capsys):
+    rows = ["--max_train_rows", 24, "--max_eval_rows", 12, "--per_device_train_batch_size", 8]
+    start = ["--model_name_or_path", pretrained[0], "--task", task, "--output_dir", tmp_path / "o"]
+    record = finetune(*start, *rows, "--learning_rate", 1e-3, *flags)
+    printed = capsys.readouterr().out
+    assert "(lm_coef 0, not 0.5): the model reads from both sides" in printed
+    assert record["starts_from"] == "GPTForMaskedLM; the head is newly initialized"
+    head = GPTForMultipleChoice if task == "stories" else GPTForSequenceClassification
+    model, tokenizer = head.from_pretrained(tmp_path / "o"), AutoTokenizer.from_pretrained(tmp_path / "o")
+    assert (model.config.is_causal, model.config.lm_coef) == (False, 0)
+    lines = (REPOSITORY / f"hf_gpt/tasks/data/{task}.jsonl").read_text().splitlines()
+    rows = {str(row["id"]): row for row in map(json.loads, lines)}
+    for found in predictions(tmp_path / "o")[:5]:
+        row = rows[found["id"]]
+        texts = [(row["story"], row[f"ending{n}"]) for n in "12"] if task == "stories" else [(row["text"],)]
+        alone = [tokenizer(*text, return_tensors="pt")["input_ids"] for text in texts]
+        logits = torch.cat([model(ids[None] if task == "stories" else ids).logits for ids in alone], dim=-1)
+        values = [float(value) for name, value in found.items() if name.startswith("p(")]
+        assert values == pytest.approx(logits.softmax(-1)[0].tolist(), abs=1e-4)
+    # Evaluated again, it is what it was.
+    flags = ["--model_name_or_path", tmp_path / "o", "--task", task, "--max_eval_rows", 12]
+    again = evaluation(*flags, "--output_dir", tmp_path / "e")
+    assert again["metrics"] == pytest.approx(record["metrics"]["test"])
