@@ -1,4 +1,4 @@
-"""Runs that are killed resume to the same bits; no checkpoint that is not whole is ever chosen."""
+"""Runs and seeds that are killed resume to the same bits; no checkpoint that is not whole is ever chosen."""
 
 import json
 import random
@@ -10,10 +10,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from hf_gpt.commands import parse_arguments
 from hf_gpt.training.arguments import FineTuningArguments
+from hf_gpt.training.finetune import run_seeds
 from hf_gpt.training.trainer import checkpoints_in, last_checkpoint
 
 from ..support.runs import (
+    ARGUMENTS,
+    SAME_PRODUCTS,
     assert_same,
     files_of,
     finetune,
@@ -34,6 +38,7 @@ FLAGS += ["--load_best_model_at_end", "false"]
 # The same, and the best checkpoint is kept and loaded at the end.
 WITH_BEST = [*FLAGS, "--load_best_model_at_end", "true", "--eval_strategy", "steps", "--eval_steps", "3"]
 STEPS, LAST = 14, ["--resume_from_checkpoint", "last"]
+SEEDS = [*FLAGS, "--save_strategy", "epoch", "--save_total_limit", "9"]
 BEST_FIRST = [*WITH_BEST, "--save_total_limit", "3", "--learning_rate", "0.1", "--schedule", "warmup_constant"]
 
 
@@ -41,11 +46,8 @@ BEST_FIRST = [*WITH_BEST, "--save_total_limit", "3", "--learning_rate", "0.1", "
 def whole_run(tiny_checkpoint, tmp_path_factory) -> Path:
     """A run that nobody stopped."""
     output = tmp_path_factory.mktemp("whole") / "out"
-    process = start_run(
-        output.with_suffix(".log"), "--model_name_or_path", tiny_checkpoint, "--output_dir", output, *WITH_BEST
-    )
-    process.join(300)
-    assert process.exitcode == 0, output.with_suffix(".log").read_text()[-3000:]
+    log, flags = output.with_suffix(".log"), ["--model_name_or_path", tiny_checkpoint, "--output_dir", output]
+    finish(start_run(log, *flags, *WITH_BEST), log)
     return output
 
 
@@ -73,8 +75,7 @@ def test_a_run_that_was_killed_gives_the_bits_of_the_whole_run(tiny_checkpoint, 
             process.join()
             kills += process.exitcode == -signal.SIGKILL
             continue
-        process.join(300)
-        assert process.exitcode == 0, log.read_text()[-3000:]
+        finish(process, log)
     assert kills == 2
     assert_same_result(output, whole_run)
 
@@ -219,3 +220,57 @@ def test_a_run_folder_can_move(how, best_run, tiny_checkpoint, tmp_path):
     assert_same(new / "model.safetensors", best_run / "model.safetensors", torch.equal)
     assert best_checkpoint(new) == last
     assert (new / last).is_dir()
+
+
+@pytest.fixture
+def seeds(tiny_checkpoint, tmp_path):
+    """`seeds(*flags)`: a repeated run into the folder `out`."""
+    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *SEEDS]
+    flags += [*SAME_PRODUCTS, "--use_cpu", "true", "--seed", 7]
+    return lambda *more: run_seeds(*parse_arguments(ARGUMENTS, list(map(str, [*flags, *more]))))
+
+
+def test_seeds_resume_where_they_were_stopped(seeds, tiny_checkpoint, tmp_path, capsys):
+    output = tmp_path / "out"
+    results = seeds("--seeds", 2)
+    assert "\ntest accuracy: " in capsys.readouterr().out
+    assert json.loads((output / "results.json").read_text()) == results
+    accuracy = results["metrics"]["test"]["accuracy"]
+    lowest, highest = sorted(accuracy["values"])
+    assert accuracy == {**accuracy, "median": (lowest + highest) / 2, "lowest": lowest, "highest": highest}
+
+    # A run by itself gives what the second seed gave.
+    alone = finetune("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "alone", *SEEDS, "--seed", 8)
+    assert alone["metrics"]["test"]["accuracy"] == accuracy["values"][1]
+    parameters = (tmp_path / "alone" / "model.safetensors").read_bytes()
+    assert (output / "seed-8" / "model.safetensors").read_bytes() == parameters
+
+    # As if the second had been killed in the middle: it resumes, the first is left alone, and the third is new.
+    for name in ("metrics.json", "model.safetensors", "predictions.tsv", "README.md"):
+        (output / "seed-8" / name).unlink()
+    shutil.rmtree(output / "seed-8" / "checkpoint-14")
+    first = (output / "seed-7" / "metrics.json").stat().st_mtime_ns
+    again = seeds("--seeds", 3)["metrics"]["test"]["accuracy"]["values"]
+    assert len(again) == 3
+    assert again[:2] == accuracy["values"]
+    assert (output / "seed-7" / "metrics.json").stat().st_mtime_ns == first
+    assert (output / "seed-8" / "model.safetensors").read_bytes() == parameters
+    assert json.loads((output / "seed-8" / "metrics.json").read_text())["resumed"]
+    with pytest.raises(ValueError, match=r"other settings \(learning_rate\)"):
+        seeds("--seeds", 2, "--learning_rate", 1e-4)
+    # Asked for, other settings take the place of the runs that are there.
+    again = seeds("--seeds", 1, "--learning_rate", 1e-4, "--overwrite_output_dir", "true")
+    assert again["seeds"] == [7]
+    assert not (output / "seed-8" / "metrics.json").exists()
+
+
+def test_seeds_that_are_refused(seeds, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    for flags, message in (
+        (["--seeds", 2, "--output_dir", tmp_path], "not empty"),
+        (["--seeds", 2, "--resume_from_checkpoint", "checkpoint-1"], "resumes by itself"),
+        (["--seeds", 0], "at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            seeds(*flags)
+    assert not (tmp_path / "out").exists()
