@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from huggingface_hub import ModelCard
 from transformers import AutoTokenizer, pipeline
 
 import hf_gpt
 from hf_gpt.adapters import load_adapter
+from hf_gpt.tasks import load_task
 
 from ..support.formats.question_answering import QUESTIONS, squad
 from ..support.runs import (
@@ -38,6 +40,8 @@ WORDS = {"Ada": "B-PER", "Lovelace": "I-PER", "met": "O", "Bob": "B-PER", "in": 
 TEXTS = [
     f"{one} {two} in Rome {three}." for one in ("Ada", "Bob") for two in ("met", "saw", "left") for three in "abc "
 ]
+# The last one is longer than the context of 64.
+SENTENCES = [*(text.split() for text in TEXTS), " ".join(TEXTS[:16]).split()]
 # By family: what the task's files hold, flags, and the class that the result loads with.
 FAMILIES = {
     "classification": (
@@ -61,25 +65,29 @@ FAMILIES = {
         "GPTForMultipleChoice",
     ),
     "tagging": (
-        [{"words": text.split(), "label": [WORDS.get(word, "O") for word in text.split()]} for text in TEXTS],
+        [{"words": words, "label": [WORDS.get(word, "O") for word in words]} for words in SENTENCES],
         "--words_column words",
         "GPTForTokenClassification",
     ),
     "question answering": (None, "", "GPTForQuestionAnswering"),
 }
+RARELY = "--save_strategy steps --save_steps 80 --eval_strategy steps --eval_steps 80"
 # Other kinds of runs: their family, and further flags.
 KINDS = {family: (family, []) for family in FAMILIES} | {
+    "question answering": ("question answering", f"--num_train_epochs 40 {RARELY}".split()),
     "lora": ("classification", ["--adaptation", "lora"]),
     "houlsby": ("multiple choice", ["--adaptation", "houlsby"]),
     "frozen": ("classification", ["--adaptation", "frozen"]),
     "frozen mix": ("multiple choice", ["--adaptation", "frozen", "--layers", "mix"]),
     "frozen tagging": ("tagging", ["--adaptation", "frozen", "--layers", "1"]),
+    "bf16": ("classification", ["--bf16", "true"]),
     "chain-thaw": ("classification", ["--unfreeze", "chain_thaw", "--unfreeze_every", 1, "--layer_decay", 0.8]),
     "several tasks": ("tagging", ["--max_train_rows", 18, "--max_eval_rows", 18]),
 }
 SETTINGS = ["--learning_rate", "1e-2", "--per_device_train_batch_size", "6", "--dropout", "0", "--warmup", "0"]
-SETTINGS += ["--save_total_limit", "9"]
+SETTINGS += ["--save_total_limit", "9", "--num_train_epochs", 6]
 ALL = pytest.mark.parametrize("kind", KINDS)
+EXACT = [kind for kind in KINDS if kind != "bf16"]
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +101,9 @@ def data_of(tmp_path_factory):
             for name in ("train", "dev", "test"):
                 (folder / f"{name}-v1.1.json").write_text(squad(QUESTIONS))
             return ["--task", "squad", "--data_dir", folder]
-        file = folder / f"{family}.jsonl"
+        file, new = (folder / f"{family}{name}.jsonl" for name in ("", " without labels"))
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        new.write_text("".join(json.dumps(row | {"label": None}) + "\n" for row in rows))
         files = [word for split in ("train", "validation", "test") for word in (f"--{split}_file", file)]
         return ["--task", "custom", *columns.split(), *files]
 
@@ -124,7 +133,7 @@ def run_of(flags_of, tmp_path_factory):
     def run(kind: str) -> tuple[Path, dict]:
         if kind not in made:
             output = tmp_path_factory.mktemp("run") / "out"
-            made[kind] = output, finetune(*flags_of(kind, output), "--num_train_epochs", 6)
+            made[kind] = output, finetune(*flags_of(kind, output))
         return made[kind]
 
     return run
@@ -140,6 +149,8 @@ def test_it_learns(kind, run_of):
     assert all(line[0] == pytest.approx(line[1] + 0.5 * line[2], abs=1e-4) for line in lines)
     assert any(line[2] for line in lines) != kind.startswith("frozen")
     assert json.loads((output / "metrics.json").read_text()) == record
+    if kind in ("tagging", "question answering"):
+        assert record["metrics"]["test"][record["main_metric"]] > 0.8
     for task, own in record.get("tasks", {"": record}).items():
         assert own["metrics"]["test"].keys() == own["metrics"]["validation"].keys()
         assert ModelCard.load(output / task / "README.md").data.eval_results
@@ -150,7 +161,7 @@ def test_it_learns(kind, run_of):
             assert right == pytest.approx(own["metrics"]["test"]["accuracy"])
 
 
-@ALL
+@pytest.mark.parametrize("kind", EXACT)
 def test_parts_of_a_batch_give_the_losses_of_the_whole(kind, flags_of, tmp_path):
     """The last batch of an epoch is not full."""
     flags = ["--train_sampling_strategy", "random", "--eval_strategy", "no", "--load_best_model_at_end", "false"]
@@ -183,10 +194,10 @@ def test_it_resumes_to_the_same_bits(kind, flags_of, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind != "tagging")) for kind in KINDS]
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind != "tagging")) for kind in EXACT]
 )
 def test_two_processes_give_the_numbers_of_one(kind, flags_of, tmp_path):
-    """The last batch of an epoch, of 4 rows, leaves nothing to the second process."""
+    """The last batch of an epoch, of 4 or 5 rows, leaves nothing to the second process."""
     flags = ["--per_device_train_batch_size", 20, "--max_steps", 4, "--logging_steps", 1, "--learning_rate", 1e-3]
     finetune(*flags_of(kind, tmp_path / "one"), *flags)
     flags += ["--per_device_train_batch_size", 5, "--gradient_accumulation_steps", 2, "--disable_tqdm", "true"]
@@ -197,12 +208,18 @@ def test_two_processes_give_the_numbers_of_one(kind, flags_of, tmp_path):
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "several tasks"])
 def test_evaluation_agrees(kind, run_of, data_of, tmp_path):
+    """Rows without labels are predicted as those with labels are."""
     output, record = run_of(kind)
-    flags = ["--model_name_or_path", output, *data_of(KINDS[kind][0]), "--output_dir", tmp_path / "evaluated"]
+    data, expected = data_of(KINDS[kind][0]), [line["prediction"] for line in predictions(output)]
+    flags = ["--model_name_or_path", output, "--output_dir", tmp_path / "evaluated", *data]
     evaluated = evaluation(*flags, "--per_device_eval_batch_size", 3)
     assert evaluated["metrics"] == pytest.approx(record["metrics"]["test"], abs=1e-6)
-    ours, theirs = predictions(tmp_path / "evaluated"), predictions(output)
-    assert [line["prediction"] for line in ours] == [line["prediction"] for line in theirs]
+    assert [line["prediction"] for line in predictions(tmp_path / "evaluated")] == expected
+    if "custom" in data:
+        new = data[-1].with_stem(f"{data[-1].stem} without labels")
+        assert evaluation(*flags, "--test_file", new, "--output_dir", tmp_path / "new")["metrics"] == {}
+        found = predictions(tmp_path / "new")
+        assert [(line["label"], line["prediction"]) for line in found] == [("", each) for each in expected]
 
 
 @ALL
@@ -221,19 +238,67 @@ def test_the_model_that_is_saved_loads_and_answers(kind, run_of):
     model = getattr(hf_gpt, FAMILIES[family][2]).from_pretrained(output).eval()
     assert type(model).__name__ in model.config.architectures
     assert (model.config.lm_coef == 0) == kind.startswith("frozen")
-    tokenizer, found = AutoTokenizer.from_pretrained(output), predictions(output)
     if family == "classification":
         classify = pipeline("text-classification", model=str(output), device="cpu")
-        assert [answer["label"] for answer in classify(TEXTS)] == [line["prediction"] for line in found]
-    elif family == "tagging":
-        for text in dict.fromkeys([" ".join(line["word"] for line in found if line["id"] == found[0]["id"])]):
-            inputs = tokenizer(text.split(), is_split_into_words=True, return_tensors="pt")
-            with torch.no_grad():
-                labels = dict(zip(inputs.word_ids(), model(**inputs).logits[0].argmax(-1).tolist(), strict=True))
-            expected = [line["prediction"] for line in found[: len(text.split())]]
-            assert [model.config.id2label[labels[number]] for number in range(len(expected))] == expected
-    else:
+        assert [answer["label"] for answer in classify(TEXTS)] == [line["prediction"] for line in predictions(output)]
+    elif family != "tagging":
         assert answers_of_card(output)
+
+
+def windows(tokens: list[int], length: int) -> list[list[int]]:
+    """Of each token what is read before it: windows of so many tokens, each half a window further."""
+    starts = (max(0, -(-(end - length) // (length // 2))) * (length // 2) for end in range(1, len(tokens) + 1))
+    return [tokens[start:end] for end, start in enumerate(starts, 1)]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["tagging", "frozen tagging"])
+def test_windows_of_words_give_what_each_gives_alone(kind, run_of):
+    output, _ = run_of(kind)
+    model = hf_gpt.GPTForTokenClassification.from_pretrained(output)
+    lines, tokenizer = predictions(output), AutoTokenizer.from_pretrained(output)
+    assert [line["word"] for line in lines] == [word for words in SENTENCES for word in words]
+    for words in (SENTENCES[0], SENTENCES[-1]):
+        tokens = tokenizer(words, add_special_tokens=False)["input_ids"]
+        before = windows([token for ids in tokens for token in ids], 62)
+        found = lines[: len(words)] if words is SENTENCES[0] else lines[-len(words) :]
+        for end, line in zip(torch.tensor([len(ids) for ids in tokens]).cumsum(0), found, strict=True):
+            logits = model(torch.tensor([[tokenizer.bos_token_id, *before[end - 1]]])).logits[0, -1]
+            label = logits.softmax(-1)[model.config.label2id[line["prediction"]]].item()
+            assert float(line[f"p({line['prediction']})"]) == pytest.approx(label, abs=1e-4)
+
+
+@torch.no_grad()
+def test_windows_of_passages_give_what_each_gives_alone(run_of, data_of):
+    """The span that is best in one softmax over the windows of a passage, each read as a sequence of its own."""
+    output, _ = run_of("question answering")
+    model = hf_gpt.GPTForQuestionAnswering.from_pretrained(output)
+    tokenizer = AutoTokenizer.from_pretrained(output)
+    rows = load_task("squad", data_of("question answering")[-1]).splits["test"]
+    trees = hf_gpt.token_trees(rows.remove_columns("label"), tokenizer, max_length=64)
+    together = model(**hf_gpt.TokenTreeCollator(tokenizer.pad_token_id)(list(trees)))
+    assert sum(tree["input_ids"].count(tokenizer.cls_token_id) > 1 for tree in trees) > 10
+    for number, row in enumerate(rows):
+        question, passage = (
+            tokenizer(row[name], add_special_tokens=False)["input_ids"] for name in ("question", "passage")
+        )
+        begin = [tokenizer.bos_token_id, *question, tokenizer.sep_token_id]
+        for place, before in list(enumerate(windows(passage, 63 - len(begin))))[::7]:
+            alone = model(torch.tensor([[*begin, *before]]))
+            for name in ("start_logits", "end_logits"):
+                torch.testing.assert_close(together[name][number, place], alone[name][0, -1], rtol=1e-4, atol=1e-4)
+        assert torch.isneginf(together.start_logits[number, len(passage) :]).all()
+
+
+def test_questions_without_answers_are_predicted(run_of, data_of, tmp_path):
+    folder = shutil.copytree(data_of("question answering")[-1], tmp_path / "data")
+    (folder / "test-v1.1.json").write_text(squad({next(iter(QUESTIONS)): {}}, one=[], two=[]))
+    flags = ["--model_name_or_path", run_of("question answering")[0], "--task", "squad", "--data_dir", folder]
+    assert evaluation(*flags, "--output_dir", tmp_path / "new")["metrics"] == {}
+    found = [(line["id"], line["label"], bool(line["prediction"])) for line in predictions(tmp_path / "new")]
+    assert found == [("one", "", True), ("two", "", True)]
+    with pytest.raises(ValueError, match="no zero-shot rule for squad"):
+        evaluation(*flags, "--zero_shot", "true", "--output_dir", tmp_path / "zero")
 
 
 def test_several_tasks_have_a_folder_and_a_metric_each(run_of):
@@ -247,4 +312,6 @@ def test_several_tasks_have_a_folder_and_a_metric_each(run_of):
         assert json.loads((output / task / "metrics.json").read_text()) == own
         others = sorted(mains.keys() - {task})
         assert own["trained_with"] == others
+        said = yaml.safe_load((output / task / "card.yaml").read_text())["hyperparameters"]["starts from"]
+        assert said == record["starts_from"] == "GPTForCausalLM; the head is newly initialized"
         assert f"| trained together with | {', '.join(others)} |" in (output / task / "README.md").read_text()

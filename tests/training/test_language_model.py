@@ -11,7 +11,14 @@ from peft import get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
-from hf_gpt import GPTForCausalLM, GPTForMaskedLM, GPTForMultipleChoice, GPTForSequenceClassification, adapter_config
+from hf_gpt import (
+    GPTForCausalLM,
+    GPTForMaskedLM,
+    GPTForMultipleChoice,
+    GPTForSequenceClassification,
+    GPTForTokenClassification,
+    adapter_config,
+)
 from hf_gpt.cards import FineTunedCard
 from hf_gpt.commands import parse_arguments
 from hf_gpt.training.language_model import masked_word_accuracy
@@ -315,6 +322,27 @@ def test_from_gpt2(masked, tmp_path):
     record = run(*masked, *flags, "--learning_rate", 1e-2, "--warmup_steps", 0)
     assert record["validation_masked_perplexity"] < record["validation_masked_perplexity_before"] / 2
     assert len(pipeline("fill-mask", model=str(tmp_path / "o"))("She opened the<mask> and ran.")) == 5
+
+
+def test_words_are_read_from_both_sides(pretrained, tmp_path):
+    """Padding changes nothing."""
+    texts = ["Ada met Bob .", "Bob met Ada in Rome .", "In Rome Ada met Bob ."]
+    rows = [{"words": text.split(), "tags": [str(word in ("Ada", "Bob")) for word in text.split()]} for text in texts]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ["--model_name_or_path", pretrained[0], "--task", "custom", "--words_column", "words"]
+    for split in ("train", "validation", "test"):
+        flags += [f"--{split}_file", tmp_path / "rows.jsonl"]
+    finetune(*flags, "--label_column", "tags", "--output_dir", tmp_path / "o", "--learning_rate", 1e-2)
+    model = GPTForTokenClassification.from_pretrained(tmp_path / "o")
+    assert not model.config.is_causal
+    tokenizer, expected = AutoTokenizer.from_pretrained(tmp_path / "o", task_template=True), []
+    for row in rows:
+        inputs = tokenizer(row["words"], is_split_into_words=True, return_tensors="pt")
+        with torch.no_grad():
+            probabilities = model(**inputs).logits[0].softmax(-1).max(-1).values.tolist()
+        last = dict(zip(inputs.word_ids(), probabilities, strict=True))
+        expected += [pytest.approx(last[number], abs=1e-4) for number in range(len(row["words"]))]
+    assert [float(line[f"p({line['prediction']})"]) for line in predictions(tmp_path / "o")] == expected
 
 
 @pytest.mark.parametrize(

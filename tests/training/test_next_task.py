@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from peft import get_peft_model
 from transformers import AutoTokenizer
 
@@ -14,9 +13,9 @@ from hf_gpt.adapters import HEAD_CONFIG, head_config, merge_adapter
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import custom_task, get_task
 from hf_gpt.training.arguments import ModelArguments
-from hf_gpt.training.loading import load_model
+from hf_gpt.training.loading import describe_start, load_model
 
-from ..support.runs import finetune, save_tiny_model
+from ..support.runs import save_tiny_model
 
 # Of peft.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -58,6 +57,8 @@ def starts(tmp_path_factory) -> dict[str, Path]:
     model = GPTForCausalLM.from_pretrained(base)
     renamed = {name.replace(".h.1.mlp", ".h.1.other"): value for name, value in model.state_dict().items()}
     save("damaged", model, state_dict=renamed)
+    model.config.classify_token_id = 5
+    save("other tokens", model)
     return folders
 
 
@@ -100,6 +101,7 @@ def test_the_transformer_stays_and_the_head_is_that_of_a_language_model(starts, 
 @pytest.mark.parametrize(("name", "spec"), [("rte", RTE), ("stories", STORIES)], ids=["classes", "choices"])
 def test_keep_head(starts, name, spec):
     model = start(starts[name], spec, keep_head=True)
+    assert describe_start(ModelArguments(str(starts[name]), keep_head=True)).endswith("; its head is kept")
     kept = type(model).from_pretrained(starts[name])
     torch.testing.assert_close(model.state_dict(), kept.state_dict(), rtol=0, atol=0)
 
@@ -109,6 +111,7 @@ WRONG = [
     ("stories", {"keep_head": True}, r"holds GPTForMultipleChoice; custom needs a GPTForSequenceClassification"),
     ("prompt", {}, r"cannot be merged"),
     ("lora", {"adaptation": "bitfit"}, r"merge it first \(scripts/convert\.py .*lora MERGED\)"),
+    ("other tokens", {}, r"_classify_ is 5 in the model"),
     ("damaged", {}, r"lacks transformer\.h\.1\.mlp\..* and 1 more, or has them in other shapes"),
 ]
 
@@ -126,13 +129,3 @@ def test_an_adapter_on_a_fine_tuned_model_comes_back(starts, tmp_path):
     ids = torch.tensor([[model.config.start_token_id, 5, model.config.classify_token_id]])
     with torch.no_grad():
         assert torch.equal(load_adapter(tmp_path)(ids).logits, model(ids).logits)
-
-
-def test_the_record_and_the_card_say_what_is_new(starts, tmp_path):
-    flags = ["--tasks", "questions", "stories", "--max_train_rows", 16, "--max_eval_rows", 8, "--max_steps", 1]
-    record = finetune("--model_name_or_path", starts["stories"], *flags, "--output_dir", tmp_path)
-    said = "GPTForMultipleChoice; the head is newly initialized"
-    assert record["starts_from"] == said
-    for task in ("questions", "stories"):
-        assert yaml.safe_load((tmp_path / task / "card.yaml").read_text())["hyperparameters"]["starts from"] == said
-    assert GPTForMultipleChoice.from_pretrained(tmp_path / "stories").score.out_features == 1

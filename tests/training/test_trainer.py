@@ -23,7 +23,7 @@ def tokenizer(tiny_checkpoint):
 
 def test_names_of_training_are_those_of_the_package():
     for name in hf_gpt.__all__:
-        assert getattr(hf_gpt, name).__name__ == name
+        assert getattr(getattr(hf_gpt, name), "__name__", name) == name
     with pytest.raises(AttributeError, match="no attribute 'Trainer'"):
         hf_gpt.Trainer  # noqa: B018
 
@@ -56,27 +56,19 @@ def test_columns_of_no_family(tokenizer):
             token_trees(Dataset.from_dict(columns), tokenizer, family=family)
 
 
-def test_without_rows_to_evaluate_nothing_is_evaluated(tiny_checkpoint, tokenizer, tmp_path):
-    """The arguments evaluate every epoch by default."""
-    trees = token_trees(Dataset.from_dict(ROWS["classification"]), tokenizer)
-    model = GPTForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=2)
-    args = FineTuningArguments(str(tmp_path), max_steps=1, per_device_train_batch_size=2, use_cpu=True)
-    trainer = GPTTrainer(
-        model=model, args=args, train_dataset=trees, data_collator=TokenTreeCollator(tokenizer.pad_token_id)
-    )
-    trainer.train()
-    assert not [line for line in trainer.state.log_history if any(name.startswith("eval_") for name in line)]
-    assert trainer.predict(trees.remove_columns("label")).predictions.shape == (2, 2)
-
-
-def test_evaluation_keeps_the_order_of_the_rows(tiny_checkpoint, tokenizer, tmp_path):
+def test_predictions_are_in_the_order_of_the_rows(tiny_checkpoint, tokenizer, tmp_path):
+    """The arguments evaluate every epoch by default: without rows to evaluate nothing is evaluated."""
     texts = ["it rained and it was wet and cold", "no", "it was", "it rained all day and all the night", "wet", "a b"]
     trees = token_trees(Dataset.from_dict({"text": texts, "label": [0, 1, 1, 0, 1, 0]}), tokenizer)
-    model = GPTForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=2).eval()
+    model = GPTForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=2)
     collator = TokenTreeCollator(tokenizer.pad_token_id)
-    args = FineTuningArguments(str(tmp_path), per_device_eval_batch_size=2, use_cpu=True)
-    predicted = GPTTrainer(model=model, args=args, data_collator=collator).predict(trees)
+    args = FineTuningArguments(str(tmp_path), max_steps=1, per_device_eval_batch_size=2, use_cpu=True)
+    trainer = GPTTrainer(model=model, args=args, train_dataset=trees, data_collator=collator)
+    trainer.train()
+    assert not [line for line in trainer.state.log_history if any(name.startswith("eval_") for name in line)]
+    predicted = trainer.predict(trees)
     with torch.no_grad():
-        alone = [model(**collator([row])).logits[0].numpy() for row in trees]
+        alone = [model.eval()(**collator([row])).logits[0].numpy() for row in trees]
     np.testing.assert_allclose(predicted.predictions, alone, atol=1e-6)
     assert predicted.label_ids.tolist() == trees["label"][:]
+    assert trainer.predict(trees.remove_columns("label")).predictions.shape == (6, 2)

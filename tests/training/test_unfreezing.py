@@ -85,7 +85,8 @@ def test_every_schedule_moves_what_it_should(kind, flags, tiny_checkpoint, tmp_p
         assert sorted(state["step"] for state in states) == sorted(counts[each] for each in levels if each in counts)
 
 
-def test_the_norm_is_that_of_what_is_trained(tiny_checkpoint, tmp_path, monkeypatch):
+@pytest.mark.parametrize("optimizer", ["release", "trainer"])
+def test_norm_and_layer_wise_rates_of_what_is_trained(optimizer, tiny_checkpoint, tmp_path, monkeypatch):
     """Gradients are clipped to the norm of 1e-4 without those of frozen levels, which would leave the head less."""
     seen = []
 
@@ -97,20 +98,12 @@ def test_the_norm_is_that_of_what_is_trained(tiny_checkpoint, tmp_path, monkeypa
 
     watched = partial(GPTTrainer, callbacks=[Gradients()])
     monkeypatch.setattr("hf_gpt.training.finetune.GPTTrainer", watched)
-    finetune(
-        *("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *FLAGS, "--save_strategy", "no"),
-        *("--unfreeze", "head_first", "--unfreeze_every", 2, "--max_steps", 4, "--max_grad_norm", 1e-4),
-    )
+    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path, *FLAGS, "--save_steps", 4]
+    flags += ["--max_steps", 4, "--layer_decay", 0.5, "--unfreeze", "head_first", "--unfreeze_every", 2]
+    finetune(*flags, "--optimizer", optimizer, "--max_grad_norm", 1e-4)
     assert [levels for levels, _ in seen] == [{HEAD}, {HEAD}, EVERYTHING, EVERYTHING]
     assert [norm for _, norm in seen] == pytest.approx([1e-4] * 4, rel=1e-2)
-
-
-@pytest.mark.parametrize("optimizer", ["release", "trainer"])
-def test_layer_wise_rates_in_a_run(optimizer, tiny_checkpoint, tmp_path):
-    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path, *FLAGS, "--save_steps", 2]
-    flags += ["--max_steps", 2, "--layer_decay", 0.5, "--unfreeze", "head_first", "--unfreeze_every", 1]
-    finetune(*flags, "--optimizer", optimizer)
-    scheduler = torch.load(tmp_path / "checkpoint-2" / "scheduler.pt", weights_only=True)
+    scheduler = torch.load(tmp_path / "checkpoint-4" / "scheduler.pt", weights_only=True)
     # The Trainer has a group for what does not decay, and embeddings have no bias.
     rates = {"release": [1e-3, 5e-4, 2.5e-4, 1.25e-4], "trainer": [*[1e-3] * 2, *[5e-4] * 2, *[2.5e-4] * 2, 1.25e-4]}
     assert scheduler["base_lrs"] == pytest.approx(rates[optimizer])
