@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,7 @@ from ..generation.scoring import read_lines
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.formats import READERS_BY_SUFFIX, read_by_suffix
-from .figures import check_libraries, write_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .figures import check_libraries
 
 SENTENCES = Path(__file__).parent / "data" / "sentences.jsonl"
 
@@ -57,10 +54,6 @@ class AnalysisArguments(LanguageModelArguments):
         check_libraries()
         self.name, self.folder = Path(self.model_name_or_path).name, Path(self.output_dir)
         check_empty(self.folder, self.overwrite, "Name another --output_dir, or give --overwrite.")
-
-    def save(self, name: str, figure: "Figure", record: Any) -> None:
-        """Write a figure as `name`.png into the output folder, and what it shows as `name`.json."""
-        write_figure(self.folder / f"{name}.png", figure, record)
 
     @cached_property
     def examples(self) -> list[Example]:
@@ -130,10 +123,7 @@ def with_random_weights(model: GPTPreTrainedModel, seed: int = 0) -> GPTPreTrain
 
 
 def mean_intervals(values: npt.ArrayLike, seed: int = 0) -> np.ndarray:
-    """
-    Mean, low and high, `(3, ...)`, of numbers of examples, `(examples, ...)`, by a bootstrap interval (percentiles,
-    95%) of 1,000 draws; all the same of one example.
-    """
+    """Mean, low and high, `(3, ...)`, of examples, `(examples, ...)`: percentiles (95%) of 1,000 bootstrap draws."""
     values = np.asarray(values, dtype=np.float64)
     mean = values.mean(0)
     if len(values) < 2:

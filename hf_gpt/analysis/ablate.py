@@ -30,10 +30,10 @@ from ..model.modeling_gpt import GPTForCausalLM, GPTForSequenceClassification, G
 from ..trees.collators import collate_trees
 from ..trees.token_tree import TokenTree
 from . import AnalysisArguments, interval_text, mean_intervals
-from .figures import curves_figure
+from .figures import curves_figure, write_figure
 
-# Of the table that is printed, and of random orders next to the pruning curve.
-_SHOWN, _RANDOM = 20, 3
+# Rows of the table that is printed, random orders next to the pruning curve, and texts that are read at once.
+_SHOWN, _RANDOM, _BATCH = 20, 3, 16
 _METRICS = ("lm_loss", "loss", "error")
 # Kind (`heads`, `neurons`, `layers`), layer and number in it (of layers 0).
 Part = tuple[str, int, int]
@@ -73,26 +73,22 @@ def attach(model: GPTPreTrainedModel, parts: Iterable[Part]) -> ExitStack:
     return hooks
 
 
-def text_losses(model: GPTForCausalLM, texts: Sequence[Sequence[int]], batch_size: int = 16) -> np.ndarray:
+def text_losses(model: GPTForCausalLM, texts: Sequence[Sequence[int]]) -> np.ndarray:
     """Loss of each text, `(texts,)`, of what the context holds of it, in nats per predicted token."""
-    scores = score_texts(model, [list(ids[: model.config.n_positions]) for ids in texts], batch_size=batch_size)
+    scores = score_texts(model, [list(ids[: model.config.n_positions]) for ids in texts], batch_size=_BATCH)
     return np.array([-score.log_probability / len(score.log_probs) for score in scores])
 
 
 @torch.no_grad()
 def task_errors(
-    model: GPTPreTrainedModel,
-    texts: Sequence[Sequence[int]],
-    labels: Sequence[int],
-    metric: str = "loss",
-    batch_size: int = 16,
+    model: GPTPreTrainedModel, texts: Sequence[Sequence[int]], labels: Sequence[int], metric: str = "loss"
 ) -> np.ndarray:
     """A classifier's cross-entropy of texts, ids without specials, or with `error` 1 where it is wrong: `(texts,)`."""
     config, found = model.config, []
     paths = [[config.start_token_id, *ids[: config.n_positions - 2], config.classify_token_id] for ids in texts]
     trees = [TokenTree.from_paths([path]) for path in paths]
-    for begin in range(0, len(texts), batch_size):
-        batch = collate_trees(trees[begin : begin + batch_size], config.pad_token_id, config.is_causal)
+    for begin in range(0, len(texts), _BATCH):
+        batch = collate_trees(trees[begin : begin + _BATCH], config.pad_token_id, config.is_causal)
         found.append(model(**{name: value.to(model.device) for name, value in batch.items()}).logits.double().cpu())
     logits, wanted = torch.cat(found), torch.tensor(labels)
     if metric == "error":
@@ -124,7 +120,14 @@ def run(args: Arguments) -> None:
     texts = args.token_ids(tokenizer, model.config.n_positions, fewest=2 if args.metric == "lm_loss" else 1)
     measure = partial(text_losses, model, texts)
     if args.metric != "lm_loss":
-        measure = partial(task_errors, model, texts, _classes(args, model.config), args.metric)
+        if model.config.problem_type not in (None, "single_label_classification"):
+            kind = model.config.problem_type
+            raise ValueError(f"--metric {args.metric} is of one class a text, {args.name} of {kind}.")
+        labels, known = [str(example.label) for example in args.examples], model.config.label2id
+        if unknown := {*labels} - known.keys():
+            names = f"{', '.join(known)}, not {', '.join(unknown)}"
+            raise ValueError(f"--metric {args.metric}: {args.name} has the labels {names}.")
+        measure = partial(task_errors, model, texts, [known[label] for label in labels], args.metric)
     parts = parts_of(model.config, args.what)
     whole, *changed = masked(model, [[], *([part] for part in parts)], measure)
     intervals = mean_intervals(np.stack(changed, 1) - whole[:, None], args.seed)  # (3, parts)
@@ -151,17 +154,6 @@ def run(args: Arguments) -> None:
     allowed = int(np.flatnonzero(values <= values[0] + args.max_rise).max())
     write_json(args.folder / "mask.json", {"first_layer": 1, "parts": sorted(order[:allowed])})
     figure = curves_figure({"": curves}, f"{args.name}: {args.metric} as {args.what} are switched off", "switched off")
-    args.save("curve", figure, {"metric": args.metric, "curves": curves})
+    write_figure(args.folder / "curve.png", figure, {"metric": args.metric, "curves": curves})
     rise = values[allowed] - values[0]
     print(f"mask.json switches off {allowed} of {len(order)} {args.what}: {args.metric} changes by {rise:+.4f}.")
-
-
-def _classes(args: Arguments, config: GPTConfig) -> list[int]:
-    """The numbers of the texts' labels."""
-    if config.problem_type not in (None, "single_label_classification"):
-        raise ValueError(f"--metric {args.metric} is of one class a text, {args.name} of {config.problem_type}.")
-    labels = [str(example.label) for example in args.examples]
-    if unknown := {*labels} - config.label2id.keys():
-        known = ", ".join(config.label2id)
-        raise ValueError(f"--metric {args.metric}: {args.name} has the labels {known}, not {', '.join(unknown)}.")
-    return [config.label2id[label] for label in labels]

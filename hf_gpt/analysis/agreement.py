@@ -3,14 +3,11 @@ Which of two sentences a language model finds likelier: minimal pairs, by phenom
 
     hf-gpt analyze agreement --model_name_or_path model_cards/gpt-mini --file blimp/data --output_dir outputs/blimp
 
-`--file` is a file of minimal pairs, as for score, or a folder of them, such as BLiMP's, as it is published; without it
-sentences are made by a rule: a subject and its verb, with and without nouns of the other number between them, with
-sense and without (`hf_gpt.analysis.agreement.agreement_pairs`). A pair is right where the good sentence has the higher
-log-probability, as score computes it (--beginning; `score --pairs` writes them). agreement.png and agreement.json
-report accuracies with Wilson's intervals (95%) by phenomenon, next to those of the same model with random weights.
-
-Attractors are those of Linzen et al. (2016), nonce sentences, which give no help by meaning, of Gulordava et al.
-(2018), BLiMP is Warstadt et al.'s (2020).
+`--file` is a file of minimal pairs, as for score, or a folder of them, such as that of BLiMP (Warstadt et al., 2020);
+without it sentences are made by a rule: a subject and its verb, with and without nouns of the other number between
+them (attractors, Linzen et al., 2016), with sense and without (Gulordava et al., 2018). A pair is right where the good
+sentence has the higher log-probability, as score computes it. agreement.png and agreement.json report accuracies with
+Wilson's intervals (95%) by phenomenon, next to those of the same model with random weights.
 """
 
 import json
@@ -28,7 +25,7 @@ from ..generation.scoring import BEGINNINGS, beginning_ids, read_pairs, score_te
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from . import AnalysisArguments, with_random_weights
-from .figures import rows_figure
+from .figures import rows_figure, write_figure
 
 _PEOPLE = "author baker boy captain doctor driver farmer girl guard king lawyer nurse pilot sailor singer teacher"
 _THINGS = "apple boat book bottle chair cloud door house key lamp letter mountain picture river stone table"
@@ -153,4 +150,5 @@ def run(args: Arguments) -> None:
     scores = {name: score_pairs(each, tokenizer, pairs, args.beginning) for name, each in models.items()}
     rows = accuracies(pairs, scores)
     print_table(rows)
-    args.save("agreement", rows_figure(rows, f"Minimal pairs that are right, {args.name}", "accuracy", 0.5), rows)
+    figure = rows_figure(rows, f"Minimal pairs that are right, {args.name}", "accuracy", 0.5)
+    write_figure(args.folder / "agreement.png", figure, rows)

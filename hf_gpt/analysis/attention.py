@@ -23,7 +23,7 @@ from ..generation import check_predicted, encode
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from . import AnalysisArguments, interval_record, interval_text, mean_intervals, words_of
-from .figures import heads_figure, write_page
+from .figures import heads_figure, write_figure, write_page
 
 STATISTICS = ("entropy", "distance", "first", "previous")
 
@@ -97,7 +97,7 @@ def run(args: Arguments) -> None:
     records = [path_record(name, tokenizer, *each) for name, *each in zip(names, texts, read, strict=False)]
     write_page(args.folder / "attention.html", title, {"paths": records})
     record = {"tokens": records[0]["tokens"], "weights": read[0].tolist()}
-    args.save("attention", heads_figure(read[0].numpy(), title), record)
+    write_figure(args.folder / "attention.png", heads_figure(read[0].numpy(), title), record)
     values = mean_intervals([head_statistics(weights) for weights in read], args.seed)
     record = {name: interval_record(values[:, number]) for number, name in enumerate(STATISTICS)}
     write_json(args.folder / "statistics.json", record)

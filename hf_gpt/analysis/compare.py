@@ -3,11 +3,10 @@ What changed between two checkpoints: layers, heads, next tokens, and what was f
 
     hf-gpt analyze compare --model_name_or_path model_cards/gpt-mini --other outputs/questions --output_dir outputs/new
 
-The first is the model as it was, --other as it is, both as language models (a head is left out). cka.png shows how
-alike their layers are (linear CKA over all tokens of the texts; layer 0 is the embeddings), compare.html the first
-texts coloured by how much the prediction of each token changed. As means over texts with bootstrap intervals (95%),
-shift.json holds the share of each head's attention that looks elsewhere, summary.json the share of positions whose
-likeliest next token is another, the divergence in bits, and the perplexity of both: what rose was forgotten.
+--other is the model as it is now; both are read as language models (a head is left out). cka.png shows how alike their
+layers are (linear CKA over tokens), compare.html the first texts coloured by how much the prediction of each token
+changed. As means over texts with bootstrap intervals (95%), shift.json holds the share of each head's attention that
+looks elsewhere, summary.json how often the likeliest next token is another, the divergence in bits, and perplexities.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from ..generation import LanguageModelArguments
 from ..model.modeling_gpt import GPTForCausalLM
 from . import AnalysisArguments, interval_record, interval_text, mean_intervals, words_of
 from .attention import eager_attention
-from .figures import grid_figure, write_coloured
+from .figures import grid_figure, write_coloured, write_figure
 
 # Tokens that CKA is computed of, and texts that are shown.
 _TOKENS, _TEXTS = 20_000, 20
@@ -93,7 +92,7 @@ def run(args: Arguments) -> None:
     layers = [np.concatenate(each, axis=1) for each in zip(*states, strict=True)]  # (layers + 1, tokens, n_embd)
     grid = np.array([[linear_cka(one, other) for other in layers[1]] for one in layers[0]])
     figure = grid_figure(grid, "Linear CKA", *(f"layer of {name}" for name in names))
-    args.save("cka", figure, {"cka": grid.tolist()})
+    write_figure(args.folder / "cka.png", figure, {"cka": grid.tolist()})
     title = f"Bits by which the prediction of each token changed: {' and '.join(names)}"
     write_coloured(args.folder / "compare", title, shown[:_TEXTS])
     write_json(args.folder / "shift.json", interval_record(mean_intervals(shifts, args.seed)))

@@ -55,10 +55,7 @@ class Passage(NamedTuple):
 
     @classmethod
     def read(cls, tokenizer: GPTTokenizer, text: str, others: Sequence[str] = (), is_causal: bool = True) -> "Passage":
-        """
-        A text alone, or before others (a path each), with the specials of the tokenizer's task template. What paths
-        share (nothing, of a model that is not causal) is one word. A `ValueError` if there is no word in a text.
-        """
+        """A text alone, or before others (a path each), with the tokenizer's specials; each must have some word."""
         pairs = [(text, other) for other in others] or [(text,)]
         encoded = [tokenizer(*pair, verbose=False) for pair in pairs]
         tree = TokenTree.from_paths([each["input_ids"] for each in encoded], None if is_causal else 0)
@@ -76,10 +73,7 @@ class Passage(NamedTuple):
 
 
 class Score:
-    """
-    A number, `read(embeds)`, `(batch,)`, that a model makes of a passage's embeddings. A `ValueError` if the model is
-    in training mode, or a path longer than its context.
-    """
+    """A number, `read(embeds)`, `(batch,)`, of a passage's embeddings; a `ValueError` for one that is too long."""
 
     def __init__(self, model: GPTPreTrainedModel, passage: Passage, read: Callable[[torch.Tensor], torch.Tensor]):
         longest, config = 1 + max(passage.tree.position_ids), model.config
@@ -143,8 +137,8 @@ def next_word_score(
 
 def class_score(model: GPTPreTrainedModel, passage: Passage, wanted: int | None = None) -> tuple[Score, int]:
     """
-    What speaks for a class, or choice, of a passage with the template's specials, by default the likeliest one; and
-    its number. It is the log-odds against all others, or the logit where there are none or they are not excluded.
+    What speaks for a class or choice, by default the likeliest one, and its number: the log-odds against all others,
+    or the logit where there are none or they are not excluded.
     """
     by_choice = isinstance(model, GPTForMultipleChoice)
     kind, count = ("choices", len(passage.tree.path_ends)) if by_choice else ("classes", model.config.num_labels)
@@ -213,10 +207,7 @@ def perturbation(
 
 
 def word_scores(score: Score, method: str, **settings: Any) -> tuple[list[float], dict[str, Any]]:
-    """
-    Importance of each word by a method (`settings` are those of `perturbation`), and what it reports more: see there;
-    of `integrated` the `difference` that the scores should add up to.
-    """
+    """Importance of each word by a method (`settings` are those of `perturbation`), and what else it reports."""
     from captum.attr import InputXGradient, IntegratedGradients
 
     if method == "perturbation":
@@ -234,7 +225,7 @@ def word_scores(score: Score, method: str, **settings: Any) -> tuple[list[float]
     else:
         found = IntegratedGradients(score).attribute(embeds, baseline, internal_batch_size=_BATCH)
         with torch.no_grad():
-            more = {"difference": (score(embeds) - score(baseline)).item()}
+            more = {"difference": (score(embeds) - score(baseline)).item()}  # what the scores should add up to
     by_token = found.detach().sum(-1)[0]
     return [by_token[span].sum().item() for span in score.spans], more
 
@@ -299,8 +290,8 @@ def run(args: Arguments) -> None:
     # All of them are read before the first is explained: a text that is too long shows at once.
     scores = [_score(args, model, tokenizer, example.text) for example in args.examples[: args.max_texts]]
     records, shown, areas = [], [], {}
-    settings = {"steps": args.steps, "draws": args.draws, "learning_rate": args.perturbation_learning_rate}
-    settings["seed"] = args.seed
+    settings = {"steps": args.steps, "draws": args.draws, "seed": args.seed}
+    settings["learning_rate"] = args.perturbation_learning_rate
     for score, target in scores:
         print(f"\n{target}")
         found, faithful = {}, {}

@@ -20,7 +20,7 @@ from ..files import flag, write_json
 from ..generation import check_predicted, print_table
 from ..model.modeling_gpt import GPTForCausalLM
 from . import AnalysisArguments, interval_record, interval_text, mean_intervals, words_of
-from .figures import words_figure, write_page
+from .figures import words_figure, write_figure, write_page
 
 STATISTICS = ("surprisal", "agreement", "divergence")
 
@@ -73,7 +73,7 @@ def run(args: Arguments) -> None:
     shown = {"tokens": words_of(tokenizer, ids), "guesses": guesses}
     write_page(args.folder / "lens.html", title, shown)
     best = [[cell[0][0] for cell in layer] for layer in guesses]
-    args.save("lens", words_figure(chances[..., 0], best, shown["tokens"], title), shown)
+    write_figure(args.folder / "lens.png", words_figure(chances[..., 0], best, shown["tokens"], title), shown)
     values = dict(zip(STATISTICS, mean_intervals(each, args.seed).transpose(1, 0, 2), strict=True))  # (3, layers + 1)
     write_json(args.folder / "layers.json", {name: interval_record(value) for name, value in values.items()})
     rows = []

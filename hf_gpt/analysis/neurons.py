@@ -39,10 +39,7 @@ def activations(model: GPTPreTrainedModel, ids: Sequence[int]) -> np.ndarray:
 
 
 def association(pooled: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """
-    Pearson's correlations, `(..., layers, units)`, of numbers `(texts, layers, units)` with labels `(..., texts)`; 0
-    of a unit that never changes.
-    """
+    """Pearson's correlations, `(..., layers, units)`, of `(texts, layers, units)` with labels `(..., texts)`."""
     flat = StandardScaler().fit_transform(pooled.reshape(len(pooled), -1).astype(np.float64))
     wanted = (labels - labels.mean(-1, keepdims=True)) / labels.std(-1, keepdims=True)
     return (wanted @ flat / len(flat)).reshape(*labels.shape[:-1], *pooled.shape[1:])

@@ -4,13 +4,12 @@ What the states of each layer hold of sentences and words: probes, with the cont
     hf-gpt analyze probe --model_name_or_path model_cards/gpt-mini --tasks tense pos \
         --file UD_English-EWT/en_ewt-ud-dev.conllu --output_dir outputs/probe
 
-`--file` is a treebank in CoNLL-U (.conllu, or a folder of such files), of which four properties of sentences and two
-of words are made, or any file of texts with labels; without it the bundled questions. A probe is logistic regression
-on frozen states. probes.png and probes.json show its accuracy over the layers with Wilson's intervals (95%), next to
-that of the same model with random weights, of static embeddings, and the share of the most frequent label.
-
-Properties are as in SentEval (Conneau et al., 2018); selectivity is a probe's accuracy less that on a control task of
-random labels fixed per word (Hewitt and Liang, 2019), of a sentence per first word: what it cannot have memorized.
+`--file` is a treebank in CoNLL-U (.conllu, or a folder of such files), of which properties of sentences and words are
+made as in SentEval (Conneau et al., 2018), or any file of texts with labels; without it the bundled questions. A probe
+is logistic regression on frozen states. probes.png and probes.json show its accuracy over the layers with Wilson's
+intervals (95%), next to that of the same model with random weights, of static embeddings, and the share of the most
+frequent label. Selectivity is accuracy less that on random labels fixed per word, of a sentence per first word (Hewitt
+and Liang, 2019): what a probe cannot have memorized.
 """
 
 import copy
@@ -33,9 +32,8 @@ from ..generation import print_table
 from ..model.modeling_gpt import GPTModel, GPTPreTrainedModel
 from . import AnalysisArguments, interval_text, read_examples, text_states, with_random_weights
 from .agreement import proportion
-from .figures import curves_figure
+from .figures import curves_figure, write_figure
 
-# Questions with the kind of their answer.
 _QUESTIONS = Path(__file__).parents[1] / "tasks" / "data" / "questions.jsonl"
 SENTENCE_TASKS = ("length", "depth", "tense", "subject number")
 WORD_TASKS = ("pos", "previous")
@@ -55,11 +53,8 @@ class TreeWord(NamedTuple):
     end: int
 
 
-class Sentence(NamedTuple):
-    """A sentence of a treebank."""
-
-    text: str
-    words: list[TreeWord]
+# Text and words.
+Sentence = tuple[str, list[TreeWord]]
 
 
 class Unit(NamedTuple):
@@ -102,7 +97,7 @@ def _sentence(lines: Sequence[str]) -> Sentence:
         words.append(TreeWord(form, pos, features, relation.partition(":")[0], int(head), start, end))
     if not words:
         raise ValueError("the sentence has no words")
-    return Sentence(text, words)
+    return text, words
 
 
 def sentence_tasks(sentences: Sequence[Sentence]) -> dict[str, list[Unit]]:
@@ -126,16 +121,13 @@ def sentence_tasks(sentences: Sequence[Sentence]) -> dict[str, list[Unit]]:
 
 
 def word_tasks(sentences: Sequence[Sentence], rows: Mapping[tuple[int, int, int], int]) -> dict[str, list[Unit]]:
-    """
-    `pos` (part of speech), and `previous` (which of twenty frequent words stands before). `rows` has the row of a
-    word's states by number of its text and first and end character; words without one are left out.
-    """
-    counts = Counter(word.form.lower() for each in sentences for word in each.words)
+    """`pos` (part of speech), and `previous` (frequent word before), of words with a row of states, by their place."""
+    counts = Counter(word.form.lower() for _, words in sentences for word in words)
     frequent = dict(counts.most_common(_WORDS))
     found: dict[str, list[Unit]] = {name: [] for name in WORD_TASKS}
-    for number, sentence in enumerate(sentences):
+    for number, (_, words) in enumerate(sentences):
         before = None
-        for word in sentence.words:
+        for word in words:
             row, previous, before = rows.get((number, word.start, word.end)), before, word.form.lower()
             if row is not None:
                 found["pos"].append(Unit(number, row, word.pos, before))
@@ -179,12 +171,7 @@ def probe(
 
 
 def probe_task(
-    name: str,
-    units: Sequence[Unit],
-    states: Mapping[str, np.ndarray],
-    static: np.ndarray,
-    most: int = 4000,
-    seed: int = 0,
+    name: str, units: list[Unit], states: dict[str, np.ndarray], static: np.ndarray, most: int = 4000, seed: int = 0
 ) -> dict[str, Any]:
     """
     Of states `(layers, units, n_embd)` of models by name, and of static embeddings `(units, n_embd)`: the numbers of
@@ -236,7 +223,7 @@ def run(args: Arguments) -> None:
     rows = [rows[row] for row in np.sort(order[: args.max_texts])]
     model, tokenizer = args.load(GPTModel)
     models = {args.name: model, "random weights": with_random_weights(model, args.seed)}
-    found, panels, texts = {}, {}, [row.text for row in rows]
+    found, panels, texts = {}, {}, [text for text, _ in rows]
     for by_word, names in (
         ((False, SENTENCE_TASKS), (True, WORD_TASKS)) if args.is_treebank else ((False, ("label",)),)
     ):
@@ -264,4 +251,5 @@ def run(args: Arguments) -> None:
                 cells = {of: interval_text(each[layer], "accuracy") for of, each in curves.items()}
                 table.append({"layer": layer, **cells, "selectivity": f"{own['selectivity']:+.3f}"})
             print_table(table)
-    args.save("probes", curves_figure(panels, f"Accuracy of linear probes, {args.name}", "layer"), found)
+    figure = curves_figure(panels, f"Accuracy of linear probes, {args.name}", "layer")
+    write_figure(args.folder / "probes.png", figure, found)

@@ -21,11 +21,8 @@ from ..model import modeling_gpt
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..tasks.encode import LONGEST_ANSWER
 
-# What a request may ask for: characters for each token of the context, and rows of work in one batch.
-CHARACTERS_PER_TOKEN = 16
-MOST_CHOICES = 20
-MOST_BEAMS = 10
-MOST_SHOWN = 64
+# What a request may ask for: characters for each token of the context, rows of work at once, and tokens on a page.
+CHARACTERS_PER_TOKEN, MOST_CHOICES, MOST_BEAMS, MOST_SHOWN = 16, 20, 10, 64
 # The models with heads that a page may show, by the names of their flags.
 HEADS: dict[str, type[GPTPreTrainedModel]] = {
     "classifier": modeling_gpt.GPTForSequenceClassification,
@@ -140,10 +137,7 @@ class Demo:
         return [[text, f"{value:.3f}"] for value, text in sorted(zip(values, texts, strict=True), reverse=True)]
 
     def classify(self, text: str, second: str = "", both_orders: bool = False) -> dict[str, float] | str:
-        """
-        The probability of every label for a text, or a pair of texts, with `both_orders` one without order
-        (similarity); for regression and ordinal tasks, the score.
-        """
+        """Probabilities of labels (or the score) for a text or pair, with `both_orders` one without order."""
         texts = {"text": text, **({"second text": second} if second.strip() or both_orders else {})}
         self.encoded(len(texts) + 1, **texts)
         pair = [*texts.values()]

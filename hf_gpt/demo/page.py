@@ -8,12 +8,9 @@ import functools
 import html
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import HEADS, MOST_BEAMS, Demo
-
-if TYPE_CHECKING:
-    from gradio import Blocks
 
 _PROMPT, _SENTENCE = "She opened the door and", "She opened the door and looked at the table."
 _COMPARED = ["Strategy", "Text", "New tokens", "Mean log-probability", "Repeated 4-grams", "Depends on the seed"]
@@ -22,10 +19,10 @@ _FRAME = '<iframe sandbox="allow-scripts" style="width: 100%; height: 42em; bord
 _Tab = tuple[str, Callable[..., Any], list[Any], list[Any]]
 
 
-def build_app(model_name_or_path: str, **heads: str | None) -> "Blocks":
+def build_app(model_name_or_path: str, **heads: str | None) -> Any:
     """
-    The page, with a tab for everything that a language model and, by the names of `HEADS`, fine-tuned models or
-    adapters can do, all folders or Hub ids. A `ValueError` for other models, or if gradio is not installed.
+    The page (`gradio.Blocks`), with a tab for all that a language model and, by the names of `HEADS`, other models or
+    adapters can do, folders or Hub ids. A `ValueError` for other models, or if gradio is not installed.
     """
     try:
         import gradio as gr

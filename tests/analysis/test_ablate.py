@@ -29,7 +29,7 @@ def test_the_parts_that_matter_are_found(model):
             block.attn.c_proj.weight[:, 16 * head : 16 * (head + 1)] = 0
         block.mlp.c_proj.weight[:, [unit for unit in range(16) if ("neurons", layer, unit) not in needed]] = 0
     parts = [*parts_of(model.config, "heads"), *parts_of(model.config, "neurons")]
-    whole, *changed = masked(model, [[], *([part] for part in parts)], lambda: text_losses(model, TEXTS, 3))
+    whole, *changed = masked(model, [[], *([part] for part in parts)], lambda: text_losses(model, TEXTS))
     assert {part for part, losses in zip(parts, changed, strict=True) if (losses != whole).any()} == needed
     for loss, ids in zip(whole, TEXTS, strict=True):
         row = torch.tensor([ids])
@@ -57,7 +57,7 @@ def test_masks_that_are_of_no_model_or_another(model, tmp_path):
         path.write_text(wrong)
         with pytest.raises(ValueError, match=r"mask\.json"):
             load_mask(path)
-    for part in (("heads", 3, 0), ("neurons", 1, 16), ("layers", 0, 0), ("words", 1, 0)):
+    for part in (("heads", 3, 0), ("neurons", 1, 16), ("layers", 0, 0)):
         with pytest.raises(ValueError, match=f"of another model: this one has no {part[0]}"):
             attach(model, [part])
 
@@ -67,7 +67,7 @@ def test_errors_of_a_classifier(tiny_model):
     rows = [torch.tensor([[START, *ids, CLASSIFY]]) for ids in TEXTS]
     logits = torch.cat([model(row, attention_mask=torch.ones_like(row)).logits for row in rows])
     expected = nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="none").tolist()
-    assert task_errors(model, TEXTS, labels, batch_size=3).tolist() == pytest.approx(expected, rel=1e-5)
+    assert task_errors(model, TEXTS, labels).tolist() == pytest.approx(expected, rel=1e-5)
     wrong = (logits.argmax(-1) != torch.tensor(labels)).tolist()
     assert task_errors(model, TEXTS, labels, "error").tolist() == wrong
 

@@ -76,12 +76,9 @@ def test_sets_of_files_and_folders(tmp_path):
         read_sets(tmp_path / "empty")
 
 
-def test_random_weights_are_a_model_of_the_same_shape(tiny_checkpoint):
+def test_random_weights_are_those_of_the_seed(tiny_checkpoint):
     model = GPTForCausalLM.from_pretrained(tiny_checkpoint).eval()
     control, again = (with_random_weights(model, seed=1).state_dict() for _ in range(2))
-    assert {name: value.shape for name, value in control.items()} == {
-        n: v.shape for n, v in model.state_dict().items()
-    }
     assert all(torch.equal(value, again[name]) for name, value in control.items())
     assert not torch.equal(control["transformer.embed_tokens.weight"], model.transformer.embed_tokens.weight)
 

@@ -33,8 +33,9 @@ def test_lens(gpt2, tiny_model):
 
 
 def test_lens_by_command_and_its_page(analyzed):
-    out, printed = analyzed("lens", "--text", "She ran <b>home</b>.", "He slept.", "--top_tokens", 3)
-    assert len(printed.splitlines()) == 5
+    out, printed = analyzed("lens", "--text", "She ran <b>home</b>.", "the door " * 200, "--top_tokens", 3)
+    assert len(printed.splitlines()) == 6
+    assert printed.startswith("Of 1 of 2 texts only the first ")
     layers = json.loads((out / "layers.json").read_text())
     assert layers["agreement"]["mean"][-1] == 1
     shown = json.loads((out / "lens.json").read_text())
