@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file
 from transformers import AutoTokenizer, pipeline
 
 import hf_gpt
@@ -78,7 +79,8 @@ KINDS = {family: (family, []) for family in FAMILIES} | {
     "lora": ("classification", ["--adaptation", "lora"]),
     "houlsby": ("multiple choice", ["--adaptation", "houlsby"]),
     "frozen": ("classification", ["--adaptation", "frozen"]),
-    "frozen mix": ("multiple choice", ["--adaptation", "frozen", "--layers", "mix"]),
+    "smoothed": ("classification", ["--label_smoothing_factor", 0.4]),
+    "frozen mix": ("multiple choice", ["--adaptation", "frozen", "--layers", "mix", "--label_smoothing_factor", 0.4]),
     "frozen tagging": ("tagging", ["--adaptation", "frozen", "--layers", "1"]),
     "bf16": ("classification", ["--bf16", "true"]),
     "chain-thaw": ("classification", ["--unfreeze", "chain_thaw", "--unfreeze_every", 1, "--layer_decay", 0.8]),
@@ -159,6 +161,41 @@ def test_it_learns(kind, run_of):
         if "accuracy" in own["metrics"]["test"]:
             right = sum(line["label"] == line["prediction"] for line in found) / len(found)
             assert right == pytest.approx(own["metrics"]["test"]["accuracy"])
+
+
+def test_smoothed_labels_change_the_loss_of_the_task_alone(run_of):
+    (plain, record), (smoothed, _) = (run_of(kind) for kind in ("classification", "smoothed"))
+    ours, theirs = (training_lines(output / f"checkpoint-{record['steps']}") for output in (smoothed, plain))
+    assert ours[0][2] == theirs[0][2]
+    assert ours[0][1] != theirs[0][1]
+    assert "label smoothing" in (smoothed / "README.md").read_text()
+
+
+def test_bfloat16_keeps_float32_weights(run_of):
+    """Its first losses are those of float32 to a hundredth."""
+    (plain, record), (output, _) = (run_of(kind) for kind in ("classification", "bf16"))
+    theirs, ours = (training_lines(each / f"checkpoint-{record['steps']}")[:8] for each in (plain, output))
+    assert ours != theirs
+    assert [line[:3] for line in ours] == [pytest.approx(line[:3], rel=0.02) for line in theirs]
+    assert {weight.dtype for weight in load_file(output / "model.safetensors").values()} == {torch.float32}
+
+
+@pytest.mark.parametrize(("kind", "reads"), {"frozen": "last layer", "frozen mix": "mix", "frozen tagging": 1}.items())
+def test_a_frozen_body_is_saved_with_its_head(kind, reads, run_of, flags_of, tiny_checkpoint, tmp_path):
+    output, record = run_of(kind)
+    saved, before = (load_file(folder / "model.safetensors") for folder in (output, tiny_checkpoint))
+    assert all(torch.equal(saved[name], value) for name, value in before.items())
+    assert load_file(output / f"checkpoint-{record['steps']}/model.safetensors").keys() == saved.keys() - before.keys()
+    head = [value.numel() for name, value in saved.items() if name not in before]
+    assert record["trained_parameters"] == sum(head)
+    card = (output / "README.md").read_text()
+    assert f"| trained parameters | {sum(head)} |" in card
+    lines = {"mix": "a learnt mix of all layers", 1: "layer 1 of 2"}
+    assert f"| head reads | {lines.get(reads, 'the last layer')} |" in card
+    if reads == 1:
+        flags = [*flags_of("tagging", tmp_path / "out"), "--model_name_or_path", output, "--keep_head", "true"]
+        with pytest.raises(ValueError, match="nothing would train the layers above"):
+            finetune(*flags, "--lm_coef", 0)
 
 
 @pytest.mark.parametrize("kind", EXACT)

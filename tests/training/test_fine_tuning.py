@@ -3,7 +3,6 @@
 import json
 import re
 
-import numpy as np
 import pytest
 import torch
 from datasets import Dataset
@@ -18,7 +17,7 @@ from hf_gpt.tasks.report import chance_level, chance_warning
 from hf_gpt.training.arguments import ModelArguments
 from hf_gpt.training.loading import load_model
 
-from ..support.runs import ARGUMENTS, REPOSITORY, answers_of_card, finetune, predictions, training_lines
+from ..support.runs import ARGUMENTS, REPOSITORY, answers_of_card, finetune, predictions
 
 EXPERIMENTS = sorted((REPOSITORY / "scripts/configs/experiments").glob("*.yaml"))
 SMALL = ["--task", "questions", "--max_train_rows", 16, "--max_eval_rows", 8, "--per_device_train_batch_size", 8]
@@ -163,25 +162,6 @@ def test_chance_is_called_out():
     assert chance_warning(get_task("stories"), choices, choices, 0.53)
 
 
-@pytest.mark.parametrize("adaptation", ["full", "frozen"])
-def test_smoothed_labels(tiny_checkpoint, tmp_path, adaptation):
-    """The language-model term stays, and parts of a batch add up to the whole."""
-    flags = ["--model_name_or_path", tiny_checkpoint, "--task", "stories", "--dropout", 0, "--adaptation", adaptation]
-    flags += ["--max_train_rows", 16, "--max_eval_rows", 8, "--learning_rate", 1e-2, "--num_train_epochs", 3]
-    flags += ["--schedule", "warmup_constant", "--max_grad_norm", 0]
-    lines = {}
-    for name, size, parts, smoothing in (("whole", 16, 1, 0.4), ("parts", 4, 4, 0.4), ("plain", 16, 1, 0)):
-        sizes = ["--per_device_train_batch_size", size, "--gradient_accumulation_steps", parts]
-        finetune(*flags, *sizes, "--label_smoothing_factor", smoothing, "--output_dir", tmp_path / name)
-        lines[name] = np.array(training_lines(tmp_path / name / "checkpoint-3"))
-    whole = lines["whole"]
-    np.testing.assert_allclose(whole[:, 0], whole[:, 1] + 0.5 * whole[:, 2], atol=1e-4)
-    np.testing.assert_allclose(lines["parts"][:, 0], whole[:, 0], atol=1e-3)
-    assert whole[:, 2].any() == (adaptation != "frozen")
-    assert whole[-1, 1] > lines["plain"][-1, 1] + 1e-3
-    assert "label smoothing" in (tmp_path / "whole" / "README.md").read_text()
-
-
 @pytest.mark.parametrize("coefficient", [0.5, 0])
 def test_rows_of_special_tokens_are_trained(coefficient, tiny_checkpoint, tmp_path):
     """
@@ -203,16 +183,3 @@ def test_rows_of_special_tokens_are_trained(coefficient, tiny_checkpoint, tmp_pa
     loaded = AutoModelForCausalLM.from_pretrained(output)
     assert loaded.config.untrained_token_ids == (None if coefficient else specials)
     assert set(specials) < set(loaded.generation_config.suppress_tokens)
-
-
-def test_bfloat16_on_a_cpu_keeps_float32_weights(tiny_checkpoint, tmp_path):
-    """Its losses are those of float32 to a hundredth."""
-    flags = ["--model_name_or_path", tiny_checkpoint, *SMALL, "--max_train_rows", 32, "--num_train_epochs", 3]
-    lines = {}
-    for name, more in {"float32": [], "bfloat16": ["--bf16", "true"]}.items():
-        finetune(*flags, *more, "--output_dir", tmp_path / name)
-        lines[name] = np.array(training_lines(tmp_path / name / "checkpoint-12"))
-    np.testing.assert_allclose(lines["bfloat16"], lines["float32"], rtol=0.02)
-    assert not np.array_equal(lines["bfloat16"], lines["float32"])
-    weights = load_file(tmp_path / "bfloat16" / "model.safetensors")
-    assert {weight.dtype for weight in weights.values()} == {torch.float32}

@@ -1,11 +1,9 @@
-"""Heads on frozen features: what they read, features that are computed once, whole models, messages."""
+"""Heads on frozen features: what they read, features that are computed once."""
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from safetensors.torch import load_file
-from transformers import AutoConfig
 
 from hf_gpt.model.modeling_gpt import GPTForMultipleChoice, GPTForSequenceClassification
 from hf_gpt.tasks.encode import TREE_FEATURES
@@ -14,7 +12,6 @@ from hf_gpt.training.frozen import FeatureCollator, FrozenFeatureHead, cache_fea
 from hf_gpt.trees.collators import TokenTreeCollator
 from hf_gpt.trees.token_tree import TokenTree
 
-from ..support.runs import finetune
 from ..support.tiny import CLASSIFY, DELIMITER, PAD, START
 
 HEADS = {"choices": GPTForMultipleChoice, "classes": GPTForSequenceClassification}
@@ -80,24 +77,3 @@ def test_training_on_cached_features_is_training_the_head_of_the_whole_model(hea
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-6)
     assert trained.train().clf_dropout.training
     assert not any(module.training for module in model.transformer.modules())
-
-
-@pytest.mark.parametrize(("task", "layers", "read"), [("questions", "1", 1), ("stories", "mix", "mix")])
-def test_the_result_is_a_whole_model(task, layers, read, tiny_checkpoint, tmp_path, capsys):
-    flags = ["--model_name_or_path", tiny_checkpoint, "--task", task, "--output_dir", tmp_path, "--max_train_rows", 16]
-    record = finetune(*flags, "--max_eval_rows", 8, "--adaptation", "frozen", "--layers", layers)
-    assert AutoConfig.from_pretrained(tmp_path).head_layers == read
-    saved, before = load_file(tmp_path / "model.safetensors"), load_file(tiny_checkpoint / "model.safetensors")
-    assert all(torch.equal(saved[weight], value) for weight, value in before.items())
-    parameters = 33 * (1 if task == "stories" else 6) + (4 if layers == "mix" else 0)
-    assert record["trained_parameters"] == parameters
-    assert load_file(tmp_path / "checkpoint-1" / "model.safetensors").keys() == saved.keys() - before.keys()
-    reads = "a learnt mix of all layers" if read == "mix" else "layer 1 of 2"
-    assert "The language-model loss is left out (lm_coef 0, not 0.5)" in capsys.readouterr().out
-    card = (tmp_path / "README.md").read_text()
-    assert f"| head reads | {reads} |" in card
-    assert f"| trained parameters | {parameters} |" in card
-    if layers == "1":
-        again = ["--model_name_or_path", tmp_path, "--output_dir", tmp_path / "out", "--lm_coef", 0]
-        with pytest.raises(ValueError, match="nothing would train the layers above"):
-            finetune(*flags, *again, "--keep_head", "true")

@@ -11,14 +11,8 @@ from peft import get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
-from hf_gpt import (
-    GPTForCausalLM,
-    GPTForMaskedLM,
-    GPTForMultipleChoice,
-    GPTForSequenceClassification,
-    GPTForTokenClassification,
-    adapter_config,
-)
+import hf_gpt
+from hf_gpt import GPTForCausalLM, GPTForMultipleChoice
 from hf_gpt.cards import FineTunedCard
 from hf_gpt.commands import parse_arguments
 from hf_gpt.training.language_model import masked_word_accuracy
@@ -82,7 +76,7 @@ def stock(tiny, folder, converted):
 def adapter(tiny, folder, converted):
     """Newly initialized, an adapter changes nothing."""
     model = GPTForMultipleChoice.from_pretrained(tiny)
-    save_adapter(get_peft_model(model, adapter_config("lora", model.config)), folder)
+    save_adapter(get_peft_model(model, hf_gpt.adapter_config("lora", model.config)), folder)
     return "a peft adapter"
 
 
@@ -219,15 +213,13 @@ def test_configurations(name, tmp_path):
 
 
 def test_shape_of_a_new_model():
-    tokenizer = AutoTokenizer.from_pretrained(MINI)
-    shape = ShapeArguments(n_layer=1, n_embd=32, n_head=2, n_inner=40, afn="relu", norm_first=True, dropout=0.2)
-    config = new_config(shape, tokenizer)
-    assert (config.n_inner, config.afn, config.norm_first, config.final_norm) == (40, "relu", True, True)
-    assert (config.embd_pdrop, config.n_positions) == (0.2, 512)
-    plain = new_config(ShapeArguments(), tokenizer)
-    assert (plain.n_layer, plain.n_embd, plain.n_head, plain.n_positions, plain.embd_pdrop) == (5, 192, 3, 512, 0)
-    assert (plain.n_inner, plain.afn, plain.norm_first, plain.final_norm) == (None, "gelu", False, False)
-    assert plain.untrained_token_ids == SPECIALS
+    plain = {"n_layer": 5, "n_embd": 192, "n_head": 3, "n_positions": 512, "n_inner": None, "afn": "gelu"}
+    other = {"n_layer": 1, "n_embd": 32, "n_head": 2, "n_positions": 64, "n_inner": 40, "afn": "relu"}
+    for settings, expected in (({}, plain), (other | {"norm_first": True, "dropout": 0.2}, other)):
+        config = new_config(ShapeArguments(**settings), AutoTokenizer.from_pretrained(MINI))
+        assert {name: getattr(config, name) for name in expected} == expected
+        assert config.norm_first == config.final_norm == bool(settings)
+        assert (config.embd_pdrop, config.untrained_token_ids) == (0.2 if settings else 0, SPECIALS)
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +257,7 @@ def test_from_random_weights(pretrained, folder):
     assert record["start"] == "random weights"
     assert record["validation_masked_perplexity"] < 2000
     model, tokenizer = AutoModelForMaskedLM.from_pretrained(output), AutoTokenizer.from_pretrained(output)
-    assert (type(model), model.config.is_causal, model.config.mask_token_id) == (GPTForMaskedLM, False, 8004)
+    assert (type(model), model.config.is_causal, model.config.mask_token_id) == (hf_gpt.GPTForMaskedLM, False, 8004)
     assert (tokenizer.mask_token, len(tokenizer), model.config.vocab_size) == ("<mask>", 8005, 8005)
     assert (FineTunedCard.load(output).name, FineTunedCard.load(output).base_model) == (output.name, "")
     assert len(pipeline("fill-mask", model=str(output))("She opened the <mask> and ran.")) == 5
@@ -333,7 +325,7 @@ def test_words_are_read_from_both_sides(pretrained, tmp_path):
     for split in ("train", "validation", "test"):
         flags += [f"--{split}_file", tmp_path / "rows.jsonl"]
     finetune(*flags, "--label_column", "tags", "--output_dir", tmp_path / "o", "--learning_rate", 1e-2)
-    model = GPTForTokenClassification.from_pretrained(tmp_path / "o")
+    model = hf_gpt.GPTForTokenClassification.from_pretrained(tmp_path / "o")
     assert not model.config.is_causal
     tokenizer, expected = AutoTokenizer.from_pretrained(tmp_path / "o", task_template=True), []
     for row in rows:
@@ -355,7 +347,7 @@ def test_fine_tuned_numbers_are_those_of_each_sequence_alone(task, flags, pretra
     printed = capsys.readouterr().out
     assert "(lm_coef 0, not 0.5): the model reads from both sides" in printed
     assert record["starts_from"] == "GPTForMaskedLM; the head is newly initialized"
-    head = GPTForMultipleChoice if task == "stories" else GPTForSequenceClassification
+    head = GPTForMultipleChoice if task == "stories" else hf_gpt.GPTForSequenceClassification
     model, tokenizer = head.from_pretrained(tmp_path / "o"), AutoTokenizer.from_pretrained(tmp_path / "o")
     assert (model.config.is_causal, model.config.lm_coef) == (False, 0)
     lines = (REPOSITORY / f"hf_gpt/tasks/data/{task}.jsonl").read_text().splitlines()

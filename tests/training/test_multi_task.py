@@ -53,9 +53,9 @@ def test_cap_of_rows_goes_through_all_rows_in_later_epochs():
         order = batches(sampler).flatten()
         assert len(order) == len(sampler) == 16
         seen.append(set(order[order < 13].tolist()))
-        assert len(seen[-1]) == 6
         assert set(order[(order >= 14) & (order < 20)].tolist()) == set(range(14, 20))
     # Two parts of six rows to a pass over the 13; then the next pass begins.
+    assert [len(rows) for rows in seen] == [6, 6, 6]
     assert not seen[0] & seen[1]
     assert seen[2] not in (seen[0], seen[1])
     with pytest.raises(ValueError, match="at least 1"):
