@@ -29,15 +29,6 @@ UNEVEN += ["--save_total_limit", "9"]
 SMALL = ["--per_device_train_batch_size", 4, "--gradient_accumulation_steps", 2]
 
 
-@pytest.fixture(scope="module")
-def whole(tiny_checkpoint, tmp_path_factory) -> tuple[Path, list]:
-    """One process that sees each global batch at once: its folder and its flags."""
-    output = tmp_path_factory.mktemp("whole") / "out"
-    flags = ["--model_name_or_path", tiny_checkpoint, *UNEVEN]
-    finetune(*flags, "--output_dir", output, "--per_device_train_batch_size", 16)
-    return output, flags
-
-
 def test_a_launched_run_names_what_is_wrong(tiny_checkpoint, tmp_path):
     flags = ["--task", "questions", "--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out"]
     command = launch_command("two_cpu_processes", *flags, "--adaptation", "frozen", "--layers", "7")
@@ -56,13 +47,14 @@ def launch_zero2(output: Path, *flags, overrides=()) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["no", "bf16"])
-def test_deepspeed_gives_the_numbers_of_one_process(whole, precision, tmp_path):
+def test_deepspeed_gives_the_numbers_of_one_process(tiny_checkpoint, precision, tmp_path):
     """
     In fp32 those of one process, with a decay that would be missed; resumed, the same bits in bf16, too. Shards of
     parameters are refused.
     """
     pytest.importorskip("deepspeed")
-    flags, overrides = [*whole[1], "--weight_decay", "1"], ["--mixed_precision", precision]
+    flags = ["--model_name_or_path", tiny_checkpoint, *UNEVEN, "--weight_decay", "1"]
+    overrides = ["--mixed_precision", precision]
     assert launch_zero2(tmp_path / "whole", *flags, overrides=overrides) == 0
     if precision == "no":
         finetune(*flags, "--output_dir", tmp_path / "one", "--per_device_train_batch_size", 16)

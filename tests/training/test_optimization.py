@@ -139,35 +139,30 @@ def test_muon_and_adamw_are_torchs_own():
     assert all(map(torch.equal, alone, joined))
 
 
-def updated(values: list[torch.nn.Parameter], gradients: list[list[torch.Tensor]], **settings) -> ReleaseAdam:
-    """An optimizer after an update for each of several lists of gradients."""
-    optimizer = ReleaseAdam(values, **settings)
+def update(values: list[torch.nn.Parameter], gradients: list[list[torch.Tensor]], groups=None, **settings) -> None:
+    """An update of parameters, or of groups of them, for each of several lists of gradients."""
+    optimizer = ReleaseAdam(groups or values, **settings)
     for step in gradients:
         for value, gradient in zip(values, step, strict=True):
             value.grad = gradient.clone()
         optimizer.step()
-    return optimizer
 
 
 def test_decay_groups_survive_flattening():
     """One flat vector for each group, as DeepSpeed makes it, decays like the parameters themselves."""
     shapes = [(4, 3), (3,), (2, 5), (5,)]
     values = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
-    gradients = {id(value): [torch.randn(value.shape) for _ in range(3)] for value in values}
-    settings = {"lr": 0.01, "weight_decay": 0.5, "max_grad_norm": 0}
-    groups = decay_groups(values)
-    assert [len(group["params"]) for group in groups] == [2, 2]
-    flat = [torch.nn.Parameter(torch.cat([value.detach().flatten() for value in group["params"]])) for group in groups]
-    optimizer = ReleaseAdam(
-        [{**group, "params": [vector]} for group, vector in zip(groups, flat, strict=True)], **settings
-    )
-    for step in range(3):
-        for vector, group in zip(flat, groups, strict=True):
-            vector.grad = torch.cat([gradients[id(value)][step].flatten() for value in group["params"]])
-        optimizer.step()
-    updated(values, list(zip(*gradients.values(), strict=True)), **settings)
-    for vector, group in zip(flat, groups, strict=True):
-        torch.testing.assert_close(vector, torch.cat([value.flatten() for value in group["params"]]))
+    gradients, settings = [[*map(torch.randn_like, values)] for _ in range(3)], {"lr": 0.01, "weight_decay": 0.5}
+    groups, members = decay_groups(values), ((0, 2), (1, 3))
+
+    def flatten(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [torch.cat([tensors[number].detach().flatten() for number in part]) for part in members]
+
+    flat = [*map(torch.nn.Parameter, flatten(values))]
+    whole = [{**group, "params": [vector]} for group, vector in zip(groups, flat, strict=True)]
+    update(flat, [*map(flatten, gradients)], whole, max_grad_norm=0, **settings)
+    update(values, gradients, max_grad_norm=0, **settings)
+    torch.testing.assert_close([vector.detach() for vector in flat], flatten(values))
 
 
 def test_an_update_in_parts_gives_the_same_bits(monkeypatch):
@@ -176,7 +171,7 @@ def test_an_update_in_parts_gives_the_same_bits(monkeypatch):
     # A matrix whose elements do not lie in order is not taken in pieces.
     whole.append(torch.nn.Parameter(torch.randn(3, 4).t()))
     parts, gradients = copy.deepcopy(whole), [[torch.randn(value.shape) for value in whole] for _ in range(3)]
-    updated(whole, gradients, lr=0.1, weight_decay=0.1)
+    update(whole, gradients, lr=0.1, weight_decay=0.1)
     monkeypatch.setattr(optimization, "_PART_ELEMENTS_CPU", 6)
-    updated(parts, gradients, lr=0.1, weight_decay=0.1)
+    update(parts, gradients, lr=0.1, weight_decay=0.1)
     assert all(map(torch.equal, whole, parts))
