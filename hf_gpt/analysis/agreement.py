@@ -46,10 +46,7 @@ class MinimalPair(NamedTuple):
 
 
 def read_sets(path: Path, most: int | None = None) -> list[MinimalPair]:
-    """
-    The first minimal pairs of a file (see `hf_gpt.generation.scoring.read_pairs`), or of each JSONL file of a folder,
-    or its folder `data`. Their phenomenon is `linguistics_term` of the first row, or the file's name.
-    """
+    """The first minimal pairs (see `read_pairs`) of a file, or of each JSONL file of a folder or its folder `data`."""
     files = sorted([*path.glob("*.jsonl"), *path.glob("data/*.jsonl")]) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"{path}: no .jsonl file is in the folder, nor in its folder data: name BLiMP's folder.")
@@ -115,10 +112,7 @@ def proportion(right: int, count: int) -> dict[str, float]:
 
 
 def accuracies(pairs: Sequence[MinimalPair], scores: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-    """
-    Of each phenomenon a row for every model of `scores`, `(pairs, 2)`: `name`, `of` (the model), `pairs`, `ties`, and
-    as `accuracy`, with its interval, the share of pairs whose good sentence is likelier.
-    """
+    """A row for each phenomenon and model of `scores`, `(pairs, 2)`: how often the good sentence is likelier."""
     names, rows = np.array([pair.phenomenon for pair in pairs]), []
     for name in dict.fromkeys(names.tolist()):
         for of, values in scores.items():

@@ -23,8 +23,7 @@ def test_every_analysis_explains_itself_and_refuses(what, hf_gpt, tiny_checkpoin
     status, printed, _ = hf_gpt("analyze", what, "--help")
     assert (status, printed.startswith(f"usage: hf-gpt analyze {what} ")) == (0, True)
     assert f"    hf-gpt analyze {what} --model_name_or_path" in printed
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").touch()
+    (tmp_path / "full" / "file").mkdir(parents=True)
     out, other = ("--output_dir", tmp_path / "out"), ("--other", tiny_checkpoint) if what == "compare" else ()
     # Agreement reads pairs, and probe texts with labels.
     empty = () if what in ("agreement", "probe") else ("--text", "She ran.", " ")
@@ -43,7 +42,7 @@ def test_every_analysis_explains_itself_and_refuses(what, hf_gpt, tiny_checkpoin
 
 
 FILES = {"rows.txt": "One.\nTwo.\n", "rows.csv": "text,label\nOne.,a\nTwo.,b\n"}
-FILES["three.csv"] = f"{FILES['rows.csv']}Six.,c\n"
+FILES |= {"three.csv": f"{FILES['rows.csv']}Six.,c\n", "none.csv": "text,label\n"}
 
 
 @pytest.mark.parametrize(
@@ -53,11 +52,13 @@ FILES["three.csv"] = f"{FILES['rows.csv']}Six.,c\n"
         ("importance", ("--class_name", "a"), "--class_name does not go with"),
         ("importance", ("--next_word", " "), "has no token"),
         ("importance", ("--text", "a", "--next_word", "b " * 900), "more than the model's context"),
-        ("importance", ("--choices", "a"), "--choices takes two or more, and one --text"),
         ("project", ("--words", "a"), "--words are words in context: add --unit word"),
         ("project", ("--analogy", "a", "b"), "--analogy takes three words, not 2"),
         ("project", ("--text", "One.", "Two."), "2 vectors make no map"),
         ("project", ("--layers", 9), "layers: there is no 9"),
+        ("project", ("--text", "One.", "--file", "rows.csv"), "Give one of --text, --file"),
+        ("project", ("--file", "none.csv"), "the file has no rows"),
+        ("importance", ("--choices", "a", "--text", "b"), "--choices takes two or more, and one --text"),
         ("probe", ("--tasks", "tense"), "--tasks are those of a treebank"),
         ("probe", ("--file", "rows.txt"), "no text has a label"),
         ("agreement", ("--text", "a"), "there is no flag --text"),

@@ -36,8 +36,7 @@ def test_the_head_that_changed_is_found(tiny_model):
     _, weights, log_probs = zip(read(before, IDS), read(after, IDS), strict=True)
     shift = attention_shift(*weights)
     assert np.argwhere(shift > 1e-6).tolist() == [[1, 1]]
-    expected = np.abs(weights[0][1, 1, 1:] - weights[1][1, 1, 1:]).sum(-1).mean() / 2
-    assert shift[1, 1] == pytest.approx(expected)
+    assert shift[1, 1] == pytest.approx(np.abs(weights[0][1, 1, 1:] - weights[1][1, 1, 1:]).sum(-1).mean() / 2)
     divergence = next_token_divergence(*log_probs)
     assert divergence[0] == pytest.approx(0, abs=1e-9)  # the first token sees itself alone
     assert divergence[1:].max() > 1e-4

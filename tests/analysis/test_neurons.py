@@ -40,9 +40,9 @@ def test_the_neuron_that_knows_the_word_is_found(model):
     labels = np.arange(60) % 2
     texts = [[*generator.integers(8, 20, 6), 7 if label else 6, *generator.integers(8, 20, 2)] for label in labels]
     values = np.stack([activations(model, ids).max(-1) for ids in texts])
-    found = association(values, labels.astype(float))
+    found = association(values, labels)
     assert best_units(found, 1) == [(1, 41)]
-    assert found[0, 41] > chance(values, labels.astype(float))
+    assert found[0, 41] > chance(values, labels)
 
 
 def test_correlations_are_numpys_and_chance_is_that_of_shuffles():
