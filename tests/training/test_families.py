@@ -79,6 +79,8 @@ KINDS = {family: (family, []) for family in FAMILIES} | {
     "lora": ("classification", ["--adaptation", "lora"]),
     "houlsby": ("multiple choice", ["--adaptation", "houlsby"]),
     "frozen": ("classification", ["--adaptation", "frozen"]),
+    "masked": ("classification", []),
+    "masked choice": ("multiple choice", ["--adaptation", "frozen"]),
     "smoothed": ("classification", ["--label_smoothing_factor", 0.4]),
     "frozen mix": ("multiple choice", ["--adaptation", "frozen", "--layers", "mix", "--label_smoothing_factor", 0.4]),
     "frozen tagging": ("tagging", ["--adaptation", "frozen", "--layers", "1"]),
@@ -113,8 +115,11 @@ def data_of(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def flags_of(tiny_checkpoint, data_of):
+def flags_of(tiny_checkpoint, data_of, tmp_path_factory):
     """`flags_of(kind, output)`: of a run into a folder."""
+    masked, tokenizer = tmp_path_factory.mktemp("masked"), AutoTokenizer.from_pretrained(tiny_checkpoint)
+    hf_gpt.GPTForMaskedLM.from_pretrained(tiny_checkpoint, is_causal=False).save_pretrained(masked)
+    tokenizer.save_pretrained(masked)
 
     def flags(kind: str, output: Path) -> list:
         family, more = KINDS[kind]
@@ -122,7 +127,8 @@ def flags_of(tiny_checkpoint, data_of):
         if kind == "several tasks":
             folder = data_of("question answering")[-1]
             data = ["--tasks", "questions", "custom", "squad", "--data_dirs", f"squad={folder}", *data[2:]]
-        return ["--model_name_or_path", tiny_checkpoint, "--output_dir", output, *data, *SETTINGS, *more]
+        start = masked if kind.startswith("masked") else tiny_checkpoint
+        return ["--model_name_or_path", start, "--output_dir", output, *data, *SETTINGS, *more]
 
     return flags
 
@@ -149,7 +155,7 @@ def test_it_learns(kind, run_of):
     count = len(lines) // 3
     assert sum(line[1] for line in lines[-count:]) < sum(line[1] for line in lines[:count])
     assert all(line[0] == pytest.approx(line[1] + 0.5 * line[2], abs=1e-4) for line in lines)
-    assert any(line[2] for line in lines) != kind.startswith("frozen")
+    assert any(line[2] for line in lines) != kind.startswith(("frozen", "masked"))
     assert json.loads((output / "metrics.json").read_text()) == record
     if kind in ("tagging", "question answering"):
         assert record["metrics"]["test"][record["main_metric"]] > 0.8
@@ -199,8 +205,8 @@ def test_a_frozen_body_is_saved_with_its_head(kind, reads, run_of, flags_of, tin
 
 
 @pytest.mark.parametrize("kind", EXACT)
-def test_parts_of_a_batch_give_the_losses_of_the_whole(kind, flags_of, tmp_path):
-    """The last batch of an epoch is not full."""
+def test_parts_of_a_batch_give_the_losses_of_the_whole(kind, flags_of, tmp_path, capsys):
+    """The last batch of an epoch is not full; and where the language model's loss is left out, a line says so."""
     flags = ["--train_sampling_strategy", "random", "--eval_strategy", "no", "--load_best_model_at_end", "false"]
     flags += ["--save_strategy", "steps", "--save_steps", 4, "--max_steps", 4]
     lines = []
@@ -209,6 +215,8 @@ def test_parts_of_a_batch_give_the_losses_of_the_whole(kind, flags_of, tmp_path)
         sizes = ["--per_device_train_batch_size", size, "--gradient_accumulation_steps", parts]
         finetune(*flags_of(kind, output), *flags, *sizes)
         lines.append(training_lines(output / "checkpoint-4"))
+    said = "language-model loss is left out (lm_coef 0, not 0.5): " in capsys.readouterr().out
+    assert said == kind.startswith(("frozen", "masked"))
     assert lines[0] == [pytest.approx(line, rel=1e-3, abs=1e-5) for line in lines[1]]
 
 
@@ -274,12 +282,21 @@ def test_the_model_that_is_saved_loads_and_answers(kind, run_of):
         return
     model = getattr(hf_gpt, FAMILIES[family][2]).from_pretrained(output).eval()
     assert type(model).__name__ in model.config.architectures
-    assert (model.config.lm_coef == 0) == kind.startswith("frozen")
+    assert (model.config.lm_coef == 0) == kind.startswith(("frozen", "masked"))
+    assert model.config.is_causal != kind.startswith("masked")
+    found, tokenizer = predictions(output), AutoTokenizer.from_pretrained(output)
     if family == "classification":
-        classify = pipeline("text-classification", model=str(output), device="cpu")
-        assert [answer["label"] for answer in classify(TEXTS)] == [line["prediction"] for line in predictions(output)]
+        answers = pipeline("text-classification", model=str(output), device="cpu")(TEXTS)
+        assert [answer["label"] for answer in answers] == [line["prediction"] for line in found]
+        scores = [float(line[f"p({line['prediction']})"]) for line in found]
+        assert [answer["score"] for answer in answers] == pytest.approx(scores, abs=1e-4 if kind in EXACT else 0.01)
     elif family != "tagging":
         assert answers_of_card(output)
+    for text, line in zip(TEXTS, found if family == "multiple choice" else [], strict=False):
+        inputs = [tokenizer(text, ending, return_tensors="pt")["input_ids"] for ending in ("they met", "they did not")]
+        logits = torch.cat([model(ids[None]).logits for ids in inputs], dim=-1)
+        scores = [float(value) for name, value in line.items() if name.startswith("p(")]
+        assert scores == pytest.approx(logits.softmax(-1)[0].tolist(), abs=1e-4)
 
 
 def windows(tokens: list[int], length: int) -> list[list[int]]:

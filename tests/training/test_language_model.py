@@ -335,31 +335,3 @@ def test_words_are_read_from_both_sides(pretrained, tmp_path):
         last = dict(zip(inputs.word_ids(), probabilities, strict=True))
         expected += [pytest.approx(last[number], abs=1e-4) for number in range(len(row["words"]))]
     assert [float(line[f"p({line['prediction']})"]) for line in predictions(tmp_path / "o")] == expected
-
-
-@pytest.mark.parametrize(
-    ("task", "flags"), [("questions", []), ("stories", []), ("stories", ["--adaptation", "frozen"])]
-)
-def test_fine_tuned_numbers_are_those_of_each_sequence_alone(task, flags, pretrained, tmp_path, capsys):
-    rows = ["--max_train_rows", 24, "--max_eval_rows", 12, "--per_device_train_batch_size", 8]
-    start = ["--model_name_or_path", pretrained[0], "--task", task, "--output_dir", tmp_path / "o"]
-    record = finetune(*start, *rows, "--learning_rate", 1e-3, *flags)
-    printed = capsys.readouterr().out
-    assert "(lm_coef 0, not 0.5): the model reads from both sides" in printed
-    assert record["starts_from"] == "GPTForMaskedLM; the head is newly initialized"
-    head = GPTForMultipleChoice if task == "stories" else hf_gpt.GPTForSequenceClassification
-    model, tokenizer = head.from_pretrained(tmp_path / "o"), AutoTokenizer.from_pretrained(tmp_path / "o")
-    assert (model.config.is_causal, model.config.lm_coef) == (False, 0)
-    lines = (REPOSITORY / f"hf_gpt/tasks/data/{task}.jsonl").read_text().splitlines()
-    rows = {str(row["id"]): row for row in map(json.loads, lines)}
-    for found in predictions(tmp_path / "o")[:5]:
-        row = rows[found["id"]]
-        texts = [(row["story"], row[f"ending{n}"]) for n in "12"] if task == "stories" else [(row["text"],)]
-        alone = [tokenizer(*text, return_tensors="pt")["input_ids"] for text in texts]
-        logits = torch.cat([model(ids[None] if task == "stories" else ids).logits for ids in alone], dim=-1)
-        values = [float(value) for name, value in found.items() if name.startswith("p(")]
-        assert values == pytest.approx(logits.softmax(-1)[0].tolist(), abs=1e-4)
-    # Evaluated again, it is what it was.
-    flags = ["--model_name_or_path", tmp_path / "o", "--task", task, "--max_eval_rows", 12]
-    again = evaluation(*flags, "--output_dir", tmp_path / "e")
-    assert again["metrics"] == pytest.approx(record["metrics"]["test"])
