@@ -17,8 +17,7 @@ from scipy import stats
 
 from ..features import FeatureExtractor
 from ..files import check_empty, flag
-from ..generation import LanguageModelArguments, check_one_of, check_predicted, encode
-from ..generation.inspection import NextToken
+from ..generation import LanguageModelArguments, check_one_of, check_predicted, encode, token_text
 from ..generation.scoring import read_lines
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
@@ -90,8 +89,7 @@ def read_examples(path: Path, text_column: str = "text", label_column: str = "la
 def words_of(tokenizer: GPTTokenizer, ids: Sequence[int]) -> list[str]:
     """Each token as a reader sees it; what does not end a word ends with an ellipsis."""
     special = {*tokenizer.all_special_ids}
-    words = [(token_id in special, NextToken.of(tokenizer, token_id, 1.0)) for token_id in ids]
-    return [word.text if is_special else str(word) for is_special, word in words]
+    return [tokenizer.piece(each)[0] if each in special else token_text(tokenizer, each) for each in ids]
 
 
 def text_states(

@@ -36,6 +36,7 @@ _WRITTEN = ("text", "generated", "new_tokens", "mean_log_probability", "repetiti
 class GenerateArguments(ReadingArguments):
     """Which language model, its prompts (texts), and where the result goes."""
 
+    file: str | None = flag(None, "File of texts, one a line.")
     max_new_tokens: int = flag(40, "Tokens after each prompt.")
     strategy: str | None = flag(None, "One strategy alone; by default all.", [each.flag for each in strategies()])
     num_samples: int = flag(1, "Continuations of each prompt by strategies that draw.")

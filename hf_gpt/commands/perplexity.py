@@ -1,5 +1,5 @@
 r"""
-Measure a language model on texts of any length: perplexity per token and per word.
+Measure a language model on texts of any length: perplexity per token and per word, bits per character and byte.
 
     hf-gpt perplexity --model_name_or_path model_cards/gpt-mini --file books/ more.txt.xz
     hf-gpt perplexity --model_name_or_path model_cards/gpt-mini --text "She ran." --output_file outputs/perplexity.json
@@ -15,6 +15,7 @@ word is to be guessed, as in LAMBADA: how often each of its tokens is the likeli
 log-probability of the word).
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,9 +67,11 @@ def measure(args: PerplexityArguments) -> dict:
         raise ValueError("The texts have fewer than two tokens each: nothing is predicted in them; give longer ones.")
     records = []
     for (name, text), score in zip(texts, scores, strict=True):
-        values = _values(score.log_probability, len(score.log_probs), len(text.split()))
+        sizes = (len(text.split()), len(text), len(text.encode()))
+        values = _values(score.log_probability, len(score.log_probs), *sizes)
         records.append({"name": name, "tokens": score.tokens} | values)
-    total, words = (sum(record[name] for record in records) for name in ("log_probability", "words"))
+    names = ("log_probability", "words", "characters", "bytes")
+    total, *sizes = (sum(record[name] for record in records) for name in names)
     settings = {
         "model": args.model_name_or_path,
         "pack": args.pack,
@@ -76,13 +79,15 @@ def measure(args: PerplexityArguments) -> dict:
         "stride": stride,
         "beginning": args.beginning,
     }
-    return settings | {"predicted_tokens": predicted} | _values(total, predicted, words) | {"texts": records}
+    return settings | {"predicted_tokens": predicted} | _values(total, predicted, *sizes) | {"texts": records}
 
 
-def _values(total: float, predicted: int, words: int) -> dict:
+def _values(total: float, predicted: int, words: int, characters: int, size: int) -> dict:
+    counts = {"words": words, "characters": characters, "bytes": size, "log_probability": total}
     perplexities = {"token": scoring.perplexity(total, predicted), "word": scoring.perplexity(total, words)}
-    named = {f"perplexity_per_{unit}": value for unit, value in perplexities.items()}
-    return {"words": words, "log_probability": total} | named
+    counts |= {f"perplexity_per_{unit}": value for unit, value in perplexities.items()}
+    bits = -total / math.log(2)
+    return counts | {"bits_per_character": bits / max(characters, 1), "bits_per_byte": bits / max(size, 1)}
 
 
 def measure_last_words(args: PerplexityArguments) -> dict:

@@ -26,6 +26,7 @@ from . import command, parse_arguments
 class ScoreArguments(ReadingArguments):
     """Which language model, what it is to score, and where the result goes."""
 
+    file: str | None = flag(None, "File of texts, one a line.")
     pairs: list[str] | None = flag(None, "Files of minimal pairs, TSV or JSONL.")
     beginning: str = flag("paragraph", "What stands before a sentence: end of a paragraph, or nothing.", BEGINNINGS)
     batch_size: int = flag(32, "Sentences of like length that are read at once.")

@@ -11,11 +11,11 @@ from transformers import FillMaskPipeline
 from ..analysis.attention import attention_of, path_record
 from ..analysis.figures import render_page
 from ..analysis.importance import METHODS, next_word_score, shares, word_scores
-from ..generation import encode
-from ..generation.inspection import NextToken, inspect
-from ..generation.inspection import render_page as render_expectation
+from ..generation import encode, token_text
 from ..generation.scoring import score_texts
 from ..generation.strategies import continue_prompts, strategies
+from ..generation.surprisal import render_page as render_surprisals
+from ..generation.surprisal import word_surprisals
 from ..loading import open_source
 from ..model import modeling_gpt
 from ..model.modeling_gpt import GPTPreTrainedModel
@@ -97,13 +97,13 @@ class Demo:
         logits[self.model.generation_config.suppress_tokens or []] = float("-inf")
         top = logits.softmax(-1).topk(min(count, len(self.tokenizer)))
         found = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        return [[str(NextToken.of(self.tokenizer, token, share)), f"{share:.2%}"] for token, share in found]
+        return [[token_text(self.tokenizer, token), f"{share:.2%}"] for token, share in found]
 
     def expectation_page(self, text: str) -> str:
-        """What was expected at each position of a text, as a page of its own."""
-        (ids,) = self.encoded(text=text)
-        first = NextToken.of(self.tokenizer, ids[0], 1.0)
-        return render_expectation("the model", first, inspect(self.model, self.tokenizer, ids))
+        """How much each word of a text surprised the model, and what was expected, as a page of its own."""
+        self.encoded(text=text)
+        rows = word_surprisals(self.model, self.tokenizer, [("", text)], "none", likeliest=5)
+        return render_surprisals("the model", [("", text)], rows, "bits")
 
     def attention_page(self, text: str) -> str:
         """What every head attends to, as a page of its own; of at most `MOST_SHOWN` tokens."""

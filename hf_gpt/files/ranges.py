@@ -12,7 +12,7 @@ _RANGES: dict[str, tuple[float, float, str]] = {
         "validation_rows adapter_size n_embd n_head n_inner n_layer dataloader_prefetch_factor "
         "eval_accumulation_steps gradient_accumulation_steps per_device_eval_batch_size per_device_train_batch_size "
         "seeds batch_size max_new_tokens max_tokens num_samples passages prompt_tokens stride "
-        "top_tokens count draws max_pairs max_texts steps",
+        "context context_words count draws max_pairs max_texts steps",
     ),
     "at least 2": (2, math.inf, "n_positions row_length"),
     "at least 0": (

@@ -1,6 +1,6 @@
 """
-A language model read as one: texts scored (`scoring`) and looked at position by position (`inspection`), prompts
-continued by several strategies (`strategies`), and what was generated compared with human text (`comparison`).
+A language model read as one: texts scored (`scoring`) and read word by word (`surprisal`), prompts continued by
+several strategies (`strategies`), and what was generated compared with human text (`comparison`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,6 @@ class ReadingArguments(LanguageModelArguments):
     """Which language model, what it reads, and where the result goes."""
 
     text: list[str] | None = flag(None, "Texts.")
-    file: str | None = flag(None, "File of texts, one a line.")
     pack: str = flag(
         "float32",
         "Dtype of the packed weights on a CPU; int8 and bfloat16 round, none keeps them.",
@@ -97,6 +96,12 @@ class ReadingArguments(LanguageModelArguments):
 def encode(tokenizer: GPTTokenizer, text: str) -> list[int]:
     """Token ids of a text of any length, without special tokens."""
     return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def token_text(tokenizer: GPTTokenizer, token_id: int) -> str:
+    """A token as a reader sees it, on one line; what does not end a word ends with an ellipsis."""
+    text, ends_word = tokenizer.piece(token_id)
+    return text.replace("\n", "⏎") + ("…" if ends_word is False else "")
 
 
 def check_predicted(ids: Sequence[int], what: str = "A text", fewest: int = 2) -> None:

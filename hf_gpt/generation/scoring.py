@@ -55,14 +55,17 @@ class TextScore:
     """
     What a model makes of a text: its number of `tokens`; the natural log-probability, `(predicted,)`, of each but the
     first where nothing is given before it; and, where likeliest tokens are asked for, the rank of each among all
-    tokens, from 1, and ids and log-probabilities, `(predicted, count)`, of the likeliest ones.
+    tokens, from 1, the entropy (natural) of what may stand there, ids and log-probabilities, `(predicted, count)`, of
+    the likeliest ones, and, if asked for, the log-probability that one of several tokens (`among`) stands there.
     """
 
     tokens: int
     log_probs: torch.Tensor
     ranks: torch.Tensor | None = None
+    entropies: torch.Tensor | None = None
     likeliest: torch.Tensor | None = None
     likeliest_log_probs: torch.Tensor | None = None
+    masses: torch.Tensor | None = None
 
     @property
     def log_probability(self) -> float:
@@ -100,11 +103,13 @@ def score_texts(
     batch_size: int = 8,
     given: Sequence[Sequence[int]] | None = None,
     likeliest: int = 0,
+    among: Sequence[int] | None = None,
 ) -> list[TextScore]:
     """
-    The log-probability of every token of each text, token ids, by a model in evaluation mode; with `likeliest` ranks
-    and so many likeliest tokens at each position, too. `given` are of each text the tokens before it, which do not
-    count; `batch_size` windows are read at once. A `ValueError` if the stride is more than half the context.
+    The log-probability of every token of each text, token ids, by a model in evaluation mode; with `likeliest` ranks,
+    entropies and so many likeliest tokens at each position, too, and what `among` has together. `given` are of each
+    text the tokens before it, which do not count; `batch_size` windows are read at once. A `ValueError` if the stride
+    is more than half the context.
     """
     context = model.config.n_positions
     stride = checked_stride(stride, context)
@@ -120,7 +125,7 @@ def score_texts(
     found: dict[_Window, list[torch.Tensor]] = {}
     # Next to another bar it is removed when it is full.
     for rows in tqdm(batches, desc="scoring", unit="batch", leave=None, disable=len(batches) < 2):
-        found |= zip(chain(*rows), _read(model, rows, likeliest), strict=True)
+        found |= zip(chain(*rows), _read(model, rows, likeliest, among), strict=True)
     parts: list[list[list[torch.Tensor]]] = [[] for _ in texts]
     for window in windows:
         parts[window.text].append(found[window])
@@ -156,7 +161,9 @@ def _batches(rows: list[list[_Window]], size: int) -> list[list[list[_Window]]]:
     return batches
 
 
-def _read(model: GPTForCausalLM, rows: Sequence[Sequence[_Window]], likeliest: int) -> Iterator[list[torch.Tensor]]:
+def _read(
+    model: GPTForCausalLM, rows: Sequence[Sequence[_Window]], likeliest: int, among: Sequence[int] | None
+) -> Iterator[list[torch.Tensor]]:
     """What `TextScore` holds, of the counted tokens of each window."""
     # No state of a last token is needed: nothing is predicted from it.
     trees = [TokenTree.from_paths([window.ids[:-1] for window in row]) for row in rows]
@@ -180,7 +187,10 @@ def _read(model: GPTForCausalLM, rows: Sequence[Sequence[_Window]], likeliest: i
         values = [(chosen - total)[:, 0]]
         if likeliest:
             top = logits.topk(likeliest)
-            values += [(logits > chosen).sum(1) + 1, top.indices, top.values - total]
+            entropy = torch.special.entr((logits - total).exp()).sum(1)
+            values += [(logits > chosen).sum(1) + 1, entropy, top.indices, top.values - total]
+        if among is not None:
+            values.append(logits[:, among].logsumexp(1) - total[:, 0])
         found.append([value.cpu() for value in values])
     columns = [torch.cat(column)[inverse].split(counts) for column in zip(*found, strict=True)]
     return map(list, zip(*columns, strict=True))

@@ -8,7 +8,7 @@ import pytest
 
 from hf_gpt.analysis.figures import grid_figure, heads_figure, words_figure, write_coloured, write_page
 from hf_gpt.files import write_text
-from hf_gpt.generation.inspection import NextToken, Position, render_page
+from hf_gpt.generation.surprisal import render_page
 
 from ..support.browser import opened
 
@@ -69,10 +69,11 @@ def test_figures():
 def write(kind: str, folder) -> tuple[str, int]:
     """A page of rising numbers: the elements that have their colours, and how many stand before them."""
     path, sign = folder / f"{kind}.html", -1 if kind == "less" else 1
-    if kind == "inspection":
-        token = NextToken("a", True, 0.5)
-        write_text(path, render_page("a", token, [Position(token, 1, 16 * share, (token,)) for share in LADDER]))
-        return ".text span", 1
+    if kind == "surprisal":
+        row = {"word": "w", "word_number": 1, "start": 0, "end": 1, "entropy": 1.0, "rank": 1, "likeliest": []}
+        rows = [row | {"surprisal": 20 * share} for share in LADDER]
+        write_text(path, render_page("a", [("b", "w " * len(rows))], rows, "bits"))
+        return ".text span", 0
     if kind == "lens":
         guesses = [[[word, share]] for word, share in zip(WORDS, LADDER, strict=True)]
         write_page(path, "a", {"tokens": WORDS, "guesses": [guesses]})
@@ -89,7 +90,7 @@ def write(kind: str, folder) -> tuple[str, int]:
     return ".text button", 0
 
 
-@pytest.mark.parametrize("kind", ["more", "less", "lens", "attention", "inspection", "projection"])
+@pytest.mark.parametrize("kind", ["more", "less", "lens", "attention", "surprisal", "projection"])
 def test_pages(kind, tmp_path):
     """The more, the darker; and all that is written can be read."""
     places, before = write(kind, tmp_path)

@@ -46,7 +46,7 @@ def test_every_script_is_a_command(hf_gpt):
 def test_help(name, hf_gpt):
     """Of a command, by the beginning of its name, without the Trainer's flags unless they are asked for."""
     word = name.replace("_", "-")
-    status, printed, _ = hf_gpt(word.removesuffix("-text"), "--help")
+    status, printed, _ = hf_gpt(word[:-1], "--help")
     assert (status, f"\n    hf-gpt {word} " in printed) == (0, True)
     assert printed.startswith(f"usage: hf-gpt {word} ")
     assert "--adam_beta1" not in printed
@@ -121,10 +121,10 @@ MISTAKES = {
     "extract_features": (*NOWHERE, "--input_files", "no.txt", "--output_dir", "OUT"),
     "finetune": (*NOWHERE, "--task", "questions", "--output_dir", "OUT"),
     **dict.fromkeys(("generate", "perplexity"), (*NOWHERE, "--text", "she", "--output_file", "OUT/a.json")),
-    "inspect_text": (*NOWHERE, "--text", "she", "--output_file", "OUT/a.html"),
     "pretrain": ("--text_files", "no.txt", "--tokenizer", "no/such/folder", "--output_dir", "OUT"),
     "push_to_hub": ("no/such/folder", "--repo_id", "user/name", "--dry_run"),
     "score": (*NOWHERE, "--text", "she", "--output_file", "OUT/a.tsv"),
+    "surprisal": (*NOWHERE, "--text", "she", "--output_file", "OUT/a.html"),
     "train_tokenizer": ("--text_files", "no.txt", "--output_dir", "OUT"),
     "measure/benchmark": ("--suites", "sorting", "--output_dir", "OUT"),
     "measure/tasks": ("--tasks", "sorting", "--data_dir", "no/such/folder", "--output_dir", "OUT"),

@@ -25,7 +25,7 @@ def gpt2(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("command", ["generate --max_new_tokens 5", "score", "inspect_text", "perplexity", "features"])
+@pytest.mark.parametrize("command", ["generate --max_new_tokens 5", "score", "surprisal", "perplexity", "features"])
 def test_texts(command, gpt2, tmp_path, hf_gpt):
     """A stock model and the converted one print the same, and have the same hidden states."""
     (tmp_path / "a.txt").write_text(f"{TEXT}\n")

@@ -11,7 +11,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_gpt import GPTForCausalLM
 from hf_gpt.generation import encode, scoring
-from hf_gpt.generation.inspection import NextToken, Position, inspect, render_page
 from hf_gpt.generation.scoring import perplexity, read_lines, read_pairs, score_last_words, score_texts
 from hf_gpt.loading import open_source
 
@@ -110,39 +109,6 @@ def test_the_first_token_counts_after_the_end_of_a_paragraph(beginning):
     assert not given or good.log_probability > bad.log_probability
 
 
-def test_surprisal_by_command(hf_gpt, loaded, tiny_checkpoint, tmp_path):
-    model, tokenizer = loaded
-    positions = inspect(model, tokenizer, tokenizer(TEXT)["input_ids"], count=2)
-    model_flags, first = ("--model_name_or_path", tiny_checkpoint), positions[0]
-    score = hf_gpt("score", *model_flags, "--text", "She ran.")[1].split()[-1]
-    assert f"(perplexity {float(score):.2f})" in hf_gpt("inspect", *model_flags, "--text", "She ran.")[1]
-    (tmp_path / "text.txt").write_text(TEXT)
-    flags = (*model_flags, "--top_tokens", 2, "--beginning", "none", "--file", tmp_path / "text.txt")
-    for name in ("out.json", "out.html"):
-        status, _, errors = hf_gpt("inspect", *flags, "--output_file", tmp_path / name)
-        assert status == 0, errors
-    printed = hf_gpt("inspect", *flags)[1]
-    shown = [line.split()[:5] for line in printed.splitlines()[1:3]]
-    assert shown[0][:2] == ["1", "she"]
-    assert shown[1] == ["2", "opened", f"{first.token.probability:.4f}", str(first.rank), f"{first.surprisal:.2f}"]
-    record = json.loads((tmp_path / "out.json").read_text())
-    assert record["first"] == "she"
-    assert [each["rank"] for each in record["positions"]] == [position.rank for position in positions]
-    found = [token["text"] + "</w>" * token["ends_word"] for token in record["positions"][3]["likeliest"]]
-    with torch.no_grad():
-        logits = model(**tokenizer(TEXT, return_tensors="pt")).logits[0, 3]
-    assert found == tokenizer.convert_ids_to_tokens(logits.topk(2).indices.tolist())
-    assert "predicted" in (tmp_path / "out.html").read_text()
-
-
-def test_the_page_escapes_everything():
-    evil = '"><script src="http://x.y/z">&'
-    token = NextToken(evil, True, 0.5)
-    for first, count in ((token, 7), (None, 6)):
-        page = render_page(evil, first, [Position(token, 3, 1.0, (token,))])
-        assert ("<script" in page, page.count("&lt;script")) == (False, count)
-
-
 PAIRS = [("She was here.", "She were here."), ("They were.", "They was.")]
 LINES = "".join(f"{good}\t{bad}\n" for good, bad in PAIRS)
 JSON_LINES = "".join(json.dumps({"sentence_good": good, "sentence_bad": bad}) + "\n" for good, bad in PAIRS)
@@ -187,6 +153,9 @@ def test_perplexity_by_command(hf_gpt, loaded, tiny_checkpoint, tmp_path):
     assert (record["predicted_tokens"], record["words"], record["stride"]) == (tokens, 122, 20)
     assert record["perplexity_per_token"] == pytest.approx(math.exp(-total / tokens), rel=1e-5)
     assert record["perplexity_per_word"] == pytest.approx(math.exp(-total / 122), rel=1e-5)
+    sizes = {"character": sum(map(len, texts.values())), "byte": sum(len(text.encode()) for text in texts.values())}
+    for unit, size in sizes.items():
+        assert record[f"bits_per_{unit}"] == pytest.approx(-total / math.log(2) / size, rel=1e-5)
     assert f"perplexity per token: {record['perplexity_per_token']:.4f}" in printed
     assert [each["words"] for each in record["texts"]] == [120, 2]
     status, _, errors = hf_gpt("perplexity", *flags)
@@ -295,7 +264,14 @@ def test_models_that_are_refused(hf_gpt, tiny_checkpoint, tmp_path, command, nam
         ("perplexity --text a --stride 33", "--stride 33"),
         ("perplexity --text she he", "fewer than two tokens"),
         ("perplexity --file no.txt", "no.txt"),
-        ("inspect --text She --beginning none", "fewer than two tokens"),
+        ("surprisal --text She --beginning none", "fewer than two tokens"),
+        ("surprisal --text \u00a0", "fewer than two tokens"),
+        ("surprisal --text a --text_files b.txt", "Give one of --text, --text_files"),
+        ("surprisal --text_files no.txt", "no.txt"),
+        ("surprisal --text a --output_file a.xlsx", "--output_file a.xlsx"),
+        ("surprisal --text a --context 64", "--context 64"),
+        ("surprisal --text a --context_words 0", "--context_words 0"),
+        ("surprisal --text a --context 40 --context_words 3", "--context"),
         ("generate", "Give one of --text, --file"),
         ("generate --text she --top_p 2", "top-p 2.0"),
         ("generate --text she --compare human.txt --num_samples 1", "--compare"),

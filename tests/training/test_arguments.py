@@ -10,8 +10,8 @@ from hf_gpt import GPTConfig
 from hf_gpt.commands import parse_arguments
 from hf_gpt.commands.analyze import ANALYSES
 from hf_gpt.commands.generate import GenerateArguments
-from hf_gpt.commands.inspect_text import InspectArguments
 from hf_gpt.commands.perplexity import PerplexityArguments
+from hf_gpt.commands.surprisal import SurprisalArguments
 from hf_gpt.evaluation import EvaluationArguments
 from hf_gpt.features.shards import FeatureArguments
 from hf_gpt.files.ranges import RANGES, check_ranges
@@ -24,8 +24,8 @@ COMMANDS = {
     "pretrain": (TextArguments, ShapeArguments, PretrainingArguments),
     "features": (FeatureArguments,),
     "generate": (GenerateArguments,),
-    "inspect_text": (InspectArguments,),
     "perplexity": (PerplexityArguments,),
+    "surprisal": (SurprisalArguments,),
     **{f"analyze {what}": (import_module(f"hf_gpt.analysis.{what}").Arguments,) for what in ANALYSES},
 }
 # What these commands cannot do without.

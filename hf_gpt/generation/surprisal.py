@@ -1,0 +1,177 @@
+"""
+Surprisal of the words of a text, as studies of reading and of the brain use it: words are what white space separates.
+
+A word's surprisal is that of all its tokens, of a paragraph's first word with the newline before it. Vocabularies that
+mark where a word begins, as GPT-2's, charge the end of a word to the next one; with `end_of_word` it counts where it
+belongs: the probability is multiplied by that of white space after the word, and divided by that of the white space
+that it begins with (Pimentel and Meister, 2024; Oh and Schuler, 2024). GPT's mark where a word ends, so that there is
+nothing to correct.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from ..files import templates
+from ..model.modeling_gpt import GPTForCausalLM
+from ..model.tokenization_gpt import GPTTokenizer
+from . import token_text
+from .scoring import TextScore, beginning_ids, score_texts
+
+# What a nat is in each unit.
+UNITS = {"bits": 1 / math.log(2), "nats": 1.0}
+# Surprisal, in bits, from which a word of the page has the full colour.
+_FULL_COLOUR = 20
+_SCALED = ("surprisal", "entropy")
+
+
+def word_surprisals(
+    model: GPTForCausalLM,
+    tokenizer: GPTTokenizer,
+    documents: Sequence[tuple[str, str]],
+    beginning: str = "paragraph",
+    context: int | None = None,
+    context_words: int | None = None,
+    unit: str = "bits",
+    end_of_word: bool = False,
+    batch_size: int = 8,
+    likeliest: int = 0,
+) -> list[dict[str, Any]]:
+    """
+    A row for each word of documents, given as name and text, of any length, by a model in evaluation mode.
+
+    Args:
+        beginning (`str`, *optional*): what stands before a document, see `scoring.beginning_ids`.
+        context (`int`, *optional*): tokens that a token of a long text has before it at least, by default half the
+            model's context, and never less.
+        context_words (`int`, *optional*): read each word after so many words alone, with what stands before a document
+            only where these reach back to it.
+        likeliest (`int`, *optional*): expected tokens in each row: their text and probability.
+
+    Returns:
+        `list[dict]`: `document`, `word_number` from 1, `word`, its `start` and `end` in the text, number of `tokens`,
+        and `surprisal`; `entropy` of what may come next before its first token, and the `rank` of that one, from 1.
+        What no token of the word was predicted for is `None`.
+
+    Raises:
+        ValueError: if the context is longer than the model's, or no token of the documents is predicted.
+    """
+    longest = model.config.n_positions
+    if context is not None and context >= longest:
+        raise ValueError(f"--context {context}: at most {longest - 1}, as the model reads {longest} tokens.")
+    stride = None if context is None else min(longest // 2, longest - context)
+    before, texts = beginning_ids(tokenizer, beginning), []
+    for _, text in tqdm(documents, desc="tokenizing", unit="text"):
+        texts.append(_Words(tokenizer, text))
+    parts = [part for words in texts for part in words.parts(before, context_words)]
+    white = _white_ids(tokenizer) if end_of_word and tokenizer.byte_level else None
+    # The token after the last word is not counted: only the probability of white space there is.
+    ids = [[*part, *([] if white is None else [tokenizer.newline_id])] for _, part in parts]
+    settings = {"given": [given for given, _ in parts], "likeliest": max(likeliest, 1), "among": white}
+    scores = iter(zip(ids, score_texts(model, ids, stride, batch_size, **settings), strict=True))
+    rows = []
+    for (name, text), words in zip(documents, texts, strict=True):
+        found = [
+            value
+            for numbers in words.numbers(context_words)
+            for value in _values(tokenizer, words, numbers, *next(scores), white, likeliest)
+        ]
+        for number, ((start, end), values) in enumerate(zip(words.spans.tolist(), found, strict=True)):
+            tokens = int(words.bounds[number + 1] - words.bounds[number])
+            place = {"document": name, "word_number": number + 1, "word": text[start:end], "start": start, "end": end}
+            scaled = {key: value and value * UNITS[unit] for key, value in values.items() if key in _SCALED}
+            rows.append(place | {"tokens": tokens} | values | scaled)
+    if all(row["surprisal"] is None for row in rows):
+        raise ValueError("The texts have fewer than two tokens each: nothing is predicted in them; give longer ones.")
+    return rows
+
+
+class _Words:
+    """
+    A text's token `ids`; `spans`, `(words, 2)`, of its words; `bounds`, `(words + 1,)`, the first token of each word,
+    and the end; and `heads`, `(words,)`, the first that is no white space.
+    """
+
+    def __init__(self, tokenizer: GPTTokenizer, text: str):
+        read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        self.ids, offsets = read["input_ids"], np.array(read["offset_mapping"], int).reshape(-1, 2)
+        self.spans = np.array([match.span() for match in re.finditer(r"\S+", text)], int).reshape(-1, 2)
+        # White space belongs to the word after it, at the end of a text to the last one.
+        words = np.searchsorted(self.spans[:, 1], np.maximum.accumulate(offsets[:, 0]), "right")
+        words = words.clip(0, max(len(self.spans) - 1, 0))
+        self.bounds = np.searchsorted(words, np.arange(len(self.spans) + 1))
+        self.heads = self.bounds[:-1].copy()
+        for number, (first, end) in enumerate(zip(self.bounds, self.bounds[1:], strict=False)):
+            visible = np.flatnonzero(offsets[first:end, 1] > self.spans[number, 0])
+            self.heads[number] += visible[0] if len(visible) else 0
+
+    def numbers(self, context_words: int | None) -> list[range]:
+        """The words that are read at once: all, or each alone."""
+        count = len(self.spans)
+        return [range(count)] if context_words is None else [range(number, number + 1) for number in range(count)]
+
+    def parts(self, before: list[int], context_words: int | None) -> list[tuple[list[int], list[int]]]:
+        """Of these the tokens before them, and their own."""
+        parts = []
+        for numbers in self.numbers(context_words):
+            start, first, end = numbers.start - (context_words or 0), *self.bounds[[numbers.start, numbers.stop]]
+            given = [*(before if start <= 0 else []), *self.ids[self.bounds[max(start, 0)] : first]]
+            parts.append((given, self.ids[first:end]))
+        return parts
+
+
+def _values(
+    tokenizer: GPTTokenizer,
+    words: _Words,
+    numbers: range,
+    ids: list[int],
+    score: TextScore,
+    white: list[int] | None,
+    likeliest: int,
+) -> list[dict[str, Any]]:
+    """What was found of words that were read at once, in nats."""
+    missing, rows = len(ids) - len(score.log_probs), []
+    for number in numbers:
+        first, end, head = words.bounds[number], words.bounds[number + 1], words.heads[number]
+        first, end, head = (int(place - words.bounds[numbers.start]) - missing for place in (first, end, head))
+        predicted = score.log_probs[max(first, 0) : max(end, 0)].double()
+        surprisal = -predicted.sum().item() if len(predicted) else None
+        if surprisal is not None and white is not None:
+            begins_with_white = first >= 0 and ids[first + missing] in white
+            surprisal -= score.masses[end].item() - (score.masses[first].item() if begins_with_white else 0)
+        is_known = head >= 0 and end > head
+        row = {"surprisal": surprisal, "entropy": score.entropies[head].item() if is_known else None}
+        row["rank"] = int(score.ranks[head]) if is_known else None
+        if likeliest:
+            columns = (score.likeliest[head], score.likeliest_log_probs[head].exp()) if is_known else ((), ())
+            row["likeliest"] = [
+                (token_text(tokenizer, int(token)), float(share)) for token, share in zip(*columns, strict=True)
+            ]
+        rows.append(row)
+    return rows
+
+
+def _white_ids(tokenizer: GPTTokenizer) -> list[int]:
+    """The tokens before which a word is over: those that begin with white space, and the end of the text."""
+    ids = [number for number in range(len(tokenizer)) if tokenizer.decode([number])[:1].isspace()]
+    return ids if tokenizer.eos_token_id is None else [*ids, tokenizer.eos_token_id]
+
+
+def render_page(model: str, documents: Sequence[tuple[str, str]], rows: Sequence[dict[str, Any]], unit: str) -> str:
+    """A self-contained HTML page: the documents coloured by surprisal, and a table of the words of each."""
+    left, shown = iter(rows), []
+    for name, text in documents:
+        words, end = [], 0
+        for row in islice(left, len(text.split())):
+            bits = (row["surprisal"] or 0.0) / UNITS[unit] * UNITS["bits"]
+            words.append((text[end : row["start"]], row, round(max(0.0, min(bits / _FULL_COLOUR, 1)), 2)))
+            end = row["end"]
+        shown.append((name, words))
+    template = Path(__file__).parent / "templates" / "surprisal.html.jinja"
+    return templates.render_page(template, f"What {model} expected", texts=shown, unit=unit)
