@@ -14,7 +14,7 @@ CORE := tests/test_import_order.py tests/model tests/trees tests/tasks
 RUNNERS := pytest pytest-timeout pytest-xdist hypothesis psutil
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo gallery test test-quick test-slow test-upstream test-lowest test-latest lint format
+.PHONY: help setup demo gallery test test-quick test-slow test-upstream test-lowest test-latest docs lint format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  \1\t/' | expand -t 17
@@ -67,6 +67,10 @@ test-latest: $(STAMP) ## Run the quick tests with the newest versions that pypro
 	grep "^torch==" constraints.txt > .venv-latest/torch.txt
 	.venv-latest/bin/python -m pip install -q -U -c .venv-latest/torch.txt $(RUNNERS) -e .
 	.venv-latest/bin/python -m pytest -q $(PARALLEL) -m "$(QUICKLY) and not whole" $(CORE)
+
+docs: $(STAMP) ## Build the documentation strictly, into outputs/site
+	$(BIN)/python -m pip install -q -e ".[docs]"
+	$(BIN)/mkdocs build --strict
 
 lint: $(STAMP) ## Check style and formatting
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ from typing import Any
 
 from . import registration
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Module -> its public names.
 _NAMES = {

@@ -1,7 +1,7 @@
 """The documents are true: Python runs and prints what they say, commands and files exist, tables are measured."""
 
 import contextlib
-import dataclasses
+import functools
 import io
 import json
 import os
@@ -19,48 +19,79 @@ import pretraining
 import pytest
 import tasks
 from packaging.requirements import Requirement
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
-from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.__main__ import main
 
 from .bounds import PROJECT, lowest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 MEASURED = (REPOSITORY / "scripts" / "measure" / "README.md").read_text(encoding="utf-8")
-RECIPES = (REPOSITORY / "scripts" / "configs" / "README.md").read_text(encoding="utf-8")
-PYTHON = re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", README, flags=re.DOTALL)
-BLOCKS = re.findall(r"```bash\n(.*?)```", README, flags=re.DOTALL)
-COMMANDS = [line for block in BLOCKS for line in block.replace("\\\n", " ").splitlines()]
+PAGES = {"README.md": README}
+PAGES |= {path.relative_to(REPOSITORY).as_posix(): path.read_text("utf-8") for path in REPOSITORY.glob("docs/*.md")}
+PAGES |= {name: (REPOSITORY / name).read_text("utf-8") for name in ("CONTRIBUTING.md", "CHANGELOG.md")}
+# What a page shows in Python, and what it says that this prints; without the Hub's checkpoints.
+PYTHON = [
+    (name, *found)
+    for name, text in PAGES.items()
+    for found in re.findall(r"```python\n(.*?)```\n(?:```text\n(.*?)```)?", text, flags=re.DOTALL)
+    if "openai-community" not in found[0]
+]
+LINES = [
+    (name, line)
+    for name, text in PAGES.items()
+    for block in re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
+    for line in block.replace("\\\n", " ").splitlines()
+]
+TYPED = [line for text in PAGES.values() for line in re.findall(r"`(hf-gpt [a-z][^`]*--[^`]*)`", text)]
 
 
-@pytest.mark.parametrize(("code", "printed"), PYTHON, ids=[f"block {index}" for index in range(len(PYTHON))])
-def test_python_prints_what_the_readme_says(code, printed, monkeypatch, tmp_path):
+@pytest.mark.parametrize(("page", "code", "printed"), PYTHON, ids=[page for page, *_ in PYTHON])
+def test_python_prints_what_the_page_says(page, code, printed, monkeypatch, tmp_path):
     """But for the logs of a training and of the libraries that it imports, which hold the time."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "model_cards").symlink_to(REPOSITORY / "model_cards")
     output = io.StringIO()
+    set_seed(0)
     with contextlib.redirect_stdout(output):
-        exec(compile(code, "README.md", "exec"), {})
+        exec(compile(code, page, "exec"), {})
     lines = output.getvalue().splitlines(keepends=True)
-    assert "".join(line for line in lines if not re.match(r"\{'|\[\d{4}-", line)) == printed
+    if printed:
+        assert "".join(line for line in lines if not re.match(r"\{'|\[\d{4}-", line)) == printed
 
 
-@pytest.mark.parametrize("command", [line for line in COMMANDS if "scripts/" in line])
-def test_commands_name_what_exists_and_write_into_the_ignored_folder(command):
-    for path in re.findall(r"scripts/[\w/]+\.\w+", command):
-        assert (REPOSITORY / path).is_file(), path
-    if "finetune.py" in command:
-        types = (ModelArguments, DataArguments, FineTuningArguments)
-        known = {item.name for kind in types for item in dataclasses.fields(kind)} | {"config"}
-        assert set(re.findall(r"--(\w+)", command.split("finetune.py")[1])) <= known
-    written = re.findall(r"--output_dir (\S+)", command) + re.findall(r"convert\.py \S+ (\S+)", command)
-    assert all(folder.startswith("outputs/") for folder in written)
+@functools.cache
+def flags_of(name: str) -> set[str]:
+    """The flags that a command's help lists."""
+    output, words = io.StringIO(), name.split()
+    sys.argv = ["hf-gpt", *words, "--help_all"]
+    try:
+        with contextlib.redirect_stdout(output), pytest.raises(SystemExit) as end:
+            main()
+    finally:
+        sys.argv = ["pytest"]
+    if end.value.code:  # a command without the Trainer's flags
+        sys.argv = ["hf-gpt", *words, "--help"]
+        with contextlib.redirect_stdout(output), pytest.raises(SystemExit):
+            main()
+    return set(re.findall(r"--\w+", output.getvalue()))
+
+
+def test_commands_of_the_pages_have_these_flags_and_write_into_the_ignored_folder():
+    lines = [line for _, line in LINES if line.startswith("hf-gpt ")] + TYPED
+    assert len(lines) >= 20
+    for line in lines:
+        words = line.split("#")[0].split()
+        name = " ".join(words[1:3] if words[1] == "analyze" else words[1:2])
+        assert {word for word in words if word.startswith("--")} <= flags_of(name) | {"--help", "--help_all"}, line
+        folders = re.findall(r"--output_dir (\S+)", line)
+        assert all(folder.startswith("outputs/") or folder.isupper() for folder in folders), line
     assert "outputs/" in (REPOSITORY / ".gitignore").read_text().splitlines()
 
 
 def test_make_targets_exist():
-    targets = re.findall(r"^make ([\w-]+)", "\n".join(COMMANDS), flags=re.MULTILINE)
+    targets = [word for _, line in LINES if line.startswith("make ") for word in line.split("#")[0].split()[1:]]
+    assert targets
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
     assert [target for target in targets if not re.search(rf"^{target}:", makefile, flags=re.MULTILINE)] == []
 
@@ -151,14 +182,14 @@ def test_tables_are_the_scripts_output():
     assert {line for table in tables for line in table.splitlines()} == made - {""}
     header = next(line for line in README.splitlines() if line.startswith("| work |"))
     quoted = README.split(header)[1].strip().split("\n\n")[0].splitlines()
-    assert len(quoted) >= 3
+    assert len(quoted) >= 3  # the line below the header, and rows
     assert {header, *quoted} <= made
 
 
-@pytest.mark.parametrize("text", [README, MEASURED, RECIPES], ids=["front page", "measurements", "recipes"])
-def test_files_that_are_named_are_there(text):
-    base = {README: "", MEASURED: "scripts/measure", RECIPES: "scripts/configs"}[text]
+@pytest.mark.parametrize("name", [*PAGES, "scripts/measure/README.md", "scripts/configs/README.md"])
+def test_files_that_are_named_are_there(name):
+    text = (REPOSITORY / name).read_text(encoding="utf-8")
     for place in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
-        assert (REPOSITORY / base / place).exists(), place
+        assert (REPOSITORY / name).parent.joinpath(place).exists(), place
     for path in re.findall(r"(?<!:)\b(?:scripts|hf_gpt|tests|model_cards)/[\w/.-]*\w", text):
-        assert (REPOSITORY / path).exists() or "NAME" in path, path
+        assert name == "CHANGELOG.md" or (REPOSITORY / path).exists() or "NAME" in path, path
