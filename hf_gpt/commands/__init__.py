@@ -9,7 +9,6 @@ import ast
 import difflib
 import functools
 import gc
-import inspect
 import json
 import os
 import signal
@@ -133,14 +132,15 @@ def parse_arguments(
     description: str = "",
     prog: str | None = None,
     positional: dict[str, str] | None = None,
+    common: str = "",
 ) -> tuple[Any, ...]:
     """
     Parse flags, the fields of data classes, with defaults from the YAML file that `--config` names.
 
     `argv` is by default the command line, `description` and `prog` are the command's docstring and name, `positional`
-    the positional arguments and their help. Returns one instance per data class, and a namespace if there are
-    positional arguments. A `ValueError` for flags and settings that are unknown or wrong, and for a file that cannot
-    be read.
+    the positional arguments and their help; `common` names the flags of `--help` where `--help_all` shows the rest.
+    Returns one instance per data class, and a namespace if there are positional arguments. A `ValueError` for flags
+    and settings that are unknown or wrong, and for a file that cannot be read.
     """
     from transformers import HfArgumentParser
 
@@ -152,7 +152,10 @@ def parse_arguments(
         kind._argument_group_name = (kind.__doc__ or "").strip().splitlines()[0].rstrip(".")
     settings = {"usage": " ".join([prog, *positional, "[--flag value ...]"]), "formatter_class": _HelpFormatter}
     parser = HfArgumentParser(dataclass_types, description=description.strip(), allow_abbrev=False, **settings)
-    _hide_flags_of_the_trainer(parser, "--help_all" in argv)
+    if common:
+        parser.add_argument("--help_all", action="help", help="Show all flags, the Trainer's own, too.")
+        for action in () if "--help_all" in argv else parser._actions:
+            action.help = action.help if action.dest in ("help", "help_all", *common.split()) else SUPPRESS
     first = ArgumentParser(add_help=False, allow_abbrev=False)
     for each in (parser, first):
         each.error = _refuse
@@ -175,27 +178,20 @@ def parse_arguments(
 
 
 class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
-    """Descriptions as they are written, and each flag under the first of its names."""
+    """Descriptions as they are written; each flag under the first of its names, with its choices and its default."""
 
     def _format_action_invocation(self, action: Any) -> str:
-        return super()._format_action_invocation(action).partition(", --")[0]
+        shown = super()._format_action_invocation(action).partition(", --")[0]
+        return shown if action.choices else shown.split(" ")[0]
+
+    def _get_help_string(self, action: Any) -> str | None:
+        has_default = action.default not in (None, False, [])
+        return super()._get_help_string(action) if has_default else action.help
 
 
 def _refuse(message: str) -> NoReturn:
     """As argparse's error, without the usage of all flags."""
     raise ValueError(message)
-
-
-def _hide_flags_of_the_trainer(parser: Any, is_all_asked_for: bool) -> None:
-    """Leave flags that only transformers declares out of `--help`; `--help_all` shows them."""
-    classes = [each for kind in parser.dataclass_types for each in kind.__mro__]
-    ours = [each for each in classes if not each.__module__.startswith("transformers.")]
-    names = {"help"}.union(*map(inspect.get_annotations, ours))
-    trainers = [action for action in parser._actions if action.dest not in names]
-    if trainers:
-        parser.add_argument("--help_all", action="help", help="Show this and the Trainer's own flags.")
-    for action in () if is_all_asked_for else trainers:
-        action.help = SUPPRESS
 
 
 def _flags_of(path: Path, parser: ArgumentParser, prog: str) -> list[str]:

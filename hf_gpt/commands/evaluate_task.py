@@ -18,9 +18,17 @@ from ..evaluation import EvaluationArguments, evaluate
 from ..training.arguments import DataArguments, ModelArguments, check_launch
 from . import command, parse_arguments
 
+# What `--help` shows.
+COMMON = (
+    "model_name_or_path task data_dir train_file test_file text_column premise_column hypothesis_column "
+    "context_column choice_columns label_column id_column keep_columns metrics max_length max_eval_rows output_dir "
+    "overwrite_output_dir base_model split zero_shot zero_shot_prompt zero_shot_words per_device_eval_batch_size"
+)
+
 
 @command()
 def main() -> None:
     """Parse arguments and run."""
     check_launch()
-    evaluate(*parse_arguments((ModelArguments, DataArguments, EvaluationArguments), description=__doc__))
+    kinds = (ModelArguments, DataArguments, EvaluationArguments)
+    evaluate(*parse_arguments(kinds, description=__doc__, common=COMMON))

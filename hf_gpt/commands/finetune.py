@@ -21,6 +21,14 @@ from ..training.arguments import DataArguments, FineTuningArguments, ModelArgume
 from ..training.finetune import run, run_seeds
 from . import command, parse_arguments
 
+# What `--help` shows.
+COMMON = (
+    "model_name_or_path lm_coef adaptation task list_tasks tasks data_dir train_file validation_file test_file "
+    "text_column premise_column hypothesis_column context_column choice_columns label_column metrics max_length "
+    "max_train_rows output_dir learning_rate num_train_epochs per_device_train_batch_size seed seeds "
+    "resume_from_checkpoint overwrite_output_dir"
+)
+
 
 @command(resume="The same command with --resume_from_checkpoint last resumes from the last checkpoint.")
 def main() -> None:
@@ -30,7 +38,7 @@ def main() -> None:
         return
     check_launch()
     kinds = (ModelArguments, DataArguments, FineTuningArguments)
-    model, data, training = parse_arguments(kinds, description=__doc__)
+    model, data, training = parse_arguments(kinds, description=__doc__, common=COMMON)
     if model.adaptation == "full" and training.learning_rate == FineTuningArguments.learning_rate:
         advice = learning_rate_advice(model.model_name_or_path or "", training.learning_rate)
         if advice and training.process_index == 0:

@@ -1,5 +1,6 @@
 """The tasks by name, declared in `catalogue.yaml`, a paragraph a data set; and the table of them."""
 
+import textwrap
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,11 +60,15 @@ def get_task(name: str) -> TaskSpec:
 
 
 def task_table() -> str:
-    """The tasks in the order of the catalogue, and `custom`, as a table of text."""
-    table: list[tuple[str, ...]] = [("task", "family", "metrics", "paper", "licence", "files")]
+    """The tasks in the order of the catalogue, and `custom`, as a text of 110 columns."""
+    table: list[tuple[str, ...]] = [("task", "family", "metrics", "paper", "licence; files")]
     for spec in TASKS.values():
         score = f"{spec.paper_score:.1f}" if spec.paper_score is not None else "-"
-        table.append((spec.name, spec.family, ", ".join(spec.metrics), score, spec.licence, spec.how_to_get))
-    table.append(("custom", "any", "by the kind of label", "-", "yours", _OWN_FILES))
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
+        files = f"{spec.licence}; {spec.how_to_get}"
+        table.append((spec.name, spec.family, ", ".join(spec.metrics), score, files))
+    table.append(("custom", "any", "by the kind of label", "-", f"yours; {_OWN_FILES}"))
+    indented = {"initial_indent": " " * 4, "subsequent_indent": " " * 4, "break_on_hyphens": False}
+    lines = []
+    for name, family, metrics, score, files in table:
+        lines += [f"{name:18}{family:20}{metrics:50}{score}", *textwrap.wrap(files, 110, **indented)]
+    return "\n".join(lines)

@@ -20,10 +20,10 @@ from .unfreezing import KINDS
 
 @dataclass
 class ModelArguments(NamesModel):
-    """Which model to start from."""
+    """Which model, and its settings."""
 
     model_name_or_path: str | None = flag(
-        None, "Folder or Hub id of the model to start from (also fine-tuned, or an adapter), or the OpenAI release."
+        None, "Folder or Hub id of a model (also fine-tuned, or an adapter), or the OpenAI release."
     )
     keep_head: bool = flag(False, "Keep the head of a fine-tuned model, whose labels must be the task's.")
     random_weights: bool = flag(False, "Keep the model's shape but initialize its weights randomly: no pretraining.")
@@ -50,7 +50,7 @@ class ModelArguments(NamesModel):
 
 @dataclass
 class DataArguments(CustomTask):
-    """Which task to train on, and how its rows are laid out."""
+    """Which task, and how its rows are laid out."""
 
     task: str | None = flag(None, "Name of the task; --list_tasks prints all.")
     list_tasks: bool = flag(False, "Print the tasks and stop.")

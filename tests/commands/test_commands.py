@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -51,7 +52,9 @@ def test_help(name, hf_gpt):
     assert printed.startswith(f"usage: hf-gpt {word} ")
     assert "--adam_beta1" not in printed
     if name in ("evaluate_task", "finetune", "pretrain"):
-        assert "--output_dir" in printed
+        common = ["help_all", "config", *import_module(f"hf_gpt.commands.{name}").COMMON.split()]
+        assert {f"--{each}" for each in common} == set(re.findall(r"^  (--\w+)", printed, re.MULTILINE))
+        assert len(printed.splitlines()) <= 80
         assert "--adam_beta1" in hf_gpt(word, "--help_all")[1]
 
 

@@ -13,7 +13,7 @@ from ..support.runs import save_tiny_model
 NAME = "h.1.mlp.c_fc.weight"
 COMMANDS = {
     "score": "score --text She",
-    "inspect": "inspect-text --text She",
+    "surprisal": "surprisal --text She",
     "generate": "generate --text She",
     "perplexity": "perplexity --text She",
     "features": "extract-features --output_dir OUT --input_files FILE",
