@@ -14,16 +14,15 @@ texts that end in a loop (Holtzman et al., 2020), all over tokens. Without promp
 
 import sys
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..files import flag
 from ..generation import ReadingArguments, check_one_of, encode, print_table
-from ..generation.comparison import compare, passages
-from ..generation.scoring import perplexity, read_lines
-from ..generation.strategies import Continuation, continue_prompts, mean_log_probability, strategies
-from ..model.modeling_gpt import GPTForCausalLM
+from ..generation.scoring import perplexity, read_lines, score_texts
+from ..generation.strategies import Continuation, compare, continue_prompts, passages, strategies
 from ..training.text_files import iter_texts
 from . import command, parse_arguments
 
@@ -95,7 +94,11 @@ def main() -> None:
     if texts:
         _print_side_by_side([tokenizer.decode(prompt) for prompt in prompts], results)
     if args.compare:
-        record["comparison"] = _comparison(model, human, results)
+        scores = score_texts(model, [new for _, new in human], given=[given for given, _ in human])
+        scored = {"Human text": [(new, score.log_probability) for (_, new), score in zip(human, scores, strict=True)]}
+        for name, own in results.items():
+            scored[name] = [(each.ids, each.mean_log_probability * len(each.ids)) for each in own]
+        record["comparison"] = [_measures(name, *zip(*texts, strict=True)) for name, texts in scored.items()]
         print_table(record["comparison"])
     if args.output_file:
         record["strategies"] = [
@@ -105,16 +108,10 @@ def main() -> None:
         args.write(record)
 
 
-def _comparison(model: GPTForCausalLM, human: list, results: dict[str, list[Continuation]]) -> list[dict]:
-    """A row of measures for the human text and for each strategy."""
-    scored = {"Human text": [(new, mean_log_probability(model, given, new)) for given, new in human]}
-    scored |= {name: [(each.ids, each.mean_log_probability) for each in found] for name, found in results.items()}
-    rows = []
-    for name, texts in scored.items():
-        total, tokens = sum(len(ids) * score for ids, score in texts), sum(len(ids) for ids, _ in texts)
-        measures = compare([ids for ids, _ in texts])
-        rows.append({"of": name, "texts": len(texts), "perplexity": perplexity(total, tokens), **measures})
-    return rows
+def _measures(name: str, texts: tuple[Sequence[int], ...], log_probabilities: tuple[float, ...]) -> dict[str, Any]:
+    """The human text's row of the table, or that of a strategy."""
+    value = perplexity(sum(log_probabilities), sum(map(len, texts)))
+    return {"of": name, "texts": len(texts), "perplexity": value, **compare(texts)}
 
 
 def _print_side_by_side(prompts: list[str], results: dict[str, list[Continuation]]) -> None:

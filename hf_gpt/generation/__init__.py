@@ -1,6 +1,6 @@
 """
 A language model read as one: texts scored (`scoring`) and read word by word (`surprisal`), prompts continued by
-several strategies (`strategies`), and what was generated compared with human text (`comparison`).
+several strategies and compared with human text (`strategies`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,19 +1,25 @@
-"""Prompts continued by several decoding strategies side by side."""
+"""Prompts continued by several decoding strategies side by side, and what these write against human text."""
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+import numpy as np
 import torch
 from tqdm import tqdm
 from transformers import set_seed
 
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
-from .comparison import repetition
 from .scoring import score_texts
 
+# Ranks that Zipf's coefficient is fitted to, as in the paper's code.
+_RANKS = 5000
+# What a precision without a match has in its numerator (smoothing method 1 of Chen and Cherry, 2014).
+_SMOOTHING = 0.1
 # What a strategy's description leaves out.
 _SWITCHED_OFF = (("do_sample", False), ("do_sample", True), ("top_k", 0), ("top_p", 1.0))
 
@@ -85,7 +91,7 @@ class Continuation:
     @property
     def repetition(self) -> float:
         """Share of the new 4-grams that are not there for the first time."""
-        return repetition(self.ids)
+        return 1 - distinct([self.ids], 4) if len(self.ids) >= 4 else 0.0
 
 
 @torch.no_grad()
@@ -158,7 +164,69 @@ def _generated(
     return rows
 
 
-def mean_log_probability(model: GPTForCausalLM, prompt: Sequence[int], new: Sequence[int]) -> float:
-    """Of the tokens after a prompt, under the model itself; beyond the context as `continue_prompts` writes them."""
-    (score,) = score_texts(model, [new], given=[prompt])
-    return score.log_probability / len(new)
+def ngrams(ids: Sequence[int], n: int) -> list[tuple[int, ...]]:
+    """All runs of n tokens, in order."""
+    return [tuple(ids[start : start + n]) for start in range(len(ids) - n + 1)]
+
+
+def distinct(texts: Sequence[Sequence[int]], n: int) -> float:
+    """Share of the n-grams of all texts that are different (Li et al., 2016); 0 where there are none."""
+    grams = [gram for ids in texts for gram in ngrams(ids, n)]
+    return len(set(grams)) / len(grams) if grams else 0.0
+
+
+def self_bleu(texts: Sequence[Sequence[int]], order: int = 4) -> float:
+    """
+    Mean BLEU of each of two texts or more against all others (Zhu et al., 2018), of n-grams up to `order`, all lengths
+    weighted alike, from 0 to 1; the lower, the more diverse.
+    """
+    counts = [Counter(gram for n in range(1, order + 1) for gram in ngrams(ids, n)) for ids in texts]
+    largest, second = Counter(), Counter()  # of each n-gram, over the texts
+    for own in counts:
+        for gram, count in own.items():
+            second[gram] = max(second[gram], min(count, largest[gram]))
+            largest[gram] = max(largest[gram], count)
+    scores = []
+    for number, (ids, own) in enumerate(zip(texts, counts, strict=True)):
+        matches = Counter()
+        for gram, count in own.items():
+            # At most what any other text has.
+            matches[len(gram)] += min(count, (second if count == largest[gram] else largest)[gram])
+        precisions = [(matches[n] or _SMOOTHING) / max(len(ids) - n + 1, 1) for n in range(1, order + 1)]
+        lengths = [len(other) for index, other in enumerate(texts) if index != number]
+        reference = min(lengths, key=lambda length: (abs(length - len(ids)), length))
+        brevity = min(0.0, 1 - reference / max(len(ids), 1))
+        scores.append(math.exp(sum(map(math.log, precisions)) / order + brevity))
+    return sum(scores) / len(scores)
+
+
+def compare(texts: Sequence[Sequence[int]]) -> dict[str, float | None]:
+    """
+    Measures of the token ids of texts (Holtzman et al., 2020, table 1), `None` where there are too few texts or tokens
+    for one: distinct-1 and -2, self-BLEU-4, Zipf's coefficient (minus the slope of log frequency over log rank, about
+    1 in human language), and the share of texts that end with a phrase of two tokens or more three times in a row.
+    """
+    frequencies = [count for _, count in Counter(token for ids in texts for token in ids).most_common(_RANKS)]
+    ranks = range(1, len(frequencies) + 1)
+    loops = [
+        any(ids[-n:] == ids[-2 * n : -n] == ids[-3 * n : -2 * n] for n in range(2, len(ids) // 3 + 1)) for ids in texts
+    ]
+    return {
+        "distinct_1": distinct(texts, 1),
+        "distinct_2": distinct(texts, 2),
+        "self_bleu_4": self_bleu(texts) if len(texts) > 1 else None,
+        "zipf": -float(np.polyfit(np.log(ranks), np.log(frequencies), 1)[0]) if len(frequencies) > 1 else None,
+        "looping": sum(loops) / len(texts),
+    }
+
+
+def passages(ids: Sequence[int], count: int, given: int, length: int) -> list[tuple[list[int], list[int]]]:
+    """
+    So many passages of a human text, spread evenly over it, that do not overlap: the `given` tokens before each, and
+    its `length` tokens. A `ValueError` if the text is too short.
+    """
+    size = given + length
+    if len(ids) < count * size:
+        raise ValueError(f"the human text has {len(ids):,} tokens, and {count} passages of {size} are needed.")
+    begins = [number * (len(ids) // count) for number in range(count)]
+    return [(list(ids[begin : begin + given]), list(ids[begin + given : begin + size])) for begin in begins]

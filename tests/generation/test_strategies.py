@@ -1,14 +1,14 @@
 """Continuations by several strategies, and the command that shows and compares them."""
 
 import json
+import math
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hf_gpt.generation.comparison import compare, passages
 from hf_gpt.generation.scoring import perplexity, score_texts
-from hf_gpt.generation.strategies import continue_prompts, strategies
+from hf_gpt.generation.strategies import compare, continue_prompts, distinct, passages, self_bleu, strategies
 
 PROMPTS = ["She opened the door and", "He", "They ran to the door"]
 STORY = "The door was open, and she ran. He slept under the tree until it rained; nobody came. " * 30
@@ -124,6 +124,46 @@ def test_generation_by_command(hf_gpt, tiny_checkpoint, tmp_path):
         for row in each["continuations"]:
             assert f"    [9 tokens, mean log-probability {row['mean_log_probability']:.2f}, repeated" in printed
     assert hf_gpt(*flags, *many, "--overwrite")[1] == printed
+
+
+def bleu(precisions: list[float], brevity: float = 0.0) -> float:
+    return math.exp(sum(map(math.log, precisions)) / 4 + brevity)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (distinct([[1, 2, 1, 2], [1, 2, 3]], 1), 3 / 7),
+        (distinct([[1, 2, 1, 2], [1, 2, 3]], 2), 3 / 5),
+        (distinct([[1]], 2), 0),
+        (self_bleu([[1, 2, 3, 4, 5]] * 3), 1),
+        # Nothing in common: every precision is smoothed, 0.1 of 5, 4, 3 and 2 n-grams.
+        (self_bleu([list(range(start, start + 5)) for start in (0, 10, 20)]), bleu([0.1 / n for n in (5, 4, 3, 2)])),
+        # Counts clipped to the most that another text has (the second 1 has no partner), and brevity.
+        (
+            3 * self_bleu([[1, 1, 2, 3, 4], [1, 2, 3, 4], [9] * 6]),
+            bleu([4 / 5, 3 / 4, 2 / 3, 1 / 2]) + bleu([1] * 4, 1 - 5 / 4) + bleu([0.1 / n for n in (6, 5, 4, 3)]),
+        ),
+        (compare([[token] * round(10_000 / (token + 1)) for token in range(50)])["zipf"], 1),
+        (compare([[1, 2, 3, 4]])["zipf"], 0),
+        (compare([[5, 1, 2, 1, 2, 1, 2], [1, 2, 3] * 3, [4, *[7] * 6], [1, 2, 1, 2, 1, 2, 99]])["looping"], 3 / 4),
+    ],
+)
+def test_measures_by_hand(found, expected):
+    assert found == pytest.approx(expected, abs=1e-3)
+
+
+def test_too_little_for_a_measure():
+    measures = compare([[1, 1, 1]])
+    assert (measures["self_bleu_4"], measures["zipf"], measures["looping"]) == (None, None, 0)
+
+
+def test_passages_are_spread_and_do_not_overlap():
+    found = passages(list(range(100)), count=3, given=4, length=10)
+    assert [given[0] for given, _ in found] == [0, 33, 66]
+    assert all(given + new == list(range(given[0], given[0] + 14)) and len(given) == 4 for given, new in found)
+    with pytest.raises(ValueError, match=r"has 100 tokens, and 8 passages of 14 are needed"):
+        passages(list(range(100)), count=8, given=4, length=10)
 
 
 def test_comparison_by_command(hf_gpt, tiny_checkpoint, tmp_path, model, tokenizer):
