@@ -67,7 +67,7 @@ def word_surprisals(
         raise ValueError(f"--context {context}: at most {longest - 1}, as the model reads {longest} tokens.")
     stride = None if context is None else min(longest // 2, longest - context)
     before, texts = beginning_ids(tokenizer, beginning), []
-    for _, text in tqdm(documents, desc="tokenizing", unit="text"):
+    for _, text in tqdm(documents, desc="tokenizing", unit="text", disable=len(documents) < 2):
         texts.append(_Words(tokenizer, text))
     parts = [part for words in texts for part in words.parts(before, context_words)]
     white = _white_ids(tokenizer) if end_of_word and tokenizer.byte_level else None
