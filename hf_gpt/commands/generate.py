@@ -90,7 +90,7 @@ def main() -> None:
     counts = (args.max_new_tokens, args.seed, args.num_samples, args.batch_size)
     found = continue_prompts(model, tokenizer, prompts, args.chosen, *counts)
     results = dict(zip(map(str, args.chosen), found, strict=True))
-    record: dict[str, Any] = {"model": args.model_name_or_path, "seed": args.seed}
+    record = {"model": args.model_name_or_path, "seed": args.seed}
     if texts:
         _print_side_by_side([tokenizer.decode(prompt) for prompt in prompts], results)
     if args.compare:

@@ -72,14 +72,9 @@ def measure(args: PerplexityArguments) -> dict:
         records.append({"name": name, "tokens": score.tokens} | values)
     names = ("log_probability", "words", "characters", "bytes")
     total, *sizes = (sum(record[name] for record in records) for name in names)
-    settings = {
-        "model": args.model_name_or_path,
-        "pack": args.pack,
-        "context": context,
-        "stride": stride,
-        "beginning": args.beginning,
-    }
-    return settings | {"predicted_tokens": predicted} | _values(total, predicted, *sizes) | {"texts": records}
+    settings = {"model": args.model_name_or_path, "pack": args.pack, "context": context, "stride": stride}
+    settings |= {"beginning": args.beginning, "predicted_tokens": predicted}
+    return settings | _values(total, predicted, *sizes) | {"texts": records}
 
 
 def _values(total: float, predicted: int, words: int, characters: int, size: int) -> dict:

@@ -66,15 +66,14 @@ def main() -> None:
 
 def _rows_of_pairs(pairs: list[tuple[str, str, str]], scores: list[float]) -> list[dict[str, Any]]:
     """A row for each pair; the accuracy of each file, and of all pairs where there are several files, is printed."""
-    names = ("file", "good", "bad", "good_log_probability", "bad_log_probability", "correct")
-    rows = [
-        dict(zip(names, (*pair, good, bad, good > bad), strict=True))
-        for pair, good, bad in zip(pairs, scores[::2], scores[1::2], strict=True)
-    ]
-    files = list(dict.fromkeys(row["file"] for row in rows))
-    for file in [*files, None] if len(files) > 1 else files:
-        own = [row for row in rows if file in (None, row["file"])]
-        ties = sum(row["good_log_probability"] == row["bad_log_probability"] for row in own)
-        accuracy, more = sum(row["correct"] for row in own) / len(own), f", {ties:,} ties" if ties else ""
-        print(f"accuracy: {accuracy:.4f} ({len(own):,} pairs{more}, {file or 'all files'})")
+    names, rows, files = ("file", "good", "bad", "good_log_probability", "bad_log_probability", "correct"), [], {}
+    for pair, good, bad in zip(pairs, scores[::2], scores[1::2], strict=True):
+        rows.append(dict(zip(names, (*pair, good, bad, good > bad), strict=True)))
+        files.setdefault(pair[0], []).append((good > bad, good == bad))
+    if len(files) > 1:
+        files["all files"] = [result for own in files.values() for result in own]
+    for file, own in files.items():
+        correct, ties = map(sum, zip(*own, strict=True))
+        more = f", {ties:,} ties" if ties else ""
+        print(f"accuracy: {correct / len(own):.4f} ({len(own):,} pairs{more}, {file})")
     return rows

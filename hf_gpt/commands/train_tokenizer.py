@@ -49,24 +49,21 @@ def learn_vocab(
     word_counts: dict[str, int], vocab_size: int, min_character_count: int
 ) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """
-    Learns merges by the `tokenizers` library and lays the vocabulary out as the release does: the unknown token, the
-    characters, the characters with the end mark, the merges in order, the newline. Characters outside ASCII that are
-    seen less often than `min_character_count` are left out, with the words that hold them. A vocabulary too small for
-    merges, or words that do not yield enough of them, are a `ValueError`.
+    Vocabulary and merges, laid out as the release does: the unknown token, the characters, these with the end mark,
+    the merges in order, the newline. Characters outside ASCII that are seen less often than `min_character_count` are
+    left out, with their words. A `ValueError` where the size leaves no merges, or the words do not yield enough.
     """
-    character_counts = Counter(dict.fromkeys(ASCII, 0))
+    seen = Counter(dict.fromkeys(ASCII, 0))
     for word, count in word_counts.items():
-        for character in word:
-            character_counts[character] += count
-    ranked = sorted(character_counts.items(), key=lambda item: (-item[1], item[0]))
-    characters = [character for character, count in ranked if character in ASCII or count >= min_character_count]
+        seen.update({character: count * word.count(character) for character in word})
+    ranked = sorted(seen, key=lambda character: (-seen[character], character))
+    characters = [character for character in ranked if character in ASCII or seen[character] >= min_character_count]
+    known = set(characters)
     base = [UNKNOWN, *characters, *(character + END_OF_WORD for character in characters)]
     if vocab_size <= len(base) + 1:
-        raise ValueError(
-            f"--vocab_size {vocab_size} is too small for merges: {len(characters)} characters and the newline need "
-            f"{len(base) + 1} rows; raise it, or raise --min_character_count above {min_character_count}"
-        )
-    known = set(characters)
+        needed = f"{len(characters)} characters and the newline need {len(base) + 1} rows"
+        hint = f"raise it, or raise --min_character_count above {min_character_count}"
+        raise ValueError(f"--vocab_size {vocab_size} is too small for merges: {needed}; {hint}")
     repeated = (  # the trainer counts words itself and takes no counts
         " ".join([word] * min(10_000, count - start))
         for word, count in tqdm(word_counts.items(), desc="feeding the trainer", unit=" words")
@@ -80,9 +77,8 @@ def learn_vocab(
     model = json.loads(learner.to_str())["model"]
     vocab = dict(sorted(model["vocab"].items(), key=lambda item: item[1]))
     if len(vocab) < vocab_size - 1:
-        raise ValueError(
-            f"the texts yield at most {len(vocab) + 1} rows; give more text or lower --vocab_size {vocab_size}"
-        )
+        hint = f"give more text or lower --vocab_size {vocab_size}"
+        raise ValueError(f"the texts yield at most {len(vocab) + 1} rows; {hint}")
     return vocab | {NEWLINE: len(vocab)}, [tuple(merge) for merge in model["merges"]]
 
 

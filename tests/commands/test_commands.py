@@ -225,20 +225,13 @@ def test_configurations_are_found_from_everywhere(tmp_path, monkeypatch):
     own.mkdir()
     (own / "tickets.csv").touch()
     values = {"task": "custom", "train_file": "tickets.csv", "data_dirs": ["trec=tickets.csv", "sst2=nowhere"]}
+    values |= {"report_to": "tensorboard", "tasks": "questions"}  # settings of several values take one
     (own / "own.yaml").write_text(yaml.safe_dump(values | {"model_name_or_path": "gpt2"}))
-    model, data, _ = parse_arguments(ARGUMENTS, ["--config", "own/own.yaml", "--output_dir", "out"])
+    model, data, training = parse_arguments(ARGUMENTS, ["--config", "own/own.yaml", "--output_dir", "out"])
+    assert (training.report_to, data.tasks) == (["tensorboard"], ["questions"])
     assert data.train_file == "own/tickets.csv"
     assert data.data_dirs == ["trec=own/tickets.csv", "sst2=nowhere"]
     assert (data.task, model.model_name_or_path) == ("custom", "gpt2")
-
-
-@pytest.mark.parametrize("written", ["tensorboard", "[tensorboard]"])
-def test_settings_of_several_values_take_one(written, tmp_path):
-    config = tmp_path / "own.yaml"
-    config.write_text(f"report_to: {written}\ntasks: questions\n")
-    _, data, training = parse_arguments(ARGUMENTS, ["--config", str(config), "--output_dir", "out"])
-    assert training.report_to == ["tensorboard"]
-    assert data.tasks == ["questions"]
 
 
 STOPPED = """

@@ -24,7 +24,7 @@ def run(tmp_path):
     return trained
 
 
-def test_layout(run):
+def test_layout(run, tmp_path):
     output = run("out")
     vocab = json.loads((output / "encoder_bpe_155.json").read_text(encoding="utf-8"))
     pieces = sorted(vocab, key=vocab.get)
@@ -42,10 +42,6 @@ def test_layout(run):
     # Another run gives the same.
     for name in ("encoder_bpe_155.json", "vocab_155.bpe", "tokenizer.json", "tokenizer_config.json"):
         assert (output / name).read_bytes() == (run("out", "--overwrite_output_dir") / name).read_bytes()
-
-
-def test_output_folder_in_use(run, tmp_path):
-    output = run("out")
     with pytest.raises(ValueError, match=r"is not empty\. Name another --output_dir"):
         run("out")
     run("out", "--overwrite_output_dir", "--vocab_size", 150)

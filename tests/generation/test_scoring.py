@@ -14,8 +14,6 @@ from hf_gpt.generation import encode, scoring
 from hf_gpt.generation.scoring import perplexity, read_lines, read_pairs, score_last_words, score_texts
 from hf_gpt.loading import open_source
 
-from ..support.runs import REPOSITORY
-
 CONTEXT = 24
 TEXT = "She opened the door and ran.\nHe slept."
 
@@ -97,16 +95,15 @@ def test_untrained_tokens_have_no_probability(tiny_model):
     assert after > before
 
 
-@pytest.mark.parametrize("beginning", scoring.BEGINNINGS)
-def test_the_first_token_counts_after_the_end_of_a_paragraph(beginning):
-    source = open_source(str(REPOSITORY / "model_cards/gpt-mini"))
+def test_the_first_token_counts_after_the_end_of_a_paragraph():
+    source = open_source("gpt-mini")
     model, tokenizer = source.model(GPTForCausalLM), source.tokenizer()
-    given = scoring.beginning_ids(tokenizer, beginning)
-    assert given == ([] if beginning == "none" else tokenizer.convert_tokens_to_ids([".</w>", "\n</w>"]))
+    given = scoring.beginning_ids(tokenizer, "paragraph")
+    assert given == tokenizer.convert_tokens_to_ids([".</w>", "\n</w>"])
     texts = [encode(tokenizer, text) for text in ("I eat hamburger .", "Jump hamburger I .")]
     good, bad = score_texts(model, texts, given=[given] * 2)
-    assert len(good.log_probs) == good.tokens - (not given)
-    assert not given or good.log_probability > bad.log_probability
+    assert len(good.log_probs) == good.tokens
+    assert good.log_probability > bad.log_probability
 
 
 PAIRS = [("She was here.", "She were here."), ("They were.", "They was.")]
