@@ -1,7 +1,7 @@
 """
 The demonstration as a page of Gradio, which is only imported when a page is built: `pip install -e ".[demo]"`.
 
-    build_app("model_cards/gpt-mini", classifier="outputs/questions").launch(show_error=True)
+    build_app("gpt-mini", classifier="outputs/questions").launch(show_error=True)
 """
 
 import functools
