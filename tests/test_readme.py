@@ -3,9 +3,11 @@
 import contextlib
 import functools
 import io
+import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -44,6 +46,12 @@ LINES = [
     for block in re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
     for line in block.replace("\\\n", " ").splitlines()
 ]
+# The examples of the commands' help.
+HELP = [
+    " ".join(line.split())
+    for path in sorted([*REPOSITORY.glob("hf_gpt/commands/*.py"), *REPOSITORY.glob("hf_gpt/analysis/*.py")])
+    for line in re.findall(r"^    (hf-gpt .*)$", path.read_text("utf-8").replace("\\\n", " "), flags=re.MULTILINE)
+]
 TYPED = [line for text in PAGES.values() for line in re.findall(r"`(hf-gpt [a-z][^`]*--[^`]*)`", text)]
 
 
@@ -78,8 +86,8 @@ def flags_of(name: str) -> set[str]:
 
 
 def test_commands_of_the_pages_have_these_flags_and_write_into_the_ignored_folder():
-    lines = [line for _, line in LINES if line.startswith("hf-gpt ")] + TYPED
-    assert len(lines) >= 20
+    lines = [line for _, line in LINES if line.startswith("hf-gpt ")] + TYPED + HELP
+    assert len(lines) >= 50
     for line in lines:
         words = line.split("#")[0].split()
         name = " ".join(words[1:3] if words[1] == "analyze" else words[1:2])
@@ -89,11 +97,42 @@ def test_commands_of_the_pages_have_these_flags_and_write_into_the_ignored_folde
     assert "outputs/" in (REPOSITORY / ".gitignore").read_text().splitlines()
 
 
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """What a wheel installs, where there is no clone."""
+    folder = tmp_path_factory.mktemp("wheel")
+    with build("wheel", copy_of_the_clone(folder / "clone"), folder) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def needs_no_file(line: str) -> bool:
+    """Whether a command reads nothing that its user would have to bring, and serves no page."""
+    words = shlex.split(line)
+    read = [word for flag, word in itertools.pairwise(words) if not (flag.startswith("--output") or word[0] == "-")]
+    return "demo" not in words and not [word for word in read if re.search(r"(?<!experiments)[/.]\w", word)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", [line for line in dict.fromkeys(HELP) if needs_no_file(line)])
+def test_examples_of_the_help_run_from_a_wheel(line, site, tmp_path):
+    command = [sys.executable, "-m", "hf_gpt", *shlex.split(line)[1:]]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(site)}, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+
+
 def test_make_targets_exist():
     targets = [word for _, line in LINES if line.startswith("make ") for word in line.split("#")[0].split()[1:]]
     assert targets
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
     assert [target for target in targets if not re.search(rf"^{target}:", makefile, flags=re.MULTILINE)] == []
+
+
+def copy_of_the_clone(clone: Path) -> Path:
+    """The package, with the model and the recipes that it links to."""
+    for name in ("hf_gpt", "model_cards", "scripts"):
+        shutil.copytree(REPOSITORY / name, clone / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    return clone
 
 
 def build(kind: str, clone: Path, output: Path) -> zipfile.ZipFile:
@@ -117,9 +156,7 @@ def test_an_editable_install_is_a_path(tmp_path):
 
 
 def test_a_wheel_holds_every_file_and_its_command_runs_where_there_is_no_clone(tmp_path):
-    clone, site = tmp_path / "clone", tmp_path / "site"
-    for name in ("hf_gpt", "model_cards", "scripts"):  # the package links to the bundled model and the recipes
-        shutil.copytree(REPOSITORY / name, clone / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    clone, site = copy_of_the_clone(tmp_path / "clone"), tmp_path / "site"
     walked = [(Path(folder), names) for folder, _, names in os.walk(clone / "hf_gpt", followlinks=True)]
     files = {(folder / name).relative_to(clone).as_posix() for folder, names in walked for name in names}
     with build("wheel", clone, tmp_path) as archive:

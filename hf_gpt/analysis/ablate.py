@@ -1,7 +1,7 @@
 r"""
 Which heads, neurons or layers a model needs: each is switched off, and the change measured.
 
-    hf-gpt analyze ablate --model_name_or_path model_cards/gpt-mini --file sentences.txt --output_dir outputs/heads
+    hf-gpt analyze ablate --model_name_or_path gpt-mini --file sentences.txt --output_dir outputs/heads
     hf-gpt analyze ablate --model_name_or_path outputs/questions --what layers --metric error \
         --file questions.jsonl --output_dir outputs/layers
 

@@ -1,7 +1,7 @@
 r"""
 Which of two sentences a language model finds likelier: minimal pairs, by phenomenon, with a control.
 
-    hf-gpt analyze agreement --model_name_or_path model_cards/gpt-mini --file blimp/data --output_dir outputs/blimp
+    hf-gpt analyze agreement --model_name_or_path gpt-mini --file blimp/data --output_dir outputs/blimp
 
 `--file` is a file of minimal pairs, as for score, or a folder of them, such as that of BLiMP (Warstadt et al., 2020);
 without it sentences are made by a rule: a subject and its verb, with and without nouns of the other number between

@@ -1,7 +1,7 @@
 r"""
 What every head of every block attends to, and where the heads look on average.
 
-    hf-gpt analyze attention --model_name_or_path model_cards/gpt-mini \
+    hf-gpt analyze attention --model_name_or_path gpt-mini \
         --text "It rained on Tom." --choices "He was wet." "He was dry." --output_dir outputs/item
 
 attention.html shows every head of the first text, or of each choice of an item, to be chosen by mouse or keyboard;

@@ -1,7 +1,7 @@
 r"""
 What changed between two checkpoints: layers, heads, next tokens, and what was forgotten.
 
-    hf-gpt analyze compare --model_name_or_path model_cards/gpt-mini --other outputs/questions --output_dir outputs/new
+    hf-gpt analyze compare --model_name_or_path gpt-mini --other outputs/questions --output_dir outputs/new
 
 --other is the model as it is now; both are read as language models (a head is left out). cka.png shows how alike their
 layers are (linear CKA over tokens), compare.html the first texts coloured by how much the prediction of each token

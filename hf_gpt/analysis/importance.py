@@ -1,7 +1,7 @@
 r"""
 Which words mattered for the next word, a class, or one choice against the others, by four methods compared.
 
-    hf-gpt analyze importance --model_name_or_path model_cards/gpt-mini \
+    hf-gpt analyze importance --model_name_or_path gpt-mini \
         --text "The soup was cold and the bread was very" --next_word hard --output_dir outputs/importance
     hf-gpt analyze importance --model_name_or_path outputs/stories --text "It rained on Tom." \
         --choices "He was wet." "He was dry." --output_dir outputs/choice

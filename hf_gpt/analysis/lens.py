@@ -1,7 +1,7 @@
 r"""
 What each layer would predict next (the logit lens), and how soon it agrees with the whole model.
 
-    hf-gpt analyze lens --model_name_or_path model_cards/gpt-mini --text "She ran home." --output_dir outputs/lens
+    hf-gpt analyze lens --model_name_or_path gpt-mini --text "She ran home." --output_dir outputs/lens
 
 The state after a layer goes through the output matrix as if it were the last: with post-norm blocks (GPT-1) as it is,
 with pre-norm blocks (GPT-2) through the final norm first. Layer 0 is the embeddings, the last the model itself.

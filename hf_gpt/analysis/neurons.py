@@ -1,8 +1,8 @@
 r"""
 What single neurons respond to, as coloured text, and which of them separates the labels of texts.
 
-    hf-gpt analyze neurons --model_name_or_path model_cards/gpt-mini --file reviews.csv --output_dir outputs/neurons
-    hf-gpt analyze neurons --model_name_or_path model_cards/gpt-mini --unit 3 17 --output_dir outputs/unit
+    hf-gpt analyze neurons --model_name_or_path gpt-mini --file reviews.csv --output_dir outputs/neurons
+    hf-gpt analyze neurons --model_name_or_path gpt-mini --unit 3 17 --output_dir outputs/unit
 
 Units are the neurons of the feed-forward layers. With labels, numbers or two classes, they are ranked by correlation
 with their mean activation in a text; the printed threshold is what the best of all units reaches by chance in one of

@@ -1,7 +1,7 @@
 r"""
 What the states of each layer hold of sentences and words: probes, with the controls that they need.
 
-    hf-gpt analyze probe --model_name_or_path model_cards/gpt-mini --tasks tense pos \
+    hf-gpt analyze probe --model_name_or_path gpt-mini --tasks tense pos \
         --file UD_English-EWT/en_ewt-ud-dev.conllu --output_dir outputs/probe
 
 `--file` is a treebank in CoNLL-U (.conllu, or a folder of such files), of which properties of sentences and words are

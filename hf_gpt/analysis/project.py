@@ -1,9 +1,9 @@
 r"""
 Sentences and words in context as points in a plane, layer by layer; which tokens are near, and analogies.
 
-    hf-gpt analyze project --model_name_or_path model_cards/gpt-mini --unit word --words light play \
+    hf-gpt analyze project --model_name_or_path gpt-mini --unit word --words light play \
         --file sentences.txt --method tsne --output_dir outputs/words
-    hf-gpt analyze project --model_name_or_path model_cards/gpt-mini --nearest night --analogy he his she \
+    hf-gpt analyze project --model_name_or_path gpt-mini --nearest night --analogy he his she \
         --output_dir outputs/nearest
 
 Sentences have the colour of their label in the file, words that of the text, or with `--words` one of their own.

@@ -1,7 +1,7 @@
 """
 What a Trainer knows for a model card, and a callback that writes the card where a script of one's own trains.
 
-    facts = FineTunedCard(task="tickets", family="classification", base_model="model_cards/gpt-mini",
+    facts = FineTunedCard(task="tickets", family="classification", base_model="user/gpt-mini",
                           data_source="our help desk, 2024", data_licence="not to be passed on")
     trainer = Trainer(..., callbacks=[ModelCardCallback(facts)])
 """

@@ -1,7 +1,7 @@
 r"""
 Look inside a model: what its parts attend to, hold, and are for. The first word says what is looked at.
 
-    hf-gpt analyze attention --model_name_or_path model_cards/gpt-mini --text "She ran." --output_dir outputs/attention
+    hf-gpt analyze attention --model_name_or_path gpt-mini --text "She ran." --output_dir outputs/attention
     hf-gpt analyze attention --help
 
 Most take texts by --text or --file, and without them a dozen bundled sentences; agreement takes pairs of sentences,

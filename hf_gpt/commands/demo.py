@@ -1,8 +1,8 @@
 """
 Look at models in the browser: generation, next tokens, each position, attention, importance, choices, classes, tags.
 
-    hf-gpt demo --model_name_or_path model_cards/gpt-mini
-    hf-gpt demo --model_name_or_path model_cards/gpt-mini --classifier outputs/questions --port 7861
+    hf-gpt demo --model_name_or_path gpt-mini
+    hf-gpt demo --model_name_or_path gpt-mini --classifier outputs/questions --port 7861
 
 It needs gradio (`pip install -e ".[demo]"`), answers on this machine alone, and sends nothing anywhere.
 """

@@ -2,7 +2,7 @@ r"""
 Evaluate a model on a split of a task: a fine-tuned one, or a language model without training.
 
     hf-gpt evaluate-task --model_name_or_path outputs/questions --task questions --output_dir outputs/questions_test
-    hf-gpt evaluate-task --zero_shot --model_name_or_path model_cards/gpt-mini --task stories --output_dir outputs/zero
+    hf-gpt evaluate-task --zero_shot --model_name_or_path gpt-mini --task stories --output_dir outputs/zero
     hf-gpt evaluate-task --model_name_or_path outputs/tickets --task custom --test_file new.csv \
         --text_column message --output_dir outputs/new
 

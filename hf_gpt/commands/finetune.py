@@ -1,10 +1,10 @@
 r"""
 Fine-tune a GPT on a task, with the language model as auxiliary objective (Radford et al., 2018).
 
-    hf-gpt finetune --config scripts/configs/questions.yaml --output_dir outputs/questions
-    hf-gpt finetune --task trec --data_dir path/to/trec --model_name_or_path model_cards/gpt-mini \
+    hf-gpt finetune --config questions --output_dir outputs/questions
+    hf-gpt finetune --task trec --data_dir path/to/trec --model_name_or_path gpt-mini \
         --output_dir outputs/trec
-    hf-gpt finetune --config scripts/configs/experiments/multi_task.yaml --output_dir outputs/multi_task
+    hf-gpt finetune --config experiments/multi_task --output_dir outputs/multi_task
     hf-gpt finetune --list_tasks
 
 The output folder holds the best model with its tokenizer, its card (README.md), `metrics.json` and, where the task has

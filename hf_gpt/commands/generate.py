@@ -1,8 +1,8 @@
 r"""
 Continue prompts by several decoding strategies side by side, and compare what they write with human text.
 
-    hf-gpt generate --model_name_or_path model_cards/gpt-mini --text "She opened the door and"
-    hf-gpt generate --model_name_or_path model_cards/gpt-mini --compare human.txt --max_new_tokens 60
+    hf-gpt generate --model_name_or_path gpt-mini --text "She opened the door and"
+    hf-gpt generate --model_name_or_path gpt-mini --compare human.txt --max_new_tokens 60
 
 The new tokens' mean log-probability under the model, and the share of new 4-grams that stood there before, come with
 each. Where the context is full, its last half becomes the prompt.

@@ -1,9 +1,9 @@
 r"""
 Measure a language model on texts of any length: perplexity per token and per word, bits per character and byte.
 
-    hf-gpt perplexity --model_name_or_path model_cards/gpt-mini --file books/ more.txt.xz
-    hf-gpt perplexity --model_name_or_path model_cards/gpt-mini --text "She ran." --output_file outputs/perplexity.json
-    hf-gpt perplexity --model_name_or_path model_cards/gpt-mini --file lambada.jsonl --last_word true
+    hf-gpt perplexity --model_name_or_path gpt-mini --file books/ more.txt.xz
+    hf-gpt perplexity --model_name_or_path gpt-mini --text "She ran." --output_file outputs/perplexity.json
+    hf-gpt perplexity --model_name_or_path gpt-mini --file lambada.jsonl --last_word true
 
 Per token it is exp(total / predicted tokens), per word exp(total / words), where the total is the negative
 log-probability of all tokens but the first of each text (with `--beginning paragraph` of all, the first one after a

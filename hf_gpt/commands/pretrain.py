@@ -3,7 +3,7 @@ Pretrain a GPT language model on texts, from random weights or from a pretrained
 
     hf-gpt pretrain --text_files books/ --tokenizer outputs/my_tokenizer --output_dir outputs/pretrained \
         --n_layer 5 --n_embd 192 --n_head 3 --n_positions 512 --max_steps 4000
-    hf-gpt pretrain --model_name_or_path model_cards/gpt-mini --text_files notes.jsonl --text_column body \
+    hf-gpt pretrain --model_name_or_path gpt-mini --text_files notes.jsonl --text_column body \
         --learning_rate 1e-3 --output_dir outputs/notes
 
 Texts are tokenized and packed into rows as long as the context once; later runs find them in the cache of

@@ -1,8 +1,8 @@
 r"""
 Score sentences with a language model: log-probability and perplexity of each; or the accuracy of minimal pairs.
 
-    hf-gpt score --model_name_or_path model_cards/gpt-mini --text "The door was open." "The door were open."
-    hf-gpt score --model_name_or_path model_cards/gpt-mini --pairs blimp/data/anaphor_number_agreement.jsonl
+    hf-gpt score --model_name_or_path gpt-mini --text "The door was open." "The door were open."
+    hf-gpt score --model_name_or_path gpt-mini --pairs blimp/data/anaphor_number_agreement.jsonl
 
 The log-probability is natural, and that of all tokens of the sentence; the first one is predicted after the end of a
 paragraph, a full stop and a newline, as GPT has no token that begins a text. With `--beginning none` nothing stands
