@@ -1,6 +1,5 @@
 """
-The one function that opens models: what a name stands for (a folder, a Hub id, OpenAI's release, a stock checkpoint,
-an adapter) is decided here once, and all of it is loaded from the same files.
+What the name of a model stands for (a folder, a Hub id, OpenAI's release, a stock checkpoint, an adapter).
 
     source = open_source("user/questions")
     tokenizer, model = source.tokenizer(), source.model(GPTForSequenceClassification)
@@ -41,7 +40,7 @@ class Source:
 
     @cached_property
     def kind(self) -> str:
-        """`str`: a key of `hf_gpt.conversion.sources.KINDS`; a `ValueError` where it is none that can be loaded."""
+        """A key of `hf_gpt.conversion.sources.KINDS`; a `ValueError` where it is none that can be loaded."""
         kind = recognise(self.folder)
         if kind == "best-params":
             raise ValueError(f"{self.name} holds {KINDS[kind]}: convert it first (scripts/convert.py).")
@@ -49,12 +48,12 @@ class Source:
 
     @property
     def commit(self) -> str | None:
-        """`str` or `None`: of a repository on the Hub."""
+        """The commit of a repository on the Hub, else None."""
         return None if self.folder == Path(self.name) else self.folder.name
 
     @property
     def new_rows(self) -> str:
-        """`str`: the rows that its files lack and a model gets when it is loaded, for people; or empty."""
+        """The rows that its files lack and a model gets when it is loaded, for people; or empty."""
         return f", with new {NEW_ROWS}" if lacks_special_tokens(self.kind, self.folder) else ""
 
     def config(self, n_head: int | None = None, **changes: Any) -> GPTConfig:
@@ -104,16 +103,14 @@ class Source:
         **changes: Any,
     ) -> GPTPreTrainedModel:
         """
-        The model, in evaluation mode; of an adapter the one that it is merged into. A `ValueError` or
-        `FileNotFoundError` if there is none, or its files are not as they should be.
+        The model with the wanted head, in evaluation mode; of an adapter the one that it is merged into. A
+        `ValueError` or `FileNotFoundError` if there is none, or its files are not as they should be.
 
         Args:
-            model_class (`type`): with the head that is wanted.
-            new_head (`bool`, *optional*, defaults to `False`): the source may lack the head, or have one for other
-                labels; it is newly initialized then.
-            n_head, seed (*optional*): see `hf_gpt.conversion.release.load_release`.
-            dtype (`torch.dtype`, *optional*, defaults to `torch.float32`): of the weights.
-            attn_implementation (`str`, *optional*), changes: settings of the configuration to change.
+            new_head (`bool`): the source may lack the head, or have another; it is newly initialized then.
+            n_head, seed: see `hf_gpt.conversion.release.load_release`.
+            dtype (`torch.dtype`): of the weights.
+            attn_implementation, changes: settings of the configuration to change.
         """
         if self.kind == "tf-release":
             model = load_release(self.folder, model_class, n_head=n_head, seed=seed, **changes).to(dtype)
@@ -144,9 +141,8 @@ class Source:
 
 def open_source(name: str | os.PathLike, revision: str | None = None, weights: bool = True) -> Source:
     """
-    What a name (folder, gpt-mini or Hub id) stands for; of a Hub id the commit that its revision is now, without its
-    weights where the tokenizer alone is wanted. A `ValueError` if there is no such folder, and the Hub does not give
-    it.
+    What a name (folder, gpt-mini or Hub id) stands for; of a Hub id the commit that its revision is now. A
+    `ValueError` if there is no such folder, and the Hub does not give it.
     """
     if name == os.path.basename(GPT_MINI) and not os.path.exists(name):
         name = GPT_MINI
@@ -164,14 +160,13 @@ class NamesModel:
 
     @cached_property
     def source(self) -> Source:
-        """`Source`: of the model."""
         return open_source(self.model_name_or_path, self.revision)
 
     @cached_property
     def tokenizer_source(self) -> Source:
-        """`Source`: of the tokenizer, by default the model's."""
-        name = self.tokenizer_name
-        return self.source if name is None else open_source(name, self.revision, weights=False)
+        if self.tokenizer_name is None:
+            return self.source
+        return open_source(self.tokenizer_name, self.revision, weights=False)
 
 
 def load_tokenizer(args: NamesModel) -> GPTTokenizer:

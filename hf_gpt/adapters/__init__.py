@@ -4,8 +4,7 @@ Parameter-efficient fine-tuning through peft: settings of every method, loading 
     model = get_peft_model(model, adapter_config("lora", model.config))
     model = load_adapter("outputs/questions-lora")
 
-peft knows `HOULSBY`, `BITFIT` and the modules of `hf_gpt` models that its methods adapt by default from
-`hf_gpt.registration`.
+peft knows our methods, and the modules that its own adapt by default, from `hf_gpt.registration`.
 """
 
 import json
@@ -43,11 +42,6 @@ from .settings import adapter_problems
 HEAD = "score"
 LINEAR_MODULES = ("c_attn", "c_proj", "c_fc")
 _MODEL_CLASSES = {model_class.__name__: model_class for head, model_class in HEADS.items() if head != "none"}
-
-
-def norm_modules(config: GPTConfig) -> list[str]:
-    """Names of the layer norms."""
-    return ["ln_1", "ln_2", "ln_f"] if config.final_norm else ["ln_1", "ln_2"]
 
 
 # Each with peft's name for it.
@@ -103,9 +97,6 @@ def adapter_config(
         options: settings of the method's configuration class, such as `use_dora`, `use_rslora`, `lora_dropout` or
             `modules_to_save`; they override those above.
 
-    Returns:
-        `PeftConfig`
-
     Raises:
         ValueError: for an unknown method, a size or special tokens that the method does not have, or more virtual
             tokens than the context holds.
@@ -116,7 +107,8 @@ def adapter_config(
         raise ValueError(f"size {size}: {', '.join(_SIZED)} have a size, of at least 1; {method} was asked for.")
     if train_special_tokens and method not in _TRAINS_TOKEN_ROWS:
         raise ValueError(f"{method} cannot train embedding rows; {', '.join(_TRAINS_TOKEN_ROWS)} can.")
-    norms, head = norm_modules(model_config), [HEAD] if task_type is None else []
+    norms = ["ln_1", "ln_2", "ln_f"] if model_config.final_norm else ["ln_1", "ln_2"]
+    head = [HEAD] if task_type is None else []
     config_class, settings = {
         "lora": (LoraConfig, {"target_modules": [*LINEAR_MODULES]}),
         # One vector scales the fused query, key and value: the paper's has no part for the query.
@@ -255,12 +247,10 @@ def load_adapter(
     otherwise. Those that other code saved load as usual: `PeftModel.from_pretrained(model, folder)`.
 
     Args:
-        folder (`str` or `PathLike`): folder or Hub id of the adapter.
-        base_model (`str` or `PathLike`, *optional*): folder or Hub id of the base model, by default the one that the
-            adapter names.
-        is_trainable (`bool`, *optional*, defaults to `False`): to train it further; not for prefix and prompt.
-        revision (`str`, *optional*): branch, tag or commit of the adapter on the Hub.
-        adapter_name (`str`, *optional*, defaults to `"default"`): what it is called in the model.
+        folder: folder or Hub id of the adapter; of the latter a `revision`.
+        base_model: folder or Hub id of the base model, by default the one that the adapter names.
+        is_trainable: to train it further; not for prefix and prompt.
+        adapter_name: what it is called in the model.
         kwargs: arguments of the base model's `from_pretrained`, such as `attn_implementation`.
 
     Raises:
@@ -295,11 +285,8 @@ def resumption_problem(model: PreTrainedModel | PeftModel, checkpoint: str) -> s
 
 def merge_adapter(model: PeftModel) -> PreTrainedModel:
     """
-    The plain model that equals an adapted one, which is used up: its `save_pretrained` writes a folder that needs no
-    peft.
-
-    Raises:
-        ValueError: for methods that are no change of weights: prefix, prompt, and bottleneck adapters.
+    The plain model that equals an adapted one, which is used up. A `ValueError` for methods that are no change of
+    weights: prefix, prompt, and bottleneck adapters.
     """
     if model.active_peft_config.is_prompt_learning:
         raise ValueError(f"Virtual tokens cannot be merged: {NO_MERGE}")

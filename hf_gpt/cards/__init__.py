@@ -1,9 +1,4 @@
-"""
-Model cards of what was fine-tuned or pretrained: what was trained on what, what was measured, and code that runs.
-
-A card is a data class (`fine_tuned`), which a Trainer fills in (`callback`), and its text a Jinja template in
-`templates`; extracted features have one of their own (`features`).
-"""
+"""Model cards of what was fine-tuned or pretrained: what was trained on what, what was measured, code that runs."""
 
 from .fine_tuned import FineTunedCard, learning_rate_advice
 

@@ -1,5 +1,5 @@
 """
-What a Trainer knows for a model card, and a callback that writes the card where a script of one's own trains.
+What a Trainer knows for a model card, and a callback that writes the card.
 
     facts = FineTunedCard(task="tickets", family="classification", base_model="user/gpt-mini",
                           data_source="our help desk, 2024", data_licence="not to be passed on")
@@ -15,7 +15,8 @@ import peft
 import torch
 import transformers
 from peft import PeftModel
-from transformers import PreTrainedModel, TrainerCallback, TrainerState, TrainingArguments
+from torch import nn
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ..adapters import HEAD_CONFIG, head_config
@@ -28,16 +29,12 @@ _NO_METRIC = ("runtime", "samples_per_second", "steps_per_second", "model_prepar
 
 class ModelCardCallback(TrainerCallback):
     """
-    Writes the card of a model, with what the Trainer knows: hyper-parameters, metrics, rows, duration and hardware.
-
-    Every checkpoint gets the card of its step; the output folder gets one at the end of training, and again after
-    each later `evaluate` and `predict`. An adapter gets, next to it, the file that `hf_gpt.load_adapter` needs.
+    Writes a card, whose facts are those that a Trainer cannot know (task, family, base model, data set, licence), with
+    what it knows: into every checkpoint, into the output folder at the end of training, and again after each later
+    `evaluate` and `predict`. An adapter gets, next to it, the file that `hf_gpt.load_adapter` needs.
 
     The Trainer's own `push_to_hub` writes another card over this one, and peft's `save_pretrained` edits it:
     `callback.card.save(args.output_dir)` puts it back.
-
-    Args:
-        card (`FineTunedCard`): the facts that a Trainer cannot know: task, family, base model, data set and licence.
     """
 
     def __init__(self, card: FineTunedCard):
@@ -81,16 +78,11 @@ class ModelCardCallback(TrainerCallback):
             self.card.save(folder)
 
 
-def fill_in(
-    card: FineTunedCard, args: TrainingArguments, state: TrainerState, model: PreTrainedModel | PeftModel
-) -> dict[str, float]:
+def fill_in(card: FineTunedCard, args: TrainingArguments, state: TrainerState, model: nn.Module) -> dict[str, float]:
     """
-    Put what a Trainer knows into a card, in place; metrics and rows are the caller's business.
-
-    Returns:
-        `dict[str, float]`: what was logged of the evaluation of the weights that are there now: that after training if
-            there was one; else that of the best step, if the Trainer went back to it; else the last one of this very
-            step. The lines of several evaluation sets are joined.
+    Put what a Trainer knows into a card, in place, but for metrics and rows. Returns what was logged of the evaluation
+    of the weights that are there now: that after training if there was one; else that of the best step, if the Trainer
+    went back to it; else that of this step. The lines of several evaluation sets are joined.
     """
     history = state.log_history
     ends = [index for index, line in enumerate(history) if "train_runtime" in line]
@@ -115,9 +107,7 @@ def fill_in(
     return evaluation
 
 
-def hyperparameters(
-    args: TrainingArguments, state: TrainerState, model: PreTrainedModel | PeftModel
-) -> dict[str, Any]:
+def hyperparameters(args: TrainingArguments, state: TrainerState, model: nn.Module) -> dict[str, Any]:
     """Settings of a run by the names that a card gives them; of `FineTuningArguments`, the release's among them."""
     config = model.config
     schedule, warmup = getattr(args, "schedule", "trainer"), getattr(args, "warmup", args.warmup_steps)

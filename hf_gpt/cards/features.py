@@ -1,4 +1,4 @@
-"""The card of extracted features: what they are, what was truncated, and how to read them."""
+"""The card of extracted features."""
 
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,8 @@ def describe_rows(record: dict[str, Any]) -> str:
 
 def card_text(record: dict[str, Any]) -> str:
     """The text of README.md, of what `features.json` holds (see `hf_gpt.features.shards`)."""
-    # So that `load_dataset` takes the folder, and the Hub shows the rows.
-    shown = [{"config_name": "default", "data_files": "data/*.parquet"}]
-    data = DatasetCardData(tags=["feature-extraction", "hf_gpt"], configs=shown)
+    shown = [{"config_name": "default", "data_files": "data/*.parquet"}]  # for `load_dataset` and the Hub
+    data = DatasetCardData(tags=["feature-extraction", "hf_gpt"], configs=shown).to_yaml()
     files = ", ".join(Path(name).name for name, *_ in record["input_files"])
-    values = {"record": record, "read": describe_rows(record), "files": files, "card_data": data.to_yaml()}
+    values = {"record": record, "read": describe_rows(record), "files": files, "card_data": data}
     return str(DatasetCard(render_template(TEMPLATES / "features.md", **values)))

@@ -1,6 +1,5 @@
 """
 The card of a trained model: `save` writes its facts as `card.yaml` and, as README.md, what a template makes of them.
-
 After facts were corrected by hand, `FineTunedCard.load(folder).save(folder)` renders README.md again.
 """
 
@@ -120,15 +119,10 @@ class FineTunedCard:
 
     def render(self) -> ModelCard:
         """The card, its metadata checked by `huggingface_hub`."""
-        values = {
-            "card": self,
-            "card_data": self.metadata().to_yaml(),
-            "auto_class": self.auto_class,
-            "this_repository": THIS_REPOSITORY,
-            "results": self.eval_results(),
-            "spread": list(SPREAD) if self.seeds else [],
-        }
-        return ModelCard(render_template(TEMPLATES / "fine_tuned.md", **values))
+        values = {"card": self, "card_data": self.metadata().to_yaml(), "results": self.eval_results()}
+        values |= {"auto_class": self.auto_class, "this_repository": THIS_REPOSITORY}
+        spread = list(SPREAD) if self.seeds else []
+        return ModelCard(render_template(TEMPLATES / "fine_tuned.md", **values, spread=spread))
 
     @property
     def is_adapter(self) -> bool:
@@ -172,19 +166,10 @@ class FineTunedCard:
                 arguments |= {"seeds": self.seeds["seeds"], **{name: round(others[name], 4) for name in SPREAD}}
             described = {"task": self.task, "version": self.task_version, "rows": self.rows.get(split)}
             place = {"dataset_config": self.dataset_config, "dataset_revision": self.dataset_revision}
-            result = EvalResult(
-                PIPELINE_TAGS[self.auto_class],
-                dataset_type=self.dataset_id or self.task,
-                dataset_name=self.task,
-                metric_type=kind,
-                metric_value=round(value, 4),
-                **place,
-                dataset_split=split,
-                dataset_args={name: item for name, item in described.items() if item is not None},
-                metric_name=metric,
-                metric_args=arguments or None,
-            )
-            results.append(result)
+            place["dataset_args"] = {name: item for name, item in described.items() if item is not None}
+            names = (PIPELINE_TAGS[self.auto_class], self.dataset_id or self.task, self.task, kind)
+            measured = {"metric_value": round(value, 4), "metric_name": metric, "metric_args": arguments or None}
+            results.append(EvalResult(*names, dataset_split=split, **place, **measured))
         return results
 
 

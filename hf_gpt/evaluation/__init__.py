@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peft import PeftModel
-
 from ..adapters import virtual_tokens
 from ..conversion.tokenizers import check_ids
 from ..files import METRICS, PREDICTIONS, check_empty, flag, in_output_folder, write_json
@@ -42,8 +40,7 @@ class EvaluationArguments(LauncherArguments):
 def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationArguments) -> dict[str, Any]:
     """
     Evaluate a model on one split of a task; writes `predictions.tsv` and `metrics.json`, and returns what that holds.
-    Own files (`--task custom`) without a training file have the classes of the model; rows without labels are
-    predicted alone. Input that is wrong is a `ValueError` or `OSError` before a file is overwritten.
+    Own files without a training file have the model's classes; rows without labels are predicted alone.
     """
     if not model_args.model_name_or_path:
         raise ValueError("Name a model with --model_name_or_path: a fine-tuned folder, or with --zero_shot any model.")
@@ -76,14 +73,13 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
     collator = TokenTreeCollator(tokenizer.pad_token_id, args.zero_shot or model.config.is_causal)
     trainer = GPTTrainer(model=model, args=args, data_collator=collator)
     record = {"task": spec.name, "split": args.split, "rows": len(rows), "measured_rows": measured}
-    record["fast_float32"] = args.fast_float32
-    record |= {"model": model_args.model_name_or_path, "main_metric": spec.main_metric}
+    record |= {"fast_float32": args.fast_float32, "model": model_args.model_name_or_path}
+    record["main_metric"] = spec.main_metric
     if rule is not None:
         record |= {"zero_shot": rule.kind, "prompt": rule.prompt, "words": list(rule.words)}
     logits, record["metrics"] = predict_split(trainer, rows, spec)
     if args.process_index == 0:
-        for name in (METRICS, PREDICTIONS):
-            (output / name).unlink(missing_ok=True)
+        (output / METRICS).unlink(missing_ok=True)
         write_predictions(output / PREDICTIONS, rows, logits, spec)
         write_json(output / METRICS, record)
         print(json.dumps(record, indent=2), f"metrics.json and predictions.tsv are in {output}", sep="\n")
@@ -93,14 +89,14 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
 def _check_head(source: Source, spec: TaskSpec) -> None:
     """A `ValueError` if a model has no head, or one for another kind of task."""
     problem = f"{source.name} has no head" if source.kind == "tf-release" else other_head(source, spec)
+    hint = (
+        "evaluate it on the task that it was trained on, fine-tune it first (scripts/finetune.py), or add --zero_shot"
+    )
     if problem is not None:
-        hint = "fine-tune it first (scripts/finetune.py), or add --zero_shot"
-        raise ValueError(f"{problem}: evaluate it on the task that it was trained on, {hint}.")
+        raise ValueError(f"{problem}: {hint}.")
 
 
-def _load_head(
-    model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, args: EvaluationArguments
-) -> GPTPreTrainedModel | PeftModel:
+def _load_head(model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, args: EvaluationArguments) -> Any:
     source = model_args.source
     if args.base_model is not None and source.kind != "adapter":
         raise ValueError(f"--base_model belongs to an adapter, and {source.name} is none: leave it out.")

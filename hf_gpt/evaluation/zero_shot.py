@@ -1,10 +1,7 @@
 """
-Tasks answered by a language model without any training (Radford et al., 2018, section 5, "zero-shot behaviors").
-
-    choices    the choice whose tokens have the highest mean log-probability behind context and question
-    words      a prompt is appended ("very"); the likeliest of a word per class comes next ("positive", "negative")
-
-No special token is used: the language model has never seen any.
+Tasks answered by a language model without any training (Radford et al., 2018, section 5, "zero-shot behaviors"): the
+choice whose tokens have the highest mean log-probability, or behind a prompt the likeliest of a word per class. No
+special token is used: the language model has never seen any.
 """
 
 from collections.abc import Mapping, Sequence
@@ -120,9 +117,9 @@ class ZeroShotScorer(nn.Module):
         labels: torch.Tensor | None = None,
     ) -> dict[str, torch.Tensor]:
         """
-        `logits` of shape `(batch, paths)`, -inf where there is no candidate; with labels a `loss` of 0, for which the
-        Trainer asks then. `lm_weights` of shape `(batch, length)` are 1 for tokens that count, `classify_index` of
-        shape `(batch, paths)` is the last token of each candidate, -1 for none; for the rest see `GPTModel`.
+        `logits`, `(batch, paths)`, -inf without a candidate; with labels a `loss` of 0, which the Trainer wants then.
+        `lm_weights`, `(batch, length)`, are 1 for tokens that count, `classify_index`, `(batch, paths)`, is the last
+        token of each candidate, -1 for none; for the rest see `GPTModel`.
         """
         settings = {"position_ids": position_ids, "subtree_end": subtree_end, "use_cache": False}
         states = self.model.transformer(input_ids, **settings).last_hidden_state

@@ -22,9 +22,8 @@ WORD_COLUMNS = ("sequence", "word_start", "word_end")
 @dataclass
 class TextFeatures:
     """
-    Features of some texts. A unit is a text with pooling, else a token or a word.
+    Features of texts. A unit is a text with pooling, else a token or a word.
 
-    Args:
         states (`dict[int, torch.Tensor]`): by layer, `(units, n_embd)`; NaN for a pooled text without any token.
         offsets (`np.ndarray` of shape `(texts + 1,)`): the units of text i are `offsets[i]` to `offsets[i + 1]`.
         tokens, cut_tokens (`np.ndarray` of shape `(texts,)`): how many were read, and how many truncated before.
@@ -41,8 +40,8 @@ class TextFeatures:
 
 def resolve_layers(layers: Sequence[int | str] | str, n_layer: int) -> list[int]:
     """
-    Layer indices, ascending, from 0 (output of the embedding) to `n_layer` (output of the last block), of indices,
-    negative ones from the end, or `all`; a `ValueError` for one that the model does not have.
+    Layer indices, ascending, from 0 (the embedding) to `n_layer` (the last block), of indices, negative ones from the
+    end, or `all`; a `ValueError` for one that the model does not have.
     """
     every = range(n_layer + 1)
     if layers == "all" or list(layers) == ["all"]:
@@ -62,14 +61,12 @@ class FeatureExtractor:
     Args:
         model (`GPTPreTrainedModel`): in evaluation mode; of a model with a head its transformer is used.
         tokenizer (`GPTTokenizer`): with its task template on or off.
-        layers (`Sequence[int]` or `"all"`, *optional*, defaults to `(-1,)`): see `resolve_layers`.
-        pooling (`str`, *optional*, defaults to `"mean"`): `"mean"` over all tokens (special tokens are some), `"last"`
-            token, `"classify"` token, or `"none"`.
-        unit (`str`, *optional*, defaults to `"token"`): with `pooling="none"`, states per `"token"` or per `"word"`
-            (the release's words; special tokens belong to none).
-        word_pooling (`str`, *optional*, defaults to `"mean"`): `"mean"` over a word's tokens, or their `"last"`.
-        max_length (`int`, *optional*, defaults to the model's context): longer texts are truncated.
-        tokens_per_batch (`int`, *optional*, defaults to 512 on a CPU and to 8192 elsewhere): with padding.
+        layers: see `resolve_layers`.
+        pooling: `"mean"` over all tokens (special tokens are some), `"last"` or `"classify"` token, or `"none"`.
+        unit: with pooling none, states per `"token"` or per `"word"` (the release's; special tokens belong to none).
+        word_pooling: `"mean"` over a word's tokens, or their `"last"`.
+        max_length: longer texts are truncated; by default the model's context.
+        tokens_per_batch: with padding, by default 512 on a CPU and 8192 elsewhere.
 
     Raises:
         ValueError: if an argument is unknown, contradicts another, or does not fit the model; or in training mode.
@@ -109,10 +106,10 @@ class FeatureExtractor:
         """Features of texts, or of pairs of them, in their order."""
         inputs = (list(texts), None if pairs is None else list(pairs))
         encodings = self.tokenizer(*inputs, verbose=False).encodings
-        whole = lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
+        whole = np.array([*map(len, encodings)], dtype=np.int64)
         if (whole > self.max_length).any():
             encodings = self.tokenizer(*inputs, truncation=True, max_length=self.max_length).encodings
-            lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
+        lengths = np.array([*map(len, encodings)], dtype=np.int64)
         input_ids = [encoding.ids for encoding in encodings]
         spans, columns = self._spans(input_ids, encodings)
         del encodings  # many times as large as the ids
@@ -169,10 +166,7 @@ class FeatureExtractor:
 
 
 def word_spans(encoding: Any) -> np.ndarray:
-    """
-    The words of an encoded text or pair, of shape `(words, 5)`: first token, end of the tokens, sequence (0 or 1),
-    first character and end of the characters. Special tokens belong to no word.
-    """
+    """Words of a text or pair, `(words, 5)`: first token, end of the tokens, sequence, first character, their end."""
     words, previous = [], None
     pieces = zip(encoding.sequence_ids, encoding.word_ids, encoding.offsets, strict=True)
     for index, (sequence, word, (start, end)) in enumerate(pieces):

@@ -39,14 +39,7 @@ from ..performance import use_fast_float32
 from ..tasks.formats import field_of, read_by_suffix, read_text
 from ..tasks.load import cached_rows
 from ..training.text_files import text_of
-from . import (
-    POOLINGS,
-    UNITS,
-    WORD_COLUMNS,
-    WORD_POOLINGS,
-    FeatureExtractor,
-    TextFeatures,
-)
+from . import POOLINGS, UNITS, WORD_COLUMNS, WORD_POOLINGS, FeatureExtractor, TextFeatures
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SETTINGS, RESULT, CARD, DATA = "feature_settings.json", "features.json", "README.md", "data"
@@ -89,10 +82,9 @@ class FeatureArguments(NamesModel):
 
 def extract(args: FeatureArguments) -> dict[str, Any]:
     """
-    Extract the features of files into `args.output_dir`: shards in `data`, a card (README.md) and `features.json`,
-    whose content is returned (in other processes than the first, the settings alone). The same call resumes where an
-    earlier one was stopped, with any number of processes. Input that is wrong, or a folder that holds something else,
-    is a `ValueError` or `OSError` before a file is written.
+    Extract the features of files into `args.output_dir`: shards in `data`, a card and `features.json`, whose content
+    is returned (in other processes than the first, the settings alone). The same call resumes where an earlier one was
+    stopped. Wrong input, or a folder of something else, is a `ValueError` or `OSError` before a file is written.
     """
     # Processes that are done wait for the slowest; the launcher ends them where one has died.
     state = PartialState(cpu=args.use_cpu or not torch.accelerator.is_available(), timeout=timedelta(days=7))
@@ -131,9 +123,8 @@ def extract(args: FeatureArguments) -> dict[str, Any]:
 
 def read_rows(args: FeatureArguments) -> Dataset:
     """
-    The rows of all files in their order, kept in the cache of `datasets`: columns `_text`, `_pair` where one is named,
-    and the kept ones. A file that cannot be read, a column that is missing or holds something else than texts, and
-    files without any row are an `OSError` or `ValueError` that names file and row.
+    The rows of all files in their order, in the cache of `datasets`: `_text`, maybe `_pair`, and the kept columns.
+    What is wrong with a file is an `OSError` or `ValueError` that names file and row.
     """
     files, kept = [Path(file) for file in args.input_files], list(args.keep_columns or ())
     texts = {TEXT: args.text_column} | ({PAIR: args.pair_column} if args.pair_column else {})
@@ -154,13 +145,12 @@ def read_rows(args: FeatureArguments) -> Dataset:
 
 
 def _stamp(file: Path) -> list[Any]:
-    """What distinguishes a file from a changed one: path, size and time of change."""
-    stat = file.stat()
-    return [str(file.resolve()), stat.st_size, stat.st_mtime_ns]
+    """What distinguishes a file from a changed one."""
+    return [str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns]
 
 
 def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtractor:
-    """Model and tokenizer; its task template is on where it was saved so, and for pairs and pooling `classify`."""
+    """The template is on where the tokenizer was saved so, and for pairs and pooling `classify`."""
     tokenizer = load_tokenizer(args)
     if args.pooling != "classify" and args.pair_column is None:
         saved = get_tokenizer_config(args.tokenizer_source.folder)
@@ -191,10 +181,7 @@ def _settings(args: FeatureArguments, rows: Dataset, extractor: FeatureExtractor
 
 
 def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> None:
-    """
-    Make the folder, or make sure that it holds features of the same settings; `overwrite` deletes features of
-    other settings, and whatever else is there is never touched.
-    """
+    """Make the folder or check its settings; `overwrite` deletes features, and whatever else is there stays."""
     file = output / SETTINGS
     if not file.is_file():
         check_empty(output, hint="It holds something else than features: name another --output_dir.")
@@ -228,13 +215,8 @@ def _finish(output: Path, settings: dict[str, Any], files: list[Path]) -> dict[s
         return read_json(output / RESULT)
     counts = pa.concat_tables([parquet.read_table(file, columns=["tokens", "truncated"]) for file in files])
     tokens, truncated = (counts[name].to_numpy() for name in ("tokens", "truncated"))
-    record = settings | {
-        "shards": len(files),
-        "tokens": int(tokens.sum()),
-        "truncated_rows": int((truncated > 0).sum()),
-        "truncated_tokens": int(truncated.sum()),
-        "empty_rows": int((tokens == 0).sum()),
-    }
+    record = settings | {"shards": len(files), "tokens": int(tokens.sum()), "empty_rows": int((tokens == 0).sum())}
+    record |= {"truncated_rows": int((truncated > 0).sum()), "truncated_tokens": int(truncated.sum())}
     write_text(output / CARD, card_text(record))
     write_json(output / RESULT, record)
     return record

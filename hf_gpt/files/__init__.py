@@ -1,7 +1,4 @@
-"""
-Files: settings (JSON, YAML), texts and tensors read, where whatever is wrong names the file; outputs written
-atomically; output folders of one run at a time; and flags of commands as dataclass fields.
-"""
+"""Files: read so that errors name them, written atomically; folders of one run at a time; flags of commands."""
 
 import bz2
 import dataclasses
@@ -40,10 +37,7 @@ _OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 
 
 def flag(default: Any = dataclasses.MISSING, help: str = "", choices: Iterable[Any] = ()) -> Any:
-    """
-    A field with its text in `--help`, and the values that it may have, if these can be listed; without a default it is
-    required. A list as default is a new one for each instance.
-    """
+    """A field with its text in `--help` and the values that it may have; without a default it is required."""
     metadata = {"help": help} | ({"choices": [*choices]} if choices else {})
     if isinstance(default, list):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
@@ -51,16 +45,15 @@ def flag(default: Any = dataclasses.MISSING, help: str = "", choices: Iterable[A
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, which may be long; its type where that is empty."""
+    """The first line of an error's message, or its type where that is empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")
 
 
 @contextmanager
 def reading(path: str | os.PathLike, place: str = "") -> Iterator[None]:
     """
-    The boundary around whatever reads a file (or folder) from outside: any error of the block becomes one `ValueError`
-    that says `PATH, PLACE: what was wrong`, where `place` is such as `"line 3"`. A `ValueError` or `OSError` that
-    names the file already stays as it is.
+    The boundary around whatever reads a file (or folder) from outside: an error of the block becomes a `ValueError`,
+    `PATH, PLACE: what was wrong`, with a place such as "line 3"; a `ValueError` or `OSError` that names it stays.
     """
     path = os.fspath(path)
     try:
@@ -117,10 +110,7 @@ def check_types(path: Path | str, values: Mapping[str, Any], types: Mapping[str,
 
 
 def read_npy(path: Path) -> np.ndarray:
-    """
-    The array of numbers in a `.npy` file, mapped rather than read: a size that the file does not have is refused, not
-    allocated. A `ValueError` names the file that holds anything else.
-    """
+    """The array of numbers in a `.npy` file; it is mapped, so that a size that the file does not have is refused."""
     with reading(path, "read as an array of numbers"):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufc":
@@ -129,10 +119,7 @@ def read_npy(path: Path) -> np.ndarray:
 
 
 def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
-    """
-    The tensors of a model's folder by name, of its safetensors or else of its `.bin` (see `read_tensor_file`); a
-    `FileNotFoundError` if there are no weights.
-    """
+    """The tensors of a model's folder by name, of its safetensors or else `.bin`; a `FileNotFoundError` for none."""
     for name in WEIGHT_FILES:
         if (folder / name).is_file():
             return read_tensor_file(folder / name)
@@ -140,22 +127,17 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def read_tensor_file(path: Path) -> dict[str, torch.Tensor]:
-    """
-    The tensors of one file by name, of others than safetensors through torch's `weights_only`; a `ValueError` names
-    the file that is damaged or holds anything else.
-    """
+    """The tensors of one file by name, of others than safetensors through torch's `weights_only`."""
     with reading(path):
         if path.suffix == ".safetensors":
             return load_file(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True)
-        items = tensors.items() if isinstance(tensors, Mapping) else [(None, tensors)]
-        if not all(isinstance(name, str) and _is_dense(tensor) for name, tensor in items):
-            raise ValueError("it holds something else than tensors by name")
-        return dict(items)
-
-
-def _is_dense(tensor: Any) -> bool:
-    return isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu"
+        tensors = dict(tensors) if isinstance(tensors, Mapping) else {None: tensors}
+        for name, tensor in tensors.items():
+            is_dense = getattr(tensor, "layout", None) == torch.strided and tensor.device.type == "cpu"
+            if not isinstance(name, str) or not is_dense:
+                raise ValueError("it holds something else than tensors by name")
+        return tensors
 
 
 def listing(folder: Path) -> str:
@@ -171,7 +153,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_text(file: BinaryIO, encoding: str = "utf-8-sig") -> str:
-    """All of an open file that may be compressed; a `ValueError` if it is too large for one text."""
+    """All of an open file; a `ValueError` if it is too large for one text."""
     return _within_bound(file.read(LARGEST_TEXT + 1)).decode(encoding)
 
 
@@ -192,10 +174,7 @@ def _within_bound(text: AnyStr) -> AnyStr:
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """
-    A temporary path to write to, which replaces `path` when the block ends: whole, on the disk, or not at all. Missing
-    folders are made.
-    """
+    """A temporary path, which replaces `path` when the block ends: whole, on the disk, or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
     try:
@@ -248,11 +227,8 @@ def check_settings(
 def output_folder(folder: Path, process_index: int = 0, whole: bool = False) -> Iterator[None]:
     """
     Make a folder and keep it for the run in the block: until the block ends or its process dies, another run gets a
-    `ValueError`, as does one that cannot make it. At the end an empty folder is removed.
-
-    Args:
-        process_index (`int`, *optional*): the first of several processes keeps the folder for all.
-        whole (`bool`, *optional*, defaults to `False`): the block replaces the folder, so the lock is next to it.
+    `ValueError`, as does one that cannot make it. At the end an empty folder is removed. The first of several
+    processes keeps it for all; where the block replaces the folder as a `whole`, the lock is next to it.
     """
     if process_index > 0:
         yield

@@ -1,7 +1,4 @@
-"""
-The weights of a folder in a model, and how it generates: what is missing or damaged is an error, and what is meant to
-be new is not reported.
-"""
+"""The weights of a folder in a model, and how it generates: what is missing or damaged is an error."""
 
 import os
 import re
@@ -40,10 +37,7 @@ def generation_settings(folder: Path) -> GenerationConfig | None:
 
 
 def check_tensors(tensors: Mapping[str, torch.Tensor], where: str | os.PathLike) -> None:
-    """
-    Look at stored weights before they are used: a `ValueError` that begins with `where`, their file, and names the
-    first tensor of integers, or that holds NaN or infinity.
-    """
+    """A `ValueError` that names the file of stored weights and the first tensor of integers, NaN or infinity."""
     for name, tensor in tensors.items():
         if BUFFERS.search(name):
             continue
@@ -63,15 +57,11 @@ def load_weights(
     **kwargs: Any,
 ) -> PreTrainedModel:
     """
-    `model_class.from_pretrained` in evaluation mode, without its report. A `ValueError` if the checkpoint lacks a
-    weight, has it in another shape or in numbers that are none (`check_tensors`).
+    `model_class.from_pretrained(folder, config=config, **kwargs)` without its report; `folder` is None with a
+    `state_dict`. A `ValueError` if a weight is missing, or has another shape or numbers that are none.
 
-    Args:
-        folder (`str` or `PathLike`, *optional*): the checkpoint; `None` with a `state_dict`.
-        config (`PreTrainedConfig`): of the model.
-        new_head (`bool`, *optional*, defaults to `False`): the head of the model need not be in the checkpoint, and
-            may have another shape there; it is newly initialized then.
-        kwargs: further arguments of `from_pretrained`.
+    With `new_head` the checkpoint may lack the head of the model, or have one of another shape: it is newly
+    initialized then.
     """
     if folder is not None:
         check_tensors(read_tensors(Path(folder)), folder)

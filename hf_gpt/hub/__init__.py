@@ -40,9 +40,9 @@ def push(
     """
     Upload a folder: a model with any head, a tokenizer, an adapter, or extracted features.
 
-    Files of a fixed list of names are sent (`hf_gpt.hub.checks.UPLOADED`), with the code of hf_gpt and a complete
-    `auto_map`; whatever else is in the folder stays here, which is printed. What stands in these files is sent as it
-    is, but for paths of this machine: nothing looks for secrets in them. After a failure the same call resumes.
+    Files of a fixed list of names are sent (`hf_gpt.hub.checks.UPLOADED`), with the code of hf_gpt; whatever else is
+    there stays here, which is printed. What stands in these files is sent as it is, but for paths of this machine:
+    nothing looks for secrets in them. After a failure the same call resumes.
 
     Args:
         folder (`str` or `PathLike`): what to upload; it is only read.
@@ -53,11 +53,8 @@ def push(
         base_model (`str`, *optional*): Hub id of the model that this one was made from; an adapter whose base model is
             a folder needs it.
 
-    Returns:
-        `str` or `None`: address of the commit; `None` for a dry run.
-
-    Raises:
-        ValueError: for a folder that others could not load, or a bad name; and if the upload breaks off.
+    Returns the address of the commit, or None for a dry run. A `ValueError` for a folder that others could not load,
+    or a bad name; and if the upload breaks off.
     """
     for flag, name in (("--repo_id", repo_id), ("--base_model", base_model or repo_id)):
         if "/" not in name:

@@ -24,16 +24,11 @@ def download(
     """
     Fetch of a repository what hf_gpt reads, all of one commit: neither its code nor its pickles come to the disk.
 
-    Args:
-        repo_id, revision, repo_type, token, cache_dir: as in `huggingface_hub.snapshot_download`; features are of the
-            type `"dataset"`.
-        weights (`bool`, *optional*, defaults to `True`): false where a tokenizer alone is wanted.
+    Arguments are those of `huggingface_hub.snapshot_download` (features are of the type `"dataset"`); `weights` is
+    false where a tokenizer alone is wanted.
 
-    Returns:
-        `Path`: the folder in the cache, named as the commit. Offline, what the cache holds of it.
-
-    Raises:
-        RepositoryError: for a model whose weights are in pickles alone; else what huggingface_hub raises.
+    Returns the folder in the cache, named as the commit; offline, what the cache holds of it. A `RepositoryError` for
+    a model whose weights are in pickles alone.
     """
     wanted = [name for name in FETCHED if weights or name not in WEIGHTS]
     where = {"revision": revision, "repo_type": repo_type, "token": token, "cache_dir": cache_dir}

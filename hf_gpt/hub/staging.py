@@ -17,12 +17,8 @@ from .code import add_code
 from .downloads import is_hub_id
 
 # Whose presence says what a folder holds, in the order of looking.
-CONFIGURATIONS = {
-    "adapter": ADAPTER_CONFIG_NAME,
-    "model": CONFIG_NAME,
-    "tokenizer": TOKENIZER_CONFIG_FILE,
-    "features": FEATURES,
-}
+CONFIGURATIONS = {"adapter": ADAPTER_CONFIG_NAME, "model": CONFIG_NAME}
+CONFIGURATIONS |= {"tokenizer": TOKENIZER_CONFIG_FILE, "features": FEATURES}
 # Their strings are pieces of words.
 _VOCABULARIES = (FULL_TOKENIZER_FILE, "words.json", "vocab.json", "added_tokens.json")
 
@@ -32,13 +28,9 @@ def stage(
 ) -> tuple[str, list[str]]:
     """
     Put what is to be uploaded of a folder, which is only read, into an empty one (`target`), settings without paths of
-    this machine, other files as links, and check it; the card names `repo_id`, `base_model` and `revision`.
-
-    Returns:
-        `tuple` of its kind (`str`), a key of `CONFIGURATIONS`, and the names that are left out (`list[str]`).
-
-    Raises:
-        ValueError: for a folder of no kind, or of two, and for what nobody else could load.
+    this machine, other files as links, and check it; the card names `repo_id`, `base_model` and `revision`. Returns
+    its kind, a key of `CONFIGURATIONS`, and the names that are left out; a `ValueError` for a folder of no kind, or of
+    two, and for what nobody else could load.
     """
     kinds = [kind for kind, name in CONFIGURATIONS.items() if (folder / name).is_file()]
     if not kinds or kinds[:2] == ["adapter", "model"]:

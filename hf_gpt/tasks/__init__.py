@@ -4,8 +4,8 @@
     data.splits["train"][0]   # {"id": "0", "text": "How did serfdom develop ...", "label": 1}
     data.notes["validation"]  # how that split was made
 
-A data set is a paragraph of `catalogue.yaml` (`spec` says what may stand there); its files are read (`formats`) and
-made into rows (`rows`, `load`), these into token trees (`encode`), then measured (`metrics`) and shown (`report`).
+A data set is a paragraph of `catalogue.yaml` (see `spec`); its files are read (`formats`) and made into rows (`rows`,
+`load`), these into token trees (`encode`), then measured (`metrics`) and shown (`report`).
 """
 
 from .catalogue import TASKS, get_task, task_table

@@ -18,14 +18,13 @@ _OWN_FILES = (
 
 
 def _tuples(value: Any) -> Any:
-    """Lists as tuples, which a declaration cannot change."""
     if isinstance(value, dict):
         return {name: _tuples(item) for name, item in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _layout(kind: type[Layout], entry: dict[str, Any]) -> Layout:
-    """A layout as the catalogue has it: functions by name, one file without a list, on the Hub the usual splits."""
+    """Functions stand there by name, one file without a list, on the Hub the usual splits are left out."""
     if kind is Hub and not entry.keys() & set(SPLITS):
         entry |= dict(zip(SPLITS, SPLITS, strict=True))
     for split in entry.keys() & set(SPLITS):

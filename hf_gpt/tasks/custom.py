@@ -25,14 +25,11 @@ _TAB = {r"\t": "\t"}  # which a command line can hardly hold
 @dataclass
 class CustomTask:
     """
-    The task of anybody's own CSV, TSV, JSON lines or Parquet files (plain, ``.gz`` or ``.xz``), as the flags of the
-    command line describe it. Files are relative to the data folder given to `load_task`, or to the working directory;
-    without a training file the labels must be named.
+    The task of anybody's own CSV, TSV, JSON lines or Parquet files (plain, ``.gz`` or ``.xz``), relative to the data
+    folder given to `load_task`, or to the working directory; without a training file the labels must be named.
     """
 
-    task_family: str | None = flag(
-        None, f"{_FAMILIES}; by default the one that takes the columns (of pairs entailment)."
-    )
+    task_family: str | None = flag(None, f"{_FAMILIES}; by default as the columns say (of pairs entailment).")
     train_file: str | None = flag(None, "CSV, TSV, JSONL or Parquet file.")
     validation_file: str | None = flag(None, "By default rows are held out of the training file.")
     test_file: str | None = flag(None, "May lack labels.")

@@ -1,4 +1,4 @@
-"""Rows of a task -> rows of token trees, cached; spans of a passage, from characters to tokens and back."""
+"""Rows of a task -> rows of token trees; spans of a passage, from characters to tokens and back."""
 
 import itertools
 from bisect import bisect_left, bisect_right
@@ -112,8 +112,8 @@ def token_span(label: Sequence[int], token_starts: Sequence[int], token_ends: Se
 
 def best_answers(rows: Dataset, logits: np.ndarray) -> Iterator[tuple[str, float]]:
     """
-    By row, the likeliest span of its passage, of `LONGEST_ANSWER` tokens at most, and its probability, that of the
-    beginning times that of the end. `logits`, of beginnings and ends, have the shape `(rows, tokens, 2)`.
+    By row, the likeliest span of its passage, of `LONGEST_ANSWER` tokens at most, and its probability; `logits`, of
+    beginnings and ends, have the shape `(rows, tokens, 2)`.
     """
     for row, scores in zip(rows.select_columns(["passage", *PLACES]), logits, strict=True):
         count = len(row["token_starts"])

@@ -45,10 +45,7 @@ def read_table(
     ragged: bool = False,
     encoding: str = "utf-8",
 ) -> Iterator[Record]:
-    """
-    Rows of a CSV or TSV file, in which double quotes enclose fields if it is `quoted`. `names` are the columns of one
-    whose first line names none of them; `ragged` rows may be longer, or shorter (None).
-    """
+    """Rows of a CSV or TSV file; `names` are the columns without a header, `ragged` rows longer, or shorter (None)."""
     number, columns = 0, None
 
     def lines() -> Iterator[str]:
@@ -104,10 +101,7 @@ def read_document(path: Path) -> Iterator[Record]:
 
 
 def read_sentences(path: Path, names: Sequence[str], delimiter: str | None = None) -> Iterator[Record]:
-    """
-    Sentences of a file with a word on each line and a blank line between sentences (CoNLL), whose fields are lists.
-    Where a tab separates columns (CoNLL-U), `# name = value` is a field of the sentence.
-    """
+    """CoNLL: a line per word, a blank one between sentences, whose fields are lists; CoNLL-U has `# name = value`."""
     fields: dict[str, Any] = {}
     first = 0
     for number, line in itertools.chain(read_text_lines(path), [(0, "")]):
@@ -141,8 +135,7 @@ def read_xml(path: Path, item: str) -> Iterator[Record]:
     with open_bytes(path) as file:
         root = ElementTree.fromstring(file.read(LARGEST_TEXT))
     for number, element in enumerate(root.iter(item), 1):
-        fields = {**element.attrib, **{child.tag: child.text for child in element}}
-        yield Record(str(path), f"{item} {number}", fields)
+        yield Record(str(path), f"{item} {number}", element.attrib | {child.tag: child.text for child in element})
 
 
 def read_squad(path: Path) -> Iterator[Record]:
@@ -181,7 +174,7 @@ def read_by_suffix(path: Path, encoding: str = "utf-8", **delimited: Any) -> Ite
     return reader(path, encoding=encoding, **{} if reader is read_jsonl else delimited)
 
 
-# From a publisher's record to the fields of one or more items, which `columns` in the catalogue name.
+# From a publisher's record to the fields of one or more items.
 
 Fields = dict[str, Any]
 

@@ -36,7 +36,7 @@ class TaskData:
 
 
 class Source(NamedTuple):
-    """Where a split is read from; `name` is for people, `stamp` changes with the content."""
+    """Where a split is read from; `stamp` changes with the content."""
 
     layout: Layout
     records: Callable[[], Iterator[Record]]
@@ -54,10 +54,8 @@ def load_task(
     """
     Reads and checks a task's rows; they lie in an Arrow cache on disk (`cache_dir`), never whole in memory. Without
     `data_dir`, the folder with the publisher's files, they are the bundled ones, or the Hub's. By default all splits
-    are read, and a test file that is not there is noted and left out; of `splits` each must be there.
-
-    A `FileNotFoundError`, `ConnectionError` or `ValueError` when a file is missing, the Hub cannot be reached, or the
-    name of a task or something in a file is wrong, which is named with its place.
+    are read, and a test file that is not there is noted and left out; of `splits` each must be there. A
+    `FileNotFoundError`, `ConnectionError` or `ValueError` says what is missing or wrong, with its place.
     """
     spec = get_task(task) if isinstance(task, str) else task
     if unknown := [split for split in splits or () if split not in SPLITS]:
@@ -65,9 +63,8 @@ def load_task(
     directory = data_dir if data_dir is not None else spec.default_dir
     folder = None if directory is None else Path(directory).expanduser()
     cache = Path(cache_dir or datasets.config.HF_DATASETS_CACHE)
-    if folder is None:
-        found = {split: getattr(spec.hub, split, ()) for split in SPLITS}
-    else:
+    found = {split: getattr(spec.hub, split, ()) for split in SPLITS}
+    if folder is not None:
         found = {split: _find_files(folder, spec.files[split]) for split in SPLITS}
     rules = {"validation": spec.held_out, "test": spec.test_held_out} if found["train"] else {}
     rules = {split: rule for split, rule in rules.items() if rule and not found[split]}
@@ -77,9 +74,8 @@ def load_task(
     if splits is None and not (spec.reads_own_files and spec.files["test"]):
         wanted -= {"test"} - there
     needed = wanted | ({"train"} if spec.infers_labels or rules.keys() & wanted else set())
-    for split in SPLITS:
-        if split in needed - there:
-            raise _missing_file(spec, folder, split)
+    for split in sorted(needed - there, key=SPLITS.index):
+        raise _missing_file(spec, folder, split)
     sources = {
         split: _hub_source(spec, *found[split], cache) if folder is None else _file_source(spec, found[split])
         for split in SPLITS
@@ -140,18 +136,17 @@ def _hub_source(spec: TaskSpec, hub_split: str, cache: Path) -> Source:
     has_names = spec.family != "multiple-choice"
     classes = {name: each for name, each in features.items() if has_names and isinstance(each, datasets.ClassLabel)}
 
+    def named(value: Any, feature: datasets.ClassLabel) -> Any:
+        if isinstance(value, list):
+            return [named(item, feature) for item in value]
+        return feature.int2str(value) if value is not None and value >= 0 else value
+
     def records() -> Iterator[Record]:
         for number, fields in enumerate(rows):
-            named = {column: _class_name(fields[column], feature) for column, feature in classes.items()}
-            yield Record(hub.id, f"{hub_split} row {number}", fields | named)
+            names = {column: named(fields[column], feature) for column, feature in classes.items()}
+            yield Record(hub.id, f"{hub_split} row {number}", fields | names)
 
     return Source(hub, records, f"{hub.id} ({hub_split})", rows._fingerprint)
-
-
-def _class_name(value: Any, feature: datasets.ClassLabel) -> Any:
-    if isinstance(value, list):
-        return [_class_name(item, feature) for item in value]
-    return feature.int2str(value) if value is not None and value >= 0 else value
 
 
 def _inferred_labels(spec: TaskSpec, source: Source) -> tuple[str, ...]:
@@ -199,10 +194,7 @@ def _read_split(spec: TaskSpec, source: Source, split: str, cache: Path) -> tupl
 def cached_rows(
     generate: Callable[[], Iterator[dict[str, Any]]], fingerprint: str, **settings: Any
 ) -> datasets.Dataset:
-    """
-    The rows of a generator, in the cache of `datasets` under a key of our own (by default it hashes code); errors of
-    the generator stay what they are. For `settings` see `Dataset.from_generator`.
-    """
+    """`Dataset.from_generator` with a key of our own (by default it hashes code), whose errors stay what they are."""
     try:
         return datasets.Dataset.from_generator(generate, fingerprint=fingerprint, **settings)
     except DatasetGenerationError as error:
@@ -213,9 +205,8 @@ def cached_rows(
 
 def _hold_out(split: str, rule: HeldOut, spec: TaskSpec, splits: datasets.DatasetDict, notes: dict[str, str]) -> None:
     """
-    Moves the rows that a rule picks from `train` to another split, and notes that. Groups of rows with the same texts
-    are taken in the order of NumPy's legacy permutation as long as they fit: of single rows those that scikit-learn's
-    `train_test_split(test_size=size, random_state=seed)` picks, as the release did for Story Cloze.
+    Moves groups of rows with the same texts from `train` to another split, in the order of NumPy's legacy permutation
+    as long as they fit: of single rows those of scikit-learn's `train_test_split`, as the release did for Story Cloze.
     """
     train, rows = splits["train"], splits["train"].num_rows
     size = int(min(rule.size, rows) if rule.size >= 1 else max(rule.size > 0, round(rule.size * rows)))
@@ -240,7 +231,7 @@ def _hold_out(split: str, rule: HeldOut, spec: TaskSpec, splits: datasets.Datase
 
 
 def _text_keys(rows: datasets.Dataset, columns: Sequence[str], spec: TaskSpec, folded: bool) -> list[int]:
-    """A number for the texts of each row, the same for the same texts; `folded`: case and white space do not count."""
+    """A number for the texts of each row, the same for the same; `folded`: case and white space do not count."""
 
     def fold(text: str) -> str:
         return " ".join(text.split()).casefold() if folded else text

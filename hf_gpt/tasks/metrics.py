@@ -42,9 +42,8 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 def metric_function(name: str) -> Callable[[Any, Any], float]:
     """
-    A metric of `METRICS`, or one of the library `evaluate` by its id or path (whose code is then run), as a function
-    of references and predictions: of entities lists of tags for each sentence, of answers lists of texts and texts.
-    Undefined F1s and correlations are 0. A `ValueError` if there is none of that name.
+    A metric of `METRICS`, or of the library `evaluate` by its id or path (whose code is then run), as a function of
+    references and predictions. Undefined F1s and correlations are 0. A `ValueError` if there is none of that name.
     """
     if name in METRICS:
         kind, options, path = METRICS[name]
@@ -78,10 +77,7 @@ def _f1_of_words(answer: list[str], prediction: list[str]) -> float:
 
 
 def _mean_of_best(compare: Callable, references: list[list[str]], predictions: list[str]) -> float:
-    """
-    The mean over questions, from 0 to 1, of the best over a question's answers (Rajpurkar et al., 2016, section 6.1).
-    Texts are compared as SQuAD's own script does: lower-cased, without punctuation and articles.
-    """
+    """The mean of the best over each question's answers, compared as SQuAD's own script does."""
 
     def words(text: str) -> list[str]:
         return re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_NO_PUNCTUATION)).split()
@@ -96,9 +92,8 @@ answer_f1 = partial(_mean_of_best, _f1_of_words)
 
 def compute_metrics_for(spec: TaskSpec, rows: Dataset | None = None) -> Callable[["EvalPrediction"], dict[str, float]]:
     """
-    What a `Trainer` calls with all logits and labels of an evaluation, of question answering on the encoded `rows`.
-    Rows (words) without a gold label are left out; where none has one, the result is empty. Logits that are not
-    numbers are a `ValueError`.
+    What a `Trainer` calls with all logits and labels, of question answering on the encoded `rows`. Rows (words)
+    without a gold label are left out, of none the result is empty. Logits that are not numbers are a `ValueError`.
     """
     functions = {name: metric_function(name) for name in spec.metrics}
 

@@ -38,8 +38,8 @@ def describe_task(task: TaskData, encoded: dict[str, Dataset], tokenizer: GPTTok
 
 def chance_level(spec: TaskSpec, train: Dataset, evaluated: Dataset) -> float:
     """
-    What answering without reading the text reaches in the main metric: the most frequent training class, but no less
-    than one in the number of classes or choices; for F1 the second class; 0 for correlations and entities.
+    What answering without reading reaches in the main metric: the most frequent training class, but no less than one
+    in the number of classes or choices; for F1 the second class; 0 for correlations and entities.
     """
     if spec.main_metric == "f1":
         share = float(np.mean([label == 1 for label in evaluated["label"]]))
@@ -69,10 +69,9 @@ def chance_warning(spec: TaskSpec, train: Dataset, evaluated: Dataset, score: fl
 
 def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> None:
     """
-    A table of predictions in the order of the rows, tab-separated, with quotes as pandas reads them: `id`, the columns
-    that are kept, `label`, `prediction` (both empty where there is none), and one probability (or score) per class or
-    choice; of tagging a line for each word, with its `number` and itself behind the `id`; of question answering texts
-    and their probability.
+    A table in the order of the rows, tab-separated, with quotes as pandas reads them: `id`, the columns that are kept,
+    `label`, `prediction` (both empty where there is none), and one probability (or score) per class or choice; of
+    tagging a line for each word, with its `number` and itself behind the `id`; of answers their probability.
     """
     with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, delimiter="\t", lineterminator="\n").writerows(_table(encoded, logits, spec))

@@ -18,8 +18,7 @@ class EmptyTextError(ValueError):
 def row_of(spec: TaskSpec, layout: Layout, split: str, fields: Fields, number: int) -> tuple[Fields | None, str]:
     """
     The row of a record's fields, whose id is `number` if they have none, or None if it is left out; and what the note
-    on its split counts it as. A test row without a text, or a wrong one where such are skipped, stays with empty texts
-    and without a label: predictions have a line for every row of the file.
+    on its split counts it as. A test row without a text, or a skipped wrong one, stays with empty texts.
     """
     names, is_test = _several(layout.columns.get("id", ())), split == "test"
     for name in (*names, *spec.keep_columns) if is_test and spec.reads_own_files else ():

@@ -1,4 +1,4 @@
-"""What a task is, declared: `TaskSpec`, where its rows lie (`Layout`, `Hub`), and what is held out (`HeldOut`).
+"""What a task is, declared.
 
 Normalised rows have `id`, the family's `TEXT_COLUMNS` (a bare question is the context), and `label`: an `int`; a
 `float` for scores; 0.0 or 1.0 per label name where there may be several; an `int` per word; of questions where the
@@ -35,8 +35,8 @@ ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
 @dataclass(frozen=True)
 class HeldOut:
     """
-    How a split without a file is held out of the training rows: `size` rows, or below 1 their share. Rows with the
-    same texts in `group_by` (with `folded` but for case and white space) stay on one side.
+    How a split without a file is held out of the training rows: `size` rows, or below 1 their share. Rows of the same
+    texts in `group_by` (with `folded` but for case and white space) stay together.
     """
 
     size: float
@@ -51,17 +51,17 @@ class Layout:
     How a data set's files are published.
 
     Args:
-        columns (mapping): for each column of the normalised rows the file's field, or a tuple of fields: texts are
-            joined by spaces, choices have a column each, of ids the first that is there counts, of several labels each
-            has a column of 0 and 1.
-        train, validation, test (tuple of `str`): names or glob patterns, of which the first that is there is read; on
-            the Hub the names of its splits. `split_field` names a row's split, where one file holds all.
-        read, prepare (function, *optional*): from a path to its records (chosen by the file's name when left out);
-            from one record's fields to the fields of one or more items.
-        labels (tuple of `str`, *optional*): how the file writes the task's `label_names`, if otherwise.
-        skip_labels (tuple of `str`), skip_empty, skip_bad_rows (`bool`): rows with these labels (`""`: without one),
-            with an empty text, or that are wrong are left out and counted; of test rows none is.
-        first_choice (`int` or `str`): the first choice as the file writes it: 0, 1, "A", or "text" for its text.
+        columns: for each column of the normalised rows the file's field, or a tuple of fields: texts are joined by
+            spaces, choices have a column each, of ids the first that is there counts, several labels have a column of
+            0 and 1 each.
+        train, validation, test: names or glob patterns, of which the first that is there is read; on the Hub the names
+            of its splits. `split_field` names a row's split, where one file holds all.
+        read, prepare: from a path to its records (by default as the file's name says); from one record's fields to the
+            fields of one or more items.
+        labels: how the file writes the task's `label_names`, if otherwise.
+        skip_labels, skip_empty, skip_bad_rows: rows with these labels (`""`: without one), with an empty text, or that
+            are wrong are left out and counted; of test rows none is.
+        first_choice: the first choice as the file writes it: 0, 1, "A", or "text" for its text.
     """
 
     columns: Mapping[str, str | tuple[str, ...]]
@@ -95,16 +95,15 @@ class TaskSpec:
     One data set, declared: what `--task` calls it, its family (a key of `TEXT_COLUMNS`), and what is asked.
 
     Args:
-        metrics (tuple of `str`): see `hf_gpt.tasks.metrics`, the main one first; of tagging by default those that go
-            with its labels.
-        problem_type (`str`, *optional*): one of `PROBLEM_TYPES`; None for multiple choice and question answering.
-        label_names (tuple of `str`, *optional*): the labels in the order of their indices.
-        score_range (pair of `float`, *optional*): lowest and highest score of a regression or ordinal task.
-        version (`int`): raised when the same files are read into other rows.
-        default_dir (`Path`, *optional*): where its files lie when no data folder is named.
-        keep_columns (tuple of `str`): columns of the file that predictions have as well, as the list `kept` of a row.
-        held_out, test_held_out (`HeldOut`, *optional*): rules for a validation and a test split without a file.
-        paper_score (`float`, *optional*): what the GPT paper reports, in percent of the main metric, on test.
+        metrics: see `hf_gpt.tasks.metrics`, the main one first; of tagging by default those that go with its labels.
+        problem_type: one of `PROBLEM_TYPES`; None for multiple choice and question answering.
+        label_names: the labels in the order of their indices.
+        score_range: lowest and highest score of a regression or ordinal task.
+        version: raised when the same files are read into other rows.
+        default_dir: where its files lie when no data folder is named.
+        keep_columns: columns of the file that predictions have as well, as the list `kept` of a row.
+        held_out, test_held_out: rules for a validation and a test split without a file.
+        paper_score: what the GPT paper reports, in percent of the main metric, on test.
     """
 
     name: str

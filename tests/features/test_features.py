@@ -17,7 +17,7 @@ from hf_gpt.features import FeatureExtractor, resolve_layers, word_spans
 from hf_gpt.features.shards import RESULT, SETTINGS, FeatureArguments, extract, load_extractor
 from hf_gpt.trees.collators import length_sorted_batches
 
-from ..support.runs import finish, run_command, start_run
+from ..support.runs import SAME_PRODUCTS, finish, run_command, start_run
 
 TEXTS = [
     "She didn't open the door.",
@@ -61,7 +61,7 @@ def arguments(*flags):
 @pytest.fixture
 def run(tiny_checkpoint, text_file, tmp_path):
     """Extracts the features of the texts into a folder of a name."""
-    return lambda name, *flags: extract(arguments(tiny_checkpoint, text_file, tmp_path / name, *flags))
+    return lambda name, *flags: extract(arguments(tiny_checkpoint, text_file, tmp_path / name, *SAME_PRODUCTS, *flags))
 
 
 def states_of(model, tokenizer, *texts):
