@@ -35,13 +35,14 @@ from ..files import (
 from ..files.ranges import check_ranges
 from ..loading import NamesModel, load_tokenizer
 from ..model.modeling_gpt import GPTModel
-from ..performance import use_fast_float32
+from ..performance import pack_for_inference, use_fast_float32
 from ..tasks.formats import field_of, read_by_suffix, read_text
 from ..tasks.load import cached_rows
 from ..training.text_files import text_of
 from . import POOLINGS, UNITS, WORD_COLUMNS, WORD_POOLINGS, FeatureExtractor, TextFeatures
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+# As which the weights are loaded; those of int8 are packed then, which halves the time on a CPU.
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.float32}
 SETTINGS, RESULT, CARD, DATA = "feature_settings.json", "features.json", "README.md", "data"
 # The columns of the rows that are read, and those that are written next to the states.
 TEXT, PAIR = "_text", "_pair"
@@ -64,7 +65,7 @@ class FeatureArguments(NamesModel):
     unit: str = flag("token", "With --pooling none: what has a state.", UNITS)
     word_pooling: str = flag("mean", "With --unit word: of which tokens of a word.", WORD_POOLINGS)
     max_length: int | None = flag(None, "Longer texts are truncated to so many tokens; by default the context.")
-    dtype: str = flag("float32", "Numbers of the model; those of the files are float32.", DTYPES)
+    dtype: str = flag("float32", "Numbers of the model (int8 on a CPU); those of the files are float32.", DTYPES)
     rows_per_shard: int | None = flag(None, "Rows of a file; by default 10,000, and 500 with --pooling none.")
     tokens_per_batch: int | None = flag(None, "Tokens of a batch with padding (default: 512 on a CPU, else 8192).")
     use_cpu: bool = flag(False, "Stay on the CPU.")
@@ -158,7 +159,10 @@ def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtra
     model = args.source.model(GPTModel, n_head=args.n_head, dtype=DTYPES[args.dtype])
     check_ids(model.config, tokenizer, args.model_name_or_path)
     how = (args.pooling, args.unit, args.word_pooling, args.max_length, args.tokens_per_batch)
-    return FeatureExtractor(model.eval().to(device), tokenizer, args.layers, *how)
+    model = model.eval().to(device)
+    if args.dtype == "int8":
+        pack_for_inference(model, "int8")
+    return FeatureExtractor(model, tokenizer, args.layers, *how)
 
 
 def _settings(args: FeatureArguments, rows: Dataset, extractor: FeatureExtractor) -> dict[str, Any]:

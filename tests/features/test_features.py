@@ -185,10 +185,13 @@ def test_template_of_a_fine_tuned_model_is_kept(tiny_checkpoint, text_file, tmp_
     assert used == [False, True, True, True]
 
 
-def test_bfloat16_is_near(run, tmp_path):
-    for dtype in ("float32", "bfloat16"):
-        run(dtype, "--dtype", dtype)
-    exact, near = (states_in(tmp_path / dtype) for dtype in ("float32", "bfloat16"))
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_rounded_weights_are_near(dtype, run, tmp_path):
+    if dtype == "int8" and not torch.cpu._is_vnni_supported():
+        pytest.skip("this CPU has no VNNI")
+    for name in ("float32", dtype):
+        run(name, "--dtype", name)
+    exact, near = (states_in(tmp_path / name) for name in ("float32", dtype))
     assert not np.array_equal(exact, near, equal_nan=True)
     np.testing.assert_allclose(near, exact, rtol=0, atol=0.05)
 
