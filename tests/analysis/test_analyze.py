@@ -24,9 +24,11 @@ def test_every_analysis_explains_itself_and_refuses(what, hf_gpt, tiny_checkpoin
     assert (status, printed.startswith(f"usage: hf-gpt analyze {what} ")) == (0, True)
     assert f"    hf-gpt analyze {what} --model_name_or_path" in printed
     (tmp_path / "full" / "file").mkdir(parents=True)
-    out, other = ("--output_dir", tmp_path / "out"), ("--other", tiny_checkpoint) if what == "compare" else ()
-    # Agreement reads pairs, and probe texts with labels.
-    empty = () if what in ("agreement", "probe") else ("--text", "She ran.", " ")
+    needed = {"compare": ("--other", tiny_checkpoint)}
+    needed["patch"] = ("--text", "She ran.", "--corrupted", "She sat.", "--answers", "day", "night")
+    out, other = ("--output_dir", tmp_path / "out"), needed.get(what, ())
+    # Agreement reads pairs, probe texts with labels, and patch two prompts.
+    empty = () if what in ("agreement", "probe", "patch") else ("--text", "She ran.", " ")
     empty += ("--unit", 1, 0) if what == "neurons" else ()
     calls = [
         (("--model_name_or_path", "no/such/folder", *out), "no/such/folder"),

@@ -1,0 +1,122 @@
+r"""
+Which states carry a difference between two prompts (activation patching): states of one are put into the other.
+
+    hf-gpt analyze patch --model_name_or_path gpt-mini --text "The boy and the girl" \
+        --corrupted "The boy near the girl" --answers were was --output_dir outputs/patch
+
+Both prompts have the same number of tokens. While the corrupted one is read, what a part computes at one position is
+replaced by what it computes for the clean one (`--text`), for every layer and position: the state after a block
+(layer 0: the embeddings), or what attention or the feed-forward layer adds. effects.json and effects.png show by how
+much that restores the preference for the first answer: 0 as in the corrupted prompt, 1 as in the clean one (Wang et
+al., 2023, `(patched - corrupted) / (clean - corrupted)` of the difference of the answers' log-probabilities).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from tqdm import tqdm
+
+from ..files import flag
+from ..generation import check_predicted, encode
+from ..model.modeling_gpt import GPTForCausalLM
+from . import AnalysisArguments, words_of
+from .figures import new_figure, write_figure
+
+PARTS = ("state", "attention", "mlp")
+
+
+def modules_of(model: GPTForCausalLM, part: str) -> list[nn.Module]:
+    """The modules whose outputs are a part's, by layer: of states from layer 0, of the others from layer 1."""
+    blocks = [*model.transformer.h]
+    if part == "state":
+        return [model.transformer.embd_dropout, *blocks]
+    return [block.attn if part == "attention" else block.mlp for block in blocks]
+
+
+def preferences(model: GPTForCausalLM, rows: torch.Tensor, answers: Sequence[int]) -> np.ndarray:
+    """By how many nats the first answer is likelier than the second after each row: `(rows,)` of `(rows, length)`."""
+    logits = model(rows, use_cache=False).logits[:, -1].double()  # (rows, vocab_size)
+    return (logits[:, answers[0]] - logits[:, answers[1]]).cpu().numpy()
+
+
+@torch.no_grad()
+def patch_effects(
+    model: GPTForCausalLM, clean: Sequence[int], corrupted: Sequence[int], answers: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """
+    The share of the preference that each part restores: by part `(layers, positions)`, of states from layer 0.
+
+    Args:
+        clean, corrupted: token ids of two prompts of equal length; `answers`: ids of two next tokens.
+
+    Raises:
+        ValueError: for prompts of different lengths, and where both have the same preference.
+    """
+    if len(clean) != len(corrupted):
+        raise ValueError(f"The clean prompt has {len(clean)} tokens, the corrupted one {len(corrupted)}.")
+    rows = torch.tensor([clean, corrupted], device=model.device)
+    best, worst = preferences(model, rows, answers)
+    if abs(best - worst) < 1e-6:
+        raise ValueError("Both prompts have the same preference between the answers: there is nothing to restore.")
+    diagonal = torch.arange(len(clean), device=model.device)
+    copies, effects = rows[1:].expand(len(clean), -1), {}  # in copy i, position i is patched
+
+    def patched(output: Any, kept: torch.Tensor) -> Any:
+        """An output, of attention the first of several, with the clean prompt's at one position of every copy."""
+        if isinstance(output, tuple):
+            return (patched(output[0], kept), *output[1:])
+        output = output.clone()
+        output[diagonal, diagonal] = kept
+        return output
+
+    for part in PARTS:
+        effects[part] = np.zeros((len(modules_of(model, part)), len(clean)))
+        for layer, module in enumerate(tqdm(modules_of(model, part), desc=part, unit="layer")):
+            seen: list[Any] = []
+            with module.register_forward_hook(lambda module, args, output, seen=seen: seen.append(output)):
+                preferences(model, rows[:1], answers)
+            kept = (seen[0][0] if isinstance(seen[0], tuple) else seen[0])[0]  # (length, n_embd)
+            with module.register_forward_hook(lambda module, args, output, kept=kept: patched(output, kept)):
+                effects[part][layer] = (preferences(model, copies, answers) - worst) / (best - worst)
+    return effects
+
+
+@dataclass(kw_only=True)
+class Arguments(AnalysisArguments):
+    """Which model, two prompts and two answers, and where the result goes."""
+
+    corrupted: str = flag(help="The prompt that differs; as many tokens as --text.")
+    answers: list[str] = flag(help="Two words, of which the first token counts: that of the clean prompt first.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.text is None or len(self.text) != 1 or len(self.answers) != 2:
+            raise ValueError("Give one clean prompt with --text, and two words with --answers.")
+
+
+def run(args: Arguments) -> None:
+    """Read both, patch, draw."""
+    model, tokenizer = args.load()
+    clean, corrupted = (encode(tokenizer, text) for text in (args.text[0], args.corrupted))
+    check_predicted(clean, "The prompt", 1)
+    answers = [encode(tokenizer, word)[0] for word in args.answers]
+    effects, words = patch_effects(model, clean, corrupted, answers), words_of(tokenizer, corrupted)
+    first, second = words_of(tokenizer, answers)
+    title = f"{args.name}: what restores {first} over {second}"
+    figure, largest = new_figure(5 * len(PARTS), 4.5, title), max(abs(each).max() for each in effects.values())
+    for axes, (part, values) in zip(figure.subplots(1, len(PARTS)), effects.items(), strict=True):
+        axes.imshow(values, cmap="RdBu", vmin=-largest, vmax=largest, aspect="auto", origin="lower")
+        axes.set(title=part, ylabel="layer")
+        axes.set_xticks(range(len(words)), words, rotation=60, ha="right")
+        axes.set_yticks(range(len(values)), range(part != "state", len(values) + (part != "state")))
+    record = {"clean": words_of(tokenizer, clean), "corrupted": words, "answers": [first, second]}
+    record |= {"first_layer": {part: int(part != "state") for part in PARTS}}
+    record["effects"] = {part: values.round(4).tolist() for part, values in effects.items()}
+    write_figure(args.folder / "effects.png", figure, record)
+    for part, values in effects.items():
+        layer, position = np.unravel_index(values.argmax(), values.shape)
+        print(f"{part:10} most at layer {layer + (part != 'state')}, {words[position]}: {values.max():.2f}")
