@@ -49,6 +49,7 @@ DECLARED += ["_supports_flex_attn", "_supports_sdpa", "_tied_weights_keys"]
 OVERRIDDEN = {
     **{f"transformers.PreTrainedModel.{name}": "declaration of a model" for name in DECLARED},
     "argparse.HelpFormatter._format_action_invocation": "one name of a flag in the help, not its synonyms",
+    "argparse.HelpFormatter._get_help_string": "no default in the help where there is none",
     "peft.tuners.tuners_utils.BaseTuner._check_merge_allowed": "Houlsby's adapters cannot be merged",
     "peft.tuners.tuners_utils.BaseTuner._create_and_replace": "the interface of a tuner",
     "peft.tuners.tuners_utils.BaseTuner._replace_module": "our layers wrap modules that are no linear layers",

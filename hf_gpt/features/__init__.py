@@ -28,7 +28,8 @@ class TextFeatures:
         offsets (`np.ndarray` of shape `(texts + 1,)`): the units of text i are `offsets[i]` to `offsets[i + 1]`.
         tokens, cut_tokens (`np.ndarray` of shape `(texts,)`): how many were read, and how many truncated before.
         columns (`dict[str, np.ndarray]`): arrays of shape `(units,)`. Per token `input_ids`. Per word `sequence` (0,
-            or 1 for the second text of a pair) and `word_start`, `word_end`: its characters in the text as given.
+            or 1 for the second text of a pair), `word_start` and `word_end` (its characters in the text as given), and
+            the `word` itself.
     """
 
     states: dict[int, torch.Tensor]
@@ -66,6 +67,8 @@ class FeatureExtractor:
         unit: with pooling none, states per `"token"` or per `"word"` (the release's; special tokens belong to none).
         word_pooling: `"mean"` over a word's tokens, or their `"last"`.
         max_length: longer texts are truncated; by default the model's context.
+        context_words: with unit word, each word is read after so many words of its text alone, as encoding models of
+            the brain do; texts are not truncated then.
         tokens_per_batch: with padding, by default 512 on a CPU and 8192 elsewhere.
 
     Raises:
@@ -82,12 +85,15 @@ class FeatureExtractor:
         word_pooling: str = "mean",
         max_length: int | None = None,
         tokens_per_batch: int | None = None,
+        context_words: int | None = None,
     ):
         for value, known in ((pooling, POOLINGS), (unit, UNITS), (word_pooling, WORD_POOLINGS)):
             if value not in known:
                 raise ValueError(f"{value} is unknown; choose one of {', '.join(known)}.")
         if unit == "word" and pooling != "none":
             raise ValueError(f"unit word gives a state per word, pooling {pooling} one per text: choose pooling none.")
+        if context_words is not None and (unit != "word" or context_words < 0):
+            raise ValueError(f"context_words {context_words}: it is of unit word, and at least 0.")
         if model.training:
             raise ValueError("The model is in training mode, where dropout blurs features: call model.eval() first.")
         if pooling == "classify" and not tokenizer.task_template:
@@ -99,7 +105,7 @@ class FeatureExtractor:
         self.tokenizer = tokenizer
         self.layers = resolve_layers(layers, len(self.model.h))
         self.pooling, self.word_pooling, self.by_word = pooling, word_pooling, unit == "word"
-        self.max_length = max_length or context
+        self.max_length, self.context_words = max_length or context, context_words
         self.tokens_per_batch = tokens_per_batch or (512 if self.model.device.type == "cpu" else 8192)
 
     def __call__(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> TextFeatures:
@@ -107,18 +113,30 @@ class FeatureExtractor:
         inputs = (list(texts), None if pairs is None else list(pairs))
         encodings = self.tokenizer(*inputs, verbose=False).encodings
         whole = np.array([*map(len, encodings)], dtype=np.int64)
-        if (whole > self.max_length).any():
+        if self.context_words is None and (whole > self.max_length).any():
             encodings = self.tokenizer(*inputs, truncation=True, max_length=self.max_length).encodings
         lengths = np.array([*map(len, encodings)], dtype=np.int64)
         input_ids = [encoding.ids for encoding in encodings]
         spans, columns = self._spans(input_ids, encodings)
         del encodings  # many times as large as the ids
-        offsets = np.concatenate([[0], np.cumsum([len(span) for span in spans], dtype=np.int64)])
+        offsets = starts = np.concatenate([[0], np.cumsum([len(span) for span in spans], dtype=np.int64)])
+        read = lengths
+        if self.context_words is not None:
+            input_ids, spans = self._windows(input_ids, spans)
+            read, starts = np.array([*map(len, input_ids)], dtype=np.int64), np.arange(len(spans) + 1)
+        if self.by_word:
+            if self.word_pooling == "last":
+                spans = [np.stack([span[:, 1] - 1, span[:, 1]], 1) for span in spans]
+            rows = np.repeat(np.arange(len(texts)), np.diff(offsets))
+            places = zip(rows, *(columns[name] for name in WORD_COLUMNS), strict=True)
+            columns["word"] = np.array(
+                [inputs[side][row][start:end] for row, side, start, end in places], dtype=object
+            )
         shape = (int(offsets[-1]), self.model.config.n_embd)
         states = {layer: torch.full(shape, float("nan"), dtype=self.model.dtype) for layer in self.layers}
-        for rows in length_sorted_batches(lengths, self.tokens_per_batch):
-            units = np.concatenate([np.arange(offsets[row], offsets[row + 1]) for row in rows])
-            flat_spans = np.concatenate([spans[row] + place * lengths[rows[0]] for place, row in enumerate(rows)])
+        for rows in length_sorted_batches(read, self.tokens_per_batch):
+            units = np.concatenate([np.arange(starts[row], starts[row + 1]) for row in rows])
+            flat_spans = np.concatenate([spans[row] + place * read[rows[0]] for place, row in enumerate(rows)])
             for layer, values in self._pooled_states([input_ids[row] for row in rows], flat_spans).items():
                 states[layer][units] = values
         return TextFeatures(states, offsets, lengths, whole - lengths, columns)
@@ -129,8 +147,7 @@ class FeatureExtractor:
             words = [word_spans(encoding) for encoding in encodings]
             table = np.concatenate([np.empty((0, 5), dtype=np.int64), *words])
             columns = dict(zip(WORD_COLUMNS, np.ascontiguousarray(table[:, 2:].T), strict=True))
-            last = self.word_pooling == "last"
-            return [np.stack([word[:, 1] - 1 if last else word[:, 0], word[:, 1]], 1) for word in words], columns
+            return [word[:, :2] for word in words], columns
         if self.pooling == "none":
             flat = np.fromiter((token for ids in input_ids for token in ids), dtype=np.int64)
             return [np.arange(len(ids))[:, None] + [0, 1] for ids in input_ids], {"input_ids": flat}
@@ -138,6 +155,16 @@ class FeatureExtractor:
         if self.pooling == "classify":
             ends = [ids.index(self.tokenizer.cls_token_id) + 1 for ids in input_ids]
         return [np.array([[0 if self.pooling == "mean" else max(0, end - 1), end]]) for end in ends], {}
+
+    def _windows(self, texts: list[list[int]], spans: list[np.ndarray]) -> tuple[list[list[int]], list[np.ndarray]]:
+        """For each word of all texts the ids of the words before it with its own, and where its own stand."""
+        windows, places = [], []
+        for ids, words in zip(texts, spans, strict=True):
+            for number, (first, end) in enumerate(words):
+                start = max(words[max(0, number - self.context_words), 0], end - self.max_length)
+                windows.append(ids[start:end])
+                places.append(np.array([[max(first - start, 0), end - start]]))
+        return windows, places
 
     @torch.inference_mode()
     def _pooled_states(self, rows: list[list[int]], spans: np.ndarray) -> dict[int, torch.Tensor]:

@@ -46,7 +46,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.fl
 SETTINGS, RESULT, CARD, DATA = "feature_settings.json", "features.json", "README.md", "data"
 # The columns of the rows that are read, and those that are written next to the states.
 TEXT, PAIR = "_text", "_pair"
-COLUMNS = ("row", "tokens", "truncated", "input_ids", *WORD_COLUMNS)
+COLUMNS = ("row", "tokens", "truncated", "input_ids", *WORD_COLUMNS, "word")
 
 
 @dataclass
@@ -64,6 +64,7 @@ class FeatureArguments(NamesModel):
     pooling: str = flag("mean", "State of a text: of which tokens, or none: a state per token or word.", POOLINGS)
     unit: str = flag("token", "With --pooling none: what has a state.", UNITS)
     word_pooling: str = flag("mean", "With --unit word: of which tokens of a word.", WORD_POOLINGS)
+    context_words: int | None = flag(None, "With --unit word: read each word after so many words alone.")
     max_length: int | None = flag(None, "Longer texts are truncated to so many tokens; by default the context.")
     dtype: str = flag("float32", "Numbers of the model (int8 on a CPU); those of the files are float32.", DTYPES)
     rows_per_shard: int | None = flag(None, "Rows of a file; by default 10,000, and 500 with --pooling none.")
@@ -158,7 +159,7 @@ def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtra
         tokenizer.task_template = bool(saved.get("task_template", False))
     model = args.source.model(GPTModel, n_head=args.n_head, dtype=DTYPES[args.dtype])
     check_ids(model.config, tokenizer, args.model_name_or_path)
-    how = (args.pooling, args.unit, args.word_pooling, args.max_length, args.tokens_per_batch)
+    how = (args.pooling, args.unit, args.word_pooling, args.max_length, args.tokens_per_batch, args.context_words)
     model = model.eval().to(device)
     if args.dtype == "int8":
         pack_for_inference(model, "int8")
@@ -206,7 +207,8 @@ def features_table(rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> 
     columns: dict[str, Any] = {"row": rows} | {name: pa.array(values, pa.int32()) for name, values in counts.items()}
     columns |= dict(zip(kept.column_names, kept.columns, strict=True))
     for name, values in features.columns.items():
-        columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values, pa.int32()))
+        kind = pa.string() if name == "word" else pa.int32()
+        columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values, kind))
     for layer, states in features.states.items():
         values = pa.FixedSizeListArray.from_arrays(pa.array(states.float().numpy().reshape(-1)), states.shape[1])
         columns[f"layer_{layer}"] = pa.ListArray.from_arrays(offsets, values) if is_list else values

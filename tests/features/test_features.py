@@ -169,8 +169,29 @@ def test_columns_next_to_the_states(run, tmp_path):
     assert [count > 0 for count in rows["truncated"]] == [index == LONG for index in range(len(TEXTS))]
     row = rows[6]
     words = [row["text"][start:end] for start, end in zip(row["word_start"], row["word_end"], strict=True)]
-    assert words == ["He", "said", ":", '"', "No", ",", "never", "!", '"']
+    assert words == row["word"] == ["He", "said", ":", '"', "No", ",", "never", "!", '"']
     assert np.shape(row["layer_2"]) == (9, 32)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+def test_words_are_read_after_so_many_words(pooling, run, tiny_checkpoint, tmp_path):
+    """As a loop over single windows gives them; nothing of a long text is lost."""
+    run("out", "--pooling", "none", "--unit", "word", "--word_pooling", pooling, "--context_words", 3)
+    rows = load_dataset(str(tmp_path / "out"), split="train")
+    assert max(rows["truncated"]) == 0
+    model, tokenizer = GPTModel.from_pretrained(tiny_checkpoint).eval(), AutoTokenizer.from_pretrained(tiny_checkpoint)
+    for text, found in zip(TEXTS, rows["layer_2"][:], strict=True):
+        (encoding,) = tokenizer([text]).encodings
+        words = word_spans(encoding)[:, :2]
+        assert len(words) == len(found)
+        for number in {*range(min(5, len(words))), *range(len(words))[-2:]}:
+            begin, (first, end) = words[max(0, number - 3), 0], words[number]
+            with torch.no_grad():
+                states = model(torch.tensor([encoding.ids[begin:end]])).last_hidden_state[0, first - begin :]
+            expected = states[-1] if pooling == "last" else states.mean(0)
+            np.testing.assert_allclose(found[number], expected, rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="context_words 3: it is of unit word"):
+        run("other", "--context_words", 3)
 
 
 def test_template_of_a_fine_tuned_model_is_kept(tiny_checkpoint, text_file, tmp_path):
