@@ -1,0 +1,144 @@
+"""Token trees on models of transformers: as each path alone, or refused with the reason."""
+
+import pytest
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from hf_gpt import GPTForCausalLM
+from hf_gpt.trees import path_log_probs
+from hf_gpt.trees.any_model import check_model, check_paths, tree_logits
+from hf_gpt.trees.token_tree import TokenTree
+
+VOCABULARY = 50
+CONTEXTS = [[5, 6, 7, 8, 9], [3, 4, 11]]
+CHOICES = [[[10, 11], [10, 12, 13], [14]], [[20, 21, 22], [23]]]
+SMALL = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+SMALL |= {"num_attention_heads": 4, "max_position_embeddings": 64, "pad_token_id": 0}
+GROUPED = SMALL | {"num_key_value_heads": 2, "head_dim": 8}
+GPT2 = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+HOLDS = {
+    "llama": GROUPED,
+    "qwen2": GROUPED,
+    "qwen3": GROUPED,
+    "gemma2": GROUPED | {"sliding_window": 32},
+    "gemma3_text": GROUPED | {"sliding_window": 32},
+    "mistral": GROUPED | {"sliding_window": None},
+    "phi": SMALL,
+    "olmo2": GROUPED,
+    "gpt2": GPT2,
+    "gpt_neox": SMALL,
+    "opt": SMALL | {"ffn_dim": 48, "word_embed_proj_dim": 32},
+    "stablelm": GROUPED,
+}
+REFUSED = {
+    "mistral": (GROUPED | {"sliding_window": 4}, "sees 4 tokens"),
+    "bloom": ({"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4}, "position_ids"),
+    "falcon": (SMALL | {"alibi": True, "new_decoder_architecture": False}, "ALiBi"),
+    "mamba": ({"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2}, "recurrent"),
+    "openai-gpt": (GPT2, "fails on their mask"),
+}
+
+
+def model_of(kind: str, settings: dict, attention: str = "sdpa"):
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(kind, **settings)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
+    with torch.no_grad():  # large enough for a wrong mask or position to show
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+    return model
+
+
+def alone(model, context, choice):
+    """The log-probability of a choice after its context, in a row of its own."""
+    row = torch.tensor([[*context, *choice]])
+    logits = model(row, use_cache=False).logits[0, len(context) - 1 : -1].float().log_softmax(-1)
+    return logits.gather(1, torch.tensor(choice)[:, None]).sum()
+
+
+def assert_as_alone(model):
+    """Log-probabilities and the gradients of all parameters, of trees and of rows of their own."""
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+    found = path_log_probs(model, CONTEXTS, CHOICES)
+    assert found.shape == (2, 3)
+    assert found[1, 2] == float("-inf")
+    pairs = [(context, choice) for context, each in zip(CONTEXTS, CHOICES, strict=True) for choice in each]
+    expected = torch.stack([alone(model, *pair) for pair in pairs])
+    whole = []
+    for loss in (found[found.isfinite()].sum(), expected.sum()):
+        model.zero_grad()
+        loss.backward()
+        whole.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
+    torch.testing.assert_close(found[found.isfinite()], expected, rtol=1e-5, atol=1e-5)
+    for ours, theirs in zip(*whole, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", HOLDS)
+def test_paths_are_as_alone(kind, attention):
+    if (kind, attention) == ("gemma2", "sdpa"):
+        pytest.skip("transformers has no SDPA for Gemma 2, whose scores are capped")
+    assert_as_alone(model_of(kind, HOLDS[kind], attention))
+
+
+def test_paths_of_ours_are_as_alone(tiny_model):
+    model = tiny_model(GPTForCausalLM, vocab_size=VOCABULARY)
+    assert_as_alone(model)
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_cannot_hold_a_tree_says_why(kind):
+    settings, reason = REFUSED[kind]
+    model = model_of(kind, settings, "eager")
+    with pytest.raises(ValueError, match=f"{type(model).__name__} cannot hold token trees: .*{reason}"):
+        path_log_probs(model, CONTEXTS, CHOICES)
+
+
+def test_a_wrong_model_is_found_by_the_first_rows(monkeypatch):
+    """A model that takes positions, and reads on as if there were none."""
+    model, forward = model_of("gpt2", GPT2), transformers.GPT2LMHeadModel.forward
+    monkeypatch.setattr(
+        transformers.GPT2LMHeadModel,
+        "forward",
+        lambda self, *args, position_ids=None, **kwargs: forward(self, *args, **kwargs),
+    )
+    with pytest.raises(ValueError, match="a path's logits differ"):
+        path_log_probs(model, CONTEXTS, CHOICES)
+
+
+def test_a_preference_loss_has_the_gradients_of_separate_rows():
+    """DPO (Rafailov et al., 2023, equation 7) of pairs after a common prompt, with a reference's log-probabilities."""
+    model, reference = model_of("llama", GROUPED), model_of("llama", GROUPED | {"num_hidden_layers": 1})
+    pairs = [each[:2] for each in CHOICES]
+    rows = [(context, each) for context, pair in zip(CONTEXTS, pairs, strict=True) for each in pair]
+    with torch.no_grad():
+        base = path_log_probs(reference, CONTEXTS, pairs)
+    gradients = []
+    for read in (
+        lambda: path_log_probs(model, CONTEXTS, pairs),
+        lambda: torch.stack([alone(model, *row) for row in rows]).view(2, 2),
+    ):
+        model.zero_grad()
+        margins = -(read() - base).diff(dim=1)
+        (-torch.nn.functional.logsigmoid(0.1 * margins).mean()).backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_settings():
+    model = model_of("llama", GROUPED)
+    tree = TokenTree.from_paths([[*CONTEXTS[0], *choice] for choice in CHOICES[0]])
+    assert check_paths(model, tree) < 1e-5
+    assert tree_logits(model.train(), [tree]).shape == (1, 10, VOCABULARY)
+    assert model.training
+    model.eval()
+    sums, means = (path_log_probs(model, CONTEXTS, CHOICES, mean=mean, batch_size=1) for mean in (False, True))
+    torch.testing.assert_close(means[0], sums[0] / torch.tensor([2.0, 3.0, 1.0]))
+    for contexts, choices in (([[]], [[[1]]]), ([[1]], [[[]]]), ([[1]], [])):
+        with pytest.raises(ValueError, match="at least one token each"):
+            path_log_probs(model, contexts, choices)
+    check_model(model, 10**6)
