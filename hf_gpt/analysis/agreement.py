@@ -7,7 +7,8 @@ Which of two sentences a language model finds likelier: minimal pairs, by phenom
 without it sentences are made by a rule: a subject and its verb, with and without nouns of the other number between
 them (attractors, Linzen et al., 2016), with sense and without (Gulordava et al., 2018). A pair is right where the good
 sentence has the higher log-probability, as score computes it. agreement.png and agreement.json report accuracies with
-Wilson's intervals (95%) by phenomenon, next to those of the same model with random weights.
+Wilson's intervals (95%) by phenomenon, of BLiMP the twelve of its paper, next to those of the same model with random
+weights; the mean over phenomena is printed.
 """
 
 import json
@@ -34,6 +35,8 @@ _PLACES = "behind beside by near"
 _CLAUSES = "know see hear like"
 # Draws at most for each pair that is wanted, as of some conditions there are few; sentences that are read at once.
 _DRAWS, _BATCH = 20, 128
+# Its paper counts verbs and their arguments as one of twelve phenomena; the files have thirteen names.
+_BLIMP = {"s-selection": "argument structure"}
 CONDITIONS = ("simple", "attractor of the same number", "attractor", "two attractors", "relative clause")
 
 
@@ -54,7 +57,8 @@ def read_sets(path: Path, most: int | None = None) -> list[MinimalPair]:
     for file in files:
         rows, name = read_pairs(file), file.name.partition(".")[0]
         first = json.loads(next(read_text_lines(file))[1]) if ".jsonl" in file.name else {}
-        pairs += [MinimalPair(*row, str(first.get("linguistics_term", name))) for row in rows[:most]]
+        phenomenon = str(first.get("linguistics_term", name)).replace("_", " ")
+        pairs += [MinimalPair(*row, _BLIMP.get(phenomenon, phenomenon)) for row in rows[:most]]
     return pairs
 
 
@@ -144,5 +148,8 @@ def run(args: Arguments) -> None:
     scores = {name: score_pairs(each, tokenizer, pairs, args.beginning) for name, each in models.items()}
     rows = accuracies(pairs, scores)
     print_table(rows)
+    for name in models:
+        found = [row["accuracy"] for row in rows if row["of"] == name]
+        print(f"mean of {len(found)} phenomena, {name}: {np.mean(found):.3f}")
     figure = rows_figure(rows, f"Minimal pairs that are right, {args.name}", "accuracy", 0.5)
     write_figure(args.folder / "agreement.png", figure, rows)
