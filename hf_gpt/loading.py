@@ -144,9 +144,8 @@ def open_source(name: str | os.PathLike, revision: str | None = None, weights: b
     What a name (folder, gpt-mini or Hub id) stands for; of a Hub id the commit that its revision is now. A
     `ValueError` if there is no such folder, and the Hub does not give it.
     """
-    if name == os.path.basename(GPT_MINI) and not os.path.exists(name):
-        name = GPT_MINI
-    return Source(os.fspath(name), local_folder(name, revision, weights=weights))
+    folder = local_folder(name, revision, weights=weights)
+    return Source(GPT_MINI if folder == Path(GPT_MINI) else os.fspath(name), folder)
 
 
 @dataclass(kw_only=True)

@@ -16,6 +16,7 @@ from importlib.metadata import requires
 from pathlib import Path
 
 import benchmark
+import paper
 import parity
 import pretraining
 import pytest
@@ -197,6 +198,8 @@ def tables_of(name: str, results: dict) -> list[str]:
     """The tables that a script makes of its saved results, or made when it was here."""
     if name.startswith("tasks"):
         return [tasks.tables(results)]
+    if name == "paper":
+        return [table.partition("\n\n")[2] for table in paper.tables(results["tasks"])]
     if name in ("parity", "pretraining"):
         return parity.tables(results) if name == "parity" else pretraining.tables(results["results"])
     # Choices and context are the figure.

@@ -2,7 +2,7 @@
 Look at models in the browser: generation, next tokens, each position, attention, importance, choices, classes, tags.
 
     hf-gpt demo --model_name_or_path gpt-mini
-    hf-gpt demo --model_name_or_path gpt-mini --classifier outputs/questions --port 7861
+    hf-gpt demo --classifier outputs/questions --port 7861
 
 It needs gradio (`pip install -e ".[demo]"`), answers on this machine alone, and sends nothing anywhere.
 """
@@ -19,7 +19,7 @@ from . import command, parse_arguments
 class DemoArguments:
     """What to show, and where."""
 
-    model_name_or_path: str = flag(help="Folder or Hub id of a language model.")
+    model_name_or_path: str | None = flag(None, "Folder or Hub id of a language model.")
     classifier: str | None = flag(None, "Folder or Hub id of a fine-tuned classifier, or of an adapter.")
     multiple_choice: str | None = flag(None, "Folder or Hub id of a model fine-tuned for it, or of an adapter.")
     tagger: str | None = flag(None, "Folder or Hub id of a model fine-tuned on labels of words.")

@@ -19,27 +19,32 @@ _FRAME = '<iframe sandbox="allow-scripts" style="width: 100%; height: 42em; bord
 _Tab = tuple[str, Callable[..., Any], list[Any], list[Any]]
 
 
-def build_app(model_name_or_path: str, **heads: str | None) -> Any:
+def build_app(model_name_or_path: str | None = None, **heads: str | None) -> Any:
     """
     The page (`gradio.Blocks`), with a tab for all that a language model and, by the names of `HEADS`, other models or
-    adapters can do, folders or Hub ids. A `ValueError` for other models, or if gradio is not installed.
+    adapters can do, folders or Hub ids. A `ValueError` without any, for other models, or if gradio is not installed.
     """
     try:
         import gradio as gr
     except ImportError as error:
         raise ValueError('The demonstration needs gradio: pip install -e ".[demo]"') from error
-    model, demos = Demo(model_name_or_path), {kind: Demo(name, HEADS[kind]) for kind, name in heads.items() if name}
-    tabs = _language_model_tabs(gr, model, demos.get("multiple_choice")) | _head_tabs(gr, demos)
+    names = [name for name in (model_name_or_path, *heads.values()) if name]
+    if not names:
+        raise ValueError(f"Name a model: --model_name_or_path, or {', '.join(f'--{kind}' for kind in HEADS)}.")
+    model = Demo(model_name_or_path) if model_name_or_path else None
+    demos = {kind: Demo(name, HEADS[kind]) for kind, name in heads.items() if name}
+    tabs = _language_model_tabs(gr, model) if model else {}
+    tabs |= _choice_tab(gr, demos.get("multiple_choice", model)) | _head_tabs(gr, demos)
     pages = [
         gr.Interface(function, inputs, outputs, description=about, api_name=function.__name__, flagging_mode="never")
         for about, function, inputs, outputs in tabs.values()
     ]
-    title = f"The original GPT: {Path(model_name_or_path).name}"
+    title = f"The original GPT: {Path(names[0]).name}"
     # Whoever comes when so many wait gets a message, instead of waiting behind them.
     return gr.TabbedInterface(pages, [*tabs], title=title, analytics_enabled=False).queue(max_size=32)
 
 
-def _language_model_tabs(gr: Any, model: Demo, multiple_choice: Demo | None) -> dict[str, _Tab]:
+def _language_model_tabs(gr: Any, model: Demo) -> dict[str, _Tab]:
     longest = min(200, model.model.config.n_positions - 1)
     settings = [
         gr.Textbox(_PROMPT, label="Prompt", lines=2),
@@ -51,24 +56,30 @@ def _language_model_tabs(gr: Any, model: Demo, multiple_choice: Demo | None) -> 
         gr.Slider(0.05, 1, 0.95, step=0.05, label="Typical probability"),
         gr.Slider(0.1, 2, 1.0, step=0.1, label="Temperature"),
     ]
-    choices = [
-        gr.Textbox("The rain fell all night. In the morning the streets were", label="Context", lines=3),
-        gr.Textbox("wet.\nmade of cheese.", label="Choices, one a line", lines=4),
-    ]
-    zero_shot = "mean log-probability of its tokens behind the context (zero-shot)"
-    scored = f"Score: {'logit of a fine-tuned head' if multiple_choice else zero_shot}."
     likeliest = "The ten likeliest tokens behind the prompt; … continues within the word."
     mattered = "Which words spoke for the next one, by three methods: red speaks for it, blue against."
     next_word = [_text(gr, _PROMPT), gr.Textbox("", label="Next word (by default the likeliest)")]
-    ranking = (multiple_choice or model).score_choices
     return {
         "Generation": ("Decoding strategies side by side.", model.generate, settings, _table(gr, *_COMPARED)),
         "Next token": (likeliest, model.next_tokens, [_text(gr, _PROMPT)], _table(gr, "Token", "Probability")),
         "Each position": _page(gr, "What was expected at each position.", model.expectation_page, [_text(gr)]),
         "Attention": _page(gr, "What every head of every block attends to.", model.attention_page, [_text(gr)]),
         "Importance": _page(gr, mattered, model.importance_page, next_word),
-        "Multiple choice": (scored, ranking, choices, _table(gr, "Choice", "Score")),
     }
+
+
+def _choice_tab(gr: Any, model: Demo | None) -> dict[str, _Tab]:
+    """Choices by a fine-tuned head, or else by a language model."""
+    if model is None:
+        return {}
+    choices = [
+        gr.Textbox("The rain fell all night. In the morning the streets were", label="Context", lines=3),
+        gr.Textbox("wet.\nmade of cheese.", label="Choices, one a line", lines=4),
+    ]
+    zero_shot = "mean log-probability of its tokens behind the context (zero-shot)"
+    is_head = model.model_class is HEADS["multiple_choice"]
+    scored = f"Score: {'logit of a fine-tuned head' if is_head else zero_shot}."
+    return {"Multiple choice": (scored, model.score_choices, choices, _table(gr, "Choice", "Score"))}
 
 
 def _head_tabs(gr: Any, demos: dict[str, Demo]) -> dict[str, _Tab]:

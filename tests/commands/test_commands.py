@@ -20,9 +20,10 @@ from huggingface_hub.errors import RevisionResolutionError
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 import hf_gpt.__main__ as entry
-from hf_gpt import GPTForCausalLM, __version__
+from hf_gpt import GPT_MINI, GPTForCausalLM, __version__
 from hf_gpt.commands import command as as_command
 from hf_gpt.commands import parse_arguments
+from hf_gpt.conversion.sources import locate
 
 from ..support.golden import BUNDLED
 from ..support.runs import ARGUMENTS, REPOSITORY, finetune, save_tiny_model, start_launch
@@ -221,6 +222,7 @@ def test_configurations_are_found_from_everywhere(tmp_path, monkeypatch):
     model, *_ = parse_arguments(ARGUMENTS, ["--config", "questions", "--output_dir", "out"])
     assert model.model_name_or_path == "gpt-mini"
     assert model.source.model(GPTForCausalLM).config.vocab_size == 8004
+    assert locate("gpt-mini") == Path(GPT_MINI)
     own = tmp_path / "own"
     own.mkdir()
     (own / "tickets.csv").touch()

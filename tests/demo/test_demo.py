@@ -191,10 +191,18 @@ HEAD_TABS = {"classify", "tag", "guesses", "answer"}
 
 def test_the_page_has_a_tab_for_everything(tiny_checkpoint, folders):
     gradio = pytest.importorskip("gradio", reason=NEEDS_GRADIO)
-    for heads, tabs in ((folders, LANGUAGE_TABS | HEAD_TABS), ({}, LANGUAGE_TABS)):
-        app = build_app(str(tiny_checkpoint), **heads)
+    one = {"classifier": folders["classifier"]}
+    wanted = [(tiny_checkpoint, folders, LANGUAGE_TABS | HEAD_TABS), (tiny_checkpoint, {}, LANGUAGE_TABS)]
+    for model, heads, tabs in [*wanted, (None, one, {"classify"})]:
+        app = build_app(model and str(model), **heads)
         assert sum(isinstance(block, gradio.Tab) for block in app.blocks.values()) == len(tabs)
         assert {function.api_name for function in app.fns.values()} & (LANGUAGE_TABS | HEAD_TABS) == tabs
+
+
+def test_a_page_of_nothing_is_refused():
+    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
+    with pytest.raises(ValueError, match="--model_name_or_path, or --classifier"):
+        build_app()
 
 
 def test_without_gradio_there_is_one_line(tiny_checkpoint, hf_gpt, monkeypatch):

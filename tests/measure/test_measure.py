@@ -7,7 +7,9 @@ import sys
 import baselines
 import benchmark
 import contenders
+import literature
 import numpy as np
+import paper
 import pretraining
 import pytest
 import tasks
@@ -221,3 +223,35 @@ def test_models_of_a_run_are_measured_once_in_their_order(tiny_checkpoint, scrip
     assert (output / "curve.png").stat().st_size > 0
     assert script(pretraining, *flags, "--characters", 200)[0] == 2  # other settings
     assert json.loads((output / "curve.json").read_text()) == record
+
+
+def test_the_papers_tables_name_what_is_missing_and_resume(tiny_checkpoint, script, tmp_path):
+    (tmp_path / "data" / "cola").mkdir(parents=True)
+    lines = [f"x\t{number % 2}\t\tthe {word} was old {number}" for number, word in enumerate(("house", "dog") * 12)]
+    for name in ("in_domain_train.tsv", "in_domain_dev.tsv"):
+        (tmp_path / "data" / "cola" / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    flags = ["--model", tiny_checkpoint, "--data_dir", tmp_path / "data", "--output_dir", output := tmp_path / "out"]
+    flags += ["--tasks", "cola", "rte", "--seeds", 2, "--max_train_rows", 8, "--num_train_epochs", 1]
+    status, printed, errors = script(paper, *flags, "--max_length", 16)
+    assert status == 0, errors
+    ablations = [line for line in printed.splitlines() if line.startswith("| cola | 45.4 | ")]
+    assert [[" | 18.9 | " in line, " | 47.9 | " in line] for line in ablations] == [[True, True]]
+    assert "| rte | accuracy | 56.0 | - | missing: no folder rte |" in printed
+    assert not [*output.rglob("model.safetensors")]
+    metrics = {file: file.stat().st_mtime_ns for file in output.rglob("metrics.json")}
+    assert len(metrics) == 6  # three variants, two seeds
+    assert script(paper, *flags, "--max_length", 16)[1].endswith(printed[printed.index("Table 2") :])
+    assert {file: file.stat().st_mtime_ns for file in output.rglob("metrics.json")} == metrics
+    assert script(paper, *flags, "--max_length", 12)[0] == 2  # other settings
+
+
+def test_a_model_next_to_the_literature(tiny_checkpoint, script, tmp_path):
+    (tmp_path / "text.txt").write_text("the house was old . " * 20, encoding="utf-8")
+    flags = ["--model_name_or_path", tiny_checkpoint, "--ptb", tmp_path / "text.txt"]
+    status, printed, _ = script(literature, *flags, "--lambada", tmp_path / "text.txt")
+    _, _, row, *reported = [
+        line.strip("| ").split(" | ") for line in printed[printed.index("| model |") :].splitlines()
+    ]
+    assert (status, row[1], row[5], len(reported)) == (0, "-", "-", 8)
+    assert float(row[2].replace(",", "")) > 1
+    assert script(literature, *flags[:2])[0] == 2

@@ -1,6 +1,8 @@
 """Our checkpoints in other people's tools; each test is skipped where its tool is not installed."""
 
 import json
+import re
+import runpy
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassific
 from hf_gpt.evaluation.zero_shot import ZeroShotScorer, ZeroShotTransform
 from hf_gpt.trees.collators import TokenTreeCollator
 
+from ..support.runs import REPOSITORY
 from ..support.tiny import CLASSIFY, DELIMITER, PAD, START
 
 ITEMS = [
@@ -149,3 +152,16 @@ def test_torchao_loads_in_eight_bits(tiny_model, tmp_path):
     inputs = batch_of(GPTForSequenceClassification, 4, 12)
     theirs, ours = Logits(quantized)(*inputs), Logits(model)(*inputs)
     assert 0 < (theirs - ours).abs().max() < 0.05 * ours.abs().max()
+
+
+BLOCKS = re.findall(
+    r"## (\S+)\n[^#]*?```py\n(.*?)```", (REPOSITORY / "docs/other-tools.md").read_text(), flags=re.DOTALL
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tool", "block"), BLOCKS, ids=[tool for tool, _ in BLOCKS])
+def test_what_the_page_of_other_tools_says(tool, block, tmp_path):
+    pytest.importorskip(tool.replace("-", "_"), reason='needs pip install ".[tools]"')
+    (tmp_path / "block.py").write_text(block, encoding="utf-8")  # nnsight reads its source
+    runpy.run_path(str(tmp_path / "block.py"))

@@ -1,0 +1,92 @@
+r"""
+A language model next to figures of the literature: perplexity per word of corpora, LAMBADA, BLiMP.
+
+    python scripts/measure/literature.py --model_name_or_path gpt-mini --wikitext2 wiki.valid.tokens \
+        --blimp blimp/data --output_file outputs/literature.json
+
+Perplexities are per word that white space separates, so that models with other vocabularies can be compared; those of
+the literature are per token of the data set. GPT-2's figures are zero-shot, on the test parts (Radford et al., 2019,
+table 3), those of BLiMP are by Warstadt et al. (2020, table 3). Without a file a column stays empty.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tables import markdown
+
+from hf_gpt.analysis import agreement
+from hf_gpt.commands import command, parse_arguments, perplexity
+from hf_gpt.files import flag, write_json
+
+COLUMNS = ("WikiText-2", "PTB", "LAMBADA, perplexity", "LAMBADA, accuracy", "BLiMP, mean of 12 phenomena")
+REPORTED = {
+    "best before GPT-2": (39.14, 46.54, 99.8, 59.23, None),
+    "GPT-2, 117 million parameters": (29.41, 65.85, 35.13, 45.99, None),
+    "GPT-2, 1,542 million parameters": (18.34, 35.76, 8.63, 63.24, None),
+    "5-grams": (None, None, None, None, 61.2),
+    "LSTM": (None, None, None, None, 69.8),
+    "Transformer-XL": (None, None, None, None, 69.6),
+    "GPT-2 (BLiMP's authors)": (None, None, None, None, 81.5),
+    "humans": (None, None, None, None, 88.6),
+}
+
+
+@dataclass
+class LiteratureArguments:
+    """Which language model, and which files."""
+
+    model_name_or_path: str = flag(help="Folder or Hub id of a language model, or gpt-mini.")
+    wikitext2: str | None = flag(None, "WikiText-2's text.")
+    ptb: str | None = flag(None, "The Penn Treebank's text.")
+    lambada: str | None = flag(None, "LAMBADA's passages: JSONL with a column text, or a passage a line.")
+    blimp: str | None = flag(None, "BLiMP's folder.")
+    max_pairs: int = flag(1000, "The first pairs of each of BLiMP's sets.")
+    output_file: str | None = flag(None, "A .json file for the result.")
+
+    def __post_init__(self) -> None:
+        if not (self.wikitext2 or self.ptb or self.lambada or self.blimp):
+            raise ValueError("Name a file: --wikitext2, --ptb, --lambada or --blimp.")
+
+
+def measure(args: LiteratureArguments) -> tuple[float | None, ...]:
+    """The model's row of the table."""
+
+    def of(file: str) -> perplexity.PerplexityArguments:
+        return perplexity.PerplexityArguments(model_name_or_path=args.model_name_or_path, file=[file])
+
+    found = [
+        perplexity.measure(of(file))["perplexity_per_word"] if file else None for file in (args.wikitext2, args.ptb)
+    ]
+    words = perplexity.measure_last_words(of(args.lambada)) if args.lambada else None
+    found += [words["perplexity_per_word"], 100 * words["accuracy"]] if words else [None, None]
+    mean = None
+    if args.blimp:
+        pairs = agreement.read_sets(Path(args.blimp), args.max_pairs)
+        rows = agreement.accuracies(pairs, {"model": agreement.score_pairs(*of(args.blimp).load(), pairs)})
+        mean = 100 * float(np.mean([row["accuracy"] for row in rows]))
+    return (*found, mean)
+
+
+def table(model: str, row: tuple[float | None, ...]) -> str:
+    """The Markdown table."""
+    rows = {model: row} | REPORTED
+    cells = [[name, *("-" if value is None else f"{value:,.2f}" for value in values)] for name, values in rows.items()]
+    return markdown(["model", *COLUMNS], cells)
+
+
+@command()
+def main() -> None:
+    """Measure and write."""
+    (args,) = parse_arguments((LiteratureArguments,), description=__doc__)
+    row = measure(args)
+    made = table(Path(args.model_name_or_path).name, row)
+    if args.output_file:
+        write_json(
+            Path(args.output_file), vars(args) | {"row": dict(zip(COLUMNS, row, strict=True)), "tables": [made]}
+        )
+    print(made)
+
+
+if __name__ == "__main__":
+    main()
