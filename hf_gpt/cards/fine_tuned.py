@@ -1,6 +1,7 @@
 """
-The card of a trained model: `save` writes its facts as `card.yaml` and, as README.md, what a template makes of them.
-After facts were corrected by hand, `FineTunedCard.load(folder).save(folder)` renders README.md again.
+The card of a trained model: `save` writes its facts as `card.yaml`, what a template makes of them as README.md, and
+the result for the Hub's leaderboards into `.eval_results`. After facts were corrected by hand,
+`FineTunedCard.load(folder).save(folder)` writes all of it again.
 """
 
 import dataclasses
@@ -11,11 +12,12 @@ from pathlib import Path
 from typing import Any, Self, get_type_hints
 
 import yaml
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, ModelCardData, eval_result_entries_to_yaml
 
 from ..files import CARD, FACTS, check_types, read_yaml, reading, write_text
 from ..files.templates import render_template
 from ..hub.card import PIPELINE_TAGS, THIS_REPOSITORY
+from ..hub.checks import EVAL_RESULTS
 from ..hub.downloads import is_hub_id
 from ..tasks.metrics import METRICS
 from ..tasks.spec import TaskSpec
@@ -111,9 +113,12 @@ class FineTunedCard:
         return card
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Write `card.yaml` and `README.md` into a folder, each atomically."""
+        """Write `card.yaml`, `README.md` and, of a data set of the Hub, `.eval_results` into a folder, atomically."""
         facts = {name: value for name, value in dataclasses.asdict(self).items() if value not in (None, "", [], {})}
         texts = {FACTS: yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=math.inf)}
+        if entries := self.leaderboard_entries():
+            (Path(folder) / EVAL_RESULTS).mkdir(exist_ok=True)
+            texts[f"{EVAL_RESULTS}/{self.task}.yaml"] = yaml.safe_dump(eval_result_entries_to_yaml(entries))
         for name, text in (texts | {CARD: str(self.render())}).items():
             write_text(Path(folder) / name, text)
 
@@ -171,6 +176,15 @@ class FineTunedCard:
             measured = {"metric_value": round(value, 4), "metric_name": metric, "metric_args": arguments or None}
             results.append(EvalResult(*names, dataset_split=split, **place, **measured))
         return results
+
+    def leaderboard_entries(self) -> list[EvalResultEntry]:
+        """The main metric on the test rows, or else the validation rows, of a data set that is on the Hub."""
+        split = "test" if self.main_metric in self.metrics.get("test", {}) else "validation"
+        value = self.metrics.get(split, {}).get(self.main_metric, math.nan)
+        if self.dataset_id is None or not math.isfinite(value):
+            return []
+        notes = f"{self.main_metric}, {self.rows.get(split, 0):,} rows of {split}"
+        return [EvalResultEntry(self.dataset_id, self.dataset_config or "default", round(value, 4), notes=notes)]
 
 
 def learning_rate_advice(model: str, learning_rate: float) -> str | None:

@@ -6,6 +6,8 @@ from typing import Any
 # Next to peft's own files in an adapter's folder: the configuration of the base model with the head of the task.
 HEAD_CONFIG = "head_config.json"
 FEATURES, FEATURE_DATA = "features.json", "data"
+# Folder of what the Hub shows as results of a model, and on the data set's leaderboard.
+EVAL_RESULTS = ".eval_results"
 TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "words.json", "vocab.json", "merges.txt"),
     *("special_tokens_map.json", "added_tokens.json"),
@@ -23,6 +25,7 @@ FETCHED = (
 UPLOADED = (
     *FETCHED,
     *(f"{name}{suffix}" for name in ("LICENSE", "NOTICE") for suffix in ("", ".md", ".txt")),
+    f"{EVAL_RESULTS}/*.yaml",
     *("metrics.json", "all_results.json", "train_results.json", "eval_results.json", "pretraining.json"),
 )
 # transformers' own models that hf_gpt reads -> how the names of their classes begin.

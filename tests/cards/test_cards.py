@@ -8,8 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from datasets import Dataset
-from huggingface_hub import DatasetCard, ModelCard
+from huggingface_hub import DatasetCard, ModelCard, parse_eval_result_entries
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from peft import get_peft_model
 from transformers import (
@@ -113,11 +114,15 @@ def test_the_card_of_a_model_proposes_its_learning_rate(tmp_path):
 
 
 def test_model_index_is_read_back_as_it_was_written(tmp_path):
-    card = FineTunedCard.for_task(get_task("cola"), "someone/gpt", metrics=METRICS, rows={"test": 270}, seed=7)
+    facts = {"metrics": METRICS, "main_metric": "accuracy", "rows": {"test": 270}, "seed": 7}
+    card = FineTunedCard.for_task(get_task("cola"), "someone/gpt", **facts)
     card.save(tmp_path)
     read = ModelCard.load(tmp_path / CARD)
     assert model_index_to_eval_results(read.data.to_dict()["model-index"]) == ("gpt-cola", card.eval_results())
     assert read.data.datasets == ["nyu-mll/glue"]
+    (entry,) = parse_eval_result_entries(yaml.safe_load((tmp_path / ".eval_results" / "cola.yaml").read_text()))
+    assert (entry.dataset_id, entry.task_id) == ("nyu-mll/glue", "cola")
+    assert (entry.value, entry.notes) == (0.5, "accuracy, 270 rows of test")
     _, second, _, last = read.data.eval_results
     described = (second.task_type, second.dataset_type, second.dataset_config)
     assert described == ("text-classification", "nyu-mll/glue", "cola")
