@@ -2,7 +2,7 @@
 Run the walk-throughs of docs/walkthroughs: below each block the page then holds what it printed, and next to the page
 stands the same as a notebook.
 
-    python scripts/walkthroughs.py language-model
+    python scripts/measure/walkthroughs.py language-model
 
 Without names, all. Blocks run one after another in an empty folder, Python in one process; the pictures that they save
 are those that the page shows.
@@ -22,7 +22,7 @@ from pathlib import Path
 import nbformat
 from nbformat import v4
 
-PAGES = Path(__file__).resolve().parents[1] / "docs" / "walkthroughs"
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "walkthroughs"
 # A block, what it prints, and a picture that it saves.
 BLOCK = re.compile(
     r"```(python|bash)\n(.*?)```\n(?:```text\n(.*?)```\n)?(?:\n!\[(.*?)\]\(images/(.*?)\)\n)?", re.DOTALL
