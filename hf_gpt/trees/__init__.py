@@ -1,8 +1,10 @@
 """
 Rows of token ids become token trees, and token trees become batches: `transforms` lays a row out, `token_tree` is the
-structure, `collators` makes tensors, `mixture` draws from several tasks; `any_model` is for other causal models.
+structure, `collators` makes tensors, `mixture` draws from several tasks; `any_model` is for other causal
+models, and `training` trains them.
 """
 
-from .any_model import path_log_probs
+from .any_model import collate_choices, path_log_probs
+from .training import tree_model
 
-__all__ = ["path_log_probs"]
+__all__ = ["collate_choices", "path_log_probs", "tree_model"]

@@ -4,15 +4,17 @@ Token trees for causal models of transformers, by their public inputs alone: a f
     sums = path_log_probs(model, contexts, choices)  # (items, choices), each context read once
 
 Which model can hold a tree is decided by its configuration and signature (`check_model`), and shown for the first rows
-(`check_paths`): a tree's paths must have the logits that they have alone.
+(`check_paths`): a tree's paths must have the logits that they have alone. `hf_gpt.trees.training` trains them.
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from weakref import WeakSet
 
 import torch
 from transformers import PreTrainedModel
+from transformers.utils import ModelOutput
 
 from .collators import collate_trees
 from .token_tree import TokenTree
@@ -46,52 +48,111 @@ def check_model(model: PreTrainedModel, length: int) -> None:
             raise ValueError(f"{type(model).__name__} cannot hold token trees: {reason}.")
 
 
-def tree_inputs(trees: Sequence[TokenTree], model: PreTrainedModel) -> dict[str, torch.Tensor]:
+def collate_choices(rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
     """
-    Arguments of a causal model for a batch of trees, a row each, padded on the right: `input_ids` and `position_ids`,
-    `(batch, length)`, and `attention_mask`, `(batch, 1, length, length)`: true where a token sees another, for eager
-    attention 0 there and elsewhere the lowest number. A `ValueError` for a model that cannot hold them.
+    Items as a batch of trees, a row each, padded on the right: a `data_collator` for `transformers.Trainer`.
+
+    Args:
+        rows: of each item the `context`, token ids, at least one; the `choices`, token ids of each, at least one; and
+            optionally its `label`, the index of the right choice (by default 0, the first; -100: none), and
+            `reference`, log-probabilities of the choices that `tree_model` subtracts. Other columns are left alone.
+
+    Returns:
+        `dict`: the tensors of `collate_trees`, with `context_length` `(batch,)`, `labels` `(batch,)` and, where rows
+            have it, `reference` `(batch, choices)`.
+
+    Raises:
+        ValueError: for an empty context or choice, or where the columns are missing.
     """
-    batch = collate_trees(trees, pad_token_id=0)
+    if not all({"context", "choices"} <= row.keys() for row in rows):
+        raise ValueError("Rows have context and choices; the Trainer needs remove_unused_columns=False to keep them.")
+    if not all(row["choices"] and all(map(len, [row["context"], *row["choices"]])) for row in rows):
+        raise ValueError("Give a context and choices for every item, of at least one token each.")
+    trees = [TokenTree.from_paths([[*row["context"], *choice] for choice in row["choices"]]) for row in rows]
+    batch = collate_trees(trees, pad_token_id=0, is_causal=False)
+    batch["context_length"] = torch.tensor([len(row["context"]) for row in rows])
+    batch["labels"] = torch.tensor([row.get("label", 0) for row in rows])
+    if "reference" in rows[0]:
+        batch["reference"] = torch.zeros(batch["classify_index"].shape)
+        for own, row in zip(batch["reference"], rows, strict=True):
+            own[: len(row["choices"])] = torch.tensor(row["reference"])[: len(row["choices"])]
+    return batch
+
+
+def tree_inputs(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """
+    Arguments of a causal model for a batch of trees: `input_ids` and `position_ids`, `(batch, length)`, and
+    `attention_mask`, `(batch, 1, length, length)`: true where a token sees another, for eager attention 0 there and
+    elsewhere the lowest number. A `ValueError` for a model that cannot hold them.
+    """
     length = batch["input_ids"].shape[1]
     check_model(model, length)
-    place = torch.arange(length)
-    ends = batch.get("subtree_end", torch.full_like(batch["input_ids"], length))
-    sees = (place[:, None] >= place) & (place[:, None] < ends[:, None, :])  # (batch, length, length)
-    mask = sees[:, None]
+    place = torch.arange(length, device=batch["input_ids"].device)
+    mask = (place[:, None] >= place) & (place[:, None] < batch["subtree_end"][:, None, :])  # (batch, length, length)
+    mask = mask[:, None]
     if model.config.get_text_config()._attn_implementation == "eager":  # which adds it
-        mask = torch.zeros(mask.shape, dtype=model.dtype).masked_fill(~mask, torch.finfo(model.dtype).min)
-    inputs = {"input_ids": batch["input_ids"], "position_ids": batch["position_ids"], "attention_mask": mask}
-    return {name: value.to(model.device) for name, value in inputs.items()}
+        mask = torch.zeros_like(mask, dtype=model.dtype).masked_fill(~mask, torch.finfo(model.dtype).min)
+    return {name: batch[name] for name in ("input_ids", "position_ids")} | {"attention_mask": mask, "use_cache": False}
 
 
-def tree_logits(model: PreTrainedModel, trees: Sequence[TokenTree]) -> torch.Tensor:
+def on_paths(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Which tokens are on the path of each choice, `(batch, choices, length)`."""
+    end = batch["classify_index"].unsqueeze(-1)  # (batch, choices, 1)
+    place = torch.arange(batch["input_ids"].shape[1], device=end.device)
+    return (place <= end) & (end < batch["subtree_end"].unsqueeze(1))
+
+
+def of_choices(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Which tokens belong to choices, not to the context, `(batch, length)`."""
+    return batch["lm_weights"].gt(0) & batch["position_ids"].ge(batch["context_length"].unsqueeze(1))
+
+
+def read_trees(
+    model: PreTrainedModel, batch: Mapping[str, torch.Tensor], counted: torch.Tensor, **settings: Any
+) -> tuple[torch.Tensor, ModelOutput]:
     """
-    Logits of a batch of trees, `(batch, length, vocab_size)`; before a model's first batch, the paths of its first
-    tree are compared with the same read alone.
+    Log-probabilities of tokens after their parents, `(batch, length)`, float32, 0 where they are not `counted`; and
+    the model's output. Logits are computed only where a counted token is predicted. Before a model's first batch, the
+    paths of its first tree are compared with the same read alone.
     """
     if model not in _CHECKED:
-        check_paths(model, trees[0])
+        check_paths(model, batch)
         _CHECKED.add(model)
-    return model(**tree_inputs(trees, model), use_cache=False).logits
+    row, column = counted.nonzero().T  # (tokens,)
+    place = batch["parent_index"][row, column]
+    if "logits_to_keep" in inspect.signature(model.forward).parameters:
+        settings["logits_to_keep"], place = place.unique(return_inverse=True)
+    output = model.forward(**tree_inputs(model, batch), **settings)
+    logits = output.logits.float()  # (batch, kept, vocab_size)
+    found = logits[row, place, batch["input_ids"][row, column]] - logits.logsumexp(-1)[row, place]
+    return found.new_zeros(counted.shape).index_put((row, column), found), output
+
+
+def choice_log_probs(batch: Mapping[str, torch.Tensor], log_probs: torch.Tensor, mean: bool = False) -> torch.Tensor:
+    """Of tokens' log-probabilities, `(batch, length)`, the sums or means of choices, `(batch, choices)`, or -inf."""
+    own = on_paths(batch) & of_choices(batch).unsqueeze(1)  # (batch, choices, length)
+    sums = (own * log_probs.unsqueeze(1)).sum(-1)
+    if mean:
+        sums = sums / own.sum(-1).clamp(min=1)
+    return sums.masked_fill(batch["classify_index"] < 0, float("-inf"))
 
 
 @torch.no_grad()
-def check_paths(model: PreTrainedModel, tree: TokenTree) -> float:
+def check_paths(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> float:
     """
-    The largest difference between the logits of a tree's paths and of the same sequences alone, as a share of the
-    largest logit. A `ValueError` if it is more than rounding of the model's dtype.
+    The largest difference between the logits of the first tree's paths and of the same sequences alone, as a share of
+    the largest logit. A `ValueError` if it is more than rounding of the dtype.
     """
-    was_training = model.training
+    was_training, device = model.training, model.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else model.dtype
+    first = {name: value[:1] for name, value in batch.items()}
     model.eval()
     largest, scale = 0.0, 1e-9
     try:
-        found = model(**tree_inputs([tree], model), use_cache=False).logits[0]
-        for number, end in enumerate(tree.path_ends):
-            if end < 0:
-                continue
-            path = torch.tensor(tree.path(number), device=model.device)
-            alone = model(torch.tensor(tree.input_ids, device=model.device)[path][None], use_cache=False).logits[0]
+        found = model.forward(**tree_inputs(model, first)).logits[0]
+        for on_path in on_paths(first)[0][first["classify_index"][0] >= 0]:
+            path = on_path.nonzero()[:, 0]
+            alone = model.forward(first["input_ids"][:, path], use_cache=False).logits[0]
             known = alone.isfinite() & (alone.abs() < 1e4)  # some models rule tokens out
             largest = max(largest, float((found[path] - alone)[known].abs().max()))
             scale = max(scale, float(alone[known].abs().max()))
@@ -101,7 +162,7 @@ def check_paths(model: PreTrainedModel, tree: TokenTree) -> float:
         ) from error
     finally:
         model.train(was_training)
-    if not largest <= _BOUNDS.get(model.dtype, 0.06) * scale:
+    if not largest <= _BOUNDS.get(dtype, 0.06) * scale:
         raise ValueError(
             f"{type(model).__name__} cannot hold token trees: a path's logits differ by {largest:.1e} from those of "
             "the same tokens alone."
@@ -132,22 +193,13 @@ def path_log_probs(
     Raises:
         ValueError: for an empty context or choice, and for a model that cannot hold trees.
     """
-    lengths = [len(ids) for each in (contexts, *choices) for ids in each]
-    if len(contexts) != len(choices) or not all(lengths):
+    if len(contexts) != len(choices):
         raise ValueError("Give a context and choices for every item, of at least one token each.")
-    widest, rows = max(map(len, choices)), []
-    for begin in range(0, len(contexts), batch_size):
-        batch = slice(begin, begin + batch_size)
-        items = [*zip(contexts[batch], choices[batch], strict=True)]
-        trees = [TokenTree.from_paths([[*context, *choice] for choice in each]) for context, each in items]
-        for tree, logits, (context, each) in zip(trees, tree_logits(model, trees), items, strict=True):
-            sums = []
-            for number in range(len(each)):
-                path = torch.tensor(tree.path(number), device=logits.device)
-                before, own = path[len(context) - 1 : -1], path[len(context) :]
-                ids = torch.tensor(tree.input_ids, device=logits.device)[own]
-                found = logits[before].float().log_softmax(-1).gather(1, ids[:, None])[:, 0]  # (tokens,)
-                sums.append(found.mean() if mean else found.sum())
-            missing = [sums[0].new_tensor(float("-inf"))] * (widest - len(sums))
-            rows.append(torch.stack([*sums, *missing]))
-    return torch.stack(rows)
+    rows = [{"context": context, "choices": each} for context, each in zip(contexts, choices, strict=True)]
+    found, widest = [], max(map(len, choices))
+    for begin in range(0, len(rows), batch_size):
+        batch = collate_choices(rows[begin : begin + batch_size])
+        batch = {name: value.to(model.device) for name, value in batch.items()}
+        sums = choice_log_probs(batch, read_trees(model, batch, of_choices(batch))[0], mean)
+        found.append(torch.nn.functional.pad(sums, (0, widest - sums.shape[1]), value=float("-inf")))
+    return torch.cat(found)

@@ -7,8 +7,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from hf_gpt import GPTForCausalLM
 from hf_gpt.trees import path_log_probs
-from hf_gpt.trees.any_model import check_model, check_paths, tree_logits
-from hf_gpt.trees.token_tree import TokenTree
+from hf_gpt.trees.any_model import check_model, check_paths, collate_choices
 
 VOCABULARY = 50
 CONTEXTS = [[5, 6, 7, 8, 9], [3, 4, 11]]
@@ -131,9 +130,7 @@ def test_a_preference_loss_has_the_gradients_of_separate_rows():
 
 def test_settings():
     model = model_of("llama", GROUPED)
-    tree = TokenTree.from_paths([[*CONTEXTS[0], *choice] for choice in CHOICES[0]])
-    assert check_paths(model, tree) < 1e-5
-    assert tree_logits(model.train(), [tree]).shape == (1, 10, VOCABULARY)
+    assert check_paths(model.train(), collate_choices([{"context": CONTEXTS[0], "choices": CHOICES[0]}])) < 1e-5
     assert model.training
     model.eval()
     sums, means = (path_log_probs(model, CONTEXTS, CHOICES, mean=mean, batch_size=1) for mean in (False, True))
