@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from datasets import Dataset
-from huggingface_hub import DatasetCard, ModelCard, parse_eval_result_entries
+from huggingface_hub import ModelCard, parse_eval_result_entries
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from peft import get_peft_model
 from transformers import (
@@ -26,7 +26,6 @@ from hf_gpt import adapter_config
 from hf_gpt.adapters import HEAD_CONFIG, head_config
 from hf_gpt.cards import FineTunedCard, learning_rate_advice
 from hf_gpt.cards.callback import ModelCardCallback
-from hf_gpt.cards.features import card_text
 from hf_gpt.files import CARD, FACTS, write_text
 from hf_gpt.tasks import get_task, load_task
 from hf_gpt.tasks.metrics import compute_metrics_for
@@ -227,13 +226,11 @@ def test_text_says_what_the_facts_say():
 # What a Trainer knows
 
 
-def trainer_for(base: Path, output: Path, adaptation: str = "full", **settings) -> tuple[GPTTrainer, Dataset]:
+def trainer_for(base: Path, output: Path, **settings) -> tuple[GPTTrainer, Dataset]:
     task, tokenizer = load_task("questions"), AutoTokenizer.from_pretrained(base, task_template=True)
     splits = {split: rows.select(range(25)) for split, rows in task.splits.items()}
     encoded = {split: token_trees(rows, tokenizer, max_length=64) for split, rows in splits.items()}
     model = AutoModelForSequenceClassification.from_pretrained(base, num_labels=6)
-    if adaptation != "full":
-        model = get_peft_model(model, adapter_config(adaptation, model.config))
     defaults = {"learning_rate": 1e-2, "per_device_train_batch_size": 8, "num_train_epochs": 3, "logging_steps": 1}
     args = FineTuningArguments(output_dir=str(output), use_cpu=True, disable_tqdm=True, **defaults | settings)
     args.metric_for_best_model, args.greater_is_better = "eval_accuracy", True
@@ -268,19 +265,6 @@ def test_callback_with_our_trainer(tiny_checkpoint, tmp_path):
     assert card.rows == {"train": 25, "validation": 25, "test": 25}
 
 
-def test_callback_of_an_adapter_that_is_resumed(tiny_checkpoint, tmp_path):
-    trainer_for(tiny_checkpoint, tmp_path, adaptation="lora", num_train_epochs=1)[0].train()
-    trainer, _ = trainer_for(tiny_checkpoint, tmp_path, adaptation="lora", num_train_epochs=2)
-    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
-    trainer.save_model()
-    trainer.evaluate()
-    card = FineTunedCard.load(tmp_path)
-    assert (card.resumed, card.adaptation, card.hyperparameters["steps"]) == (True, "lora", 8)
-    assert "peft" in card.versions
-    assert " s since it was last resumed" in (tmp_path / CARD).read_text(encoding="utf-8")
-    assert printed_by(code_of(tmp_path).replace('"."', repr(str(tmp_path)))).startswith("tensor([[")
-
-
 def test_callback_with_the_stock_trainer(tiny_checkpoint, tmp_path):
     """A language model with transformers' own Trainer."""
     model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint)
@@ -301,16 +285,3 @@ def test_callback_with_the_stock_trainer(tiny_checkpoint, tmp_path):
     assert card.hyperparameters.items() >= settings.items()
     text = (tmp_path / CARD).read_text(encoding="utf-8")
     assert "from my letters; licence: not stated. Rows: train 12, validation 4." in text
-
-
-def test_card_of_features(tmp_path):
-    record = {"pooling": "mean", "unit": "token", "word_pooling": "mean", "layers": [0, 5]}
-    record |= {"shards": 1, "model_name_or_path": "someone/gpt", "width": 32, "input_files": [["texts|1.txt", 9, 9]]}
-    record |= {"rows": 1200, "tokens": 9000, "truncated_rows": 2, "truncated_tokens": 30, "max_length": 64}
-    text = card_text(record | {"empty_rows": 0, "task_template": False, "dtype": "float32"})
-    (tmp_path / CARD).write_text(text, encoding="utf-8")
-    card = DatasetCard.load(tmp_path / CARD)
-    assert card.data["configs"] == [{"config_name": "default", "data_files": "data/*.parquet"}]
-    for line in ("| texts | texts\\|1.txt |", "of layer 0, 5 (0 is the output", "## Limits\n\n- Rows that were"):
-        assert line in card.text
-    assert "\n\n\n" not in card.text

@@ -228,18 +228,6 @@ def test_special_tokens_of_the_stock_tokenizer(tmp_path, converted):
     assert tokenizer("the", "path").input_ids == [ROWS, the, ROWS + 1, path, ROWS + 2]
 
 
-def test_the_publishers_vocabulary(tmp_path, converted):
-    source = REPOSITORY.parent / "shared" / "data" / "gpt_bpe"
-    if not source.is_dir():
-        pytest.skip("the release's vocabulary is not at hand")
-    config = {"vocab_size": 40482, "n_embd": 8, "n_head": 1, "n_layer": 1, "n_positions": 4}
-    GPTForCausalLM(GPTForCausalLM.config_class(**config)).save_pretrained(tmp_path / "a")
-    release_tokenizer(source).save_pretrained(tmp_path / "a")
-    converted(tmp_path / "a", tmp_path / "b", "--to", "tf-release", "--head", "language-model")
-    for name in ("encoder_bpe_40000.json", "vocab_40000.bpe"):
-        assert (tmp_path / "b" / name).read_bytes() == (source / name).read_bytes()
-
-
 # Refusals: each in one line, with status 2, and nothing is written.
 
 # Format, part of the message, class and settings of the model.

@@ -209,20 +209,3 @@ def test_without_gradio_there_is_one_line(tiny_checkpoint, hf_gpt, monkeypatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
     status, _, errors = hf_gpt("demo", "--model_name_or_path", tiny_checkpoint)
     assert (status, "pip install" in errors.splitlines()[-1]) == (2, True)
-
-
-@pytest.mark.slow
-def test_the_page_answers_requests(tiny_checkpoint, folders):
-    gradio_client = pytest.importorskip("gradio_client", reason=NEEDS_GRADIO)
-    app = build_app(str(tiny_checkpoint), **folders)
-    _, address, _ = app.launch(prevent_thread_lock=True, quiet=True, show_error=True)
-    client = gradio_client.Client(address, verbose=False)
-    assert len(client.predict(PROMPT, 5, 2, 0, 10, 0.9, 0.95, 1.0, api_name="/generate")["data"]) == 6
-    assert len(client.predict(PROMPT, api_name="/next_tokens")["data"]) == 10
-    table = client.predict("It rained.", "It was wet.\nIt was dry.", api_name="/score_choices")
-    assert table["data"][0][0] in ("It was wet.", "It was dry.")
-    found = client.predict("Who wrote it?", "", False, api_name="/classify")
-    assert sum(entry["confidence"] for entry in found["confidences"]) == pytest.approx(1, abs=1e-4)
-    with pytest.raises(Exception, match="The prompt is empty"):
-        client.predict("", api_name="/next_tokens")
-    app.close()

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from datasets import load_dataset
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, GPTModel
+from hf_gpt import GPTModel
 from hf_gpt.commands import parse_arguments
 from hf_gpt.features import FeatureExtractor, resolve_layers, word_spans
 from hf_gpt.features.shards import RESULT, SETTINGS, FeatureArguments, extract, load_extractor
@@ -326,13 +326,3 @@ def test_two_processes_give_what_one_gives(run, tiny_checkpoint, tmp_path):
         ours, theirs = (states_in(tmp_path / name, layer) for name in ("out", "whole"))
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
     assert (tmp_path / "out" / RESULT).read_text() == (tmp_path / "whole" / RESULT).read_text()
-
-
-@pytest.mark.parametrize("model_class", [GPTForCausalLM, GPTForSequenceClassification, GPTModel])
-def test_pipeline_extracts_features(model_class, tiny_checkpoint, model, tokenizer, tmp_path):
-    """Of any checkpoint, with a head or without."""
-    model_class.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    extractor = pipeline("feature-extraction", model=str(tmp_path), device="cpu")
-    for text, states in zip(TEXTS[:3], extractor(TEXTS[:3], return_tensors=True), strict=True):
-        torch.testing.assert_close(states[0], states_of(model, tokenizer, text)[0][-1], rtol=0, atol=1e-5)

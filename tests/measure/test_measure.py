@@ -16,7 +16,6 @@ import tasks
 import torch
 from workloads import CLASSIFY, DELIMITER, START, Shape, Workload, make_workload, padding_share, useful_flops
 
-from hf_gpt.adapters import METHODS as ADAPTERS
 from hf_gpt.tasks import load_task
 
 from ..support.runs import REPOSITORY
@@ -176,20 +175,6 @@ def test_ways_of_training(study, tmp_path, monkeypatch):
     assert [line.split(" | ")[3] for line in shown[-4:]] == ["baseline", "full", "frozen", "prefix"]
     assert (tmp_path / "results.png").stat().st_size > 10_000
     assert not list(tmp_path.rglob("model.safetensors"))
-
-
-def test_lines_and_columns_of_the_studies():
-    assert set(tasks.METHODS) == {"full", "frozen", "frozen, mixed layers", "dora", *ADAPTERS}
-    studied = {"rows": {"rows": 5000}, "layers": {}, "models": {"models": ["alone=a", "after mnli=b"]}}
-    cells = {
-        study: tasks.cells(tasks.MeasureArguments("none", study, str(MODEL), tasks=["questions"], **more))
-        for study, more in studied.items()
-    }
-    assert [cell.rows for cell in cells["rows"]][::3] == [50, 200, 800, 5000]
-    rates = {cell.column: cell.rates[0] for cell in cells["rows"]}
-    assert rates == {"pretrained": 5e-4, "frozen": 3e-3, "random weights": 5e-4}
-    assert [cell.column for cell in cells["layers"]] == [f"blocks {number}" for number in range(5)]
-    assert [cell.column for cell in cells["models"]] == ["alone", "after mnli"]
 
 
 def test_baselines():

@@ -53,6 +53,8 @@ def test_joint_loss(tiny_model, training, asked, coefficient):
     assert (outputs.lm_loss is not None) == (coefficient > 0 and (training if asked is None else asked))
     expected = outputs.task_loss + (0 if outputs.lm_loss is None else coefficient * outputs.lm_loss)
     assert_close(outputs.loss, expected)
+    # Evaluation gathers the logits alone.
+    assert set(outputs) - set(GPTConfig.keys_to_ignore_at_inference) == {"loss", "logits"}
     # As the Trainer does in several processes; the terms are logged.
     outputs.loss *= 2
     assert_close(outputs.task_loss, cross_entropy(outputs.logits, LABELS))
@@ -107,14 +109,6 @@ def test_problem_types(tiny_model, overrides, labels, plain):
         for ids, given in ((TEXTS, missing), (TEXTS[known], labels[known]))
     )
     assert_same_gradients(model, found.loss, expected.loss)
-
-
-def test_choices_in_parts(tiny_model):
-    model = tiny_model(GPTForMultipleChoice, num_labels=5).train()
-    whole, items = model(CHOICES, labels=LABELS), torch.tensor(3)
-    parts = [model(CHOICES[part], labels=LABELS[part], num_items_in_batch=items) for part in (slice(1), slice(1, 3))]
-    assert_close(sum(part.task_loss for part in parts), whole.task_loss)
-    assert_same_gradients(model, parts[0].loss + parts[1].loss, whole.loss)
 
 
 @each_head
@@ -177,19 +171,6 @@ def test_hidden_states_with_a_head_on_other_layers(tiny_model, head_layers, aske
     assert torch.equal(found.logits, model(TEXTS).logits)
     for ours, theirs in zip(found.hidden_states or (), expected or (), strict=True):
         assert ours is theirs is None or torch.equal(ours, theirs)
-
-
-@torch.no_grad()
-def test_output(tiny_model):
-    model = tiny_model(GPTForMultipleChoice, "eager")
-    outputs = model(CHOICES, labels=LABELS, output_hidden_states=True, output_attentions=True)
-    assert list(outputs) == ["loss", "logits", "task_loss", "hidden_states", "attentions"]
-    assert [states.shape for states in outputs.hidden_states] == [(6, 6, 32)] * 3
-    assert [weights.shape for weights in outputs.attentions] == [(6, 2, 6, 6)] * 2
-    expected = (outputs.loss, outputs.logits, outputs.task_loss)
-    assert all(map(torch.equal, model(CHOICES, labels=LABELS, return_dict=False), expected))
-    # Evaluation gathers the logits alone.
-    assert set(outputs) - set(GPTConfig.keys_to_ignore_at_inference) == {"loss", "logits"}
 
 
 # Token classification and question answering

@@ -29,10 +29,6 @@ MASK = 19
 SPECIALS = [START, DELIMITER, CLASSIFY]
 
 
-def language_loss(logits, labels):
-    return cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
-
-
 # Against transformers' own models
 
 
@@ -241,7 +237,7 @@ def test_shifted_labels_and_parts_of_a_batch(tiny_model, given_labels, quirks):
     given = {"none": None, "unshifted": labels, "shifted": shifted}[given_labels]
     whole = model(IDS, labels=labels).loss
     if not quirks:
-        assert_close(whole, language_loss(model(IDS).logits, labels))
+        assert_close(whole, cross_entropy(model(IDS).logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()))
     assert_close(model(IDS, labels=given, shift_labels=shifted).loss, whole)
     items = shifted.ne(-100).sum()
     rows = [model(IDS[[row]], labels=labels[[row]], num_items_in_batch=items).loss for row in range(2)]

@@ -78,6 +78,7 @@ KINDS = {family: (family, []) for family in FAMILIES} | {
     "question answering": ("question answering", f"--num_train_epochs 40 {RARELY}".split()),
     "lora": ("classification", ["--adaptation", "lora"]),
     "houlsby": ("multiple choice", ["--adaptation", "houlsby"]),
+    "prefix": ("classification", ["--adaptation", "prefix"]),
     "frozen": ("classification", ["--adaptation", "frozen"]),
     "masked": ("classification", []),
     "masked choice": ("multiple choice", ["--adaptation", "frozen"]),
@@ -278,7 +279,7 @@ def test_the_model_that_is_saved_loads_and_answers(kind, run_of):
         ours, theirs = (hf_gpt.GPTModel.from_pretrained(each).state_dict() for each in (squads, folder))
         assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
         output = folder
-    if kind in ("lora", "houlsby"):
+    if kind in ("lora", "houlsby", "prefix"):
         assert load_adapter(output).peft_config
         return
     model = getattr(hf_gpt, FAMILIES[family][2]).from_pretrained(output).eval()

@@ -225,21 +225,9 @@ def test_shape_of_a_new_model():
 @pytest.fixture(scope="module")
 def pretrained(masked, tmp_path_factory):
     output = tmp_path_factory.mktemp("masked") / "out"
-    flags = [
-        *NEW,
-        "--n_positions",
-        128,
-        "--max_steps",
-        30,
-        "--learning_rate",
-        1e-2,
-        "--warmup_steps",
-        0,
-        "--output_dir",
-        output,
-    ]
-    record = run(*masked, *flags, "--eval_strategy", "steps", "--eval_steps", 1)
-    return output, record
+    flags = [*NEW, "--n_positions", 128, "--max_steps", 30, "--learning_rate", 1e-2, "--warmup_steps", 0]
+    flags += ["--eval_strategy", "steps", "--eval_steps", 1, "--output_dir", output]
+    return output, run(*masked, *flags)
 
 
 def test_words_that_are_guessed_whole():

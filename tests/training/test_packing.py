@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from hf_gpt import GPTTokenizer
 from hf_gpt.training.packing import HeldOut, encode_document, pack_documents, packed_dataset
 from hf_gpt.training.text_files import iter_texts, unwrap_paragraphs
-from hf_gpt.trees.collators import MaskedRows, PackedRowCollator
+from hf_gpt.trees.collators import MaskedRows
 
 from ..support.runs import REPOSITORY
 from ..support.stock_models import gpt2_tokenizer
@@ -255,18 +255,6 @@ def test_the_choice_follows_from_seed_epoch_and_row():
     assert first[0]["labels"] != other[0]["labels"]
     again.set_epoch(1)
     assert first[0]["labels"] != again[0]["labels"]
-
-
-def test_collated():
-    batch = PackedRowCollator()([{"input_ids": [MASK, 3, 12, MASK], "starts": [0, 2], "labels": [11, -100, -100, 13]}])
-    expected = {
-        "input_ids": [[MASK, 3, 12, MASK]],
-        "position_ids": [[0, 1, 0, 1]],
-        "labels": [[11, -100, -100, 13]],
-        "lm_weights": [[1.0, 0.0, 0.0, 1.0]],
-        "subtree_end": [[2, 2, 4, 4]],
-    }
-    assert {name: values.tolist() for name, values in batch.items()} == expected
 
 
 def test_the_mask_alone_stands_for_itself(tmp_path):
