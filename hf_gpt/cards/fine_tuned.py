@@ -20,13 +20,14 @@ from ..hub.card import PIPELINE_TAGS, THIS_REPOSITORY
 from ..hub.checks import EVAL_RESULTS
 from ..hub.downloads import is_hub_id
 from ..tasks.metrics import METRICS
-from ..tasks.spec import TaskSpec
+from ..tasks.spec import TEXT_TO_TEXT, TaskSpec
 
 TEMPLATES = Path(__file__).parent / "templates"
 SPREAD = ("median", "lowest", "highest")
 _CLASSES = {
     "multiple-choice": "AutoModelForMultipleChoice",
     "language-model": "AutoModelForCausalLM",
+    TEXT_TO_TEXT: "AutoModelForCausalLM",
     "masked-language-model": "AutoModelForMaskedLM",
     "tagging": "AutoModelForTokenClassification",
     "question-answering": "AutoModelForQuestionAnswering",

@@ -6,8 +6,9 @@ Evaluate a model on a split of a task: a fine-tuned one, or a language model wit
     hf-gpt evaluate-task --model_name_or_path outputs/tickets --task custom --test_file new.csv \
         --text_column message --output_dir outputs/new
 
-The last predicts new rows without labels: where no training file is named, the classes are the model's. An adapter is
-loaded on the base model that it names, or on `--base_model`.
+The last predicts new rows without labels: where no training file is named, the classes are the model's; a model that
+was trained with `--target_column` writes texts. An adapter is loaded on the base model that it names, or on
+`--base_model`.
 
 With `--zero_shot` multiple choice is answered by the choice of the highest mean log-probability, sst2 and imdb by the
 likelier of the words "positive" and "negative" behind "very"; other classification tasks take `--zero_shot_words`. The
@@ -21,8 +22,9 @@ from . import command, parse_arguments
 # What `--help` shows.
 COMMON = (
     "model_name_or_path task data_dir train_file test_file text_column premise_column hypothesis_column "
-    "context_column choice_columns label_column id_column keep_columns metrics max_length max_eval_rows output_dir "
-    "overwrite_output_dir base_model split zero_shot zero_shot_prompt zero_shot_words per_device_eval_batch_size"
+    "context_column choice_columns label_column target_column max_new_tokens num_beams id_column keep_columns metrics "
+    "max_length max_eval_rows output_dir overwrite_output_dir base_model split zero_shot zero_shot_prompt "
+    "zero_shot_words per_device_eval_batch_size"
 )
 
 

@@ -11,6 +11,11 @@ The output folder holds the best model with its tokenizer, its card (README.md),
 a test split, `predictions.tsv`. A stopped run resumes with `--resume_from_checkpoint last`. With `--seeds 5` there are
 five runs in folders of their own, and `results.json` with their median and range; the same command resumes after a
 stop. With `--tasks questions stories` one transformer is trained on several tasks, and each has a folder of its own.
+
+With `--target_column` the language model learns to write a text for a text, such as a summary, behind a `--prompt`:
+
+    hf-gpt finetune --task custom --train_file rows.csv --text_column article --target_column summary \
+        --prompt "TL;DR:" --model_name_or_path gpt-mini --output_dir outputs/summaries
 """
 
 import sys
@@ -24,9 +29,9 @@ from . import command, parse_arguments
 # What `--help` shows.
 COMMON = (
     "model_name_or_path lm_coef adaptation task list_tasks tasks data_dir train_file validation_file test_file "
-    "text_column premise_column hypothesis_column context_column choice_columns label_column metrics max_length "
-    "max_train_rows output_dir learning_rate num_train_epochs per_device_train_batch_size seed seeds "
-    "resume_from_checkpoint overwrite_output_dir"
+    "text_column premise_column hypothesis_column context_column choice_columns label_column target_column prompt "
+    "max_new_tokens num_beams metrics max_length max_train_rows output_dir learning_rate num_train_epochs "
+    "per_device_train_batch_size seed seeds resume_from_checkpoint overwrite_output_dir"
 )
 
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.encode import describe_encoded
 from ..tasks.report import write_predictions
-from ..tasks.spec import SPLITS, TaskSpec
+from ..tasks.spec import SPLITS, TEXT_TO_TEXT, TaskSpec
 from ..training.arguments import DataArguments, LauncherArguments, ModelArguments
 from ..training.finetune import lacks_label, predict_split
 from ..training.loading import has_classes, load_model, other_head
 from ..training.rows import encode_task, input_transform, load_task_data
+from ..training.text_to_text import TextToTextTrainer, declare_targets, saved_settings
 from ..training.trainer import GPTTrainer, choose_products
 from ..trees.collators import TokenTreeCollator
 from .zero_shot import ZeroShotScorer, zero_shot_rule, zero_shot_transform
@@ -51,7 +52,10 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
     choose_products(args)
     with args.main_process_first(desc="reading the data"):
         described, source = data, model_args.source
-        if data.task == "custom" and data.train_file is None and not args.zero_shot:
+        writes = data.task == "custom" and saved_settings(source.config(n_head=model_args.n_head))
+        if not args.zero_shot and (writes or data.target_column is not None):
+            described = _text_to_text(data, source)
+        elif data.task == "custom" and data.train_file is None and not args.zero_shot:
             if source.kind != "tf-release" and has_classes(source.config()):
                 described = data.with_labels_of(source.config())
             _check_head(source, described.spec())
@@ -64,26 +68,41 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
             transform = zero_shot_transform(rule, tokenizer, length, data.truncation, data.share_prefix)
         else:
             model = _load_head(model_args, spec, tokenizer, args)
-            transform = input_transform(data, spec, model.config, virtual_tokens(model))
+            if spec.family == TEXT_TO_TEXT:
+                declare_targets(model, tokenizer, data)
+            transform = input_transform(data, spec, model.config, tokenizer, virtual_tokens(model))
         rows = encode_task(task, data, tokenizer, transform, splits=[args.split])[args.split]
     unlabelled = lacks_label(rows)
     measured = int((~unlabelled).sum()) if unlabelled.shape == (len(rows),) else len(rows)
     if args.process_index == 0:
         print(f"{spec.name} {args.split}: {describe_encoded(rows)}\n  {task.notes[args.split]}", flush=True)
     collator = TokenTreeCollator(tokenizer.pad_token_id, args.zero_shot or model.config.is_causal)
-    trainer = GPTTrainer(model=model, args=args, data_collator=collator)
+    if spec.family == TEXT_TO_TEXT and rule is None:
+        trainer = TextToTextTrainer(model, args, spec.metrics, processing_class=tokenizer)
+    else:
+        trainer = GPTTrainer(model=model, args=args, data_collator=collator)
     record = {"task": spec.name, "split": args.split, "rows": len(rows), "measured_rows": measured}
     record |= {"fast_float32": args.fast_float32, "model": model_args.model_name_or_path}
     record["main_metric"] = spec.main_metric
     if rule is not None:
         record |= {"zero_shot": rule.kind, "prompt": rule.prompt, "words": list(rule.words)}
     logits, record["metrics"] = predict_split(trainer, rows, spec)
+    record["main_metric"] = next(iter(record["metrics"]), spec.main_metric)
     if args.process_index == 0:
         (output / METRICS).unlink(missing_ok=True)
         write_predictions(output / PREDICTIONS, rows, logits, spec)
         write_json(output / METRICS, record)
         print(json.dumps(record, indent=2), f"metrics.json and predictions.tsv are in {output}", sep="\n")
     return record
+
+
+def _text_to_text(data: DataArguments, source: Source) -> DataArguments:
+    """The task of a model that writes texts; a `ValueError` if it was not trained for that, or with another prompt."""
+    if not saved_settings(source.config()):
+        raise ValueError(f"{source.name} was not trained to write texts: fine-tune it with --target_column first.")
+    if data.prompt is not None:
+        raise ValueError(f"{source.name} has a prompt of its own, with which it was trained: leave out --prompt.")
+    return replace(data, task_family=TEXT_TO_TEXT)
 
 
 def _check_head(source: Source, spec: TaskSpec) -> None:

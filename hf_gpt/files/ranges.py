@@ -11,7 +11,7 @@ _RANGES: dict[str, tuple[float, float, str]] = {
         "max_eval_rows max_length max_train_rows num_proc rows_per_shard task_rows_cap tokens_per_batch "
         "validation_rows adapter_size n_embd n_head n_inner n_layer dataloader_prefetch_factor "
         "eval_accumulation_steps gradient_accumulation_steps per_device_eval_batch_size per_device_train_batch_size "
-        "seeds batch_size max_new_tokens max_tokens num_samples passages prompt_tokens stride "
+        "seeds batch_size max_new_tokens max_tokens num_beams num_samples passages prompt_tokens stride "
         "context context_words count draws max_pairs max_texts steps",
     ),
     "at least 2": (2, math.inf, "n_positions row_length"),

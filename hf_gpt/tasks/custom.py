@@ -9,7 +9,7 @@ from typing import Any, Self
 from ..files import flag
 from ..model.configuration_gpt import GPTConfig
 from .formats import read_by_suffix
-from .spec import MULTI_LABEL, SINGLE_LABEL, SPLITS, TEXT_COLUMNS, HeldOut, Layout, TaskSpec
+from .spec import MULTI_LABEL, SINGLE_LABEL, SPLITS, TEXT_COLUMNS, TEXT_TO_TEXT, HeldOut, Layout, TaskSpec
 
 DEFAULT_METRICS = {
     None: ("accuracy",),
@@ -17,8 +17,10 @@ DEFAULT_METRICS = {
     MULTI_LABEL: ("f1_micro", "f1_macro", "accuracy"),
     "regression": ("pearsonr", "spearmanr"),
     "ordinal": ("pearsonr", "spearmanr"),
+    "tagging": (),
+    TEXT_TO_TEXT: ("exact_match",),
 }
-_FAMILIES = "classification, entailment, similarity, multiple-choice or tagging"
+_FAMILIES = "classification, entailment, similarity, multiple-choice, tagging or text-to-text"
 _TAB = {r"\t": "\t"}  # which a command line can hardly hold
 
 
@@ -34,7 +36,13 @@ class CustomTask:
     validation_file: str | None = flag(None, "By default rows are held out of the training file.")
     test_file: str | None = flag(None, "May lack labels.")
     validation_size: float = flag(0.1, "Rows, or below 1 their share, that are held out of the training file.")
-    text_column: str | None = flag(None, "Text to classify.")
+    text_column: str | None = flag(None, "Text to classify, or to answer with another text.")
+    target_column: str | None = flag(None, "Text that the model is to write: a summary, a translation.")
+    prompt: str | None = flag(None, "With --target_column: what stands between text and target (default: TL;DR:).")
+    max_new_tokens: int | None = flag(
+        None, "With --target_column: tokens of a row that are kept for the target; by default a quarter."
+    )
+    num_beams: int | None = flag(None, "With --target_column: texts that beam search keeps; by default greedy.")
     premise_column: str | None = flag(None, "First text of a pair.")
     hypothesis_column: str | None = flag(None, "Second text of a pair.")
     context_column: str | None = flag(None, "What the choices follow.")
@@ -77,7 +85,8 @@ class CustomTask:
         columns["choices"] = (one, *more) if more else one
         columns = {name: column for name, column in columns.items() if column is not None}
         family = self._family(columns)
-        problem_type = self.problem_type or (SINGLE_LABEL if family != "multiple-choice" else None)
+        has_classes = family not in ("multiple-choice", TEXT_TO_TEXT)
+        problem_type = self.problem_type or (SINGLE_LABEL if has_classes else None)
         if self.problem_type is None and (self.label_columns or self.label_separator):
             problem_type = MULTI_LABEL
         classes = self.label_columns or self.class_names
@@ -88,6 +97,8 @@ class CustomTask:
         table = {"quoted": self.quoted, "encoding": self.encoding}
         table |= {"delimiter": _TAB.get(self.delimiter, self.delimiter)} if self.delimiter else {}
         columns["label"] = tuple(self.label_columns) if self.label_columns else self.label_column
+        if family == TEXT_TO_TEXT:
+            columns["label"] = self.target_column or ""  # no column: texts are written alone
         layout = Layout(
             columns | ({"id": self.id_column} if self.id_column else {}),
             **{split: (os.fspath(file),) if file is not None else () for split, file in files.items()},
@@ -103,7 +114,7 @@ class CustomTask:
             family,
             "A data set of your own",
             layout,
-            tuple(self.metrics or (() if family == "tagging" else DEFAULT_METRICS.get(problem_type, ()))),
+            tuple(self.metrics or DEFAULT_METRICS.get(family, DEFAULT_METRICS.get(problem_type, ()))),
             problem_type,
             label_names=tuple(classes) if classes else None,
             score_range=tuple(self.score_range) if self.score_range else None,
@@ -117,7 +128,13 @@ class CustomTask:
         """The family, by default the one that takes these columns; a `ValueError` if it takes others."""
         takes = {"words": "tagging", "choices": "multiple-choice", "premise": "entailment"}
         default = next((name for column, name in takes.items() if column in columns), "classification")
-        family = self.task_family or default
+        has_target = self.target_column is not None
+        family = self.task_family or (TEXT_TO_TEXT if has_target else default)
+        is_other = has_target != (family == TEXT_TO_TEXT) and (has_target or self.train_file is not None)
+        if is_other or (self.prompt is not None and not has_target):
+            raise ValueError(
+                f"--prompt and --task_family {TEXT_TO_TEXT} go with --target_column, and it with no other."
+            )
         if family == "question-answering":
             raise ValueError("Questions of your own are SQuAD's: --task squad, with a folder of them as --data_dir.")
         wanted = TEXT_COLUMNS.get(family, columns)

@@ -33,7 +33,7 @@ def encode_rows(
     `truncated_tokens`, `is_empty` and `label`; of a passage also `PLACES`, and the label is a span of tokens.
     """
     encoded: dict[str, list[Any]] = {"label": rows["label"]}
-    joined = transform.joined if "context" in columns else ()
+    joined = transform.joined if {"context", "label"} & {*columns} else ()
     ids = {}
     for name in columns:
         texts = rows[name]

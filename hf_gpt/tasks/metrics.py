@@ -3,7 +3,7 @@
 import re
 import string
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from .encode import best_answers
 from .spec import MULTI_LABEL, TaskSpec
 
 if TYPE_CHECKING:
+    from evaluate import EvaluationModule
     from transformers import EvalPrediction
 
 # What a task calls a metric -> its name on the Hub, the options there, and the function of a library.
@@ -51,17 +52,45 @@ def metric_function(name: str) -> Callable[[Any, Any], float]:
         if kind in ("f1", "seqeval"):
             return partial(function, zero_division=0, **options if kind == "f1" else {})
         return partial(_correlation, function) if kind in ("pearsonr", "spearmanr") else function
-    import evaluate
-
-    try:
-        metric = evaluate.load(name)
-    except (OSError, ImportError, ValueError) as error:
-        known = ", ".join(METRICS)
-        raise ValueError(f"There is no metric {name!r}: {known} are known, and evaluate says: {error}") from error
+    metric = _load_metric(name)
 
     def measure(references: Any, predictions: Any) -> float:
         values = metric.compute(references=references, predictions=predictions)
         return values.get(metric.name, next(iter(values.values())))
+
+    return measure
+
+
+def _load_metric(name: str) -> "EvaluationModule":
+    import evaluate
+
+    try:
+        return evaluate.load(name)
+    except (OSError, ImportError, ValueError) as error:
+        known = ", ".join(METRICS)
+        raise ValueError(f"There is no metric {name!r}: {known} are known, and evaluate says: {error}") from error
+
+
+def text_metrics(names: Sequence[str]) -> Callable[[list[str], list[str]], dict[str, float]]:
+    """
+    Metrics of texts, `exact_match`, `answer_f1` (as of SQuAD's answers) or those of evaluate by id or path, as a
+    function of references and predictions. Each number of one that has several is named: `rougeL`, `sacrebleu_score`.
+    """
+    known = [name for name, (kind, *_) in METRICS.items() if kind == "squad"]
+    if wrong := [name for name in names if name in METRICS and name not in known]:
+        raise ValueError(f"{wrong[0]} does not measure texts: give {', '.join(known)}, or a metric of evaluate.")
+    loaded = {name: metric_function(name) if name in known else _load_metric(name) for name in names}
+
+    def measure(references: list[str], predictions: list[str]) -> dict[str, float]:
+        scores = {}
+        for name, metric in loaded.items():
+            if name in known:
+                scores[name] = metric([[reference] for reference in references], predictions)
+                continue
+            found = metric.compute(references=references, predictions=predictions)
+            numbers = {key: float(value) for key, value in found.items() if np.ndim(value) == 0}
+            scores |= {key if key.startswith(metric.name) else f"{metric.name}_{key}": numbers[key] for key in numbers}
+        return scores
 
     return measure
 

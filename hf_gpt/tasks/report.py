@@ -17,7 +17,7 @@ from ..trees.collators import IGNORED_LABEL
 from .encode import EMPTY, best_answers, describe_encoded
 from .load import TaskData
 from .metrics import TRAINER_PADDING, predictions_from_logits
-from .spec import MULTI_LABEL, TaskSpec
+from .spec import MULTI_LABEL, TEXT_TO_TEXT, TaskSpec
 
 
 def describe_task(task: TaskData, encoded: dict[str, Dataset], tokenizer: GPTTokenizer) -> str:
@@ -67,11 +67,12 @@ def chance_warning(spec: TaskSpec, train: Dataset, evaluated: Dataset, score: fl
     return f"{found} {len(evaluated):,} rows): check the labels, or train on more rows or for longer."
 
 
-def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> None:
+def write_predictions(path: Path, encoded: Dataset, logits: np.ndarray | list[str], spec: TaskSpec) -> None:
     """
     A table in the order of the rows, tab-separated, with quotes as pandas reads them: `id`, the columns that are kept,
     `label`, `prediction` (both empty where there is none), and one probability (or score) per class or choice; of
-    tagging a line for each word, with its `number` and itself behind the `id`; of answers their probability.
+    tagging a line for each word, with its `number` and itself behind the `id`; of answers their probability; of texts
+    that were written, which take the place of logits, the `reference`.
     """
     with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, delimiter="\t", lineterminator="\n").writerows(_table(encoded, logits, spec))
@@ -84,6 +85,11 @@ def _table(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> Iterator[lis
         yield ["id", "label", "prediction", "probability"]
         for row, (text, probability) in zip(rows, best_answers(encoded, logits), strict=True):
             yield [row["id"], next(iter(row["answers"]), ""), text, f"{probability:.6g}"]
+        return
+    if spec.family == TEXT_TO_TEXT:
+        yield ["id", *spec.keep_columns, "reference", "prediction"]
+        for row, text in zip(rows, logits, strict=True):
+            yield [row["id"], *row.get("kept", ()), row["label"], text]
         return
     columns = []
     if spec.family == "tagging":

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..trees.collators import IGNORED_LABEL
 from .formats import field_of
-from .spec import CHOICE_TEXT, MULTI_LABEL, Layout, TaskSpec
+from .spec import CHOICE_TEXT, MULTI_LABEL, TEXT_TO_TEXT, Layout, TaskSpec
 
 Fields = dict[str, Any]
 _MARKS = {"": False, "0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
@@ -116,12 +116,14 @@ def _raw_label(spec: TaskSpec, layout: Layout, is_test: bool, fields: Fields) ->
     raw = fields.get(column) if is_test else field_of(fields, column)
     written, names = _written(raw), layout.labels or spec.label_names or ()
     # -1 stands for a label that is kept secret, as on the Hub, wherever it cannot be a label.
-    can_be_a_label = written in names or (spec.has_scores and spec.score_range is None)
+    can_be_a_label = written in names or (spec.has_scores and spec.score_range is None) or spec.family == TEXT_TO_TEXT
     is_secret = is_test and written == "-1" and not can_be_a_label
     return raw, is_secret or not (written or isinstance(raw, list))
 
 
 def _label(spec: TaskSpec, layout: Layout, raw: Any, row: Fields) -> Any:
+    if spec.family == TEXT_TO_TEXT:
+        return _text(raw, layout.columns["label"], may_be_empty=False)
     if spec.family == "multiple-choice":
         written, first, answers = _written(raw), layout.first_choice, row["choices"]
         if first != CHOICE_TEXT:

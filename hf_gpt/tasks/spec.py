@@ -2,7 +2,8 @@
 
 Normalised rows have `id`, the family's `TEXT_COLUMNS` (a bare question is the context), and `label`: an `int`; a
 `float` for scores; 0.0 or 1.0 per label name where there may be several; an `int` per word; of questions where the
-first of the `answers` begins and ends in the passage, in characters. A test row without one has -100, of scores NaN.
+first of the `answers` begins and ends in the passage, in characters; the text to write. A test row without one has
+-100, of scores NaN, of texts to write "".
 """
 
 import math
@@ -23,7 +24,10 @@ TEXT_COLUMNS = {
     "multiple-choice": ("context", "question", "choices"),
     "tagging": ("words",),
     "question-answering": ("question", "passage"),
+    "text-to-text": ("text",),
 }
+# The family whose label is a text, which the language model itself writes.
+TEXT_TO_TEXT = "text-to-text"
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
 PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, "regression", "ordinal")
@@ -96,7 +100,7 @@ class TaskSpec:
 
     Args:
         metrics: see `hf_gpt.tasks.metrics`, the main one first; of tagging by default those that go with its labels.
-        problem_type: one of `PROBLEM_TYPES`; None for multiple choice and question answering.
+        problem_type: one of `PROBLEM_TYPES`; None for multiple choice, question answering and text-to-text.
         label_names: the labels in the order of their indices.
         score_range: lowest and highest score of a regression or ordinal task.
         version: raised when the same files are read into other rows.
@@ -127,7 +131,7 @@ class TaskSpec:
     def __post_init__(self) -> None:
         if self.family not in TEXT_COLUMNS:
             raise ValueError(f"Unknown task family {self.family!r}; it must be one of {', '.join(TEXT_COLUMNS)}.")
-        has_classes = self.family not in ("multiple-choice", "question-answering")
+        has_classes = self.family not in ("multiple-choice", "question-answering", TEXT_TO_TEXT)
         types = (SINGLE_LABEL,) if self.family == "tagging" else PROBLEM_TYPES if has_classes else (None,)
         if self.problem_type not in types or (self.label_names and not has_classes):
             raise ValueError(f"A {self.family} task has the problem_type {' or '.join(map(str, types))} alone.")
@@ -185,6 +189,7 @@ class TaskSpec:
         """The declared columns of the normalised rows."""
         is_several = self.problem_type == MULTI_LABEL
         text, label = Value("string"), Value("float32" if self.has_scores or is_several else "int64")
+        label = text if self.family == TEXT_TO_TEXT else label
         if is_several or self.family in ("tagging", "question-answering"):
             label = List(label)
         more = {"answers": self.family == "question-answering", "kept": self.keep_columns}
@@ -193,8 +198,10 @@ class TaskSpec:
         return Features({name: List(text) if name in lists else text for name in names} | {"label": label})
 
     @property
-    def unlabelled(self) -> int | float | list[float] | list[int]:
+    def unlabelled(self) -> int | float | str | list[float] | list[int]:
         """The label of a row that has none (of one word, in tagging)."""
+        if self.family == TEXT_TO_TEXT:
+            return ""
         if self.problem_type == MULTI_LABEL:
             return [float(IGNORED_LABEL)] * len(self.label_names or ())
         if self.family == "question-answering":

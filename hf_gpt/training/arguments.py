@@ -181,9 +181,14 @@ class FineTuningArguments(LauncherArguments):
             raise ValueError("--unfreeze_every is the length of a stage: say which with --unfreeze.")
 
 
-def check_adaptation(model_args: ModelArguments, args: FineTuningArguments) -> None:
-    """Refuse what does not go with the way in which the model is adapted."""
+def check_adaptation(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> None:
+    """Refuse what does not go with the way in which the model is adapted, or with a language model as the task."""
     is_frozen, adaptation = model_args.adaptation == "frozen", model_args.adaptation
+    of_heads = {"--adaptation": adaptation != "full", "--unfreeze": args.unfreeze != "none"}
+    of_heads |= {"--label_smoothing_factor": args.label_smoothing_factor}
+    of_heads |= {"FSDP and DeepSpeed": args.is_sharded or args.deepspeed_plugin}
+    for name in (name for name, is_given in of_heads.items() if is_given and data.target_column is not None):
+        raise ValueError(f"{name}: not with --target_column, for which the whole language model is trained.")
     for name, is_given in {"--unfreeze": args.unfreeze != "none", "--layer_decay": args.layer_decay < 1}.items():
         if is_given and adaptation != "full":
             raise ValueError(f"{name} is for training the whole model, not for --adaptation {adaptation}.")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset
+from datasets import Dataset, Value
 from peft import PeftModel
 from torch import nn
 from transformers.trainer import TRAINER_STATE_NAME
@@ -26,6 +26,7 @@ from ..model.modeling_gpt import GPTTaskModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData, TaskSpec, metrics, report
 from ..tasks.metrics import compute_metrics_for, logits_of
+from ..tasks.spec import TEXT_TO_TEXT
 from ..trees.collators import TokenTreeCollator
 from ..trees.mixture import MultiTaskRows
 from .arguments import DataArguments, FineTuningArguments, LauncherArguments, ModelArguments, check_adaptation
@@ -33,6 +34,7 @@ from .frozen import FEATURES, FeatureCollator, FrozenFeatureHead, FrozenFeatureT
 from .loading import check_resumption, describe_start, load_model
 from .multi_task import MEAN_METRIC, MultiTaskModel, MultiTaskTrainer, tasks_of
 from .rows import encode_task, input_transform, load_task_data, longest_first
+from .text_to_text import TextToTextTrainer, declare_targets
 from .trainer import GPTTrainer, choose_products, has_optimizer, is_whole, last_checkpoint
 
 # What a run writes into its folder. A whole model and an adapter in one folder would be taken for each other.
@@ -70,7 +72,7 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
     if not model_args.model_name_or_path:
         raise ValueError("Name a model with --model_name_or_path: an hf_gpt folder, a Hub id or the release's folder.")
     tasks = {"": data} if data.tasks is None else tasks_of(model_args, data, args)
-    check_adaptation(model_args, args)
+    check_adaptation(model_args, data, args)
     checkpoint, output, is_first = check_output_dir(args), Path(args.output_dir), args.process_index == 0
     choose_products(args, checkpoint)
     with args.main_process_first(desc="reading the data"):
@@ -78,7 +80,9 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
         tokenizer, parts = load_tokenizer(model_args), []
         for folder, task in read.items():
             model = load_model(model_args, task.spec, tokenizer, args.seed)
-            transform = input_transform(data, task.spec, model.config, virtual_tokens(model))
+            if task.spec.family == TEXT_TO_TEXT:
+                declare_targets(model, tokenizer, data)
+            transform = input_transform(data, task.spec, model.config, tokenizer, virtual_tokens(model))
             rows = encode_task(task, data, tokenizer, transform)
             parts.append(Part(task, rows, model, transform.max_length, output / folder))
     if model_args.adaptation == "frozen":
@@ -87,7 +91,7 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
         model = MultiTaskModel({part.task.spec.name: part.model for part in parts})
     check_resumption(checkpoint, model, parts[0].model)
     if is_first:
-        print(f"Starts from {describe_start(model_args)}.")
+        print(f"Starts from {describe_start(model_args, parts[0].task.spec.family)}.")
         print(*(report.describe_task(part.task, part.rows, tokenizer) for part in parts), sep="\n", flush=True)
         if (config := parts[0].model.config).lm_coef != model_args.lm_coef:
             why = "it would train nothing" if config.is_causal else "the model reads from both sides"
@@ -169,6 +173,10 @@ def make_trainer(
             **more,
         )
     (part,) = parts
+    if part.task.spec.family == TEXT_TO_TEXT:
+        args.metric_for_best_model, args.greater_is_better = "eval_loss", False
+        rows = {"train_dataset": part.rows["train"], "eval_dataset": longest_first(part.rows["validation"])[0]}
+        return TextToTextTrainer(metrics=part.task.spec.metrics, **rows, **more)
     args.metric_for_best_model = f"eval_{part.task.spec.main_metric}"
     if isinstance(model, FrozenFeatureHead):
         part.rows = cache_features(part.model, part.rows, collator, args)
@@ -178,8 +186,12 @@ def make_trainer(
     return kind(train_dataset=train, eval_dataset=validation, **more)
 
 
-def predict_split(trainer: GPTTrainer, rows: Dataset, spec: TaskSpec) -> tuple[np.ndarray, dict[str, float]]:
-    """Logits of encoded rows in their order, and the task's metrics; none where no row has a label."""
+def predict_split(
+    trainer: GPTTrainer, rows: Dataset, spec: TaskSpec
+) -> tuple[np.ndarray | list[str], dict[str, float]]:
+    """Logits (texts) of encoded rows in their order, and the task's metrics; none where no row has a label."""
+    if isinstance(trainer, TextToTextTrainer):
+        return trainer.predict_texts(rows)
     rows, places = longest_first(rows)
     trainer.compute_metrics = compute_metrics_for(spec, rows)
     prediction = trainer.predict(rows.remove_columns("label") if lacks_label(rows).all() else rows)
@@ -190,6 +202,8 @@ def predict_split(trainer: GPTTrainer, rows: Dataset, spec: TaskSpec) -> tuple[n
 
 def lacks_label(rows: Dataset) -> np.ndarray:
     """Which labels of encoded rows are none: a boolean for each row, each of its labels, or each word of all rows."""
+    if rows.features["label"] == Value("string"):
+        return np.array([not label for label in rows["label"]])
     labels = rows.with_format("numpy")["label"][:]
     # Of words, of which sentences have unlike numbers.
     return metrics.lacks_label(np.concatenate(labels) if labels.dtype == object else labels)
@@ -205,16 +219,16 @@ def record_of(part: Part, trainer: GPTTrainer, model_args: ModelArguments) -> di
             report.write_predictions(part.output / files.PREDICTIONS, rows, logits, spec)
     train, validation = part.rows["train"], part.rows["validation"]
     score, doubt = scores["validation"].get(spec.main_metric), None
-    if score is not None:
+    if score is not None and spec.family != TEXT_TO_TEXT:
         doubt = report.chance_warning(spec, train, validation, score)
     return {
         "task": spec.name,
-        "main_metric": spec.main_metric,
+        "main_metric": next(iter(scores["validation"]), spec.main_metric),
         "metrics": {split: values for split, values in scores.items() if values},
         "chance": report.chance_level(spec, train, validation),
         "rows": {split: len(rows) for split, rows in part.rows.items()},
         "model": model_args.model_name_or_path,
-        "starts_from": describe_start(model_args),
+        "starts_from": describe_start(model_args, spec.family),
         **{name: getattr(model_args, name) for name in ("random_weights", "transfer_layers", "adaptation")},
         "trained_parameters": sum(value.numel() for value in part.model.parameters() if value.requires_grad),
         "max_length": part.max_length,
@@ -245,7 +259,7 @@ def write_card(
     args = trainer.args
     if isinstance(part.model, PeftModel):
         files.write_json(part.output / HEAD_CONFIG, head_config(part.model))
-    names = ("adaptation", "random_weights", "metrics", "rows", "chance", "resumed", "max_length")
+    names = ("adaptation", "random_weights", "main_metric", "metrics", "rows", "chance", "resumed", "max_length")
     facts = {name: record[name] for name in names}
     card = FineTunedCard.for_task(part.task.spec, record["model"], limits=record["warnings"], **facts)
     fill_in(card, args, trainer.state, trainer.model)

@@ -18,12 +18,14 @@ from ..model.configuration_gpt import DROPOUTS, GPTConfig, default_generation_co
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskSpec
+from ..tasks.spec import TEXT_TO_TEXT
 from .arguments import ModelArguments
 
 _HEADS = {
     "multiple-choice": "GPTForMultipleChoice",
     "question-answering": "GPTForQuestionAnswering",
     "tagging": "GPTForTokenClassification",
+    TEXT_TO_TEXT: "GPTForCausalLM",
 }
 _CLASSIFIER = "GPTForSequenceClassification"
 
@@ -115,7 +117,7 @@ def _settings(args: ModelArguments, spec: TaskSpec, keep_head: bool) -> dict[str
     if args.dropout is not None:
         settings |= dict.fromkeys(DROPOUTS, args.dropout)
     if not keep_head:  # what a head before it may have left
-        settings |= {"head_layers": None, "problem_type": None}
+        settings |= {"head_layers": None, "problem_type": None, "task_specific_params": None}
     has_labels = spec.problem_type is not None  # not choices or spans
     if has_labels:
         settings["problem_type"] = spec.problem_type
@@ -135,14 +137,14 @@ def _settings(args: ModelArguments, spec: TaskSpec, keep_head: bool) -> dict[str
     return settings
 
 
-def describe_start(args: ModelArguments) -> str:
-    """What a run starts from, and what is newly initialized, for people."""
+def describe_start(args: ModelArguments, family: str = "") -> str:
+    """What a run on a task of a family starts from, and what is newly initialized, for people."""
     if args.random_weights:
         return "random weights"
     is_release = args.source.kind == "tf-release"
     found = "the release" if is_release else (args.source.config().architectures or ["no architecture"])[0]
     merged = ", an adapter merged into its base model" if args.source.kind == "adapter" else ""
-    head = "its head is kept" if args.keep_head else "the head is newly initialized"
+    head = "its head is kept" if args.keep_head or family == TEXT_TO_TEXT else "the head is newly initialized"
     return f"{found}{merged}{args.source.new_rows}; {head}"
 
 
@@ -172,7 +174,8 @@ def check_resumption(checkpoint: str | None, model: nn.Module, task_model: nn.Mo
     if problem is None and file.is_file():
         with safe_open(file, framework="pt") as weights:
             saved = {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
-        ours = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+        tied = getattr(model, "all_tied_weights_keys", ())  # which a checkpoint leaves out
+        ours = {name: tuple(value.shape) for name, value in model.state_dict().items() if name not in tied}
         if other := sorted(name for name in ours.keys() | saved.keys() if ours.get(name) != saved.get(name)):
             problem = f"it differs from this run's model in {', '.join(other[:3])}"
     if problem is not None:

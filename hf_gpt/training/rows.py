@@ -9,10 +9,11 @@ from ..model.configuration_gpt import GPTConfig
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData, TaskSpec, load_task
 from ..tasks.encode import encode_split
-from ..tasks.spec import TEXT_COLUMNS
+from ..tasks.spec import TEXT_COLUMNS, TEXT_TO_TEXT
 from ..trees.collators import IGNORED_LABEL
 from ..trees.transforms import InputTransform, SpecialIds
 from .arguments import DataArguments
+from .text_to_text import TargetTransform
 
 
 def load_task_data(data: DataArguments, splits: Sequence[str] | None = None) -> TaskData:
@@ -26,26 +27,32 @@ def load_task_data(data: DataArguments, splits: Sequence[str] | None = None) -> 
     return load_task(data.spec() if data.task == "custom" else data.task, data.data_dir, splits=splits)
 
 
-def input_transform(data: DataArguments, spec: TaskSpec, config: GPTConfig, reserved: int = 0) -> InputTransform:
+def input_transform(
+    data: DataArguments, spec: TaskSpec, config: GPTConfig, tokenizer: GPTTokenizer, reserved: int = 0
+) -> InputTransform | TargetTransform:
     """The layout of a task's rows for a model, of whose context `reserved` positions are taken by virtual tokens."""
     context = config.n_positions - reserved
     if data.max_length is not None and data.max_length > context:
         raise ValueError(f"--max_length {data.max_length} is longer than the model's context of {context}.")
+    if spec.family == TEXT_TO_TEXT:
+        return TargetTransform.of(config, tokenizer, data.max_length or context)
     special = SpecialIds(config.start_token_id, config.delimiter_token_id, config.classify_token_id)
     shared = data.share_prefix and config.is_causal  # seen from both sides, a prefix would see all sequences
     return InputTransform(spec.family, special, data.max_length or context, rule=data.truncation, share_prefix=shared)
 
 
 def encode_task(
-    task: TaskData, data: DataArguments, tokenizer: GPTTokenizer, transform: InputTransform, splits: Sequence[str] = ()
+    task: TaskData,
+    data: DataArguments,
+    tokenizer: GPTTokenizer,
+    transform: InputTransform | TargetTransform,
+    splits: Sequence[str] = (),
 ) -> dict[str, Dataset]:
     """Encoded splits, all or these; subsampled to `--max_train_rows` and `--max_eval_rows`."""
-    encoded = {}
+    encoded, columns = {}, task.spec.text_columns + ("label",) * (task.spec.family == TEXT_TO_TEXT)
     for split in splits or task.splits:
         rows = subsample(task.splits[split], data.max_train_rows if split == "train" else data.max_eval_rows)
-        encoded[split] = encode_split(
-            rows, task.spec.text_columns, tokenizer, transform, data.num_proc, desc=f"tokenizing {split}"
-        )
+        encoded[split] = encode_split(rows, columns, tokenizer, transform, data.num_proc, desc=f"tokenizing {split}")
     return encoded
 
 
