@@ -132,9 +132,7 @@ class CustomTask:
         family = self.task_family or (TEXT_TO_TEXT if has_target else default)
         is_other = has_target != (family == TEXT_TO_TEXT) and (has_target or self.train_file is not None)
         if is_other or (self.prompt is not None and not has_target):
-            raise ValueError(
-                f"--prompt and --task_family {TEXT_TO_TEXT} go with --target_column, and it with no other."
-            )
+            raise ValueError(f"--prompt, --task_family {TEXT_TO_TEXT} and --target_column go together.")
         if family == "question-answering":
             raise ValueError("Questions of your own are SQuAD's: --task squad, with a folder of them as --data_dir.")
         wanted = TEXT_COLUMNS.get(family, columns)
