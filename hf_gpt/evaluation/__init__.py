@@ -52,9 +52,8 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
     choose_products(args)
     with args.main_process_first(desc="reading the data"):
         described, source = data, model_args.source
-        writes = data.task == "custom" and saved_settings(source.config(n_head=model_args.n_head))
-        if not args.zero_shot and (writes or data.target_column is not None):
-            described = _text_to_text(data, source)
+        if data.task == "custom" and saved_settings(source.config(n_head=model_args.n_head)) and not args.zero_shot:
+            described = replace(data, task_family=TEXT_TO_TEXT)
         elif data.task == "custom" and data.train_file is None and not args.zero_shot:
             if source.kind != "tf-release" and has_classes(source.config()):
                 described = data.with_labels_of(source.config())
@@ -77,7 +76,7 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
     if args.process_index == 0:
         print(f"{spec.name} {args.split}: {describe_encoded(rows)}\n  {task.notes[args.split]}", flush=True)
     collator = TokenTreeCollator(tokenizer.pad_token_id, args.zero_shot or model.config.is_causal)
-    if spec.family == TEXT_TO_TEXT and rule is None:
+    if spec.family == TEXT_TO_TEXT:
         trainer = TextToTextTrainer(model, args, spec.metrics, processing_class=tokenizer)
     else:
         trainer = GPTTrainer(model=model, args=args, data_collator=collator)
@@ -94,15 +93,6 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
         write_json(output / METRICS, record)
         print(json.dumps(record, indent=2), f"metrics.json and predictions.tsv are in {output}", sep="\n")
     return record
-
-
-def _text_to_text(data: DataArguments, source: Source) -> DataArguments:
-    """The task of a model that writes texts; a `ValueError` if it was not trained for that, or with another prompt."""
-    if not saved_settings(source.config()):
-        raise ValueError(f"{source.name} was not trained to write texts: fine-tune it with --target_column first.")
-    if data.prompt is not None:
-        raise ValueError(f"{source.name} has a prompt of its own, with which it was trained: leave out --prompt.")
-    return replace(data, task_family=TEXT_TO_TEXT)
 
 
 def _check_head(source: Source, spec: TaskSpec) -> None:

@@ -186,10 +186,8 @@ def make_trainer(
     return kind(train_dataset=train, eval_dataset=validation, **more)
 
 
-def predict_split(
-    trainer: GPTTrainer, rows: Dataset, spec: TaskSpec
-) -> tuple[np.ndarray | list[str], dict[str, float]]:
-    """Logits (texts) of encoded rows in their order, and the task's metrics; none where no row has a label."""
+def predict_split(trainer: GPTTrainer, rows: Dataset, spec: TaskSpec) -> tuple[Any, dict[str, float]]:
+    """Logits, or texts, of encoded rows in their order, and the task's metrics; none where no row has a label."""
     if isinstance(trainer, TextToTextTrainer):
         return trainer.predict_texts(rows)
     rows, places = longest_first(rows)

@@ -42,11 +42,7 @@ def input_transform(
 
 
 def encode_task(
-    task: TaskData,
-    data: DataArguments,
-    tokenizer: GPTTokenizer,
-    transform: InputTransform | TargetTransform,
-    splits: Sequence[str] = (),
+    task: TaskData, data: DataArguments, tokenizer: GPTTokenizer, transform: InputTransform, splits: Sequence[str] = ()
 ) -> dict[str, Dataset]:
     """Encoded splits, all or these; subsampled to `--max_train_rows` and `--max_eval_rows`."""
     encoded, columns = {}, task.spec.text_columns + ("label",) * (task.spec.family == TEXT_TO_TEXT)

@@ -119,17 +119,18 @@ class TextToTextTrainer(GPTTrainer):
         self.measure = text_metrics(metrics)
         collator = TargetCollator(model.config.pad_token_id)
         super().__init__(model, args, data_collator=collator, compute_metrics=target_loss, **kwargs)
+        # Of the tied matrix, which checkpoints leave out, the Trainer would warn whenever it loads one.
+        model._keys_to_ignore_on_save = [*model.all_tied_weights_keys]
 
     @torch.no_grad()
     def prediction_step(self, model: GPTForCausalLM, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Of each row the sum of its losses and their number; no loss, whose mean would depend on the batches."""
-        inputs, model = self._prepare_inputs(inputs), self.model
+        model, ids, weights = self.model, inputs["input_ids"], inputs["lm_weights"]
         with self.compute_loss_context_manager():
-            states = model.transformer(inputs["input_ids"], use_cache=False).last_hidden_state
-            rows = zip(states.split(1), inputs["input_ids"].split(1), inputs["lm_weights"].split(1), strict=True)
+            states = model.transformer(ids, use_cache=False).last_hidden_state
+            rows = zip(states.split(1), ids.split(1), weights.split(1), strict=True)
             sums = [model.language_model_loss(*row, excluded=model.excluded_token_ids).float() for row in rows]
-        found = torch.stack([torch.stack(sums), inputs["lm_weights"].sum(dim=1)], dim=1)  # (batch, 2)
-        return None, found, inputs["labels"][:, :1]
+        return None, torch.stack([torch.stack(sums), weights.sum(dim=1)], dim=1), inputs["labels"][:, :1]
 
     def predict_texts(self, rows: Dataset) -> tuple[list[str], dict[str, float]]:
         """
