@@ -67,8 +67,7 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
             transform = zero_shot_transform(rule, tokenizer, length, data.truncation, data.share_prefix)
         else:
             model = _load_head(model_args, spec, tokenizer, args)
-            if spec.family == TEXT_TO_TEXT:
-                declare_targets(model, tokenizer, data)
+            declare_targets(model, spec, tokenizer, data)
             transform = input_transform(data, spec, model.config, tokenizer, virtual_tokens(model))
         rows = encode_task(task, data, tokenizer, transform, splits=[args.split])[args.split]
     unlabelled = lacks_label(rows)

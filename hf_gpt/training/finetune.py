@@ -80,8 +80,7 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
         tokenizer, parts = load_tokenizer(model_args), []
         for folder, task in read.items():
             model = load_model(model_args, task.spec, tokenizer, args.seed)
-            if task.spec.family == TEXT_TO_TEXT:
-                declare_targets(model, tokenizer, data)
+            declare_targets(model, task.spec, tokenizer, data)
             transform = input_transform(data, task.spec, model.config, tokenizer, virtual_tokens(model))
             rows = encode_task(task, data, tokenizer, transform)
             parts.append(Part(task, rows, model, transform.max_length, output / folder))

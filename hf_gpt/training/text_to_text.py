@@ -19,7 +19,7 @@ from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.encode import EMPTY
 from ..tasks.metrics import text_metrics
-from ..tasks.spec import TEXT_TO_TEXT
+from ..tasks.spec import TEXT_TO_TEXT, TaskSpec
 from ..trees.collators import IGNORED_LABEL, TokenTreeCollator
 from ..trees.token_tree import TokenTree
 from .arguments import DataArguments
@@ -34,12 +34,14 @@ def saved_settings(config: GPTConfig) -> dict[str, Any]:
     return (getattr(config, "task_specific_params", None) or {}).get(TEXT_TO_TEXT, {})
 
 
-def declare_targets(model: GPTForCausalLM, tokenizer: GPTTokenizer, data: DataArguments) -> None:
+def declare_targets(model: GPTForCausalLM, spec: TaskSpec, tokenizer: GPTTokenizer, data: DataArguments) -> None:
     """
-    Have configuration, generation settings and tokenizer say, in place, how targets are written: the prompt, as the
-    flags say or else as the model was saved with, and the end, which is `_classify_` where there is no end-of-text
-    token. `model.generate` then stops by itself.
+    Of a text-to-text task, have configuration, generation settings and tokenizer say, in place, how targets are
+    written: the prompt, as the flags say or else as the model was saved with, and the end, which is `_classify_` where
+    there is no end-of-text token. `model.generate` then stops by itself.
     """
+    if spec.family != TEXT_TO_TEXT:
+        return
     config, length = model.config, data.max_length or model.config.n_positions
     if not config.is_causal:
         raise ValueError("--target_column needs a causal model: a masked one writes no text.")
