@@ -28,8 +28,8 @@ class TextFeatures:
         offsets (`np.ndarray` of shape `(texts + 1,)`): the units of text i are `offsets[i]` to `offsets[i + 1]`.
         tokens, cut_tokens (`np.ndarray` of shape `(texts,)`): how many were read, and how many truncated before.
         columns (`dict[str, np.ndarray]`): arrays of shape `(units,)`. Per token `input_ids`. Per word `sequence` (0,
-            or 1 for the second text of a pair), `word_start` and `word_end` (its characters in the text as given), and
-            the `word` itself.
+            or 1 for the second text of a pair), `word_start` and `word_end` (its characters in the text as given),
+            `word_tokens` (how many it has), and the `word` itself.
     """
 
     states: dict[int, torch.Tensor]
@@ -147,7 +147,7 @@ class FeatureExtractor:
             words = [word_spans(encoding) for encoding in encodings]
             table = np.concatenate([np.empty((0, 5), dtype=np.int64), *words])
             columns = dict(zip(WORD_COLUMNS, np.ascontiguousarray(table[:, 2:].T), strict=True))
-            return [word[:, :2] for word in words], columns
+            return [word[:, :2] for word in words], columns | {"word_tokens": table[:, 1] - table[:, 0]}
         if self.pooling == "none":
             flat = np.fromiter((token for ids in input_ids for token in ids), dtype=np.int64)
             return [np.arange(len(ids))[:, None] + [0, 1] for ids in input_ids], {"input_ids": flat}

@@ -1,6 +1,7 @@
 """Features of files, written as Parquet in shards by one process or several; resumable after an interruption."""
 
 import dataclasses
+import itertools
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 from accelerate import PartialState
-from datasets import Dataset
+from datasets import Dataset, Value
 from datasets.fingerprint import Hasher
-from pyarrow import parquet
+from pyarrow import compute, csv, parquet
 from tqdm.auto import tqdm
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
@@ -44,9 +45,11 @@ from . import POOLINGS, UNITS, WORD_COLUMNS, WORD_POOLINGS, FeatureExtractor, Te
 # As which the weights are loaded; those of int8 are packed then, which halves the time on a CPU.
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.float32}
 SETTINGS, RESULT, CARD, DATA = "feature_settings.json", "features.json", "README.md", "data"
+CSV = "features.csv"
 # The columns of the rows that are read, and those that are written next to the states.
 TEXT, PAIR = "_text", "_pair"
-COLUMNS = ("row", "tokens", "truncated", "input_ids", *WORD_COLUMNS, "word")
+UNIT_COLUMNS = ("input_ids", *WORD_COLUMNS, "word_tokens", "word")
+COLUMNS = ("row", "tokens", "truncated", *UNIT_COLUMNS)
 
 
 @dataclass
@@ -69,6 +72,7 @@ class FeatureArguments(NamesModel):
     dtype: str = flag("float32", "Numbers of the model (int8 on a CPU); those of the files are float32.", DTYPES)
     rows_per_shard: int | None = flag(None, "Rows of a file; by default 10,000, and 500 with --pooling none.")
     tokens_per_batch: int | None = flag(None, "Tokens of a batch with padding (default: 512 on a CPU, else 8192).")
+    csv: bool = flag(False, f"Write {CSV}, too: a line per text, word or token, a column per dimension.")
     use_cpu: bool = flag(False, "Stay on the CPU.")
     fast_float32: bool | None = flag(
         None, "As in fine-tuning: products of float32 by oneDNN, by default where a trial shows it to be worth it."
@@ -119,6 +123,8 @@ def extract(args: FeatureArguments) -> dict[str, Any]:
         if not is_main:
             return settings
         record = _finish(output, settings, files)
+        if args.csv and not (output / CSV).is_file():
+            write_csv(output / CSV, files, record["layers"])
         print(describe_rows(record), f"features, card (README.md) and {RESULT} are in {output}", sep="\n", flush=True)
         return record
 
@@ -143,7 +149,10 @@ def read_rows(args: FeatureArguments) -> Dataset:
         if not count:
             raise ValueError(f"{', '.join(map(str, files))}: there is no row.")
 
-    return cached_rows(generate, Hasher.hash(("features", [*map(_stamp, files)], texts, kept, args.quoted)))
+    rows = cached_rows(generate, Hasher.hash(("features", [*map(_stamp, files)], texts, kept, args.quoted)))
+    if args.csv and (lists := [name for name in kept if not isinstance(rows.features[name], Value)]):
+        raise ValueError(f"--keep_columns {' '.join(lists)}: CSV has no lists, leave out the column or --csv.")
+    return rows
 
 
 def _stamp(file: Path) -> list[Any]:
@@ -168,7 +177,7 @@ def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtra
 
 def _settings(args: FeatureArguments, rows: Dataset, extractor: FeatureExtractor) -> dict[str, Any]:
     """What has to be the same for shards that belong together, as JSON has it."""
-    free = ("output_dir", "tokens_per_batch", "use_cpu", "overwrite_output_dir")
+    free = ("output_dir", "tokens_per_batch", "csv", "use_cpu", "overwrite_output_dir")
     stamps, kinds = [], (".safetensors", ".json", ".npy", ".bpe")
     for source in dict.fromkeys((args.source, args.tokenizer_source)):
         # Of a model on the Hub its commit, of a folder its files.
@@ -193,7 +202,7 @@ def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> N
     elif not overwrite:
         check_settings(output, {"fast_float32": False} | read_json(file), settings, OVERWRITE)
         return
-    for name in (RESULT, CARD):
+    for name in (RESULT, CARD, CSV):
         (output / name).unlink(missing_ok=True)
     # Before the new settings are there: what is left of a deletion that was stopped belongs to the old ones.
     shutil.rmtree(output / DATA, ignore_errors=True)
@@ -212,6 +221,30 @@ def features_table(rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> 
     for layer, states in features.states.items():
         values = pa.FixedSizeListArray.from_arrays(pa.array(states.float().numpy().reshape(-1)), states.shape[1])
         columns[f"layer_{layer}"] = pa.ListArray.from_arrays(offsets, values) if is_list else values
+    return pa.table(columns)
+
+
+def write_csv(path: Path, shards: list[Path], layers: list[int]) -> None:
+    """Write the features of shards into one CSV file, a shard at a time; a state that is NaN is an empty field."""
+    tables = (unit_table(parquet.read_table(shard), layers) for shard in shards)
+    first = next(tables)
+    with atomic(path) as temporary, csv.CSVWriter(temporary, first.schema) as writer:
+        for table in tqdm(itertools.chain([first], tables), desc=path.name, unit="shard", total=len(shards)):
+            writer.write_table(table)
+
+
+def unit_table(shard: pa.Table, layers: list[int]) -> pa.Table:
+    """A shard with a row per unit, and a column per dimension of a layer: `layer_4_0`, `layer_4_1`, ..."""
+    states = [f"layer_{layer}" for layer in layers]
+    columns: dict[str, Any] = {name: shard[name].combine_chunks() for name in shard.column_names}
+    if of_units := [name for name in UNIT_COLUMNS if name in columns]:
+        texts = compute.list_parent_indices(columns[of_units[0]])
+        for name, values in columns.items():
+            columns[name] = values.flatten() if name in (*of_units, *states) else values.take(texts)
+    for name in states:
+        values = columns.pop(name)
+        matrix = values.flatten().to_numpy().reshape(len(values), -1)
+        columns |= {f"{name}_{index}": pa.array(row, from_pandas=True) for index, row in enumerate(matrix.T)}
     return pa.table(columns)
 
 
