@@ -218,6 +218,10 @@ def record_of(part: Part, trainer: GPTTrainer, model_args: ModelArguments) -> di
     score, doubt = scores["validation"].get(spec.main_metric), None
     if score is not None and spec.family != TEXT_TO_TEXT:
         doubt = report.chance_warning(spec, train, validation, score)
+    learnt = {}
+    if model_args.adaptation == "frozen" and part.model.config.head_layers == "mix":
+        mix = part.model.head_mix
+        learnt["layer_mix"] = {"weights": mix.weights.tolist(), "gamma": mix.gamma.item()}
     return {
         "task": spec.name,
         "main_metric": next(iter(scores["validation"]), spec.main_metric),
@@ -228,6 +232,7 @@ def record_of(part: Part, trainer: GPTTrainer, model_args: ModelArguments) -> di
         "starts_from": describe_start(model_args, spec.family),
         **{name: getattr(model_args, name) for name in ("random_weights", "transfer_layers", "adaptation")},
         "trained_parameters": sum(value.numel() for value in part.model.parameters() if value.requires_grad),
+        **learnt,
         "max_length": part.max_length,
         "seed": trainer.args.seed,
         "fast_float32": trainer.args.fast_float32,
@@ -270,6 +275,9 @@ def write_card(
     if model_args.adaptation == "frozen":
         config, reads = part.model.config, {None: "the last layer", "mix": "a learnt mix of all layers"}
         settings["head reads"] = reads.get(config.head_layers, f"layer {config.head_layers} of {config.n_layer}")
+    if mix := record.get("layer_mix"):
+        shares = ", ".join(f"{weight:.2f}" for weight in mix["weights"])
+        settings["learnt mix, from the embedding up"] = f"{shares}; times {mix['gamma']:.2f}"
     if data.tasks is not None:
         settings |= {
             "trained together with": ", ".join(record["trained_with"]),

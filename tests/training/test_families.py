@@ -199,6 +199,13 @@ def test_a_frozen_body_is_saved_with_its_head(kind, reads, run_of, flags_of, tin
     assert f"| trained parameters | {sum(head)} |" in card
     lines = {"mix": "a learnt mix of all layers", 1: "layer 1 of 2"}
     assert f"| head reads | {lines.get(reads, 'the last layer')} |" in card
+    assert ("layer_mix" in record) == (reads == "mix")
+    if reads == "mix":
+        mix, scalars = record["layer_mix"], saved["head_mix.scalars"]
+        expected = [*(scalars.exp() / scalars.exp().sum()).tolist(), saved["head_mix.gamma"].item()]
+        assert [*mix["weights"], mix["gamma"]] == pytest.approx(expected)
+        assert len({*mix["weights"]}) == 3  # they were trained
+        assert "| {:.2f}, {:.2f}, {:.2f}; times {:.2f} |".format(*expected) in card
     if reads == 1:
         flags = [*flags_of("tagging", tmp_path / "out"), "--model_name_or_path", output, "--keep_head", "true"]
         with pytest.raises(ValueError, match="nothing would train the layers above"):
