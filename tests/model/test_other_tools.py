@@ -3,6 +3,7 @@
 import json
 import re
 import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -154,14 +155,22 @@ def test_torchao_loads_in_eight_bits(tiny_model, tmp_path):
     assert 0 < (theirs - ours).abs().max() < 0.05 * ours.abs().max()
 
 
-BLOCKS = re.findall(
-    r"## (\S+)\n[^#]*?```py\n(.*?)```", (REPOSITORY / "docs/other-tools.md").read_text(), flags=re.DOTALL
-)
+PAGE = (REPOSITORY / "docs/other-tools.md").read_text(encoding="utf-8")
+BLOCKS = {
+    section.split("\n", 1)[0]: block
+    for section in PAGE.split("\n## ")
+    for block in re.findall(r"```py\n(.*?)```", section, flags=re.DOTALL)
+}
+# Where it is not the heading in small letters.
+MODULES = {"lm-evaluation-harness": "lm_eval", "ONNX": "onnxruntime", "TransformerLens": "transformer_lens"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("tool", "block"), BLOCKS, ids=[tool for tool, _ in BLOCKS])
-def test_what_the_page_of_other_tools_says(tool, block, tmp_path):
-    pytest.importorskip(tool.replace("-", "_"), reason='needs pip install ".[tools]"')
-    (tmp_path / "block.py").write_text(block, encoding="utf-8")  # nnsight reads its source
-    runpy.run_path(str(tmp_path / "block.py"))
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # the tools' own
+@pytest.mark.parametrize("tool", BLOCKS)
+def test_what_the_page_of_other_tools_says(tool, tmp_path, monkeypatch, own_datasets_cache):
+    module = MODULES.get(tool, tool.lower().replace("-", "_"))
+    pytest.importorskip(module, reason='needs pip install ".[tools]"')
+    monkeypatch.chdir(tmp_path)
+    Path("block.py").write_text(BLOCKS[tool], encoding="utf-8")  # nnsight reads its source
+    runpy.run_path("block.py")
