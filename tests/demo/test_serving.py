@@ -1,0 +1,73 @@
+"""The requests of docs/serving.md, to servers that its commands start; the page in a browser."""
+
+import json
+import re
+from urllib.request import Request, urlopen
+
+import pytest
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from hf_gpt.demo import HEADS, Demo
+
+from ..support.browser import opened
+from ..support.runs import REPOSITORY
+from ..support.servers import serving
+
+PAGE = (REPOSITORY / "docs/serving.md").read_text(encoding="utf-8")
+
+pytestmark = [pytest.mark.whole, pytest.mark.slow]
+
+
+def test_greedy_text_of_transformers_serve_is_that_of_generate(tiny_checkpoint, converted, tmp_path):
+    for module in ("fastapi", "uvicorn", "openai"):
+        pytest.importorskip(module, reason='needs pip install "transformers[serving]"')
+    converted(tiny_checkpoint, tmp_path / "OUT", "--to", "openai-gpt")
+    route, body = re.search(r"`curl localhost:8000(\S+) .* -d '(.*?)'`", PAGE).groups()
+    words = "serve OUT --device cpu"
+    assert f"`transformers {words}`" in PAGE
+    with serving(tmp_path, "transformers.cli.transformers", *words.split(), "--port", "PORT") as port:
+        headers = {"Content-Type": "application/json"}
+        with urlopen(Request(f"http://localhost:{port}{route}", body.encode(), headers)) as answer:
+            (choice,) = json.load(answer)["choices"]
+    model, tokenizer = (kind.from_pretrained(tiny_checkpoint) for kind in (AutoModelForCausalLM, AutoTokenizer))
+    request = json.loads(body)
+    inputs = tokenizer(request["prompt"], return_tensors="pt")
+    greedy = model.generate(**inputs, max_new_tokens=request["max_tokens"], do_sample=False)[0]
+    assert choice["text"].strip() == tokenizer.decode(greedy[inputs["input_ids"].shape[1] :]).strip()
+
+
+@pytest.fixture(scope="module")
+def classifier(tiny_checkpoint, tmp_path_factory):
+    """The folder of a classifier, newly initialized."""
+    folder = tmp_path_factory.mktemp("classifier")
+    labels = {0: "LOC", 1: "NUM", 2: "HUM"}
+    AutoModelForSequenceClassification.from_pretrained(tiny_checkpoint, id2label=labels).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page_port(classifier, tmp_path_factory):
+    """The port of the page with the classifier alone."""
+    pytest.importorskip("gradio", reason='needs pip install -e ".[demo]"')
+    words = ["hf_gpt", "demo", "--classifier", str(classifier), "--port", "PORT"]
+    with serving(tmp_path_factory.mktemp("page"), *words) as port:
+        yield port
+
+
+def test_the_page_answers_the_client(classifier, page_port):
+    gradio_client = pytest.importorskip("gradio_client")
+    (request,) = re.findall(r"`(gradio_client\.Client.*?\))`", PAGE)
+    found = eval(request.replace("7860", str(page_port)), {"gradio_client": gradio_client})
+    expected = Demo(str(classifier), HEADS["classifier"]).classify("Who wrote it?")
+    assert {each["label"]: each["confidence"] for each in found["confidences"]} == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_page_classifies_in_a_browser(classifier, page_port):
+    text = "Where is the old house?"
+    expected = Demo(str(classifier), HEADS["classifier"]).classify(text)
+    with opened(f"http://127.0.0.1:{page_port}/") as page:
+        page.get_by_label("Text", exact=True).fill(text)
+        page.get_by_role("button", name="Submit").click()
+        page.get_by_test_id("label-output-value").wait_for()
+        assert page.get_by_test_id("label-output-value").inner_text() == max(expected, key=expected.get)
