@@ -13,7 +13,9 @@ from typing import Any
 from . import HEADS, MOST_BEAMS, Demo
 
 _PROMPT, _SENTENCE = "She opened the door and", "She opened the door and looked at the table."
-_COMPARED = ["Strategy", "Text", "New tokens", "Mean log-probability", "Repeated 4-grams", "Depends on the seed"]
+# Columns and their widths in pixels: the text is what one looks at first.
+_COMPARED = {"Strategy": 130, "Text": 280, "New tokens": 90}
+_COMPARED |= {"Mean log-probability": 130, "Repeated 4-grams": 110, "Depends on the seed": 110}
 _FRAME = '<iframe sandbox="allow-scripts" style="width: 100%; height: 42em; border: 0; background: white" srcdoc="{}"'
 # Of a tab: its description, the function, and the components of its inputs and outputs.
 _Tab = tuple[str, Callable[..., Any], list[Any], list[Any]]
@@ -60,7 +62,7 @@ def _language_model_tabs(gr: Any, model: Demo) -> dict[str, _Tab]:
     mattered = "Which words spoke for the next one, by three methods: red speaks for it, blue against."
     next_word = [_text(gr, _PROMPT), gr.Textbox("", label="Next word (by default the likeliest)")]
     return {
-        "Generation": ("Decoding strategies side by side.", model.generate, settings, _table(gr, *_COMPARED)),
+        "Generation": ("Decoding strategies side by side.", model.generate, settings, _table(gr, **_COMPARED)),
         "Next token": (likeliest, model.next_tokens, [_text(gr, _PROMPT)], _table(gr, "Token", "Probability")),
         "Each position": _page(gr, "What was expected at each position.", model.expectation_page, [_text(gr)]),
         "Attention": _page(gr, "What every head of every block attends to.", model.attention_page, [_text(gr)]),
@@ -111,8 +113,10 @@ def _text(gr: Any, text: str = _SENTENCE) -> Any:
     return gr.Textbox(text, label="Text", lines=2)
 
 
-def _table(gr: Any, *headers: str) -> list[Any]:
-    return [gr.Dataframe(headers=[*headers], interactive=False, wrap=True)]
+def _table(gr: Any, *headers: str, **widths: int) -> list[Any]:
+    """A table of columns, or of columns that are so many pixels wide."""
+    columns, pixels = [*headers, *widths], [*widths.values()] or None
+    return [gr.Dataframe(headers=columns, column_widths=pixels, interactive=False, wrap=True, show_label=False)]
 
 
 def _page(gr: Any, about: str, function: Callable[..., str], inputs: list[Any]) -> _Tab:
