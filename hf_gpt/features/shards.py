@@ -243,7 +243,7 @@ def unit_table(shard: pa.Table, layers: list[int]) -> pa.Table:
             columns[name] = values.flatten() if name in (*of_units, *states) else values.take(texts)
     for name in states:
         values = columns.pop(name)
-        matrix = values.flatten().to_numpy().reshape(len(values), -1)
+        matrix = values.flatten().to_numpy().reshape(-1, values.type.list_size)
         columns |= {f"{name}_{index}": pa.array(row, from_pandas=True) for index, row in enumerate(matrix.T)}
     return pa.table(columns)
 

@@ -12,7 +12,8 @@ from hf_gpt.features.shards import CSV, FeatureArguments, extract
 
 from ..support.runs import SAME_PRODUCTS
 
-TEXTS = ["She didn't open the door.", "", 'He said: "No, never!"', "a, b\nNA", "Yes"]
+# The second shard of two rows has no token.
+TEXTS = ["She didn't open the door.", 'He said: "No, never!"', "", "", "a, b\nNA"]
 # Of a kind its flags, and its columns besides those of all kinds.
 KINDS = {
     "texts": ([], []),
