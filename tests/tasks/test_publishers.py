@@ -107,6 +107,17 @@ def test_story_cloze_holds_out_the_rows_that_the_release_holds_out(tmp_path):
     assert set(data.splits["validation"]["id"]) == set(expected)
 
 
+def test_a_sample_smaller_than_what_is_held_out_gives_a_fifth(tmp_path):
+    files = {
+        name: text if "ALL_test" in name else stories(*range(60)) for name, text in FORMATS["rocstories"][0].items()
+    }
+    assert load_task("rocstories", write(tmp_path, files)).splits.num_rows == {
+        "train": 48,
+        "validation": 12,
+        "test": 3,
+    }
+
+
 FLAWED = {
     "snli": ({}, "snli_1.0_train.jsonl: 1 rows, 1 more left out for want of a gold label"),
     "qqp": (  # the first lacks its second question as well
