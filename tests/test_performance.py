@@ -34,18 +34,11 @@ def setting():
     return torch.backends.mkldnn.matmul.fp32_precision
 
 
-def needs_bytes(dtype):
-    if dtype == "int8" and not torch.cpu._is_vnni_supported():
-        pytest.skip("this CPU has no VNNI")
-
-
 def test_setting():
-    assert use_fast_float32(True)
-    assert setting() == "bf16"
-    assert not use_fast_float32(False)
-    assert setting() == "none"
-    chosen = use_fast_float32()
-    assert setting() == ("bf16" if chosen else "none")
+    for enabled in (True, False, None):
+        chosen = use_fast_float32(enabled)
+        assert chosen == enabled or enabled is None
+        assert setting() == ("bf16" if chosen else "none")
 
 
 def test_products_of_bfloat16_are_not_taken(monkeypatch):
@@ -69,24 +62,22 @@ def test_a_run_records_its_products_and_resumes_with_them(tiny_checkpoint, tmp_p
     assert finetune(*flags)["fast_float32"]
     assert "products by oneDNN" in (tmp_path / "out" / "README.md").read_text()
     (checkpoint,) = (tmp_path / "out").glob("checkpoint-*")
-    use_fast_float32(False)
-    *_, resumed = parse_arguments(ARGUMENTS, ["--output_dir", str(tmp_path), "--use_cpu", "true"])
-    choose_products(resumed, str(checkpoint))
-    assert resumed.fast_float32
-    assert setting() == "bf16"
-
-    state = checkpoint / "trainer_state.json"  # as a version wrote it that did not know the setting
-    state.write_text(state.read_text().replace('"Products"', '"Unknown"'))
-    *_, resumed = parse_arguments(ARGUMENTS, ["--output_dir", str(tmp_path), "--use_cpu", "true"])
-    choose_products(resumed, str(checkpoint))
-    assert not resumed.fast_float32
-    assert setting() == "none"
+    state = checkpoint / "trainer_state.json"
+    for recorded in (True, False):
+        use_fast_float32(not recorded)
+        *_, resumed = parse_arguments(ARGUMENTS, ["--output_dir", str(tmp_path), "--use_cpu", "true"])
+        choose_products(resumed, str(checkpoint))
+        assert resumed.fast_float32 == recorded
+        assert setting() == ("bf16" if recorded else "none")
+        # Then as a version wrote it that did not know the setting.
+        state.write_text(state.read_text().replace('"Products"', '"Unknown"'))
 
 
 @pytest.mark.parametrize("dtype", PACKED_DTYPES)
 @torch.no_grad()
 def test_packed_logits(model, dtype):
-    needs_bytes(dtype)
+    if dtype == "int8" and not torch.cpu._is_vnni_supported():
+        pytest.skip("this CPU has no VNNI")
     ids = torch.randint(20, (3, 12))
     expected = model(ids).logits[..., :20]
     expected_text = model.generate(ids, max_new_tokens=6, do_sample=False)
@@ -101,20 +92,14 @@ def test_packed_logits(model, dtype):
     torch.testing.assert_close(alone, found[1:2], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("model_class", [GPTForCausalLM, GPTForSequenceClassification])
 @torch.no_grad()
-def test_packed_losses(model):
-    """They need the rows of the vocabulary, which are not packed away."""
-    ids = torch.randint(20, (2, 12))
-    expected = model(ids, labels=ids).loss
-    torch.testing.assert_close(pack_for_inference(model)(ids, labels=ids).loss, expected)
-
-
-def test_packed_head():
-    model = build_model(GPTForSequenceClassification).eval()
-    ids = torch.tensor([[3, 4, 5, CLASSIFY], [6, 7, 8, CLASSIFY]])
-    with torch.no_grad():
-        expected = model(ids).logits
-    torch.testing.assert_close(pack_for_inference(model)(ids).logits, expected)
+def test_packed_losses(model_class):
+    """That of the language model needs the rows of the vocabulary, which are not packed away."""
+    model, ids = build_model(model_class), torch.tensor([[3, 4, 5, CLASSIFY], [6, 7, 8, CLASSIFY]])
+    labels = ids if model_class is GPTForCausalLM else torch.tensor([0, 1])
+    expected = model(ids, labels=labels).loss
+    torch.testing.assert_close(pack_for_inference(model)(ids, labels=labels).loss, expected)
 
 
 @pytest.mark.parametrize(

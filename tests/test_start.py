@@ -30,15 +30,14 @@ def fresh(code: str) -> str:
     return (done.stdout.splitlines() or [""])[-1]
 
 
-@pytest.mark.parametrize(
-    ("code", "absent"),
-    [
-        ("import hf_gpt", HEAVY),
-        ("import hf_gpt; from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer", TRAINING),
-        ("import sys; sys.argv = ['hf-gpt', '--help']; from hf_gpt.__main__ import main; main()", HEAVY),
-    ],
-    ids=["import", "auto classes", "list of commands"],
-)
+STARTS = {
+    "import hf_gpt": HEAVY,
+    "import hf_gpt; from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer": TRAINING,
+    "import sys; sys.argv = ['hf-gpt', '--help']; from hf_gpt.__main__ import main; main()": HEAVY,
+}
+
+
+@pytest.mark.parametrize(("code", "absent"), STARTS.items(), ids=["import", "auto classes", "list of commands"])
 def test_what_is_not_imported(code, absent):
     assert fresh(f"{code}\nimport sys; print(*({absent} & sys.modules.keys()))") == ""
 

@@ -1,12 +1,11 @@
 """Every private or volatile name of other libraries that hf_gpt uses, and why: to look at when one is released."""
 
 import ast
-import functools
 import importlib
 import inspect
-import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name, walk_packages
 
 import pytest
 
@@ -79,31 +78,9 @@ VOLATILE = {
     "transformers.utils.generic": "merge_with_config_defaults: arguments of forward with the configuration's defaults",
     "transformers.utils.output_capturing": "hidden states and attentions, recorded as by transformers' own models",
 }
-PUBLIC = {
-    *(
-        "utils",
-        "integrations",
-        "integrations.deepspeed",
-        "models",
-        "models.auto",
-        "tokenization_utils_base",
-        "trainer",
-    ),
-    *("trainer_utils", "trainer_callback", "modeling_utils", "modeling_outputs", "configuration_utils"),
-    "tokenization_utils_tokenizers",
-}
-
-
-def resolve(path: str):
-    """What a dotted path names; AttributeError or ModuleNotFoundError if it is gone."""
-    parts = path.split(".")
-    for length in range(len(parts) - 1, 0, -1):
-        try:
-            found = importlib.import_module(".".join(parts[:length]))
-        except ModuleNotFoundError:
-            continue
-        return functools.reduce(getattr, parts[length:], found)
-    raise ModuleNotFoundError(path)
+PUBLIC = ["utils", "integrations", "integrations.deepspeed", "models", "models.auto", "trainer", "trainer_utils"]
+PUBLIC += ["trainer_callback", "modeling_utils", "modeling_outputs", "configuration_utils"]
+PUBLIC += ["tokenization_utils_base", "tokenization_utils_tokenizers"]
 
 
 def is_private(name: str) -> bool:
@@ -119,7 +96,7 @@ def nodes() -> Iterator[ast.AST]:
 def classes() -> set[type]:
     """All classes of the package."""
     found = set()
-    for module in pkgutil.walk_packages(hf_gpt.__path__, "hf_gpt."):
+    for module in walk_packages(hf_gpt.__path__, "hf_gpt."):
         if not module.name.endswith("__main__"):
             members = vars(importlib.import_module(module.name)).values()
             found |= {each for each in members if inspect.isclass(each) and each.__module__ == module.name}
@@ -130,9 +107,9 @@ def classes() -> set[type]:
 def test_the_name_is_there(path):
     if path in OF_INSTANCES:
         owner, name = path.rsplit(".", 1)
-        assert f"self.{name}" in inspect.getsource(inspect.getmodule(resolve(owner)))
+        assert f"self.{name}" in inspect.getsource(inspect.getmodule(resolve_name(owner)))
     else:
-        resolve(path)
+        resolve_name(path)
 
 
 def test_all_names_that_are_read_are_listed():
@@ -152,7 +129,7 @@ def test_all_names_that_are_read_are_listed():
 
 
 def test_all_names_that_are_overridden_are_listed():
-    listed = {(path.split(".")[-1], id(inspect.unwrap(resolve(path.rpartition(".")[0])))) for path in OVERRIDDEN}
+    listed = {(path.split(".")[-1], id(inspect.unwrap(resolve_name(path.rpartition(".")[0])))) for path in OVERRIDDEN}
     made_by_others = {"_abc_impl", "_backward_cls", "_auto_class"}
     for ours in classes():
         for name in filter(is_private, vars(ours).keys() - made_by_others):
