@@ -119,19 +119,25 @@ def own_datasets_cache(monkeypatch, tmp_path_factory):
 
 
 @pytest.fixture
-def hf_gpt(monkeypatch, capsys):
-    """`hf_gpt(*words)` runs a command in this process and returns (exit status, output, errors)."""
+def script(monkeypatch, capsys):
+    """`script(module, *words)` runs a module's `main` in this process; (exit status, output, errors)."""
 
-    def run(*words):
+    def run(module, *words):
         monkeypatch.setattr(sys, "argv", ["hf-gpt", *map(str, words)])
         status = 0
         try:
-            entry.main()
+            module.main()
         except SystemExit as error:
             status = error.code
         return status, *capsys.readouterr()
 
     return run
+
+
+@pytest.fixture
+def hf_gpt(script):
+    """`hf_gpt(*words)` runs a command in this process and returns (exit status, output, errors)."""
+    return partial(script, entry)
 
 
 @pytest.fixture(autouse=True)

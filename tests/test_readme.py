@@ -99,12 +99,15 @@ def test_commands_of_the_pages_have_these_flags_and_write_into_the_ignored_folde
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """What a wheel installs, where there is no clone."""
+def installed(tmp_path_factory):
+    """The package with the model and the recipes that it links to (`clone`), and what its wheel installs (`site`)."""
     folder = tmp_path_factory.mktemp("wheel")
-    with build("wheel", copy_of_the_clone(folder / "clone"), folder) as archive:
+    for name in ("hf_gpt", "model_cards", "scripts"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / name, folder / "clone" / name, symlinks=True, ignore=ignored)
+    with build("wheel", folder / "clone", folder) as archive:
         archive.extractall(folder / "site")
-    return folder / "site"
+    return folder
 
 
 def needs_no_file(line: str) -> bool:
@@ -116,9 +119,10 @@ def needs_no_file(line: str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", [line for line in dict.fromkeys(HELP) if needs_no_file(line)])
-def test_examples_of_the_help_run_from_a_wheel(line, site, tmp_path):
+def test_examples_of_the_help_run_from_a_wheel(line, installed, tmp_path):
     command = [sys.executable, "-m", "hf_gpt", *shlex.split(line)[1:]]
-    done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(site)}, capture_output=True)
+    environment = os.environ | {"PYTHONPATH": str(installed / "site")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
 
 
@@ -127,13 +131,6 @@ def test_make_targets_exist():
     assert targets
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
     assert [target for target in targets if not re.search(rf"^{target}:", makefile, flags=re.MULTILINE)] == []
-
-
-def copy_of_the_clone(clone: Path) -> Path:
-    """The package, with the model and the recipes that it links to."""
-    for name in ("hf_gpt", "model_cards", "scripts"):
-        shutil.copytree(REPOSITORY / name, clone / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    return clone
 
 
 def build(kind: str, clone: Path, output: Path) -> zipfile.ZipFile:
@@ -156,14 +153,13 @@ def test_an_editable_install_is_a_path(tmp_path):
         assert Path(archive.read(name).decode().strip()) == tmp_path / "hf_gpt"
 
 
-def test_a_wheel_holds_every_file_and_its_command_runs_where_there_is_no_clone(tmp_path):
-    clone, site = copy_of_the_clone(tmp_path / "clone"), tmp_path / "site"
-    walked = [(Path(folder), names) for folder, _, names in os.walk(clone / "hf_gpt", followlinks=True)]
-    files = {(folder / name).relative_to(clone).as_posix() for folder, names in walked for name in names}
-    with build("wheel", clone, tmp_path) as archive:
-        assert {name for name in archive.namelist() if name.startswith("hf_gpt/")} == files
-        archive.extractall(site)
-    assert {"hf_gpt/tasks/data/questions.jsonl", "hf_gpt/py.typed"} <= files
+def test_a_wheel_holds_every_file_and_its_command_runs_where_there_is_no_clone(installed, tmp_path):
+    def files(folder):
+        walked = os.walk(installed / folder / "hf_gpt", followlinks=True)
+        return {os.path.relpath(Path(place, name), installed / folder) for place, _, names in walked for name in names}
+
+    site = installed / "site"
+    assert {"hf_gpt/tasks/data/questions.jsonl", "hf_gpt/py.typed"} <= files("clone") == files("site")
     (entry_points,) = site.glob("*.dist-info/entry_points.txt")
     assert "hf-gpt = hf_gpt.__main__:main" in entry_points.read_text()
     flags = ["--config", "questions", "--model_name_or_path", "no/such/folder", "--output_dir", "out"]

@@ -8,20 +8,17 @@ import walkthroughs
 from nbformat import v4
 
 PAGES = sorted(walkthroughs.PAGES.glob("*.md"))
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
-def test_there_are_five():
-    assert len(PAGES) == 5
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@each_page
 def test_a_notebook_is_its_page(page):
     kept = nbformat.read(page.with_suffix(".ipynb"), as_version=4)
     nbformat.validate(kept)
     assert kept == walkthroughs.notebook(page.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@each_page
 def test_pictures_exist_and_every_block_printed_or_drew_or_defined(page):
     text = page.read_text(encoding="utf-8")
     assert len(walkthroughs.BLOCK.findall(text)) == len(re.findall(r"^```(?:python|bash)$", text, re.MULTILINE)) >= 4
@@ -39,16 +36,13 @@ def test_outputs_are_filled_in_and_become_cells(tmp_path, monkeypatch):
     assert filled == page.replace("old", "3") + "```text\nhi\n```\n"
     assert walkthroughs.filled_in(filled, printed) == filled
     cells = walkthroughs.notebook(filled).cells
-    assert [cell.source for cell in cells if cell.cell_type == "code"][1:] == [
-        "x = 2",
-        "print(x + 1)",
-        "%%bash\necho hi",
-    ]
+    sources = [cell.source for cell in cells if cell.cell_type == "code"]
+    assert sources[1:] == ["x = 2", "print(x + 1)", "%%bash\necho hi"]
     assert cells[-1].outputs == [v4.new_output("stream", name="stdout", text="hi\n")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@each_page
 def test_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch):
     """The model's page word for word; other processors train and sample other numbers on the others."""
     pytest.importorskip("matplotlib")

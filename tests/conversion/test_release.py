@@ -1,4 +1,4 @@
-"""The OpenAI release: every array in its place, and a clear refusal of every file that is not the release's."""
+"""The OpenAI release: its sizes, and a clear refusal of every file that is not the release's."""
 
 import json
 import pickle
@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from hf_gpt import GPTForSequenceClassification, GPTModel
+from hf_gpt import GPTForSequenceClassification
 from hf_gpt.conversion.release import BLOCK_ARRAYS, load_release, read_release, write_release
 
 from ..support.golden import BUNDLED
 from ..support.stock_models import Trap
 
 CHECKPOINT = BUNDLED / "tiny_seed0" / "checkpoint"
-TOKENS, BLOCKS, HEADS = 211, 3, 4
 PIECES = [f"params_{index}.npy" for index in range(10)]
 SHAPES = json.loads((CHECKPOINT / "params_shapes.json").read_text())
 
@@ -26,30 +25,6 @@ SHAPES = json.loads((CHECKPOINT / "params_shapes.json").read_text())
 def release(tmp_path):
     """A copy of the small release."""
     return Path(shutil.copytree(CHECKPOINT, tmp_path / "release"))
-
-
-def test_every_parameter_is_the_releases():
-    arrays = read_release(CHECKPOINT)
-    model = load_release(CHECKPOINT, GPTModel, n_head=HEADS)
-    expected = {
-        "embed_positions.weight": arrays.pop("positions"),
-        "embed_tokens.weight": np.concatenate([arrays.pop("tokens"), model.embed_tokens.weight[TOKENS:].detach()]),
-    }
-    for block in range(BLOCKS):
-        for module in ("attn/c_attn", "attn/c_proj", "mlp/c_fc", "mlp/c_proj"):
-            name = f"h.{block}.{module.replace('/', '.')}"
-            expected[f"{name}.weight"] = arrays.pop(f"model/h{block}/{module}/w")[0].T
-            expected[f"{name}.bias"] = arrays.pop(f"model/h{block}/{module}/b")
-        for module in ("ln_1", "ln_2"):
-            expected[f"h.{block}.{module}.weight"] = arrays.pop(f"model/h{block}/{module}/g")
-            expected[f"h.{block}.{module}.bias"] = arrays.pop(f"model/h{block}/{module}/b")
-    assert not arrays
-    state = model.state_dict()
-    assert set(state) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(state[name].numpy(), value)
-    assert all(value.dtype == torch.float32 and value.is_contiguous() for value in state.values())
-    assert not model.training
 
 
 def test_sizes_and_new_rows_and_head(tmp_path):
@@ -121,7 +96,7 @@ def test_pickles_are_refused_unread(release, tmp_path):
     for content in (path.read_bytes(), pickle.dumps(Trap(sprung))):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=re.escape(str(path))):
-            load_release(release, n_head=HEADS)
+            load_release(release, n_head=4)
         assert not sprung.exists()
     pickle.loads(content).close()
     assert sprung.exists(), "the trap springs where pickles are read"

@@ -7,15 +7,9 @@ import torch
 import transformers
 from transformers import AutoConfig, GPT2Config, OpenAIGPTConfig, OpenAIGPTLMHeadModel, PreTrainedModel
 
-from hf_gpt import (
-    GPTConfig,
-    GPTForCausalLM,
-    GPTForMultipleChoice,
-    GPTForSequenceClassification,
-    GPTModel,
-    GPTTokenizer,
-)
+from hf_gpt import GPTConfig, GPTTokenizer
 from hf_gpt.conversion.tokenizers import release_tokenizer
+from hf_gpt.model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
 
 from ..support.stock_models import ROWS, save_old_bin, stock_model, write_vocabulary
 
@@ -46,7 +40,7 @@ def outputs(head, theirs, ours):
         return logits, theirs(CHOICES, mc_token_ids=LAST).mc_logits
     if head == "classes":
         return ours(INPUTS, classify_index=torch.tensor([[6], [6]])).logits, theirs(INPUTS).logits
-    return ours(INPUTS).last_hidden_state, theirs.base_model(INPUTS).last_hidden_state
+    return [torch.stack(each(INPUTS, output_hidden_states=True).hidden_states) for each in (ours, theirs.base_model)]
 
 
 @pytest.mark.parametrize("kind", ["OpenAIGPT", "GPT2"])
@@ -93,33 +87,35 @@ def test_special_tokens(tmp_path):
     assert not rows[ROWS + 3].any()
 
 
-def test_configuration_of_openai_gpt(tmp_path, caplog):
-    fields = {"n_embd": 32, "n_layer": 3, "n_head": 2, "afn": "silu", "attn_pdrop": 0.3, "summary_first_dropout": 0.2}
-    OpenAIGPTConfig(**fields, id2label={0: "no", 1: "yes"}).save_pretrained(tmp_path)
-    config = GPTConfig.from_pretrained(tmp_path, lm_coef=0.25)
-    assert (config.n_embd, config.n_layer, config.n_head, config.n_positions) == (32, 3, 2, 512)
-    assert (config.vocab_size, config.start_token_id, config.pad_token_id) == (40482, 40478, 40481)
-    assert (config.afn, config.attn_pdrop, config.clf_pdrop, config.lm_coef) == ("swish", 0.3, 0.2, 0.25)
-    assert (config.norm_first, config.final_norm, config.id2label) == (False, False, {0: "no", 1: "yes"})
+LABELS = {0: "no", 1: "yes"}
+SMALL = {"n_embd": 32, "n_head": 2, "id2label": LABELS}
+STOCK = [
+    OpenAIGPTConfig(**SMALL, n_layer=3, afn="silu", attn_pdrop=0.3, summary_first_dropout=0.2),
+    GPT2Config(**SMALL, n_inner=64),
+]
+CONFIGURATIONS = [
+    {"n_layer": 3, "n_positions": 512, "vocab_size": 40482, "start_token_id": 40478, "pad_token_id": 40481}
+    | {"afn": "swish", "attn_pdrop": 0.3, "clf_pdrop": 0.2, "norm_first": False, "final_norm": False},
+    {"vocab_size": 50261, "n_positions": 1024, "n_inner": 64, "afn": "gelu", "norm_first": True, "final_norm": True}
+    | {"start_token_id": 50257, "classify_token_id": 50259, "bos_token_id": 50257, "eos_token_id": 50256}
+    | {"untrained_token_ids": [50257, 50258, 50259]},
+]
+
+
+@pytest.mark.parametrize(("stock", "expected"), zip(STOCK, CONFIGURATIONS, strict=True), ids=["openai-gpt", "gpt2"])
+def test_configuration(stock, expected, tmp_path, caplog):
+    stock.save_pretrained(tmp_path)
+    config, expected = GPTConfig.from_pretrained(tmp_path, lm_coef=0.25), expected | SMALL | {"lm_coef": 0.25}
+    assert {name: getattr(config, name) for name in expected} == expected
     assert not hasattr(config, "summary_type")
-    assert type(AutoConfig.from_pretrained(tmp_path)) is OpenAIGPTConfig
-    # The publisher's oldest file names no model type.
-    path = tmp_path / "config.json"
-    values = json.loads(path.read_text()) | {"architectures": ["OpenAIGPTLMHeadModel"], "n_ctx": 512}
-    del values["model_type"]
-    path.write_text(json.dumps(values))
-    assert GPTConfig.from_pretrained(tmp_path).vocab_size == 40482
+    assert type(AutoConfig.from_pretrained(tmp_path)) is type(stock)
+    if stock is STOCK[0]:  # the publisher's oldest file names no model type
+        path = tmp_path / "config.json"
+        values = json.loads(path.read_text()) | {"architectures": ["OpenAIGPTLMHeadModel"], "n_ctx": 512}
+        del values["model_type"]
+        path.write_text(json.dumps(values))
+        assert GPTConfig.from_pretrained(tmp_path).vocab_size == 40482
     assert "You are using a model of type" not in caplog.text
-
-
-def test_configuration_of_gpt2(tmp_path):
-    GPT2Config(n_embd=32, n_head=2, n_inner=64).save_pretrained(tmp_path)
-    config = GPTConfig.from_pretrained(tmp_path)
-    assert (config.vocab_size, config.n_positions, config.n_inner) == (50261, 1024, 64)
-    assert (config.norm_first, config.final_norm, config.afn) == (True, True, "gelu")
-    assert (config.start_token_id, config.classify_token_id, config.pad_token_id) == (50257, 50259, 50260)
-    assert (config.bos_token_id, config.eos_token_id) == (50257, 50256)
-    assert config.untrained_token_ids == [50257, 50258, 50259]
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,6 @@ from hf_gpt.hub import code_files, download, push
 from hf_gpt.hub.card import HEADING, OWN_METHODS
 from hf_gpt.training.trainer import WholeCheckpointTrainer
 
-# Of peft.
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-
 TOKENIZER_FILES = {"tokenizer.json", "tokenizer_config.json", "words.json"}
 MODEL_FILES = {"config.json", "generation_config.json", "model.safetensors", "README.md", *TOKENIZER_FILES}
 CODE = {file.name for file in code_files()}
@@ -145,50 +142,32 @@ def test_features(hub, folder, own_datasets_cache, monkeypatch):
     assert load_dataset("parquet", data_files=str(data / "*.parquet"))["train"]["tokens"][:] == [3, 3]
 
 
-def empty(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.unlink()
+# A file, what it becomes (None: it is gone, settings: they change), and the error.
+WRONG = [
+    ("", None, "is no folder with exactly one of"),
+    ("adapter_config.json", "{}", "is no folder with exactly one of"),
+    ("model.safetensors", "{", "tiny/model.safetensors: "),
+    ("model.safetensors", None, "has no weights"),
+    ("config.json", {"model_type": "bert"}, "of the type bert"),
+    ("config.json", {"n_positions": 32}, "lacks transformer.embed_positions.weight, or has them in other shapes"),
+    ("config.json", {"n_layer": 1}, "does not ask for transformer.h.1"),
+    ("config.json", {"n_head": 5}, "config.json: "),
+    ("generation_config.json", "{", "tiny/generation_config.json is not valid JSON"),
+    ("generation_config.json", {"num_beams": [1]}, "tiny/generation_config.json: num_beams"),
+    ("tokenizer.json", None, "tiny/tokenizer.json: "),
+    ("README.md", "---\na: [\n---\n", "metadata between the lines"),
+]
 
 
-def write(name: str, text: str):
-    return lambda folder: (folder / name).write_text(text)
-
-
-def settings(name: str = "config.json", **values):
-    return lambda folder: change(folder / name, **values)
-
-
-def unlink(name: str):
-    return lambda folder: (folder / name).unlink()
-
-
-def cut_weights(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-8])
-
-
-LACKS = "lacks transformer.embed_positions.weight, or has them in other shapes"
-# What is done to a folder, and the error.
-WRONG = {
-    "no folder": (shutil.rmtree, "is no folder with exactly one of"),
-    "empty": (empty, "is no folder with exactly one of"),
-    "two kinds": (write("adapter_config.json", "{}"), "is no folder with exactly one of"),
-    "cut weights": (cut_weights, "tiny/model.safetensors: "),
-    "no weights": (unlink("model.safetensors"), "has no weights"),
-    "other model": (settings(model_type="bert"), "of the type bert"),
-    "other shape": (settings(n_positions=32), LACKS),
-    "too few blocks": (settings(n_layer=1), "does not ask for transformer.h.1"),
-    "no configuration": (settings(n_head=5), "config.json: "),
-    "bad json": (write("generation_config.json", "{"), "tiny/generation_config.json is not valid JSON"),
-    "bad generation": (settings("generation_config.json", num_beams=[1]), "tiny/generation_config.json: num_beams"),
-    "no tokenizer": (unlink("tokenizer.json"), "tiny/tokenizer.json: "),
-    "bad card": (write("README.md", "---\na: [\n---\n"), "metadata between the lines"),
-}
-
-
-@pytest.mark.parametrize("what", WRONG)
-def test_wrong_folders_are_refused_before_anything_is_sent(hub, folder, what):
-    damage, message = WRONG[what]
-    damage(folder)
+@pytest.mark.parametrize(("name", "content", "message"), WRONG)
+def test_wrong_folders_are_refused_before_anything_is_sent(hub, folder, name, content, message):
+    path = folder / name
+    if isinstance(content, dict):
+        change(path, **content)
+    elif content is not None:
+        path.write_text(content)
+    else:
+        path.unlink() if name else shutil.rmtree(folder)
     with pytest.raises(ValueError, match=re.escape(message)):
         push(folder, "alice/tiny")
     assert hub.requests == []
@@ -228,19 +207,15 @@ def test_the_command_shows_all_without_network_then_pushes_and_ends_with_one_lin
     assert (status, "409 Conflict" in line) == (2, True), line
 
 
-def trainer(folder: Path, output: Path, steps: int, **options) -> WholeCheckpointTrainer:
-    model = GPTForSequenceClassification.from_pretrained(folder, num_labels=3)
-    settings = {"max_steps": steps, "save_steps": 2, "use_cpu": True, "report_to": "none", "disable_tqdm": True}
-    arguments = TrainingArguments(str(output), push_to_hub=True, hub_model_id="alice/run", **settings, **options)
-    tokenizer = AutoTokenizer.from_pretrained(folder, task_template=True)
-    rows = [dict(tokenizer("She ran."), labels=label) for label in (0, 1, 2)]
-    return WholeCheckpointTrainer(model, arguments, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer)
-
-
 def test_pushing_after_training(hub, folder, tmp_path):
     """The best model, once; nothing is sent before."""
-    best = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss", "load_best_model_at_end": True}
-    run = trainer(folder, tmp_path / "run", 4, **best)
+    model = GPTForSequenceClassification.from_pretrained(folder, num_labels=3)
+    tokenizer = AutoTokenizer.from_pretrained(folder, task_template=True)
+    rows = [dict(tokenizer("She ran."), labels=label) for label in (0, 1, 2)]
+    settings = {"max_steps": 4, "save_steps": 2, "use_cpu": True, "report_to": "none", "disable_tqdm": True}
+    settings |= {"eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True}
+    arguments = TrainingArguments(tmp_path / "run", push_to_hub=True, hub_model_id="alice/run", **settings)
+    run = WholeCheckpointTrainer(model, arguments, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer)
     run.train()
     assert not hub.repository("alice/run").files().keys() - {".gitattributes"}
     run.save_whole_model()

@@ -9,20 +9,9 @@ import torch
 from peft import get_peft_model
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, pipeline
-from transformers.models.auto import modeling_auto
 
-from hf_gpt import (
-    GPTConfig,
-    GPTForCausalLM,
-    GPTForMaskedLM,
-    GPTForMultipleChoice,
-    GPTForQuestionAnswering,
-    GPTForSequenceClassification,
-    GPTForTokenClassification,
-    GPTModel,
-    GPTTokenizer,
-    adapter_config,
-)
+import hf_gpt
+from hf_gpt import GPTConfig, GPTForCausalLM, GPTForSequenceClassification, GPTModel, GPTTokenizer, adapter_config
 from hf_gpt.commands.convert import ConversionArguments, convert
 from hf_gpt.hub import code_files, push
 from hf_gpt.model.configuration_gpt import AUTO_MAP
@@ -33,16 +22,13 @@ from ..support.remote_user import run_without_hf_gpt
 from ..support.runs import save_tiny_model
 from ..support.stock_models import save_gpt2
 
-# Of peft.
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-
 HEADS = {
     "base": ("AutoModel", GPTModel),
     "lm": ("AutoModelForCausalLM", GPTForCausalLM),
-    "choice": ("AutoModelForMultipleChoice", GPTForMultipleChoice),
-    "token": ("AutoModelForTokenClassification", GPTForTokenClassification),
-    "span": ("AutoModelForQuestionAnswering", GPTForQuestionAnswering),
-    "masked": ("AutoModelForMaskedLM", GPTForMaskedLM),
+    "choice": ("AutoModelForMultipleChoice", hf_gpt.GPTForMultipleChoice),
+    "token": ("AutoModelForTokenClassification", hf_gpt.GPTForTokenClassification),
+    "span": ("AutoModelForQuestionAnswering", hf_gpt.GPTForQuestionAnswering),
+    "masked": ("AutoModelForMaskedLM", hf_gpt.GPTForMaskedLM),
     "class": ("AutoModelForSequenceClassification", GPTForSequenceClassification),
 }
 LABELS = {0: "quiet", 1: "loud", 2: "neither"}
@@ -183,12 +169,3 @@ def test_with_hf_gpt_the_code_of_a_repository_is_not_run(published):
     for trust in (None, True):
         model = AutoModelForSequenceClassification.from_pretrained("alice/class", trust_remote_code=trust)
         assert type(model) is GPTForSequenceClassification
-
-
-def test_every_class_is_in_the_map():
-    registered = {
-        name: f"modeling_gpt.{auto_class._model_mapping[GPTConfig].__name__}"
-        for name, auto_class in vars(modeling_auto).items()
-        if name.startswith("AutoModel") and GPTConfig in (getattr(auto_class, "_model_mapping", None) or ())
-    }
-    assert registered | {"AutoConfig": "configuration_gpt.GPTConfig"} == AUTO_MAP

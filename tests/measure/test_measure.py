@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 
 import baselines
 import benchmark
@@ -24,23 +23,6 @@ MODEL = REPOSITORY / "model_cards" / "gpt-mini"
 TINY = benchmark.SIZES["tiny"]
 ROWS = [[[1, 2, 3, 9], [1, 2, 4, 5, 9]], [[1, 6, 9], [1, 7, 9]]]
 WORKLOAD = Workload("two rows", "multiple-choice", grouped=[ROWS], shuffled=[ROWS[::-1]])
-
-
-@pytest.fixture
-def script(monkeypatch, capsys):
-    """`script(module, *flags)`: what its `main` prints, and the exit status."""
-
-    def run(module, *flags):
-        monkeypatch.setattr(sys, "argv", [f"{module.__name__}.py", *map(str, flags)])
-        status = 0
-        try:
-            module.main()
-        except SystemExit as stopped:
-            status = stopped.code
-        printed = capsys.readouterr()
-        return status, printed.out, printed.err
-
-    return run
 
 
 def test_shapes_keep_their_lengths_and_both_sides_have_the_same_rows():
@@ -162,8 +144,6 @@ def test_tasks_together_are_one_run_and_what_fine_tuning_forgets(study, tmp_path
     assert shown[-1] == f"| stories | {before:.1f} | {after:.1f} | - |"
 
 
-# peft 0.21 asks transformers 5.23 under an old name.
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 @pytest.mark.whole
 def test_ways_of_training(study, tmp_path, monkeypatch):
     monkeypatch.setattr(tasks, "METHODS", {name: tasks.METHODS[name] for name in ("full", "frozen", "prefix")})

@@ -64,14 +64,8 @@ def test_any_model_loads_any_other(tiny_model, tmp_path, source, target):
     assert named == ({"score.weight", "score.bias"} if has_head and source is not target else set())
 
 
-def test_parameter_names_and_the_size_of_the_release(tiny_model):
-    modules = ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
-    block = [f"h.0.{module}.{name}" for module in modules for name in ("weight", "bias")]
-    expected = ["embed_tokens.weight", "embed_positions.weight", *block, "ln_f.weight", "ln_f.bias"]
-    expected = [*(f"transformer.{name}" for name in expected), "score.weight", "score.bias"]
-    model = tiny_model(GPTForMultipleChoice, n_layer=1, final_norm=True)
-    assert [name for name, _ in model.named_parameters()] == expected
-    # The paper's model: 40,478 + 512 rows and 12 blocks; then the four rows of ours. Built without memory.
+def test_size_of_the_release():
+    """40,478 + 512 rows and 12 blocks; then the four rows of ours. Built without memory."""
     with torch.device("meta"):
         model = GPTModel(GPTConfig())
     assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
@@ -79,7 +73,7 @@ def test_parameter_names_and_the_size_of_the_release(tiny_model):
 
 
 @pytest.mark.parametrize("norm_first", [False, True], ids=["GPT", "GPT-2"])
-def test_new_weights(norm_first, tiny_config, tmp_path):
+def test_new_weights(norm_first, tiny_config):
     """Where no norm follows, projections onto the residual stream are smaller (GPT-2's paper, section 2.3)."""
     config = tiny_config(n_embd=512, n_layer=8, initializer_range=0.05, norm_first=norm_first, num_labels=8)
     model = GPTForSequenceClassification(config)
@@ -90,10 +84,6 @@ def test_new_weights(norm_first, tiny_config, tmp_path):
             residual = norm_first and name.endswith("c_proj.weight")
             assert parameter.std().item() == pytest.approx(0.05 / 4 if residual else 0.05, rel=0.1), name
             assert abs(parameter.mean().item()) < 0.01, name
-    with torch.no_grad():
-        model.transformer.h[0].mlp.c_proj.weight.fill_(3.0)
-    model.save_pretrained(tmp_path)
-    assert (GPTForCausalLM.from_pretrained(tmp_path).transformer.h[0].mlp.c_proj.weight == 3).all()
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -109,9 +99,6 @@ def test_output_matrix_is_tied_or_not(tiny_model, tmp_path, tied):
     for each in (model, loaded, half, resized.half()):
         assert (each.lm_head.weight is each.transformer.embed_tokens.weight) == tied
         assert each.get_output_embeddings().weight is each.lm_head.weight
-
-
-# Configuration
 
 
 def test_configuration_round_trip(tiny_config, tmp_path):
@@ -159,15 +146,20 @@ def with_config(tiny_model, folder, overrides):
 
 
 SIZES = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "n_inner", "num_labels", "hidden_size")
+DAMAGED = {"to_dict": 5, "dtype": "../x", "quantization_config": "x", "id2label": [1], "configuration_files": 7}
+DAMAGED |= {"n_embd": "x", "max_position_embeddings": None}
+WRONG = [*DAMAGED.items(), ("hidden_size", 1e308), ("num_labels", "x"), *((name, 1 << 31) for name in SIZES)]
 
 
-@pytest.mark.parametrize("name", SIZES)
-def test_sizes_that_no_model_has(tiny_model, tmp_path, name):
-    """Refused by each class that reads it, before anything of the size is made."""
-    with_config(tiny_model, tmp_path, {name: 1 << 31})
-    with pytest.raises(ValueError, match=f"config.json of {tmp_path}: .* must be .*at most"):
-        GPTForCausalLM.from_pretrained(tmp_path)
-    for kind in (AutoConfig, AutoModelForCausalLM, AutoTokenizer):
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_a_damaged_configuration_names_its_folder(tiny_model, tmp_path, name, value):
+    """Sizes that no model has are refused by each class that reads them, before anything of the size is made."""
+    with_config(tiny_model, tmp_path, {name: value})
+    is_size = value == 1 << 31
+    for kind in (GPTForCausalLM, GPTConfig):
+        with pytest.raises(ValueError, match=f"config.json of {tmp_path}" + ": .* must be .*at most" * is_size):
+            kind.from_pretrained(tmp_path)
+    for kind in (AutoConfig, AutoModelForCausalLM, AutoTokenizer) if is_size else ():
         with pytest.raises(OverflowError, match=r"must be .*at most"):
             kind.from_pretrained(tmp_path)
 
@@ -179,15 +171,3 @@ def test_sizes_that_no_model_has(tiny_model, tmp_path, name):
 def test_a_configuration_of_more_than_the_weights_file_holds(tiny_model, tmp_path, overrides):
     with pytest.raises(ValueError, match=r"model.safetensors holds .* its config.json asks for"):
         GPTForCausalLM.from_pretrained(with_config(tiny_model, tmp_path, overrides))
-
-
-DAMAGED = {"to_dict": 5, "dtype": "../x", "quantization_config": "x", "id2label": [1]}
-DAMAGED |= {"configuration_files": 7, "n_embd": "x", "max_position_embeddings": None, "hidden_size": 1e308}
-
-
-@pytest.mark.parametrize(("name", "value"), [*DAMAGED.items(), ("num_labels", "x")])
-def test_a_damaged_configuration_names_its_folder(tiny_model, tmp_path, name, value):
-    with_config(tiny_model, tmp_path, {name: value})
-    for kind in (GPTForCausalLM, GPTConfig):
-        with pytest.raises(ValueError, match=f"config.json of {tmp_path}"):
-            kind.from_pretrained(tmp_path)

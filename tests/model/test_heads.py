@@ -10,6 +10,7 @@ from transformers.utils.generic import find_labels
 
 from hf_gpt import (
     GPTConfig,
+    GPTForCausalLM,
     GPTForMultipleChoice,
     GPTForQuestionAnswering,
     GPTForSequenceClassification,
@@ -39,9 +40,6 @@ each_head = pytest.mark.parametrize("model_class", [GPTForMultipleChoice, GPTFor
 
 def inputs_of(model_class):
     return CHOICES if model_class is GPTForMultipleChoice else TEXTS
-
-
-# Joint loss
 
 
 @pytest.mark.parametrize(("training", "asked"), [(True, None), (True, False), (False, None), (False, True)])
@@ -75,26 +73,23 @@ def plain_multi_label(logits, labels):
     return nn.functional.binary_cross_entropy_with_logits(logits, labels.float())
 
 
-REGRESSION, MULTI = "regression", "multi_label_classification"
+# Number and type of the labels, those of three texts, and the loss.
 PROBLEMS = {
-    "ordinal": ({"num_labels": 4, "problem_type": "ordinal"}, [0.5, 3.0, 1.25], ordinal_loss),
-    "inferred-regression": ({"num_labels": 1}, [0.5, -1.0, 3.0], plain_regression),
-    "regression-column": ({"num_labels": 1}, [[0.5], [-1.0], [3.0]], plain_regression),
-    "regression-of-two": (
-        {"num_labels": 2, "problem_type": REGRESSION},
-        [[0.5, 1.0], [-1.0, 2.0], [3.0, 0.0]],
-        plain_regression,
-    ),
-    "inferred-single-label": ({"num_labels": 3}, [2, 0, 1], cross_entropy),
-    "inferred-multi-label": ({"num_labels": 2}, [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]], plain_multi_label),
-    "multi-label": ({"num_labels": 2, "problem_type": MULTI}, [[0, 1], [1, 1], [0, 0]], plain_multi_label),
+    "ordinal": (4, "ordinal", [0.5, 3.0, 1.25], ordinal_loss),
+    "inferred-regression": (1, None, [0.5, -1.0, 3.0], plain_regression),
+    "regression-column": (1, None, [[0.5], [-1.0], [3.0]], plain_regression),
+    "regression-of-two": (2, "regression", [[0.5, 1.0], [-1.0, 2.0], [3.0, 0.0]], plain_regression),
+    "inferred-single-label": (3, None, [2, 0, 1], cross_entropy),
+    "inferred-multi-label": (2, None, [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]], plain_multi_label),
+    "multi-label": (2, "multi_label_classification", [[0, 1], [1, 1], [0, 0]], plain_multi_label),
 }
 
 
-@pytest.mark.parametrize(("overrides", "labels", "plain"), PROBLEMS.values(), ids=PROBLEMS)
-def test_problem_types(tiny_model, overrides, labels, plain):
+@pytest.mark.parametrize(("count", "kind", "labels", "plain"), PROBLEMS.values(), ids=PROBLEMS)
+def test_problem_types(tiny_model, count, kind, labels, plain):
     """The loss, in parts of a batch, too, and that of a batch in which a text has no label."""
-    model, labels = tiny_model(GPTForSequenceClassification, **overrides).train(), torch.tensor(labels)
+    model = tiny_model(GPTForSequenceClassification, num_labels=count, problem_type=kind).train()
+    labels = torch.tensor(labels)
     outputs = model(TEXTS, labels=labels)
     assert_close(outputs.task_loss, plain(outputs.logits, labels))
     # The mean over texts is the same, whatever the labels of a text are.
@@ -133,9 +128,6 @@ def test_smoothing_is_of_the_task_alone(tiny_model, model_class):
     assert_close(found.lm_loss, plain.lm_loss)
 
 
-# What is read
-
-
 @torch.no_grad()
 def test_the_first_classify_token_is_read(tiny_model):
     model, text = tiny_model(GPTForSequenceClassification), [START, 1, CLASSIFY]
@@ -172,8 +164,6 @@ def test_hidden_states_with_a_head_on_other_layers(tiny_model, head_layers, aske
     for ours, theirs in zip(found.hidden_states or (), expected or (), strict=True):
         assert ours is theirs is None or torch.equal(ours, theirs)
 
-
-# Token classification and question answering
 
 TOKEN_HEADS = {"causal": {}, "both sides": {"is_causal": False}, "mixed layers": {"head_layers": "mix"}}
 
@@ -269,23 +259,28 @@ def test_answers_in_windows_of_a_tree(tiny_model, is_causal):
     assert filler.loss == 0
 
 
-# Wrong inputs
-
 PATHS = [[START, 3, 1, 4, CLASSIFY], [START, 3, 2, CLASSIFY]]
 TREE, APART = ({**collate_trees([TokenTree.from_paths(PATHS, share_limit=limit)], PAD)} for limit in (None, 0))
 CHAINS = collate_trees([TokenTree.from_paths([path]) for path in PATHS], PAD)
 WEIGHTLESS = {name: value for name, value in TREE.items() if name != "lm_weights"}
 BOTH_SIDES = {"is_causal": False}
+NESTED = ("input_ids", "subtree_end")
+SHIFTED = {"input_ids": TEXTS, "shift_labels": TEXTS}
 TWICE = {"input_ids": TEXTS, "inputs_embeds": torch.zeros(3, 6, 32), "classify_index": LABELS[:, None]}
 
 
 @pytest.mark.parametrize(
     ("model_class", "overrides", "arguments", "message"),
     [
+        (GPTForCausalLM, {}, {}, "either input_ids or inputs_embeds"),
+        (GPTForCausalLM, {}, {"input_ids": torch.zeros(1, 33).long()}, "33 tokens is longer than the context of 32"),
+        (GPTForCausalLM, {}, {"input_ids": TEXTS, "position_ids": TEXTS + 40}, "63 tokens is longer"),
+        (GPTForCausalLM, {}, dict.fromkeys([*NESTED, "attention_mask"], TEXTS), "leave out attention_mask"),
+        (GPTForCausalLM, {}, SHIFTED | {"parent_index": TEXTS}, "leave out parent_index and lm_weights"),
+        (GPTForCausalLM, {}, dict.fromkeys(NESTED, TEXTS), r'flash_attention_2 is not.*attn_implementation="sdpa"'),
         (GPTForSequenceClassification, {}, {"input_ids": TEXTS[:, :-1]}, f"no classify token .id {CLASSIFY}"),
         (GPTForSequenceClassification, {"classify_token_id": None}, {"input_ids": TEXTS}, "classify token .id None"),
         (GPTForSequenceClassification, {}, TWICE, "either input_ids or inputs_embeds"),
-        (GPTForMultipleChoice, {}, {"input_ids": torch.full((1, 2, 40), CLASSIFY)}, "40 tokens is longer"),
         (GPTForMultipleChoice, {}, WEIGHTLESS | {"return_lm_loss": True}, "needs lm_weights"),
         (GPTForTokenClassification, {}, {"input_ids": TEXTS, "return_lm_loss": True}, "of words needs lm_weights"),
         (GPTForMultipleChoice, BOTH_SIDES, TREE, "share_prefix=False"),
@@ -294,5 +289,8 @@ TWICE = {"input_ids": TEXTS, "inputs_embeds": torch.zeros(3, 6, 32), "classify_i
     ],
 )
 def test_wrong_inputs(tiny_model, model_class, overrides, arguments, message):
+    model = tiny_model(model_class, **overrides)
+    if "flash" in message:
+        model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(ValueError, match=message):
-        tiny_model(model_class, **overrides)(**arguments)
+        model(**arguments)

@@ -4,20 +4,13 @@ import copy
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 from transformers.quantizers.base import HfQuantizer
 from transformers.quantizers.quantizers_utils import should_convert_module
 from transformers.trainer_pt_utils import LabelSmoother
+from transformers.utils.generic import find_labels
 
-from hf_gpt import (
-    GPTForCausalLM,
-    GPTForMaskedLM,
-    GPTForMultipleChoice,
-    GPTForQuestionAnswering,
-    GPTForSequenceClassification,
-    GPTForTokenClassification,
-    GPTModel,
-)
+from hf_gpt import GPTForCausalLM, GPTForMaskedLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
 from hf_gpt.model.modeling_gpt import HEADS
 
 from ..support.tensors import assert_same_gradients
@@ -27,21 +20,15 @@ IDS = torch.tensor([[5, 3, 1, 4, 1, 15, 9], [2, 7, 1, 8, 2, 8, 18]])
 TEXTS = torch.tensor([[START, 3, 1, 4, CLASSIFY], [START, 2, 7, 1, CLASSIFY]])
 SPECIALS = [START, DELIMITER, CLASSIFY]
 each_class = pytest.mark.parametrize("model_class", HEADS.values(), ids=HEADS)
-each_choice_or_text = pytest.mark.parametrize("model_class", [GPTForMultipleChoice, GPTForSequenceClassification])
 
 
 def inputs_of(model_class) -> torch.Tensor:
-    if model_class in (GPTModel, GPTForCausalLM, GPTForMaskedLM):
-        return IDS
     return TEXTS.unsqueeze(0) if model_class is GPTForMultipleChoice else TEXTS
 
 
 def build(tiny_model, model_class, attention="sdpa", **overrides):
     masked = {"is_causal": False, "mask_token_id": 6} if model_class is GPTForMaskedLM else {}
     return tiny_model(model_class, attention, **masked, **overrides)
-
-
-# Labels smoothed by others
 
 
 @pytest.mark.parametrize("untrained", [None, SPECIALS], ids=["padding", "untrained"])
@@ -60,9 +47,6 @@ def test_smoothed_labels(tiny_model, untrained):
         assert LabelSmoother(0.1)({"logits": half}, IDS, shift_labels=True).isfinite()
 
 
-# Rows that no loss has trained
-
-
 @pytest.mark.parametrize("kept", ["no-coefficient", "frozen", None])
 def test_training_declares_the_rows_trained(tiny_model, tmp_path, kept):
     coefficient = 0 if kept == "no-coefficient" else 0.5
@@ -79,13 +63,8 @@ def test_no_forward_changes_the_configuration(tiny_model, model_class):
     model = build(tiny_model, model_class, "eager", untrained_token_ids=SPECIALS, head_layers="mix")
     before, settings_before = copy.deepcopy(vars(model.config)), model.config.to_json_string(use_diff=False)
     ids = inputs_of(model_class)
-    labels = {
-        GPTModel: {},
-        GPTForCausalLM: {"labels": ids},
-        GPTForMaskedLM: {"labels": ids},
-        GPTForTokenClassification: {"labels": ids % 2},
-        GPTForQuestionAnswering: {"start_positions": torch.tensor([1, 2]), "end_positions": torch.tensor([2, 3])},
-    }.get(model_class, {"labels": torch.zeros(len(ids), dtype=torch.long)})
+    per_token = model_class in (GPTForCausalLM, GPTForMaskedLM, HEADS["token-classification"])
+    labels = dict.fromkeys(find_labels(model_class), torch.zeros(ids.shape if per_token else len(ids)).long())
     for mode in (False, True):
         outputs = model.train(mode)(ids, **labels, output_attentions=True, output_hidden_states=True)
         outputs[0].sum().backward()
@@ -108,9 +87,6 @@ def test_every_folder_suppresses_special_tokens(tiny_model, tmp_path, model_clas
     assert with_end.generation_config.suppress_tokens == [START, DELIMITER, PAD]
 
 
-# Arguments of the libraries
-
-
 @each_class
 @torch.no_grad()
 def test_arguments_of_the_libraries(tiny_model, model_class):
@@ -129,13 +105,11 @@ def test_continuous_batching(tiny_model):
     model = GPTForCausalLM(tiny_model(GPTForCausalLM).config).eval()
     wanted = GenerationConfig(max_new_tokens=4, do_sample=False, eos_token_id=-1, pad_token_id=PAD)
     prompts = [[5, 3, 1, 4], [2, 7]]
-    found = model.generate_batch(inputs=prompts, generation_config=wanted)
+    small = ContinuousBatchingConfig(num_blocks=8, max_batch_tokens=64)  # by default, most of the memory
+    found = model.generate_batch(inputs=prompts, generation_config=wanted, continuous_batching_config=small)
     for prompt, result in zip(prompts, found.values(), strict=True):
         expected = model.generate(torch.tensor([prompt]), generation_config=wanted)[0, len(prompt) :].tolist()
         assert result.generated_tokens == expected
-
-
-# Vocabulary, sharding, quantization
 
 
 @pytest.mark.parametrize("rows", [VOCABULARY + 3, PAD, START, 10])
@@ -167,7 +141,7 @@ def test_sharding_plan_matches_modules(tiny_model, model_class):
 
 
 @pytest.mark.parametrize("head_layers", [None, "mix"])
-@each_choice_or_text
+@pytest.mark.parametrize("model_class", [GPTForMultipleChoice, GPTForSequenceClassification])
 def test_heads_in_few_bits(tiny_model, tmp_path, model_class, head_layers):
     """Quantization leaves the new head alone, and half precision changes little."""
     model, ids = tiny_model(model_class, head_layers=head_layers), inputs_of(model_class)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from datasets import Dataset
 from datasets.fingerprint import Hasher
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, TextIteratorStreamer, TextStreamer, pipeline
@@ -54,9 +54,6 @@ def test_ids_of_the_release(path):
     assert (published.vocab_size, len(published)) == (40478, 40482)
     names = ["_start_", "_delimiter_", "_classify_", "<pad>", "<unk>", "\n</w>"]
     assert published.convert_tokens_to_ids(names) == [40478, 40479, 40480, 40481, 0, 40477]
-
-
-# Encoding
 
 
 def test_literal_tokens(tokenizer):
@@ -127,9 +124,6 @@ def test_surrogates(tokenizer):
         assert tokenizer(text.split(), is_split_into_words=True).input_ids == tokenizer(text).input_ids
 
 
-# Offsets
-
-
 @pytest.mark.parametrize(
     ("text", "spans"),
     [
@@ -165,7 +159,6 @@ shared_tokenizer = functools.cache(release_tokenizer)
 
 
 @given(st.text(alphabet=string.ascii_letters + string.punctuation.replace("&", "") + " \n\t", max_size=50))
-@settings(deadline=None)
 def test_offsets_are_of_the_text_as_given(tiny_release, text):
     encoded = shared_tokenizer(tiny_release)(text, return_offsets_mapping=True)
     for token, (start, end) in zip(encoded.tokens(), encoded["offset_mapping"], strict=True):
@@ -191,9 +184,6 @@ def test_positions_of_the_batch_encoding(task_tokenizer):
     for clone in (copy.copy, *CLONES):
         assert clone(again)[0].offsets == encoded[0].offsets
     assert not type(encoded)(dict(encoded)).is_fast
-
-
-# Decoding
 
 
 def test_decoding(tokenizer, task_tokenizer):
@@ -234,9 +224,6 @@ def test_streams_are_what_is_decoded(generate, streamer_class, skip_prompt, caps
     assert shown == tokenizer.decode(written[4:] if skip_prompt else written)
 
 
-# Saving, copies, data sets
-
-
 @pytest.mark.parametrize("load", [GPTTokenizer.from_pretrained, AutoTokenizer.from_pretrained], ids=["own", "auto"])
 def test_saved_and_loaded(tiny_release, tmp_path, load):
     tokenizer = release_tokenizer(tiny_release, task_template=True, model_max_length=12)
@@ -275,14 +262,9 @@ def test_calls_leave_no_trace_and_map_is_cached(task_tokenizer, num_proc):
     assert mapped.column_names == ["text", "input_ids", "attention_mask"]
 
 
-# Wrong inputs
-
-
-def test_wrong_arguments(tokenizer, tmp_path):
+def test_wrong_arguments(tmp_path):
     with pytest.raises(ValueError, match="needs a vocabulary"):
         GPTTokenizer()
-    with pytest.raises(ValueError, match="text input must be of type"):
-        tokenizer(3)
     with pytest.raises(ValueError, match=r"nowhere: .* found none"):
         release_tokenizer(tmp_path / "nowhere")
     for rows in (1, 2):

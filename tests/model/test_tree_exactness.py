@@ -156,16 +156,11 @@ def test_multiple_choice(tiny_model, attention, batch, share_limit, side):
         assert_joint_equal(model, conventional_inputs(batch, labels, side), batch, labels)
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        {"release_quirks": True},
-        {"norm_first": True, "final_norm": True},
-        {"lm_coef": 2},
-        {"afn": "swish", "n_inner": 16, "n_head": 4},
-    ],
-    ids=["quirks", "gpt2", "lm-coef", "other-shapes"],
-)
+SHAPES = {"afn": "swish", "n_inner": 16, "n_head": 4}
+VARIANTS = [{"release_quirks": True}, {"norm_first": True, "final_norm": True}, {"lm_coef": 2}, SHAPES]
+
+
+@pytest.mark.parametrize("overrides", VARIANTS, ids="-".join)
 def test_variants(tiny_model, overrides):
     model = tiny_model(GPTForMultipleChoice, **overrides)
     assert_joint_equal(model, tree_inputs(RAGGED, [1, 0]), RAGGED, [1, 0])

@@ -26,15 +26,6 @@ LFS_SUFFIXES = (".safetensors", ".parquet", ".bin", ".pt", ".pkl", ".PKL")
 
 
 @dataclass
-class Fault:
-    """The next `times` requests of a `method` whose path holds `path` break off in their body."""
-
-    method: str
-    path: str
-    times: int = 1
-
-
-@dataclass
 class Repository:
     """Commits (each its files and title), and the names of some of them."""
 
@@ -75,12 +66,15 @@ class Refusal(Exception):
 
 
 class LocalHub:
-    """The server, as a context manager; `endpoint` is its address, `requests` what it was asked."""
+    """
+    The server, as a context manager; `endpoint` is its address, `requests` what it was asked, `faults` by pattern how
+    many of the next such requests break off in their body.
+    """
 
     def __init__(self):
         self.repositories: dict[tuple[str, str], Repository] = {}
         self.objects: dict[str, bytes] = {}
-        self.faults: list[Fault] = []
+        self.faults: dict[str, int] = {}
         self.requests: list[str] = []
         self.lock = threading.RLock()
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("BoundHandler", (Handler,), {"hub": self}))
@@ -148,9 +142,9 @@ class Handler(BaseHTTPRequestHandler):
         self.path = unquote(self.path.partition("?")[0])
         self.hub.requests.append(f"{self.command} {self.path}")
         with self.hub.lock:
-            for fault in self.hub.faults:
-                if fault.times > 0 and fault.method == self.command and fault.path in self.path:
-                    fault.times -= 1
+            for pattern, times in self.hub.faults.items():
+                if times and re.match(pattern, self.hub.requests[-1]):
+                    self.hub.faults[pattern] -= 1
                     self.close_connection = True
                     return self.connection.close()
         body = self._body()

@@ -1,6 +1,7 @@
 """What tests of models compare: tensors, gradients, and rows padded on either side."""
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from .tiny import PAD
 
@@ -23,13 +24,8 @@ def assert_same_gradients(model, found, expected, tolerance=1e-5):
         assert_close(found[name], gradient, tolerance)
 
 
-def padded(rows, side="right", filler=PAD, width=None):
+def padded(rows, side="right", filler=PAD):
     """Rows of different lengths as a tensor, and its mask."""
-    width = width or max(map(len, rows))
-    gaps = [[filler] * (width - len(row)) for row in rows]
-    both = list(zip(rows, gaps, strict=True))
-    ids = [[*gap, *row] if side == "left" else [*row, *gap] for row, gap in both]
-    mask = [
-        [0] * len(gap) + [1] * len(row) if side == "left" else [1] * len(row) + [0] * len(gap) for row, gap in both
-    ]
-    return torch.tensor(ids), torch.tensor(mask)
+    ids = [torch.tensor(row, dtype=torch.long) for row in rows]
+    masks = [torch.ones_like(row) for row in ids]
+    return pad_sequence(ids, True, filler, side), pad_sequence(masks, True, 0, side)

@@ -11,16 +11,8 @@ from tests.test_training_mixin import TrainingTesterMixin
 from transformers.models.auto import modeling_auto
 from transformers.testing_utils import torch_device
 
-from hf_gpt import (
-    GPTConfig,
-    GPTForCausalLM,
-    GPTForMaskedLM,
-    GPTForMultipleChoice,
-    GPTForQuestionAnswering,
-    GPTForSequenceClassification,
-    GPTForTokenClassification,
-    GPTModel,
-)
+import hf_gpt
+from hf_gpt import GPTConfig, GPTModel
 from hf_gpt.model.modeling_gpt import HEADS
 
 # By these names the tests choose labels and inputs, as for a model inside transformers.
@@ -35,8 +27,8 @@ class GPTModelTester:
     """Makes the tiny configurations and inputs that the common tests ask for."""
 
     base_model_class = GPTModel
-    causal_lm_class = GPTForCausalLM
-    sequence_classification_class = GPTForSequenceClassification
+    causal_lm_class = hf_gpt.GPTForCausalLM
+    sequence_classification_class = hf_gpt.GPTForSequenceClassification
     is_training = True
     batch_size, seq_length, num_choices = 13, 7, 4
     vocab_size, hidden_size, num_hidden_layers, num_attention_heads = 99, 32, 2, 4
@@ -61,16 +53,13 @@ class GPTModelTester:
 
 
 class CommonTests(ModelTesterMixin, PipelineTesterMixin, TrainingTesterMixin):
-    all_model_classes = (
-        *(GPTModel, GPTForCausalLM),
-        *(GPTForMultipleChoice, GPTForQuestionAnswering, GPTForSequenceClassification, GPTForTokenClassification),
-    )
+    all_model_classes = tuple(HEADS[head] for head in HEADS if head != "masked-lm")
     pipeline_model_mapping = {
         "feature-extraction": GPTModel,
-        "text-classification": GPTForSequenceClassification,
-        "text-generation": GPTForCausalLM,
-        "token-classification": GPTForTokenClassification,
-        "zero-shot": GPTForSequenceClassification,
+        "text-classification": hf_gpt.GPTForSequenceClassification,
+        "text-generation": hf_gpt.GPTForCausalLM,
+        "token-classification": hf_gpt.GPTForTokenClassification,
+        "zero-shot": hf_gpt.GPTForSequenceClassification,
     }
     model_tester = None
     config = {}
@@ -100,6 +89,5 @@ class BothSides(CommonTests, unittest.TestCase):
     """What is not causal generates nothing and has no auxiliary language model."""
 
     config = {"is_causal": False, "mask_token_id": 23, "lm_coef": 0.0}
-    all_model_classes = (GPTModel, GPTForMaskedLM, GPTForQuestionAnswering, GPTForSequenceClassification)
-    all_model_classes += (GPTForTokenClassification,)
-    pipeline_model_mapping = {"feature-extraction": GPTModel, "fill-mask": GPTForMaskedLM}
+    all_model_classes = tuple(HEADS[head] for head in HEADS if head not in ("causal-lm", "multiple-choice"))
+    pipeline_model_mapping = {"feature-extraction": GPTModel, "fill-mask": hf_gpt.GPTForMaskedLM}
