@@ -148,23 +148,12 @@ def own_signal_handlers():
 
 
 @pytest.fixture
-def convert(hf_gpt):
-    """`convert(source, output, *flags)` runs the command in this process and returns (exit status, all it printed)."""
+def converted(hf_gpt):
+    """`converted(source, output, *flags, status=0)`: what a conversion printed that ended with this exit status."""
 
-    def run(source, output, *flags):
-        status, printed, errors = hf_gpt("convert", source, output, *flags)
-        return status, printed + errors
-
-    return run
-
-
-@pytest.fixture
-def converted(convert):
-    """`converted(source, output, *flags)`: what a conversion that must succeed printed."""
-
-    def run(source, output, *flags):
-        status, printed = convert(source, output, *flags)
-        assert status == 0, printed
-        return printed
+    def run(source, output, *flags, status=0):
+        found, printed, errors = hf_gpt("convert", source, output, *flags)
+        assert found == status, printed + errors
+        return printed + errors
 
     return run

@@ -102,7 +102,7 @@ CONFIGURATIONS = [
 ]
 
 
-@pytest.mark.parametrize(("stock", "expected"), zip(STOCK, CONFIGURATIONS, strict=True), ids=["openai-gpt", "gpt2"])
+@pytest.mark.parametrize(("stock", "expected"), [*zip(STOCK, CONFIGURATIONS, strict=True)], ids=["openai-gpt", "gpt2"])
 def test_configuration(stock, expected, tmp_path, caplog):
     stock.save_pretrained(tmp_path)
     config, expected = GPTConfig.from_pretrained(tmp_path, lm_coef=0.25), expected | SMALL | {"lm_coef": 0.25}

@@ -39,32 +39,26 @@ def models() -> list[str]:
     return sorted(path.parent.name for path in golden_directory().glob("*/params.npz"))
 
 
-def model_config(model: str, quirks: bool, **kwargs) -> GPTConfig:
-    """Configuration of a recorded model, dropout off; its vocabulary has the three specials and no padding row."""
-    recorded = golden_config(model)["config"]
-    ids = golden_config(model)["special_ids"]
-    dropout = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"), 0.0)
-    return GPTConfig(
+def load_variables(model: str, head: str, quirks: bool = True, attention: str = "eager", **kwargs):
+    """
+    A model of ours with the recorded variables, dropout off; its vocabulary has the three specials and no padding row.
+    `head` is `roc`, `clf6` or `lm`.
+    """
+    recorded, ids = golden_config(model)["config"], golden_config(model)["special_ids"]
+    defaults = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"), 0.0)
+    defaults |= {"num_labels": 6} if head == "clf6" else {}
+    config = GPTConfig(
         vocab_size=recorded["n_vocab"] + recorded["n_special"],
         n_positions=recorded["n_ctx"],
-        n_embd=recorded["n_embd"],
-        n_layer=recorded["n_layer"],
-        n_head=recorded["n_head"],
         bos_token_id=ids["_start_"],
         start_token_id=ids["_start_"],
         delimiter_token_id=ids["_delimiter_"],
         classify_token_id=ids["_classify_"],
         pad_token_id=None,
         release_quirks=quirks,
-        **{**dropout, **kwargs},
+        **{name: recorded[name] for name in ("n_embd", "n_layer", "n_head")},
+        **defaults | kwargs,
     )
-
-
-def load_variables(model: str, head: str, quirks: bool = True, attention: str = "eager", **kwargs):
-    """A model of ours with the recorded variables: `head` is `roc`, `clf6` or `lm`."""
-    if head == "clf6":
-        kwargs["num_labels"] = 6
-    config = model_config(model, quirks, **kwargs)
     config._attn_implementation = attention
     classes = {"roc": GPTForMultipleChoice, "clf6": GPTForSequenceClassification, "lm": GPTForCausalLM}
     ours, variables = classes[head](config), arrays(model, "params")
