@@ -16,7 +16,7 @@ from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassific
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.model.modeling_gpt import HEADS
 
-from ..support.adapters import save_adapter
+from ..support.adapters import adapted, save_adapter
 from ..support.golden import BUNDLED
 from ..support.stock_models import POSITIONS, ROWS, WIDTH, Trap, own_model, stock_model, write_vocabulary
 
@@ -152,16 +152,12 @@ def test_adapter_is_merged(build, method, tmp_path, converted):
     base, folder = tmp_path / "base", tmp_path / "adapter"
     build().save_pretrained(base)
     write_vocabulary(base)
-    model = GPTForMultipleChoice.from_pretrained(base)
-    adapted = get_peft_model(model, adapter_config(method, model.config)).eval()
-    for name, parameter in adapted.named_parameters():
-        if "lora_B" in name or "score" in name:
-            parameter.normal_(std=0.3)
-    save_adapter(adapted, folder)
+    adapter = adapted(method, "multiple-choice", base)
+    save_adapter(adapter, folder)
     assert f"merged into {base}" in converted(folder, tmp_path / "merged")
     choices = torch.tensor([[[ROWS, 3, 9, ROWS + 2], [ROWS, 4, 1, ROWS + 2]]])
     merged = GPTForMultipleChoice.from_pretrained(tmp_path / "merged")
-    torch.testing.assert_close(merged(choices).logits, adapted(choices).logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(merged(choices).logits, adapter(choices).logits, atol=1e-5, rtol=1e-5)
     assert len(AutoTokenizer.from_pretrained(tmp_path / "merged")) == ROWS + 4
 
 

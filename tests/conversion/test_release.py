@@ -29,10 +29,8 @@ def release(tmp_path):
 
 def test_sizes_and_new_rows_and_head(tmp_path):
     """A release of 4 positions, 6 tokens, width 512 and one block, of random numbers."""
-    shapes = [[4, 512], [6, 512]]
-    for _, sizes in BLOCK_ARRAYS.values():
-        shapes.append([1] * (len(sizes) == 2) + [size * 512 for size in sizes])
-    generator = np.random.default_rng(0)
+    block = [[1] * (len(sizes) == 2) + [size * 512 for size in sizes] for _, sizes in BLOCK_ARRAYS.values()]
+    shapes, generator = [[4, 512], [6, 512], *block], np.random.default_rng(0)
     write_release(tmp_path, dict(enumerate(generator.standard_normal(shape, np.float32) for shape in shapes)))
     torch.manual_seed(5)
     expected = torch.rand(3)

@@ -19,11 +19,10 @@ import torch
 from datasets import Dataset
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
-from peft import get_peft_model
 
 import hf_gpt.files
-from hf_gpt import GPTForCausalLM, GPTForSequenceClassification
-from hf_gpt.adapters import HEAD_CONFIG, adapter_config, load_adapter
+from hf_gpt import GPTForCausalLM
+from hf_gpt.adapters import HEAD_CONFIG, load_adapter
 from hf_gpt.cards import FineTunedCard
 from hf_gpt.conversion.joblib_arrays import read_arrays
 from hf_gpt.conversion.release import read_release
@@ -35,7 +34,7 @@ from hf_gpt.loading import open_source
 from hf_gpt.tasks import formats
 from hf_gpt.training.text_files import iter_texts
 
-from ..support.adapters import save_adapter
+from ..support.adapters import adapted, save_adapter
 from ..support.formats import FORMATS
 from ..support.golden import BUNDLED
 from ..support.stock_models import write_vocabulary
@@ -100,8 +99,7 @@ def model_folder(folder: Path) -> None:
 
 def adapter_folder(folder: Path) -> None:
     model_folder(folder.parent / "base")
-    model = GPTForSequenceClassification.from_pretrained(folder.parent / "base")
-    save_adapter(get_peft_model(model, adapter_config("lora", model.config, size=2)), folder)
+    save_adapter(adapted("lora", "classification", folder.parent / "base"), folder)
 
 
 vocabulary_folder = partial(write_vocabulary, vocab_file="encoder_bpe_40000.json", merges_file="vocab_40000.bpe")

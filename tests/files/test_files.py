@@ -73,10 +73,7 @@ def test_a_second_run_is_refused_until_the_first_has_died(converted, tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(HOLDER), str(folder), str(replaced)]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "locked\n"
-        with (
-            pytest.raises(ValueError, match=rf"{folder} cannot .*another run"),
-            output_folder(folder),
-        ):
+        with pytest.raises(ValueError, match=rf"{folder} cannot .*another run"), output_folder(folder):
             pass
         with pytest.raises(ValueError, match="another run"):
             finetune("--task", "nothing", "--output_dir", folder, "--overwrite_output_dir")

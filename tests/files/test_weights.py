@@ -27,25 +27,19 @@ COMMANDS = {
 }
 
 
-def corrupt(file, kind, name=None):
-    """Make one tensor of a safetensors file what no weights are."""
-    tensors = load_file(file)
-    name = name or sorted(tensors)[0]
-    if kind == "int8":
-        tensors[name] = tensors[name].to(torch.int8)
-    else:
-        tensors[name].view(-1)[1] = float(kind)
-    save_file(tensors, file, metadata={"format": "pt"})
-    return name
-
-
 @pytest.fixture(scope="module")
 def corrupted(tmp_path_factory):
     """`corrupted(kind)`: a folder with one tensor that is no weights."""
     folders = {}
     for kind in ("nan", "inf", "int8"):
         folders[kind] = save_tiny_model(tmp_path_factory.mktemp("corrupted") / "model")
-        corrupt(folders[kind] / "model.safetensors", kind, f"transformer.{NAME}")
+        tensors = load_file(file := folders[kind] / "model.safetensors")
+        weight = tensors[f"transformer.{NAME}"]
+        if kind == "int8":
+            tensors[f"transformer.{NAME}"] = weight.to(torch.int8)
+        else:
+            weight[0, 1] = float(kind)
+        save_file(tensors, file, metadata={"format": "pt"})
     return folders.get
 
 
@@ -57,10 +51,8 @@ CASES = [*((command, "nan") for command in COMMANDS), *((command, "int8") for co
 def test_every_command_refuses_them(hf_gpt, corrupted, tmp_path, command, kind):
     (tmp_path / "texts.txt").write_text("She opened the door.\n" * 30)
     words = {"OUT": tmp_path / "out", "FILE": tmp_path / "texts.txt", "MODEL": corrupted(kind)}
-    flags = [words.get(word, word) for word in COMMANDS[command].split()]
-    status, _, errors = hf_gpt(
-        *flags, *([] if "MODEL" in COMMANDS[command] else ["--model_name_or_path", corrupted(kind)])
-    )
+    flags = COMMANDS[command] + ("" if "MODEL" in COMMANDS[command] else " --model_name_or_path MODEL")
+    status, _, errors = hf_gpt(*(words.get(word, word) for word in flags.split()))
     assert status == 2
     assert re.search(rf"{corrupted(kind)}.*{NAME} holds ", errors.splitlines()[-1])
     assert not (tmp_path / "out").exists()

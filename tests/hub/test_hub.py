@@ -6,15 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from peft import get_peft_model
 from transformers import OpenAIGPTLMHeadModel
 
-from hf_gpt import GPTForCausalLM, GPTForSequenceClassification, adapter_config, load_adapter
+from hf_gpt import GPTForCausalLM, load_adapter
 from hf_gpt.conversion.sources import read_checkpoint
 from hf_gpt.hub import RepositoryError, download, push
 from hf_gpt.loading import open_source
 
-from ..support.adapters import save_adapter
+from ..support.adapters import adapted, save_adapter
 from ..support.stock_models import Trap, save_old_bin, stock_model, write_vocabulary
 
 
@@ -53,17 +52,9 @@ def test_branches_tags_and_privacy(hub, tiny_checkpoint):
         push(tiny_checkpoint, "alice/open", private=True)
 
 
-def edited(repository, name: str, **settings) -> dict[str, bytes]:
+def config(name="config.json", **settings):
     """A configuration file of the repository with other settings."""
-    return {name: json.dumps(json.loads(repository.files()[name]) | settings).encode()}
-
-
-def config(**settings):
-    return lambda r, m: edited(r, "config.json", **settings)
-
-
-def tokenizer_config(**settings):
-    return lambda r, m: edited(r, "tokenizer_config.json", **settings)
+    return lambda r, m: {name: json.dumps(json.loads(r.files()[name]) | settings).encode()}
 
 
 def files(*names):
@@ -92,9 +83,14 @@ CRAFTED = {
         files("modeling_gpt.py", "tokenization_gpt.py", "evil.PY", "data/features.py"),
         None,
     ),
-    "other class": (tokenizer_config(auto_map={"AutoTokenizer": ["os.system", None]}, trust_remote_code=True), None),
+    "other class": (
+        config("tokenizer_config.json", auto_map={"AutoTokenizer": ["os.system", None]}, trust_remote_code=True),
+        None,
+    ),
     "unknown class": (
-        both(tokenizer_config(tokenizer_class="Evil", auto_map={"AutoTokenizer": EVIL}), files("evil.py")),
+        both(
+            config("tokenizer_config.json", tokenizer_class="Evil", auto_map={"AutoTokenizer": EVIL}), files("evil.py")
+        ),
         "a GPTTokenizer is needed",
     ),
     "code of generation": (files("custom_generate/generate.py"), None),
@@ -139,7 +135,7 @@ def test_all_files_are_of_one_commit(pushed, tiny_checkpoint, monkeypatch):
     source = open_source("alice/tiny", "main")
     assert source.commit == pushed.repository("alice/tiny").find("main")
     fetched = pushed.sent("GET .*/resolve/")
-    pushed.put("alice/tiny", edited(pushed.repository("alice/tiny"), "config.json", afn="relu"))
+    pushed.put("alice/tiny", config(afn="relu")(pushed.repository("alice/tiny"), None))
     model = source.model(GPTForCausalLM)
     assert model.config.afn == "gelu"
     assert pushed.sent("GET .*/resolve/") == fetched
@@ -151,9 +147,8 @@ def test_all_files_are_of_one_commit(pushed, tiny_checkpoint, monkeypatch):
 
 
 def test_an_adapter_and_its_base_model_come_from_the_hub(pushed, tiny_checkpoint, tmp_path):
-    model = GPTForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=3)
-    adapted = get_peft_model(model, adapter_config("lora", model.config))
-    push(save_adapter(adapted, tmp_path / "lora"), "alice/lora", base_model="alice/tiny")
+    adapter = save_adapter(adapted("lora", "classification", tiny_checkpoint), tmp_path / "lora")
+    push(adapter, "alice/lora", base_model="alice/tiny")
     assert load_adapter("alice/lora").config.num_labels == 3
     assert read_checkpoint("alice/lora").head == "sequence-classification"
     with pytest.raises(ValueError, match=r"its base model alice/lora is an adapter itself\. Merge that one first"):

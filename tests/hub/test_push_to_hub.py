@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 from datasets import load_dataset
 from huggingface_hub import ModelCard
-from peft import get_peft_model
 from tqdm import tqdm
 from transformers import AutoTokenizer, TrainingArguments
 
-from hf_gpt import GPTForMultipleChoice, GPTForSequenceClassification, adapter_config
+from hf_gpt import GPTForMultipleChoice, GPTForSequenceClassification
 from hf_gpt.features.shards import FeatureArguments, extract
 from hf_gpt.hub import code_files, download, push
 from hf_gpt.hub.card import HEADING, OWN_METHODS
 from hf_gpt.training.trainer import WholeCheckpointTrainer
+
+from ..support.adapters import adapted
 
 TOKENIZER_FILES = {"tokenizer.json", "tokenizer_config.json", "words.json"}
 MODEL_FILES = {"config.json", "generation_config.json", "model.safetensors", "README.md", *TOKENIZER_FILES}
@@ -24,9 +25,8 @@ CODE = {file.name for file in code_files()}
 
 
 def adapter_folder(folder: Path, method: str) -> Path:
-    base = GPTForSequenceClassification.from_pretrained(folder, num_labels=3)
     target = folder.parent / method
-    get_peft_model(base, adapter_config(method, base.config)).save_pretrained(target)
+    adapted(method, "classification", folder).save_pretrained(target)
     AutoTokenizer.from_pretrained(folder).save_pretrained(target)
     return target
 
@@ -75,8 +75,7 @@ def test_a_model_goes_with_code_map_and_card_and_nothing_else(hub, folder, capsy
 
 
 @pytest.mark.parametrize(
-    ("head", "tag"),
-    [(GPTForMultipleChoice, "multiple-choice"), (GPTForSequenceClassification, "text-classification")],
+    ("head", "tag"), [(GPTForMultipleChoice, "multiple-choice"), (GPTForSequenceClassification, "text-classification")]
 )
 def test_the_card_tells_how_to_load_the_head(hub, folder, head, tag):
     head.from_pretrained(folder).save_pretrained(folder)
@@ -228,13 +227,12 @@ def test_pushing_after_training(hub, folder, tmp_path):
 
 
 def test_pushing_needs_a_token_and_a_base_model_that_others_have(hub, folder, tmp_path, monkeypatch):
-    base = GPTForSequenceClassification.from_pretrained(folder, num_labels=3)
-    adapted = get_peft_model(base, adapter_config("lora", base.config))
+    adapter = adapted("lora", "classification", folder)
     arguments = TrainingArguments(str(tmp_path / "run"), push_to_hub=True, use_cpu=True, report_to="none")
     with pytest.raises(ValueError, match="which nobody else has"):
-        WholeCheckpointTrainer(adapted, arguments, train_dataset=[])
+        WholeCheckpointTrainer(adapter, arguments, train_dataset=[])
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", "no/such/file")
     with pytest.raises(ValueError, match="not logged in"):
-        WholeCheckpointTrainer(base, arguments, train_dataset=[])
+        WholeCheckpointTrainer(GPTForMultipleChoice.from_pretrained(folder), arguments, train_dataset=[])
     assert hub.repositories == {}

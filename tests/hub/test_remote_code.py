@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from peft import get_peft_model
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 import hf_gpt
-from hf_gpt import GPTConfig, GPTForCausalLM, GPTForSequenceClassification, GPTModel, GPTTokenizer, adapter_config
+from hf_gpt import GPTConfig, GPTForCausalLM, GPTForSequenceClassification, GPTModel, GPTTokenizer
 from hf_gpt.commands.convert import ConversionArguments, convert
 from hf_gpt.hub import code_files, push
 from hf_gpt.model.configuration_gpt import AUTO_MAP
 
-from ..support.adapters import save_adapter
+from ..support.adapters import adapted, save_adapter
 from ..support.local_hub import LocalHub
 from ..support.remote_user import run_without_hf_gpt
 from ..support.runs import save_tiny_model
@@ -105,15 +104,10 @@ def make_heads(folder: Path, inputs, tokenizer) -> dict[str, torch.Tensor]:
         tokenizer.save_pretrained(folder / name)
         wanted[name] = logits(model, name, inputs)
     for name in ADAPTERS:
-        torch.manual_seed(2)
-        base = GPTForSequenceClassification.from_pretrained(folder / "base", id2label=LABELS)
-        adapted = get_peft_model(base, adapter_config(name, base.config))
-        for parameter in adapted.parameters():
-            if parameter.requires_grad:
-                torch.nn.init.normal_(parameter, std=0.3)
-        save_adapter(adapted, folder / name)
+        model = adapted(name, "classification", folder / "base", id2label=LABELS)
+        save_adapter(model, folder / name)
         tokenizer.save_pretrained(folder / name)
-        wanted[name] = logits(adapted, "class", inputs)
+        wanted[name] = logits(model, "class", inputs)
     return wanted
 
 

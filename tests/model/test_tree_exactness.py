@@ -192,8 +192,7 @@ def test_with_every_attention(tiny_model, attention):
 
 @settings(max_examples=20)
 @given(
-    documents=st.lists(st.lists(st.integers(0, 19), max_size=9), min_size=1, max_size=5),
-    row_length=st.integers(2, 8),
+    documents=st.lists(st.lists(st.integers(0, 19), max_size=9), min_size=1, max_size=5), row_length=st.integers(2, 8)
 )
 def test_packed_rows_are_documents_alone(tiny_model, documents, row_length):
     rows = list(pack_documents(((document, 1) for document in documents), row_length))

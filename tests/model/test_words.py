@@ -42,30 +42,6 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("Don't stop.", "do n't stop ."),
-        ("the U.S. way", "the u.s. way"),
-        ("wait—what…", "wait - what ..."),
-        ("it´s “so”", 'it \'s " so "'),
-        ("a!!!b??c", "a ! ! ! b ? ? c"),
-        ("back\\slash/slash", "back\\slash / slash"),
-        ("one\n\n \t\ntwo", "one \n two"),
-        (" \n lone \n ", "lone"),
-        ("&lt;b&gt; &amp;", "< b > &"),
-        ("cafÃ©", "café"),
-        (" \n\t ", ""),
-        # The special case 'em. is found among the words of the whole line, unless a longer match hides it.
-        ("say 'em.' twice", "say 'em . ' twice"),
-        ("''Tis ( :) 'em. '' o.O ''", "'' tis ( : ) 'em . '' o.o ''"),
-    ],
-    ids=repr,
-)
-def test_literal_words(text, words):
-    assert split(text) == words
-
-
 @pytest.mark.parametrize("path", [BUNDLED_GOLDEN, ALL_GOLDEN], ids=["bundled", "all"])
 def test_words_of_the_release(path):
     if not path.is_file():

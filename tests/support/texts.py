@@ -24,10 +24,7 @@ FRAGMENTS = (
 TRICKY = st.one_of(
     st.text(max_size=40),
     st.text(alphabet=TYPOGRAPHY, max_size=60),
-    st.lists(
-        st.sampled_from([*TYPOGRAPHY, *FRAGMENTS]),
-        max_size=30,
-    ).map("".join),
+    st.lists(st.sampled_from([*TYPOGRAPHY, *FRAGMENTS]), max_size=30).map("".join),
 )
 
 

@@ -36,7 +36,5 @@ SKIPPED = {
             "save_pretrained_targeting_lora_to_embedding_layer.*",
         )
     }
-    | {
-        r"TestDecoder::test_prompt_learning_with_gradient_checkpointing\[(Prompt|CPT).*": "loads data from the Hub",
-    },
+    | {r"TestDecoder::test_prompt_learning_with_gradient_checkpointing\[(Prompt|CPT).*": "loads data from the Hub"}
 }
