@@ -273,13 +273,13 @@ DAMAGE = {
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damaged_checkpoints(name, tmp_path, converted):
     damage, message = DAMAGE[name]
-    folder = tmp_path / "a"
-    stock(head="DoubleHeadsModel").save_pretrained(folder)
+    folder, is_head = tmp_path / "a", name in ("another summary", "another head")
+    stock(head="DoubleHeadsModel" if is_head else "LMHeadModel").save_pretrained(folder)
     damage(folder)
     printed = converted(folder, tmp_path / "b", *PLAIN, status=2)
     assert (message in printed, str(folder) in printed) == (True, True), printed
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    if name in ("another summary", "another head"):
+    if is_head:
         converted(folder, tmp_path / "b", "--head", "causal-lm", *PLAIN)
 
 

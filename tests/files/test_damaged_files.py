@@ -165,29 +165,24 @@ def of_parts(read: Callable) -> Callable:
     return lambda path: list(read(path))
 
 
-# Of each file: what makes its folder, and what reads it.
-READERS: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
-    **dict.fromkeys(("params_shapes.json", "params_3.npy"), (release_folder, of_folder(read_release))),
-    "best_params.jl": (joblib_file, read_arrays),
-    "model.safetensors": (model_folder, of_folder(read_tensors)),
-    "pytorch_model.bin": (state_file, of_folder(read_tensors)),
-    **dict.fromkeys(("config.json", "generation_config.json"), (model_folder, converted)),
-    **dict.fromkeys(
-        ("adapter_config.json", HEAD_CONFIG, "adapter_model.safetensors"), (adapter_folder, of_folder(load_adapter))
-    ),
-    **dict.fromkeys(
-        ("tokenizer_config.json", "tokenizer.json"),
-        (tokenizer_folder, lambda path: open_source(path.parent).tokenizer()),
-    ),
-    **dict.fromkeys(("encoder_bpe_40000.json", "vocab_40000.bpe"), (vocabulary_folder, of_folder(release_tokenizer))),
-    **dict.fromkeys(("text.txt", "text.txt.gz", "text.txt.xz", "text.txt.bz2"), (text_files, of_parts(iter_texts))),
-    "rows.jsonl": (text_files, of_parts(iter_texts)),
-    **dict.fromkeys(("pairs.tsv", "pairs.jsonl"), (text_files, of_parts(read_pairs))),
-    **{name: (data_files, of_parts(read)) for name, (read, _) in DATA_FILES.items()},
-    "x.parquet": (data_files, of_parts(formats.read_parquet)),
-    "config.yaml": (settings_files, read_yaml),
-    FACTS: (settings_files, lambda path: FineTunedCard.load(path.parent).render()),
-}
+# What makes a folder, files in it, and what reads each of them.
+GROUPS: list[tuple[Callable[[Path], object], list[str], Callable[[Path], object]]] = [
+    (release_folder, ["params_shapes.json", "params_3.npy"], of_folder(read_release)),
+    (joblib_file, ["best_params.jl"], read_arrays),
+    (model_folder, ["model.safetensors"], of_folder(read_tensors)),
+    (state_file, ["pytorch_model.bin"], of_folder(read_tensors)),
+    (model_folder, ["config.json", "generation_config.json"], converted),
+    (adapter_folder, ["adapter_config.json", HEAD_CONFIG, "adapter_model.safetensors"], of_folder(load_adapter)),
+    (tokenizer_folder, ["tokenizer_config.json", "tokenizer.json"], lambda path: open_source(path.parent).tokenizer()),
+    (vocabulary_folder, ["encoder_bpe_40000.json", "vocab_40000.bpe"], of_folder(release_tokenizer)),
+    (text_files, ["text.txt", "text.txt.gz", "text.txt.xz", "text.txt.bz2", "rows.jsonl"], of_parts(iter_texts)),
+    (text_files, ["pairs.tsv", "pairs.jsonl"], of_parts(read_pairs)),
+    *((data_files, [name], of_parts(read)) for name, (read, _) in DATA_FILES.items()),
+    (data_files, ["x.parquet"], of_parts(formats.read_parquet)),
+    (settings_files, ["config.yaml"], read_yaml),
+    (settings_files, [FACTS], lambda path: FineTunedCard.load(path.parent).render()),
+]
+READERS = {name: (make, read) for make, names, read in GROUPS for name in names}
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.slow)], ids=["quick", "many"])
@@ -229,9 +224,6 @@ def array_of_shape(shape: tuple[int, ...]) -> bytes:
     return buffer.getvalue().replace(b"(5,)", str(shape).encode(), 1)
 
 
-SHAPES = [(10**12,), (10**6, 10**6), (2**62, 4), (6,)]
-
-
 def test_compressed_input_is_read_within_a_bound(tmp_path, monkeypatch):
     monkeypatch.setattr(hf_gpt.files, "LARGEST_TEXT", 1000)
     for name, pack in {"a.txt.gz": gzip, "a.txt.xz": lzma}.items():
@@ -251,7 +243,7 @@ TENSORS = [
 CRAFTED = [
     ("best_params.jl", read_arrays, b"\x80\x05\x96" + (3 << 30).to_bytes(8, "little") + b"abc."),
     *(("pytorch_model.bin", read_tensor_file, saved(tensors)) for tensors in TENSORS),
-    *(("a.npy", read_npy, array_of_shape(shape)) for shape in SHAPES),
+    *(("a.npy", read_npy, array_of_shape(shape)) for shape in [(10**12,), (10**6, 10**6), (2**62, 4), (6,)]),
     *(("a.json", read_json, content) for content in JSON),
     *(("a.yaml", read_yaml, content) for content in YAML),
 ]

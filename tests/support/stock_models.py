@@ -9,10 +9,11 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import GPT2LMHeadModel, GPT2Tokenizer, OpenAIGPTTokenizer, PreTrainedModel
 
+from hf_gpt import GPTConfig
 from hf_gpt.conversion.stock import initial_special_rows
 from hf_gpt.tasks.catalogue import BUNDLED_DATA
 
-from .tiny import build_model, with_large_weights
+from .tiny import with_large_weights
 
 WIDTH, POSITIONS = 32, 24
 MERGES = [("t", "h"), ("th", "e</w>"), ("p", "a"), ("th", "e"), ("pa", "th</w>"), ("t", "h</w>")]
@@ -32,9 +33,10 @@ def stock_model(model_class: type[PreTrainedModel], seed: int = 0, **config) -> 
 @torch.no_grad()
 def own_model(model_class: type[PreTrainedModel], untrained: bool = False, **overrides) -> PreTrainedModel:
     """A model of ours with large weights and the small vocabulary; the special tokens may be untrained."""
-    ids = {"bos_token_id": ROWS, "start_token_id": ROWS, "delimiter_token_id": ROWS + 1, "classify_token_id": ROWS + 2}
-    sizes = {"vocab_size": ROWS + 4, "n_positions": POSITIONS, "n_embd": WIDTH, "pad_token_id": ROWS + 3}
-    model = build_model(model_class, seed=3, **ids | sizes | overrides)
+    config = {"vocab_size": ROWS + 4, "n_positions": POSITIONS, "n_embd": WIDTH, "n_layer": 2, "n_head": 2}
+    config |= {"bos_token_id": ROWS, "start_token_id": ROWS, "delimiter_token_id": ROWS + 1}
+    config |= {"classify_token_id": ROWS + 2, "pad_token_id": ROWS + 3}
+    model = with_large_weights(model_class(GPTConfig(**config | overrides)), 3)
     if untrained:
         model.get_input_embeddings().weight[ROWS:] = initial_special_rows(model.config)
         model.config.untrained_token_ids = [ROWS, ROWS + 1, ROWS + 2]

@@ -28,15 +28,11 @@ TRICKY = st.one_of(
 )
 
 
-def standardize_text(text):
-    """A text as spaCy gets it, behind ftfy and the release's clean-up, with single spaces and newlines."""
-    lines = (" ".join(clean_up(line).split()) for line in fix_text(text).split("\n"))
-    return " \n ".join(line for line in lines if line)
-
-
 def split_words(text, language="en"):
-    """The release's words, before lower case, in the plain way: one pass of spaCy over the standardised text."""
-    return [token.text for token in spacy_tokenizer(language)(standardize_text(text))]
+    """The release's words in the plain way: one pass of spaCy behind ftfy and the clean-up, with single spaces."""
+    lines = (" ".join(clean_up(line).split()) for line in fix_text(text).split("\n"))
+    standardized = " \n ".join(line for line in lines if line)
+    return as_backend_text(token.text for token in spacy_tokenizer(language)(standardized))
 
 
 @functools.cache
@@ -50,15 +46,13 @@ def read_golden(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
-def write_release(directory, merges=MERGES, vocab=None, rows=27):
-    if vocab is None:
-        characters = [*string.ascii_lowercase, *string.punctuation]
-        pieces = ["<unk>", *characters, *(character + "</w>" for character in characters)]
-        pieces += ["".join(merge.split(" ")) for merge in merges] + ["\n</w>"]
-        vocab = {piece: index for index, piece in enumerate(pieces)}
+def write_release(directory, merges=MERGES, rows=27):
+    characters = [*string.ascii_lowercase, *string.punctuation]
+    pieces = ["<unk>", *characters, *(character + "</w>" for character in characters)]
+    pieces += ["".join(merge.split(" ")) for merge in merges] + ["\n</w>"]
+    vocab = {piece: index for index, piece in enumerate(pieces)}
     (directory / f"encoder_bpe_{rows}.json").write_text(json.dumps(vocab), encoding="utf-8")
     (directory / f"vocab_{rows}.bpe").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
-    return vocab
 
 
 def as_backend_text(words):
