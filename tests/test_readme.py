@@ -22,7 +22,7 @@ import tasks
 from packaging.requirements import Requirement
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
-from .bounds import PROJECT, lowest
+from .bounds import lowest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -153,16 +153,11 @@ def test_a_wheel_holds_every_file_and_its_command_runs_where_there_is_no_clone(i
     assert done.stderr.splitlines()[-1].startswith("hf-gpt finetune: no/such/folder: "), done.stderr
 
 
-def test_bounds_are_not_below_those_of_transformers_nor_versions_that_fail_with_the_others():
+def test_bounds_are_not_below_those_of_transformers():
     wanted = {each.name: each.specifier for each in map(Requirement, requires("transformers")) if each.marker is None}
     bounds = [line.split("==") for line in lowest()]
     assert len(wanted.keys() & {name for name, _ in bounds}) >= 4
     assert [name for name, bound in bounds if name in wanted and not wanted[name].contains(bound)] == []
-    # pyarrow refuses this numpy, gradio 5 imports what huggingface_hub no longer has, pandas refuses this jinja2.
-    lines = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["demo"]]
-    ours = {each.name: each.specifier for each in map(Requirement, lines)}
-    for name, version in (("numpy", "1.26.4"), ("gradio", "5.0.0"), ("jinja2", "3.1.1")):
-        assert not ours[name].contains(version), name
 
 
 def test_the_bundled_model_is_small_and_has_its_special_tokens():

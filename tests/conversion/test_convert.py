@@ -133,16 +133,6 @@ def test_language_model_of_a_fine_tuned_model(build, tmp_path, converted):
     assert release_files(tmp_path / "d") == release_files(RELEASE, "params*")
 
 
-def test_another_head(tmp_path, converted):
-    stock().save_pretrained(tmp_path / "a")
-    for seed in (1, 2):
-        flags = ("--head", "multiple-choice", "--seed", seed, *PLAIN)
-        assert "newly initialized" in converted(tmp_path / "a", tmp_path / f"b{seed}", *flags)
-    first, other = (GPTForMultipleChoice.from_pretrained(tmp_path / name) for name in ("b1", "b2"))
-    assert not torch.isclose(first.score.weight, other.score.weight).all()
-    assert first(torch.full((1, 1, 8), ROWS + 2)).logits.isfinite().all()
-
-
 ADAPTED = [(lambda: own_model(GPTForCausalLM), "lora"), (stock, "ln")]
 
 
