@@ -17,6 +17,7 @@ os.environ["HF_HOME"] = _CACHE
 os.environ["HF_DATASETS_CACHE"] = os.path.join(_CACHE, "datasets")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as torch below
 # Bars come up where something takes long, as in the commands themselves: never next to an error's one line.
 os.environ.setdefault("TQDM_DELAY", "3")
 

@@ -159,8 +159,8 @@ def test_ways_of_training(study, tmp_path, monkeypatch):
 
 def test_baselines():
     """By chance the questions would be 0.17 right, the choices of stories, which give nothing away, 0.5."""
-    assert baselines.score(load_task("questions"), None, None) > 0.7
-    assert 0.3 < baselines.score(load_task("stories"), None, None) < 0.7
+    assert baselines.score(load_task("questions"), 400, 200) > 0.6
+    assert 0.3 < baselines.score(load_task("stories"), 100, 100) < 0.7
     train = [{"words": ["The", "run", "runs"], "label": [0, 1, 2]}, {"words": ["run", "dog", "cat"], "label": [1] * 3}]
     rows = [{"words": ["the", "RUN", "unknown", "runs"], "label": [0, 1, 1, 1]}]
     assert baselines.most_frequent_tags(train, rows) == 0.75
