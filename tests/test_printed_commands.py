@@ -27,7 +27,7 @@ COMMANDS = [
 ]
 
 
-def write_files(folder: Path, convert) -> None:
+def write_files(folder: Path, converted) -> None:
     """What the pages suppose that a reader has: tables, books, the Story Cloze files, and OpenAI's folder."""
     chance = random.Random(0)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9))) for _ in range(9000)]
@@ -49,13 +49,13 @@ def write_files(folder: Path, convert) -> None:
     config.untrained_token_ids = [8000, 8001, 8002]
     GPTForCausalLM(config).save_pretrained(folder / "own")
     tokenizer.save_pretrained(folder / "own")
-    assert convert(folder / "own", folder / "finetune-transformer-lm" / "model", "--to", "tf-release")[0] == 0
+    converted(folder / "own", folder / "finetune-transformer-lm" / "model", "--to", "tf-release")
 
 
 @pytest.mark.slow
-def test_commands_run_as_printed(hf_gpt, convert, tmp_path, monkeypatch, own_datasets_cache):
+def test_commands_run_as_printed(hf_gpt, converted, tmp_path, monkeypatch, own_datasets_cache):
     assert len(COMMANDS) >= 15
-    write_files(tmp_path, convert)
+    write_files(tmp_path, converted)
     monkeypatch.chdir(tmp_path)
     ran = []
     for name, line in COMMANDS:
