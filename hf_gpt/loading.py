@@ -99,7 +99,6 @@ class Source:
         n_head: int | None = None,
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
-        attn_implementation: str | None = None,
         **changes: Any,
     ) -> GPTPreTrainedModel:
         """
@@ -110,24 +109,20 @@ class Source:
             new_head (`bool`): the source may lack the head, or have another; it is newly initialized then.
             n_head, seed: see `hf_gpt.conversion.release.load_release`.
             dtype (`torch.dtype`): of the weights.
-            attn_implementation, changes: settings of the configuration to change.
+            changes: settings of the configuration to change, and `attn_implementation`.
         """
         if self.kind == "tf-release":
-            model = load_release(self.folder, model_class, n_head=n_head, seed=seed, **changes).to(dtype)
-            if attn_implementation is not None:
-                model.set_attn_implementation(attn_implementation)
-            return model
+            return load_release(self.folder, model_class, n_head=n_head, seed=seed, **changes).to(dtype)
         config = self.config(**changes)
         if model_class is GPTForCausalLM and not config.is_causal:
             raise ValueError(f"{self.name} is a masked language model; a causal one is needed.")
-        settings = {"new_head": new_head, "dtype": dtype, "attn_implementation": attn_implementation}
+        folder, state = self.folder, {}
         with reading(self.name):
-            folder = self.folder
             if self.kind == "adapter":
                 from .adapters import merge_adapter
 
-                folder, settings["state_dict"] = None, merge_adapter(self.adapted()).state_dict()
-            model = load_weights(model_class, folder, config, **settings)
+                folder, state = None, {"state_dict": merge_adapter(self.adapted()).state_dict()}
+            model = load_weights(model_class, folder, config, new_head=new_head, dtype=dtype, **state)
         # Not the place of the copy: an adapter is saved with the name of its base model.
         model.name_or_path = model.config.name_or_path = self.name
         return model

@@ -14,16 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import torch
-from peft import (
-    IA3Config,
-    LNTuningConfig,
-    LoraConfig,
-    PeftConfig,
-    PeftModel,
-    PrefixTuningConfig,
-    PromptTuningConfig,
-    get_peft_model,
-)
+from peft import PeftConfig, PeftModel, get_peft_model
 from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 from peft.utils import SAFETENSORS_WEIGHTS_NAME, ModulesToSaveWrapper, constants, get_peft_model_state_dict
 from torch import nn
@@ -35,15 +26,13 @@ from ..hub.checks import HEAD_CONFIG, check_config
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS
-from .methods import NO_MERGE, BitFitConfig, HoulsbyConfig
+from .methods import NO_MERGE
 from .settings import adapter_problems
 
 # The head of the task models: newly initialized for a task, so it is trained and saved whole.
 HEAD = "score"
 LINEAR_MODULES = ("c_attn", "c_proj", "c_fc")
 _MODEL_CLASSES = {model_class.__name__: model_class for head, model_class in HEADS.items() if head != "none"}
-
-
 # Each with peft's name for it.
 METHODS = {
     "lora": "LORA",
@@ -61,8 +50,6 @@ _SIZED = {
     "prompt": ("num_virtual_tokens", 20),
     "houlsby": ("bottleneck_size", 32),
 }
-# peft's task type of prefixes and prompts, whose model takes the inputs of any task head.
-_TASK_TYPE = "SEQ_CLS"
 _TRAINS_TOKEN_ROWS = ("lora", "houlsby", "bitfit")
 
 
@@ -109,33 +96,31 @@ def adapter_config(
         raise ValueError(f"{method} cannot train embedding rows; {', '.join(_TRAINS_TOKEN_ROWS)} can.")
     norms = ["ln_1", "ln_2", "ln_f"] if model_config.final_norm else ["ln_1", "ln_2"]
     head = [HEAD] if task_type is None else []
-    config_class, settings = {
-        "lora": (LoraConfig, {"target_modules": [*LINEAR_MODULES]}),
+    settings = {"task_type": task_type, "modules_to_save": head or None}
+    settings |= {
+        "lora": {"target_modules": [*LINEAR_MODULES]},
         # One vector scales the fused query, key and value: the paper's has no part for the query.
-        "ia3": (IA3Config, {"target_modules": ["c_attn", "mlp.c_proj"], "feedforward_modules": ["mlp.c_proj"]}),
-        "prefix": (PrefixTuningConfig, {}),
+        "ia3": {"target_modules": ["c_attn", "mlp.c_proj"], "feedforward_modules": ["mlp.c_proj"]},
+        # peft adds the head. The model of its task type SEQ_CLS takes the inputs of any task head.
+        "prefix": {"task_type": task_type or "SEQ_CLS", "modules_to_save": None},
         # Lester et al. (2021), section 3.2: prompts that start as words of the vocabulary learn better.
-        "prompt": (PromptTuningConfig, {"prompt_tuning_init": "SAMPLE_VOCAB"}),
+        "prompt": {"task_type": task_type or "SEQ_CLS", "modules_to_save": None, "prompt_tuning_init": "SAMPLE_VOCAB"},
         # The paper trains the layer norms, too (section 2.1).
-        "houlsby": (HoulsbyConfig, {"target_modules": ["attn", "mlp"], "modules_to_save": [*head, *norms]}),
-        "bitfit": (BitFitConfig, {"target_modules": [*LINEAR_MODULES, *norms]}),
-        "ln": (LNTuningConfig, {"target_modules": norms}),
+        "houlsby": {"target_modules": ["attn", "mlp"], "modules_to_save": [*head, *norms]},
+        "bitfit": {"target_modules": [*LINEAR_MODULES, *norms]},
+        "ln": {"target_modules": norms},
     }[method]
-    settings = {"task_type": task_type, "modules_to_save": head or None} | settings
     if method in _SIZED:
         name, default = _SIZED[method]
         settings[name] = size or default
     if method == "lora":
         settings["lora_alpha"] = 2 * settings["r"]
-    if method in ("prefix", "prompt"):
-        if settings["num_virtual_tokens"] >= model_config.n_positions:
-            number, most = settings["num_virtual_tokens"], model_config.n_positions
-            raise ValueError(f"{number} virtual tokens leave no place in a context of {most}.")
-        settings |= {"task_type": task_type or _TASK_TYPE, "modules_to_save": None}  # peft adds the head
+    if (count := settings.get("num_virtual_tokens", 0)) >= model_config.n_positions:
+        raise ValueError(f"{count} virtual tokens leave no place in a context of {model_config.n_positions}.")
     if method in _TRAINS_TOKEN_ROWS and train_special_tokens is not False:
         # Which pretraining has not seen.
         settings["trainable_token_indices"] = sorted(set(model_config.task_token_ids)) or None
-    return config_class(**settings | options)
+    return PEFT_TYPE_TO_CONFIG_MAPPING[METHODS[method]](**settings | options)
 
 
 def head_config(model: PeftModel) -> dict[str, Any]:

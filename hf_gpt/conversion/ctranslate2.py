@@ -1,16 +1,13 @@
 """A language model as CTranslate2 serves it (https://opennmt.net/CTranslate2), on CPUs and GPUs, in fewer bits too."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+from torch import nn
 
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
-
-if TYPE_CHECKING:
-    from ctranslate2.specs.common_spec import LayerNormSpec, LinearSpec
-    from torch import nn
 
 QUANTIZATIONS = ("float32", "float16", "bfloat16", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16")
 # Logit of tokens that the model gives no probability: none of the others is near, and sums with it stay finite.
@@ -21,17 +18,10 @@ def write_ctranslate2(
     model: GPTForCausalLM, tokenizer: GPTTokenizer | None, folder: Path, quantization: str | None = None
 ) -> None:
     """
-    Write a folder for `ctranslate2.Generator`, with the tokenizer next to the model.
-
-    Args:
-        model (`GPTForCausalLM`): its logits are those of CTranslate2 within rounding; the tokens that it gives no
-            probability get the logit -10,000.
-        tokenizer (`GPTTokenizer`, *optional*): its tokens are the vocabulary; without it `<0>`, `<1>` and so on.
-        folder (`Path`): an existing folder.
-        quantization (`str`, *optional*): one of `QUANTIZATIONS`, by default float32.
-
-    Raises:
-        ValueError: where ctranslate2 is not installed, for a masked model, and for a word vocabulary with repeats.
+    Write an existing folder for `ctranslate2.Generator`, with the tokenizer, whose tokens are the vocabulary (without
+    it `<0>`, `<1>` and so on), next to the model. Its logits are those of CTranslate2 within rounding; the tokens that
+    it gives no probability get the logit -10,000. `quantization` is one of `QUANTIZATIONS`, by default float32. A
+    `ValueError` where ctranslate2 is not installed, or a token stands twice in the vocabulary.
     """
     try:
         from ctranslate2.specs import TransformerDecoderModelSpec, common_spec
@@ -78,13 +68,13 @@ def write_ctranslate2(
     spec.save(str(folder))
 
 
-def _array(weight: "nn.Parameter") -> np.ndarray:
+def _array(weight: nn.Parameter) -> np.ndarray:
     return weight.detach().float().numpy()
 
 
-def _set_linear(spec: "LinearSpec", layer: "nn.Linear") -> None:
+def _set_linear(spec: Any, layer: nn.Linear) -> None:
     spec.weight, spec.bias = _array(layer.weight), _array(layer.bias)
 
 
-def _set_norm(spec: "LayerNormSpec", layer: "nn.LayerNorm") -> None:
+def _set_norm(spec: Any, layer: nn.LayerNorm) -> None:
     spec.gamma, spec.beta = _array(layer.weight), _array(layer.bias)

@@ -43,11 +43,8 @@ class _ArraysOnly(NumpyUnpickler):
 
 def read_arrays(path: str | os.PathLike) -> list[np.ndarray]:
     """
-    The arrays in an uncompressed file that `joblib.dump` wrote of a list of arrays of numbers.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it holds anything else, is compressed or truncated; nothing in it is executed.
+    The arrays in an uncompressed file that `joblib.dump` wrote of a list of arrays of numbers; a `ValueError` if it
+    holds anything else, is compressed or truncated, of which nothing is executed.
     """
     path = Path(path)
     with path.open("rb") as file, reading(path, "read as arrays that joblib wrote without compression"):

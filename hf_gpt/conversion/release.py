@@ -60,11 +60,8 @@ def block_names(path: Path, shapes: Sequence[Sequence[int]], width: int, first: 
 def read_release(directory: str | os.PathLike) -> dict[str, np.ndarray]:
     """
     The checked arrays of a folder of the OpenAI release, float32: `positions` (positions, width), `tokens`
-    (vocabulary, width) and per block `model/h<i>/<name>` with the names of `BLOCK_ARRAYS`.
-
-    Raises:
-        FileNotFoundError, ValueError: if a file is missing, a piece is not what the shapes say, or a number is not
-            finite; the file is named.
+    (vocabulary, width) and per block `model/h<i>/<name>` with the names of `BLOCK_ARRAYS`. A `FileNotFoundError` or
+    `ValueError` names the file that is missing, not what the shapes say, or holds a number that is not finite.
     """
     path = Path(directory) / "params_shapes.json"
     shapes = read_json(path, object)
@@ -99,16 +96,8 @@ def release_config(
 ) -> GPTConfig:
     """
     Configuration of a model for the arrays of `read_release`, with rows for the special tokens, which are untrained,
-    and `<pad>`.
-
-    Args:
-        arrays (`Mapping[str, np.ndarray]`): of the release.
-        n_positions (`int`, *optional*): context length, at most what the release has; by default all of it.
-        n_head (`int`, *optional*, defaults to width / 64): attention heads.
-        kwargs: further fields of `GPTConfig`.
-
-    Raises:
-        ValueError: if `n_positions` or `n_head` do not fit.
+    and `<pad>`: `n_positions` is the context length, by default all of the release's, and at most that; `n_head` by
+    default width / 64; `kwargs` are further fields of `GPTConfig`. A `ValueError` if these do not fit.
     """
     available, width = arrays["positions"].shape
     n_positions = available if n_positions is None else n_positions
@@ -171,10 +160,8 @@ def load_release(
     """
     A model from a folder of the OpenAI release, float32, in evaluation mode. As in the release, `seed` initializes
     the rows of the special tokens, and a task head, from a normal distribution of standard deviation
-    `initializer_range`; the row of `<pad>` is 0. `settings` are those of `release_config`.
-
-    Raises:
-        FileNotFoundError, ValueError: see `read_release` and `release_config`.
+    `initializer_range`; the row of `<pad>` is 0. `settings`, and errors, are those of `release_config` and
+    `read_release`.
     """
     arrays = read_release(directory)
     config = release_config(arrays, **settings)

@@ -112,11 +112,8 @@ def lacks_special_tokens(kind: str, path: Path) -> bool:
 
 def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkpoint:
     """
-    Read any checkpoint (file, folder or Hub id) that is recognised.
-
-    Raises:
-        ValueError: if it is not recognised, broken, or an option does not fit it.
-        FileNotFoundError: if a file is missing.
+    Read any checkpoint (file, folder or Hub id); a `ValueError` if it is not recognised, broken, or an option does not
+    fit it, a `FileNotFoundError` if a file is missing.
     """
     options = options or SourceOptions()
     path = locate(source)
@@ -125,7 +122,7 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
         if getattr(options, name) is not None and kind not in ("tf-release", "best-params"):
             raise ValueError(f"--{name}: {path} is {KINDS[kind]}, whose configuration says it.")
     with reading(path):
-        checkpoint = Checkpoint(kind, _READERS[kind](path, options))
+        checkpoint = Checkpoint(kind, _read(kind, path, options))
     model = checkpoint.model
     if kind == "adapter":
         checkpoint.notes.append(f"The adapter was merged into {model.name_or_path}.")
@@ -149,6 +146,16 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
             checkpoint.tokenizer.task_template = checkpoint.head in TASK_HEADS[:3]
         checkpoint.tokenizer.model_max_length = model.config.n_positions
     return checkpoint
+
+
+def _read(kind: str, path: Path, options: SourceOptions) -> GPTPreTrainedModel:
+    if kind == "tf-release":
+        return load_release(path, seed=options.seed, n_head=options.n_head, n_positions=options.n_positions)
+    if kind == "adapter":
+        from ..adapters import load_adapter, merge_adapter
+
+        return merge_adapter(load_adapter(path, base_model=options.base_model, dtype="auto"))
+    return _read_best_params(path, options) if kind == "best-params" else _read_folder(path, options)
 
 
 def _build(path: Path, head: str, config: GPTConfig, parameters: dict[str, torch.Tensor]) -> GPTPreTrainedModel:
@@ -180,12 +187,12 @@ def _read_best_params(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
             f"{file} holds {len(arrays)} arrays; expected one embedding matrix, 12 per block and the head's two."
         )
     embedding, arrays, head_arrays = arrays[0], arrays[1 : 12 * blocks + 1], arrays[12 * blocks + 1 :]
-    folder = locate(options.tokenizer_source) if options.tokenizer_source else file.parent
     if options.n_positions is not None:
         vocabulary = len(embedding) - 3 - options.n_positions
     elif options.no_tokenizer:
         raise ValueError("say how many positions there are (--n_positions), or leave out --no_tokenizer")
     else:
+        folder = locate(options.tokenizer_source) if options.tokenizer_source else file.parent
         vocabulary = len(vocabulary_of(find_tokenizer(folder))[0])
     if not 1 <= vocabulary < len(embedding) - 3:
         raise ValueError(
@@ -205,12 +212,6 @@ def _read_best_params(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
         head = "multiple-choice" if bias.size == 1 else "sequence-classification"
         config.num_labels = bias.size if bias.size > 1 else config.num_labels
     return _build(path, head, config, parameters)
-
-
-def _read_adapter(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
-    from ..adapters import load_adapter, merge_adapter
-
-    return merge_adapter(load_adapter(path, base_model=options.base_model, dtype="auto"))
 
 
 def _read_folder(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
@@ -236,16 +237,6 @@ def _read_folder(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
             generation.update(suppress_tokens=fresh.suppress_tokens, pad_token_id=fresh.pad_token_id)
         model.generation_config = generation
     return model
-
-
-_READERS = {
-    "tf-release": lambda path, options: load_release(
-        path, seed=options.seed, n_head=options.n_head, n_positions=options.n_positions
-    ),
-    "best-params": _read_best_params,
-    "adapter": _read_adapter,
-    **dict.fromkeys(("hf_gpt", *STOCK_CONFIGS), _read_folder),
-}
 
 
 def _set_head(checkpoint: Checkpoint, head: str, seed: int) -> None:

@@ -59,10 +59,7 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
     The fields of `GPTConfig` for the content of a stock `config.json`; any other configuration is returned as it is.
     There are four more rows, for `_start_`, `_delimiter_`, `_classify_` and `<pad>`, unless it says which rows these
     are (as what `scripts/convert.py` writes). `bos_token_id` becomes `_start_`; GPT-2's `<|endoftext|>` stays its
-    `eos_token_id`.
-
-    Raises:
-        ValueError: if the model computes something that ours cannot.
+    `eos_token_id`. A `ValueError` if the model computes something that ours cannot.
     """
     model_type = stock_type(config)
     if model_type is None:

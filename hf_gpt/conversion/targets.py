@@ -27,14 +27,8 @@ def write_checkpoint(checkpoint: Checkpoint, folder: Path, to: str, quantization
     """
     Write a checkpoint from `read_checkpoint`, with notes of what is left out, into an empty folder. Of the rows of
     `_start_`, `_delimiter_`, `_classify_` and `<pad>`, which the other formats do not have, untrained ones are left
-    out, and come back with the next conversion.
-
-    Args:
-        to (`str`): one of `FORMATS`.
-        quantization (`str`, *optional*): of the weights of CTranslate2's format.
-
-    Raises:
-        ValueError: if the format cannot hold the model; the message says what is in the way.
+    out, and come back with the next conversion. `to` is one of `FORMATS`, `quantization` of the weights of
+    CTranslate2's. A `ValueError` says why the format cannot hold the model.
     """
     if to == "hf_gpt":
         checkpoint.model.save_pretrained(folder)
@@ -61,7 +55,12 @@ def write_checkpoint(checkpoint: Checkpoint, folder: Path, to: str, quantization
                 "OpenAI's release holds no rows of special tokens: --head language-model leaves out what training "
                 "made of those of the model, which must be its last four."
             )
-        _write_release(checkpoint, folder, parameters)
+        if config.n_embd != 64 * config.n_head:
+            heads = f"there are {config.n_head} heads: read it with --n_head"
+            checkpoint.notes.append(f"The release does not say that {heads}.")
+        write_release(folder, release_arrays({name: t.float() for name, t in parameters.items()}, config.n_layer))
+        if checkpoint.tokenizer is not None:
+            write_vocabulary(checkpoint.tokenizer, folder / "encoder_bpe_40000.json", folder / "vocab_40000.bpe")
     else:
         _write_stock(checkpoint, folder, to, parameters, first if is_untrained else None)
 
@@ -84,24 +83,13 @@ def _check_fit(checkpoint: Checkpoint, to: str) -> None:
         problems.append("its classification head has no bias: --head causal-lm leaves the head out")
     if to == "tf-release" and not config.tie_word_embeddings:
         problems.append("its output matrix is the token embedding (the model has tie_word_embeddings=False)")
+    if to == "tf-release" and model.dtype == torch.float64:
+        problems.append("it is float32, and the model float64")
     if tokenizer is not None and (tokenizer.byte_level != (to == "gpt2") or tokenizer.language != "en"):
         kind = f"of bytes: {tokenizer.byte_level}, language: {tokenizer.language!r}"
         problems.append(f"its tokenizer cannot be made of this one ({kind}): --no_tokenizer does without")
     if problems:
         raise ValueError(f"The format {to} cannot hold this model: {'; '.join(problems)}.")
-
-
-def _write_release(checkpoint: Checkpoint, folder: Path, parameters: dict[str, torch.Tensor]) -> None:
-    config = checkpoint.model.config
-    if checkpoint.model.dtype == torch.float64:
-        raise ValueError("OpenAI's release is float32, and the model float64.")
-    if config.n_embd != 64 * config.n_head:
-        checkpoint.notes.append(
-            f"The release does not say that there are {config.n_head} heads: read it with --n_head."
-        )
-    write_release(folder, release_arrays({name: t.float() for name, t in parameters.items()}, config.n_layer))
-    if checkpoint.tokenizer is not None:
-        write_vocabulary(checkpoint.tokenizer, folder / "encoder_bpe_40000.json", folder / "vocab_40000.bpe")
 
 
 def _write_stock(

@@ -16,15 +16,9 @@ SPECIAL_TOKENS = ("_start_", "_delimiter_", "_classify_", "<pad>")
 
 def release_tokenizer(directory: str | os.PathLike, **settings: Any) -> GPTTokenizer:
     """
-    The tokenizer of OpenAI's release, or of other files of the same format.
-
-    Args:
-        directory (`str` or `PathLike`): holds one `encoder_bpe_*.json` and one `vocab_*.bpe`.
-        settings: arguments of `GPTTokenizer`, such as `task_template`.
-
-    Raises:
-        ValueError: if a file is missing or malformed, ids have gaps, `<unk>` is not 0, or a merge does not fit the
-            vocabulary. The message names the file and line.
+    The tokenizer of OpenAI's release, or of other files of the same format: a directory with one `encoder_bpe_*.json`
+    and one `vocab_*.bpe`; `settings` are arguments of `GPTTokenizer`, such as `task_template`. A `ValueError` names
+    file and line if one is missing or malformed, ids have gaps, `<unk>` is not 0, or a merge is of other pieces.
     """
     path = _only_file(Path(directory), "encoder_bpe_*.json")
     with reading(path):

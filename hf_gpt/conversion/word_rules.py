@@ -15,16 +15,9 @@ from ..model.tokenization_gpt import show_rules
 
 def word_rules(language: str) -> dict[str, Any]:
     """
-    Export the rules of the installed spaCy, with its licence.
-
-    Args:
-        language (`str`): the code of a language, such as `de`.
-
-    Returns:
-        `dict`: what `WordSplitter` takes: regular expressions, and special cases with their words.
-
-    Raises:
-        ValueError: if spaCy is missing, does not have the language, or splits it by another library.
+    The rules of the installed spaCy for the code of a language, such as `de`, with its licence: what `WordSplitter`
+    takes, regular expressions, and special cases with their words. A `ValueError` if spaCy is missing, does not have
+    the language, or splits it by another library.
     """
     try:
         import spacy

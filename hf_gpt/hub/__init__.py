@@ -18,9 +18,8 @@ from transformers.utils import ADAPTER_CONFIG_NAME
 
 from ..files import CARD, first_line, read_json
 from .checks import RepositoryError
-from .code import code_files
 from .downloads import download
-from .staging import check_base_model, stage
+from .staging import check_base_model, code_files, stage
 
 __all__ = ["RepositoryError", "check_base_model", "code_files", "download", "push"]
 

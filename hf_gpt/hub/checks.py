@@ -8,16 +8,13 @@ HEAD_CONFIG = "head_config.json"
 FEATURES, FEATURE_DATA = "features.json", "data"
 # Folder of what the Hub shows as results of a model, and on the data set's leaderboard.
 EVAL_RESULTS = ".eval_results"
-TOKENIZER_FILES = (
-    *("tokenizer.json", "tokenizer_config.json", "words.json", "vocab.json", "merges.txt"),
-    *("special_tokens_map.json", "added_tokens.json"),
-)
 WEIGHTS = ("model.safetensors", "adapter_model.safetensors")
 _NUMBER = "[0-9]" * 5
 # All that is fetched of a repository: neither code nor pickles.
 FETCHED = (
     *("config.json", "generation_config.json", "adapter_config.json", HEAD_CONFIG, FEATURES, "README.md"),
-    *TOKENIZER_FILES,
+    *("tokenizer.json", "tokenizer_config.json", "words.json", "vocab.json", "merges.txt"),
+    *("special_tokens_map.json", "added_tokens.json"),
     *WEIGHTS,
     f"{FEATURE_DATA}/features-{_NUMBER}-of-{_NUMBER}.parquet",
 )

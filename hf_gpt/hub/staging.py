@@ -1,9 +1,11 @@
 """What is uploaded of a folder: files of known names, without paths of this machine, with their code and a card."""
 
 import fnmatch
+import sys
 from pathlib import Path
 
 from tokenizers import Tokenizer
+from transformers.dynamic_module_utils import get_relative_import_files
 from transformers.tokenization_utils_base import FULL_TOKENIZER_FILE, TOKENIZER_CONFIG_FILE
 from transformers.utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME, CONFIG_NAME, SAFE_WEIGHTS_NAME
 
@@ -11,9 +13,9 @@ from ..files import CARD, read_json, read_tensor_file, reading, write_json, writ
 from ..files.weights import check_tensors, generation_settings, load_weights
 from ..model import modeling_gpt
 from ..model.configuration_gpt import AUTO_MAP, GPTConfig
+from ..model.tokenization_gpt import GPTTokenizer
 from .card import render_card, without_paths
 from .checks import EVAL_RESULTS, FEATURE_DATA, FEATURES, HEAD_CONFIG, UPLOADED, RepositoryError, check_config
-from .code import add_code
 from .downloads import is_hub_id
 
 # Whose presence says what a folder holds, in the order of looking.
@@ -61,6 +63,29 @@ def stage(
     write_text(target / CARD, render_card(folder, kind, repo_id, settings, revision, base_model))
     _check_loads(folder, kind)
     return kind, left_out
+
+
+def code_files(*owners: type) -> list[Path]:
+    """The modules that classes need, by default those of configuration, models and tokenizer, and what they import."""
+    files: dict[Path, None] = {}
+    for owner in owners or (GPTConfig, modeling_gpt.GPTModel, GPTTokenizer):
+        module = sys.modules[owner.__module__].__file__
+        files |= dict.fromkeys(map(Path, (module, *sorted(get_relative_import_files(module)))))
+    return list(files)
+
+
+def add_code(folder: Path) -> None:
+    """Give a folder of ours a complete `auto_map` and the modules that it names, in place of links."""
+    maps = {CONFIG_NAME: (AUTO_MAP, (GPTConfig, modeling_gpt.GPTModel))}
+    tokenizer = folder / TOKENIZER_CONFIG_FILE
+    # A tokenizer for GPT-2 may be one of transformers' own.
+    if tokenizer.is_file() and read_json(tokenizer).get("tokenizer_class") == GPTTokenizer.__name__:
+        maps[tokenizer.name] = ({"AutoTokenizer": ["tokenization_gpt.GPTTokenizer", None]}, (GPTTokenizer,))
+    for name, (auto_map, owners) in maps.items():
+        if (folder / name).is_file():
+            write_json(folder / name, read_json(folder / name) | {"auto_map": auto_map})
+            for file in code_files(*owners):
+                write_text(folder / file.name, file.read_text(encoding="utf-8"))
 
 
 def check_base_model(named: str | None) -> None:

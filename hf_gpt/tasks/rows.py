@@ -4,10 +4,9 @@ import math
 from typing import Any
 
 from ..trees.collators import IGNORED_LABEL
-from .formats import field_of
+from .formats import Fields, field_of
 from .spec import CHOICE_TEXT, MULTI_LABEL, TEXT_TO_TEXT, Layout, TaskSpec
 
-Fields = dict[str, Any]
 _MARKS = {"": False, "0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 
 

@@ -13,26 +13,18 @@ from ..adapters import adapter_config, resumption_problem
 from ..conversion.tokenizers import check_ids
 from ..files.weights import draw_head
 from ..loading import Source
-from ..model import modeling_gpt
 from ..model.configuration_gpt import DROPOUTS, GPTConfig, default_generation_config
-from ..model.modeling_gpt import GPTPreTrainedModel
+from ..model.modeling_gpt import HEADS, GPTForSequenceClassification, GPTForTokenClassification, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskSpec
 from ..tasks.spec import TEXT_TO_TEXT
 from .arguments import ModelArguments
 
-_HEADS = {
-    "multiple-choice": "GPTForMultipleChoice",
-    "question-answering": "GPTForQuestionAnswering",
-    "tagging": "GPTForTokenClassification",
-    TEXT_TO_TEXT: "GPTForCausalLM",
-}
-_CLASSIFIER = "GPTForSequenceClassification"
-
 
 def head_class(spec: TaskSpec) -> type[GPTPreTrainedModel]:
     """The model class with the head of a task's family."""
-    return getattr(modeling_gpt, _HEADS.get(spec.family, _CLASSIFIER))
+    own = {"tagging": GPTForTokenClassification, TEXT_TO_TEXT: HEADS["causal-lm"]}
+    return (HEADS | own).get(spec.family, GPTForSequenceClassification)
 
 
 def load_model(
@@ -47,13 +39,11 @@ def load_model(
     source, model_class = args.source, head_class(spec)
     keep_head = args.keep_head if keep_head is None else keep_head
     settings = _settings(args, spec, keep_head)
+    settings |= {"n_head": args.n_head, "attn_implementation": args.attn_implementation}
     set_seed(seed)
     if args.random_weights:
-        config = source.config(n_head=args.n_head, **settings)
-        config._attn_implementation = args.attn_implementation
-        model = model_class(config)
+        model = model_class(source.config(**settings))
     else:
-        settings |= {"n_head": args.n_head, "attn_implementation": args.attn_implementation}
         model = source.model(model_class, new_head=not keep_head, seed=seed, **settings)
         if not keep_head and source.kind != "tf-release":
             set_seed(seed)
@@ -150,7 +140,8 @@ def describe_start(args: ModelArguments, family: str = "") -> str:
 
 def has_classes(config: GPTConfig) -> bool:
     """Whether the head of a model has labels, of texts or words."""
-    return not {_CLASSIFIER, _HEADS["tagging"]}.isdisjoint(config.architectures or ())
+    classifiers = {GPTForSequenceClassification.__name__, GPTForTokenClassification.__name__}
+    return not classifiers.isdisjoint(config.architectures or ())
 
 
 def other_head(source: Source, spec: TaskSpec) -> str | None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTTaskModel, GPTTaskOutput
-from ..tasks import TaskSpec, get_task
+from ..tasks import TaskSpec
 from ..tasks.metrics import compute_metrics_for
 from ..trees.mixture import MultiTaskRows, MultiTaskSampler
 from .arguments import DataArguments, FineTuningArguments, ModelArguments
@@ -125,9 +125,6 @@ class MultiTaskTrainer(GPTTrainer):
 def tasks_of(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, DataArguments]:
     """What is read for each of `--tasks`, in alphabetical order; a `ValueError` for what several cannot have."""
     tasks, entries = sorted(set(data.tasks)), data.data_dirs or []
-    for task in tasks:
-        if task != "custom":
-            get_task(task)
     folders = {task: folder for task, _, folder in (entry.partition("=") for entry in entries)}
     if len(tasks) < max(2, len(data.tasks)) or data.task is not None or data.data_dir is not None:
         raise ValueError(

@@ -180,7 +180,7 @@ def model_and_tokenizer(texts: TextArguments, shape: ShapeArguments) -> tuple[GP
 def new_config(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTConfig:
     """The configuration of a new model for a tokenizer."""
     specials = (tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id)
-    config = GPTConfig(
+    return GPTConfig(
         vocab_size=len(tokenizer),
         n_head=shape.n_head or 3,
         final_norm=shape.norm_first,
@@ -192,10 +192,9 @@ def new_config(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTConfig:
         mask_token_id=tokenizer.mask_token_id,
         is_causal=not shape.masked,
         untrained_token_ids=[token_id for token_id in specials if token_id is not None],
+        attn_implementation=shape.attn_implementation,
         **NEW_SHAPE | shape.shape() | dict.fromkeys(DROPOUTS, 0.0) | shape.dropouts(),
     )
-    config._attn_implementation = shape.attn_implementation
-    return config
 
 
 def _train(trainer: LanguageModelTrainer, checkpoint: str | None, is_pretrained: bool, row_length: int) -> dict:

@@ -222,10 +222,8 @@ class WholeCheckpointTrainer(Trainer):
             if (adapter := folder / ADAPTER_CONFIG_NAME).is_file():
                 # peft writes sets of names, in an order that differs from process to process.
                 values = read_json(adapter)
-                for name in values:
-                    if name.endswith("modules") and isinstance(values[name], list):
-                        values[name] = sorted(values[name])
-                write_json(adapter, values)
+                sets = [name for name in values if name.endswith("modules") and isinstance(values[name], list)]
+                write_json(adapter, values | {name: sorted(values[name]) for name in sets})
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Nothing: the output folder is pushed when it is whole."""
