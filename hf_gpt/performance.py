@@ -7,6 +7,7 @@ weights are laid out for inference.
 """
 
 import time
+from typing import NoReturn
 
 import torch
 from torch import nn
@@ -109,14 +110,11 @@ class PackedLinear(nn.Module):
             raise RuntimeError(_PACKED)
         return self._kept[0]
 
-    def state_dict(self, *args, **kwargs) -> dict:
+    def refuse(self, *args, **kwargs) -> NoReturn:
+        """In the place of what would train, change or save the weight."""
         raise RuntimeError(_PACKED)
 
-    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
-        raise RuntimeError(_PACKED)
-
-    def __reduce__(self):
-        raise RuntimeError(_PACKED)
+    state_dict = register_parameter = __reduce__ = refuse
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled() and states.requires_grad:

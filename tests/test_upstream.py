@@ -38,6 +38,7 @@ READ = {
 OF_INSTANCES = {
     "argparse.ArgumentParser._actions": "the flags of transformers' parser",
     "datasets.Dataset._fingerprint": "which rows a data set holds, without reading them",
+    "transformers.PreTrainedConfig._attn_implementation": "the attention that a model computes by",
 }
 
 # What a model declares to transformers.

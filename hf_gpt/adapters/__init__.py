@@ -176,11 +176,9 @@ def _adapter_settings(folder: str | os.PathLike) -> PeftConfig:
 
 def check_adapter(folder: str | os.PathLike) -> tuple[GPTConfig, PeftConfig]:
     """
-    The configuration of an adapted model and the settings of the adapter, read without the base model.
-
-    Raises:
-        ValueError: for settings that are no adapter's of ours, weights that are missing, do not fit the model that
-            `head_config.json` describes or are no finite numbers, and tokens outside the vocabulary.
+    The configuration of an adapted model and the settings of the adapter, read without the base model. A `ValueError`
+    for settings that are no adapter's of ours, weights that are missing, do not fit the model that `head_config.json`
+    describes or are no finite numbers, and tokens outside the vocabulary.
     """
     config, adapter = adapted_config(folder), _adapter_settings(folder)
     with reading(folder):

@@ -117,9 +117,14 @@ class FineTunedCard:
         """Write `card.yaml`, `README.md` and, of a data set of the Hub, `.eval_results` into a folder, atomically."""
         facts = {name: value for name, value in dataclasses.asdict(self).items() if value not in (None, "", [], {})}
         texts = {FACTS: yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=math.inf)}
-        if entries := self.leaderboard_entries():
+        # For the Hub's leaderboards the main metric on the test rows, or else the validation rows, of its data set.
+        split = "test" if self.main_metric in self.metrics.get("test", {}) else "validation"
+        value = self.metrics.get(split, {}).get(self.main_metric, math.nan)
+        if self.dataset_id is not None and math.isfinite(value):
+            notes = f"{self.main_metric}, {self.rows.get(split, 0):,} rows of {split}"
+            entry = EvalResultEntry(self.dataset_id, self.dataset_config or "default", round(value, 4), notes=notes)
             (Path(folder) / EVAL_RESULTS).mkdir(exist_ok=True)
-            texts[f"{EVAL_RESULTS}/{self.task}.yaml"] = yaml.safe_dump(eval_result_entries_to_yaml(entries))
+            texts[f"{EVAL_RESULTS}/{self.task}.yaml"] = yaml.safe_dump(eval_result_entries_to_yaml([entry]))
         for name, text in (texts | {CARD: str(self.render())}).items():
             write_text(Path(folder) / name, text)
 
@@ -177,15 +182,6 @@ class FineTunedCard:
             measured = {"metric_value": round(value, 4), "metric_name": metric, "metric_args": arguments or None}
             results.append(EvalResult(*names, dataset_split=split, **place, **measured))
         return results
-
-    def leaderboard_entries(self) -> list[EvalResultEntry]:
-        """The main metric on the test rows, or else the validation rows, of a data set that is on the Hub."""
-        split = "test" if self.main_metric in self.metrics.get("test", {}) else "validation"
-        value = self.metrics.get(split, {}).get(self.main_metric, math.nan)
-        if self.dataset_id is None or not math.isfinite(value):
-            return []
-        notes = f"{self.main_metric}, {self.rows.get(split, 0):,} rows of {split}"
-        return [EvalResultEntry(self.dataset_id, self.dataset_config or "default", round(value, 4), notes=notes)]
 
 
 def learning_rate_advice(model: str, learning_rate: float) -> str | None:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import is_offline_mode, snapshot_download
 from huggingface_hub.errors import HFValidationError
@@ -12,28 +13,19 @@ from ..files import GPT_MINI
 from .checks import FETCHED, WEIGHTS, RepositoryError
 
 
-def download(
-    repo_id: str,
-    revision: str | None = None,
-    *,
-    repo_type: str = "model",
-    token: str | None = None,
-    cache_dir: str | os.PathLike | None = None,
-    weights: bool = True,
-) -> Path:
+def download(repo_id: str, revision: str | None = None, *, weights: bool = True, **kwargs: Any) -> Path:
     """
     Fetch of a repository what hf_gpt reads, all of one commit: neither its code nor its pickles come to the disk.
 
-    Arguments are those of `huggingface_hub.snapshot_download` (features are of the type `"dataset"`); `weights` is
-    false where a tokenizer alone is wanted.
+    `weights` is false where a tokenizer alone is wanted; further arguments are those of
+    `huggingface_hub.snapshot_download`, such as `repo_type` (features are a `"dataset"`), `token` and `cache_dir`.
 
     Returns the folder in the cache, named as the commit; offline, what the cache holds of it. A `RepositoryError` for
     a model whose weights are in pickles alone.
     """
     wanted = [name for name in FETCHED if weights or name not in WEIGHTS]
-    where = {"revision": revision, "repo_type": repo_type, "token": token, "cache_dir": cache_dir}
-    offline = is_offline_mode()
-    folder = Path(snapshot_download(repo_id, allow_patterns=wanted, local_files_only=offline, **where))
+    where = {"revision": revision, "local_files_only": is_offline_mode(), **kwargs}
+    folder = Path(snapshot_download(repo_id, allow_patterns=wanted, **where))
     is_model = (folder / CONFIG_NAME).is_file() and not (folder / ADAPTER_CONFIG_NAME).is_file()
     if weights and is_model and not (folder / SAFE_WEIGHTS_NAME).is_file():
         raise RepositoryError(f"{repo_id} has no {SAFE_WEIGHTS_NAME}, and pickles are not fetched.")

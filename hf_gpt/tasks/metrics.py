@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from datasets import Dataset
@@ -15,10 +15,6 @@ from scipy.special import softmax
 from ..trees.collators import IGNORED_LABEL
 from .encode import best_answers
 from .spec import MULTI_LABEL, TaskSpec
-
-if TYPE_CHECKING:
-    from evaluate import EvaluationModule
-    from transformers import EvalPrediction
 
 # What a task calls a metric -> its name on the Hub, the options there, and the function of a library.
 METRICS: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -61,7 +57,7 @@ def metric_function(name: str) -> Callable[[Any, Any], float]:
     return measure
 
 
-def _load_metric(name: str) -> "EvaluationModule":
+def _load_metric(name: str) -> Any:
     import evaluate
 
     try:
@@ -119,14 +115,15 @@ exact_match = partial(_mean_of_best, list.__eq__)
 answer_f1 = partial(_mean_of_best, _f1_of_words)
 
 
-def compute_metrics_for(spec: TaskSpec, rows: Dataset | None = None) -> Callable[["EvalPrediction"], dict[str, float]]:
+def compute_metrics_for(spec: TaskSpec, rows: Dataset | None = None) -> Callable[[Any], dict[str, float]]:
     """
-    What a `Trainer` calls with all logits and labels, of question answering on the encoded `rows`. Rows (words)
-    without a gold label are left out, of none the result is empty. Logits that are not numbers are a `ValueError`.
+    What a `Trainer` calls with all logits and labels (`EvalPrediction`), of question answering on the encoded `rows`.
+    Rows (words) without a gold label are left out, of none the result is empty. Logits that are not numbers are a
+    `ValueError`.
     """
     functions = {name: metric_function(name) for name in spec.metrics}
 
-    def compute_metrics(prediction: "EvalPrediction") -> dict[str, float]:
+    def compute_metrics(prediction: Any) -> dict[str, float]:
         logits, labels = logits_of(prediction.predictions, spec), np.asarray(prediction.label_ids)
         labelled = ~lacks_label(labels)
         if spec.family != "tagging":

@@ -28,9 +28,8 @@ from ..performance import use_fast_float32
 from ..trees.collators import LengthGroupedSampler, MaskedRows, PaddedDataset, TokenTreeCollator
 from .arguments import FineTuningArguments, LauncherArguments
 from .optimization import ReleaseAdam, clip_gradients, decay_groups, get_release_schedule
-from .unfreezing import scale_by_level, unfreezing_plan
+from .unfreezing import level_of, scale_by_level, unfreezing_plan
 
-LOSS_TERMS = ("task_loss", "lm_loss")
 _CHECKPOINT = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
 
 
@@ -372,7 +371,8 @@ class GPTTrainer(WholeCheckpointTrainer):
         """Forward and backward pass; what is frozen in this update (`unfreezing`) has no gradient after it."""
         frozen = []
         if self.unfreezing is not None:
-            frozen = self.unfreezing.frozen_at(self.state.global_step, self.model.named_parameters())
+            trained, layers = self.unfreezing.trained_at(self.state.global_step), self.model.config.n_layer
+            frozen = [each for name, each in self.model.named_parameters() if level_of(name, layers) not in trained]
         # DDP waits for the gradient of every parameter; alone, the backward pass need not go through what is frozen.
         is_alone = model is self.model and not self.args.activation_checkpointing
         for parameter in frozen:
@@ -395,7 +395,7 @@ class GPTTrainer(WholeCheckpointTrainer):
 
     def loss_terms(self, inputs: dict[str, Any], outputs: Any) -> dict[str, torch.Tensor]:
         """What the log says of a training batch: both loss terms, if they are computed."""
-        return {name: outputs[name] for name in LOSS_TERMS if outputs.get(name) is not None}
+        return {name: outputs[name] for name in ("task_loss", "lm_loss") if outputs.get(name) is not None}
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the loss terms to the training log lines, each the mean over the steps that had it."""

@@ -4,7 +4,6 @@ blocks from the bottom to the top (with the last one the norm after it), `n_laye
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import nn
@@ -44,16 +43,10 @@ class UnfreezingPlan:
 
     stages: list[range]
     steps: int
-    n_layer: int
 
     def trained_at(self, step: int) -> range:
         """Levels that the update after `step` finished ones trains."""
         return self.stages[min(step // self.steps, len(self.stages) - 1)]
-
-    def frozen_at(self, step: int, parameters: Iterable[tuple[str, nn.Parameter]]) -> list[nn.Parameter]:
-        """Those of the named parameters that this update leaves alone."""
-        trained = self.trained_at(step)
-        return [value for name, value in parameters if level_of(name, self.n_layer) not in trained]
 
 
 def unfreezing_plan(
@@ -77,7 +70,7 @@ def unfreezing_plan(
     if steps >= updates:
         problem = f"a stage is {steps:,} updates of {updates:,}, so nothing but the head would be trained"
         raise ValueError(f"--unfreeze {kind}: {problem}: train longer, or make --unfreeze_every smaller.")
-    return UnfreezingPlan(stages, steps, n_layer)
+    return UnfreezingPlan(stages, steps)
 
 
 def scale_by_level(optimizer: Optimizer, model: nn.Module, decay: float, n_layer: int) -> None:
