@@ -121,41 +121,34 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
     for name in ("n_head", "n_positions"):
         if getattr(options, name) is not None and kind not in ("tf-release", "best-params"):
             raise ValueError(f"--{name}: {path} is {KINDS[kind]}, whose configuration says it.")
+    notes, folder = [], path if path.is_dir() else path.parent  # of the tokenizer
     with reading(path):
-        checkpoint = Checkpoint(kind, _read(kind, path, options))
-    model = checkpoint.model
-    if kind == "adapter":
-        checkpoint.notes.append(f"The adapter was merged into {model.name_or_path}.")
+        if kind == "tf-release":
+            model = load_release(path, seed=options.seed, n_head=options.n_head, n_positions=options.n_positions)
+        elif kind == "adapter":
+            from ..adapters import base_folder, load_adapter, merge_adapter
+
+            model = merge_adapter(load_adapter(path, base_model=options.base_model, dtype="auto"))
+            notes.append(f"The adapter was merged into {model.name_or_path}.")
+            if not (path / "tokenizer.json").is_file():
+                folder = base_folder(path, options.base_model)[1]
+        else:
+            model = (_read_best_params if kind == "best-params" else _read_folder)(path, options)
+    checkpoint = Checkpoint(kind, model, notes=notes)
     if lacks_special_tokens(kind, path):
-        checkpoint.notes.append(f"Newly initialized: {NEW_ROWS}, which its files lack; they get no probability yet.")
+        notes.append(f"Newly initialized: {NEW_ROWS}, which its files lack; they get no probability yet.")
     if options.head == LANGUAGE_MODEL:
         _set_head(checkpoint, "causal-lm" if model.config.is_causal else "masked-lm", options.seed)
         _forget_special_rows(checkpoint, options.seed)
     else:
         _set_head(checkpoint, options.head or checkpoint.head, options.seed)
     if not options.no_tokenizer:
-        folder = path if path.is_dir() else path.parent
-        if options.tokenizer_source is not None:
-            folder = locate(options.tokenizer_source)
-        elif kind == "adapter" and not (path / "tokenizer.json").is_file():
-            from ..adapters import base_folder
-
-            folder = base_folder(path, options.base_model)[1]
+        folder = locate(options.tokenizer_source) if options.tokenizer_source else folder
         checkpoint.tokenizer = find_tokenizer(folder, model.config)
         if kind not in ("hf_gpt", "adapter") or options.head is not None:
             checkpoint.tokenizer.task_template = checkpoint.head in TASK_HEADS[:3]
         checkpoint.tokenizer.model_max_length = model.config.n_positions
     return checkpoint
-
-
-def _read(kind: str, path: Path, options: SourceOptions) -> GPTPreTrainedModel:
-    if kind == "tf-release":
-        return load_release(path, seed=options.seed, n_head=options.n_head, n_positions=options.n_positions)
-    if kind == "adapter":
-        from ..adapters import load_adapter, merge_adapter
-
-        return merge_adapter(load_adapter(path, base_model=options.base_model, dtype="auto"))
-    return _read_best_params(path, options) if kind == "best-params" else _read_folder(path, options)
 
 
 def _build(path: Path, head: str, config: GPTConfig, parameters: dict[str, torch.Tensor]) -> GPTPreTrainedModel:

@@ -5,7 +5,7 @@ Once this is imported (`hf_gpt.registration` does it where a class of ours is fi
 and `GPTFor*.from_pretrained` read them as they are. What is uploaded with a model knows nothing of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +189,12 @@ def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, exp
     names = state_dict
     if state_dict is None and checkpoint_files:
         names = [name for file in checkpoint_files for name in _names(Path(file))]
-        _check_size(model, checkpoint_files)
+        # With two numbers a byte: before memory is taken for a gigabyte that the files cannot hold.
+        held = 2 * sum(Path(file).stat().st_size for file in checkpoint_files)
+        needed = sum(parameter.numel() for parameter in model.base_model.parameters())
+        if needed > held + (1 << 28):
+            found = f"{checkpoint_files[0]} holds at most {held:,} numbers"
+            raise ValueError(f"{found}, and its config.json asks for {needed:,}.")
     if any(name.removeprefix("transformer.") in _STOCK_TO_OWN for name in names or ()):
         if state_dict is None:
             files = [read_tensor_file(Path(file)) for file in checkpoint_files]
@@ -208,14 +213,6 @@ def _names(path: Path) -> list[str]:
             with safe_open(path, framework="pt") as tensors:
                 return list(tensors.keys())
         return list(torch.load(path, map_location="meta", weights_only=True))
-
-
-def _check_size(model: PreTrainedModel, files: Sequence[str]) -> None:
-    """A `ValueError` before memory is taken for a gigabyte that the files cannot hold, with two numbers a byte."""
-    held = 2 * sum(Path(file).stat().st_size for file in files)
-    needed = sum(parameter.numel() for parameter in model.base_model.parameters())
-    if needed > held + (1 << 28):
-        raise ValueError(f"{files[0]} holds at most {held:,} numbers, and its config.json asks for {needed:,}.")
 
 
 GPTConfig.get_config_dict = classmethod(_get_config_dict)

@@ -147,9 +147,13 @@ def compute_metrics_for(spec: TaskSpec, rows: Dataset | None = None) -> Callable
 
 
 def logits_of(predictions: np.ndarray | tuple[np.ndarray, ...], spec: TaskSpec) -> np.ndarray:
-    """The logits among what the Trainer returns as predictions; of question answering as `(rows, tokens, 2)`."""
+    """
+    The logits among what the Trainer returns as predictions; of question answering as `(rows, tokens, 2)`, of choices
+    that a row lacks minus infinity.
+    """
     if not isinstance(predictions, tuple) or spec.family != "question-answering":
-        return np.asarray(predictions[0] if isinstance(predictions, tuple) else predictions)
+        logits = np.asarray(predictions[0] if isinstance(predictions, tuple) else predictions)
+        return np.where(logits == TRAINER_PADDING, -np.inf, logits) if spec.family == "multiple-choice" else logits
     logits = np.stack(predictions[:2], -1)
     return _checked(logits, np.isnan(logits))
 
@@ -166,8 +170,6 @@ def predictions_from_logits(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
     labels, or a score, of an ordinal task the mean over the probabilities of the whole scores from 0 up.
     """
     logits = logits.astype(np.float64)
-    if spec.family == "multiple-choice":
-        logits = np.where(logits == TRAINER_PADDING, -np.inf, logits)
     _checked(logits, np.isnan(logits) | (logits == -np.inf).all(axis=-1, keepdims=True))
     if spec.problem_type == "regression":
         return logits.reshape(len(logits))

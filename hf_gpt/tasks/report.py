@@ -16,7 +16,7 @@ from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import IGNORED_LABEL
 from .encode import EMPTY, best_answers, describe_encoded
 from .load import TaskData
-from .metrics import TRAINER_PADDING, predictions_from_logits
+from .metrics import predictions_from_logits
 from .spec import MULTI_LABEL, TEXT_TO_TEXT, TaskSpec
 
 
@@ -100,7 +100,6 @@ def _table(encoded: Dataset, logits: np.ndarray, spec: TaskSpec) -> Iterator[lis
             for row in rows
             for number, (word, label) in enumerate(zip(row["words"], row["label"], strict=True), 1)
         )
-    logits = np.where(logits == TRAINER_PADDING, -np.inf, logits) if spec.family == "multiple-choice" else logits
     predictions = predictions_from_logits(logits, spec)
     names = [f"p({label})" for label in spec.label_names or range(logits.shape[-1])]
     values = expit(logits) if spec.problem_type == MULTI_LABEL else softmax(logits, axis=-1)

@@ -57,12 +57,6 @@ class TextArguments:
             return self.text_files
         return [{"path": self.dataset_name, "name": self.dataset_config, "split": self.dataset_split}]
 
-    def describe(self) -> str:
-        """What is trained on, for people."""
-        if self.dataset_name is not None:
-            return f"the data set {self.dataset_name} ({self.dataset_split})"
-        return f"files of the user ({', '.join(Path(file).name for file in self.text_files)})"
-
 
 def _load(source: dict[str, Any]) -> Dataset:
     with reading(f"--dataset_name {source['path']}"):

@@ -229,6 +229,7 @@ def _train(trainer: LanguageModelTrainer, checkpoint: str | None, is_pretrained:
 def _card(texts: TextArguments, shape: ShapeArguments, start: str, output: Path) -> FineTunedCard:
     is_new, kind = shape.source is None, "masked-language-model" if shape.masked else "language-model"
     what = "It fills in hidden tokens" if shape.masked else "It predicts the next token"
+    files = f"files of the user ({', '.join(Path(file).name for file in texts.text_files or ())})"
     what += "" if is_new else f". Training started from {start.removeprefix(shape.source.name + ', ')}"
     return FineTunedCard(
         task=f"{kind}ling",
@@ -238,6 +239,6 @@ def _card(texts: TextArguments, shape: ShapeArguments, start: str, output: Path)
         random_weights=is_new,
         name=output.resolve().name if is_new else "",
         description=what,
-        data_source=texts.describe(),
+        data_source=f"the data set {texts.dataset_name} ({texts.dataset_split})" if texts.dataset_name else files,
         main_metric="masked_perplexity" if shape.masked else "perplexity",
     )
