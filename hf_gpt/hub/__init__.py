@@ -71,31 +71,24 @@ def push(
             return None
         title = commit_message or f"Upload {kind} with hf_gpt"
         where = {"repo_id": repo_id, "repo_type": "dataset" if kind == "features" else "model"}
-        return _send(HfApi(token=token), staged, where, private, revision, tag, title)
-
-
-def _send(
-    api: HfApi, staged: Path, where: dict[str, str], private: bool, revision: str | None, tag: str | None, title: str
-) -> str:
-    """Upload a folder and tag it; a `ValueError` if the Hub does not take it."""
-    repo_id, adapter = where["repo_id"], staged / ADAPTER_CONFIG_NAME
-    try:
-        # `create_repo` would upload to a public one without a word.
-        if private and api.repo_exists(**where) and not api.repo_info(**where).private:
-            raise RepositoryError(f"{repo_id} exists and is public: --private is for new ones.")
-        if adapter.is_file() and not api.repo_exists(base := read_json(adapter)["base_model_name_or_path"]):
-            raise RepositoryError(f"The base model {base} is not on the Hub: push it first, or give --base_model.")
-        api.create_repo(**where, private=private, exist_ok=True)
-        if revision is not None:
-            api.create_branch(**where, branch=revision, exist_ok=True)
-        commit = api.upload_folder(**where, folder_path=staged, revision=revision, commit_message=title)
-        if tag is not None:
-            api.create_tag(**where, tag=tag, revision=commit.oid)
-    except RepositoryError:
-        raise
-    except Exception as error:  # of the client, the network and the storage behind it, which have no common base
-        raise ValueError(
-            f"The upload to {repo_id} broke off: {first_line(error)}. Give the same command again (after `hf auth "
-            "login`, if you may not write there): files that were sent are not sent again."
-        ) from error
+        api, adapter = HfApi(token=token), staged / ADAPTER_CONFIG_NAME
+        try:
+            # `create_repo` would upload to a public one without a word.
+            if private and api.repo_exists(**where) and not api.repo_info(**where).private:
+                raise RepositoryError(f"{repo_id} exists and is public: --private is for new ones.")
+            if adapter.is_file() and not api.repo_exists(base := read_json(adapter)["base_model_name_or_path"]):
+                raise RepositoryError(f"The base model {base} is not on the Hub: push it first, or give --base_model.")
+            api.create_repo(**where, private=private, exist_ok=True)
+            if revision is not None:
+                api.create_branch(**where, branch=revision, exist_ok=True)
+            commit = api.upload_folder(**where, folder_path=staged, revision=revision, commit_message=title)
+            if tag is not None:
+                api.create_tag(**where, tag=tag, revision=commit.oid)
+        except RepositoryError:
+            raise
+        except Exception as error:  # of the client, the network and the storage behind it, which have no common base
+            raise ValueError(
+                f"The upload to {repo_id} broke off: {first_line(error)}. Give the same command again (after `hf auth "
+                "login`, if you may not write there): files that were sent are not sent again."
+            ) from error
     return commit.commit_url

@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..files import flag, reading
 from ..files.ranges import check_ranges
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.formats import Record
-from .text_files import WIKITEXT_UNKNOWN, iter_texts, join_wikitext, text_of, unwrap_paragraphs, wikitext_articles
+from .text_files import WIKITEXT_SPLIT, WIKITEXT_UNKNOWN, iter_texts, text_of, unwrap_paragraphs, wikitext_articles
 
 _INTEGERS = datasets.Sequence(Value("int32"))
 ROW_FEATURES = Features({"input_ids": _INTEGERS, "starts": _INTEGERS, "words": Value("float64")})
@@ -163,7 +164,8 @@ def packed_rows(
     Rows of the documents of sources, as `pack_documents` gives them; without the part that is held out, or with
     `validation` of that part alone. For the other arguments see `TextArguments`.
     """
-    change = join_wikitext if wikitext else unwrap_paragraphs if unwrap else str
+    join = partial(WIKITEXT_SPLIT.sub, r"\1")
+    change = join if wikitext else unwrap_paragraphs if unwrap else str
     unknown = WIKITEXT_UNKNOWN if wikitext else None
 
     def documents() -> Iterator[tuple[list[int], int]]:

@@ -10,9 +10,9 @@ from ..tasks.formats import Record, field_of, read_by_suffix
 # Every row of such a file is a text.
 ROWS = (".parquet", *(f"{kind}{how}" for kind in (".jsonl", ".ndjson") for how in COMPRESSIONS))
 _FOUND_IN_FOLDERS = (".txt", *ROWS, *filter(None, COMPRESSIONS))
-# Of WikiText: an unknown word; marks of a word that was split; and the heading that begins an article.
+# Of WikiText: an unknown word; marks of a word that was split, as 1 @,@ 000; and the heading that begins an article.
 WIKITEXT_UNKNOWN = "<unk>"
-_WIKITEXT_SPLIT = re.compile(r" @([-,.])@ ")
+WIKITEXT_SPLIT = re.compile(r" @([-,.])@ ")
 _WIKITEXT_TITLE = re.compile(r"\n(?=\s*\n = (?!= ).* = ?\n\s*\n)")
 
 
@@ -78,8 +78,3 @@ def unwrap_paragraphs(text: str) -> str:
 def wikitext_articles(text: str) -> list[str]:
     """The articles of a WikiText file (Merity et al., 2016): ` = Title = ` between empty lines begins one."""
     return [article for article in _WIKITEXT_TITLE.split(f"\n{text}\n") if article.strip()]
-
-
-def join_wikitext(text: str) -> str:
-    """A text of WikiText without the marks of split words: `1 @,@ 000` is `1,000`."""
-    return _WIKITEXT_SPLIT.sub(r"\1", text)
