@@ -50,12 +50,11 @@ def stage(
         elif path.suffix != ".py" and name not in (FEATURE_DATA, EVAL_RESULTS):  # the code is that of hf_gpt
             left_out.append(name)
     if kind == "adapter":
-        settings = read_json(target / ADAPTER_CONFIG_NAME)
         if base_model is None:
             check_base_model(base_model := read_json(folder / ADAPTER_CONFIG_NAME).get("base_model_name_or_path"))
         else:  # an id, even where a folder has its name
-            settings |= {"base_model_name_or_path": base_model, "revision": None}
-            write_json(target / ADAPTER_CONFIG_NAME, settings)
+            named = {"base_model_name_or_path": base_model, "revision": None}
+            write_json(target / ADAPTER_CONFIG_NAME, read_json(target / ADAPTER_CONFIG_NAME) | named)
     if kind != "features":
         add_code(target)
     files = (target / name for name in (TOKENIZER_CONFIG_FILE, HEAD_CONFIG, CONFIGURATIONS[kind]))
