@@ -76,14 +76,11 @@ class Arguments(AnalysisArguments):
     choices: list[str] | None = flag(None, "Choices of an item after the one --text, read as in fine-tuning.")
     max_tokens: int = flag(64, "Tokens of a text that are read and shown at most.")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.choices and (self.text is None or len(self.text) != 1 or not all(map(str.strip, self.choices))):
-            raise ValueError("--choices, none of them empty, belong to one --text: give one.")
-
 
 def run(args: Arguments) -> None:
     """Read, count, draw."""
+    if args.choices and (len(args.text or ()) != 1 or not all(map(str.strip, args.choices))):
+        raise ValueError("--choices, none of them empty, belong to one --text: give one.")
     model, tokenizer = args.load()
     limit = min(args.max_tokens, model.config.n_positions)
     texts = args.token_ids(tokenizer, limit, fewest=1 if args.choices else 2)

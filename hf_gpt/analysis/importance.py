@@ -276,14 +276,11 @@ class Arguments(AnalysisArguments):
     perturbation_learning_rate: float = flag(0.03, "Of perturbation's Adam, in the first step; it falls to 0.")
     draws: int = flag(32, "Draws of noise in a step of perturbation.")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.choices and (self.text is None or len(self.text) != 1 or len(self.choices) < 2):
-            raise ValueError("--choices takes two or more, and one --text.")
-
 
 def run(args: Arguments) -> None:
     """Score the words of each text by each method, compare, draw."""
+    if args.choices and (len(args.text or ()) != 1 or len(args.choices) < 2):
+        raise ValueError("--choices takes two or more, and one --text.")
     model, tokenizer = args.load(_model_class(args))
     if len(args.examples) > args.max_texts:
         print(f"Of {len(args.examples)} texts the first {args.max_texts} are read (--max_texts).")

@@ -64,14 +64,11 @@ class Arguments(AnalysisArguments):
 
     unit: list[int] | None = flag(None, "Layer, from 1, and number of the one unit to show.")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.unit is not None and len(self.unit) != 2:
-            raise ValueError("--unit is two numbers: a layer and a unit in it.")
-
 
 def run(args: Arguments) -> None:
     """Read, rank, colour."""
+    if len(args.unit or (0, 0)) != 2:
+        raise ValueError("--unit is two numbers: a layer and a unit in it.")
     examples = args.examples
     labels = None if args.unit else _labels([example.label for example in examples])
     model, tokenizer = args.load()

@@ -62,26 +62,20 @@ def patch_effects(
     best, worst = preferences(model, rows, answers)
     if abs(best - worst) < 1e-6:
         raise ValueError("Both prompts have the same preference between the answers: there is nothing to restore.")
-    diagonal = torch.arange(len(clean), device=model.device)
-    copies, effects = rows[1:].expand(len(clean), -1), {}  # in copy i, position i is patched
+    position = torch.arange(len(clean), device=model.device)
+    rows = torch.cat([rows[:1], rows[1:].expand(len(clean), -1)])  # the clean prompt, and a copy for each position
 
-    def patched(output: Any, kept: torch.Tensor) -> Any:
-        """An output, of attention the first of several, with the clean prompt's at one position of every copy."""
-        if isinstance(output, tuple):
-            return (patched(output[0], kept), *output[1:])
-        output = output.clone()
-        output[diagonal, diagonal] = kept
-        return output
+    def patch(module: nn.Module, args: Any, output: Any) -> None:
+        states = output[0] if isinstance(output, tuple) else output  # (1 + length, length, n_embd)
+        states[1 + position, position] = states[0].clone()  # in copy i that of position i
 
+    effects = {}
     for part in PARTS:
-        effects[part] = np.zeros((len(modules_of(model, part)), len(clean)))
-        for layer, module in enumerate(tqdm(modules_of(model, part), desc=part, unit="layer")):
-            seen: list[Any] = []
-            with module.register_forward_hook(lambda module, args, output, seen=seen: seen.append(output)):
-                preferences(model, rows[:1], answers)
-            kept = (seen[0][0] if isinstance(seen[0], tuple) else seen[0])[0]  # (length, n_embd)
-            with module.register_forward_hook(lambda module, args, output, kept=kept: patched(output, kept)):
-                effects[part][layer] = (preferences(model, copies, answers) - worst) / (best - worst)
+        found = []
+        for module in tqdm(modules_of(model, part), desc=part, unit="layer"):
+            with module.register_forward_hook(patch):
+                found.append(preferences(model, rows, answers)[1:])
+        effects[part] = (np.stack(found) - worst) / (best - worst)
     return effects
 
 
@@ -92,14 +86,11 @@ class Arguments(AnalysisArguments):
     corrupted: str = flag(help="The prompt that differs; as many tokens as --text.")
     answers: list[str] = flag(help="Two words, of which the first token counts: that of the clean prompt first.")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.text is None or len(self.text) != 1 or len(self.answers) != 2:
-            raise ValueError("Give one clean prompt with --text, and two words with --answers.")
-
 
 def run(args: Arguments) -> None:
     """Read both, patch, draw."""
+    if len(args.text or ()) != 1 or len(args.answers) != 2:
+        raise ValueError("Give one clean prompt with --text, and two words with --answers.")
     model, tokenizer = args.load()
     clean, corrupted = (encode(tokenizer, text) for text in (args.text[0], args.corrupted))
     check_predicted(clean, "The prompt", 1)

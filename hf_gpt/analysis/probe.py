@@ -16,7 +16,6 @@ import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,9 +26,10 @@ from sklearn.model_selection import GroupShuffleSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from ..files import flag, read_text_lines, reading
+from ..files import flag, reading
 from ..generation import print_table
 from ..model.modeling_gpt import GPTModel, GPTPreTrainedModel
+from ..tasks.formats import read_treebank
 from . import AnalysisArguments, interval_text, read_examples, text_states, with_random_weights
 from .agreement import proportion
 from .figures import curves_figure, write_figure
@@ -70,25 +70,20 @@ def read_conllu(path: Path) -> list[Sentence]:
     """Sentences of a CoNLL-U file, or of a folder of them; a `ValueError` names file and line of what is wrong."""
     sentences = []
     for file in sorted(path.rglob("*.conllu*")) if path.is_dir() else [path]:
-        for is_blank, block in groupby(read_text_lines(file), key=lambda line: not line[1].strip()):
-            if not is_blank:
-                numbers, lines = zip(*block, strict=True)
-                with reading(file, f"line {numbers[0]}"):
-                    sentences.append(_sentence(lines))
+        for record in read_treebank(file):
+            with reading(file, record.place):
+                sentences.append(_sentence(record.fields))
     if not sentences:
         raise ValueError(f"{path}: there is no sentence: name a .conllu file, or a folder with some.")
     return sentences
 
 
-def _sentence(lines: Sequence[str]) -> Sentence:
-    """Of the ten columns of each word; ranges (2-3) and words that are not written (2.1) are left out."""
-    texts = [line.removeprefix("# text = ") for line in lines if line.startswith("# text = ")]
-    rows = [line.split("\t") for line in lines if not line.startswith("#")]
-    if any(len(row) != 10 for row in rows):
-        raise ValueError("a word does not have 10 columns")
-    rows = [row for row in rows if row[0].isdecimal()]
-    text, words, cursor = texts[0] if texts else " ".join(row[1] for row in rows), [], 0
-    for _, form, _, pos, _, features, head, relation, *_ in rows:
+def _sentence(fields: Mapping[str, Any]) -> Sentence:
+    """Of the columns of each word; ranges (2-3) and words that are not written (2.1) are left out."""
+    columns = (fields[name] for name in ("index", "form", "upos", "features", "head", "relation"))
+    rows = [row for index, *row in zip(*columns, strict=True) if index.isdecimal()]
+    text, words, cursor = fields.get("text", " ".join(row[0] for row in rows)), [], 0
+    for form, pos, features, head, relation in rows:
         if not 0 <= int(head) <= len(rows):
             raise ValueError(f"there is no head {head} in the sentence")
         start = text.find(form, cursor)
@@ -203,39 +198,31 @@ class Arguments(AnalysisArguments):
     max_texts: int = flag(2000, "Texts that are read at most, drawn at random.")
     max_units: int = flag(4000, "Sentences or words of a task at most.")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        path = Path(self.file or _QUESTIONS)
-        self.is_treebank = path.is_dir() or ".conllu" in path.suffixes
-        if self.tasks and not self.is_treebank:
-            raise ValueError("--tasks are those of a treebank: give a .conllu --file, or a folder of such files.")
-
 
 def run(args: Arguments) -> None:
     """Read the states once for all tasks of a kind, probe, draw."""
-    if args.is_treebank:
-        rows = read_conllu(Path(args.file))
-    else:
-        rows = read_examples(Path(args.file or _QUESTIONS), args.text_column, args.label_column)
-        if all(row.label is None for row in rows):
-            raise ValueError(f"{args.file}: no text has a label in the column {args.label_column!r}.")
+    path = Path(args.file or _QUESTIONS)
+    is_treebank = path.is_dir() or ".conllu" in path.suffixes
+    if args.tasks and not is_treebank:
+        raise ValueError("--tasks are those of a treebank: give a .conllu --file, or a folder of such files.")
+    rows = read_conllu(path) if is_treebank else read_examples(path, args.text_column, args.label_column)
+    if not is_treebank and all(row.label is None for row in rows):
+        raise ValueError(f"{path}: no text has a label in the column {args.label_column!r}.")
     order = np.random.default_rng(args.seed).permutation(len(rows))
     rows = [rows[row] for row in np.sort(order[: args.max_texts])]
     model, tokenizer = args.load(GPTModel)
     models = {args.name: model, "random weights": with_random_weights(model, args.seed)}
     found, panels, texts = {}, {}, [text for text, _ in rows]
-    for by_word, names in (
-        ((False, SENTENCE_TASKS), (True, WORD_TASKS)) if args.is_treebank else ((False, ("label",)),)
-    ):
-        wanted = [name for name in names if not args.tasks or name in args.tasks]
-        if not wanted:
+    kinds = {False: SENTENCE_TASKS, True: WORD_TASKS} if is_treebank else {False: ("label",)}
+    for by_word, names in kinds.items():
+        if not (wanted := [name for name in names if not args.tasks or name in args.tasks]):
             continue
         states = {}
         for name, each in models.items():
             layers, places = text_states(each, tokenizer, texts, by_word=by_word)
             states[name] = np.stack([*layers.values()])
         static = text_states(static_model(model), tokenizer, texts, [0], by_word)[0][0]
-        if not args.is_treebank:
+        if not is_treebank:
             tasks = {"label": [Unit(at, at, row.label, row.text.split()[0].lower()) for at, row in enumerate(rows)]}
         elif by_word:
             tasks = word_tasks(rows, {place: row for row, place in enumerate(places)})

@@ -78,16 +78,13 @@ class Arguments(AnalysisArguments):
     count: int = flag(10, "Neighbours of each.")
     max_units: int = flag(1000, "Points at most, the first ones.")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.words and self.unit != "word":
-            raise ValueError("--words are words in context: add --unit word.")
-        if self.analogy is not None and len(self.analogy) != 3:
-            raise ValueError(f"--analogy takes three words, not {len(self.analogy)}.")
-
 
 def run(args: Arguments) -> None:
     """Read the vectors, project, find neighbours."""
+    if args.words and args.unit != "word":
+        raise ValueError("--words are words in context: add --unit word.")
+    if args.analogy is not None and len(args.analogy) != 3:
+        raise ValueError(f"--analogy takes three words, not {len(args.analogy)}.")
     model, tokenizer = args.load(GPTModel)
     args.token_ids(tokenizer, model.config.n_positions, fewest=1)
     texts = [example.text for example in args.examples]

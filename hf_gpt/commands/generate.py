@@ -14,10 +14,8 @@ texts that end in a loop (Holtzman et al., 2020), all over tokens. Without promp
 
 import sys
 import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..files import flag
 from ..generation import ReadingArguments, check_one_of, encode, print_table
@@ -81,8 +79,6 @@ def main() -> None:
     if args.compare:
         # As many as each strategy that draws writes texts, and after as many tokens as the longest prompt has.
         count = len(prompts) * args.num_samples or args.passages
-        if count < 2:
-            raise ValueError("--compare needs two texts or more: give more prompts, --num_samples or --passages.")
         given = max(map(len, prompts), default=args.prompt_tokens)
         ids = [token for text in human_texts for token in encode(tokenizer, text)]
         human = passages(ids, count, given, args.max_new_tokens)
@@ -95,10 +91,14 @@ def main() -> None:
         _print_side_by_side([tokenizer.decode(prompt) for prompt in prompts], results)
     if args.compare:
         scores = score_texts(model, [new for _, new in human], given=[given for given, _ in human])
-        scored = {"Human text": [(new, score.log_probability) for (_, new), score in zip(human, scores, strict=True)]}
+        totals = {"Human text": ([new for _, new in human], sum(score.log_probability for score in scores))}
         for name, own in results.items():
-            scored[name] = [(each.ids, each.mean_log_probability * len(each.ids)) for each in own]
-        record["comparison"] = [_measures(name, *zip(*texts, strict=True)) for name, texts in scored.items()]
+            total = sum(each.mean_log_probability * each.new_tokens for each in own)
+            totals[name] = ([each.ids for each in own], total)
+        record["comparison"] = [
+            {"of": name, "texts": len(ids), "perplexity": perplexity(total, sum(map(len, ids))), **compare(ids)}
+            for name, (ids, total) in totals.items()
+        ]
         print_table(record["comparison"])
     if args.output_file:
         record["strategies"] = [
@@ -106,12 +106,6 @@ def main() -> None:
             for name, own in results.items()
         ]
         args.write(record)
-
-
-def _measures(name: str, texts: tuple[Sequence[int], ...], log_probabilities: tuple[float, ...]) -> dict[str, Any]:
-    """The human text's row of the table, or that of a strategy."""
-    value = perplexity(sum(log_probabilities), sum(map(len, texts)))
-    return {"of": name, "texts": len(texts), "perplexity": value, **compare(texts)}
 
 
 def _print_side_by_side(prompts: list[str], results: dict[str, list[Continuation]]) -> None:

@@ -181,20 +181,13 @@ def self_bleu(texts: Sequence[Sequence[int]], order: int = 4) -> float:
     weighted alike, from 0 to 1; the lower, the more diverse.
     """
     counts = [Counter(gram for n in range(1, order + 1) for gram in ngrams(ids, n)) for ids in texts]
-    largest, second = Counter(), Counter()  # of each n-gram, over the texts
-    for own in counts:
-        for gram, count in own.items():
-            second[gram] = max(second[gram], min(count, largest[gram]))
-            largest[gram] = max(largest[gram], count)
     scores = []
     for number, (ids, own) in enumerate(zip(texts, counts, strict=True)):
-        matches = Counter()
+        others, matches = [*range(number), *range(number + 1, len(texts))], Counter()
         for gram, count in own.items():
-            # At most what any other text has.
-            matches[len(gram)] += min(count, (second if count == largest[gram] else largest)[gram])
+            matches[len(gram)] += min(count, max(counts[other][gram] for other in others))
         precisions = [(matches[n] or _SMOOTHING) / max(len(ids) - n + 1, 1) for n in range(1, order + 1)]
-        lengths = [len(other) for index, other in enumerate(texts) if index != number]
-        reference = min(lengths, key=lambda length: (abs(length - len(ids)), length))
+        reference = min((len(texts[other]) for other in others), key=lambda length: (abs(length - len(ids)), length))
         brevity = min(0.0, 1 - reference / max(len(ids), 1))
         scores.append(math.exp(sum(map(math.log, precisions)) / order + brevity))
     return sum(scores) / len(scores)

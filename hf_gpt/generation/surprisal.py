@@ -10,7 +10,7 @@ nothing to correct.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -66,23 +66,19 @@ def word_surprisals(
     if context is not None and context >= longest:
         raise ValueError(f"--context {context}: at most {longest - 1}, as the model reads {longest} tokens.")
     stride = None if context is None else min(longest // 2, longest - context)
-    before, texts = beginning_ids(tokenizer, beginning), []
-    for _, text in tqdm(documents, desc="tokenizing", unit="text", disable=len(documents) < 2):
-        texts.append(_Words(tokenizer, text))
-    parts = [part for words in texts for part in words.parts(before, context_words)]
+    before, parts = beginning_ids(tokenizer, beginning), []
+    for name, text in tqdm(documents, desc="tokenizing", unit="text", disable=len(documents) < 2):
+        words = _Words(tokenizer, text)
+        parts += [(name, text, words, *part) for part in words.parts(before, context_words)]
     white = _white_ids(tokenizer) if end_of_word and tokenizer.byte_level else None
     # The token after the last word is not counted: only the probability of white space there is.
-    ids = [[*part, *([] if white is None else [tokenizer.newline_id])] for _, part in parts]
-    settings = {"given": [given for given, _ in parts], "likeliest": max(likeliest, 1), "among": white}
-    scores = iter(zip(ids, score_texts(model, ids, stride, batch_size, **settings), strict=True))
-    rows = []
-    for (name, text), words in zip(documents, texts, strict=True):
-        found = [
-            value
-            for numbers in words.numbers(context_words)
-            for value in _values(tokenizer, words, numbers, *next(scores), white, likeliest)
-        ]
-        for number, ((start, end), values) in enumerate(zip(words.spans.tolist(), found, strict=True)):
+    ids = [[*own, *([] if white is None else [tokenizer.newline_id])] for *_, own in parts]
+    settings = {"given": [given for *_, given, _ in parts], "likeliest": max(likeliest, 1), "among": white}
+    scores, rows = score_texts(model, ids, stride, batch_size, **settings), []
+    for (name, text, words, numbers, *_), own, score in zip(parts, ids, scores, strict=True):
+        found = _values(tokenizer, words, numbers, own, score, white, likeliest)
+        for number, values in zip(numbers, found, strict=True):
+            start, end = words.spans[number].tolist()
             tokens = int(words.bounds[number + 1] - words.bounds[number])
             place = {"document": name, "word_number": number + 1, "word": text[start:end], "start": start, "end": end}
             scaled = {key: value and value * UNITS[unit] for key, value in values.items() if key in _SCALED}
@@ -111,19 +107,14 @@ class _Words:
             visible = np.flatnonzero(offsets[first:end, 1] > self.spans[number, 0])
             self.heads[number] += visible[0] if len(visible) else 0
 
-    def numbers(self, context_words: int | None) -> list[range]:
-        """The words that are read at once: all, or each alone."""
+    def parts(self, before: list[int], context_words: int | None) -> Iterator[tuple[range, list[int], list[int]]]:
+        """The words that are read at once, all or each alone, with the tokens before them, and their own."""
         count = len(self.spans)
-        return [range(count)] if context_words is None else [range(number, number + 1) for number in range(count)]
-
-    def parts(self, before: list[int], context_words: int | None) -> list[tuple[list[int], list[int]]]:
-        """Of these the tokens before them, and their own."""
-        parts = []
-        for numbers in self.numbers(context_words):
-            start, first, end = numbers.start - (context_words or 0), *self.bounds[[numbers.start, numbers.stop]]
+        size = count if context_words is None else 1
+        for number in range(0, count, size or 1):
+            start, first, end = number - (context_words or 0), *self.bounds[[number, number + size]]
             given = [*(before if start <= 0 else []), *self.ids[self.bounds[max(start, 0)] : first]]
-            parts.append((given, self.ids[first:end]))
-        return parts
+            yield range(number, number + size), given, self.ids[first:end]
 
 
 def _values(
@@ -138,8 +129,8 @@ def _values(
     """What was found of words that were read at once, in nats."""
     missing, rows = len(ids) - len(score.log_probs), []
     for number in numbers:
-        first, end, head = words.bounds[number], words.bounds[number + 1], words.heads[number]
-        first, end, head = (int(place - words.bounds[numbers.start]) - missing for place in (first, end, head))
+        places = (words.bounds[number], words.bounds[number + 1], words.heads[number])
+        first, end, head = (int(place - words.bounds[numbers.start]) - missing for place in places)
         predicted = score.log_probs[max(first, 0) : max(end, 0)].double()
         surprisal = -predicted.sum().item() if len(predicted) else None
         if surprisal is not None and white is not None:

@@ -95,7 +95,7 @@ def test_properties_of_a_treebank(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1\tThe\n", r"en-ud-train\.conllu, line 1: a word does not have 10 columns"),
+        ("1\tThe\n", r"en-ud-train\.conllu, line 1: 2 columns where 10 were expected"),
         (TREE.replace("\t6\tnsubj", "\t16\tnsubj"), "there is no head 16 in the sentence"),
         # Of a word that is not written alone.
         ("\t".join(["1.1", *"_" * 9]), r"en-ud-train\.conllu, line 1: the sentence has no words"),
