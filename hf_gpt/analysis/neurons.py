@@ -80,7 +80,18 @@ def run(args: Arguments) -> None:
         shown += [values] if len(shown) < _TEXTS else []
     layers, width = pooled[0].shape
     if not args.unit:
-        units = _rank(args, np.stack(pooled), labels)[:_COLOURED]
+        pooled = np.stack(pooled)
+        values, by_chance = association(pooled, labels), chance(pooled, labels, args.seed)
+        units = best_units(values, _RANKED)
+        rows = [
+            {"name": f"layer {layer} unit {unit}", "value": float(values[layer - 1, unit])} for layer, unit in units
+        ]
+        for row in rows[:_COLOURED]:
+            print(f"  {row['name']:18} {row['value']:+.3f}")
+        print(f"By chance the best of {values.size:,} units reaches {by_chance:.3f} with {len(labels)} texts.")
+        record = {"texts": len(labels), "units": values.size, "best": rows, "chance": by_chance}
+        write_json(args.folder / "ranking.json", record)
+        units = units[:_COLOURED]
     elif 1 <= args.unit[0] <= layers and 0 <= args.unit[1] < width:
         units = [tuple(args.unit)]
     else:
@@ -108,16 +119,3 @@ def _labels(labels: list[str | None]) -> np.ndarray:
         if len(names) == 2:
             return np.array([float(names.index(label)) for label in labels])
     raise ValueError(f"Units are ranked by numbers or two classes, not by {len(names)} classes.")
-
-
-def _rank(args: Arguments, pooled: np.ndarray, labels: np.ndarray) -> list[tuple[int, int]]:
-    """Write and print the units that say most about the labels."""
-    values, by_chance = association(pooled, labels), chance(pooled, labels, args.seed)
-    units = best_units(values, _RANKED)
-    rows = [{"name": f"layer {layer} unit {unit}", "value": float(values[layer - 1, unit])} for layer, unit in units]
-    for row in rows[:_COLOURED]:
-        print(f"  {row['name']:18} {row['value']:+.3f}")
-    print(f"By chance the best of {values.size:,} units reaches {by_chance:.3f} with {len(labels)} texts.")
-    record = {"texts": len(labels), "units": values.size, "best": rows, "chance": by_chance}
-    write_json(args.folder / "ranking.json", record)
-    return units

@@ -1,18 +1,34 @@
 """What the tests of all analyses share."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from hf_gpt import GPTForCausalLM
+
+
+@pytest.fixture(params=[False, True], ids=["gpt", "gpt2"])
+def model(request, tiny_model):
+    """A tiny language model, of post-norm and of pre-norm blocks, with 16 neurons a layer."""
+    return tiny_model(GPTForCausalLM, norm_first=request.param, final_norm=request.param, n_inner=16)
 
 
 @pytest.fixture
 def analyzed(hf_gpt, tiny_checkpoint, tmp_path):
-    """`analyzed(what, *flags, model=...)`: the output folder of an analysis of a tiny model, and what it printed."""
+    """
+    `analyzed(what, *flags, model=...)`: the JSON files that an analysis of a tiny model has written into the folder
+    `out` of `tmp_path`, by their names, and what it printed.
+    """
 
-    def run(what: str, *flags, model: Path = tiny_checkpoint) -> tuple[Path, str]:
-        common = ("--model_name_or_path", model, "--output_dir", tmp_path / "out", "--overwrite")
-        status, printed, errors = hf_gpt("analyze", what, *common, *flags)
+    def run(what: str, *flags, model: Path = tiny_checkpoint) -> tuple[dict[str, Any], str]:
+        out = tmp_path / "out"
+        status, printed, errors = hf_gpt(
+            "analyze", what, "--model_name_or_path", model, "--output_dir", out, "--overwrite", *flags
+        )
         assert status == 0, errors
-        return tmp_path / "out", printed
+        assert all(path.stat().st_size > 1000 for path in out.iterdir() if path.suffix != ".json")
+        return {path.stem: json.loads(path.read_text()) for path in out.glob("*.json")}, printed
 
     return run

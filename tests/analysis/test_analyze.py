@@ -25,7 +25,7 @@ def test_every_analysis_explains_itself_and_refuses(what, hf_gpt, tiny_checkpoin
     assert f"    hf-gpt analyze {what} --model_name_or_path" in printed
     (tmp_path / "full" / "file").mkdir(parents=True)
     needed = {"compare": ("--other", tiny_checkpoint)}
-    needed["patch"] = ("--text", "She ran.", "--corrupted", "She sat.", "--answers", "day", "night")
+    needed["patch"] = ("--text", "She ran.", "--corrupted", "She sat.", *ANSWERS)
     out, other = ("--output_dir", tmp_path / "out"), needed.get(what, ())
     # Agreement reads pairs, probe texts with labels, and patch two prompts.
     empty = () if what in ("agreement", "probe", "patch") else ("--text", "She ran.", " ")
@@ -44,6 +44,7 @@ def test_every_analysis_explains_itself_and_refuses(what, hf_gpt, tiny_checkpoin
 
 
 FILES = {"rows.txt": "One.\nTwo.\n", "rows.csv": "text,label\nOne.,a\nTwo.,b\n"}
+ANSWERS = ("--answers", "day", "night")
 FILES |= {"three.csv": f"{FILES['rows.csv']}Six.,c\n", "none.csv": "text,label\n"}
 
 
@@ -70,6 +71,10 @@ FILES |= {"three.csv": f"{FILES['rows.csv']}Six.,c\n", "none.csv": "text,label\n
         ("neurons", ("--file", "rows.csv", "--unit", 3, 0), "there are layers 1 to 2 of 128 units"),
         ("neurons", ("--file", "rows.csv", "--unit", 2), "two numbers"),
         ("attention", ("--choices", "a"), "give one"),
+        ("lens", ("--tuned", "true", "--text_files", "no.txt"), "no.txt"),
+        ("patch", (*ANSWERS, "--corrupted", "She sat."), "Give one clean prompt"),
+        ("patch", (*ANSWERS, "--text", "She ran.", "--corrupted", "She"), "has 3 tokens, the corrupted one 1"),
+        ("patch", (*ANSWERS, "--text", "She ran.", "--corrupted", "She ran."), "the same preference"),
     ],
 )
 def test_wrong_flags(what, flags, message, hf_gpt, tiny_checkpoint, tmp_path, monkeypatch):

@@ -39,24 +39,23 @@ def test_statistics_of_known_heads():
     assert on_previous == pytest.approx([1 / 5, 1, (1 / counts).mean()])
 
 
-def test_attention_by_command(analyzed):
-    out, printed = analyzed("attention")
+def test_attention_by_command(analyzed, tmp_path):
+    found, printed = analyzed("attention")
     assert "most on the previous token: layer " in printed
-    record = json.loads((out / "attention.json").read_text())
-    assert np.allclose(np.array(record["weights"]).sum(-1), 1, atol=1e-5)
-    first = json.loads((out / "statistics.json").read_text())["first"]
+    assert np.allclose(np.array(found["attention"]["weights"]).sum(-1), 1, atol=1e-5)
+    first = found["statistics"]["first"]
     assert (np.array(first["low"]) <= np.array(first["mean"])).all()
-    assert all((out / name).stat().st_size > 1000 for name in ("attention.png", "attention.html"))
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"attention.png", "attention.html"}
 
 
-def test_heads_are_chosen_by_mouse_and_keyboard(analyzed):
+def test_heads_are_chosen_by_mouse_and_keyboard(analyzed, tmp_path):
     """The page of an item with two choices, of which 12 tokens are read."""
     item = ("--text", "It rained on Tom.", "--choices", "He was <b>wet</b>.", "He was dry.")
-    out, _ = analyzed("attention", "--max_tokens", 12, *item)
-    data = json.loads((out / "attention.html").read_text().split('id="data">')[1].split("</script>")[0])
+    analyzed("attention", "--max_tokens", 12, *item)
+    data = json.loads((tmp_path / "out" / "attention.html").read_text().split('id="data">')[1].split("</script>")[0])
     tokens, weights = (data["paths"][0][name] for name in ("tokens", "weights"))
     assert (tokens[0], len(tokens), tokens[tokens.index("_delimiter_") + 1]) == ("_start_", 12, "he")
-    with opened(out / "attention.html") as page:
+    with opened(tmp_path / "out" / "attention.html") as page:
         buttons, heading = page.locator("#grid button"), page.locator("#name")
         assert (buttons.count(), heading.inner_text()) == (4, "Layer 1, head 0")
         page.click('[data-layer="1"][data-head="0"]')

@@ -1,7 +1,6 @@
 """CKA against its definition; what two checkpoints have in common and not."""
 
 import copy
-import json
 
 import numpy as np
 import pytest
@@ -52,17 +51,16 @@ def test_compare_by_command(hf_gpt, analyzed, tiny_checkpoint, tmp_path):
     for name, each in (("other", model), ("heads", GPTForCausalLM(config))):
         each.save_pretrained(tmp_path / name)
         AutoTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / name)
-    out, printed = analyzed("compare", "--other", tmp_path / "other")
+    found, printed = analyzed("compare", "--other", tmp_path / "other")
     assert "perplexity after" in printed
-    cka = np.array(json.loads((out / "cka.json").read_text())["cka"])
+    cka, summary = np.array(found["cka"]["cka"]), found["summary"]
     assert np.allclose(np.diag(cka)[:2], 1)
     assert cka[2, 2] < 0.999
-    summary = json.loads((out / "summary.json").read_text())
     before, after, ratio = (summary[f"perplexity_{name}"]["mean"] for name in ("before", "after", "ratio"))
     assert after / before == pytest.approx(ratio)
     assert summary["divergence_bits"]["mean"] > 0
-    assert np.allclose(json.loads((out / "shift.json").read_text())["mean"], 0, atol=1e-6)
-    assert json.loads((out / "compare.json").read_text())["texts"][0]["values"][0] == 0
-    flags = ("--model_name_or_path", tiny_checkpoint, "--output_dir", out, "--overwrite")
+    assert np.allclose(found["shift"]["mean"], 0, atol=1e-6)
+    assert found["compare"]["texts"][0]["values"][0] == 0
+    flags = ("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", "--overwrite")
     status, _, errors = hf_gpt("analyze", "compare", *flags, "--other", tmp_path / "heads")
     assert (status, "other layers, heads" in errors) == (2, True)

@@ -66,41 +66,41 @@ def test_figures():
     check_readable(BLACK, grounds)
 
 
-def write(kind: str, folder) -> tuple[str, int]:
-    """A page of rising numbers: the elements that have their colours, and how many stand before them."""
+def write(kind: str, folder) -> str:
+    """A page of rising numbers; the elements that have their colours."""
     path, sign = folder / f"{kind}.html", -1 if kind == "less" else 1
     if kind == "surprisal":
         row = {"word": "w", "word_number": 1, "start": 0, "end": 1, "entropy": 1.0, "rank": 1, "likeliest": []}
         rows = [row | {"surprisal": 20 * share} for share in LADDER]
         write_text(path, render_page("a", [("b", "w " * len(rows))], rows, "bits"))
-        return ".text span", 0
+        return ".text span"
     if kind == "lens":
         guesses = [[[word, share]] for word, share in zip(WORDS, LADDER, strict=True)]
         write_page(path, "a", {"tokens": WORDS, "guesses": [guesses]})
-        return "#grid button", 0
+        return "#grid button"
     if kind == "attention":
         weights = (1000 * LADDER[None]).repeat(len(WORDS), 0)
         write_page(path, "a", {"paths": [{"name": "a", "tokens": WORDS, "weights": [[weights.tolist()]]}]})
-        return "#to div", 0
+        return "#to div"
     if kind == "projection":
         points = np.random.default_rng(0).normal(size=(len(WORDS), 2)).tolist()
         write_page(path, "a", {"unit": "word", "layers": {"0": points}, "contexts": WORDS, "labels": WORDS})
-        return "#none", 0
+        return "#none"
     write_coloured(folder / kind, "a", [{"words": WORDS, "values": (sign * LADDER).tolist(), "label": "b"}])
-    return ".text button", 0
+    return ".text button"
 
 
 @pytest.mark.parametrize("kind", ["more", "less", "lens", "attention", "surprisal", "projection"])
 def test_pages(kind, tmp_path):
     """The more, the darker; and all that is written can be read."""
-    places, before = write(kind, tmp_path)
+    places = write(kind, tmp_path)
     with opened(tmp_path / f"{kind}.html") as page:
         if kind == "attention":
             page.locator("#from button").last.click()
             lines = [line.get_attribute("stroke-opacity") for line in page.locator("#lines line").all()]
             check_darkening([(*BLACK, float(opacity)) for opacity in lines])
         grounds = page.locator(places).evaluate_all("all => all.map(each => getComputedStyle(each).backgroundColor)")
-        check_darkening([css(ground) for ground in grounds[before:]])
+        check_darkening([css(ground) for ground in grounds])
         found = page.locator("main *").evaluate_all(INKS_AND_GROUNDS)
         assert len(found) > 10
         for ink, *grounds in found:

@@ -1,7 +1,6 @@
 """Every method finds the words that matter in models built by hand, on trees as on sequences alone."""
 
 import copy
-import json
 
 import pytest
 import torch
@@ -209,14 +208,13 @@ def test_importance_by_command(head, flags, target, analyzed, tiny_checkpoint, t
         head.from_pretrained(tiny_checkpoint).save_pretrained(folder)
         AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True).save_pretrained(folder)
     flags += ("--text", "It rained on Tom.", "--steps", 3, "--draws", 2)
-    out, printed = analyzed("importance", *flags, model=folder)
+    found, printed = analyzed("importance", *flags, model=folder)
     assert f"\n{target}" in printed
-    assert (out / "importance.html").stat().st_size > 1000
-    (record,) = json.loads((out / "details.json").read_text())
+    (record,) = found["details"]
     assert list(record["methods"]) == list(METHODS)
     assert all(len(each["scores"]) == len(record["words"]) for each in record["methods"].values())
     assert "nothing was learnt in 3 steps" in printed
-    shown = json.loads((out / "importance.json").read_text())["texts"]
+    shown = found["importance"]["texts"]
     assert [text["label"].split(", ")[-1] for text in shown] == [*METHODS[1:]]
     integrated = record["methods"]["integrated"]
     assert sum(integrated["scores"]) == pytest.approx(integrated["difference"], abs=1e-2)
@@ -226,7 +224,5 @@ def test_mistakes_are_named():
     model, passage = build_model(GPTForMultipleChoice), passage_of([START, 3, CLASSIFY], [START, 4, CLASSIFY])
     with pytest.raises(ValueError, match="There are 2 choices, numbered from 0"):
         class_score(model, passage, 2)
-    with pytest.raises(ValueError, match="training mode"):
-        class_score(model.train(), passage, 0)
     with pytest.raises(ValueError, match="the same for all sampled inputs"):
         perturbation(Toy(torch.sum, torch.ones(2, 2), [[0]]), 0)

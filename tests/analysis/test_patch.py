@@ -1,27 +1,19 @@
 """Patched activations are those of the clean prompt: what is restored follows from the definition."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
-from hf_gpt import GPTForCausalLM
 from hf_gpt.analysis.patch import PARTS, patch_effects, preferences
 
 CLEAN, CORRUPTED, ANSWERS, CHANGED = [3, 1, 4, 1, 5, 9], [3, 1, 2, 1, 5, 9], [7, 8], 2
 
 
-@pytest.mark.parametrize("gpt2", [False, True], ids=["gpt", "gpt2"])
 @torch.no_grad()
-def test_patch_effects(gpt2, tiny_model):
-    model = tiny_model(GPTForCausalLM, norm_first=gpt2, final_norm=gpt2)
+def test_patch_effects(model):
     effects = patch_effects(model, CLEAN, CORRUPTED, ANSWERS)
-    assert {part: values.shape for part, values in effects.items()} == {
-        "state": (3, 6),
-        "attention": (2, 6),
-        "mlp": (2, 6),
-    }
+    shapes = {"state": (3, 6), "attention": (2, 6), "mlp": (2, 6)}
+    assert {part: values.shape for part, values in effects.items()} == shapes
     # The one token that differs, and the last state, are all that there is; what is read before is the same in both.
     assert effects["state"][0, CHANGED] == pytest.approx(1, abs=1e-4)
     assert effects["state"][-1, -1] == pytest.approx(1, abs=1e-4)
@@ -30,7 +22,7 @@ def test_patch_effects(gpt2, tiny_model):
         np.testing.assert_allclose(effects[part][-1, :-1], 0, atol=1e-4)
 
     # The feed-forward layer of the last block, by hand.
-    block, found = model.transformer.h[-1], []
+    gpt2, block, found = model.config.norm_first, model.transformer.h[-1], []
     hook = block.mlp.register_forward_hook(lambda module, args, output: found.append((args[0], output)))
     clean, corrupted = (preferences(model, torch.tensor([ids]), ANSWERS)[0] for ids in (CLEAN, CORRUPTED))
     hook.remove()
@@ -50,19 +42,10 @@ def test_patch_effects(gpt2, tiny_model):
     assert effects["mlp"][-1, -1] == pytest.approx(by_hand, abs=1e-3)
 
 
-def test_prompts_that_cannot_be_compared(tiny_model):
-    model = tiny_model(GPTForCausalLM)
-    with pytest.raises(ValueError, match="has 6 tokens, the corrupted one 5"):
-        patch_effects(model, CLEAN, CORRUPTED[:5], ANSWERS)
-    with pytest.raises(ValueError, match="same preference"):
-        patch_effects(model, CLEAN, CLEAN, ANSWERS)
-
-
 def test_patch_by_command(analyzed):
     flags = ["--text", "she ran home", "--corrupted", "she sat home", "--answers", "night", "day"]
-    out, printed = analyzed("patch", *flags)
-    record = json.loads((out / "effects.json").read_text())
+    found, printed = analyzed("patch", *flags)
+    record = found["effects"]
     assert record["first_layer"] == {"state": 0, "attention": 1, "mlp": 1}
     assert len(record["effects"]["state"][0]) == len(record["corrupted"]) == 3
     assert len(printed.splitlines()) >= 3
-    assert (out / "effects.png").stat().st_size > 1000

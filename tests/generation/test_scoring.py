@@ -7,12 +7,9 @@ import shutil
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_gpt import GPTForCausalLM
-from hf_gpt.generation import encode, scoring
 from hf_gpt.generation.scoring import perplexity, read_lines, read_pairs, score_last_words, score_texts
-from hf_gpt.loading import open_source
 
 CONTEXT = 24
 TEXT = "She opened the door and ran.\nHe slept."
@@ -21,13 +18,6 @@ TEXT = "She opened the door and ran.\nHe slept."
 @pytest.fixture(scope="module")
 def model(tiny_model):
     return tiny_model(GPTForCausalLM, n_positions=CONTEXT)
-
-
-@pytest.fixture(scope="module")
-def loaded(tiny_checkpoint):
-    """The model and the tokenizer that the commands read."""
-    model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint)
-    return model.eval(), AutoTokenizer.from_pretrained(tiny_checkpoint)
 
 
 def random_ids(length: int, seed: int = 0) -> list[int]:
@@ -95,17 +85,6 @@ def test_untrained_tokens_have_no_probability(tiny_model):
     assert after > before
 
 
-def test_the_first_token_counts_after_the_end_of_a_paragraph():
-    source = open_source("gpt-mini")
-    model, tokenizer = source.model(GPTForCausalLM), source.tokenizer()
-    given = scoring.beginning_ids(tokenizer, "paragraph")
-    assert given == tokenizer.convert_tokens_to_ids([".</w>", "\n</w>"])
-    texts = [encode(tokenizer, text) for text in ("I eat hamburger .", "Jump hamburger I .")]
-    good, bad = score_texts(model, texts, given=[given] * 2)
-    assert len(good.log_probs) == good.tokens
-    assert good.log_probability > bad.log_probability
-
-
 PAIRS = [("She was here.", "She were here."), ("They were.", "They was.")]
 LINES = "".join(f"{good}\t{bad}\n" for good, bad in PAIRS)
 JSON_LINES = "".join(json.dumps({"sentence_good": good, "sentence_bad": bad}) + "\n" for good, bad in PAIRS)
@@ -136,14 +115,13 @@ def test_files_of_sentences(tmp_path, name, text, expected):
             read(tmp_path / name)
 
 
-def test_perplexity_by_command(hf_gpt, loaded, tiny_checkpoint, tmp_path):
+def test_perplexity_by_command(read, loaded, tmp_path):
     texts = {"a.txt": "She opened the door and ran. " * 20, "b.txt": "He slept."}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     output = tmp_path / "out" / "perplexity.json"
-    flags = ("--model_name_or_path", tiny_checkpoint, "--file", tmp_path, "--stride", 20, "--output_file", output)
-    status, printed, errors = hf_gpt("perplexity", *flags)
-    assert status == 0, errors
+    flags = ("--file", tmp_path, "--stride", 20, "--output_file", output)
+    printed, _ = read("perplexity", *flags)
     record, (model, tokenizer) = json.loads(output.read_text()), loaded
     parts = [plain(model, tokenizer(text)["input_ids"], 64, 20) for text in texts.values()]
     total, tokens = sum(map(sum, parts)), sum(map(len, parts))
@@ -155,20 +133,16 @@ def test_perplexity_by_command(hf_gpt, loaded, tiny_checkpoint, tmp_path):
         assert record[f"bits_per_{unit}"] == pytest.approx(-total / math.log(2) / size, rel=1e-5)
     assert f"perplexity per token: {record['perplexity_per_token']:.4f}" in printed
     assert [each["words"] for each in record["texts"]] == [120, 2]
-    status, _, errors = hf_gpt("perplexity", *flags)
-    assert (status, "already exists" in errors) == (2, True)
-    assert hf_gpt("perplexity", *flags, "--overwrite", "--beginning", "paragraph")[0] == 0
+    read("perplexity", *flags, "--overwrite", "--beginning", "paragraph")
     assert json.loads(output.read_text())["predicted_tokens"] == tokens + 2
 
 
 @pytest.mark.skipif(not torch.cpu._is_vnni_supported(), reason="int8 needs VNNI")
-def test_weights_packed_by_flag(hf_gpt, tiny_checkpoint, tmp_path):
-    found, words = {}, ("perplexity", "--model_name_or_path", tiny_checkpoint, "--text", "She opened the door.")
+def test_weights_packed_by_flag(read, tmp_path):
+    found, flags = {}, ("--text", "She opened the door.", "--overwrite", "--output_file", tmp_path / "out.json")
     for pack in ("none", "float32", "bfloat16", "int8"):
-        output = tmp_path / f"{pack}.json"
-        status, _, errors = hf_gpt(*words, "--pack", pack, "--output_file", output)
-        assert status == 0, errors
-        record = json.loads(output.read_text())
+        read("perplexity", "--pack", pack, *flags)
+        record = json.loads((tmp_path / "out.json").read_text())
         assert record["pack"] == pack
         found[pack] = record["perplexity_per_token"]
     assert found["float32"] == pytest.approx(found["none"], rel=1e-5)
@@ -177,7 +151,7 @@ def test_weights_packed_by_flag(hf_gpt, tiny_checkpoint, tmp_path):
         assert found[rounded] != found["none"]
 
 
-def test_last_words(hf_gpt, loaded, tiny_checkpoint, tmp_path):
+def test_last_words(read, loaded, tmp_path):
     """LAMBADA's measure, against logits of each passage alone; what is longer than the context loses its beginning."""
     passages = ["She opened the door and ran.", "He was afraid of spiders\nextemporize", "one two " * 60 + "three"]
     (tmp_path / "one.jsonl").write_text("".join(json.dumps({"passage": text}) + "\n" for text in passages[:2]))
@@ -189,10 +163,8 @@ def test_last_words(hf_gpt, loaded, tiny_checkpoint, tmp_path):
         with torch.no_grad():
             scores = model(torch.tensor([ids])).logits[0, -len(new) - 1 : -1].log_softmax(-1)
         wanted.append((scores[range(len(new)), new].sum().item(), scores.argmax(-1).tolist() == new))
-    flags = ["--model_name_or_path", tiny_checkpoint, "--file", tmp_path / "one.jsonl", tmp_path / "two.txt"]
-    flags += ["--text_column", "passage", "--last_word", "--batch_size", 2, "--output_file", tmp_path / "o.json"]
-    status, _, errors = hf_gpt("perplexity", *flags)
-    assert status == 0, errors
+    flags = ("--text_column", "passage", "--last_word", "--batch_size", 2, "--output_file", tmp_path / "o.json")
+    read("perplexity", "--file", tmp_path / "one.jsonl", tmp_path / "two.txt", *flags)
     record = json.loads((tmp_path / "o.json").read_text())
     assert [text["word"] for text in record["texts"]] == ["ran.", "extemporize", "three"]
     for text, (log_probability, is_likeliest) in zip(record["texts"], wanted, strict=True):
@@ -203,29 +175,27 @@ def test_last_words(hf_gpt, loaded, tiny_checkpoint, tmp_path):
         score_last_words(model, tokenizer, [("a", "alone")])
 
 
-def test_scores_by_command(hf_gpt, tiny_checkpoint, tmp_path):
-    sentences, model = ["The door\twas open.", "She ran."], ("--model_name_or_path", tiny_checkpoint)
-    printed = hf_gpt("score", *model, "--text", *sentences)[1]
+def test_scores_by_command(read, tmp_path):
+    sentences = ["The door\twas open.", "She ran."]
+    printed, _ = read("score", "--text", *sentences)
     rows = list(csv.DictReader(printed.splitlines(), delimiter="\t"))
     assert [row["text"] for row in rows] == sentences
     (tmp_path / "a.txt").write_text("\n".join(sentences))
     for name in ("scores.jsonl", "scores.tsv"):
-        assert hf_gpt("score", *model, "--file", tmp_path / "a.txt", "--output_file", tmp_path / name)[0] == 0
+        read("score", "--file", tmp_path / "a.txt", "--output_file", tmp_path / name)
     assert (tmp_path / "scores.tsv").read_text() == printed
     read = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
     assert [{name: str(value) for name, value in row.items()} for row in read] == rows
     assert read[1]["perplexity"] == pytest.approx(math.exp(-read[1]["log_probability"] / read[1]["tokens"]))
 
 
-def test_accuracy_of_minimal_pairs_by_command(hf_gpt, tiny_checkpoint, tmp_path):
+def test_accuracy_of_minimal_pairs_by_command(read, tmp_path):
     """What is right in one order is wrong in the other, and a pair of equals is a tie."""
     good, bad = PAIRS[0]
     (tmp_path / "one.tsv").write_text(f"{good}\t{bad}\n{bad}\t{good}\n{good}\t{good}\n")
     (tmp_path / "two.jsonl").write_text(json.dumps({"sentence_good": good, "sentence_bad": good}))
     files = (tmp_path / "one.tsv", tmp_path / "two.jsonl")
-    model = ("--model_name_or_path", tiny_checkpoint, "--output_file", tmp_path / "out.jsonl")
-    status, printed, errors = hf_gpt("score", *model, "--pairs", *files)
-    assert status == 0, errors
+    printed, _ = read("score", "--pairs", *files, "--output_file", tmp_path / "out.jsonl")
     assert printed.splitlines()[:3] == [
         f"accuracy: 0.3333 (3 pairs, 1 ties, {files[0]})",
         f"accuracy: 0.0000 (1 pairs, 1 ties, {files[1]})",
@@ -256,6 +226,7 @@ def test_models_that_are_refused(hf_gpt, tiny_checkpoint, tmp_path, command, nam
         ("score --text a --file b", "Give one of --text, --file, --pairs"),
         ("score --file no.txt", "no.txt"),
         ("score --text a --output_file a.csv", "--output_file a.csv"),
+        ("score --text a --output_file there.tsv", "already exists"),
         ("score --text a --device warp:9", "--device warp:9"),
         ("score --text a --batch_size 0", "--batch_size 0"),
         ("perplexity --text a --stride 33", "--stride 33"),
@@ -271,7 +242,6 @@ def test_models_that_are_refused(hf_gpt, tiny_checkpoint, tmp_path, command, nam
         ("surprisal --text a --context 40 --context_words 3", "--context"),
         ("generate", "Give one of --text, --file"),
         ("generate --text she --top_p 2", "top-p 2.0"),
-        ("generate --text she --compare human.txt --num_samples 1", "--compare"),
         ("generate --compare human.txt --passages 5000", "5000 passages"),
         ("generate --compare no.txt", "no.txt"),
         ("generate --text \u00a0", "no token"),
@@ -279,6 +249,7 @@ def test_models_that_are_refused(hf_gpt, tiny_checkpoint, tmp_path, command, nam
 )
 def test_mistakes_are_named(hf_gpt, tiny_checkpoint, tmp_path, monkeypatch, command, message):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.tsv").touch()
     (tmp_path / "human.txt").write_text("The door was open, and she ran. " * 60)
     status, _, errors = hf_gpt(*command.split(" "), "--model_name_or_path", tiny_checkpoint)
     assert (status, message in errors.splitlines()[-1]) == (2, True), errors
