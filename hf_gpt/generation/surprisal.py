@@ -76,13 +76,14 @@ def word_surprisals(
     settings = {"given": [given for *_, given, _ in parts], "likeliest": max(likeliest, 1), "among": white}
     scores, rows = score_texts(model, ids, stride, batch_size, **settings), []
     for (name, text, words, numbers, *_), own, score in zip(parts, ids, scores, strict=True):
-        found = _values(tokenizer, words, numbers, own, score, white, likeliest)
-        for number, values in zip(numbers, found, strict=True):
-            start, end = words.spans[number].tolist()
-            tokens = int(words.bounds[number + 1] - words.bounds[number])
+        shift = words.bounds[numbers.start] + len(own) - len(score.log_probs)  # the first may not be predicted
+        for number in numbers:
+            (start, end), (first, last) = words.spans[number].tolist(), words.bounds[number : number + 2].tolist()
             place = {"document": name, "word_number": number + 1, "word": text[start:end], "start": start, "end": end}
+            places = (int(place - shift) for place in (first, last, words.heads[number]))
+            values = _values(tokenizer, *places, own, score, white, likeliest)
             scaled = {key: value and value * UNITS[unit] for key, value in values.items() if key in _SCALED}
-            rows.append(place | {"tokens": tokens} | values | scaled)
+            rows.append(place | {"tokens": last - first} | values | scaled)
     if all(row["surprisal"] is None for row in rows):
         raise ValueError("The texts have fewer than two tokens each: nothing is predicted in them; give longer ones.")
     return rows
@@ -119,33 +120,28 @@ class _Words:
 
 def _values(
     tokenizer: GPTTokenizer,
-    words: _Words,
-    numbers: range,
+    first: int,
+    end: int,
+    head: int,
     ids: list[int],
     score: TextScore,
     white: list[int] | None,
     likeliest: int,
-) -> list[dict[str, Any]]:
-    """What was found of words that were read at once, in nats."""
-    missing, rows = len(ids) - len(score.log_probs), []
-    for number in numbers:
-        places = (words.bounds[number], words.bounds[number + 1], words.heads[number])
-        first, end, head = (int(place - words.bounds[numbers.start]) - missing for place in places)
-        predicted = score.log_probs[max(first, 0) : max(end, 0)].double()
-        surprisal = -predicted.sum().item() if len(predicted) else None
-        if surprisal is not None and white is not None:
-            begins_with_white = first >= 0 and ids[first + missing] in white
-            surprisal -= score.masses[end].item() - (score.masses[first].item() if begins_with_white else 0)
-        is_known = head >= 0 and end > head
-        row = {"surprisal": surprisal, "entropy": score.entropies[head].item() if is_known else None}
-        row["rank"] = int(score.ranks[head]) if is_known else None
-        if likeliest:
-            columns = (score.likeliest[head], score.likeliest_log_probs[head].exp()) if is_known else ((), ())
-            row["likeliest"] = [
-                (token_text(tokenizer, int(token)), float(share)) for token, share in zip(*columns, strict=True)
-            ]
-        rows.append(row)
-    return rows
+) -> dict[str, Any]:
+    """What was found of a word, in nats, by the places of its tokens among the predicted ones."""
+    predicted = score.log_probs[max(first, 0) : max(end, 0)].double()
+    surprisal = -predicted.sum().item() if len(predicted) else None
+    if surprisal is not None and white is not None:
+        begins_with_white = first >= 0 and ids[first - len(score.log_probs)] in white
+        surprisal -= score.masses[end].item() - (score.masses[first].item() if begins_with_white else 0)
+    is_known = head >= 0 and end > head
+    row = {"surprisal": surprisal, "entropy": score.entropies[head].item() if is_known else None}
+    row["rank"] = int(score.ranks[head]) if is_known else None
+    if likeliest:
+        tokens, shares = (score.likeliest[head], score.likeliest_log_probs[head].exp()) if is_known else ([], [])
+        names = [token_text(tokenizer, int(token)) for token in tokens]
+        row["likeliest"] = list(zip(names, map(float, shares), strict=True))
+    return row
 
 
 def _white_ids(tokenizer: GPTTokenizer) -> list[int]:
