@@ -5,11 +5,10 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer
 
 from hf_gpt import GPTForCausalLM
 from hf_gpt.analysis import with_random_weights
-from hf_gpt.analysis.agreement import CONDITIONS, MinimalPair, accuracies, agreement_pairs, read_sets, score_pairs
+from hf_gpt.analysis.agreement import CONDITIONS, MinimalPair, accuracies, agreement_pairs, read_sets
 
 ROW = {"sentence_good": "She was here.", "sentence_bad": "She were here.", "linguistics_term": "verbs", "UID": "x"}
 
@@ -29,18 +28,6 @@ def test_made_pairs_follow_their_rule():
     assert agreement_pairs(10, seed=1) == agreement_pairs(10, seed=1) != agreement_pairs(10, seed=2)
     # There are only so many of the simplest ones.
     assert sum(pair.phenomenon.startswith("simple") for pair in agreement_pairs(600)) == 2 * 2 * 16 * 16
-
-
-@torch.no_grad()
-def test_numbers_are_those_of_each_sentence_alone(tiny_checkpoint):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
-    model = GPTForCausalLM.from_pretrained(tiny_checkpoint).eval()
-    pairs = agreement_pairs(4)
-    scores = score_pairs(model, tokenizer, pairs, beginning="none")
-    for (good, bad, _), row in zip(pairs, scores, strict=True):
-        rows = [torch.tensor([tokenizer(text)["input_ids"]]) for text in (good, bad)]
-        expected = [-model(ids, labels=ids).loss.item() * (ids.shape[1] - 1) for ids in rows]
-        assert row == pytest.approx(expected, abs=1e-4)
 
 
 def test_wilsons_interval_and_ties():
@@ -69,10 +56,17 @@ def test_random_weights_are_those_of_the_seed(tiny_checkpoint):
     assert not torch.equal(control["transformer.embed_tokens.weight"], model.transformer.embed_tokens.weight)
 
 
-def test_agreement_by_command(analyzed, tiny_checkpoint, tmp_path):
+def test_agreement_by_command(analyzed, hf_gpt, tiny_checkpoint, tmp_path):
+    """Of a file the accuracy is that of score."""
     found, printed = analyzed("agreement", "--max_pairs", 3)
     assert {row["of"] for row in found["agreement"]} == {tiny_checkpoint.name, "random weights"}
     assert all(name in printed for name in CONDITIONS)
-    (tmp_path / "was.jsonl").write_text(f"{json.dumps(ROW)}\n" * 5)
+    swapped = ROW | {"sentence_good": ROW["sentence_bad"], "sentence_bad": ROW["sentence_good"]}
+    (tmp_path / "was.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in (ROW, ROW, swapped)))
+    found, _ = analyzed("agreement", "--file", tmp_path / "was.jsonl")
+    own, random = found["agreement"]
+    assert [(row["name"], row["pairs"]) for row in (own, random)] == [("verbs", 3)] * 2
+    scored = hf_gpt("score", "--model_name_or_path", tiny_checkpoint, "--pairs", tmp_path / "was.jsonl")[1]
+    assert scored.startswith(f"accuracy: {own['accuracy']:.4f} (3 pairs")
     found, _ = analyzed("agreement", "--file", tmp_path / "was.jsonl", "--max_pairs", 2)
-    assert [(row["name"], row["pairs"]) for row in found["agreement"]] == [("verbs", 2)] * 2
+    assert found["agreement"][0]["pairs"] == 2
