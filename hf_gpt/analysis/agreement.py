@@ -33,8 +33,8 @@ _THINGS = "apple boat book bottle chair cloud door house key lamp letter mountai
 _ACTS = "cry dance laugh listen read run sing sit sleep smile speak talk think wait walk work"
 _PLACES = "behind beside by near"
 _CLAUSES = "know see hear like"
-# Draws at most for each pair that is wanted, as of some conditions there are few; sentences that are read at once.
-_DRAWS, _BATCH = 20, 128
+# Draws at most for each pair that is wanted, as of some conditions there are few; rows that are read at once.
+_DRAWS, _BATCH = 20, 16
 # Its paper counts verbs and their arguments as one of twelve phenomena; the files have thirteen names.
 _BLIMP = {"s-selection": "argument structure"}
 CONDITIONS = ("simple", "attractor of the same number", "attractor", "two attractors", "relative clause")

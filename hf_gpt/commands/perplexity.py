@@ -36,7 +36,7 @@ class PerplexityArguments(ReadingArguments):
     stride: int | None = flag(None, "Tokens by which the window moves over a long text; by default half the context.")
     beginning: str = flag("none", "What stands before each text: nothing, or end of a paragraph.", scoring.BEGINNINGS)
     last_word: bool = flag(False, "Evaluate the last word of each passage alone (LAMBADA).")
-    batch_size: int = flag(8, "Windows that are read at once.")
+    batch_size: int = flag(8, "Rows of text that are read at once.")
 
 
 @command()

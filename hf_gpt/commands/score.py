@@ -29,7 +29,7 @@ class ScoreArguments(ReadingArguments):
     file: str | None = flag(None, "File of texts, one a line.")
     pairs: list[str] | None = flag(None, "Files of minimal pairs, TSV or JSONL.")
     beginning: str = flag("paragraph", "What stands before a sentence: end of a paragraph, or nothing.", BEGINNINGS)
-    batch_size: int = flag(32, "Sentences of like length that are read at once.")
+    batch_size: int = flag(32, "Rows of text that are read at once.")
     output_file: str | None = flag(None, "A .jsonl or .tsv file, a row for each sentence.")
 
     suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".tsv")

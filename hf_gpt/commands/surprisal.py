@@ -37,7 +37,7 @@ class SurprisalArguments(ReadingArguments):
     end_of_word: bool = flag(
         False, "Charge the end of a word to it, not to the next (GPT-2's vocabulary; GPT's marks it already)."
     )
-    batch_size: int = flag(8, "Windows that are read at once.")
+    batch_size: int = flag(8, "Rows of text that are read at once.")
     output_file: str | None = flag(None, "A .tsv, .csv, .parquet, .json or .html file, instead of a table here.")
 
     suffixes: ClassVar[tuple[str, ...]] = (".tsv", ".csv", ".parquet", ".json", ".html")

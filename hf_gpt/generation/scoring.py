@@ -108,8 +108,8 @@ def score_texts(
     """
     The log-probability of every token of each text, token ids, by a model in evaluation mode; with `likeliest` ranks,
     entropies and so many likeliest tokens at each position, too, and what `among` has together. `given` are of each
-    text the tokens before it, which do not count; `batch_size` windows are read at once. A `ValueError` if the stride
-    is more than half the context.
+    text the tokens before it, which do not count; `batch_size` rows, of a long text or several short ones, are read at
+    once. A `ValueError` if the stride is more than half the context.
     """
     context = model.config.n_positions
     stride = checked_stride(stride, context)
@@ -121,11 +121,13 @@ def score_texts(
             if counted < end:
                 windows.append(_Window(number, begin, whole[begin:end], counted - begin))
                 counted = end
-    batches = _batches(_rows(windows, batch_size), batch_size)
+    # Of like length, the longest first.
+    rows = sorted(_rows(windows), key=lambda row: -sum(len(window.ids) for window in row))
+    batches = [rows[begin : begin + batch_size] for begin in range(0, len(rows), batch_size)]
     found: dict[_Window, list[torch.Tensor]] = {}
     # Next to another bar it is removed when it is full.
-    for rows in tqdm(batches, desc="scoring", unit="batch", leave=None, disable=len(batches) < 2):
-        found |= zip(chain(*rows), _read(model, rows, likeliest, among), strict=True)
+    for batch in tqdm(batches, desc="scoring", unit="batch", leave=None, disable=len(batches) < 2):
+        found |= zip(chain(*batch), _read(model, batch, likeliest, among), strict=True)
     parts: list[list[list[torch.Tensor]]] = [[] for _ in texts]
     for window in windows:
         parts[window.text].append(found[window])
@@ -135,7 +137,7 @@ def score_texts(
     ]
 
 
-def _rows(windows: Sequence[_Window], most: int) -> list[list[_Window]]:
+def _rows(windows: Sequence[_Window]) -> list[list[_Window]]:
     """Windows that stand in a row together: beginnings of texts, neighbours in the order of their tokens."""
     rows: list[list[_Window]] = []
     used = 0
@@ -143,22 +145,12 @@ def _rows(windows: Sequence[_Window], most: int) -> list[list[_Window]]:
         before = rows[-1][-1].ids if rows else ()
         new = len(window.ids) - sum(takewhile(bool, map(eq, before, window.ids)))  # what both begin with is there
         # Windows of one text may begin alike and count from different tokens on.
-        if not rows or window.begin or len(rows[-1]) == most or used + new > _ROW_TOKENS:
+        if not rows or window.begin or used + new > _ROW_TOKENS:
             rows.append([])
             used, new = 0, len(window.ids)
         rows[-1].append(window)
         used += new
     return rows
-
-
-def _batches(rows: list[list[_Window]], size: int) -> list[list[list[_Window]]]:
-    """Rows of like length, of at most `size` windows together, the longest first."""
-    batches: list[list[list[_Window]]] = []
-    for row in sorted(rows, key=lambda row: -sum(len(window.ids) for window in row)):
-        if not batches or sum(map(len, batches[-1])) + len(row) > size:
-            batches.append([])
-        batches[-1].append(row)
-    return batches
 
 
 def _read(
