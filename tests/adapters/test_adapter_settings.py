@@ -12,9 +12,6 @@ from safetensors.torch import load_file, save_file
 from hf_gpt.adapters import HEAD_CONFIG, check_adapter, load_adapter
 from hf_gpt.adapters.settings import adapter_problems
 
-# peft 0.21 asks transformers 5.23 under an old name.
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-
 LORA_A = "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight"
 # What `adapter_config.json` must not say, and part of the error.
 SETTINGS = [

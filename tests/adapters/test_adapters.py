@@ -17,9 +17,6 @@ from ..support.adapters import HEADS, VARIANTS, VIRTUAL, adapted, load_base, log
 from ..support.tensors import assert_close
 from ..support.tiny import CLASSIFY, DELIMITER, START
 
-# peft 0.21 asks transformers 5.23 under an old name.
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-
 every_head = pytest.mark.parametrize("head", HEADS)
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 NAMES = {0: "quiet", 1: "loud", 2: "neither"}

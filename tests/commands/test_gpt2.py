@@ -44,7 +44,6 @@ def test_texts(command, gpt2, tmp_path, hf_gpt):
 
 
 @pytest.mark.whole
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
 @pytest.mark.parametrize(
     ("source", "adaptation"), [("stock", "full"), ("stock", "lora"), ("converted", "lora"), ("converted", "frozen")]
 )

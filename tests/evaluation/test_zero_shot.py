@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from hf_gpt.commands import parse_arguments
-from hf_gpt.evaluation import EvaluationArguments, evaluate
 from hf_gpt.evaluation.zero_shot import (
     RULES,
     ZeroShotRule,
@@ -22,7 +20,7 @@ from hf_gpt.model.modeling_gpt import GPTForCausalLM
 from hf_gpt.tasks import get_task
 from hf_gpt.trees.collators import TokenTreeCollator
 
-from ..support.runs import ARGUMENTS, finetune, predictions
+from ..support.runs import evaluation, finetune, predictions
 from ..support.tiny import PAD, build_model
 
 CHOICES = [
@@ -104,55 +102,40 @@ def test_rules():
 
 
 def run_evaluation(model: Path, output: Path, *flags) -> dict:
-    defaults = ["--use_cpu", "true", "--disable_tqdm", "true", "--max_eval_rows", "20"]
-    places = ["--model_name_or_path", model, "--output_dir", output]
-    types = (*ARGUMENTS[:-1], EvaluationArguments)
-    return evaluate(*parse_arguments(types, [str(flag) for flag in (*defaults, *places, *flags)]))
+    return evaluation("--model_name_or_path", model, "--output_dir", output, "--max_eval_rows", 20, *flags)
 
 
 def test_zero_shot_choices_and_words(tiny_checkpoint, tmp_path):
-    record = run_evaluation(tiny_checkpoint, tmp_path / "stories", "--zero_shot", "true", "--task", "stories")
+    record = run_evaluation(tiny_checkpoint, tmp_path / "stories", "--zero_shot", "--task", "stories")
     assert record == json.loads((tmp_path / "stories" / "metrics.json").read_text())
     assert (record["rows"], record["zero_shot"], record["split"]) == (20, "choices", "test")
-    assert 0 <= record["metrics"]["accuracy"] <= 1
     words = ["--zero_shot_words", "word", "what", "thing", "who", "where", "number", "--zero_shot_prompt", "about a"]
-    record = run_evaluation(tiny_checkpoint, tmp_path / "words", "--zero_shot", "true", "--task", "questions", *words)
+    record = run_evaluation(tiny_checkpoint, tmp_path / "words", "--zero_shot", "--task", "questions", *words)
     assert (record["words"][0], record["prompt"]) == ("word", "about a")
     rows = predictions(tmp_path / "words")
     right = [row["label"] == row["prediction"] for row in rows]
     assert (len(rows), np.mean(right)) == (20, pytest.approx(record["metrics"]["accuracy"]))
 
 
-# Flags of training, the files' columns, and what a new row is.
-COLUMNS = {"choices": "--context_column text --choice_columns a b"}
-NEW_ROWS = {
-    "classes": ("", "text,label", lambda n: f"text {n},{'xy'[n % 2]}", "p(x)"),
-    "several-labels": ("--label_separator ;", "text,label", lambda n: f"text {n},{('x', 'x;y')[n % 2]}", "p(y)"),
-    "scores": ("--problem_type regression", "text,label", lambda n: f"t {n},{n}", "score"),
-    "choices": ("", "text,a,b,label", lambda n: f"text {n},one,two,{n % 2}", "p(1)"),
-}
-
-
-@pytest.mark.parametrize("name", NEW_ROWS)
-def test_new_rows_without_labels_and_training_file_are_predicted(name, tiny_checkpoint, tmp_path):
-    kind, header, row, column = NEW_ROWS[name]
-    flags = ["--task", "custom", *COLUMNS.get(name, "--text_column text").split()]
+@pytest.mark.parametrize(("flags", "labels"), [([], "xy"), (["--label_separator", ";"], ["x", "x;y"])], ids=str)
+def test_new_rows_without_labels_and_training_file_are_predicted(flags, labels, tiny_checkpoint, tmp_path):
     train, new, model = tmp_path / "train.csv", tmp_path / "new.csv", tmp_path / "trained"
-    train.write_text("\n".join([header, *map(row, range(20))]) + "\n", encoding="utf-8")
-    lines = [line.rpartition(",")[0] for line in (header, *map(row, range(30, 36)))]
+    rows = [f"text {number},{labels[number % 2]}" for number in range(26)]
+    train.write_text("\n".join(["text,label", *rows[:20]]) + "\n", encoding="utf-8")
+    lines = ["text", *(row.rpartition(",")[0] for row in rows[20:])]
     new.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    task = ["--task", "custom", "--text_column", "text"]
     start = ["--model_name_or_path", tiny_checkpoint, "--train_file", train, "--max_steps", 1]
-    finetune(*start, *flags, *kind.split(), "--output_dir", model)
-    record = run_evaluation(model, tmp_path / "out", "--test_file", new, *flags)
+    finetune(*start, *task, *flags, "--output_dir", model)
+    record = run_evaluation(model, tmp_path / "out", "--test_file", new, *task)
     assert (record["rows"], record["metrics"]) == (6, {})
-    rows = predictions(tmp_path / "out")
-    assert [(row["id"], row["label"]) for row in rows] == [(str(number), "") for number in range(6)]
-    assert all(column in row or column == "score" for row in rows)
-    if name != "classes":
+    found = predictions(tmp_path / "out")
+    assert [(row["id"], row["label"], "p(y)" in row) for row in found] == [(str(row), "", True) for row in range(6)]
+    if flags:
         return
     # Of rows of which some have labels, these are evaluated.
-    new.write_text("\n".join([header, row(30), lines[2] + ",", ",", row(32)]) + "\n", encoding="utf-8")
-    record = run_evaluation(model, tmp_path / "some", "--test_file", new, *flags)
+    new.write_text("\n".join(["text,label", rows[0], "text 1,", ",", rows[2]]) + "\n", encoding="utf-8")
+    record = run_evaluation(model, tmp_path / "some", "--test_file", new, *task)
     assert (record["rows"], record["measured_rows"]) == (4, 2)
     assert [bool(row["prediction"]) for row in predictions(tmp_path / "some")] == [True, True, False, True]
     for wrong, message in (

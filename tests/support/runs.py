@@ -31,6 +31,7 @@ from hf_gpt.training.trainer import checkpoints_in
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ARGUMENTS = (ModelArguments, DataArguments, FineTuningArguments)
+PRETRAINING = (TextArguments, ShapeArguments, PretrainingArguments)
 # No trial, which a busy machine decides: runs are compared bit by bit.
 SAME_PRODUCTS = ("--fast_float32", "false")
 
@@ -60,8 +61,7 @@ def pretraining(*flags) -> dict:
     """One run of pretraining in this process, of a step; the last of repeated flags counts."""
     common = ["--use_cpu", "true", "--disable_tqdm", "true", "--save_strategy", "no", "--eval_strategy", "no"]
     common += [*SAME_PRODUCTS, "--per_device_train_batch_size", 2, "--validation_rows", 5, "--max_steps", 1]
-    kinds = (TextArguments, ShapeArguments, PretrainingArguments)
-    return pretrain(*parse_arguments(kinds, [str(flag) for flag in [*common, *flags]]))
+    return pretrain(*parse_arguments(PRETRAINING, [str(flag) for flag in [*common, *flags]]))
 
 
 def finetune(*flags) -> dict:

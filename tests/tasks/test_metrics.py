@@ -18,11 +18,6 @@ SEVERAL = {"problem_type": "multi_label_classification", "label_names": ("a", "b
 CHOICES = {"problem_type": None, "family": "multiple-choice"}
 
 
-@pytest.fixture(autouse=True)
-def offline(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
 def spec(*metrics, problem_type="single_label_classification", family="classification", **kwargs):
     return TaskSpec("made-up", family, "", Layout({}), metrics, problem_type, **kwargs)
 

@@ -6,7 +6,6 @@ import math
 
 import datasets
 import pytest
-import yaml
 from datasets import ClassLabel, List
 
 from hf_gpt.tasks import TASKS, get_task, load_task, task_table
@@ -357,11 +356,7 @@ def test_declarations_are_complete_and_have_a_configuration(name):
     for layout in (spec.layout, *([spec.hub] if spec.hub else [])):
         assert {"label", *spec.text_columns} - {"question"} <= set(layout.columns)
         assert layout.labels is None or len(layout.labels) == len(spec.label_names)
-    settings = yaml.safe_load((REPOSITORY / "scripts" / "configs" / f"{name}.yaml").read_text(encoding="utf-8"))
-    assert settings["task"] == name
-    if "model_name_or_path" not in settings:  # no demonstration with gpt-mini: the paper's settings
-        batch = settings["per_device_train_batch_size"] * settings.get("gradient_accumulation_steps", 1)
-        assert (float(settings["learning_rate"]), settings["num_train_epochs"], batch) == (6.25e-5, 3, 32)
+    assert (REPOSITORY / "scripts" / "configs" / f"{name}.yaml").is_file()
 
 
 # Real files: task, folder, and how often each label stands in all of them.

@@ -32,10 +32,7 @@ from ..support.runs import (
     training_lines,
 )
 
-pytestmark = [
-    pytest.mark.whole,
-    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),  # of peft
-]
+pytestmark = pytest.mark.whole
 
 WORDS = {"Ada": "B-PER", "Lovelace": "I-PER", "met": "O", "Bob": "B-PER", "in": "O", "Rome": "B-LOC", ".": "O"}
 TEXTS = [
@@ -277,7 +274,7 @@ def test_evaluation_agrees(kind, run_of, data_of, tmp_path):
 
 
 @ALL
-def test_the_model_that_is_saved_loads_and_answers(kind, run_of):
+def test_the_model_that_is_saved_loads_and_answers(kind, run_of, tiny_checkpoint):
     """Through the class that its card names, and through pipelines or the code of the card."""
     output, _ = run_of(kind)
     family, _ = KINDS[kind]
@@ -287,7 +284,10 @@ def test_the_model_that_is_saved_loads_and_answers(kind, run_of):
         assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
         output = folder
     if kind in ("lora", "houlsby", "prefix"):
-        assert load_adapter(output).peft_config
+        assert load_adapter(output).active_peft_config.base_model_name_or_path == str(tiny_checkpoint)
+        assert ModelCard.load(output / "README.md").data.library_name == "peft"
+        assert not {path.name for path in output.iterdir()} & {"config.json", "model.safetensors", "training_args.bin"}
+        assert answers_of_card(output)
         return
     model = getattr(hf_gpt, FAMILIES[family][2]).from_pretrained(output).eval()
     assert type(model).__name__ in model.config.architectures

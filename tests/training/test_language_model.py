@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import torch
-import yaml
 from peft import get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
@@ -14,17 +13,15 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 import hf_gpt
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice
 from hf_gpt.cards import FineTunedCard
-from hf_gpt.commands import parse_arguments
 from hf_gpt.training.language_model import masked_word_accuracy
 from hf_gpt.training.optimization import warmup_linear
-from hf_gpt.training.packing import TextArguments, encode_document, packed_dataset
-from hf_gpt.training.pretraining import PretrainingArguments, ShapeArguments, new_config
+from hf_gpt.training.packing import encode_document, packed_dataset
+from hf_gpt.training.pretraining import ShapeArguments, new_config
 from hf_gpt.trees.collators import MaskedRows
 
 from ..support.adapters import save_adapter
 from ..support.runs import REPOSITORY, assert_same, evaluation, finetune, predictions, training_log
 from ..support.runs import pretraining as run
-from ..support.stock_models import save_gpt2
 from ..support.tiny import build_config
 
 pytestmark = pytest.mark.whole
@@ -80,7 +77,6 @@ def adapter(tiny, folder, converted):
     return "a peft adapter"
 
 
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
 @pytest.mark.parametrize("build", [fine_tuned, adapter, stock], ids=lambda build: build.__name__)
 def test_start_is_the_pretrained_checkpoint(build, tiny_checkpoint, files, tmp_path, converted, capsys):
     """With a rate of 0 nothing changes but what belongs to a task."""
@@ -199,19 +195,6 @@ def test_refused(flags, message, files, folder, tiny_checkpoint, tmp_path, monke
     assert not (tmp_path / "o").exists()
 
 
-@pytest.mark.parametrize("name", ["pretrain_paper", "pretrain_gpt_mini", "pretrain_wikitext103"])
-def test_configurations(name, tmp_path):
-    """Every value is that of its argument; so much of them the paper and the tutorial say."""
-    path = REPOSITORY / f"scripts/configs/{name}.yaml"
-    flags = ["--config", str(path), "--text_files", "a.txt", "--output_dir", str(tmp_path)]
-    parsed = parse_arguments((TextArguments, ShapeArguments, PretrainingArguments), flags)
-    found = {key: value for each in parsed for key, value in vars(each).items()}
-    wanted = yaml.safe_load(path.read_text())
-    assert {key: found[key] for key in wanted} == wanted
-    shape = {"pretrain_paper": (12, 768, 512), "pretrain_wikitext103": (16, 410, 256)}.get(name, (4, 256, 512))
-    assert (found["n_layer"], found["n_embd"], found["n_positions"]) == shape
-
-
 def test_shape_of_a_new_model():
     plain = {"n_layer": 5, "n_embd": 192, "n_head": 3, "n_positions": 512, "n_inner": None, "afn": "gelu"}
     other = {"n_layer": 1, "n_embd": 32, "n_head": 2, "n_positions": 64, "n_inner": 40, "afn": "relu"}
@@ -293,15 +276,6 @@ def test_from_a_causal_model(tiny_checkpoint, masked, tmp_path):
     assert (len(found[rows]), len(wanted[rows])) == (8005, 8004)
     assert torch.equal(found.pop(rows)[:8004], wanted.pop(rows))
     assert all(torch.equal(found[name], value) for name, value in wanted.items())
-
-
-def test_from_gpt2(masked, tmp_path):
-    """Without end marks: whole words are hidden as letters and spaces tell them."""
-    save_gpt2(tmp_path / "gpt2", n_positions=64)
-    flags = ["--model_name_or_path", tmp_path / "gpt2", "--output_dir", tmp_path / "o", "--max_steps", 20]
-    record = run(*masked, *flags, "--learning_rate", 1e-2, "--warmup_steps", 0)
-    assert record["validation_masked_perplexity"] < record["validation_masked_perplexity_before"] / 2
-    assert len(pipeline("fill-mask", model=str(tmp_path / "o"))("She opened the<mask> and ran.")) == 5
 
 
 def test_words_are_read_from_both_sides(pretrained, tmp_path):

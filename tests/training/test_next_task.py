@@ -17,9 +17,6 @@ from hf_gpt.training.loading import describe_start, load_model
 
 from ..support.runs import save_tiny_model
 
-# Of peft.
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-
 
 def task_of(*names: str):
     return custom_task("classification", "rows.csv", text_column="text", class_names=list(names))

@@ -50,21 +50,6 @@ def word(letters):
     return [VOCAB[letter] for letter in letters[:-1]] + [VOCAB[f"{letters[-1]}</w>"]]
 
 
-@pytest.mark.parametrize(
-    ("documents", "expected"),
-    [
-        ([[1, 2], [3, 4]], [([1, 2, 3, 4], [0, 2])]),
-        ([[1, 2, 3], [4, 5, 6], [7, 8]], [([1, 2, 3, 4], [0, 3]), ([5, 6, 7, 8], [0, 2])]),
-        ([[1, 2, 3, 4, 5, 6, 7, 8, 9]], [([1, 2, 3, 4], [0]), ([5, 6, 7, 8], [0])]),
-        ([[], [1, 2, 3], [], [4]], [([1, 2, 3, 4], [0, 3])]),
-        ([[1, 2, 3]], []),
-    ],
-)
-def test_packed_rows(documents, expected):
-    rows = pack_documents(((document, 1) for document in documents), 4)
-    assert [(row["input_ids"], row["starts"]) for row in rows] == expected
-
-
 def test_words_of_a_row_are_its_share_of_each_document():
     rows = pack_documents([([1, 2, 3], 6), ([4, 5, 6, 7], 2), ([8], 9)], 4)
     assert [row["words"] for row in rows] == [6 + 2 / 4, 2 * 3 / 4 + 9]
