@@ -17,7 +17,7 @@ import pytest
 import transformers
 import yaml
 from huggingface_hub.errors import RevisionResolutionError
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoTokenizer
 
 import hf_gpt.__main__ as entry
 from hf_gpt import GPT_MINI, GPTForCausalLM, __version__
@@ -59,39 +59,17 @@ def test_help(name, hf_gpt):
         assert "--adam_beta1" in hf_gpt(word, "--help_all")[1]
 
 
-@pytest.fixture(scope="module")
-def book(tmp_path_factory) -> Path:
-    """A text long enough for a few rows of 32 tokens, in four documents."""
-    rows = (REPOSITORY / "hf_gpt/tasks/data/stories.jsonl").read_text().splitlines()
-    folder = tmp_path_factory.mktemp("books")
-    for number in range(4):
-        stories = [json.loads(row)["story"] for row in rows[number:120:4]]
-        (folder / f"book_{number}.txt").write_text("\n\n".join(stories), encoding="utf-8")
-    return folder
-
-
 @pytest.fixture
-def release(tmp_path, book, hf_gpt) -> Path:
+def release(tmp_path, hf_gpt) -> Path:
     """The tiny release with a vocabulary of its size, made by our own command."""
-    vocabulary = tmp_path / "vocabulary"
-    flags = ("--text_files", book, "--vocab_size", RELEASE_VOCABULARY, "--output_dir", vocabulary)
+    vocabulary, texts = tmp_path / "vocabulary", REPOSITORY / "hf_gpt/tasks/data/stories.jsonl"
+    flags = ("--text_files", texts, "--text_column", "story", "--vocab_size", RELEASE_VOCABULARY)
+    flags += ("--output_dir", vocabulary)
     assert hf_gpt("train_tokenizer", *flags)[0] == 0
     folder = Path(shutil.copytree(BUNDLED / "tiny_seed0" / "checkpoint", tmp_path / "release"))
     for file in (*vocabulary.glob("encoder_bpe_*.json"), *vocabulary.glob("vocab_*.bpe")):
         shutil.copy(file, folder)
     return folder
-
-
-def test_a_converted_release_loads_and_generates(release, tmp_path, converted):
-    output = tmp_path / "converted"
-    assert "is the OpenAI TensorFlow release: " in converted(release, output, "--n_head", 4)
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(output), AutoTokenizer.from_pretrained(output)
-    assert len(tokenizer) == model.config.vocab_size == RELEASE_VOCABULARY + 4
-    assert tokenizer.model_max_length == model.config.n_positions == 40
-    specials = list(range(RELEASE_VOCABULARY, RELEASE_VOCABULARY + 4))
-    assert GenerationConfig.from_pretrained(output).suppress_tokens == specials
-    generated = model.generate(**tokenizer("she was", return_tensors="pt"), max_new_tokens=8, do_sample=False)
-    assert not set(generated[0].tolist()) & set(specials)
 
 
 @pytest.mark.parametrize("kind", ["release", "openai-gpt"])
@@ -186,6 +164,12 @@ WRONG_FLAGS = [
     ("finetune --lr=1e-3", "no flag --lr; "),
     ("finetune --learning_rate high", "invalid float value: 'high'"),
     ("finetune --output_dir out --learning_rate=-1e-3", "--learning_rate -0.001: the number must be at least 0"),
+    ("evaluate --output_dir out --dropout=2", "--dropout 2.0: the number must be"),
+    ("pretrain --output_dir out --text_files a --row_length=1", "--row_length 1: the number must be"),
+    (
+        "extract-features --model_name_or_path a --input_files a --output_dir out --tokens_per_batch=-1",
+        "--tokens_per_batch -1: the number must be",
+    ),
     ("finetune", "with --output_dir"),
     ("finetune --output_dir out --report_to wandb", "pip install wandb"),
     ("finetune --output_dir out --deepspeed zero.json", "DeepSpeed is not installed"),
@@ -293,54 +277,3 @@ def test_the_rate_of_the_models_card_is_proposed(tmp_path, hf_gpt):
     assert "was fine-tuned with --learning_rate 0.0005 (its card); this run takes 6.25e-05" in hf_gpt(*flags)[1]
     for more in (("--learning_rate", "1e-3"), ("--adaptation", "lora")):
         assert "its card" not in hf_gpt(*flags, *more)[1]
-
-
-@pytest.fixture
-def pretrain(book, tmp_path, hf_gpt):
-    """`pretrain(*flags)`: exit status and all that a tiny pretraining run printed; its record, if it has ended."""
-    shape = ["--tokenizer", MINI, "--n_layer", 1, "--n_embd", 32, "--n_head", 2, "--n_positions", 32]
-    shape += ["--per_device_train_batch_size", 2, "--use_cpu", "true", "--validation_rows", 4]
-    shape += ["--disable_tqdm", "true", "--save_steps", 100, "--output_dir", tmp_path / "out"]
-
-    def run(*flags):
-        status, printed, errors = hf_gpt("pretrain", "--text_files", book, *shape, *flags)
-        file = tmp_path / "out" / "pretraining.json"
-        return status, printed + errors, json.loads(file.read_text()) if file.is_file() else {}
-
-    return run
-
-
-def test_pretraining_on_one_file(pretrain, book, tmp_path):
-    """Both parts come from the one file; a run that has ended inside an epoch trains no further."""
-    (tmp_path / "shape.yaml").write_text("max_steps: 3\nlr_scheduler_type: constant\nwarmup_steps: 0\n")
-    flags = ["--config", tmp_path / "shape.yaml", "--text_files", book / "book_0.txt"]
-    status, printed, record = pretrain(*flags)
-    assert status == 0, printed
-    assert record["steps"] == 3
-    assert record["validation_tokens"] > 0
-    weights = (tmp_path / "out" / "model.safetensors").read_bytes()
-    status, printed, again = pretrain(*flags, "--resume_from_checkpoint", "last")
-    assert status == 0, printed
-    assert again | {"train_runtime_s": 0} == record | {"train_runtime_s": 0}
-    assert (tmp_path / "out" / "model.safetensors").read_bytes() == weights
-    assert [path.name for path in (tmp_path / "out").glob("checkpoint-*")] == ["checkpoint-3"]
-    assert [pretrain(*flags, "--max_steps", 1, *more)[0] for more in ([], ["--overwrite_output_dir"])] == [2, 0]
-    assert [path.name for path in (tmp_path / "out").glob("checkpoint-*")] == ["checkpoint-1"]
-
-
-DIVERGED = ["--max_steps", 12, "--max_grad_norm", 0, "--warmup_steps", 0, "--lr_scheduler_type", "constant"]
-
-
-@pytest.mark.parametrize("flags", [[], ["--hold_out_every", 0, "--save_strategy", "no"]], ids=["saving", "the end"])
-def test_pretraining_that_diverges_saves_nothing(flags, pretrain, tmp_path):
-    status, printed, record = pretrain(*DIVERGED, *flags, "--learning_rate", 1e30)
-    assert (status, record) == (2, {})
-    assert "\nhf-gpt pretrain: Training has diverged: " in printed
-    assert not list((tmp_path / "out").rglob("*.safetensors"))
-
-
-def test_pretraining_with_a_huge_loss(pretrain):
-    status, printed, record = pretrain(*DIVERGED, "--learning_rate", 50)
-    assert status == 0, printed
-    assert record["validation_loss"] > 710
-    assert record["validation_perplexity"] is None

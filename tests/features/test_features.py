@@ -11,7 +11,6 @@ import torch
 from datasets import load_dataset
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_gpt import GPTModel
 from hf_gpt.commands import parse_arguments
 from hf_gpt.features import FeatureExtractor, resolve_layers, word_spans
 from hf_gpt.features.shards import RESULT, SETTINGS, FeatureArguments, extract, load_extractor
@@ -120,11 +119,32 @@ def test_features_are_those_of_single_texts(model, tokenizer, monkeypatch, kind,
             torch.testing.assert_close(features.states[layer][units], expected, rtol=0, atol=1e-5, equal_nan=True)
 
 
+@pytest.mark.parametrize(
+    ("mode", "pooling", "template"),
+    [("mean", "mean", False), ("lasttoken", "last", False), ("lasttoken", "classify", True), ("mean", "mean", True)],
+)
+def test_sentence_transformers_give_our_features(model, tiny_checkpoint, mode, pooling, template, tmp_path):
+    library = pytest.importorskip("sentence_transformers", reason="needs pip install sentence-transformers")
+    modules = library.sentence_transformer.modules
+    transformer = modules.Transformer(str(tiny_checkpoint), processor_kwargs={"task_template": template})
+    pool = modules.Pooling(transformer.get_embedding_dimension(), pooling_mode=mode)
+    embedder = library.SentenceTransformer(modules=[transformer, pool], device="cpu")
+    tokenizer, texts = (
+        AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=template),
+        [*TEXTS[:2], TEXTS[LONG]],
+    )
+    expected = FeatureExtractor(model, tokenizer, pooling=pooling)(texts).states[2]
+    embedder.save(str(tmp_path / "saved"))
+    for each in (embedder, library.SentenceTransformer(str(tmp_path / "saved"), device="cpu")):
+        torch.testing.assert_close(each.encode(texts, convert_to_tensor=True), expected, rtol=0, atol=1e-5)
+
+
 def test_extractors_that_are_refused(tiny_checkpoint, tokenizer):
+    model = AutoModel.from_pretrained(tiny_checkpoint)
     with pytest.raises(ValueError, match="men is unknown"):
-        FeatureExtractor(AutoModel.from_pretrained(tiny_checkpoint), tokenizer, pooling="men")
+        FeatureExtractor(model, tokenizer, pooling="men")
     with pytest.raises(ValueError, match="training mode"):
-        FeatureExtractor(AutoModel.from_pretrained(tiny_checkpoint).train(), tokenizer)
+        FeatureExtractor(model.train(), tokenizer)
 
 
 def test_words_layers_and_batches(tokenizer):
@@ -157,9 +177,7 @@ def test_files_and_card_of_the_features(pooling, run, model, tokenizer, tmp_path
     monkeypatch.chdir(output)
     scope: dict = {}
     exec(re.search(r"```python\n(.*?)```", card, flags=re.DOTALL)[1], scope)
-    assert scope["states"].shape == (
-        (len(expected.states[0][: expected.offsets[1]]), 32) if pooling == "none" else (32,)
-    )
+    assert scope["states"].shape == ((expected.offsets[1], 32) if pooling == "none" else (32,))
 
 
 def test_columns_next_to_the_states(run, tmp_path):
@@ -174,12 +192,11 @@ def test_columns_next_to_the_states(run, tmp_path):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "last"])
-def test_words_are_read_after_so_many_words(pooling, run, tiny_checkpoint, tmp_path):
+def test_words_are_read_after_so_many_words(pooling, run, model, tokenizer, tmp_path):
     """As a loop over single windows gives them; nothing of a long text is lost."""
     run("out", "--pooling", "none", "--unit", "word", "--word_pooling", pooling, "--context_words", 3)
     rows = load_dataset(str(tmp_path / "out"), split="train")
     assert max(rows["truncated"]) == 0
-    model, tokenizer = GPTModel.from_pretrained(tiny_checkpoint).eval(), AutoTokenizer.from_pretrained(tiny_checkpoint)
     for text, found in zip(TEXTS, rows["layer_2"][:], strict=True):
         (encoding,) = tokenizer([text]).encodings
         words = word_spans(encoding)[:, :2]

@@ -166,6 +166,38 @@ def test_a_resumed_run_has_the_bits_of_a_straight_one(kind, files, tmp_path):
     assert_same(*(tmp_path / name / "model.safetensors" for name in ("straight", "resumed")), torch.equal)
 
 
+def test_one_file_is_enough_and_a_finished_run_trains_no_further(folder, tmp_path):
+    """Also one that has ended inside an epoch; other flags are other runs, which must overwrite it."""
+    flags = [*NEW, "--text_files", folder / "one.jsonl", "--text_column", "body", "--output_dir", tmp_path / "o"]
+    flags += ["--save_strategy", "steps", "--max_steps", 3]
+    record = run(*flags)
+    assert record["steps"] == 3
+    assert record["validation_tokens"] > 0
+    weights = (tmp_path / "o/model.safetensors").read_bytes()
+    again = run(*flags, "--resume_from_checkpoint", "last")
+    assert again | {"train_runtime_s": 0} == record | {"train_runtime_s": 0}
+    assert (tmp_path / "o/model.safetensors").read_bytes() == weights
+    with pytest.raises(ValueError, match="--overwrite_output_dir"):
+        run(*flags, "--max_steps", 1)
+    run(*flags, "--max_steps", 1, "--overwrite_output_dir")
+    assert [path.name for path in (tmp_path / "o").glob("checkpoint-*")] == ["checkpoint-1"]
+
+
+DIVERGED = ["--max_steps", 12, "--max_grad_norm", 0, "--warmup_steps", 0, "--lr_scheduler_type", "constant"]
+
+
+@pytest.mark.parametrize("flags", [["--save_strategy", "steps"], ["--hold_out_every", 0]], ids=["saving", "the end"])
+def test_what_diverges_saves_nothing_but_a_huge_loss_is_a_number(flags, files, tmp_path):
+    flags = [*NEW, *files[:2], *files[4:], *DIVERGED, *flags]
+    with pytest.raises(ValueError, match="Training has diverged: "):
+        run(*flags, "--learning_rate", 1e30, "--output_dir", tmp_path / "o")
+    assert not list((tmp_path / "o").rglob("*.safetensors"))
+    record = run(*flags, "--learning_rate", 50, "--output_dir", tmp_path / "huge")
+    if "--hold_out_every" not in flags:
+        assert record["validation_loss"] > 710
+        assert record["validation_perplexity"] is None
+
+
 OWN = ["--dataset_name", "data", "--text_column", "body", *NEW]
 
 
