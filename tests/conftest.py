@@ -31,7 +31,7 @@ from transformers import set_seed  # noqa: E402
 
 import hf_gpt.__main__ as entry  # noqa: E402
 
-from .support.runs import save_tiny_model  # noqa: E402
+from .support.runs import finetune, save_tiny_model  # noqa: E402
 from .support.tiny import build_config, build_model  # noqa: E402
 
 # Tiny models gain nothing from threads, and parallel test processes lose by them.
@@ -65,6 +65,12 @@ def tiny_model():
 def tiny_checkpoint(tmp_path_factory) -> Path:
     """Folder of a random language model of width 32 with the tokenizer of gpt-mini; tests only read it."""
     return save_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="session")
+def train(tiny_checkpoint):
+    """`train(output, *flags)`: the record of a fine-tuning of that model, in this process."""
+    return partial(finetune, "--model_name_or_path", tiny_checkpoint, "--output_dir")
 
 
 @pytest.fixture(scope="module", params=["eager", "sdpa", "flex_attention"])

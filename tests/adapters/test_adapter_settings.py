@@ -14,21 +14,11 @@ from hf_gpt.adapters.settings import adapter_problems
 
 LORA_A = "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight"
 # What `adapter_config.json` must not say, and part of the error.
+NEVER = {"target_modules": "(.*.*)*!", "exclude_modules": ".*", "modules_to_save": ["(a|a)*b"], "r": 1 << 31}
+NEVER |= {"layers_pattern": "(h+)+", "rank_pattern": {"(.*.*)*!": 3}, "loftq_config": {"loftq_bits": 4}}
+NEVER |= {"init_lora_weights": "pissa_niter_1000000", "layer_replication": [[0, 1000000]]}
 SETTINGS = [
-    *(
-        (settings, f"is refused: .*{next(iter(settings))}")
-        for settings in (
-            {"target_modules": "(.*.*)*!"},
-            {"exclude_modules": ".*"},
-            {"modules_to_save": ["(a|a)*b"]},
-            {"layers_pattern": "(h+)+", "layers_to_transform": [0]},
-            {"rank_pattern": {"(.*.*)*!": 3}},
-            {"init_lora_weights": "pissa_niter_1000000"},
-            {"loftq_config": {"loftq_bits": 4}},
-            {"layer_replication": [[0, 1000000]]},
-            {"r": 1 << 31},
-        )
-    ),
+    *(({name: value}, f"is refused: .*{name}") for name, value in NEVER.items()),
     ({"r": 100000}, r"wrong shape: .*\[4, 32\], not \[100000, 32\]"),
     ({"rank_pattern": {"c_attn": 3}}, "wrong shape"),
     ({"target_modules": ["attn"]}, "Target module"),
@@ -46,8 +36,6 @@ HEADS = [
     ({"n_embd": 64}, "wrong shape"),
     ({"n_head": None}, HEAD_CONFIG),
 ]
-
-
 # What becomes of the tensors of `adapter_model.safetensors`.
 WEIGHTS = [
     (lambda tensors: {name: tensor for name, tensor in tensors.items() if name != LORA_A}, f"lacks {LORA_A}"),

@@ -10,21 +10,16 @@ from hf_gpt import GPTTokenizer, load_adapter
 from hf_gpt.adapters import HEAD_CONFIG, METHODS, merge_adapter, virtual_tokens
 from hf_gpt.training.finetune import remove_earlier_results
 
-from ..support.runs import evaluation, finetune, predictions
+from ..support.runs import evaluation, predictions
 
-
-@pytest.fixture(scope="module")
-def train(tiny_checkpoint):
-    """`train(output, *flags)`: a run on questions from the tiny model."""
-    flags = ["--model_name_or_path", tiny_checkpoint, "--task", "questions", "--max_train_rows", 52]
-    flags += ["--max_eval_rows", 12, "--learning_rate", 1e-2, "--per_device_train_batch_size", 8]
-    return lambda output, *more: finetune(*flags, "--output_dir", output, *more)
+FLAGS = ["--task", "questions", "--max_train_rows", 52, "--max_eval_rows", 12]
+FLAGS += ["--learning_rate", 1e-2, "--per_device_train_batch_size", 8]
 
 
 @pytest.fixture(scope="module")
 def lora_run(train, tmp_path_factory) -> tuple[Path, dict]:
     output = tmp_path_factory.mktemp("lora") / "out"
-    return output, train(output, "--adaptation", "lora")
+    return output, train(output, *FLAGS, "--adaptation", "lora")
 
 
 def measure(model: Path, output: Path, *flags) -> dict:
@@ -34,7 +29,7 @@ def measure(model: Path, output: Path, *flags) -> dict:
 
 @pytest.mark.parametrize("method", [*sorted(set(METHODS) - {"lora"}), "lora --use_dora true"])
 def test_a_run_with_each_method(method, train, tmp_path):
-    record = train(tmp_path / "out", "--adaptation", *method.split())
+    record = train(tmp_path / "out", *FLAGS, "--adaptation", *method.split())
     assert record["adaptation"] == method.split()[0]
     assert 0 < record["trained_parameters"] < 30_000
     assert measure(tmp_path / "out", tmp_path / "measured") == record["metrics"]["test"]
@@ -60,8 +55,8 @@ def test_a_prefix_is_measured_as_after_training(train, tmp_path):
     output, flags = tmp_path / "out", ("--task", "stories", "--max_train_rows", 16, "--max_eval_rows", 24)
     prefix = ("--adaptation", "prefix", "--adapter_size", 30)
     with pytest.raises(ValueError, match="context of 34"):
-        train(output, *flags, *prefix, "--max_length", 35)
-    record = train(output, *flags, *prefix)
+        train(output, *FLAGS, *flags, *prefix, "--max_length", 35)
+    record = train(output, *FLAGS, *flags, *prefix)
     assert record["trained_parameters"] == 30 * 2 * 2 * 32 + 33
     assert virtual_tokens(load_adapter(output)) == 30
     assert measure(output, tmp_path / "measured", *flags[:2], *flags[4:]) == record["metrics"]["test"]
@@ -84,7 +79,7 @@ def test_refusals(lora_run, train, tmp_path):
         (["lora", "--adapter_size", 4], "another .*r"),
     ):
         with pytest.raises(ValueError, match=message):
-            train(tmp_path / "out", *resumed, *flags)
+            train(tmp_path / "out", *FLAGS, *resumed, *flags)
     assert not (tmp_path / "out").exists()
 
 

@@ -10,33 +10,23 @@ import yaml
 from huggingface_hub import ModelCard, parse_eval_result_entries
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from peft import get_peft_model
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForMultipleChoice,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    Trainer,
-    TrainingArguments,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 
-from hf_gpt import adapter_config
+import hf_gpt
+from hf_gpt import FineTuningArguments, GPTForSequenceClassification, GPTTrainer, TokenTreeCollator, token_trees
 from hf_gpt.adapters import HEAD_CONFIG, head_config
 from hf_gpt.cards import FineTunedCard, learning_rate_advice
 from hf_gpt.cards.callback import ModelCardCallback
 from hf_gpt.files import CARD, FACTS, write_text
 from hf_gpt.tasks import get_task, load_task
 from hf_gpt.tasks.metrics import compute_metrics_for
-from hf_gpt.training.arguments import FineTuningArguments
 from hf_gpt.training.finetune import summarise
-from hf_gpt.training.rows import token_trees
-from hf_gpt.training.trainer import GPTTrainer
-from hf_gpt.trees.collators import TokenTreeCollator
 
 from ..support.runs import REPOSITORY, answers_of_card
 
 LICENCES = {"gpt-mini": "apache-2.0", "openai-gpt": "mit"}
-CLASSES = dict.fromkeys(("classification", "entailment", "similarity"), AutoModelForSequenceClassification)
-CLASSES |= {"multiple-choice": AutoModelForMultipleChoice, "language-model": AutoModelForCausalLM}
+CLASSES = dict.fromkeys(("classification", "entailment", "similarity"), "GPTForSequenceClassification")
+CLASSES |= {"multiple-choice": "GPTForMultipleChoice", "language-model": "GPTForCausalLM"}
 METRICS = {"validation": {"accuracy": 0.75, "f1_macro": 0.7312345}, "test": {"accuracy": 0.5, "f1_macro": 0.25}}
 
 
@@ -51,10 +41,10 @@ def filled_card(**facts) -> FineTunedCard:
 @pytest.mark.parametrize("family", CLASSES)
 def test_code_of_a_card_runs(family, adaptation, tiny_checkpoint, tmp_path):
     options = {} if family in ("multiple-choice", "language-model") else {"num_labels": 3}
-    model = CLASSES[family].from_pretrained(tiny_checkpoint, **options)
+    model = getattr(hf_gpt, CLASSES[family]).from_pretrained(tiny_checkpoint, **options)
     if adaptation != "full":
         kind = "CAUSAL_LM" if family == "language-model" else None
-        model = get_peft_model(model, adapter_config(adaptation, model.config, task_type=kind))
+        model = get_peft_model(model, hf_gpt.adapter_config(adaptation, model.config, task_type=kind))
         write_text(tmp_path / HEAD_CONFIG, json.dumps(head_config(model)))
     model.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=family != "language-model").save_pretrained(tmp_path)
@@ -203,7 +193,7 @@ def test_text_says_what_the_facts_say():
 def test_callback_with_our_trainer(tiny_checkpoint, tmp_path):
     task, tokenizer = load_task("questions"), AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True)
     train, validation, test = (token_trees(rows.select(range(25)), tokenizer) for rows in task.splits.values())
-    model = AutoModelForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=6)
+    model = GPTForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=6)
     settings = {"learning_rate": 1e-2, "per_device_train_batch_size": 8, "num_train_epochs": 3, "save_total_limit": 9}
     args = FineTuningArguments(output_dir=str(tmp_path), use_cpu=True, disable_tqdm=True, **settings)
     args.metric_for_best_model, args.greater_is_better = "eval_accuracy", True

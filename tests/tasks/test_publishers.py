@@ -7,7 +7,9 @@ import math
 import datasets
 import pytest
 from datasets import ClassLabel, List
+from transformers import AutoTokenizer
 
+from hf_gpt import token_trees
 from hf_gpt.tasks import TASKS, get_task, load_task, task_table
 
 from ..support.formats import FORMATS, STORY_HEADER, copa_xml, stories
@@ -33,6 +35,29 @@ def test_publishers_format(name, tmp_path):
     if name in ("imdb", "race_middle", "sst5"):
         (folder,) = {path.split("/")[0] for path in files}
         assert rows_of(load_task(name, tmp_path / folder))[0] == first
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(REPOSITORY / "model_cards" / "gpt-mini", task_template=True)
+
+
+@each_task
+def test_rows_become_token_trees(name, tokenizer, tmp_path):
+    """Whole sequences within length, labels as declared; of answers see `test_question_answering.py`."""
+    data = load_task(name, write(tmp_path, FORMATS[name][0]), splits=["train"])
+    rows, family = data.splits["train"], data.spec.family
+    for row, original in zip(token_trees(rows, tokenizer, family, max_length=96), rows, strict=True):
+        assert row["input_ids"][0] == tokenizer.bos_token_id
+        assert max(row["position_ids"]) < 96
+        if family == "tagging":
+            assert (row["words"], len(row["path_ends"])) == (original["words"], len(row["label"]))
+        elif family != "question-answering":
+            # Equal sequences share their end.
+            assert len(row["path_ends"]) == {"similarity": 2}.get(family, len(original.get("choices", "x")))
+            ends = {index for index, token in enumerate(row["input_ids"]) if token == tokenizer.cls_token_id}
+            assert set(row["path_ends"]) == ends
+        assert family == "question-answering" or row["label"] == original["label"]
 
 
 COLA, MRPC = FORMATS["cola"][0]["train.tsv"], FORMATS["mrpc"][0]["msr_paraphrase_train.txt"]

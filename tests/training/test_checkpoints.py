@@ -20,7 +20,6 @@ from ..support.runs import (
     SAME_PRODUCTS,
     assert_same,
     files_of,
-    finetune,
     finish,
     kill_launch,
     launch_command,
@@ -98,28 +97,26 @@ def test_two_processes_that_were_killed_give_the_bits_of_two_that_were_not(tiny_
     assert_same_result(tmp_path / "killed", tmp_path / "whole")
 
 
-def test_a_finished_run_stays_as_it_is(whole_run, tiny_checkpoint, tmp_path, capsys):
+def test_a_finished_run_stays_as_it_is(whole_run, train, tmp_path, capsys):
     """`last` says so; further steps are trained."""
     output = shutil.copytree(whole_run, tmp_path / "out")
-    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", output, *WITH_BEST, *LAST]
     files = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
-    record = finetune(*flags)
+    record = train(output, *WITH_BEST, *LAST)
     assert record == json.loads((output / "metrics.json").read_text())
     assert f"is finished, with {STEPS} steps: nothing is done" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == files
-    assert finetune(*flags, "--max_steps", STEPS + 1)["steps"] == STEPS + 1
+    assert train(output, *WITH_BEST, *LAST, "--max_steps", STEPS + 1)["steps"] == STEPS + 1
 
 
-def test_resuming_before_the_evaluation_at_the_end_of_an_epoch(tiny_checkpoint, tmp_path):
+def test_resuming_before_the_evaluation_at_the_end_of_an_epoch(train, tmp_path):
     """
     Step 7 ends an epoch: its checkpoint is written before the evaluation, which a resumed run leaves out. So
     evaluation must leave no trace in the random state.
     """
-    flags = ["--model_name_or_path", tiny_checkpoint, *FLAGS, "--max_steps", 10, "--save_steps", 1]
-    flags += ["--save_total_limit", 20]
-    finetune(*flags, "--output_dir", tmp_path / "whole")
+    flags = [*FLAGS, "--max_steps", 10, "--save_steps", 1, "--save_total_limit", 20]
+    train(tmp_path / "whole", *flags)
     shutil.copytree(tmp_path / "whole" / "checkpoint-7", tmp_path / "resumed" / "checkpoint-7")
-    finetune(*flags, "--output_dir", tmp_path / "resumed", *LAST)
+    train(tmp_path / "resumed", *flags, *LAST)
     ours, theirs = (tmp_path / name / "checkpoint-10" for name in ("resumed", "whole"))
     assert_same(ours / "model.safetensors", theirs / "model.safetensors", torch.equal)
     assert training_lines(ours) == training_lines(theirs)
@@ -133,18 +130,17 @@ def test_resuming_before_the_evaluation_at_the_end_of_an_epoch(tiny_checkpoint, 
         "--logging_strategy no --save_strategy no --adaptation frozen",
     ],
 )
-def test_a_run_that_diverges_ends_and_saves_nothing_of_it(flags, tiny_checkpoint, tmp_path):
+def test_a_run_that_diverges_ends_and_saves_nothing_of_it(flags, train, tmp_path):
     diverging = ["--learning_rate", "1e30", "--max_grad_norm", "0", "--warmup", "0", "--optimizer", "trainer"]
-    run = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *FLAGS, *diverging]
     with pytest.raises(ValueError, match=r"diverged|not numbers"):
-        finetune(*run, "--eval_strategy", "no", "--max_steps", "4", *flags.split())
+        train(tmp_path / "out", *FLAGS, *diverging, "--eval_strategy", "no", "--max_steps", "4", *flags.split())
     assert not list((tmp_path / "out").glob("*.safetensors"))
     for checkpoint in checkpoints_in(tmp_path / "out").values():
         assert all(value.isfinite().all() for value in load_file(checkpoint / "model.safetensors").values())
 
 
 @pytest.mark.parametrize("name", ["rng_state_0.pth", "other"], ids=["another number of processes", "no random state"])
-def test_a_checkpoint_that_does_not_resume_to_the_same_bits_is_not_taken(name, whole_run, tiny_checkpoint, tmp_path):
+def test_a_checkpoint_that_does_not_resume_to_the_same_bits_is_not_taken(name, whole_run, train, tmp_path):
     """One that is not whole is none at all: the run starts at its beginning, unless that one is named."""
     arguments, output = FineTuningArguments(output_dir="unused", use_cpu=True), tmp_path / "out"
     checkpoint = shutil.copytree(whole_run / f"checkpoint-{STEPS}", output / "checkpoint-14")
@@ -155,13 +151,12 @@ def test_a_checkpoint_that_does_not_resume_to_the_same_bits_is_not_taken(name, w
     (checkpoint / "trainer_state.json").write_text("{")
     assert last_checkpoint(output, arguments) is None
     with pytest.raises(ValueError, match="is not a whole checkpoint"):
-        finetune("--model_name_or_path", tiny_checkpoint, "--output_dir", output, *FLAGS, *LAST[:1], checkpoint)
+        train(output, *FLAGS, "--resume_from_checkpoint", checkpoint)
 
 
-def test_a_checkpoint_of_another_model_is_refused(whole_run, tiny_checkpoint, tmp_path):
+def test_a_checkpoint_of_another_model_is_refused(whole_run, train, tmp_path):
     """A head alone, more layers of a head, other tasks, and an adapter differ in their parameters."""
-    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *FLAGS[2:]]
-    flags += ["--resume_from_checkpoint", whole_run / f"checkpoint-{STEPS}"]
+    flags = [*FLAGS[2:], "--resume_from_checkpoint", whole_run / f"checkpoint-{STEPS}"]
     for more, message in (
         (["--task", "questions", "--adaptation", "frozen"], r"differs from this run's model in transformer\."),
         (["--task", "questions", "--adaptation", "lora"], "it holds no adapter: leave out --adaptation"),
@@ -169,7 +164,7 @@ def test_a_checkpoint_of_another_model_is_refused(whole_run, tiny_checkpoint, tm
         (["--tasks", "questions", "stories"], r"differs from this run's model in heads\.questions"),
     ):
         with pytest.raises(ValueError, match=message):
-            finetune(*flags, *more)
+            train(tmp_path / "out", *flags, *more)
 
 
 def best_checkpoint(output: Path) -> str:
@@ -178,16 +173,16 @@ def best_checkpoint(output: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def best_run(tiny_checkpoint, tmp_path_factory) -> Path:
+def best_run(train, tmp_path_factory) -> Path:
     """A run whose best checkpoint is not its last one: its rate is far too high."""
     output = tmp_path_factory.mktemp("best") / "out"
-    finetune("--model_name_or_path", tiny_checkpoint, "--output_dir", output, *BEST_FIRST)
+    train(output, *BEST_FIRST)
     assert best_checkpoint(output) != f"checkpoint-{STEPS}"
     return output
 
 
 @pytest.mark.parametrize("how", ["moved", "another model at the old place"])
-def test_a_run_folder_can_move(how, best_run, tiny_checkpoint, tmp_path):
+def test_a_run_folder_can_move(how, best_run, train, tmp_path):
     """It resumes to the same bits and keeps its best checkpoint; nothing outside of it is taken for it."""
     last = best_checkpoint(best_run)
     old = shutil.copytree(best_run, tmp_path / "old")
@@ -202,7 +197,7 @@ def test_a_run_folder_can_move(how, best_run, tiny_checkpoint, tmp_path):
         shutil.rmtree(old)
     else:
         shutil.copy(best_run / f"checkpoint-{STEPS}" / "model.safetensors", old / last / "model.safetensors")
-    finetune("--model_name_or_path", tiny_checkpoint, "--output_dir", new, *BEST_FIRST, *LAST)
+    train(new, *BEST_FIRST, *LAST)
     assert_same(new / "model.safetensors", best_run / "model.safetensors", torch.equal)
     assert best_checkpoint(new) == last
     assert (new / last).is_dir()
@@ -216,7 +211,7 @@ def seeds(tiny_checkpoint, tmp_path):
     return lambda *more: run_seeds(*parse_arguments(ARGUMENTS, list(map(str, [*flags, *more]))))
 
 
-def test_seeds_resume_where_they_were_stopped(seeds, tiny_checkpoint, tmp_path, capsys):
+def test_seeds_resume_where_they_were_stopped(seeds, train, tmp_path, capsys):
     output = tmp_path / "out"
     results = seeds("--seeds", 2)
     assert "\ntest accuracy: " in capsys.readouterr().out
@@ -226,7 +221,7 @@ def test_seeds_resume_where_they_were_stopped(seeds, tiny_checkpoint, tmp_path, 
     assert accuracy == {**accuracy, "median": (lowest + highest) / 2, "lowest": lowest, "highest": highest}
 
     # A run by itself gives what the second seed gave.
-    alone = finetune("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "alone", *SEEDS, "--seed", 8)
+    alone = train(tmp_path / "alone", *SEEDS, "--seed", 8)
     assert alone["metrics"]["test"]["accuracy"] == accuracy["values"][1]
     parameters = (tmp_path / "alone" / "model.safetensors").read_bytes()
     assert (output / "seed-8" / "model.safetensors").read_bytes() == parameters
@@ -242,21 +237,14 @@ def test_seeds_resume_where_they_were_stopped(seeds, tiny_checkpoint, tmp_path, 
     assert (output / "seed-7" / "metrics.json").stat().st_mtime_ns == first
     assert (output / "seed-8" / "model.safetensors").read_bytes() == parameters
     assert json.loads((output / "seed-8" / "metrics.json").read_text())["resumed"]
-    with pytest.raises(ValueError, match=r"other settings \(learning_rate\)"):
-        seeds("--seeds", 2, "--learning_rate", 1e-4)
+    for flags, message in (
+        (["--learning_rate", 1e-4], r"other settings \(learning_rate\)"),
+        (["--output_dir", tmp_path], "not empty"),
+        (["--resume_from_checkpoint", "checkpoint-1"], "resumes by itself"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            seeds("--seeds", 2, *flags)
     # Asked for, other settings take the place of the runs that are there.
     again = seeds("--seeds", 1, "--learning_rate", 1e-4, "--overwrite_output_dir", "true")
     assert again["seeds"] == [7]
     assert not (output / "seed-8" / "metrics.json").exists()
-
-
-def test_seeds_that_are_refused(seeds, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    for flags, message in (
-        (["--seeds", 2, "--output_dir", tmp_path], "not empty"),
-        (["--seeds", 2, "--resume_from_checkpoint", "checkpoint-1"], "resumes by itself"),
-        (["--seeds", 0], "at least 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            seeds(*flags)
-    assert not (tmp_path / "out").exists()

@@ -34,15 +34,15 @@ PROMISED = {
 SMALL = ["--task", "questions", "--max_train_rows", 16, "--max_eval_rows", 8, "--per_device_train_batch_size", 8]
 
 
-def test_output_of_a_run(tiny_checkpoint, tmp_path):
+def test_output_of_a_run(train, tmp_path):
     """It overwrites nothing unasked."""
     output = tmp_path / "out"
     (output / "checkpoint-999").mkdir(parents=True)
     (output / "notes.txt").write_text("mine")
-    flags = ["--model_name_or_path", tiny_checkpoint, *SMALL, "--learning_rate", 1e-3, "--num_train_epochs", 5]
+    flags = [*SMALL, "--learning_rate", 1e-3, "--num_train_epochs", 5]
     with pytest.raises(ValueError, match="--overwrite_output_dir"):
-        finetune(*flags, "--output_dir", output)
-    record = finetune(*flags, "--output_dir", output, "--overwrite_output_dir", "true")
+        train(output, *flags)
+    record = train(output, *flags, "--overwrite_output_dir")
     assert (output / "notes.txt").read_text() == "mine"
     assert not (output / "checkpoint-999").exists()
     assert (record["steps"], record["rows"]) == (10, {"train": 16, "validation": 8, "test": 8})
@@ -95,14 +95,14 @@ def test_configurations(path):
             assert (found["learning_rate"], found["num_train_epochs"], batch) == (6.25e-5, 3, 32)
 
 
-def test_what_is_said_of_own_files(tiny_checkpoint, tmp_path, capsys):
+def test_what_is_said_of_own_files(train, tmp_path, capsys):
     """Statistics, truncation, labels, the first example, and what is wrong with the rows, before training."""
     rows = [f"question {index} about rivers,{('NUM', 'LOC')[index % 2]}" for index in range(24)]
     file = tmp_path / "rows.csv"
     file.write_text("\n".join(["text,label", *rows, f"{'river ' * 200},LOC\n"]))
-    flags = ["--model_name_or_path", tiny_checkpoint, "--task", "custom", "--train_file", file]
-    flags += ["--text_column", "text", "--max_length", 16, "--validation_size", 4, "--max_steps", 1]
-    record = finetune(*flags, "--output_dir", tmp_path / "out", "--random_weights", "true")
+    flags = ["--task", "custom", "--train_file", file, "--text_column", "text"]
+    flags += ["--max_length", 16, "--validation_size", 4, "--max_steps", 1]
+    record = train(tmp_path / "out", *flags, "--random_weights")
     printed = capsys.readouterr().out
     assert "1 rows were truncated by 186 tokens in all" in printed
     assert re.search(r"First training example \(\d+\), label (LOC|NUM):\n  _start_.* _classify_", printed)
@@ -110,7 +110,7 @@ def test_what_is_said_of_own_files(tiny_checkpoint, tmp_path, capsys):
     assert not (tmp_path / "out" / "predictions.tsv").exists()
     assert record["random_weights"]
     assert "random weights" in (tmp_path / "out" / "README.md").read_text()
-    record = finetune(*flags, "--output_dir", tmp_path / "again", "--test_file", file)
+    record = train(tmp_path / "again", *flags, "--test_file", file)
     (warning,) = [found for found in record["warnings"] if "texts that training rows have too" in found]
     assert f"WARNING: {warning}" in capsys.readouterr().out
     assert warning in (tmp_path / "again" / "README.md").read_text()
@@ -156,20 +156,19 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("flags", "message"), WRONG)
-def test_what_is_wrong_is_refused_before_training(flags, message, tiny_checkpoint, tmp_path):
+def test_what_is_wrong_is_refused_before_training(flags, message, train, tmp_path):
     task = ["--task", "questions"] if "--task" not in flags else []
-    run = ["--output_dir", tmp_path / "out", "--model_name_or_path", tiny_checkpoint, "--max_train_rows", 16]
-    with pytest.raises((ValueError, FileNotFoundError, OSError), match=message):
-        finetune(*run, *task, *flags.split())
+    with pytest.raises((ValueError, OSError), match=message):
+        train(tmp_path / "out", *task, "--max_train_rows", 16, *flags.split())
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("flags", [["--unfreeze", "gradual"], ["--adaptation", "frozen"]], ids=" ".join)
-def test_sharded_models_are_not_frozen(flags, tiny_checkpoint, tmp_path, monkeypatch):
+def test_sharded_models_are_not_frozen(flags, train, tmp_path, monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     monkeypatch.setenv("FSDP_VERSION", "2")
     with pytest.raises(ValueError, match="not with sharded ones"):
-        finetune("--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *SMALL, *flags)
+        train(tmp_path / "out", *SMALL, *flags)
 
 
 def test_chance_is_called_out():
@@ -184,13 +183,9 @@ def test_chance_is_called_out():
 
 @pytest.mark.parametrize("coefficient", [0.5, 0])
 def test_rows_of_special_tokens_are_trained(coefficient, tiny_checkpoint, tmp_path):
-    """
-    A run with the language-model loss empties the list, also one that is resumed with no step left; and text of its
-    language model holds no special token.
-    """
+    """A run with the language-model loss empties the list, also one that is resumed with no step left."""
     model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint)
-    specials = [model.config.start_token_id, model.config.delimiter_token_id, model.config.classify_token_id]
-    model.config.untrained_token_ids = specials
+    model.config.untrained_token_ids = specials = [8000, 8001, 8002]
     model.save_pretrained(tmp_path / "model")
     AutoTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "model")
     output = tmp_path / "out"
@@ -200,13 +195,16 @@ def test_rows_of_special_tokens_are_trained(coefficient, tiny_checkpoint, tmp_pa
     (output / "metrics.json").unlink()
     finetune(*flags, "--resume_from_checkpoint", "last")
     assert (output / "config.json").read_bytes() == config
-    loaded = AutoModelForCausalLM.from_pretrained(output)
-    assert loaded.config.untrained_token_ids == (None if coefficient else specials)
-    assert set(specials) < set(loaded.generation_config.suppress_tokens)
+    assert json.loads(config).get("untrained_token_ids") == (None if coefficient else specials)
 
 
 ROWS = {
-    "multiple-choice": {"choices": [["wet", "dry"], ["a", "b", "c"]], "context": ["it rained", ""], "label": [0, 2]},
+    "multiple-choice": {
+        "choices": [["wet", "dry"], ["a", "b", "c"]],
+        "context": ["it rained", ""],
+        "question": ["how is it", ""],
+        "label": [0, 2],
+    },
     "entailment": {"premise": ["it rained", "no"], "hypothesis": ["it was wet", "yes"], "label": [1, 0]},
     "classification": {"text": ["it rained", "no"], "label": [1, 0]},
 }
@@ -229,12 +227,15 @@ def test_the_family_follows_from_the_columns(family, tokenizer):
         assert row["input_ids"][0] == start
         assert {row["input_ids"][end] for end in row["path_ends"]} == {classify}
         assert (delimiter in row["input_ids"]) == (family != "classification")
+    texts = {"multiple-choice": "rained how is it _delimiter_ wet", "entailment": "rained _delimiter_ it was wet"}
+    assert texts.get(family, "rained") in tokenizer.decode(trees["input_ids"][0])
 
 
 def test_both_orders_and_a_shorter_length(tokenizer):
     rows = Dataset.from_dict(ROWS["entailment"]).remove_columns("label")
     trees = token_trees(rows, tokenizer, family="similarity", max_length=8)
     assert "label" not in trees.column_names
+    assert tokenizer.decode(trees["input_ids"][1]).count("yes _delimiter_ no") == 1
     assert [len(ends) for ends in trees["path_ends"]] == [2, 2]
     assert max(max(row["position_ids"]) for row in trees) < 8
 

@@ -20,7 +20,7 @@ from hf_gpt.training.pretraining import ShapeArguments, new_config
 from hf_gpt.trees.collators import MaskedRows
 
 from ..support.adapters import save_adapter
-from ..support.runs import REPOSITORY, assert_same, evaluation, finetune, predictions, training_log
+from ..support.runs import REPOSITORY, assert_same, evaluation, training_log
 from ..support.runs import pretraining as run
 from ..support.tiny import build_config
 
@@ -308,24 +308,3 @@ def test_from_a_causal_model(tiny_checkpoint, masked, tmp_path):
     assert (len(found[rows]), len(wanted[rows])) == (8005, 8004)
     assert torch.equal(found.pop(rows)[:8004], wanted.pop(rows))
     assert all(torch.equal(found[name], value) for name, value in wanted.items())
-
-
-def test_words_are_read_from_both_sides(pretrained, tmp_path):
-    """Padding changes nothing."""
-    texts = ["Ada met Bob .", "Bob met Ada in Rome .", "In Rome Ada met Bob ."]
-    rows = [{"words": text.split(), "tags": [str(word in ("Ada", "Bob")) for word in text.split()]} for text in texts]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    flags = ["--model_name_or_path", pretrained[0], "--task", "custom", "--words_column", "words"]
-    for split in ("train", "validation", "test"):
-        flags += [f"--{split}_file", tmp_path / "rows.jsonl"]
-    finetune(*flags, "--label_column", "tags", "--output_dir", tmp_path / "o", "--learning_rate", 1e-2)
-    model = hf_gpt.GPTForTokenClassification.from_pretrained(tmp_path / "o")
-    assert not model.config.is_causal
-    tokenizer, expected = AutoTokenizer.from_pretrained(tmp_path / "o", task_template=True), []
-    for row in rows:
-        inputs = tokenizer(row["words"], is_split_into_words=True, return_tensors="pt")
-        with torch.no_grad():
-            probabilities = model(**inputs).logits[0].softmax(-1).max(-1).values.tolist()
-        last = dict(zip(inputs.word_ids(), probabilities, strict=True))
-        expected += [pytest.approx(last[number], abs=1e-4) for number in range(len(row["words"]))]
-    assert [float(line[f"p({line['prediction']})"]) for line in predictions(tmp_path / "o")] == expected

@@ -12,8 +12,6 @@ from hf_gpt.model.modeling_gpt import GPTForSequenceClassification
 from hf_gpt.training.trainer import GPTTrainer
 from hf_gpt.training.unfreezing import level_of, unfreezing_plan
 
-from ..support.runs import finetune
-
 # Every update moves what it trains: the rate is constant.
 FLAGS = ["--task", "questions", "--max_train_rows", "24", "--max_eval_rows", "8", "--learning_rate", "1e-3"]
 FLAGS += ["--per_device_train_batch_size", "8", "--num_train_epochs", "4", "--schedule", "warmup_constant"]
@@ -71,9 +69,9 @@ def moved_levels(output: Path, step: int) -> set[int]:
         ("gradual", ["--gradient_accumulation_steps", "2", "--per_device_train_batch_size", "4"]),
     ],
 )
-def test_every_schedule_moves_what_it_should(kind, flags, tiny_checkpoint, tmp_path):
-    run = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path, *FLAGS, "--save_steps", 1, *flags]
-    finetune(*run, "--unfreeze", kind, "--unfreeze_every", 2, "--max_steps", 10)
+def test_every_schedule_moves_what_it_should(kind, flags, train, tmp_path):
+    stages = ["--unfreeze", kind, "--unfreeze_every", 2, "--max_steps", 10]
+    train(tmp_path, *FLAGS, "--save_steps", 1, *flags, *stages)
     for step in range(2, 11):
         stage = min((step - 1) // 2, len(STAGES[kind]) - 1)
         assert moved_levels(tmp_path, step) == STAGES[kind][stage], step
@@ -86,7 +84,7 @@ def test_every_schedule_moves_what_it_should(kind, flags, tiny_checkpoint, tmp_p
 
 
 @pytest.mark.parametrize("optimizer", ["release", "trainer"])
-def test_norm_and_layer_wise_rates_of_what_is_trained(optimizer, tiny_checkpoint, tmp_path, monkeypatch):
+def test_norm_and_layer_wise_rates_of_what_is_trained(optimizer, train, tmp_path, monkeypatch):
     """Gradients are clipped to the norm of 1e-4 without those of frozen levels, which would leave the head less."""
     seen = []
 
@@ -98,9 +96,9 @@ def test_norm_and_layer_wise_rates_of_what_is_trained(optimizer, tiny_checkpoint
 
     watched = partial(GPTTrainer, callbacks=[Gradients()])
     monkeypatch.setattr("hf_gpt.training.finetune.GPTTrainer", watched)
-    flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path, *FLAGS, "--save_steps", 4]
-    flags += ["--max_steps", 4, "--layer_decay", 0.5, "--unfreeze", "head_first", "--unfreeze_every", 2]
-    finetune(*flags, "--optimizer", optimizer, "--max_grad_norm", 1e-4)
+    flags = ["--save_steps", 4, "--max_steps", 4, "--layer_decay", 0.5, "--unfreeze", "head_first"]
+    flags += ["--unfreeze_every", 2, "--optimizer", optimizer, "--max_grad_norm", 1e-4]
+    train(tmp_path, *FLAGS, *flags)
     assert [levels for levels, _ in seen] == [{HEAD}, {HEAD}, EVERYTHING, EVERYTHING]
     assert [norm for _, norm in seen] == pytest.approx([1e-4] * 4, rel=1e-2)
     scheduler = torch.load(tmp_path / "checkpoint-4" / "scheduler.pt", weights_only=True)
