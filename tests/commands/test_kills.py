@@ -29,8 +29,8 @@ COMMANDS = {
     **{method: f"{FINETUNE} --adaptation {method}" for method in ("lora", "houlsby", "prefix", "frozen")},
     "seeds": f"{FINETUNE} --seeds 2",
     "tasks": f"finetune --tasks questions stories {MANY}",
-    "pretrain": f"pretrain --text_files {BUNDLED}/questions.jsonl --tokenizer MODEL --n_layer 2 --n_embd 32 --n_head 2 "
-    "--n_positions 32 --max_steps 25 --learning_rate 1e-3 --per_device_train_batch_size 2 --save_steps 5 "
+    "pretrain": f"pretrain --text_files {BUNDLED}/questions.jsonl --tokenizer MODEL --n_layer 2 --n_embd 32 "
+    "--n_head 2 --n_positions 32 --max_steps 25 --learning_rate 1e-3 --per_device_train_batch_size 2 --save_steps 5 "
     f"--eval_steps 5 --schedule warmup_constant {RESUMED}",
     "features": f"extract_features --model_name_or_path MODEL --input_files {BUNDLED}/questions.jsonl "
     f"--rows_per_shard 20 {SAME}",

@@ -133,7 +133,6 @@ def test_new_rows_without_labels_and_training_file_are_predicted(flags, labels, 
     for wrong, message in (
         (["--task", "stories"], "holds GPTForSequenceClassification; stories needs a GPTForMultipleChoice"),
         (["--task", "questions"], "evaluate it on the task that it was trained on"),
-        (["--task", "questions", "--split", "dev"], "invalid choice: 'dev'"),
         (["--task", "questions", "--adaptation", "lora"], "leave out --adaptation"),
         (["--task", "questions", "--base_model", "base"], "--base_model belongs to an adapter"),
         (["--task", "questions", "--output_dir", tmp_path / "some"], "not empty"),

@@ -91,16 +91,9 @@ def test_what_is_read(case, tmp_path):
     assert data.spec.label_names == names
 
 
-def test_missing_labels_and_metrics_that_go_with_labels(tmp_path):
-    write(
-        tmp_path, {"a.csv": "a,b\nx,y\n", "own.jsonl": jsonl(*WORD_ROWS), "w.jsonl": jsonl({"tokens": ["Who", "?"]})}
-    )
-    scores = custom_task("similarity", test_file="a.csv", problem_type="regression", **PAIR)
-    assert math.isnan(load_task(scores, tmp_path, splits=["test"]).splits["test"]["label"][0])
-    marks = custom_task(None, test_file="a.csv", text_column="a", label_columns=["x", "z"])
-    assert load_task(marks, tmp_path, splits=["test"]).splits["test"]["label"][:] == [[-100, -100]]
-    words = load_task(custom_task(None, "own.jsonl", "own.jsonl", "w.jsonl", **WORDS), tmp_path)
-    assert words.splits["test"]["label"][:] == [[-100, -100]]
+def test_metrics_of_words_go_with_their_labels(tmp_path):
+    folder = write(tmp_path, {"own.jsonl": jsonl(*WORD_ROWS)})
+    words = load_task(custom_task(None, "own.jsonl", "own.jsonl", **WORDS), folder)
     assert words.spec.metrics == ("entity_f1", "entity_precision", "entity_recall", "accuracy")
     assert custom_task(class_names=["V", "I"], **WORDS).metrics == ("accuracy",)
 
