@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from hf_gpt import GPTForCausalLM, TokenTreeCollator
 from hf_gpt.evaluation.zero_shot import RULES, ZeroShotScorer, ZeroShotTransform, zero_shot_rule, zero_shot_transform
-from hf_gpt.model.modeling_gpt import GPTForCausalLM
 from hf_gpt.tasks import get_task
-from hf_gpt.trees.collators import TokenTreeCollator
 
 from ..support.runs import evaluation, predictions
 from ..support.tiny import PAD, build_model

@@ -17,6 +17,7 @@ from hf_gpt.features.shards import RESULT, SETTINGS, FeatureArguments, extract, 
 from hf_gpt.trees.collators import length_sorted_batches
 
 from ..support.runs import SAME_PRODUCTS, finish, run_command, start_run
+from ..support.task_files import jsonl, write
 
 TEXTS = [
     "She didn't open the door.",
@@ -42,10 +43,8 @@ def model(tiny_checkpoint):
 
 @pytest.fixture
 def text_file(tmp_path, own_datasets_cache):
-    file = tmp_path / "texts.jsonl"
     rows = [{"text": text, "label": index % 2} for index, text in enumerate(TEXTS)]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return file
+    return write(tmp_path, {"texts.jsonl": jsonl(*rows)}) / "texts.jsonl"
 
 
 def flags_of(model, file, output, *flags):

@@ -232,7 +232,6 @@ WRONG_FILES = {
     "suffix": ("own.xlsx", "x", TEXT, r"the name must end in \.csv, \.tsv, \.jsonl"),
     "parquet": ("own.parquet", "x", TEXT, "Parquet"),
     "one label": ("own.csv", "text,label\na,x\nb,x\n", TEXT, "x were found in 'label'.*--label_column.*--class_names"),
-    "no column": ("own.tsv", "text,label\nx,1\n", TEXT, "line 2: there is no column 'label'; .* are text,label"),
     "other label": ("own.csv", "text,label\na,z\n", TEXT | {"class_names": "xy"}, "'z' is not one of x, y"),
     # An empty cell is no label: only a list can say that a row has none.
     "several": (
@@ -241,7 +240,6 @@ WRONG_FILES = {
         TEXT | {"label_separator": ";", "class_names": "ab"},
         "line 3: the label in 'label' is empty",
     ),
-    "skip": ("own.csv", "text,label\n,x\na,y\n", TEXT, "line 2: the text of 'text' is empty"),
     "list": ("own.jsonl", jsonl({"text": "x", "label": ["a"]}), TEXT, "line 1: a label was .*, a list"),
     "choice": ("own.csv", "text,b,c,label\ns,t,u,3\n", CHOICES, "line 2: the answer '3' .* one of 0, 1, 2"),
     "twice": ("own.csv", "text,b,c,label\ns,t,s,s\n", CHOICES | {"first_choice": "text"}, "'s' is not exactly one of"),
@@ -255,7 +253,6 @@ WRONG_FILES = {
     "no words": ("own.jsonl", tagged([], []), WORDS, "line 3: 0 words where at least 1"),
     "number": ("own.jsonl", tagged(7, "O"), WORDS, "'tokens' holds a int, a list of words"),
     "no word": ("own.jsonl", tagged([None], "O"), WORDS, r"'tokens\[0\]' is empty"),
-    "surrogate": ("own.jsonl", jsonl({"text": "t", "label": "\ud800"}), TEXT, "line 1: 'utf"),
 }
 
 

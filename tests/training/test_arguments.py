@@ -6,10 +6,9 @@ import re
 import pytest
 import torch
 
-from hf_gpt import GPTConfig
+from hf_gpt import FineTuningArguments, GPTConfig
 from hf_gpt.commands import parse_arguments
 from hf_gpt.files.ranges import RANGES, check_ranges
-from hf_gpt.training.arguments import FineTuningArguments
 from hf_gpt.training.pretraining import PretrainingArguments
 
 from ..support.runs import REPOSITORY

@@ -188,6 +188,7 @@ def test_rows_of_special_tokens_are_trained(coefficient, tiny_checkpoint, tmp_pa
     AutoTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "model")
     output = tmp_path / "out"
     flags = ["--model_name_or_path", tmp_path / "model", "--output_dir", output, *SMALL, "--lm_coef", coefficient]
+    flags += ["--max_steps", 1]
     finetune(*flags)
     config = (output / "config.json").read_bytes()
     (output / "metrics.json").unlink()

@@ -8,8 +8,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
-from hf_gpt.model.modeling_gpt import GPTForSequenceClassification
-from hf_gpt.training.trainer import GPTTrainer
+from hf_gpt import GPTForSequenceClassification, GPTTrainer
 from hf_gpt.training.unfreezing import level_of, unfreezing_plan
 
 # Every update moves what it trains: the rate is constant.

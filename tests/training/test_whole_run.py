@@ -10,12 +10,11 @@ import pytest
 import torch
 from transformers import set_seed
 
-from hf_gpt import GPTForMultipleChoice
+from hf_gpt import GPTForMultipleChoice, GPTTrainer
 from hf_gpt.conversion.release import load_release
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.model.configuration_gpt import DROPOUTS
 from hf_gpt.training.optimization import ReleaseAdam, get_release_schedule
-from hf_gpt.training.trainer import GPTTrainer
 
 from ..support.golden import REPOSITORY, arrays, golden_directory, recorded_lm_weights
 from ..support.runs import finetune, predictions
