@@ -1,6 +1,5 @@
 """Cards: metadata that the Hub's own library reads back, code that runs, and what a Trainer puts into them."""
 
-import json
 import math
 import re
 from pathlib import Path
@@ -13,14 +12,15 @@ from peft import get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 
 from hf_gpt import FineTuningArguments, GPTForSequenceClassification, GPTTrainer, TokenTreeCollator, token_trees
-from hf_gpt.adapters import HEAD_CONFIG, adapter_config, head_config
+from hf_gpt.adapters import adapter_config
 from hf_gpt.cards import FineTunedCard, learning_rate_advice
 from hf_gpt.cards.callback import ModelCardCallback
-from hf_gpt.files import CARD, FACTS, write_text
+from hf_gpt.files import CARD, FACTS
 from hf_gpt.tasks import get_task, load_task
 from hf_gpt.tasks.metrics import compute_metrics_for
 from hf_gpt.training.finetune import summarise
 
+from ..support.adapters import save_adapter
 from ..support.runs import REPOSITORY, answers_of_card
 
 LICENCES = {"gpt-mini": "apache-2.0", "openai-gpt": "mit"}
@@ -38,10 +38,9 @@ def filled_card(**facts) -> FineTunedCard:
 def test_code_of_a_language_models_card_runs(adaptation, tiny_checkpoint, tmp_path):
     """That of other cards runs in `training/test_families.py`."""
     model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint)
-    if adaptation == "lora":
-        model = get_peft_model(model, adapter_config("lora", model.config, task_type="CAUSAL_LM"))
-        write_text(tmp_path / HEAD_CONFIG, json.dumps(head_config(model)))
     model.save_pretrained(tmp_path)
+    if adaptation == "lora":
+        save_adapter(get_peft_model(model, adapter_config("lora", model.config, task_type="CAUSAL_LM")), tmp_path)
     AutoTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path)
     filled_card(family="language-model", adaptation=adaptation, base_model=str(tiny_checkpoint)).save(tmp_path)
     assert answers_of_card(tmp_path).startswith("she opened the door and")

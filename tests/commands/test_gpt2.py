@@ -4,11 +4,9 @@ import pytest
 from transformers import AutoTokenizer, pipeline
 
 from hf_gpt import GPTForSequenceClassification, GPTTokenizer
-from hf_gpt.commands.convert import ConversionArguments
-from hf_gpt.commands.convert import convert as write
 from hf_gpt.demo import Demo
 
-from ..support.runs import evaluation, finetune, pretraining
+from ..support.runs import evaluation, finetune, pretraining, run_command
 from ..support.stock_models import save_gpt2
 
 TEXT = "Who was the first man on the moon?"
@@ -19,7 +17,7 @@ def gpt2(tmp_path_factory):
     """Folder of a stock model and of what it was converted to; tests only read them."""
     folder = tmp_path_factory.mktemp("gpt2")
     save_gpt2(folder / "stock")
-    write(str(folder / "stock"), folder / "converted", ConversionArguments())
+    run_command("convert", folder / "stock", folder / "converted")
     return folder
 
 

@@ -58,6 +58,7 @@ def test_unquoted_encoded_and_oddly_separated(tmp_path):
 
 LISTS = jsonl({"text": "x", "label": []}, {"text": "x", "label": ["c", "a"]})
 LETTERS = {"context_column": "c", "question_column": "q", "choice_columns": ["o"], "first_choice": "A"}
+ANSWERED = "text,b,c,label\ns,t,u,3\nv,w,,1\n"
 SPACED = "tokens,tags\nAda met Bob,B-PER O B-PER\nNo,O\n"
 TAGGED = [(["Ada", "met", "Bob"], [0, 1, 0]), (["No"], [1])]
 SCORES, SEVERAL, MARKS = ({"problem_type": "regression"}, {"problem_type": MULTI_LABEL}, {"label_columns": ["x", "y"]})
@@ -68,12 +69,7 @@ READ = {
     "separated": ("text,label\na,x|y\nb, z\n", TEXT | SEVERAL, [[1, 1, 0], [0, 0, 1]], ("x", "y", "z")),
     "lists": (LISTS, TEXT | SEVERAL, [[0, 0], [1, 1]], ("a", "c")),
     "marks": ("text,x,y\na,1,0\nb,,true\nc,0.0,False\n", TEXT | MARKS, [[1, 0], [0, 1], [0, 0]], ("x", "y")),
-    "choices": (
-        "text,b,c,label\ns,t,u,3\nv,w,,1\n",
-        CHOICES | {"first_choice": "1"},
-        [(["s", "t", "u"], 2), (["v", "w"], 0)],
-        None,
-    ),
+    "choices": (ANSWERED, CHOICES | {"first_choice": "1"}, [(["s", "t", "u"], 2), (["v", "w"], 0)], None),
     "letters": (jsonl({"q": None, "c": "C", "o": ["x", "y"], "label": "B"}), LETTERS, [(["x", "y"], 1)], None),
     "words": (jsonl(*WORD_ROWS), WORDS, TAGGED, ("B-PER", "O")),
     "spaced": (SPACED, WORDS, TAGGED, ("B-PER", "O")),
@@ -91,10 +87,9 @@ def test_what_is_read(case, tmp_path):
     assert data.spec.label_names == names
 
 
-def test_metrics_of_words_go_with_their_labels(tmp_path):
-    folder = write(tmp_path, {"own.jsonl": jsonl(*WORD_ROWS)})
-    words = load_task(custom_task(None, "own.jsonl", "own.jsonl", **WORDS), folder)
-    assert words.spec.metrics == ("entity_f1", "entity_precision", "entity_recall", "accuracy")
+def test_metrics_of_words_go_with_their_labels():
+    entities = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
+    assert custom_task(class_names=["B-X", "O"], **WORDS).metrics == entities
     assert custom_task(class_names=["V", "I"], **WORDS).metrics == ("accuracy",)
 
 

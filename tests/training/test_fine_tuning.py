@@ -20,7 +20,7 @@ from hf_gpt.tasks.report import chance_level, chance_warning
 from hf_gpt.training.arguments import ModelArguments
 from hf_gpt.training.loading import load_model
 
-from ..support.runs import ARGUMENTS, PRETRAINING, REPOSITORY, answers_of_card, finetune, predictions
+from ..support.runs import ARGUMENTS, PRETRAINING, REPOSITORY, answers_of_card, finetune, predictions, training_log
 
 CONFIGURATIONS = sorted({*REPOSITORY.glob("scripts/configs/**/*.yaml")} - {*REPOSITORY.glob("scripts/configs/acc*/*")})
 PROMISED = {
@@ -51,8 +51,7 @@ def test_output_of_a_run(train, tmp_path):
     probabilities = [f"p({name})" for name in get_task("questions").label_names]
     assert [list(line) for line in lines] == [["id", "label", "prediction", *probabilities]] * 8
     assert all(sum(map(float, list(line.values())[3:])) == pytest.approx(1, abs=1e-4) for line in lines)
-    state = json.loads((output / "checkpoint-10" / "trainer_state.json").read_text())
-    rates = [line["learning_rate"] for line in state["log_history"] if "loss" in line]
+    rates = [line["learning_rate"] for line in training_log(output / "checkpoint-10")]
     # The release's schedule: the first update has the rate 0.
     assert rates == [0, *(pytest.approx(1e-3 * (1 - step / 10)) for step in range(1, 10))]
     assert answers_of_card(output)

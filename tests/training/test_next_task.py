@@ -1,6 +1,5 @@
 """A fine-tuned model, or an adapter, as the start for the next task: the transformer stays, the head is new."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,13 +8,13 @@ from peft import get_peft_model
 from transformers import AutoTokenizer
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, adapter_config, load_adapter
-from hf_gpt.adapters import HEAD_CONFIG, head_config, merge_adapter
+from hf_gpt.adapters import merge_adapter
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import custom_task, get_task
 from hf_gpt.training.arguments import ModelArguments
 from hf_gpt.training.loading import describe_start, load_model
 
-from ..support.runs import save_tiny_model
+from ..support.adapters import save_adapter
 
 
 def task_of(*names: str):
@@ -27,10 +26,9 @@ QNLI, STORIES = task_of("answered", "not_answered"), get_task("stories")
 
 
 @pytest.fixture(scope="module")
-def starts(tmp_path_factory) -> dict[str, Path]:
+def starts(tiny_checkpoint, tmp_path_factory) -> dict[str, Path]:
     """Models that were fine-tuned on a task, and adapters of a language model."""
-    root = tmp_path_factory.mktemp("starts")
-    base = save_tiny_model(root / "language model")
+    root, base = tmp_path_factory.mktemp("starts"), tiny_checkpoint
     folders, tokenizer = {"language model": base}, AutoTokenizer.from_pretrained(base)
 
     def save(name: str, model, **settings) -> None:
@@ -50,7 +48,7 @@ def starts(tmp_path_factory) -> dict[str, Path]:
             if "lora_B" in name:
                 torch.nn.init.normal_(parameter)
         save(method, adapted)
-        (folders[method] / HEAD_CONFIG).write_text(json.dumps(head_config(adapted)))
+        save_adapter(adapted, folders[method])
     model = GPTForCausalLM.from_pretrained(base)
     renamed = {name.replace(".h.1.mlp", ".h.1.other"): value for name, value in model.state_dict().items()}
     save("damaged", model, state_dict=renamed)
@@ -117,8 +115,7 @@ def test_what_cannot_be_a_start_is_refused(name, options, message, starts):
 
 def test_an_adapter_on_a_fine_tuned_model_comes_back(starts, tmp_path):
     model = start(starts["mnli"], RTE, adaptation="lora").eval()
-    model.save_pretrained(tmp_path)
-    (tmp_path / HEAD_CONFIG).write_text(json.dumps(head_config(model)))
+    save_adapter(model, tmp_path)
     ids = torch.tensor([[model.config.start_token_id, 5, model.config.classify_token_id]])
     with torch.no_grad():
         assert torch.equal(load_adapter(tmp_path)(ids).logits, model(ids).logits)
