@@ -166,14 +166,16 @@ def test_every_row_of_a_test_file_stays_in_its_place(tmp_path):
         (PAIR | {"class_names": "01"}, [("x", "y"), ("x", "")]),
         ({"context_column": "a", "choice_columns": ["a", "b"]}, [("x", "y"), ("x", ""), ("", "")]),
         ({"words_column": "a", "class_names": "01"}, [("two words", ""), ("", "")]),
+        ({"text_column": "a", "label_columns": ["x", "z"]}, [("x", ""), ("", "")]),
     ],
-    ids=["pair", "choices", "words"],
+    ids=["pair", "choices", "words", "marks"],
 )
 def test_empty_rows_of_every_family(columns, rows, tmp_path):
     test = write_rows(tmp_path, ("a", "b"), *rows)
     data = load_task(custom_task(None, test_file=test, **columns), splits=["test"])
     found = rows_of(data, "test")
     assert [row["id"] for row in found] == [str(number) for number in range(len(rows))]
+    assert found[0]["label"] in (-100, [-100, -100])
     assert not any("".join(map("".join, (found[-1][name] for name in data.spec.text_columns))))
 
 
