@@ -8,11 +8,17 @@ Which model can hold a tree is decided by its configuration and signature (`chec
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
+from torch import nn
+from torch.nn.attention.flex_attention import create_block_mask
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
@@ -21,27 +27,36 @@ from .token_tree import TokenTree
 
 # Largest difference of logits between a path in its tree and alone, as a share of the largest logit.
 _BOUNDS = {torch.float32: 1e-4, torch.float64: 1e-8, torch.bfloat16: 0.06, torch.float16: 0.01}
-_CHECKED: WeakSet[PreTrainedModel] = WeakSet()
+# Of each model that was compared, whether its logits can be computed apart from it.
+_CHECKED: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
+# Vocabulary logits of so many tokens are held at a time.
+_CHUNK = 512
+
+
+def attention_window(model: PreTrainedModel) -> int:
+    """How many tokens a model sees in the layers that see the fewest."""
+    config = model.config.get_text_config()
+    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+    return window or sys.maxsize
 
 
 def check_model(model: PreTrainedModel, length: int) -> None:
     """
-    A `ValueError` that names the model and the reason if it cannot hold rows of `length` tokens that are trees:
-    encoder-decoders, recurrent and linear attention, windows shorter than the row, and positions that the model counts
+    A `ValueError` that names the model and the reason if it cannot hold trees with paths of `length` tokens:
+    encoder-decoders, recurrent and linear attention, windows shorter than a path, and positions that the model counts
     itself (ALiBi, or no `position_ids`).
     """
-    config = model.config.get_text_config()
-    kinds = {str(kind) for kind in getattr(config, "layer_types", None) or ()}
-    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+    config, window = model.config.get_text_config(), attention_window(model)
+    kinds = {*(getattr(config, "layer_types", None) or ()), *(getattr(config, "attention_layers", None) or ())}
     wrong = {
         "it is an encoder-decoder": model.config.is_encoder_decoder,
+        "its attention is chunked": not kinds.isdisjoint({"chunked_attention", "local"}),
         "its states are recurrent, so that a token sees all before it": getattr(model, "_is_stateful", False)
-        or bool(kinds - {"full_attention", "sliding_attention", "chunked_attention"}),
-        f"its attention sees {window} tokens, fewer than the row's {length}": window is not None and window < length,
-        "its attention is chunked": "chunked_attention" in kinds,
+        or bool(kinds - {"full_attention", "sliding_attention", "global"}),
+        f"its attention sees {window} tokens, fewer than the {length} of a path": window < length,
         "its positions are distances in the row (ALiBi)": bool(getattr(config, "alibi", False)),
         "it takes no position_ids": "position_ids" not in inspect.signature(model.forward).parameters,
-        "it attends by a kernel without masks": config._attn_implementation not in ("eager", "sdpa"),
+        "it attends by a kernel without masks": config._attn_implementation not in ("eager", "sdpa", "flex_attention"),
     }
     for reason, holds in wrong.items():
         if holds:
@@ -83,15 +98,23 @@ def tree_inputs(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> di
     """
     Arguments of a causal model for a batch of trees: `input_ids` and `position_ids`, `(batch, length)`, and
     `attention_mask`, `(batch, 1, length, length)`: true where a token sees another, for eager attention 0 there and
-    elsewhere the lowest number. A `ValueError` for a model that cannot hold them.
+    elsewhere the lowest number, for FlexAttention as blocks. A `ValueError` for a model that cannot hold them.
     """
-    length = batch["input_ids"].shape[1]
-    check_model(model, length)
-    place = torch.arange(length, device=batch["input_ids"].device)
-    mask = (place[:, None] >= place) & (place[:, None] < batch["subtree_end"][:, None, :])  # (batch, length, length)
-    mask = mask[:, None]
-    if model.config.get_text_config()._attn_implementation == "eager":  # which adds it
-        mask = torch.zeros_like(mask, dtype=model.dtype).masked_fill(~mask, torch.finfo(model.dtype).min)
+    check_model(model, int(batch["position_ids"].max()) + 1)
+    end, attention = batch["subtree_end"], model.config.get_text_config()._attn_implementation
+
+    def sees(row: Any, head: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return (query >= key) & (query < end[row, key])
+
+    (rows, length), device = end.shape, end.device
+    if attention == "flex_attention":
+        mask = create_block_mask(sees, rows, None, length, length, device=device)
+    else:
+        place = torch.arange(length, device=device)
+        every = torch.arange(rows, device=device)[:, None, None]
+        mask = sees(every, None, place[:, None], place)[:, None]  # (batch, 1, length, length)
+        if attention == "eager":  # which adds it
+            mask = torch.zeros_like(mask, dtype=model.dtype).masked_fill(~mask, torch.finfo(model.dtype).min)
     return {name: batch[name] for name in ("input_ids", "position_ids")} | {"attention_mask": mask, "use_cache": False}
 
 
@@ -112,25 +135,86 @@ def read_trees(
 ) -> tuple[torch.Tensor, ModelOutput]:
     """
     Log-probabilities of tokens after their parents, `(batch, length)`, float32, 0 where they are not `counted`; and
-    the model's output. Logits are computed only where a counted token is predicted. Before a model's first batch, the
-    paths of its first tree are compared with the same read alone.
+    the model's output, or that of its base model. Logits are computed where a counted token is predicted, and in
+    chunks, again in the backward pass, where they are the output embeddings of the last hidden states and no more.
+    Before a model's first batch, the paths of its first tree are compared with the same read alone.
     """
     if model not in _CHECKED:
         check_paths(model, batch)
-        _CHECKED.add(model)
+        _CHECKED[model] = _has_plain_logits(model, batch)
     row, column = counted.nonzero().T  # (tokens,)
-    place = batch["parent_index"][row, column]
-    if "logits_to_keep" in inspect.signature(model.forward).parameters:
-        settings["logits_to_keep"], place = place.unique(return_inverse=True)
-    output = model.forward(**tree_inputs(model, batch), **settings)
-    logits = output.logits.float()  # (batch, kept, vocab_size)
-    found = logits[row, place, batch["input_ids"][row, column]] - logits.logsumexp(-1)[row, place]
-    return found.new_zeros(counted.shape).index_put((row, column), found), output
+    place, targets = batch["parent_index"][row, column], batch["input_ids"][row, column]
+    if _CHECKED[model]:
+        output = model.base_model(**tree_inputs(model, batch), **settings)
+        parts = [*zip(output.last_hidden_state[row, place].split(_CHUNK), targets.split(_CHUNK), strict=True)]
+        if len(parts) == 1:
+            losses = _losses(model, *parts[0])
+        else:
+            losses = torch.cat([checkpoint(_losses, model, *part, use_reentrant=False) for part in parts])
+    else:
+        if "logits_to_keep" in inspect.signature(model.forward).parameters:
+            settings["logits_to_keep"], place = place.unique(return_inverse=True)
+        output = model.forward(**tree_inputs(model, batch), **settings)
+        losses = cross_entropy(output.logits[row, place].float(), targets, reduction="none")
+    return losses.new_zeros(counted.shape).index_put((row, column), -losses), output
 
 
-def choice_log_probs(batch: Mapping[str, torch.Tensor], log_probs: torch.Tensor, mean: bool = False) -> torch.Tensor:
-    """Of tokens' log-probabilities, `(batch, length)`, the sums or means of choices, `(batch, choices)`, or -inf."""
-    own = on_paths(batch) & of_choices(batch).unsqueeze(1)  # (batch, choices, length)
+def _losses(model: PreTrainedModel, states: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Cross-entropies of tokens, `(tokens,)`, after last hidden states, `(tokens, width)`."""
+    return cross_entropy(_plain_logits(model, states).float(), targets, reduction="none")
+
+
+def _plain_logits(model: PreTrainedModel, states: torch.Tensor) -> torch.Tensor:
+    """Logits of last hidden states, of our own models without the special tokens."""
+    return getattr(model, "token_logits", model.get_output_embeddings())(states)
+
+
+@torch.no_grad()
+def _has_plain_logits(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> bool:
+    """
+    Whether a model's logits are `_plain_logits` of its base model's states: compared bit by bit, of states that are so
+    large that a cap, a scale or anything else between them would show.
+    """
+    states = []
+
+    def enlarge(module: nn.Module, args: Any, output: ModelOutput) -> None:
+        states.append(output.last_hidden_state)
+        output.last_hidden_state = 100 * output.last_hidden_state
+
+    with _first_tree(model, batch) as inputs:
+        plain = model.base_model(**inputs).last_hidden_state
+        hook = model.base_model.register_forward_hook(enlarge)
+        try:
+            logits = model.forward(**inputs).logits
+        finally:
+            hook.remove()
+        return (
+            len(states) == 1
+            and model.get_output_embeddings() is not None
+            and torch.equal(plain, states[0])
+            and torch.equal(logits, _plain_logits(model, 100 * plain))
+        )
+
+
+@contextmanager
+def _first_tree(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
+    """Arguments for the first tree of a batch alone, for a model in evaluation mode."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield tree_inputs(model, {name: value[:1] for name, value in batch.items()})
+    finally:
+        model.train(was_training)
+
+
+def choice_log_probs(
+    batch: Mapping[str, torch.Tensor], log_probs: torch.Tensor, counted: torch.Tensor, mean: bool = False
+) -> torch.Tensor:
+    """
+    Of tokens' log-probabilities, `(batch, length)`, the sums or means over those of each choice's path that are
+    `counted`: `(batch, choices)`, -inf for none.
+    """
+    own = on_paths(batch) & counted.unsqueeze(1)  # (batch, choices, length)
     sums = (own * log_probs.unsqueeze(1)).sum(-1)
     if mean:
         sums = sums / own.sum(-1).clamp(min=1)
@@ -143,25 +227,22 @@ def check_paths(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> fl
     The largest difference between the logits of the first tree's paths and of the same sequences alone, as a share of
     the largest logit. A `ValueError` if it is more than rounding of the dtype.
     """
-    was_training, device = model.training, model.device.type
+    device, largest, scale = model.device.type, 0.0, 1e-9
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else model.dtype
-    first = {name: value[:1] for name, value in batch.items()}
-    model.eval()
-    largest, scale = 0.0, 1e-9
+    first = {name: batch[name][:1] for name in ("classify_index", "input_ids", "subtree_end")}
     try:
-        found = model.forward(**tree_inputs(model, first)).logits[0]
-        for on_path in on_paths(first)[0][first["classify_index"][0] >= 0]:
-            path = on_path.nonzero()[:, 0]
-            alone = model.forward(first["input_ids"][:, path], use_cache=False).logits[0]
-            known = alone.isfinite() & (alone.abs() < 1e4)  # some models rule tokens out
-            largest = max(largest, float((found[path] - alone)[known].abs().max()))
-            scale = max(scale, float(alone[known].abs().max()))
+        with _first_tree(model, batch) as inputs:
+            found = model.forward(**inputs).logits[0]
+            for on_path in on_paths(first)[0][first["classify_index"][0] >= 0]:
+                path = on_path.nonzero()[:, 0]
+                alone = model.forward(first["input_ids"][:, path], use_cache=False).logits[0]
+                known = alone.isfinite() & (alone.abs() < 1e4)  # some models rule tokens out
+                largest = max(largest, float((found[path] - alone)[known].abs().max()))
+                scale = max(scale, float(alone[known].abs().max()))
     except RuntimeError as error:
         raise ValueError(
             f"{type(model).__name__} cannot hold token trees: it fails on their mask ({error})."
         ) from error
-    finally:
-        model.train(was_training)
     if not largest <= _BOUNDS.get(dtype, 0.06) * scale:
         raise ValueError(
             f"{type(model).__name__} cannot hold token trees: a path's logits differ by {largest:.1e} from those of "
@@ -200,6 +281,7 @@ def path_log_probs(
     for begin in range(0, len(rows), batch_size):
         batch = collate_choices(rows[begin : begin + batch_size])
         batch = {name: value.to(model.device) for name, value in batch.items()}
-        sums = choice_log_probs(batch, read_trees(model, batch, of_choices(batch))[0], mean)
+        counted = of_choices(batch)
+        sums = choice_log_probs(batch, read_trees(model, batch, counted)[0], counted, mean)
         found.append(torch.nn.functional.pad(sums, (0, widest - sums.shape[1]), value=float("-inf")))
     return torch.cat(found)

@@ -87,7 +87,7 @@ def _read(self, batch, head, lm_coef, beta, mean) -> tuple[torch.Tensor, torch.T
         states = output.hidden_states[-1].take_along_dim(ends, dim=1).to(self.score.weight.dtype)
         scores = self.score(states).squeeze(-1).float().masked_fill(~present, float("-inf"))
     else:
-        scores = choice_log_probs(batch, log_probs, mean or head == "answers")
+        scores = choice_log_probs(batch, log_probs, of_choices(batch), mean or head == "answers")
     if head == "log-probs":
         scores = (beta * (scores - batch.get("reference", 0))).log_softmax(-1)
     if head == "answers":
