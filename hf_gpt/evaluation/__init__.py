@@ -21,8 +21,10 @@ from ..training.loading import has_classes, load_model, other_head
 from ..training.rows import encode_task, input_transform, load_task_data
 from ..training.text_to_text import TextToTextTrainer, declare_targets, saved_settings
 from ..training.trainer import GPTTrainer, choose_products
+from ..trees.any_model import longest_path
 from ..trees.collators import TokenTreeCollator
-from .zero_shot import ZeroShotScorer, zero_shot_rule, zero_shot_transform
+from .any_model import JointTransform, is_other_model, leave_texts, load_other_model
+from .zero_shot import ZeroShotRule, ZeroShotScorer, zero_shot_rule, zero_shot_transform
 
 
 @dataclass
@@ -33,6 +35,11 @@ class EvaluationArguments(LauncherArguments):
     split: str = flag("test", "Part of the task to evaluate.", SPLITS)
     zero_shot: bool = flag(False, "Answer by the language model's probabilities, without a trained head.")
     zero_shot_prompt: str | None = flag(None, "With --zero_shot: what is appended to a text before a class's word.")
+    zero_shot_score: str | None = flag(
+        None,
+        "With --zero_shot: mean or sum of a candidate's log-probabilities; by default means of choices, sums of words.",
+        ["mean", "sum"],
+    )
     zero_shot_words: list[str] | None = flag(None, "With --zero_shot: one word per class, in the order of the labels.")
     per_device_eval_batch_size: int = flag(64, "Rows of a step and device.")
 
@@ -52,38 +59,40 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
     choose_products(args)
     with args.main_process_first(desc="reading the data"):
         described, source = data, model_args.source
-        if data.task == "custom" and saved_settings(source.config(n_head=model_args.n_head)) and not args.zero_shot:
+        if data.task == "custom" and not args.zero_shot and saved_settings(source.config(n_head=model_args.n_head)):
             described = replace(data, task_family=TEXT_TO_TEXT)
         elif data.task == "custom" and data.train_file is None and not args.zero_shot:
             if source.kind != "tf-release" and has_classes(source.config()):
                 described = data.with_labels_of(source.config())
             _check_head(source, described.spec())
         task = load_task_data(described, splits=(args.split,))
-        spec, tokenizer = task.spec, load_tokenizer(model_args)
+        spec = task.spec
         if args.zero_shot:
             rule = zero_shot_rule(spec, args.zero_shot_prompt, args.zero_shot_words)
-            model = ZeroShotScorer(_load_language_model(model_args, tokenizer), rule.kind)
-            length = min(data.max_length or sys.maxsize, model.model.config.n_positions)
-            transform = zero_shot_transform(rule, tokenizer, length, data.truncation, data.share_prefix)
+            tokenizer, model, transform = _zero_shot(model_args, data, rule)
+            score = args.zero_shot_score or ("sum" if rule.kind == "words" else "mean")
+            model = ZeroShotScorer(model, mean=score == "mean")
         else:
+            tokenizer = load_tokenizer(model_args)
             model = _load_head(model_args, spec, tokenizer, args)
             declare_targets(model, spec, tokenizer, data)
             transform = input_transform(data, spec, model.config, tokenizer, virtual_tokens(model))
-        rows = encode_task(task, data, tokenizer, transform, splits=[args.split])[args.split]
+        read = leave_texts if isinstance(transform, JointTransform) else tokenizer
+        rows = encode_task(task, data, read, transform, splits=[args.split])[args.split]
     unlabelled = lacks_label(rows)
     measured = int((~unlabelled).sum()) if unlabelled.shape == (len(rows),) else len(rows)
     if args.process_index == 0:
         print(f"{spec.name} {args.split}: {describe_encoded(rows)}\n  {task.notes[args.split]}", flush=True)
-    collator = TokenTreeCollator(tokenizer.pad_token_id, args.zero_shot or model.config.is_causal)
     if spec.family == TEXT_TO_TEXT:
         trainer = TextToTextTrainer(model, args, spec.metrics, processing_class=tokenizer)
     else:
+        collator = TokenTreeCollator(tokenizer.pad_token_id or 0, not args.zero_shot and model.config.is_causal)
         trainer = GPTTrainer(model=model, args=args, data_collator=collator)
     record = {"task": spec.name, "split": args.split, "rows": len(rows), "measured_rows": measured}
     record |= {"fast_float32": args.fast_float32, "model": model_args.model_name_or_path}
     record["main_metric"] = spec.main_metric
     if rule is not None:
-        record |= {"zero_shot": rule.kind, "prompt": rule.prompt, "words": list(rule.words)}
+        record |= {"zero_shot": rule.kind, "prompt": rule.prompt, "words": list(rule.words), "score": score}
     logits, record["metrics"] = predict_split(trainer, rows, spec)
     record["main_metric"] = next(iter(record["metrics"]), spec.main_metric)
     if args.process_index == 0:
@@ -116,6 +125,19 @@ def _load_head(model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokeniz
     model = source.adapted(args.base_model, attn_implementation=model_args.attn_implementation)
     check_ids(model.config, tokenizer, source.name)
     return model
+
+
+def _zero_shot(model_args: ModelArguments, data: DataArguments, rule: ZeroShotRule) -> tuple[Any, Any, Any]:
+    """The tokenizer and the language model of a name, ours or any other, and how it reads the rows of a rule."""
+    longest, layout = data.max_length or sys.maxsize, (data.truncation, data.share_prefix)
+    if is_other_model(model_args.source.folder):
+        tokenizer, model = load_other_model(model_args)
+        transform = JointTransform.of(rule, tokenizer, min(longest, longest_path(model)), *layout)
+        return tokenizer, model, transform
+    tokenizer = load_tokenizer(model_args)
+    model = _load_language_model(model_args, tokenizer)
+    transform = zero_shot_transform(rule, tokenizer, min(longest, model.config.n_positions), *layout)
+    return tokenizer, model, transform
 
 
 def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) -> GPTPreTrainedModel:

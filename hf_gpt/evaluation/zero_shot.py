@@ -10,15 +10,13 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
-from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.spec import SINGLE_LABEL, TaskSpec
+from ..trees.any_model import choice_log_probs, read_trees
 from ..trees.token_tree import TokenTree
 from ..trees.transforms import TRUNCATION_RULES
-
-# Vocabulary logits of so many tokens are held at a time.
-_CHUNK = 512
 
 
 @dataclass(frozen=True)
@@ -97,14 +95,13 @@ def zero_shot_transform(
 
 class ZeroShotScorer(nn.Module):
     """
-    A language model with one logit per candidate text, for the Trainer's evaluation loop: of words the sum of its
-    tokens' log-probabilities, so that the softmax is the model's own distribution; else their mean.
+    A language model with one logit per candidate text, for the Trainer's evaluation loop: the sum of its tokens'
+    log-probabilities, so that the softmax is the model's own distribution, or their `mean`.
     """
 
-    def __init__(self, model: GPTForCausalLM, kind: str):
+    def __init__(self, model: PreTrainedModel, mean: bool):
         super().__init__()
-        self.model = model
-        self.is_mean = kind != "words"
+        self.model, self.mean = model, mean
 
     def forward(
         self,
@@ -112,31 +109,16 @@ class ZeroShotScorer(nn.Module):
         position_ids: torch.Tensor,
         lm_weights: torch.Tensor,
         classify_index: torch.Tensor,
-        subtree_end: torch.Tensor | None = None,
-        parent_index: torch.Tensor | None = None,
+        subtree_end: torch.Tensor,
+        parent_index: torch.Tensor,
         labels: torch.Tensor | None = None,
     ) -> dict[str, torch.Tensor]:
         """
         `logits`, `(batch, paths)`, -inf without a candidate; with labels a `loss` of 0, which the Trainer wants then.
-        `lm_weights`, `(batch, length)`, are 1 for tokens that count, `classify_index`, `(batch, paths)`, is the last
-        token of each candidate, -1 for none; for the rest see `GPTModel`.
+        For the batch of trees see `TokenTreeCollator`; `lm_weights` are 1 for tokens that count.
         """
-        settings = {"position_ids": position_ids, "subtree_end": subtree_end, "use_cache": False}
-        states = self.model.transformer(input_ids, **settings).last_hidden_state
-        log_probs = torch.zeros_like(lm_weights)
-        for part in lm_weights.nonzero().split(_CHUNK):
-            row, column = part.T  # of tokens that count, (counted,)
-            parent = column - 1 if parent_index is None else parent_index[row, column]
-            logits = self.model.token_logits(states[row, parent]).float()
-            targets = input_ids[row, column].unsqueeze(1)
-            log_probs[row, column] = logits.log_softmax(-1).gather(1, targets).squeeze(1)
-        end = classify_index.clamp(min=0).unsqueeze(-1)  # (batch, paths, 1)
-        on_path = torch.arange(input_ids.shape[1], device=input_ids.device) <= end  # (batch, paths, length)
-        if subtree_end is not None:
-            on_path = on_path & (end < subtree_end.unsqueeze(1))
-        counted = on_path * lm_weights.unsqueeze(1)
-        scores = (counted * log_probs.unsqueeze(1)).sum(-1)
-        if self.is_mean:
-            scores = scores / counted.sum(-1).clamp(min=1)
-        loss = {} if labels is None else {"loss": scores.new_zeros(())}
-        return {**loss, "logits": scores.masked_fill(classify_index < 0, float("-inf"))}
+        batch = {"input_ids": input_ids, "position_ids": position_ids, "classify_index": classify_index}
+        batch |= {"subtree_end": subtree_end, "parent_index": parent_index}
+        counted = lm_weights.gt(0)
+        scores = choice_log_probs(batch, read_trees(self.model, batch, counted)[0], counted, self.mean)
+        return {"logits": scores} | ({} if labels is None else {"loss": scores.new_zeros(())})

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from .collators import collate_trees
@@ -33,9 +33,14 @@ _CHECKED: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 _CHUNK = 512
 
 
-def attention_window(model: PreTrainedModel) -> int:
-    """How many tokens a model sees in the layers that see the fewest."""
+def longest_path(model: PreTrainedModel) -> int:
+    """The most tokens of a path that a model has positions for, and sees in all layers."""
     config = model.config.get_text_config()
+    return min(getattr(config, "max_position_embeddings", None) or sys.maxsize, _window(config))
+
+
+def _window(config: PreTrainedConfig) -> int:
+    """How many tokens are seen in the layers that see the fewest."""
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     return window or sys.maxsize
 
@@ -46,7 +51,8 @@ def check_model(model: PreTrainedModel, length: int) -> None:
     encoder-decoders, recurrent and linear attention, windows shorter than a path, and positions that the model counts
     itself (ALiBi, or no `position_ids`).
     """
-    config, window = model.config.get_text_config(), attention_window(model)
+    config = model.config.get_text_config()
+    window = _window(config)
     kinds = {*(getattr(config, "layer_types", None) or ()), *(getattr(config, "attention_layers", None) or ())}
     wrong = {
         "it is an encoder-decoder": model.config.is_encoder_decoder,

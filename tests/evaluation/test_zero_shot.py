@@ -40,7 +40,7 @@ def plain_log_probs(model, given: list[int], candidate: list[int]) -> torch.Tens
 def scores(model, transform: ZeroShotTransform, rows: list[dict]) -> torch.Tensor:
     features = [{**vars(transform.fit(row)[0]), "label": 0} for row in rows]
     with torch.no_grad():
-        return ZeroShotScorer(model, transform.kind)(**TokenTreeCollator(PAD)(features))["logits"]
+        return ZeroShotScorer(model, mean=transform.kind == "choices")(**TokenTreeCollator(PAD)(features))["logits"]
 
 
 @pytest.mark.parametrize("share_prefix", [True, False], ids=["shared", "unshared"])

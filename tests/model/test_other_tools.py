@@ -65,8 +65,7 @@ def test_lm_evaluation_harness_scores_choices_as_we_do(tiny_checkpoint, tmp_path
         row = {name: tokenizer(item[name])["input_ids"] for name in ("context", "choices")} | {"question": []}
         tree, _ = ZeroShotTransform("choices", 64).fit(row)
         with torch.no_grad():
-            # "words" sums, as the harness does; "choices" takes the mean.
-            (expected,) = ZeroShotScorer(model, "words")(**TokenTreeCollator(8003)([vars(tree)]))["logits"].tolist()
+            (expected,) = ZeroShotScorer(model, mean=False)(**TokenTreeCollator(8003)([vars(tree)]))["logits"].tolist()
         np.testing.assert_allclose([score for score, _ in sample["filtered_resps"]], expected, rtol=0, atol=1e-4)
         right += int(np.argmax(expected)) == item["label"]
     assert results["results"]["two_items"]["acc,none"] == right / len(ITEMS)
