@@ -11,8 +11,9 @@ was trained with `--target_column` writes texts. An adapter is loaded on the bas
 `--base_model`.
 
 With `--zero_shot` multiple choice is answered by the choice of the highest mean log-probability, sst2 and imdb by the
-likelier of the words "positive" and "negative" behind "very"; other classification tasks take `--zero_shot_words`. The
-output folder gets `metrics.json` and `predictions.tsv`.
+likelier of the words "positive" and "negative" behind "very"; other classification tasks take `--zero_shot_words`. Any
+causal language model of transformers that can hold token trees answers; `--zero_shot_score sum` is `acc` of
+lm-evaluation-harness. The output folder gets `metrics.json` and `predictions.tsv`.
 """
 
 from ..evaluation import EvaluationArguments, evaluate
@@ -24,7 +25,7 @@ COMMON = (
     "model_name_or_path task data_dir train_file test_file text_column premise_column hypothesis_column "
     "context_column choice_columns label_column target_column max_new_tokens num_beams id_column keep_columns metrics "
     "max_length max_eval_rows output_dir overwrite_output_dir base_model split zero_shot zero_shot_prompt "
-    "zero_shot_words per_device_eval_batch_size"
+    "zero_shot_words zero_shot_score per_device_eval_batch_size"
 )
 
 

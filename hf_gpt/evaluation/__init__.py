@@ -23,7 +23,7 @@ from ..training.text_to_text import TextToTextTrainer, declare_targets, saved_se
 from ..training.trainer import GPTTrainer, choose_products
 from ..trees.any_model import longest_path
 from ..trees.collators import TokenTreeCollator
-from .any_model import JointTransform, is_other_model, leave_texts, load_other_model
+from .any_model import is_other_model, leave_texts, load_other_model
 from .zero_shot import ZeroShotRule, ZeroShotScorer, zero_shot_rule, zero_shot_transform
 
 
@@ -35,11 +35,7 @@ class EvaluationArguments(LauncherArguments):
     split: str = flag("test", "Part of the task to evaluate.", SPLITS)
     zero_shot: bool = flag(False, "Answer by the language model's probabilities, without a trained head.")
     zero_shot_prompt: str | None = flag(None, "With --zero_shot: what is appended to a text before a class's word.")
-    zero_shot_score: str | None = flag(
-        None,
-        "With --zero_shot: mean or sum of a candidate's log-probabilities; by default means of choices, sums of words.",
-        ["mean", "sum"],
-    )
+    zero_shot_score: str | None = flag(None, "With --zero_shot: mean of a choice's tokens, or sum.", ["mean", "sum"])
     zero_shot_words: list[str] | None = flag(None, "With --zero_shot: one word per class, in the order of the labels.")
     per_device_eval_batch_size: int = flag(64, "Rows of a step and device.")
 
@@ -77,8 +73,7 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
             model = _load_head(model_args, spec, tokenizer, args)
             declare_targets(model, spec, tokenizer, data)
             transform = input_transform(data, spec, model.config, tokenizer, virtual_tokens(model))
-        read = leave_texts if isinstance(transform, JointTransform) else tokenizer
-        rows = encode_task(task, data, read, transform, splits=[args.split])[args.split]
+        rows = encode_task(task, data, tokenizer, transform, splits=[args.split])[args.split]
     unlabelled = lacks_label(rows)
     measured = int((~unlabelled).sum()) if unlabelled.shape == (len(rows),) else len(rows)
     if args.process_index == 0:
@@ -86,7 +81,8 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
     if spec.family == TEXT_TO_TEXT:
         trainer = TextToTextTrainer(model, args, spec.metrics, processing_class=tokenizer)
     else:
-        collator = TokenTreeCollator(tokenizer.pad_token_id or 0, not args.zero_shot and model.config.is_causal)
+        pad_token_id = 0 if args.zero_shot else tokenizer.pad_token_id
+        collator = TokenTreeCollator(pad_token_id, not args.zero_shot and model.config.is_causal)
         trainer = GPTTrainer(model=model, args=args, data_collator=collator)
     record = {"task": spec.name, "split": args.split, "rows": len(rows), "measured_rows": measured}
     record |= {"fast_float32": args.fast_float32, "model": model_args.model_name_or_path}
@@ -128,16 +124,15 @@ def _load_head(model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokeniz
 
 
 def _zero_shot(model_args: ModelArguments, data: DataArguments, rule: ZeroShotRule) -> tuple[Any, Any, Any]:
-    """The tokenizer and the language model of a name, ours or any other, and how it reads the rows of a rule."""
-    longest, layout = data.max_length or sys.maxsize, (data.truncation, data.share_prefix)
+    """What tokenizes columns, a language model, ours or any other, and how it reads the rows of a rule."""
     if is_other_model(model_args.source.folder):
         tokenizer, model = load_other_model(model_args)
-        transform = JointTransform.of(rule, tokenizer, min(longest, longest_path(model)), *layout)
-        return tokenizer, model, transform
-    tokenizer = load_tokenizer(model_args)
-    model = _load_language_model(model_args, tokenizer)
-    transform = zero_shot_transform(rule, tokenizer, min(longest, model.config.n_positions), *layout)
-    return tokenizer, model, transform
+    else:
+        tokenizer = load_tokenizer(model_args)
+        model = _load_language_model(model_args, tokenizer)
+    length = min(data.max_length or sys.maxsize, longest_path(model))
+    transform = zero_shot_transform(rule, tokenizer, length, data.truncation, data.share_prefix)
+    return tokenizer if transform.tokenizer is None else leave_texts, model, transform
 
 
 def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) -> GPTPreTrainedModel:

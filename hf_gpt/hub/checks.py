@@ -10,6 +10,7 @@ FEATURES, FEATURE_DATA = "features.json", "data"
 EVAL_RESULTS = ".eval_results"
 WEIGHTS = ("model.safetensors", "adapter_model.safetensors")
 _NUMBER = "[0-9]" * 5
+SHARDS = ("model.safetensors.index.json", f"model-{_NUMBER}-of-{_NUMBER}.safetensors")
 # All that is fetched of a repository: neither code nor pickles.
 FETCHED = (
     *("config.json", "generation_config.json", "adapter_config.json", HEAD_CONFIG, FEATURES, "README.md"),

@@ -9,13 +9,12 @@ Which model can hold a tree is decided by its configuration and signature (`chec
 
 import inspect
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
@@ -147,16 +146,13 @@ def read_trees(
     """
     if model not in _CHECKED:
         check_paths(model, batch)
-        _CHECKED[model] = _has_plain_logits(model, batch)
     row, column = counted.nonzero().T  # (tokens,)
     place, targets = batch["parent_index"][row, column], batch["input_ids"][row, column]
     if _CHECKED[model]:
         output = model.base_model(**tree_inputs(model, batch), **settings)
         parts = [*zip(output.last_hidden_state[row, place].split(_CHUNK), targets.split(_CHUNK), strict=True)]
-        if len(parts) == 1:
-            losses = _losses(model, *parts[0])
-        else:
-            losses = torch.cat([checkpoint(_losses, model, *part, use_reentrant=False) for part in parts])
+        compute = _losses if len(parts) == 1 else partial(checkpoint, _losses, use_reentrant=False)
+        losses = torch.cat([compute(model, *part) for part in parts])
     else:
         if "logits_to_keep" in inspect.signature(model.forward).parameters:
             settings["logits_to_keep"], place = place.unique(return_inverse=True)
@@ -176,41 +172,20 @@ def _plain_logits(model: PreTrainedModel, states: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def _has_plain_logits(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> bool:
+def _has_plain_logits(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor]) -> bool:
     """
-    Whether a model's logits are `_plain_logits` of its base model's states: compared bit by bit, of states that are so
-    large that a cap, a scale or anything else between them would show.
+    Whether a model's logits are `_plain_logits` of its base model's states: compared bit by bit, with states so large
+    that a cap would show, or a scale.
     """
-    states = []
-
-    def enlarge(module: nn.Module, args: Any, output: ModelOutput) -> None:
-        states.append(output.last_hidden_state)
-        output.last_hidden_state = 100 * output.last_hidden_state
-
-    with _first_tree(model, batch) as inputs:
-        plain = model.base_model(**inputs).last_hidden_state
-        hook = model.base_model.register_forward_hook(enlarge)
-        try:
-            logits = model.forward(**inputs).logits
-        finally:
-            hook.remove()
-        return (
-            len(states) == 1
-            and model.get_output_embeddings() is not None
-            and torch.equal(plain, states[0])
-            and torch.equal(logits, _plain_logits(model, 100 * plain))
-        )
-
-
-@contextmanager
-def _first_tree(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
-    """Arguments for the first tree of a batch alone, for a model in evaluation mode."""
-    was_training = model.training
-    model.eval()
+    head = model.get_output_embeddings()
+    if head is None or model.base_model is model:
+        return False
+    hook = head.register_forward_pre_hook(lambda module, states: (100 * states[0],))
     try:
-        yield tree_inputs(model, {name: value[:1] for name, value in batch.items()})
+        logits = model.forward(**inputs).logits
     finally:
-        model.train(was_training)
+        hook.remove()
+    return torch.equal(logits, _plain_logits(model, 100 * model.base_model(**inputs).last_hidden_state))
 
 
 def choice_log_probs(
@@ -233,27 +208,33 @@ def check_paths(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> fl
     The largest difference between the logits of the first tree's paths and of the same sequences alone, as a share of
     the largest logit. A `ValueError` if it is more than rounding of the dtype.
     """
-    device, largest, scale = model.device.type, 0.0, 1e-9
+    was_training, device = model.training, model.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else model.dtype
-    first = {name: batch[name][:1] for name in ("classify_index", "input_ids", "subtree_end")}
+    first = {name: batch[name][:1] for name in ("input_ids", "position_ids", "subtree_end", "classify_index")}
+    model.eval()
+    largest, scale = 0.0, 1e-9
     try:
-        with _first_tree(model, batch) as inputs:
-            found = model.forward(**inputs).logits[0]
-            for on_path in on_paths(first)[0][first["classify_index"][0] >= 0]:
-                path = on_path.nonzero()[:, 0]
-                alone = model.forward(first["input_ids"][:, path], use_cache=False).logits[0]
-                known = alone.isfinite() & (alone.abs() < 1e4)  # some models rule tokens out
-                largest = max(largest, float((found[path] - alone)[known].abs().max()))
-                scale = max(scale, float(alone[known].abs().max()))
+        inputs = tree_inputs(model, first)
+        found = model.forward(**inputs).logits[0]
+        for on_path in on_paths(first)[0][first["classify_index"][0] >= 0]:
+            path = on_path.nonzero()[:, 0]
+            alone = model.forward(first["input_ids"][:, path], use_cache=False).logits[0]
+            known = alone.isfinite() & (alone.abs() < 1e4)  # some models rule tokens out
+            largest = max(largest, float((found[path] - alone)[known].abs().max()))
+            scale = max(scale, float(alone[known].abs().max()))
+        has_plain_logits = _has_plain_logits(model, inputs)
     except RuntimeError as error:
         raise ValueError(
             f"{type(model).__name__} cannot hold token trees: it fails on their mask ({error})."
         ) from error
+    finally:
+        model.train(was_training)
     if not largest <= _BOUNDS.get(dtype, 0.06) * scale:
         raise ValueError(
             f"{type(model).__name__} cannot hold token trees: a path's logits differ by {largest:.1e} from those of "
             "the same tokens alone."
         )
+    _CHECKED[model] = has_plain_logits
     return largest / scale
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from hf_gpt import GPTForCausalLM, TokenTreeCollator
 from hf_gpt.evaluation.zero_shot import RULES, ZeroShotScorer, ZeroShotTransform, zero_shot_rule, zero_shot_transform
@@ -40,7 +41,7 @@ def plain_log_probs(model, given: list[int], candidate: list[int]) -> torch.Tens
 def scores(model, transform: ZeroShotTransform, rows: list[dict]) -> torch.Tensor:
     features = [{**vars(transform.fit(row)[0]), "label": 0} for row in rows]
     with torch.no_grad():
-        return ZeroShotScorer(model, mean=transform.kind == "choices")(**TokenTreeCollator(PAD)(features))["logits"]
+        return ZeroShotScorer(model, mean=not transform.words)(**TokenTreeCollator(PAD)(features))["logits"]
 
 
 @pytest.mark.parametrize("share_prefix", [True, False], ids=["shared", "unshared"])
@@ -49,7 +50,7 @@ def test_scores_are_those_of_each_candidate_alone(model, kind, share_prefix):
     """Choices have the mean log-probability of their tokens, words the sum."""
     settings = {"prompt": (13,), "words": WORDS} if kind == "words" else {}
     rows = CHOICES if kind == "choices" else TEXTS
-    ours = scores(model, ZeroShotTransform(kind, 32, share_prefix=share_prefix, **settings), rows)
+    ours = scores(model, ZeroShotTransform(32, share_prefix=share_prefix, **settings), rows)
     for row, values in zip(rows, ours, strict=True):
         if kind == "choices":
             texts = [([*row["context"], *row["question"]], choice) for choice in row["choices"]]
@@ -64,9 +65,9 @@ def test_scores_are_those_of_each_candidate_alone(model, kind, share_prefix):
 @pytest.mark.parametrize(
     ("transform", "row", "paths", "lost"),
     [
-        (ZeroShotTransform("choices", 8), CHOICES[0], [[1, 2, 3, 4, 5, 6, 7]], 0),
-        (ZeroShotTransform("choices", 6), CHOICES[0], [[1, 2, 4, 5, 6, 7]], 2),
-        (ZeroShotTransform("words", 6, prompt=(13,), words=WORDS), TEXTS[0], [[1, 2, 3, 13, 9, 10]], 2),
+        (ZeroShotTransform(8), CHOICES[0], [[1, 2, 3, 4, 5, 6, 7]], 0),
+        (ZeroShotTransform(6), CHOICES[0], [[1, 2, 4, 5, 6, 7]], 2),
+        (ZeroShotTransform(6, prompt=(13,), words=WORDS), TEXTS[0], [[1, 2, 3, 13, 9, 10]], 2),
     ],
     ids=["fits", "choices", "words"],
 )
@@ -153,4 +154,4 @@ def test_a_language_model_has_no_head_to_evaluate(tiny_checkpoint, tmp_path):
         assert not (tmp_path / "out").exists()
     rule = replace(RULES["sst2"], prompt="very " * 80)
     with pytest.raises(ValueError, match="fills the context"):
-        zero_shot_transform(rule, lambda text, **_: {"input_ids": text.split()}, 64, "half", True)
+        zero_shot_transform(rule, AutoTokenizer.from_pretrained(tiny_checkpoint), 64, "half", True)

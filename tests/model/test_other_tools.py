@@ -63,7 +63,7 @@ def test_lm_evaluation_harness_scores_choices_as_we_do(tiny_checkpoint, tmp_path
     right = 0
     for item, sample in zip(ITEMS, samples, strict=True):
         row = {name: tokenizer(item[name])["input_ids"] for name in ("context", "choices")} | {"question": []}
-        tree, _ = ZeroShotTransform("choices", 64).fit(row)
+        tree, _ = ZeroShotTransform(64).fit(row)
         with torch.no_grad():
             (expected,) = ZeroShotScorer(model, mean=False)(**TokenTreeCollator(8003)([vars(tree)]))["logits"].tolist()
         np.testing.assert_allclose([score for score, _ in sample["filtered_resps"]], expected, rtol=0, atol=1e-4)
