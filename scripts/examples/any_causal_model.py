@@ -20,6 +20,7 @@ from transformers import (
     PreTrainedTokenizerBase,
     Trainer,
     TrainingArguments,
+    set_seed,
 )
 
 import hf_gpt  # noqa: F401  registers GPT
@@ -68,6 +69,7 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(own.model_name_or_path)
     files = {"train": own.train_file, "validation": own.validation_file}
     rows = {split: read(path, tokenizer) for split, path in files.items() if path}
+    set_seed(args.seed)  # of the head
     model = tree_model(AutoModelForCausalLM.from_pretrained(own.model_name_or_path), own.head, own.lm_coef)
     trainer = Trainer(
         model,

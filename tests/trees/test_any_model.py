@@ -33,6 +33,10 @@ HOLDS = {
 REFUSED = {
     "mistral": (GROUPED | {"sliding_window": 4}, "sees 4 tokens"),
     "bloom": ({"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4}, "position_ids"),
+    "gpt_neo": (
+        {"vocab_size": VOCABULARY, "hidden_size": 32, "num_layers": 2, "attention_types": [[["global", "local"], 1]]},
+        "chunked",
+    ),
     "falcon": (SMALL | {"alibi": True, "new_decoder_architecture": False}, "ALiBi"),
     "mamba": ({"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2}, "recurrent"),
     "openai-gpt": (GPT2, "fails on their mask"),
@@ -81,6 +85,65 @@ def test_paths_are_as_alone(kind, attention):
     if (kind, attention) == ("gemma2", "sdpa"):
         pytest.skip("transformers has no SDPA for Gemma 2, whose scores are capped")
     assert_as_alone(model_of(kind, HOLDS[kind], attention))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["llama", "gpt_neox"])
+def test_every_attention_reads_the_same(attention, kind):
+    """FlexAttention, too, whose mask is made of blocks; on a CPU it has no backward pass."""
+    found = path_log_probs(model_of(kind, HOLDS[kind], attention), CONTEXTS, CHOICES)
+    model = model_of(kind, HOLDS[kind], "eager")
+    pairs = [(context, choice) for context, each in zip(CONTEXTS, CHOICES, strict=True) for choice in each]
+    expected = torch.stack([alone(model, *pair) for pair in pairs])
+    torch.testing.assert_close(found[found.isfinite()], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="FlexAttention has no gradients on a CPU")
+def test_gradients_with_flex_attention():
+    whole = []
+    for attention in ("flex_attention", "eager"):
+        model = model_of("llama", GROUPED | {"head_dim": 16}, attention).cuda()
+        found = path_log_probs(model, CONTEXTS, CHOICES)
+        found[found.isfinite()].sum().backward()
+        whole.append([parameter.grad for parameter in model.parameters()])
+    for ours, theirs in zip(*whole, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("llama", GROUPED),
+        ("llama", GROUPED | {"tie_word_embeddings": True}),
+        ("phi", SMALL),  # a bias
+        ("gemma3_text", HOLDS["gemma3_text"] | {"final_logit_softcapping": 5.0}),
+        ("granite", GROUPED | {"logits_scaling": 0.1}),
+        ("cohere", GROUPED | {"logit_scale": 4.0}),
+    ],
+    ids=["plain", "tied", "bias", "cap", "division", "factor"],
+)
+def test_many_tokens_at_once_are_as_few(kind, settings):
+    """Logits that are computed in chunks, and again in the backward pass, or by the model itself."""
+    model = model_of(kind, settings, "eager")
+    choices = torch.randint(50, (9, 8, 9)).tolist()
+    contexts, whole = [[item + 1, 2, 3] for item in range(9)], []
+    for batch_size in (9, 1):  # 648 tokens, or 72
+        model.zero_grad()
+        found = path_log_probs(model, contexts, choices, batch_size=batch_size)
+        found.sum().backward()
+        whole.append([found, *(parameter.grad.clone() for parameter in model.parameters())])
+    for ours, theirs in zip(*whole, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[0, 0], alone(model, contexts[0], choices[0][0]), rtol=1e-5, atol=1e-5)
+
+
+def test_paths_within_a_window_are_read_in_longer_rows():
+    """The mask of a tree says all that is seen: a window matters to what is longer than it."""
+    model = model_of("mistral", GROUPED | {"sliding_window": 8}, "sdpa")
+    context, choices = [5, 6, 7, 8], [[number, number + 1, number + 2] for number in range(10, 40, 3)]
+    found = path_log_probs(model, [context], [choices])[0]
+    torch.testing.assert_close(found[-1], alone(model, context, choices[-1]), rtol=1e-5, atol=1e-5)
 
 
 def test_paths_of_ours_are_as_alone(tiny_model):

@@ -2,13 +2,13 @@
 
 import copy
 import runpy
-from pathlib import Path
+import sys
 
 import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
-from safetensors.torch import load_model
+from safetensors.torch import load_file, load_model
 from torch.nn.functional import cross_entropy
 from transformers import (
     AutoConfig,
@@ -22,11 +22,13 @@ from transformers import (
 from hf_gpt import GPT_MINI, GPTForCausalLM, GPTForMultipleChoice
 from hf_gpt.trees import collate_choices, path_log_probs, tree_model
 
+from ..support.runs import REPOSITORY, finish, start_launch
 from .test_any_model import GPT2, GROUPED, HOLDS, alone, model_of
 
 # Of peft and TRL.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 
+EXAMPLE = REPOSITORY / "scripts" / "examples" / "any_causal_model.py"
 ITEMS = [
     {"context": [5, 6, 7, 8, 9], "choices": [[10, 11], [10, 12, 13], [14]], "label": 1},
     {"context": [3, 4, 11], "choices": [[20, 21, 22], [24]], "label": 0},
@@ -251,21 +253,46 @@ def test_rewards_have_the_loss_and_gradients_of_trl(kind, tmp_path, own_datasets
     assert_same(gradients(ours, loss), gradients(model, theirs))
 
 
-def test_the_example_trains_from_a_csv_file(tmp_path, monkeypatch, capsys, own_datasets_cache):
-    path = Path(__file__).resolve().parents[2] / "scripts" / "examples" / "any_causal_model.py"
+def write_example(folder) -> None:
+    """A model and rows for the example."""
     rows = ["context,right,wrong,third,label", "She opened,the door,the sky,,0", "He ate,a house,an apple,a tree,1"]
-    (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n")
-    (tmp_path / "bad.csv").write_text("context,label\nx,0\n")
+    (folder / "rows.csv").write_text("\n".join(rows) + "\n")
     settings = KINDS["llama"] | {"vocab_size": 8004}
-    model_of("llama", settings).save_pretrained(tmp_path / "model")
-    AutoTokenizer.from_pretrained(GPT_MINI).save_pretrained(tmp_path / "model")
+    model_of("llama", settings).save_pretrained(folder / "model")
+    AutoTokenizer.from_pretrained(GPT_MINI).save_pretrained(folder / "model")
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+@pytest.mark.parametrize("head", ["log-probs", "multiple-choice"])
+def test_two_processes_train_as_one(head, tmp_path):
+    """One row in each, of unlike lengths and numbers of choices."""
+    write_example(tmp_path)
+    words = f"{EXAMPLE} --model_name_or_path {tmp_path}/model --train_file {tmp_path}/rows.csv --head {head}"
+    words += " --max_steps 2 --lm_coef 0.5 --optim sgd --learning_rate 0.1 --report_to none --save_strategy no"
+    launcher = "-m accelerate.commands.launch --config_file scripts/configs/accelerate/two_cpu_processes.yaml"
+    for start, size in (("", 2), (launcher, 1)):
+        more = f"--per_device_train_batch_size {size} --use_cpu --output_dir {tmp_path}/{size}"
+        command = [sys.executable, *f"{start} {words} {more}".split()]
+        log = tmp_path / f"{size}.log"
+        finish(start_launch(log, command, HF_DATASETS_CACHE=str(tmp_path / "cache")), log)
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in "21")
+    before = load_file(tmp_path / "model" / "model.safetensors")
+    assert not torch.equal(one["lm_head.weight"], before["lm_head.weight"])
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_the_example_trains_from_a_csv_file(tmp_path, monkeypatch, capsys, own_datasets_cache):
+    write_example(tmp_path)
+    (tmp_path / "bad.csv").write_text("context,label\nx,0\n")
 
     def run(file: str) -> None:
         words = f"--model_name_or_path {tmp_path}/model --train_file {tmp_path}/{file}"
         words += f" --validation_file {tmp_path}/rows.csv --output_dir {tmp_path}/out --max_steps 12"
         words += " --learning_rate 0.01 --report_to none --use_cpu"
         monkeypatch.setattr("sys.argv", ["any_causal_model.py", *words.split()])
-        runpy.run_path(str(path), run_name="__main__")
+        runpy.run_path(str(EXAMPLE), run_name="__main__")
 
     run("rows.csv")
     assert "validation accuracy: 1.0000" in capsys.readouterr().out
