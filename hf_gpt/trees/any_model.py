@@ -177,8 +177,8 @@ def _has_plain_logits(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor]
     Whether a model's logits are `_plain_logits` of its base model's states: compared bit by bit, with states so large
     that a cap would show, or a scale.
     """
-    head = model.get_output_embeddings()
-    if head is None or model.base_model is model:
+    head, is_spread = model.get_output_embeddings(), hasattr(model, "hf_device_map")  # over devices
+    if head is None or model.base_model is model or is_spread:
         return False
     hook = head.register_forward_pre_hook(lambda module, states: (100 * states[0],))
     try:
