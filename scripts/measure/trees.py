@@ -3,24 +3,25 @@ A training step on choices after a common context, as token trees, as rows of th
 
     OMP_NUM_THREADS=1 python scripts/measure/trees.py --output_file outputs/trees.json
 
-A step is forward and backward with random weights in float32, in a forked process, which gives time of the processor
-and peak memory beyond the weights. Sides take turns, and the least of each counts. The tree reads each distinct token
-once: the ratio of all tokens to these is what it could gain at most where time is that of tokens. DPO reads the
-reference model in every step on both sides.
+A step is forward and backward with random weights in float32, in a forked process after a small step, which gives time
+of the processor and peak memory beyond weights and gradients. Sides take turns, and the least of each counts. The tree
+reads each distinct token once: the ratio of all tokens to these is what it could gain at most where time is that of
+tokens. DPO reads the reference model in every step on both sides.
 """
 
 import copy
+import ctypes
+import gc
 import multiprocessing
-import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import datasets
-import psutil
 import torch
 import trl
 from datasets import Dataset
@@ -51,7 +52,8 @@ CONFIGS = {
 }
 CONTEXTS = (64, 400)
 FORK = multiprocessing.get_context("fork")
-Step = Callable[[], torch.Tensor]
+Step, Row = Callable[[], torch.Tensor], dict[str, Any]
+SMALL_ROW = {"context": [1, 2], "choices": [[3], [4]]}
 
 
 @dataclass
@@ -69,15 +71,24 @@ def alone(model: PreTrainedModel, context: list[int], choices: list[list[int]]) 
     return logits.gather(2, rows[:, len(context) :, None]).sum((1, 2))[None]
 
 
-def measure(step: Step) -> tuple[float, int]:
+def memory(entry: str) -> int:
+    """Bytes of this process, now (VmRSS) or at most (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(entry))
+
+
+def measure(step: Step, warm_up: Step) -> tuple[float, int]:
     """Seconds of the processor, and by how many bytes a step raises the peak memory of a process of its own."""
     receiver, sender = FORK.Pipe(duplex=False)
 
     def run() -> None:
-        before, start = psutil.Process().memory_info().rss, time.process_time()
+        warm_up().sum().backward()  # code comes into memory, and gradients are made
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed would be taken again, and not be counted
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+        before, start = memory("VmRSS"), time.process_time()
         step().sum().backward()
-        seconds = time.process_time() - start
-        sender.send((seconds, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+        sender.send((time.process_time() - start, memory("VmHWM") - before))
 
     process = FORK.Process(target=run)
     process.start()
@@ -87,33 +98,35 @@ def measure(step: Step) -> tuple[float, int]:
     return found
 
 
-def interleaved(sides: dict[str, Step], rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Seconds and bytes of all turns of each side."""
-    turns = [{side: measure(step) for side, step in sides.items()} for _ in range(rounds)]
+def interleaved(sides: dict[str, Callable], rows: list[Row], rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Seconds and bytes of all turns of each side, which takes a row, after a small one."""
+    turns = [
+        {side: measure(*(partial(step, row) for row in rows)) for side, step in sides.items()} for _ in range(rounds)
+    ]
     return {
         side: {what: [turn[side][place] for turn in turns] for place, what in enumerate(("seconds", "bytes"))}
         for side in sides
     }
 
 
-def pair_sides(config: PreTrainedConfig, row: dict[str, Any], folder: str) -> Iterator[tuple[str, dict[str, Step]]]:
+def pair_sides(config: PreTrainedConfig, folder: str) -> Iterator[tuple[str, dict[str, Callable]]]:
     """A step of TRL's trainers on a pair, and ours with the same loss."""
     datasets.disable_progress_bars()
     tokenizer = AutoTokenizer.from_pretrained(GPT_MINI, eos_token="_classify_")
     settings = {"output_dir": folder, "report_to": "none", "use_cpu": True, "bf16": False}
     settings |= {"activation_checkpointing": False, "remove_unused_columns": False}
-    chosen, rejected = row["choices"]
     texts = Dataset.from_list([{"prompt": "She", "chosen": " opened", "rejected": " closed"}])
     model = AutoModelForCausalLM.from_config(config)
     reference = copy.deepcopy(model).requires_grad_(False)
     ours = tree_model(copy.deepcopy(model), "log-probs", beta=0.1)
     args = {"train_dataset": texts, "processing_class": tokenizer}
     dpo = trl.DPOTrainer(model, ref_model=reference, args=trl.DPOConfig(**settings), **args)
-    ids = DataCollatorForPreference(pad_token_id=0)(
-        [{"prompt_ids": row["context"], "chosen_ids": chosen, "rejected_ids": rejected}]
-    )
+    names, collator = ("prompt_ids", "chosen_ids", "rejected_ids"), DataCollatorForPreference(pad_token_id=0)
 
-    def preference() -> torch.Tensor:
+    def trl_preference(row: Row) -> torch.Tensor:
+        return dpo.compute_loss(model, collator([dict(zip(names, (row["context"], *row["choices"]), strict=True))]))
+
+    def preference(row: Row) -> torch.Tensor:
         with torch.no_grad():
             known = path_log_probs(reference, [row["context"]], [row["choices"]])
         return ours(**collate_choices([row | {"reference": known[0].tolist()}])).loss
@@ -121,25 +134,23 @@ def pair_sides(config: PreTrainedConfig, row: dict[str, Any], folder: str) -> It
     for each in (ours, reference):  # which are compared with paths alone once
         with torch.no_grad():
             path_log_probs(each, [[1, 2]], [[[3], [4]]])
-    yield "DPO", {"tree": preference, "TRL": lambda: dpo.compute_loss(model, {**ids})}
+    yield "DPO", {"tree": preference, "TRL": trl_preference}
 
     scored = copy.deepcopy(config)
     scored.num_labels = 1
     classifier = AutoModelForSequenceClassification.from_config(scored)
     ours = tree_model(AutoModelForCausalLM.from_config(config), "multiple-choice")
-    pair = {"chosen_ids": row["context"] + chosen, "rejected_ids": row["context"] + rejected}
-    args["train_dataset"] = Dataset.from_list([pair])
+    args["train_dataset"] = Dataset.from_list([{"chosen_ids": [1, 2], "rejected_ids": [1, 3]}])
     reward = trl.RewardTrainer(classifier, args=trl.RewardConfig(**settings), **args)
-    batch = reward.data_collator([pair])
+
+    def trl_reward(row: Row) -> torch.Tensor:
+        chosen, rejected = (row["context"] + choice for choice in row["choices"])
+        pair = {"chosen_ids": chosen, "rejected_ids": rejected}
+        return reward.compute_loss(classifier, reward.data_collator([pair]))
+
     with torch.no_grad():
-        ours(**collate_choices([{"context": [1, 2], "choices": [[3], [4]]}]))
-    yield (
-        "reward",
-        {
-            "tree": lambda: ours(**collate_choices([row])).loss,
-            "TRL": lambda: reward.compute_loss(classifier, {**batch}),
-        },
-    )
+        ours(**collate_choices([SMALL_ROW]))
+    yield "reward", {"tree": lambda row: ours(**collate_choices([row])).loss, "TRL": trl_reward}
 
 
 def row_of(name: Any, found: dict[str, dict[str, list[float]]], tokens: float | None = None) -> list[str]:
@@ -165,18 +176,19 @@ def main() -> None:
             path_log_probs(model, [[1, 2]], [[[3], [4]]])
         for length, number in tqdm([(length, number) for length in CONTEXTS for number in numbers], desc=name):
             ids = torch.randint(1, 8000, (length + number * CHOICE,), generator=generator).tolist()
-            context, choices = ids[:length], [ids[length + n * CHOICE :][:CHOICE] for n in range(number)]
+            choices = [ids[length + n * CHOICE :][:CHOICE] for n in range(number)]
+            both = [{"context": ids[:length], "choices": choices}, SMALL_ROW]
             sides = {
-                "tree": lambda c=context, k=choices, m=model: path_log_probs(m, [c], [k]),
-                "rows": lambda c=context, k=choices, m=model: alone(m, c, k),
+                "tree": lambda row, m=model: path_log_probs(m, [row["context"]], [row["choices"]]),
+                "rows": lambda row, m=model: alone(m, **row),
             }
-            found, tokens = interleaved(sides, args.rounds), number * (length + CHOICE) / len(ids)
+            found, tokens = interleaved(sides, both, args.rounds), number * (length + CHOICE) / len(ids)
             rows.append(row_of((name, length, number), found, tokens))
             results.append({"model": name, "context": length, "choices": number, "tokens": tokens, **found})
             if number == 2:
                 with tempfile.TemporaryDirectory() as folder:
-                    for loss, sides in pair_sides(config, {"context": context, "choices": choices}, folder):
-                        found = interleaved(sides, args.rounds)
+                    for loss, sides in pair_sides(config, folder):
+                        found = interleaved(sides, both, args.rounds)
                         pairs.append(row_of((loss, name, length), found))
                         results.append({"loss": loss, "model": name, "context": length, **found})
     header = ["model", "context", "choices", "step, tree", "rows of their own", "tokens", "share of that"]
