@@ -77,6 +77,8 @@ class Score:
 
     def __init__(self, model: GPTPreTrainedModel, passage: Passage, read: Callable[[torch.Tensor], torch.Tensor]):
         longest, config = 1 + max(passage.tree.position_ids), model.config
+        if model.training:
+            raise ValueError("The model is in training mode, where dropout blurs its scores: call model.eval() first.")
         if longest > config.n_positions:
             raise ValueError(f"The text has {longest} tokens, more than the model's context of {config.n_positions}.")
         self.read, self.words, self.spans = read, passage.words, passage.spans

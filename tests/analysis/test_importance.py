@@ -222,5 +222,7 @@ def test_mistakes_are_named():
     model, passage = build_model(GPTForMultipleChoice), passage_of([START, 3, CLASSIFY], [START, 4, CLASSIFY])
     with pytest.raises(ValueError, match="There are 2 choices, numbered from 0"):
         class_score(model, passage, 2)
+    with pytest.raises(ValueError, match="training mode"):
+        class_score(model.train(), passage, 0)
     with pytest.raises(ValueError, match="the same for all sampled inputs"):
         perturbation(Toy(torch.sum, torch.ones(2, 2), [[0]]), 0)
