@@ -4,18 +4,16 @@ Fine-tune a GPT on a task, with the language model as auxiliary objective (Radfo
     hf-gpt finetune --config questions --output_dir outputs/questions
     hf-gpt finetune --task trec --data_dir path/to/trec --model_name_or_path gpt-mini \
         --output_dir outputs/trec
+    hf-gpt finetune --task custom --train_file rows.csv --text_column article --target_column summary \
+        --model_name_or_path gpt-mini --output_dir outputs/summaries
     hf-gpt finetune --config experiments/multi_task --output_dir outputs/multi_task
     hf-gpt finetune --list_tasks
 
 The output folder holds the best model with its tokenizer, its card (README.md), `metrics.json` and, where the task has
 a test split, `predictions.tsv`. A stopped run resumes with `--resume_from_checkpoint last`. With `--seeds 5` there are
 five runs in folders of their own, and `results.json` with their median and range; the same command resumes after a
-stop. With `--tasks questions stories` one transformer is trained on several tasks, and each has a folder of its own.
-
-With `--target_column` the language model learns to write a text for a text, such as a summary, behind a `--prompt`:
-
-    hf-gpt finetune --task custom --train_file rows.csv --text_column article --target_column summary \
-        --prompt "TL;DR:" --model_name_or_path gpt-mini --output_dir outputs/summaries
+stop. With `--tasks questions stories` one transformer is trained on several tasks, and each has a folder of its own;
+with `--target_column` the language model learns to write a text for a text, such as a summary, behind a `--prompt`.
 """
 
 import sys
@@ -30,7 +28,7 @@ from . import command, parse_arguments
 COMMON = (
     "model_name_or_path lm_coef adaptation task list_tasks tasks data_dir train_file validation_file test_file "
     "text_column premise_column hypothesis_column context_column choice_columns label_column target_column prompt "
-    "max_new_tokens num_beams metrics max_length max_train_rows output_dir learning_rate num_train_epochs "
+    "metrics max_length max_train_rows output_dir learning_rate num_train_epochs "
     "per_device_train_batch_size seed seeds resume_from_checkpoint overwrite_output_dir"
 )
 

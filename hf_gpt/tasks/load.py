@@ -211,7 +211,7 @@ def _hold_out(split: str, rule: HeldOut, spec: TaskSpec, splits: datasets.Datase
     train, rows = splits["train"], splits["train"].num_rows
     # A small sample of a set that holds out a fixed number, such as the 374 of Story Cloze, gives a fifth.
     share = 0.2 if rule.size >= rows and not spec.reads_own_files else rule.size
-    size = int(share if share >= 1 else max(share > 0, round(share * rows)))
+    size = int(min(share, rows) if share >= 1 else max(share > 0, round(share * rows)))
     numbers: dict[int, int] = {}  # of groups, as they come
     keys = _text_keys(train, rule.group_by, spec, rule.folded) if rule.group_by else range(rows)
     groups, left = np.array([numbers.setdefault(key, len(numbers)) for key in keys]), size

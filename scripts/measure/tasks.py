@@ -15,7 +15,7 @@ The columns of a study are fine-tuned alike from
     layers      the lowest 0, 1, 2, ... blocks of the pretrained weights, the rest newly initialized (figure 2 of the
                 paper)
     adapters    the pretrained weights, by every way of training: whole, frozen (the features of the last layer or a
-                mixture of all) and with adapters; with the trained parameters and the seconds
+                mixture of all), with adapters and by gradual unfreezing; with the trained parameters and the seconds
 
 Each cell tries every learning rate with its first seed, and keeps the one that is best on the validation rows; the
 other seeds train with that. Seconds are those of this process's processor for a whole run, with reading, features and
@@ -63,6 +63,7 @@ ADAPTED = "--adaptation"
 FROZEN = [ADAPTED, "frozen"]
 METHODS = {"full": [], "frozen": FROZEN, "frozen, mixed layers": [*FROZEN, "--layers", "mix"]}
 METHODS |= {name: [ADAPTED, name] for name in ADAPTERS} | {"dora": [ADAPTED, "lora", "--use_dora", "true"]}
+METHODS |= {"gradual unfreezing": ["--unfreeze", "gradual", "--layer_decay", "0.8"]}
 FEWER_ROWS = (50, 200, 800, 3200)
 # The same for all.
 COMMON = {"num_train_epochs": "3", "per_device_train_batch_size": "16", "save_strategy": "no", "eval_strategy": "no"}
@@ -78,6 +79,7 @@ class MeasureArguments:
     study: str = flag("weights", "What the columns are.", STUDIES)
     model: str = flag("model_cards/gpt-mini", "The pretrained model.")
     models: list[str] | None = flag(None, "NAME=FOLDER of each column of `models`.")
+    columns: list[str] | None = flag(None, "These columns of the study only.")
     data_dir: str | None = flag(None, "Folder of the data sets' folders.")
     tasks: list[str] | None = flag(None, f"These only; of: {', '.join(FOLDERS)}.")
     seeds: int = flag(3, "Runs of each cell.")
@@ -147,6 +149,8 @@ def cells(args: MeasureArguments) -> list[Cell]:
         for rows in (*numbers, args.rows):
             line = f"{task}, {rows} rows" if args.study == "rows" else task
             for column, flags in columns(args).items():
+                if args.columns and column not in args.columns:
+                    continue
                 of_tasks = task_flags(tasks if column == TOGETHER else [task], args)
                 rates = args.frozen_rates if ADAPTED in flags else args.learning_rates
                 found.append(Cell(line, task, rows, column, [*flags, *of_tasks, *common_flags(rows, args)], rates))
@@ -314,7 +318,7 @@ def main() -> None:
     """Run what is missing, all with the first seed first, so that a stopped study has seen every task."""
     (args,) = parse_arguments((MeasureArguments,), description=__doc__)
     planned, folder = cells(args), Path(args.output_dir)
-    free = ("output_dir", "data_dir", "tasks", "seeds")
+    free = ("output_dir", "data_dir", "tasks", "columns", "seeds")
     settings = {name: value for name, value in asdict(args).items() if name not in free}
     settings["common"], settings["together"] = COMMON, args.tasks if args.study == TOGETHER else None
     if (folder / "settings.json").is_file():
