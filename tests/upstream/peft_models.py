@@ -14,7 +14,9 @@ def save_tiny_model(model_class, name: str, **overrides) -> str:
     """Save a model with gpt-mini's vocabulary; peft's tests find it by its relative path, as they would on the Hub."""
     set_seed(0)
     # Weights as large as those of trained models: peft's tests compare with tolerances.
-    config = GPTConfig.from_pretrained(GPT_MINI, n_embd=32, n_layer=2, n_head=4, initializer_range=0.2, **overrides)
+    config = GPTConfig.from_pretrained(
+        GPT_MINI, n_embd=32, n_inner=None, n_layer=2, n_head=4, initializer_range=0.2, **overrides
+    )
     model_class(config).save_pretrained(name)
     AutoTokenizer.from_pretrained(GPT_MINI).save_pretrained(name)
     return name
