@@ -38,7 +38,8 @@ def test_the_first_page_leads_to_the_others(site):
 
 def test_the_search_finds_a_page(site):
     with opened(site) as page:
-        page.get_by_role("textbox", name="Search").fill("surprisal of words")
+        page.wait_for_load_state("networkidle")  # or the words come before the page listens
+        page.get_by_role("textbox", name="Search").press_sequentially("surprisal")
         found = page.locator(".md-search-result__link").first
         found.wait_for()
         assert "surprisal" in found.inner_text()
