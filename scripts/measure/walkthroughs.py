@@ -42,7 +42,10 @@ def outputs(text: str) -> list[str]:
     names, found = {"__name__": "__main__"}, []
     for kind, code, *_ in BLOCK.findall(text):
         if kind == "bash":
-            done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", code], stdout=subprocess.PIPE, text=True)
+            # hf-gpt is that of the Python that runs this, whose environment need not be active.
+            own = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+            shell = ["bash", "-e", "-o", "pipefail", "-c", code]
+            done = subprocess.run(shell, stdout=subprocess.PIPE, text=True, env=os.environ | own)
             done.check_returncode()
             printed = done.stdout
         else:
