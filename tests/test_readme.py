@@ -98,7 +98,7 @@ def needs_no_file(line: str) -> bool:
     """Whether a command reads nothing that its user would have to bring, and serves no page."""
     words = shlex.split(line)
     read = [word for flag, word in itertools.pairwise(words) if not (flag.startswith("--output") or word[0] == "-")]
-    return "demo" not in words and not [word for word in read if re.search(r"(?<!experiments)[/.]\w", word)]
+    return "demo" not in words and not [word for word in read if re.search(r"(?<!experiments)[/.]\w|/$", word)]
 
 
 @pytest.mark.slow
