@@ -301,6 +301,7 @@ def draw(results: dict[str, dict], study: str, path: Path) -> None:
             if study == "adapters":
                 axes.errorbar(x, middle, yerr=[[middle[0] - low[0]], [high[0] - middle[0]]], fmt="o", capsize=3)
                 axes.annotate(curve, (x[0], middle[0]), xytext=(5, 4), textcoords="offset points", fontsize="small")
+                axes.margins(x=0.4)  # for the names
             else:
                 axes.plot(x, middle, marker="o", label=curve)
                 axes.fill_between(x, low, high, alpha=0.2)
