@@ -48,7 +48,7 @@ SIZES = {"vocab_size": 8004, "pad_token_id": 8003}
 TINY = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 4}
 CONFIGS = {
     "llama, 256 wide, 4 layers": (LlamaConfig(**SIZES, **TINY), (2, 4, 16)),
-    "gpt2": (GPT2Config(pad_token_id=8003, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0), (2, 4)),
+    "gpt2": (GPT2Config(pad_token_id=8003, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0), (2, 4, 16)),
 }
 CONTEXTS = (64, 400)
 FORK = multiprocessing.get_context("fork")
