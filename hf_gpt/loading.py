@@ -154,10 +154,12 @@ class NamesModel:
 
     @cached_property
     def source(self) -> Source:
+        """`Source`: what the model's name stands for; a `ValueError` or `OSError` if it is not there."""
         return open_source(self.model_name_or_path, self.revision)
 
     @cached_property
     def tokenizer_source(self) -> Source:
+        """`Source`: that of the tokenizer, by default the model's."""
         if self.tokenizer_name is None:
             return self.source
         return open_source(self.tokenizer_name, self.revision, weights=False)

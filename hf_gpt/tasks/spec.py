@@ -144,6 +144,7 @@ class TaskSpec:
 
     @property
     def main_metric(self) -> str:
+        """`str`: the metric by which the best checkpoint is chosen."""
         return self.metrics[0]
 
     @property
@@ -153,6 +154,7 @@ class TaskSpec:
 
     @property
     def text_columns(self) -> tuple[str, ...]:
+        """`tuple[str, ...]`: columns of a normalised row that hold texts."""
         return TEXT_COLUMNS[self.family]
 
     @property
