@@ -163,13 +163,8 @@ class ScalarMix(nn.Module):
         self.scalars = nn.Parameter(torch.zeros(layers))
         self.gamma = nn.Parameter(torch.ones(1))
 
-    @property
-    def weights(self) -> torch.Tensor:
-        """The layers' shares of the mean, from the embedding up."""
-        return self.scalars.softmax(0)
-
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        weights = self.gamma * self.weights
+        weights = self.gamma * self.scalars.softmax(0)
         return (weights.unsqueeze(-1) * states).sum(-2)  # (..., layers, n_embd) -> (..., n_embd)
 
 

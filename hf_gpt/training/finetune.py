@@ -221,7 +221,7 @@ def record_of(part: Part, trainer: GPTTrainer, model_args: ModelArguments) -> di
     learnt = {}
     if model_args.adaptation == "frozen" and part.model.config.head_layers == "mix":
         mix = part.model.head_mix
-        learnt["layer_mix"] = {"weights": mix.weights.tolist(), "gamma": mix.gamma.item()}
+        learnt["layer_mix"] = {"weights": mix.scalars.softmax(0).tolist(), "gamma": mix.gamma.item()}
     return {
         "task": spec.name,
         "main_metric": next(iter(scores["validation"]), spec.main_metric),

@@ -73,7 +73,7 @@ class TargetTransform:
 
     @classmethod
     def of(cls, config: GPTConfig, tokenizer: GPTTokenizer, max_length: int) -> "TargetTransform":
-        """As a model declares it (`declare_targets`); a `ValueError` if there is no room for a text."""
+        """As a model declares it (`declare_targets`); a `ValueError` if no token is left for a text."""
         settings = saved_settings(config)
         prompt = tokenizer(f" {settings['prompt']}", add_special_tokens=False)["input_ids"]
         if max_length <= len(prompt) + settings["max_new_tokens"]:
