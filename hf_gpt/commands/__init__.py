@@ -20,13 +20,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, NoReturn
 
-# Settings whose value is a file or folder to read, or several, or NAME=FOLDER.
-_PATHS = {"model_name_or_path", "tokenizer_name", "tokenizer", "base_model", "data_dir", "data_dirs", "text_files"}
-_PATHS |= {"train_file", "validation_file", "validation_files", "test_file", "input_files", "file", "pairs", "compare"}
-_CONFIG_HELP = (
-    "YAML file of defaults, `name: value` lines, which flags override, or the name of a bundled recipe, such as "
-    "questions. A relative path in it is looked for in the working directory, then next to the file."
-)
+_CONFIG_HELP = "YAML file of `name: value` lines, which flags override, or the name of a recipe, such as questions."
 # Bars are shown where work takes long only; tqdm reads it when it is imported.
 os.environ.setdefault("TQDM_DELAY", "3")
 
@@ -204,18 +198,8 @@ def _flags_of(path: Path, parser: ArgumentParser, prog: str) -> list[str]:
         if name not in names:
             raise ValueError(f"--config {path}: there is no setting {name}; {nearest(name, names, prog)}")
         if isinstance(value, list):
-            flags += [f"--{name}", *(_found_from(path, name, str(item)) for item in value)]
+            flags += [f"--{name}", *map(str, value)]
         elif value is not None:
-            text = json.dumps(value) if isinstance(value, dict) else str(value)
             # Joined, so that a value may begin with a hyphen.
-            flags.append(f"--{name}={_found_from(path, name, text)}")
+            flags.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
     return flags
-
-
-def _found_from(config: Path, setting: str, value: str) -> str:
-    """A path of a configuration as it is, or next to the configuration, where it is there."""
-    name, equals, path = value.rpartition("=")  # NAME=FOLDER
-    for folder in (Path(), config.parent) if setting in _PATHS else ():
-        if os.path.exists(folder / path):  # of a text that is too long for a path, too
-            return f"{name}{equals}{folder / path}"
-    return value

