@@ -11,18 +11,17 @@ Wilson's intervals (95%) by phenomenon, of BLiMP the twelve of its paper, next t
 weights; the mean over phenomena is printed.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest
 
-from ..files import flag, read_text_lines
+from ..files import flag
 from ..generation import encode, print_table
-from ..generation.scoring import BEGINNINGS, beginning_ids, read_pairs, score_texts
+from ..generation.scoring import BEGINNINGS, MinimalPair, beginning_ids, read_pairs, score_texts
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from . import AnalysisArguments, with_random_weights
@@ -40,26 +39,13 @@ _BLIMP = {"s-selection": "argument structure"}
 CONDITIONS = ("simple", "attractor of the same number", "attractor", "two attractors", "relative clause")
 
 
-class MinimalPair(NamedTuple):
-    """A good and a bad sentence, and what they differ in."""
-
-    good: str
-    bad: str
-    phenomenon: str
-
-
 def read_sets(path: Path, most: int | None = None) -> list[MinimalPair]:
     """The first minimal pairs (see `read_pairs`) of a file, or of each JSONL file of a folder or its folder `data`."""
     files = sorted([*path.glob("*.jsonl"), *path.glob("data/*.jsonl")]) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"{path}: no .jsonl file is in the folder, nor in its folder data: name BLiMP's folder.")
-    pairs = []
-    for file in files:
-        rows, name = read_pairs(file), file.name.partition(".")[0]
-        first = json.loads(next(read_text_lines(file))[1]) if ".jsonl" in file.name else {}
-        phenomenon = str(first.get("linguistics_term", name)).replace("_", " ")
-        pairs += [MinimalPair(*row, _BLIMP.get(phenomenon, phenomenon)) for row in rows[:most]]
-    return pairs
+    pairs = (pair for file in files for pair in read_pairs(file)[:most])
+    return [pair._replace(phenomenon=_BLIMP.get(pair.phenomenon, pair.phenomenon)) for pair in pairs]
 
 
 def agreement_pairs(count: int = 200, seed: int = 0) -> list[MinimalPair]:
@@ -134,7 +120,7 @@ class Arguments(AnalysisArguments):
     text: None = field(default=None, init=False)
     text_column: str = field(default="text", init=False)
     label_column: str = field(default="label", init=False)
-    file: str | None = flag(None, "File or folder of minimal pairs, TSV or JSONL; without it, made ones.")
+    file: str | None = flag(None, "JSONL file or folder of minimal pairs; without it, made ones.")
     beginning: str = flag("paragraph", "What stands before a sentence, as for score.", BEGINNINGS)
     max_pairs: int = flag(200, "Pairs of a condition, or the first of a file, at most.")
 

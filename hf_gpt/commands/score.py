@@ -6,9 +6,9 @@ Score sentences with a language model: log-probability and perplexity of each; o
 
 The log-probability is natural, and that of all tokens of the sentence; the first one is predicted after the end of a
 paragraph, a full stop and a newline, as GPT has no token that begins a text. With `--beginning none` nothing stands
-before a sentence, and its first token does not count. The perplexity is per predicted token. A file of pairs has a
-good sentence, a tab and a bad one on each line, or is JSONL with `sentence_good` and `sentence_bad`, as BLiMP is
-published. A pair is right where the good sentence has the higher log-probability, so a tie is wrong; ties are counted.
+before a sentence, and its first token does not count. The perplexity is per predicted token. A file of pairs is JSONL
+with `sentence_good` and `sentence_bad`, as BLiMP is published. A pair is right where the good sentence has the higher
+log-probability, so a tie is wrong; ties are counted.
 """
 
 import json
@@ -27,12 +27,12 @@ class ScoreArguments(ReadingArguments):
     """Which language model, what it is to score, and where the result goes."""
 
     file: str | None = flag(None, "File of texts, one a line.")
-    pairs: list[str] | None = flag(None, "Files of minimal pairs, TSV or JSONL.")
+    pairs: list[str] | None = flag(None, "JSONL files of minimal pairs.")
     beginning: str = flag("paragraph", "What stands before a sentence: end of a paragraph, or nothing.", BEGINNINGS)
     batch_size: int = flag(32, "Rows of text that are read at once.")
-    output_file: str | None = flag(None, "A .jsonl or .tsv file, a row for each sentence.")
+    output_file: str | None = flag(None, "A .jsonl file, a row for each sentence or pair.")
 
-    suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".tsv")
+    suffixes: ClassVar[tuple[str, ...]] = (".jsonl",)
     inputs: ClassVar[tuple[str, ...]] = ("text", "file", "pairs")
 
 
@@ -42,7 +42,7 @@ def main() -> None:
     import pandas as pd
 
     (args,) = parse_arguments((ScoreArguments,), description=__doc__)
-    pairs = [(name, *pair) for name in args.pairs or [] for pair in read_pairs(Path(name))]
+    pairs = [(name, pair.good, pair.bad) for name in args.pairs or [] for pair in read_pairs(Path(name))]
     texts = [text for _, *pair in pairs for text in pair] or (read_lines(Path(args.file)) if args.file else args.text)
     if not all(map(str.strip, texts)):
         raise ValueError("One --text is empty: write something.")
@@ -56,12 +56,10 @@ def main() -> None:
         names = ("tokens", "log_probability", "perplexity")
         values = [{name: getattr(score, name) for name in names} for score in scores]
         rows = [{"text": text} | value for text, value in zip(texts, values, strict=True)]
-    table = pd.DataFrame(rows).to_csv(sep="\t", index=False, lineterminator="\n")
     if args.output_file:
-        lines = "".join(f"{json.dumps(row)}\n" for row in rows)
-        args.write(table if args.output_file.endswith(".tsv") else lines)
+        args.write("".join(f"{json.dumps(row)}\n" for row in rows))
     elif not pairs:
-        print(table, end="")
+        print(pd.DataFrame(rows).to_csv(sep="\t", index=False, lineterminator="\n"), end="")
 
 
 def _rows_of_pairs(pairs: list[tuple[str, str, str]], scores: list[float]) -> list[dict[str, Any]]:

@@ -78,6 +78,14 @@ class TextScore:
         return perplexity(self.log_probability, len(self.log_probs))
 
 
+class MinimalPair(NamedTuple):
+    """A good and a bad sentence, and what they differ in."""
+
+    good: str
+    bad: str
+    phenomenon: str
+
+
 def perplexity(log_probability: float, units: int) -> float | None:
     """`exp(-log_probability / units)`; infinity where that is no number any more, `None` without units."""
     if units < 1:
@@ -219,19 +227,19 @@ def read_lines(path: Path) -> list[str]:
     return lines
 
 
-def read_pairs(path: Path) -> list[tuple[str, str]]:
+def read_pairs(path: Path) -> list[MinimalPair]:
     """
-    Minimal pairs, the good sentence first: a TSV of two columns without a heading, or JSONL with `sentence_good` and
-    `sentence_bad`, as BLiMP is published. A `ValueError` names the line that holds no pair, or the file if none does.
+    Minimal pairs of JSONL with `sentence_good`, `sentence_bad` and perhaps `linguistics_term` (by default the file's
+    name), as BLiMP is published. A `ValueError` names the line that holds no pair, or the file if none does.
     """
-    pairs = []
+    pairs, name = [], path.name.partition(".")[0]
     for number, line in read_text_lines(path):
         with reading(path, f"line {number}"):
-            row = json.loads(line) if ".jsonl" in path.suffixes else None
-            pair = line.split("\t") if row is None else (row["sentence_good"], row["sentence_bad"])
-            if len(pair) != 2 or not all(isinstance(text, str) and text.strip() for text in pair):
-                raise ValueError("a good sentence and a bad one were expected")
-        pairs.append((pair[0].strip(), pair[1].strip()))
+            row = json.loads(line)
+            good, bad = row["sentence_good"].strip(), row["sentence_bad"].strip()
+            if not (good and bad):
+                raise ValueError("a sentence is empty")
+            pairs.append(MinimalPair(good, bad, str(row.get("linguistics_term", name)).replace("_", " ")))
     if not pairs:
         raise ValueError(f"{path}: the file holds no pair of sentences.")
     return pairs

@@ -41,9 +41,9 @@ def test_wilsons_interval_and_ties():
 def test_sets_of_files_and_folders(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "was.jsonl").write_text(json.dumps(ROW) + "\n")
-    (tmp_path / "own.tsv").write_text("They were.\tThey was.\n")
-    assert read_sets(tmp_path) == [MinimalPair("She was here.", "She were here.", "verbs")]
-    assert read_sets(tmp_path / "own.tsv") == [MinimalPair("They were.", "They was.", "own")]
+    (tmp_path / "own.jsonl").write_text('{"sentence_good": "They were.", "sentence_bad": "They was."}\n')
+    assert read_sets(tmp_path / "data") == [MinimalPair("She was here.", "She were here.", "verbs")]
+    assert [pair.phenomenon for pair in read_sets(tmp_path)] == ["verbs", "own"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"empty: no \.jsonl file is in the folder"):
         read_sets(tmp_path / "empty")

@@ -105,7 +105,7 @@ MISTAKES = {
     **dict.fromkeys(("generate", "perplexity"), (*NOWHERE, "--text", "she", "--output_file", "OUT/a.json")),
     "pretrain": ("--text_files", "no.txt", "--tokenizer", "no/such/folder", "--output_dir", "OUT"),
     "push_to_hub": ("no/such/folder", "--repo_id", "user/name", "--dry_run"),
-    "score": (*NOWHERE, "--text", "she", "--output_file", "OUT/a.tsv"),
+    "score": (*NOWHERE, "--text", "she", "--output_file", "OUT/a.jsonl"),
     "surprisal": (*NOWHERE, "--text", "she", "--output_file", "OUT/a.html"),
     "train_tokenizer": ("--text_files", "no.txt", "--output_dir", "OUT"),
     "measure/benchmark": ("--suites", "sorting", "--output_dir", "OUT"),

@@ -117,7 +117,6 @@ def text_files(folder: Path) -> None:
     for kind, pack in {"gz": gzip, "xz": lzma, "bz2": bz2}.items():
         (folder / f"text.txt.{kind}").write_bytes(pack.compress(TEXT.encode()))
     (folder / "rows.jsonl").write_text('{"text": "a", "id": 1}\n{"text": "b", "id": 2}\n')
-    (folder / "pairs.tsv").write_text("The doors were open.\tThe doors was open.\n")
     (folder / "pairs.jsonl").write_text('{"sentence_good": "a b", "sentence_bad": "b a"}\n')
 
 
@@ -176,7 +175,7 @@ GROUPS: list[tuple[Callable[[Path], object], list[str], Callable[[Path], object]
     (tokenizer_folder, ["tokenizer_config.json", "tokenizer.json"], lambda path: open_source(path.parent).tokenizer()),
     (vocabulary_folder, ["encoder_bpe_40000.json", "vocab_40000.bpe"], of_folder(release_tokenizer)),
     (text_files, ["text.txt", "text.txt.gz", "text.txt.xz", "text.txt.bz2", "rows.jsonl"], of_parts(iter_texts)),
-    (text_files, ["pairs.tsv", "pairs.jsonl"], of_parts(read_pairs)),
+    (text_files, ["pairs.jsonl"], of_parts(read_pairs)),
     *((data_files, [name], of_parts(read)) for name, (read, _) in DATA_FILES.items()),
     (data_files, ["x.parquet"], of_parts(formats.read_parquet)),
     (settings_files, ["config.yaml"], read_yaml),

@@ -75,18 +75,14 @@ def test_what_texts_share_is_read_once_for_the_same_numbers(model, batch_size, g
 
 
 PAIRS = [("She was here.", "She were here."), ("They were.", "They was.")]
-LINES = "".join(f"{good}\t{bad}\n" for good, bad in PAIRS)
 JSON_LINES = "".join(json.dumps({"sentence_good": good, "sentence_bad": bad}) + "\n" for good, bad in PAIRS)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
-        ("a.tsv", LINES, PAIRS),
-        ("a.txt", LINES.replace("\n", "\r\n"), PAIRS),
-        ("a.jsonl", JSON_LINES, PAIRS),
-        ("a.tsv", "a\tb\nonly one\n", "a.tsv, line 2"),
-        ("a.tsv", "", "a.tsv"),
+        ("a.jsonl", JSON_LINES.replace("\n", "\r\n"), [(*pair, "a") for pair in PAIRS]),
+        ("a.jsonl", "", "a.jsonl"),
         ("a.jsonl", '{"sentence_good": "a"}\n', "a.jsonl, line 1"),
         ("a.jsonl", "[1]\n", "a.jsonl, line 1"),
         ("lines.txt", "One.\nTwo.", ["One.", "Two."]),
@@ -170,9 +166,7 @@ def test_scores_by_command(read, tmp_path):
     rows = list(csv.DictReader(printed.splitlines(), delimiter="\t"))
     assert [row["text"] for row in rows] == sentences
     (tmp_path / "a.txt").write_text("\n".join(sentences))
-    for name in ("scores.jsonl", "scores.tsv"):
-        read("score", "--file", tmp_path / "a.txt", "--output_file", tmp_path / name)
-    assert (tmp_path / "scores.tsv").read_text() == printed
+    read("score", "--file", tmp_path / "a.txt", "--output_file", tmp_path / "scores.jsonl")
     read = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
     assert [{name: str(value) for name, value in row.items()} for row in read] == rows
     assert read[1]["perplexity"] == pytest.approx(math.exp(-read[1]["log_probability"] / read[1]["tokens"]))
@@ -181,9 +175,9 @@ def test_scores_by_command(read, tmp_path):
 def test_accuracy_of_minimal_pairs_by_command(read, tmp_path):
     """What is right in one order is wrong in the other, and a pair of equals is a tie."""
     good, bad = PAIRS[0]
-    (tmp_path / "one.tsv").write_text(f"{good}\t{bad}\n{bad}\t{good}\n{good}\t{good}\n")
-    (tmp_path / "two.jsonl").write_text(json.dumps({"sentence_good": good, "sentence_bad": good}))
-    files = (tmp_path / "one.tsv", tmp_path / "two.jsonl")
+    files = (tmp_path / "one.jsonl", tmp_path / "two.jsonl")
+    for file, pairs in zip(files, ([(good, bad), (bad, good), (good, good)], [(good, good)]), strict=True):
+        file.write_text("".join(json.dumps({"sentence_good": a, "sentence_bad": b}) + "\n" for a, b in pairs))
     printed, _ = read("score", "--pairs", *files, "--output_file", tmp_path / "out.jsonl")
     assert printed.splitlines()[:3] == [
         f"accuracy: 0.3333 (3 pairs, 1 ties, {files[0]})",
@@ -215,7 +209,7 @@ def test_models_that_are_refused(hf_gpt, tiny_checkpoint, tmp_path, command, nam
         ("score --text a --file b", "Give one of --text, --file, --pairs"),
         ("score --file no.txt", "no.txt"),
         ("score --text a --output_file a.csv", "--output_file a.csv"),
-        ("score --text a --output_file there.tsv", "already exists"),
+        ("score --text a --output_file there.jsonl", "already exists"),
         ("score --text a --device warp:9", "--device warp:9"),
         ("score --text a --batch_size 0", "--batch_size 0"),
         ("perplexity --text a --stride 33", "--stride 33"),
@@ -238,7 +232,7 @@ def test_models_that_are_refused(hf_gpt, tiny_checkpoint, tmp_path, command, nam
 )
 def test_mistakes_are_named(hf_gpt, tiny_checkpoint, tmp_path, monkeypatch, command, message):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "there.tsv").touch()
+    (tmp_path / "there.jsonl").touch()
     (tmp_path / "human.txt").write_text("The door was open, and she ran. " * 60)
     status, _, errors = hf_gpt(*command.split(" "), "--model_name_or_path", tiny_checkpoint)
     assert (status, message in errors.splitlines()[-1]) == (2, True), errors
