@@ -34,9 +34,9 @@ from . import AnalysisArguments
 from .figures import terminal_text, write_coloured
 
 METHODS = ("perturbation", "gradient", "integrated", "occlusion")
-# Flags that only one kind of model has.
-_FLAGS = {"choices": GPTForMultipleChoice, "choice": GPTForMultipleChoice}
-_FLAGS |= {"class_name": GPTForSequenceClassification, "second_text": GPTForSequenceClassification}
+# The heads that are explained besides the language model's, and flags that only some have.
+_HEADS = (GPTForMultipleChoice, GPTForSequenceClassification)
+_FLAGS = {"choices": _HEADS[:1], "second_text": _HEADS[1:], "class_name": _HEADS}
 # Inputs that are read at once.
 _BATCH = 16
 # Of perturbation: what large noise is worth, and where it begins, as the logit of its share of the largest: well below
@@ -141,9 +141,7 @@ def class_score(model: GPTPreTrainedModel, passage: Passage, wanted: int | None 
     or the logit where there are none or they are not excluded.
     """
     by_choice = isinstance(model, GPTForMultipleChoice)
-    kind, count = ("choices", len(passage.tree.path_ends)) if by_choice else ("classes", model.config.num_labels)
-    if wanted is not None and not 0 <= wanted < count:
-        raise ValueError(f"There are {count} {kind}, numbered from 0: {wanted} is none of them.")
+    count = len(passage.tree.path_ends) if by_choice else model.config.num_labels
     batch = collate_trees([passage.tree], 0, model.config.is_causal)
     names = [name for name in ("position_ids", "subtree_end", "classify_index") if name in batch]
 
@@ -266,15 +264,12 @@ class Arguments(AnalysisArguments):
     """Which model and texts, what is explained, and where the result goes."""
 
     next_word: str | None = flag(None, "What comes next, of a language model; by default the likeliest token.")
-    class_name: str | None = flag(None, "Class; by default the likeliest one.")
+    class_name: str | None = flag(None, "Class, or choice, that is explained; by default the likeliest one.")
     second_text: str | None = flag(None, "Of a pair: the second text, the same for all.")
     choices: list[str] | None = flag(None, "Choices for the one --text.")
-    choice: int | None = flag(None, "Which one is explained, from 0; by default the likeliest one.")
     methods: list[str] = flag([*METHODS], "By which methods.", METHODS)
     max_texts: int = flag(4, "Texts that are read at most.")
     steps: int = flag(500, "Of perturbation.")
-    perturbation_learning_rate: float = flag(0.03, "Of perturbation's Adam, in the first step; it falls to 0.")
-    draws: int = flag(32, "Draws of noise in a step of perturbation.")
 
 
 def run(args: Arguments) -> None:
@@ -287,13 +282,11 @@ def run(args: Arguments) -> None:
     # All of them are read before the first is explained: a text that is too long shows at once.
     scores = [_score(args, model, tokenizer, example.text) for example in args.examples[: args.max_texts]]
     records, shown, areas = [], [], {}
-    settings = {"steps": args.steps, "draws": args.draws, "seed": args.seed}
-    settings["learning_rate"] = args.perturbation_learning_rate
     for score, target in scores:
         print(f"\n{target}")
         found, faithful = {}, {}
         for method in args.methods:
-            values, report = word_scores(score, method, **settings)
+            values, report = word_scores(score, method, steps=args.steps, seed=args.seed)
             found[method] = {"scores": values, **report}
             if not report.get("learnt", True):
                 print(f"{method:13}nothing was learnt in {args.steps} steps: not shown; try more --steps.")
@@ -320,9 +313,9 @@ def _model_class(args: Arguments) -> type[GPTPreTrainedModel]:
     """The head that is explained: the model's own, or the language model."""
     is_language_model = args.source.kind == "tf-release" or args.next_word is not None
     own = None if is_language_model else (args.source.config().architectures or [None])[0]
-    found = next((head for head in _FLAGS.values() if head.__name__ == own), GPTForCausalLM)
-    for name, head in _FLAGS.items():
-        if found is not head and getattr(args, name) is not None:
+    found = next((head for head in _HEADS if head.__name__ == own), GPTForCausalLM)
+    for name, heads in _FLAGS.items():
+        if found not in heads and getattr(args, name) is not None:
             raise ValueError(f"--{name} does not go with {args.name}, which is explained as a {found.__name__}.")
     if found is GPTForMultipleChoice and not args.choices:
         raise ValueError(f"{args.name} is a multiple-choice model: give one --text and --choices.")
@@ -336,10 +329,8 @@ def _score(args: Arguments, model: GPTPreTrainedModel, tokenizer: GPTTokenizer, 
     tokenizer.task_template = True
     others = args.choices or ([] if args.second_text is None else [args.second_text])
     passage = Passage.read(tokenizer, text, others, model.config.is_causal)
-    names, wanted = args.choices or list(model.config.id2label.values()), args.choice
-    if args.class_name is not None:
-        if args.class_name not in names:
-            raise ValueError(f"--class_name {args.class_name}: the classes are {', '.join(names)}.")
-        wanted = names.index(args.class_name)
-    score, wanted = class_score(model, passage, wanted)
+    names, name = args.choices or list(model.config.id2label.values()), args.class_name
+    if name not in (None, *names):
+        raise ValueError(f"--class_name {name}: there are {', '.join(names)}.")
+    score, wanted = class_score(model, passage, None if name is None else names.index(name))
     return score, f"for: {names[wanted]}"

@@ -35,6 +35,8 @@ from .figures import words_figure, write_figure, write_page
 STATISTICS = ("surprisal", "agreement", "divergence")
 # What the tuned lens is trained on by default, and tokens of a step: a gradient of so few is good enough.
 _STORIES, _ROW = Path(__file__).parents[1] / "tasks" / "data" / "stories.jsonl", 128
+# Tokens of the first text that are shown at most, and guesses of each layer on the page.
+_TOKENS, _GUESSES = 32, 5
 
 
 @torch.no_grad()
@@ -107,8 +109,6 @@ def lens_statistics(seen: torch.Tensor, ids: Sequence[int]) -> np.ndarray:
 class Arguments(AnalysisArguments):
     """Which model, which texts, and where the result goes."""
 
-    top_tokens: int = flag(5, "Likeliest tokens of each layer that the page shows.")
-    max_tokens: int = flag(32, "Tokens of the first text that are shown at most.")
     tuned: bool = flag(False, "Train the tuned lens, and compare it with the logit lens.")
     text_files: list[str] | None = flag(None, "With --tuned: texts to train on; by default the bundled stories.")
     steps: int = flag(250, "With --tuned: of training, on 128 tokens each.")
@@ -130,8 +130,8 @@ def run(args: Arguments) -> None:
     for name, own in maps.items():
         each = np.stack([lens_statistics(lens(model, ids, own), ids) for ids in texts]).transpose(1, 0, 2)
         values |= {f"{name}{what}": mean_intervals(of, args.seed) for what, of in zip(STATISTICS, each, strict=True)}
-    ids = texts[0][: args.max_tokens]
-    top = lens(model, ids, own).topk(min(args.top_tokens, len(tokenizer)))  # (layers + 1, length, count)
+    ids = texts[0][:_TOKENS]
+    top = lens(model, ids, own).topk(_GUESSES)  # (layers + 1, length, count)
     chances = top.values.exp().double().numpy().round(4)
     guesses = [
         [[*zip(words_of(tokenizer, row), each, strict=True)] for row, each in zip(*layer, strict=True)]

@@ -28,6 +28,9 @@ from ..model.tokenization_gpt import GPTTokenizer
 from . import AnalysisArguments, text_states, words_of
 from .figures import write_page
 
+# Points at most, the first ones.
+_MOST = 1000
+
 
 def projected(vectors: np.ndarray, method: str = "pca", seed: int = 0) -> np.ndarray:
     """Points in a plane, `(units, 2)`, by `pca` or `tsne`; a `ValueError` if there are fewer than three vectors."""
@@ -48,11 +51,11 @@ def nearest(
     return [(row, float(cosines[row])) for row in rows[:count]]
 
 
-def analogy(vectors: np.ndarray, first: int, second: int, third: int, count: int = 10) -> list[tuple[int, float]]:
+def analogy(vectors: np.ndarray, first: int, second: int, third: int) -> list[tuple[int, float]]:
     """Rows near `second - first + third`, all of length 1, but these three (Mikolov et al., 2013)."""
     mean, rows = vectors.mean(0), [first, second, third]
     one, two, three = normalize(vectors[rows] - mean)
-    return nearest(vectors, mean + two - one + three, count, rows)
+    return nearest(vectors, mean + two - one + three, without=rows)
 
 
 def token_id(tokenizer: GPTTokenizer, word: str) -> int:
@@ -71,12 +74,9 @@ class Arguments(AnalysisArguments):
 
     unit: str = flag("sentence", "What a point is.", ["sentence", "word"])
     method: str = flag("pca", "How vectors become points.", ["pca", "tsne"])
-    layers: list[str] = flag(["all"], "Layers, 0 the embeddings, -1 the last one; or all.")
     words: list[str] | None = flag(None, "With --unit word: only these, each a label.")
     nearest: list[str] | None = flag(None, "Words whose neighbours are printed.")
     analogy: list[str] | None = flag(None, "Three words a b c: what is to c as b is to a?")
-    count: int = flag(10, "Neighbours of each.")
-    max_units: int = flag(1000, "Points at most, the first ones.")
 
 
 def run(args: Arguments) -> None:
@@ -88,13 +88,13 @@ def run(args: Arguments) -> None:
     model, tokenizer = args.load(GPTModel)
     args.token_ids(tokenizer, model.config.n_positions, fewest=1)
     texts = [example.text for example in args.examples]
-    states, places = text_states(model, tokenizer, texts, args.layers, by_word=args.unit == "word")
+    states, places = text_states(model, tokenizer, texts, by_word=args.unit == "word")
     kept, names, labels, contexts = [], [], [], []
     words = {word.lower() for word in args.words or ()}
     for row, (number, start, end) in enumerate(places):
         text = texts[number]
         name = text[start:end]
-        if len(kept) < args.max_units and (not words or name.lower() in words):
+        if len(kept) < _MOST and (not words or name.lower() in words):
             kept.append(row)
             names.append(name)
             labels.append(name.lower() if words else args.examples[number].label or "")
@@ -113,9 +113,7 @@ def run(args: Arguments) -> None:
         asked["{} : {} = {} : ?".format(*args.analogy)] = args.analogy
     for title, terms in asked.items():
         rows = [ordinary.index(token_id(tokenizer, word)) for word in terms]
-        near = (
-            nearest(table, table[rows[0]], args.count, rows) if len(rows) == 1 else analogy(table, *rows, args.count)
-        )
+        near = analogy(table, *rows) if len(rows) == 3 else nearest(table, table[rows[0]], without=rows)
         names = words_of(tokenizer, [ordinary[row] for row, _ in near])
         record[title] = [{"name": name, "cosine": cosine} for name, (_, cosine) in zip(names, near, strict=True)]
         print("\n".join([title, *(f"  {row['cosine']:.3f}  {row['name']}" for row in record[title])]))

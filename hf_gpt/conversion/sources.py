@@ -70,12 +70,6 @@ class SourceOptions:
     seed: int = flag(0, "Of the special tokens' rows and of a new head.")
 
 
-def locate(source: str) -> Path:
-    """The path of a source; a Hub id that is no path is downloaded and checked. A `ValueError` if it is neither."""
-    path = Path(source)
-    return path if path.exists() else local_folder(source)
-
-
 def recognise(path: Path) -> str:
     """What a file or folder holds: a key of `KINDS`, or a `ValueError` that says what was found."""
     if path.is_file():
@@ -116,7 +110,7 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
     fit it, a `FileNotFoundError` if a file is missing.
     """
     options = options or SourceOptions()
-    path = locate(source)
+    path = local_folder(source)
     kind = recognise(path)
     for name in ("n_head", "n_positions"):
         if getattr(options, name) is not None and kind not in ("tf-release", "best-params"):
@@ -143,7 +137,7 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
     else:
         _set_head(checkpoint, options.head or checkpoint.head, options.seed)
     if not options.no_tokenizer:
-        folder = locate(options.tokenizer_source) if options.tokenizer_source else folder
+        folder = local_folder(options.tokenizer_source) if options.tokenizer_source else folder
         checkpoint.tokenizer = find_tokenizer(folder, model.config)
         if kind not in ("hf_gpt", "adapter") or options.head is not None:
             checkpoint.tokenizer.task_template = checkpoint.head in TASK_HEADS[:3]
@@ -185,7 +179,7 @@ def _read_best_params(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
     elif options.no_tokenizer:
         raise ValueError("say how many positions there are (--n_positions), or leave out --no_tokenizer")
     else:
-        folder = locate(options.tokenizer_source) if options.tokenizer_source else file.parent
+        folder = local_folder(options.tokenizer_source) if options.tokenizer_source else file.parent
         vocabulary = len(vocabulary_of(find_tokenizer(folder))[0])
     if not 1 <= vocabulary < len(embedding) - 3:
         raise ValueError(

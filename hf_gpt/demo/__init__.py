@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import FillMaskPipeline
 
-from ..analysis.attention import attention_of, path_record
+from ..analysis.attention import attention_of, page_record
 from ..analysis.figures import render_page
 from ..analysis.importance import METHODS, next_word_score, shares, word_scores
 from ..generation import encode, token_text
@@ -108,8 +108,7 @@ class Demo:
     def attention_page(self, text: str) -> str:
         """What every head attends to, as a page of its own; of at most `MOST_SHOWN` tokens."""
         (ids,) = self.encoded(most=MOST_SHOWN, text=text)
-        record = path_record(text, self.tokenizer, ids, attention_of(self.model, ids))
-        return render_page("attention", "Attention", {"paths": [record]})
+        return render_page("attention", "Attention", page_record(self.tokenizer, ids, attention_of(self.model, ids)))
 
     def importance_page(self, text: str, next_word: str = "") -> str:
         """Which words spoke for the next one (the likeliest, if none is given), as a page of its own."""

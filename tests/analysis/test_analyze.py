@@ -58,7 +58,6 @@ FILES |= {"three.csv": f"{FILES['rows.csv']}Six.,c\n", "none.csv": "text,label\n
         ("project", ("--words", "a"), "--words are words in context: add --unit word"),
         ("project", ("--analogy", "a", "b"), "--analogy takes three words, not 2"),
         ("project", ("--text", "One.", "Two."), "2 vectors make no map"),
-        ("project", ("--layers", 9), "layers: there is no 9"),
         ("project", ("--text", "One.", "--file", "rows.csv"), "Give one of --text, --file"),
         ("project", ("--file", "none.csv"), "the file has no rows"),
         ("importance", ("--choices", "a", "--text", "b"), "--choices takes two or more, and one --text"),
@@ -70,7 +69,6 @@ FILES |= {"three.csv": f"{FILES['rows.csv']}Six.,c\n", "none.csv": "text,label\n
         ("neurons", ("--file", "three.csv"), "not by 3 classes"),
         ("neurons", ("--file", "rows.csv", "--unit", 3, 0), "there are layers 1 to 2 of 128 units"),
         ("neurons", ("--file", "rows.csv", "--unit", 2), "two numbers"),
-        ("attention", ("--choices", "a"), "give one"),
         ("lens", ("--tuned", "true", "--text_files", "no.txt"), "no.txt"),
         ("patch", (*ANSWERS, "--corrupted", "She sat."), "Give one clean prompt"),
         ("patch", (*ANSWERS, "--text", "She ran.", "--corrupted", "She"), "has 3 tokens, the corrupted one 1"),
@@ -108,12 +106,12 @@ def test_intervals_hold_the_mean():
 
 def test_pages_hold_their_data_as_text(tmp_path):
     evil = "</script><script>alert(1)</script>"
-    data = {"paths": [{"name": evil, "tokens": [evil], "weights": [[[[float("nan")]]]]}]}
+    data = {"tokens": [evil], "weights": [[[[float("nan")]]]]}
     write_page(tmp_path / "attention.html", evil, data)
     page = (tmp_path / "attention.html").read_text()
     assert ("alert(1)</script>" in page, "default-src 'none'" in page) == (False, True)
     held = page.split('id="data">')[1].split("</script>")[0]
-    assert json.loads(held) == {"paths": [{"name": evil, "tokens": [evil], "weights": [[[[None]]]]}]}
+    assert json.loads(held) == {"tokens": [evil], "weights": [[[[None]]]]}
 
 
 def test_figures_show_words_as_they_are(tmp_path):

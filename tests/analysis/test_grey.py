@@ -80,7 +80,7 @@ def write(kind: str, folder) -> str:
         return "#grid button"
     if kind == "attention":
         weights = (1000 * LADDER[None]).repeat(len(WORDS), 0)
-        write_page(path, "a", {"paths": [{"name": "a", "tokens": WORDS, "weights": [[weights.tolist()]]}]})
+        write_page(path, "a", {"tokens": WORDS, "weights": [[weights.tolist()]]})
         return "#to div"
     if kind == "projection":
         points = np.random.default_rng(0).normal(size=(len(WORDS), 2)).tolist()

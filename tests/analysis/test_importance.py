@@ -195,7 +195,7 @@ def test_texts_become_passages(tiny_checkpoint):
         (None, ("--next_word", "slowly"), "next: slowly"),
         (GPTForSequenceClassification, ("--class_name", "LABEL_1"), "for: LABEL_1"),
         (GPTForSequenceClassification, ("--second_text", "He ran."), "for: LABEL_"),
-        (GPTForMultipleChoice, ("--choices", "He ran.", "He sat.", "--choice", 1), "for: He sat."),
+        (GPTForMultipleChoice, ("--choices", "He ran.", "He sat.", "--class_name", "He sat."), "for: He sat."),
     ],
 )
 def test_importance_by_command(head, flags, target, analyzed, tiny_checkpoint, tmp_path):
@@ -205,7 +205,7 @@ def test_importance_by_command(head, flags, target, analyzed, tiny_checkpoint, t
         folder = tmp_path / "model"
         head.from_pretrained(tiny_checkpoint).save_pretrained(folder)
         AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True).save_pretrained(folder)
-    flags += ("--text", "It rained on Tom.", "--steps", 3, "--draws", 2)
+    flags += ("--text", "It rained on Tom.", "--steps", 3)
     found, printed = analyzed("importance", *flags, model=folder)
     assert f"\n{target}" in printed
     (record,) = found["details"]
@@ -220,8 +220,6 @@ def test_importance_by_command(head, flags, target, analyzed, tiny_checkpoint, t
 
 def test_mistakes_are_named():
     model, passage = build_model(GPTForMultipleChoice), passage_of([START, 3, CLASSIFY], [START, 4, CLASSIFY])
-    with pytest.raises(ValueError, match="There are 2 choices, numbered from 0"):
-        class_score(model, passage, 2)
     with pytest.raises(ValueError, match="training mode"):
         class_score(model.train(), passage, 0)
     with pytest.raises(ValueError, match="the same for all sampled inputs"):

@@ -52,7 +52,7 @@ def test_tuned_lens_by_command(analyzed, tmp_path):
 
 
 def test_lens_by_command_and_its_page(analyzed, tmp_path):
-    found, printed = analyzed("lens", "--text", "She ran <b>home</b>.", "the door " * 200, "--top_tokens", 3)
+    found, printed = analyzed("lens", "--text", "She ran <b>home</b>.", "the door " * 200)
     assert len(printed.splitlines()) == 6
     assert printed.startswith("Of 1 of 2 texts only the first ")
     assert found["layers"]["agreement"]["mean"][-1] == 1

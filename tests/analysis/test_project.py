@@ -40,14 +40,14 @@ def test_words_that_are_one_token(tiny_checkpoint, tmp_path):
 @pytest.mark.parametrize("unit", ["sentence", "word"])
 def test_projection_by_command(unit, analyzed, tiny_checkpoint):
     more = ("--words", "the", "door") if unit == "word" else ()
-    near = ("--nearest", "door", "--analogy", "he", "his", "she", "--count", 3)
+    near = ("--nearest", "door", "--analogy", "he", "his", "she")
     found, printed = analyzed("project", "--text", *TEXTS, "--unit", unit, *more, *near)
     points, neighbours = found["projection"], found["nearest"]
     if unit == "word":
         assert set(points["labels"]) == {"the", "door"}
         assert points["contexts"][1] == "She opened the [door]."
     assert len(points["layers"]["2"]) == len(points["labels"]) == {"sentence": 3, "word": 5}[unit]
-    assert len(neighbours["he : his = she : ?"]) == len(neighbours["door"]) == 3
+    assert len(neighbours["he : his = she : ?"]) == len(neighbours["door"]) == 10
     assert f"{neighbours['door'][0]['cosine']:.3f}  {neighbours['door'][0]['name']}" in printed
 
 

@@ -23,7 +23,7 @@ import hf_gpt.__main__ as entry
 from hf_gpt import GPT_MINI, GPTForCausalLM, __version__
 from hf_gpt.commands import command as as_command
 from hf_gpt.commands import parse_arguments
-from hf_gpt.conversion.sources import locate
+from hf_gpt.hub.downloads import local_folder
 
 from ..support.golden import BUNDLED
 from ..support.runs import ARGUMENTS, REPOSITORY, finetune, start_launch
@@ -206,7 +206,7 @@ def test_configurations_are_found_from_everywhere(tmp_path, monkeypatch):
     model, *_ = parse_arguments(ARGUMENTS, ["--config", "questions", "--output_dir", "out"])
     assert model.model_name_or_path == "gpt-mini"
     assert model.source.model(GPTForCausalLM).config.vocab_size == 8004
-    assert locate("gpt-mini") == Path(GPT_MINI)
+    assert local_folder("gpt-mini") == Path(GPT_MINI)
     values = {"task": "custom", "train_file": "tickets.csv", "data_dirs": ["trec=tickets.csv", "sst2=nowhere"]}
     values |= {"report_to": "tensorboard", "tasks": "questions"}  # settings of several values take one
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(values | {"model_name_or_path": "gpt2"}))
