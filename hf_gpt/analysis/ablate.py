@@ -1,14 +1,13 @@
 r"""
-Which heads, neurons or layers a model needs: each is switched off, and the change measured.
+Which heads or layers a model needs: each is switched off, and the change measured.
 
     hf-gpt analyze ablate --model_name_or_path gpt-mini --file sentences.txt --output_dir outputs/heads
     hf-gpt analyze ablate --model_name_or_path gpt-mini --what layers --output_dir outputs/layers
 
-A head's output before the projection, or a neuron's activation, becomes 0; a layer is left out. The measure is the
-language model's loss in nats per token. effects.json ranks the parts by the change, with bootstrap intervals (95%)
-over texts; curve.png and curve.json show the loss as more and more are switched off, the least needed first, next to a
-random order; mask.json holds in `parts` as many as cost no more than --max_rise, for
-`hf_gpt.analysis.ablate.attach(model, parts)` in Python.
+A head's output before the projection becomes 0; a layer is left out. The measure is the language model's loss in nats
+per token. effects.json ranks the parts by the change, with bootstrap intervals (95%) over texts; curve.png and
+curve.json show the loss as more and more are switched off, the least needed first, next to a random order; mask.json
+holds in `parts` as many as cost no more than --max_rise, for `hf_gpt.analysis.ablate.attach(model, parts)` in Python.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,51 +28,41 @@ from .figures import curves_figure, write_figure
 
 # Rows of the table that is printed, random orders next to the pruning curve, and texts that are read at once.
 _SHOWN, _RANDOM, _BATCH = 20, 3, 16
-# Kind (`heads`, `neurons`, `layers`), layer and number in it (of layers 0).
+# Kind (`heads`, `layers`), layer and number in it (of layers 0).
 Part = tuple[str, int, int]
-_NAMES = {"heads": "layer {} head {}", "neurons": "layer {} unit {}", "layers": "layer {}"}
+_NAMES = {"heads": "layer {} head {}", "layers": "layer {}"}
 
 
 def parts_of(config: GPTConfig, kind: str) -> list[Part]:
     """Every part of one kind of a model; none of another kind."""
-    counts = {"heads": config.n_head, "neurons": config.n_inner or 4 * config.n_embd, "layers": 1}
-    layers = range(1, config.n_layer + 1)
-    return [(kind, layer, number) for layer in layers for number in range(counts.get(kind, 0))]
+    count = {"heads": config.n_head, "layers": 1}.get(kind, 0)
+    return [(kind, layer, number) for layer in range(1, config.n_layer + 1) for number in range(count)]
 
 
 def attach(model: GPTPreTrainedModel, parts: Iterable[Part]) -> ExitStack:
     """Switch parts off until the result, a context manager, is closed; a `ValueError` if the model lacks one."""
-    transformer, hooks, columns = model.base_model, ExitStack(), {}
-    known = {part for kind in _NAMES for part in parts_of(transformer.config, kind)}
+    transformer, hooks = model.base_model, ExitStack()
     for kind, layer, number in parts:
-        if (kind, layer, number) not in known:
+        if (kind, layer, number) not in parts_of(transformer.config, kind):
             raise ValueError(f"The mask is of another model: this one has no {kind} {number} in layer {layer}.")
-        block, width = transformer.h[layer - 1], transformer.h[0].attn.head_dim if kind == "heads" else 1
+        block = transformer.h[layer - 1]
         if kind == "layers":
             hooks.enter_context(block.register_forward_hook(lambda module, args, output: args[0]))
         else:
-            module = block.attn.c_proj if kind == "heads" else block.mlp.c_proj
-            columns.setdefault(module, []).extend(range(number * width, (number + 1) * width))
-    for module, off in columns.items():
-        index = torch.tensor(off, device=model.device)
-        hook = partial(lambda index, module, args: args[0].index_fill(-1, index, 0), index)
-        hooks.enter_context(module.register_forward_pre_hook(hook))
+            index = torch.arange(block.attn.head_dim, device=model.device) + number * block.attn.head_dim
+            hook = partial(lambda index, module, args: args[0].index_fill(-1, index, 0), index)
+            hooks.enter_context(block.attn.c_proj.register_forward_pre_hook(hook))
     return hooks
 
 
-def text_losses(model: GPTForCausalLM, texts: Sequence[Sequence[int]]) -> np.ndarray:
-    """Loss of each text, `(texts,)`, of what the context holds of it, in nats per predicted token."""
-    scores = score_texts(model, [list(ids[: model.config.n_positions]) for ids in texts], batch_size=_BATCH)
-    return np.array([-score.log_probability / len(score.log_probs) for score in scores])
-
-
 def masked_losses(model: GPTForCausalLM, masks: Iterable[list[Part]], texts: Sequence[Sequence[int]]) -> np.ndarray:
-    """`text_losses` with each of some masks, lists of parts that are off: `(masks, texts)`."""
+    """Losses of texts, in nats per predicted token, with each of some lists of parts off: `(masks, texts)`."""
     found = []
     for mask in tqdm(masks, desc="ablating", unit="mask"):
         with attach(model, mask):
-            found.append(text_losses(model, texts))
-    return np.stack(found)
+            scores = score_texts(model, texts, batch_size=_BATCH)
+        found.append([-score.log_probability / len(score.log_probs) for score in scores])
+    return np.array(found)
 
 
 @dataclass(kw_only=True)
@@ -105,11 +94,9 @@ def run(args: Arguments) -> None:
 
     order = [row["part"] for row in sorted(rows, key=lambda row: row["change"])]
     values = curve(order)
-    curves = {"least needed first": values.tolist()}
-    if args.what != "neurons":
-        random = np.random.default_rng(args.seed)
-        found = [curve([order[number] for number in random.permutation(len(order))]) for _ in range(_RANDOM)]
-        curves[f"random (mean of {_RANDOM})"] = np.mean(found, 0).tolist()
+    random = np.random.default_rng(args.seed)
+    found = [curve([order[number] for number in random.permutation(len(order))]) for _ in range(_RANDOM)]
+    curves = {"least needed first": values.tolist(), f"random (mean of {_RANDOM})": np.mean(found, 0).tolist()}
     allowed = int(np.flatnonzero(values <= values[0] + args.max_rise).max())
     write_json(args.folder / "mask.json", {"first_layer": 1, "parts": sorted(order[:allowed])})
     figure = curves_figure({"": curves}, f"{args.name}: lm_loss as {args.what} are switched off", "switched off")

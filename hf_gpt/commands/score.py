@@ -44,8 +44,6 @@ def main() -> None:
     (args,) = parse_arguments((ScoreArguments,), description=__doc__)
     pairs = [(name, pair.good, pair.bad) for name in args.pairs or [] for pair in read_pairs(Path(name))]
     texts = [text for _, *pair in pairs for text in pair] or (read_lines(Path(args.file)) if args.file else args.text)
-    if not all(map(str.strip, texts)):
-        raise ValueError("One --text is empty: write something.")
     model, tokenizer = args.load()
     ids = [encode(tokenizer, text) for text in texts]
     given = [beginning_ids(tokenizer, args.beginning)] * len(ids)

@@ -10,12 +10,14 @@ import numpy as np
 import torch
 
 from ..files import flag, listing, read_json, read_tensors, reading
+from ..files.ranges import check_ranges
 from ..files.weights import check_tensors, generation_settings, head_parameters, mismatches
 from ..hub.checks import check_config, stock_type
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import HEADS, GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
+from .ctranslate2 import QUANTIZATIONS
 from .joblib_arrays import read_arrays
 from .release import block_names, load_release, release_config, release_parameters
 from .stock import STOCK_CONFIGS, from_stock, initial_special_rows, is_base, own_class, own_parameters
@@ -29,6 +31,7 @@ KINDS = {
     "openai-gpt": "a stock openai-gpt model",
     "gpt2": "a stock gpt2 model",
 }
+FORMATS = ("hf_gpt", "openai-gpt", "tf-release", "gpt2", "ctranslate2")
 NEW_ROWS = f"rows of {', '.join(SPECIAL_TOKENS)}"
 # A head that is none: `causal-lm`, without what fine-tuning has left in the model.
 LANGUAGE_MODEL = "language-model"
@@ -53,8 +56,8 @@ class Checkpoint:
 
 
 @dataclass
-class SourceOptions:
-    """What may be said of a source; flags of `scripts/convert.py`."""
+class ConversionArguments:
+    """What to convert into what."""
 
     head: str | None = flag(
         None,
@@ -68,6 +71,14 @@ class SourceOptions:
     no_tokenizer: bool = flag(False, "Convert the weights alone.")
     base_model: str | None = flag(None, "Base model of an adapter, if it has moved.")
     seed: int = flag(0, "Of the special tokens' rows and of a new head.")
+    to: str = flag("hf_gpt", "Format to write.", FORMATS)
+    quantization: str | None = flag(None, "With --to ctranslate2: type of the weights.", QUANTIZATIONS)
+    overwrite: bool = flag(False, "Replace an output folder that is not empty.")
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.quantization is not None and self.to != "ctranslate2":
+            raise ValueError("--quantization goes with --to ctranslate2.")
 
 
 def recognise(path: Path) -> str:
@@ -104,13 +115,13 @@ def lacks_special_tokens(kind: str, path: Path) -> bool:
     return kind == "tf-release"
 
 
-def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkpoint:
+def read_checkpoint(source: str, options: ConversionArguments | None = None) -> Checkpoint:
     """
     Read any checkpoint (file, folder or Hub id); a `ValueError` if it is not recognised, broken, or an option does not
     fit it, a `FileNotFoundError` if a file is missing.
     """
-    options = options or SourceOptions()
-    path = local_folder(source)
+    options = options or ConversionArguments()
+    path = Path(source) if Path(source).is_file() else local_folder(source)
     kind = recognise(path)
     for name in ("n_head", "n_positions"):
         if getattr(options, name) is not None and kind not in ("tf-release", "best-params"):
@@ -165,7 +176,7 @@ def _build(path: Path, head: str, config: GPTConfig, parameters: dict[str, torch
     return model.eval()
 
 
-def _read_best_params(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
+def _read_best_params(path: Path, options: ConversionArguments) -> GPTPreTrainedModel:
     file = path if path.is_file() else path / "best_params.jl"
     arrays = read_arrays(file)
     blocks, rest = divmod(len(arrays) - 1, 12)
@@ -201,7 +212,7 @@ def _read_best_params(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
     return _build(path, head, config, parameters)
 
 
-def _read_folder(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
+def _read_folder(path: Path, options: ConversionArguments) -> GPTPreTrainedModel:
     """A model of ours or a stock one; without its head if that is none of ours, and another was asked for."""
     settings, config = read_json(path / "config.json"), GPTConfig.from_pretrained(path)
     name = own_class((config.architectures or [GPTForCausalLM.__name__])[0])

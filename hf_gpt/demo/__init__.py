@@ -86,7 +86,8 @@ class Demo:
         rows = []
         for (found,) in continue_prompts(self.model, self.tokenizer, prompts, chosen, *counts):
             figures = [found.new_tokens, f"{found.mean_log_probability:.2f}", f"{found.repetition:.0%}"]
-            rows.append([str(found.strategy), found.text, *figures, "yes" if found.strategy.is_random else "no"])
+            is_random = found.strategy.settings["do_sample"]
+            rows.append([str(found.strategy), found.text, *figures, "yes" if is_random else "no"])
         return rows
 
     @torch.no_grad()

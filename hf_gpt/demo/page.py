@@ -75,6 +75,7 @@ def _tabs(gr: Any) -> dict[str, tuple[str, str, str, list[Any], Any]]:
     passage += [text("Mary lives in the old house. John lives in the garden.", label="Passage", lines=5)]
     masked = [text("She opened the <mask> and looked out.")]
     answer = [gr.Textbox(label="Answer"), gr.Textbox(label="Probability")]
+    ranking = table({"Choice": None, "Score": None})
     next_word = gr.Textbox("", label="Next word (by default the likeliest)")
     scored = "The logit of a fine-tuned head, or the mean log-probability of the choice's tokens (zero-shot)."
     expected = "The ten likeliest tokens behind the prompt; … continues within the word."
@@ -90,13 +91,7 @@ def _tabs(gr: Any) -> dict[str, tuple[str, str, str, list[Any], Any]]:
         "Each position": (model, "expectation_page", shown, [text(_SENTENCE)], gr.HTML()),
         "Attention": (model, "attention_page", attended, [text(_SENTENCE)], gr.HTML()),
         "Importance": (model, "importance_page", mattered, [text(_PROMPT), next_word], gr.HTML()),
-        "Multiple choice": (
-            "multiple_choice",
-            "score_choices",
-            scored,
-            choices,
-            table({"Choice": None, "Score": None}),
-        ),
+        "Multiple choice": ("multiple_choice", "score_choices", scored, choices, ranking),
         "Classification": ("classifier", "classify", "Labels, or the score.", pair, gr.Label(label="Probabilities")),
         "Tagging": ("tagger", "tag", tagged, [text(_SENTENCE)], gr.HighlightedText(show_legend=True)),
         "Masked word": ("fill_mask", "guesses", guessed, masked, table({"Token": None, "Probability": None})),

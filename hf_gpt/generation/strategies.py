@@ -32,11 +32,6 @@ class Strategy:
     settings: Mapping[str, Any]
 
     @property
-    def is_random(self) -> bool:
-        """Whether the seed matters."""
-        return self.settings["do_sample"]
-
-    @property
     def flag(self) -> str:
         """Its first word, as `--strategy` takes it."""
         return self.name.split()[0].lower().replace("-", "_")
@@ -104,15 +99,13 @@ def continue_prompts(
     seed: int = 0,
     num_samples: int = 1,
     batch_size: int = 16,
-    **settings: Any,
 ) -> list[list[Continuation]]:
     """
     Prompts, token ids fewer than the context, continued by each strategy, with `num_samples` continuations of each
     prompt by strategies that draw: for each strategy those of the first prompt, of the second, and so on.
 
     `new_tokens` are added, or fewer, where the model ends the text itself; where the context is full, the last half of
-    it becomes the prompt. The seed is set before each strategy, so that the order does not matter. `settings` are
-    further arguments of `model.generate`, such as `repetition_penalty`.
+    it becomes the prompt. The seed is set before each strategy, so that the order does not matter.
     """
     by_length: dict[int, list[int]] = {}  # equally long prompts need no padding
     for number, ids in enumerate(prompts):
@@ -122,10 +115,10 @@ def continue_prompts(
     with tqdm(total=len(chosen) * len(batches), desc="generating", unit="batch") as bar:
         for strategy in chosen:
             set_seed(seed)
-            copies, rows = num_samples if strategy.is_random else 1, {}
+            copies, rows = num_samples if strategy.settings["do_sample"] else 1, {}
             for numbers in batches:
                 given = [[*prompts[number]] for number in numbers]
-                new = _generated(model, given, copies, new_tokens, **{**strategy.settings, **settings})
+                new = _generated(model, given, copies, new_tokens, **strategy.settings)
                 rows |= {number: new[place * copies :][:copies] for place, number in enumerate(numbers)}
                 bar.update()
             given = [prompt for prompt in prompts for _ in range(copies)]

@@ -44,11 +44,11 @@ def is_hub_id(name: str) -> bool:
 
 def local_folder(name: str | os.PathLike, revision: str | None = None, weights: bool = True) -> Path:
     """
-    The folder (or file) that a name stands for: the user's own, gpt-mini's, or else that of `download`. A `ValueError`
-    with the reason in one line if there is none.
+    The folder that a name stands for: the user's own, gpt-mini's, or else that of `download`. A `ValueError` with the
+    reason in one line if there is none.
     """
     name = os.fspath(name)
-    if os.path.exists(name):
+    if os.path.isdir(name):
         return Path(name)
     if name == os.path.basename(GPT_MINI):
         return Path(GPT_MINI)

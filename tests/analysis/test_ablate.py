@@ -11,13 +11,11 @@ TEXTS = [[1, 2, 3, 4, 5, 6], [7, 8, 9], [3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8]]
 
 @torch.no_grad()
 def test_the_parts_that_matter_are_found(model):
-    """Nothing reads any head or neuron but these."""
-    needed = {("heads", 2, 0), ("neurons", 1, 7), ("neurons", 2, 13)}
-    for layer, block in enumerate(model.transformer.h, 1):
-        for head in {0, 1} - {number for kind, place, number in needed if (kind, place) == ("heads", layer)}:
-            block.attn.c_proj.weight[:, 16 * head : 16 * (head + 1)] = 0
-        block.mlp.c_proj.weight[:, [unit for unit in range(16) if ("neurons", layer, unit) not in needed]] = 0
-    parts = [*parts_of(model.config, "heads"), *parts_of(model.config, "neurons")]
+    """Nothing reads any head but one."""
+    needed = {("heads", 2, 0)}
+    parts = parts_of(model.config, "heads")
+    for _, layer, head in {*parts} - needed:
+        model.transformer.h[layer - 1].attn.c_proj.weight[:, 16 * head : 16 * (head + 1)] = 0
     whole, *changed = masked_losses(model, [[], *([part] for part in parts)], TEXTS)
     assert {part for part, losses in zip(parts, changed, strict=True) if (losses != whole).any()} == needed
     for loss, ids in zip(whole, TEXTS, strict=True):
@@ -30,7 +28,7 @@ def test_nothing_changes_nothing_and_nothing_is_left_behind(model):
     logits = model(row).logits
     with attach(model, []):
         assert torch.equal(model(row).logits, logits)
-    with attach(model, [part for kind in ("heads", "neurons", "layers") for part in parts_of(model.config, kind)]):
+    with attach(model, [part for kind in ("heads", "layers") for part in parts_of(model.config, kind)]):
         assert not torch.equal(model(row).logits, logits)
     with attach(model, [("layers", 1, 0)]):
         without = model(row).logits
@@ -41,16 +39,16 @@ def test_nothing_changes_nothing_and_nothing_is_left_behind(model):
 
 
 def test_masks_of_another_model(model):
-    for part in (("heads", 3, 0), ("neurons", 1, 16), ("layers", 0, 0)):
+    for part in (("heads", 3, 0), ("neurons", 1, 0), ("layers", 0, 0)):
         with pytest.raises(ValueError, match=f"of another model: this one has no {part[0]}"):
             attach(model, [part])
 
 
-@pytest.mark.parametrize("what", ["heads", "neurons", "layers"])
+@pytest.mark.parametrize("what", ["heads", "layers"])
 def test_ablation_by_command(what, analyzed, tiny_checkpoint):
     found, printed = analyzed("ablate", "--what", what, "--text", "She ran home.", "He slept.")
     parts = found["effects"]["parts"]
-    assert len(parts) == {"heads": 4, "neurons": 256, "layers": 2}[what]
+    assert len(parts) == {"heads": 4, "layers": 2}[what]
     assert parts[0]["name"] in printed
     assert all(row["low"] <= row["change"] <= row["high"] for row in parts)
     assert parts == sorted(parts, key=lambda row: -row["change"])

@@ -56,7 +56,6 @@ FILES |= {"three.csv": f"{FILES['rows.csv']}Six.,c\n", "none.csv": "text,label\n
         ("importance", ("--next_word", " "), "has no token"),
         ("importance", ("--text", "a", "--next_word", "b " * 900), "more than the model's context"),
         ("project", ("--words", "a"), "--words are words in context: add --unit word"),
-        ("project", ("--analogy", "a", "b"), "--analogy takes three words, not 2"),
         ("project", ("--text", "One.", "Two."), "2 vectors make no map"),
         ("project", ("--text", "One.", "--file", "rows.csv"), "Give one of --text, --file"),
         ("project", ("--file", "none.csv"), "the file has no rows"),
