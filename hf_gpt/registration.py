@@ -67,9 +67,14 @@ def _register_with_transformers() -> None:
 
 
 def _config_dict(cls: type, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """As in transformers; the module that is imported puts one in its place that reads stock configurations, too."""
-    import_module(_STOCK)
-    return cls.get_config_dict(*args, **kwargs)
+    """As in transformers; the configuration of a stock `openai-gpt` or `gpt2` becomes one of ours."""
+    from transformers import PreTrainedConfig
+
+    from .hub.checks import check_config
+
+    config, unused = PreTrainedConfig.get_config_dict.__func__(cls, *args, **kwargs)
+    check_config(config, f"config.json of {args[0]}")
+    return import_module(_STOCK).own_config(config), unused
 
 
 def _register_model_code() -> None:

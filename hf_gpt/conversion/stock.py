@@ -15,7 +15,7 @@ from transformers import GPT2Config, OpenAIGPTConfig, PreTrainedConfig, PreTrain
 
 from ..files import read_tensor_file, reading
 from ..files.weights import BUFFERS
-from ..hub.checks import check_config, stock_type
+from ..hub.checks import stock_type
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS, GPTPreTrainedModel
 
@@ -177,13 +177,6 @@ def to_stock(
     return tensors
 
 
-def _get_config_dict(cls, *args, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:
-    """As in transformers; the configuration of a stock `openai-gpt` or `gpt2` becomes one of ours."""
-    config, unused = super(GPTConfig, cls).get_config_dict(*args, **kwargs)
-    check_config(config, f"config.json of {args[0]}")
-    return own_config(config), unused
-
-
 def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, expected_keys=None):
     """As in transformers; a stock checkpoint, recognised by the names of its tensors, becomes one of ours."""
     names = state_dict
@@ -215,7 +208,6 @@ def _names(path: Path) -> list[str]:
         return list(torch.load(path, map_location="meta", weights_only=True))
 
 
-GPTConfig.get_config_dict = classmethod(_get_config_dict)
 # transformers has no public place for it: its conversion mappings go by the class of the model, and one and the
 # same class of ours reads checkpoints of its own, and stock ones, whose matrices have the same names.
 GPTPreTrainedModel._load_pretrained_model = staticmethod(_load_pretrained_model)
