@@ -41,7 +41,7 @@ gallery: $(STAMP) ## Draw what analyze finds in gpt-mini, into scripts/measure/r
 	$(call look,importance) --text "$(SENTENCE)"
 	$(call look,probe) --max_texts 600
 	$(call look,agreement) --max_pairs 50
-	$(call look,project)
+	$(call look,project) --nearest night --analogy he his she
 
 test: $(STAMP) ## Run the quick tests
 	$(BIN)/python -m pytest -q $(PARALLEL) -m "$(QUICKLY)"

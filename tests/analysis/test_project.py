@@ -1,12 +1,14 @@
-"""Points are scikit-learn's, and pages what they show."""
+"""Points are scikit-learn's, neighbours and analogies those that were put there, pages and figures what they show."""
 
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from hf_gpt.analysis.project import projected
+from hf_gpt.analysis.project import analogy, nearest, projected, token_id
+from hf_gpt.loading import open_source
 
 from ..support.browser import opened
+from ..support.stock_models import save_gpt2
 
 TEXTS = ["She opened the door.", "He closed the door.", "The night was cold."]
 
@@ -17,15 +19,36 @@ def test_points_are_sklearns():
     assert projected(vectors[:9], "tsne").shape == (9, 2)
 
 
+def test_neighbours_and_analogies_that_are_known():
+    # Rows: man, king, woman, queen, apple, as (royal, female, fruit) around a mean that all share.
+    vectors = np.array([[-1, -1, 0], [1, -1, 0], [-1, 1, 0], [1, 1, 0], [0, 0, 3.0]]) + 50
+    (best, cosine), *_ = found = analogy(vectors, 0, 1, 2)
+    assert (best, len(found), cosine > 0.9) == (3, 2, True)
+    assert nearest(vectors, vectors[1] + [0.1, 0, 0], count=1)[0][0] == 1
+    assert len(nearest(vectors, vectors[4], count=9, without=[4])) == 4
+
+
+def test_words_that_are_one_token(tiny_checkpoint, tmp_path):
+    save_gpt2(tmp_path)
+    for folder, word in ((tiny_checkpoint, "Door"), (tmp_path, "the")):
+        tokenizer = open_source(str(folder)).tokenizer()
+        assert [token_id(tokenizer, word)] == tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
+    with pytest.raises(ValueError, match="'doorkeepers' is not one token"):
+        token_id(open_source(str(tiny_checkpoint)).tokenizer(), "doorkeepers")
+
+
 @pytest.mark.parametrize("unit", ["sentence", "word"])
-def test_projection_by_command(unit, analyzed):
+def test_projection_by_command(unit, analyzed, tiny_checkpoint):
     more = ("--words", "the", "door") if unit == "word" else ()
-    found, _ = analyzed("project", "--text", *TEXTS, "--unit", unit, *more)
-    points = found["projection"]
+    near = ("--nearest", "door", "--analogy", "he", "his", "she", "--count", 3)
+    found, printed = analyzed("project", "--text", *TEXTS, "--unit", unit, *more, *near)
+    points, neighbours = found["projection"], found["nearest"]
     if unit == "word":
         assert set(points["labels"]) == {"the", "door"}
         assert points["contexts"][1] == "She opened the [door]."
     assert len(points["layers"]["2"]) == len(points["labels"]) == {"sentence": 3, "word": 5}[unit]
+    assert len(neighbours["he : his = she : ?"]) == len(neighbours["door"]) == 3
+    assert f"{neighbours['door'][0]['cosine']:.3f}  {neighbours['door'][0]['name']}" in printed
 
 
 def test_the_map_can_be_read_and_searched(analyzed, tmp_path):
