@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from transformers import TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
-from transformers.integrations.deepspeed import is_deepspeed_available
 
 from ..adapters import METHODS
 from ..files import flag
@@ -111,24 +110,17 @@ class LauncherArguments(TrainingArguments):
     def __post_init__(self) -> None:
         if not self.output_dir:
             raise ValueError("Name a folder for the results with --output_dir.")
-        if self.deepspeed and not is_deepspeed_available():
-            raise ValueError('--deepspeed: DeepSpeed is not installed: pip install -e ".[deepspeed]".')
+        if self.deepspeed or os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true":
+            raise ValueError("DeepSpeed is not supported: use DDP or FSDP2.")
         check_ranges(self)
         if not torch.accelerator.is_available():
             self.dataloader_pin_memory = False
             # The Trainer takes --bf16 for a GPU's unless it is to stay on the CPU.
             if self.bf16 or self.bf16_full_eval or int(os.environ.get("WORLD_SIZE", "1")) > 1:
                 self.use_cpu = True
-        # DeepSpeed wants to hear of the precision that the launcher chose from the Trainer, too.
-        precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-        has_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
-        if has_deepspeed and precision in ("bf16", "fp16") and not (self.bf16 or self.fp16):
-            setattr(self, precision, True)
         super().__post_init__()
         for tracker in get_reporting_integration_callbacks(self.report_to):
             tracker()  # an error where it is not installed, before the data is read
-        if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage > 2:
-            raise ValueError("DeepSpeed's ZeRO stage 3 was not made to work here: use stage 2 (zero2.yaml), or FSDP2.")
 
 
 @dataclass
@@ -185,14 +177,13 @@ def check_adaptation(model_args: ModelArguments, data: DataArguments, args: Fine
     """Refuse what does not go with the way in which the model is adapted, or with a language model as the task."""
     is_frozen, adaptation = model_args.adaptation == "frozen", model_args.adaptation
     of_heads = {"--adaptation": adaptation != "full", "--unfreeze": args.unfreeze != "none"}
-    of_heads |= {"--label_smoothing_factor": args.label_smoothing_factor}
-    of_heads |= {"FSDP and DeepSpeed": args.is_sharded or args.deepspeed_plugin}
+    of_heads |= {"--label_smoothing_factor": args.label_smoothing_factor, "FSDP": args.is_sharded}
     for name in (name for name, is_given in of_heads.items() if is_given and data.target_column is not None):
         raise ValueError(f"{name}: not with --target_column, for which the whole language model is trained.")
     for name, is_given in {"--unfreeze": args.unfreeze != "none", "--layer_decay": args.layer_decay < 1}.items():
         if is_given and adaptation != "full":
             raise ValueError(f"{name} is for training the whole model, not for --adaptation {adaptation}.")
-    if (args.is_sharded or args.deepspeed_plugin) and (args.unfreeze != "none" or is_frozen):
+    if args.is_sharded and (args.unfreeze != "none" or is_frozen):
         name = "--adaptation frozen" if is_frozen else "--unfreeze"
         raise ValueError(f"{name} goes with one process or several with whole models (DDP), not with sharded ones.")
     if is_frozen and args.activation_checkpointing:

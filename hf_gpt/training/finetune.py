@@ -133,8 +133,8 @@ def check_output_dir(args: LauncherArguments) -> str | None:
     elif resume is not None:
         if not is_whole(Path(resume)):
             raise ValueError(f"--resume_from_checkpoint {resume} is not a whole checkpoint: no trainer_state.json.")
-        if not has_optimizer(Path(resume), args):
-            raise ValueError(f"--resume_from_checkpoint {resume} has no optimizer's state that this run could read.")
+        if not has_optimizer(Path(resume)):
+            raise ValueError(f"--resume_from_checkpoint {resume} has no optimizer's state.")
         return resume
     files.check_empty(output, may_replace, f"{files.OVERWRITE} Or resume with --resume_from_checkpoint last.")
     return None

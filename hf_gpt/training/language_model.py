@@ -43,8 +43,8 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
         """The Trainer's own, or Muon for the matrices of the blocks and AdamW for the rest: norms do not decay."""
         args = self.args
         if self.optimizer is None and args.optimizer == "muon":
-            if self.is_fsdp_enabled or self.is_deepspeed_enabled:
-                raise ValueError("--optimizer muon needs whole matrices: leave out FSDP and DeepSpeed.")
+            if self.is_fsdp_enabled:
+                raise ValueError("--optimizer muon needs whole matrices: leave out FSDP.")
             model = model or self.model
             matrices = [weight for weight in model.transformer.h.parameters() if weight.ndim == 2]
             norms = [each for part in model.modules() if isinstance(part, nn.LayerNorm) for each in part.parameters()]

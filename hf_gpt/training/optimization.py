@@ -59,14 +59,6 @@ def clip_gradients(parameters: Iterable[torch.nn.Parameter], max_norm: float) ->
     return norm
 
 
-def decay_groups(parameters: Iterable[torch.nn.Parameter]) -> list[dict]:
-    """Groups with which `ReleaseAdam` decays the same parameters as without, whatever shape they are given later."""
-    parameters = list(parameters)
-    matrices, vectors = ([each for each in parameters if (each.ndim >= 2) == one] for one in (True, False))
-    groups = [{"params": matrices, "decay_vectors": True}, {"params": vectors, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
-
-
 class ReleaseAdam(Optimizer):
     r"""
     Adam as the OpenAI release wrote it, which differs from `torch.optim.AdamW` in three places: gradients are clipped

@@ -201,7 +201,7 @@ def _train(trainer: LanguageModelTrainer, checkpoint: str | None, is_pretrained:
     """Train and evaluate, a pretrained model before as well; what `pretraining.json` says of that."""
     args, train, validation, record = trainer.args, trainer.train_dataset, trainer.eval_dataset, {}
     # Shards are made where training begins.
-    if is_pretrained and validation is not None and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+    if is_pretrained and validation is not None and not trainer.is_fsdp_enabled:
         before = trainer.evaluate()
         record |= {f"validation_{name}_before": before[f"eval_{name}"] for name in trainer.measures}
     result = trainer.train(resume_from_checkpoint=checkpoint)

@@ -27,7 +27,7 @@ from ..model.modeling_gpt import GPTTaskModel
 from ..performance import use_fast_float32
 from ..trees.collators import LengthGroupedSampler, MaskedRows, PaddedDataset, TokenTreeCollator
 from .arguments import FineTuningArguments, LauncherArguments
-from .optimization import ReleaseAdam, clip_gradients, decay_groups, get_release_schedule
+from .optimization import ReleaseAdam, clip_gradients, get_release_schedule
 from .unfreezing import level_of, scale_by_level, unfreezing_plan
 
 _CHECKPOINT = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
@@ -49,10 +49,9 @@ def checkpoints_in(output: Path) -> dict[int, Path]:
     return dict(sorted(found.items(), reverse=True))
 
 
-def has_optimizer(checkpoint: Path, args: TrainingArguments) -> bool:
-    """Whether a checkpoint has the optimizer's state in the form that this run reads, DeepSpeed's or torch's."""
-    file = "optimizer*" if args.deepspeed_plugin is None else "latest"
-    return any(checkpoint.glob(file))
+def has_optimizer(checkpoint: Path) -> bool:
+    """Whether a checkpoint has the optimizer's state, without which a run would go another way."""
+    return any(checkpoint.glob("optimizer*"))
 
 
 def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
@@ -63,7 +62,7 @@ def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
     ranks = [""] if args.world_size == 1 else [f"_{rank}" for rank in range(args.world_size)]
     states, found = {f"rng_state{rank}.pth" for rank in ranks}, checkpoints_in(output)
     for path in found.values():
-        if {file.name for file in path.glob("rng_state*")} == states and has_optimizer(path, args):
+        if {file.name for file in path.glob("rng_state*")} == states and has_optimizer(path):
             return path
     if found:
         raise ValueError(
@@ -159,7 +158,7 @@ class WholeCheckpointTrainer(Trainer):
             super()._run_epoch(*args, **kwargs)
 
     def _clip_grad_norm(self, model: torch.nn.Module) -> torch.Tensor | float:
-        if self.args.device.type != "cpu" or self.is_deepspeed_enabled or self.is_fsdp_enabled:
+        if self.args.device.type != "cpu" or self.is_fsdp_enabled:
             return super()._clip_grad_norm(model)
         return clip_gradients(model.parameters(), self.args.max_grad_norm)
 
@@ -321,8 +320,7 @@ class GPTTrainer(WholeCheckpointTrainer):
         if is_new and args.optimizer == "release":
             trained = [parameter for parameter in (model or self.model).parameters() if parameter.requires_grad]
             self.optimizer = ReleaseAdam(
-                # DeepSpeed lays the parameters of a group end to end, and then a matrix looks like a vector.
-                decay_groups(trained) if self.is_deepspeed_enabled else trained,
+                trained,
                 lr=args.learning_rate,
                 betas=(args.adam_beta1, args.adam_beta2),
                 eps=args.adam_epsilon,
