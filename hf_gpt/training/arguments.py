@@ -56,7 +56,6 @@ class DataArguments(CustomTask):
     data_dir: str | None = flag(None, "Folder of the data set's published files.")
     tasks: list[str] | None = flag(None, "Tasks that are trained together, a head for each on one transformer.")
     data_dirs: list[str] | None = flag(None, "With --tasks: folders of published files, as trec=FOLDER sst2=FOLDER.")
-    task_rows_cap: int | None = flag(None, "With --tasks: rows of each an epoch, at most; the next ones take others.")
     max_length: int | None = flag(None, "Longest sequence in tokens; by default the model's context.")
     truncation: str = flag(
         "longest_first", "What is left out of a text that is too long; half is the release's rule.", TRUNCATION_RULES

@@ -28,7 +28,6 @@ from ..tasks import TaskData, TaskSpec, metrics, report
 from ..tasks.metrics import compute_metrics_for, logits_of
 from ..tasks.spec import TEXT_TO_TEXT
 from ..trees.collators import TokenTreeCollator
-from ..trees.mixture import MultiTaskRows
 from .arguments import DataArguments, FineTuningArguments, LauncherArguments, ModelArguments, check_adaptation
 from .frozen import FEATURES, FeatureCollator, FrozenFeatureHead, FrozenFeatureTrainer, cache_features
 from .loading import check_resumption, describe_start, load_model
@@ -106,7 +105,7 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
         records = {part.task.spec.name: record_of(part, trainer, model_args) | facts for part in parts}
         summary, *_ = records.values()
         if data.tasks is not None:
-            summary = summarise_tasks(records, data.task_rows_cap)
+            summary = summarise_tasks(records)
         trainer.save_whole_model()
         if is_first:
             for part in parts:
@@ -164,11 +163,10 @@ def make_trainer(
             for split, rows in part.rows.items():
                 part.rows[split] = rows.add_column("task", [part.task.spec.name] * len(rows))
         return MultiTaskTrainer(
-            train_dataset=MultiTaskRows({part.task.spec.name: part.rows["train"] for part in parts}),
+            train_dataset={part.task.spec.name: part.rows["train"] for part in parts},
             eval_dataset={part.task.spec.name: longest_first(part.rows["validation"])[0] for part in parts},
             data_collator=collator,
             specs={part.task.spec.name: part.task.spec for part in parts},
-            rows_cap=data.task_rows_cap,
             **more,
         )
     (part,) = parts
@@ -240,17 +238,17 @@ def record_of(part: Part, trainer: GPTTrainer, model_args: ModelArguments) -> di
     }
 
 
-def summarise_tasks(records: dict[str, dict[str, Any]], rows_cap: int | None) -> dict[str, Any]:
+def summarise_tasks(records: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The records of all tasks, and the means of their main metrics in the splits in which all have one."""
     means = {}
     for record in records.values():
-        record |= {"trained_with": [task for task in records if task != record["task"]], "task_rows_cap": rows_cap}
+        record["trained_with"] = [task for task in records if task != record["task"]]
     for split in ("validation", "test"):
         scores = [record["metrics"].get(split, {}).get(record["main_metric"]) for record in records.values()]
         if None not in scores:
             means[split] = {MEAN_METRIC: float(np.mean(scores))}
     shared = ("model", "starts_from", "random_weights", "transfer_layers", "adaptation", "seed", "fast_float32")
-    shared = {name: record[name] for name in (*shared, "train_seconds", "steps", "resumed", "task_rows_cap")}
+    shared = {name: record[name] for name in (*shared, "train_seconds", "steps", "resumed")}
     return {"tasks": dict(records), "main_metric": MEAN_METRIC, "metrics": means, **shared}
 
 
@@ -279,10 +277,7 @@ def write_card(
         shares = ", ".join(f"{weight:.2f}" for weight in mix["weights"])
         settings["learnt mix, from the embedding up"] = f"{shares}; times {mix['gamma']:.2f}"
     if data.tasks is not None:
-        settings |= {
-            "trained together with": ", ".join(record["trained_with"]),
-            "rows of a task an epoch, at most": data.task_rows_cap,
-        }
+        settings["trained together with"] = ", ".join(record["trained_with"])
         files.write_json(part.output / files.METRICS, record)
     card.hyperparameters |= {name: value for name, value in settings.items() if value is not None}
     card.save(part.output)

@@ -139,7 +139,7 @@ WRONG = [
     ("--unfreeze gradual --unfreeze_every often", "give epoch"),
     ("--unfreeze gradual --unfreeze_every 1.5", "give epoch"),
     ("--unfreeze gradual --unfreeze_every epoch", "nothing but the head"),
-    ("--task_rows_cap 5", "several tasks together"),
+    ("--data_dirs trec=a", "several tasks together"),
     ("--task= --tasks questions", "--tasks: name several tasks"),
     ("--tasks questions stories questions", "each once"),
     ("--tasks questions trek", "no task 'trek'.*trec"),
