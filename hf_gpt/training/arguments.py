@@ -144,7 +144,7 @@ class FineTuningArguments(LauncherArguments):
         ["none", *KINDS],
     )
     unfreeze_every: str | None = flag(
-        None, "Length of its stages: epoch, updates, or a share below 1; by default all alike (head_first: 0.1)."
+        None, "Length of its stages: epoch, or updates; by default all alike (head_first: a tenth of all updates)."
     )
     train_sampling_strategy: str = flag("group_by_length", "Batches of rows of like length, or random.")
     eval_strategy: str = flag("epoch", "When to evaluate.")

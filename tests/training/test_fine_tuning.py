@@ -137,7 +137,7 @@ WRONG = [
     ("--layer_decay 0.9 --adaptation frozen", "--layer_decay is for training the whole"),
     ("--unfreeze_every 3", "say which with --unfreeze"),
     ("--unfreeze gradual --unfreeze_every often", "give epoch"),
-    ("--unfreeze gradual --unfreeze_every 1.5", "give epoch"),
+    ("--unfreeze gradual --unfreeze_every 0.5", "give epoch"),
     ("--unfreeze gradual --unfreeze_every epoch", "nothing but the head"),
     ("--data_dirs trec=a", "several tasks together"),
     ("--task= --tasks questions", "--tasks: name several tasks"),
