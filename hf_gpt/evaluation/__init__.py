@@ -86,7 +86,6 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
         trainer = GPTTrainer(model=model, args=args, data_collator=collator)
     record = {"task": spec.name, "split": args.split, "rows": len(rows), "measured_rows": measured}
     record |= {"fast_float32": args.fast_float32, "model": model_args.model_name_or_path}
-    record["main_metric"] = spec.main_metric
     if rule is not None:
         record |= {"zero_shot": rule.kind, "prompt": rule.prompt, "words": list(rule.words), "score": score}
     logits, record["metrics"] = predict_split(trainer, rows, spec)

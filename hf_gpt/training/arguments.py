@@ -160,10 +160,6 @@ class FineTuningArguments(LauncherArguments):
         """`bool`: whether FSDP shards the parameters."""
         return bool(self.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
 
-    def warmup_share(self, updates: int) -> float:
-        """The share of all updates that warm up, for the release's schedules."""
-        return self.warmup
-
     def __post_init__(self) -> None:
         if self.save_strategy == "no":
             self.load_best_model_at_end = False

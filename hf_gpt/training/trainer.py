@@ -131,9 +131,9 @@ class WholeCheckpointTrainer(Trainer):
         """One of the release's schedules, or with `args.schedule == "trainer"` that of `args.lr_scheduler_type`."""
         schedule = getattr(self.args, "schedule", "trainer")
         if self.lr_scheduler is None and schedule != "trainer":
-            self.lr_scheduler = get_release_schedule(
-                optimizer or self.optimizer, schedule, num_training_steps, self.args.warmup_share(num_training_steps)
-            )
+            warmup = getattr(self.args, "warmup", self.args.get_warmup_steps(num_training_steps) / num_training_steps)
+            optimizer = optimizer or self.optimizer
+            self.lr_scheduler = get_release_schedule(optimizer, schedule, num_training_steps, warmup)
             self._created_lr_scheduler = True
         return super().create_scheduler(num_training_steps, optimizer)
 

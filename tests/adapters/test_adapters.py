@@ -227,7 +227,7 @@ def test_position_of_bottlenecks(base):
 def test_bitfit_is_training_the_biases_themselves(base):
     plain, model = load_base("classification", base), load_base("classification", base)
     model.score.load_state_dict(plain.score.state_dict())
-    model = get_peft_model(model, adapter_config("bitfit", model.config, train_special_tokens=False))
+    model = get_peft_model(model, adapter_config("bitfit", model.config, trainable_token_indices=None))
     for name, parameter in plain.named_parameters():
         parameter.requires_grad_((".h." in name and name.endswith(".bias")) or name.startswith("score"))
     batch = tree_batch("classification") | {"labels": support.LABELS}
