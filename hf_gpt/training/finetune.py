@@ -28,7 +28,7 @@ from ..tasks.metrics import compute_metrics_for, logits_of
 from ..tasks.spec import TEXT_TO_TEXT
 from ..trees.collators import TokenTreeCollator
 from .arguments import DataArguments, FineTuningArguments, LauncherArguments, ModelArguments, check_adaptation
-from .frozen import FEATURES, FeatureCollator, FrozenFeatureHead, FrozenFeatureTrainer, cache_features
+from .frozen import FEATURES, FeatureCollator, FrozenFeatureHead, cache_features
 from .loading import check_resumption, describe_start, load_model
 from .multi_task import MEAN_METRIC, MultiTaskModel, MultiTaskTrainer, tasks_of
 from .rows import encode_task, input_transform, load_task_data, longest_first
@@ -152,7 +152,7 @@ def make_trainer(
     model: nn.Module, parts: list[Part], tokenizer: GPTTokenizer, data: DataArguments, args: FineTuningArguments
 ) -> GPTTrainer:
     """The Trainer of a run; a frozen model is run once over all rows, whose features take the place of their trees."""
-    kind, collator = GPTTrainer, TokenTreeCollator(tokenizer.pad_token_id, model.config.is_causal)
+    collator = TokenTreeCollator(tokenizer.pad_token_id, model.config.is_causal)
     more: dict[str, Any] = {"model": model, "args": args, "processing_class": tokenizer}
     args.greater_is_better = True
     if data.tasks is not None:
@@ -175,10 +175,10 @@ def make_trainer(
     args.metric_for_best_model = f"eval_{part.task.spec.main_metric}"
     if isinstance(model, FrozenFeatureHead):
         part.rows = cache_features(part.model, part.rows, collator, args)
-        kind, collator = FrozenFeatureTrainer, FeatureCollator(model.config)
+        collator = FeatureCollator(model.config)
     train, (validation, _) = part.rows["train"], longest_first(part.rows["validation"])
     more |= {"data_collator": collator, "compute_metrics": compute_metrics_for(part.task.spec, validation)}
-    return kind(train_dataset=train, eval_dataset=validation, **more)
+    return GPTTrainer(train_dataset=train, eval_dataset=validation, **more)
 
 
 def predict_split(trainer: GPTTrainer, rows: Dataset, spec: TaskSpec) -> tuple[Any, dict[str, float]]:

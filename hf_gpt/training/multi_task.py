@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ class MultiTaskModel(nn.Module):
             model.transformer = self.transformer
             parts = {name: child for name, child in model.named_children() if name != "transformer"}
             self.heads[task] = nn.ModuleDict(parts)
-        # In a dict of Python, so that torch does not find the shared parameters again in every model.
+        # In a dict of Python, so that torch does not find the shared parameters again in every model; by folder.
         self.task_models = dict(task_models)
 
     @property
@@ -91,10 +90,6 @@ class MultiTaskTrainer(GPTTrainer):
         rows = ConcatDataset(PaddedDataset(part, batch_size) for part in train_dataset.values())
         super().__init__(model, args, train_dataset=rows, **kwargs)
 
-    def task_models(self) -> list[GPTTaskModel]:
-        """Those of all tasks."""
-        return list(self.model.task_models.values())
-
     def train_sampler(self, rows: ConcatDataset, batch_size: int, seed: int) -> MultiTaskSampler:
         """The order of the training rows, in global batches of one task each."""
         sampler_of = super().train_sampler
@@ -124,13 +119,6 @@ class MultiTaskTrainer(GPTTrainer):
         mean = {f"eval_{MEAN_METRIC}": float(np.mean(main))}
         self.log(mean)
         return metrics | mean
-
-    def write_whole_model(self, folder: Path) -> None:
-        """Write each task's model with its tokenizer into a folder of its own."""
-        for task, model in self.model.task_models.items() if self.args.should_save else ():
-            model.config.use_cache = self.args.use_cache
-            model.save_pretrained(folder / task)
-            self.processing_class.save_pretrained(folder / task)
 
 
 def tasks_of(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, DataArguments]:

@@ -306,7 +306,19 @@ class GPTTrainer(WholeCheckpointTrainer):
 
     def task_models(self) -> list[GPTTaskModel]:
         """The models of ours whose joint loss is trained."""
+        if hasattr(self.model, "task_models"):
+            return list(self.model.task_models.values())
         return [module for module in self.model.modules() if isinstance(module, GPTTaskModel)]
+
+    def write_whole_model(self, folder: Path) -> None:
+        """Write the model, or in their folders those that it is made of (`task_models`), with the tokenizer."""
+        if not hasattr(self.model, "task_models"):
+            super().write_whole_model(folder)
+        elif self.args.should_save:
+            for name, model in self.model.task_models.items():
+                model.config.use_cache = self.args.use_cache
+                model.save_pretrained(folder / name)
+                self.processing_class.save_pretrained(folder / name)
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
         """The Trainer's own. The configurations say before the first step which rows of the embedding are trained."""

@@ -248,8 +248,6 @@ def path_log_probs(
     Raises:
         ValueError: for an empty context or choice, and for a model that cannot hold trees.
     """
-    if len(contexts) != len(choices):
-        raise ValueError("Give a context and choices for every item, of at least one token each.")
     rows = [{"context": context, "choices": each} for context, each in zip(contexts, choices, strict=True)]
     found, widest = [], max(map(len, choices))
     for begin in range(0, len(rows), batch_size):

@@ -183,9 +183,6 @@ REFUSED = [
     (lambda config: adapter_config("ia3", config, 4), "have a size"),
     (lambda config: adapter_config("lora", config, 0), "at least 1"),
     (lambda config: adapter_config("prefix", config, 32), "context of 32"),
-    (lambda config: adapter_config("ln", config, None, True), "cannot train embedding rows"),
-    (lambda config: HoulsbyConfig(activation="step"), "activation"),
-    (lambda config: HoulsbyConfig(bottleneck_size=0), "at least 1"),
 ]
 
 
